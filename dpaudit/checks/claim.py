@@ -1,0 +1,125 @@
+"""Does the record bear out the claim?"""
+
+from __future__ import annotations
+
+import math
+
+from dpaudit.accounting import mean_epsilon
+from dpaudit.checks.facts import Facts
+from dpaudit.checks.registry import Outcome, run_check
+from dpaudit.runs import Claim, Manifest
+
+_SHARP = "docs/claims.md"
+_KIND = {"median": "ex-post", "mean": "approximate"}
+
+
+@run_check(
+    check_id="claim.epsilon",
+    title="The recomputed epsilon does not exceed the claimed one",
+    failed="The recomputed epsilon exceeds the claimed one, or there is none",
+    evidence=1,
+    reference="Clustering and Median Aggregation Improve DP Inference, Theorem 1; docs/claims.md",
+)
+def epsilon_is_covered(facts: Facts) -> Outcome:
+    """Epsilon recomputed for the claim's kind, relation and unit against the claimed one."""
+    claim = facts.claim
+    what = f"{claim.kind}, per {claim.unit}, {claim.relation}"
+    expected = f"epsilon at most {claim.epsilon:.6g} ({what})"
+    recomputed = recomputed_epsilon(facts)
+    if recomputed is None:
+        detail = f"A {facts.manifest.mechanism.aggregator} run gives no {claim.kind} figure to hold the claim against."
+        return Outcome("fail", "no such figure", expected, detail)
+    # Written so that a NaN fails.
+    if recomputed <= claim.epsilon:
+        return Outcome("pass", f"epsilon {_up(recomputed)}", expected)
+    return Outcome("fail", f"epsilon {_up(recomputed)}", expected, _why_exceeded(facts, recomputed))
+
+
+@run_check(
+    check_id="claim.delta",
+    title="Delta suits the claim's kind and the number of records",
+    failed="Delta does not suit the claim's kind or the number of records",
+    evidence=0,
+    reference=_SHARP,
+)
+def delta_is_small(facts: Facts) -> Outcome:
+    """Delta is 0 for an ex-post claim; for an approximate one it is positive and below 1 / records."""
+    claim, records = facts.claim, facts.manifest.data.records
+    if claim.kind == "ex-post":
+        zero = "delta 0 for an ex-post claim"
+        if claim.delta == 0:
+            return Outcome("pass", "delta 0", zero)
+        return Outcome("fail", f"delta {claim.delta:.3g}", zero, "The ex-post bound needs no delta: claim it with 0.")
+    limit = 1 / max(1, records)
+    expected = f"0 < delta < 1 / records = {limit:.3g}"
+    if 0 < claim.delta < limit:
+        return Outcome("pass", f"delta {claim.delta:.3g}", expected)
+    remedy = "A delta of 1 / records allows publishing one record whole. Claim a smaller one, such as records ** -1.1."
+    return Outcome("fail", f"delta {claim.delta:.3g}", expected, remedy)
+
+
+@run_check(
+    check_id="claim.kind",
+    title="The claim is of the kind that the mechanism supports",
+    failed="The claim is of a kind that the mechanism does not support",
+    evidence=0,
+    reference=_SHARP,
+)
+def kind_fits(facts: Facts) -> Outcome:
+    """Median runs support a data-dependent ex-post epsilon, mean runs an (epsilon, delta) fixed beforehand."""
+    aggregator = facts.manifest.mechanism.aggregator
+    supported = _KIND[aggregator]
+    expected = f"{supported} for a {aggregator} run"
+    if facts.claim.kind == supported:
+        return Outcome("pass", facts.claim.kind, expected)
+    return Outcome(
+        "fail", facts.claim.kind, expected, f"State the claim as {supported}; the two kinds differ in meaning."
+    )
+
+
+def recomputed_epsilon(facts: Facts) -> float | None:
+    """Epsilon in nats for the claim's kind, relation and unit; None where the run has no such figure."""
+    if facts.claim.kind != _KIND[facts.manifest.mechanism.aggregator]:
+        return None
+    if facts.claim.kind == "ex-post":
+        return facts.ex_post_epsilon
+    return approximate_epsilon(facts.manifest, facts.claim)
+
+
+def approximate_epsilon(manifest: Manifest, claim: Claim) -> float:
+    """Epsilon in nats of a mean run at the claim's delta, from public settings: maximum length, not realised ones."""
+    mechanism = manifest.mechanism
+    if mechanism.divisor is None or not 0 < claim.delta < 1:
+        return math.inf
+    try:
+        return mean_epsilon(
+            mechanism.clip,
+            mechanism.temperature,
+            mechanism.divisor,
+            manifest.stopping.max_tokens,
+            claim.delta,
+            unit=claim.unit,
+            relation=claim.relation,
+            rule=manifest.batching.rule,
+        )
+    except ValueError:  # no bound is known for this unit, relation and batching rule
+        return math.inf
+
+
+def _up(epsilon: float) -> str:
+    """Six decimals, rounded up: what is shown must not be smaller than what was computed."""
+    return f"{math.ceil(epsilon * 1e6) / 1e6:.6f}" if math.isfinite(epsilon) else "infinite"
+
+
+def _why_exceeded(facts: Facts, recomputed: float) -> str:
+    claim, rule = facts.claim, facts.manifest.batching.rule
+    if not facts.changes:
+        return (
+            f"Under the batching rule {rule} nothing bounds a difference of one {claim.unit} ({claim.relation}). "
+            "Claim per context, or generate with hashed batches."
+        )
+    if facts.unreadable or facts.unbounded:
+        return "Some steps give no bound: they cannot be read, or hold values that are not finite."
+    if math.isfinite(recomputed):
+        return f"Do not release under this claim. The claim that this record supports is epsilon {_up(recomputed)}."
+    return "Do not release under this claim: nothing in the record bounds it."

@@ -1,0 +1,67 @@
+"""What one pass over a run gathers, for the checks of the run as a whole."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from dpaudit.accounting import ContextChange, ExPostAccountant
+from dpaudit.runs import BatchHeader, Claim, InputError, Manifest, RunReader
+
+
+@dataclass
+class Problems:
+    """How many steps a check objected to, and the first objection."""
+
+    count: int
+    first: str
+
+
+@dataclass
+class Facts:
+    """Everything that is known after all batches were read once. Nothing here grows with the number of steps.
+
+    Attributes:
+        reader, manifest: the run.
+        claim: the statement to test: the run's own, or what the caller asks about.
+        changes: how one unit's difference changes contexts; empty when no bound is known.
+        ex_post: what the record says of the ex-post cost; None for mean runs and where nothing bounds it.
+        unbounded: steps whose cost could not be computed from the record.
+        headers: the batches that could be read.
+        lengths: their numbers of steps.
+        sample_digests: digest of each batch's line of samples.jsonl, as the steps imply it.
+        texts: problems with released texts, noted while their batches were open.
+        unreadable: files that are not what their names say.
+        problems: objections of step checks, by check id.
+        steps: how many steps were read.
+    """
+
+    reader: RunReader
+    manifest: Manifest
+    claim: Claim
+    changes: tuple[ContextChange, ...]
+    ex_post: ExPostAccountant | None
+    unbounded: int = 0
+    headers: dict[int, BatchHeader] = field(default_factory=dict)
+    lengths: dict[int, int] = field(default_factory=dict)
+    sample_digests: dict[int, bytes] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+    unreadable: list[InputError] = field(default_factory=list)
+    problems: dict[str, Problems] = field(default_factory=dict)
+    steps: int = 0
+
+    def note(self, check: str, place: str, problem: str) -> None:
+        """Count a step check's objection and keep the first."""
+        if check in self.problems:
+            self.problems[check].count += 1
+        else:
+            self.problems[check] = Problems(1, f"{place}: {problem}")
+
+    @property
+    def ex_post_epsilon(self) -> float | None:
+        """Ex-post epsilon of generation in nats: infinite where a step has no bound, None where none applies."""
+        if self.manifest.mechanism.aggregator != "median":
+            return None
+        if self.ex_post is None or self.unbounded or self.unreadable:
+            return math.inf
+        return self.ex_post.epsilon

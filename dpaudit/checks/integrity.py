@@ -1,0 +1,100 @@
+"""Is this a whole run directory, and the one that was written?"""
+
+from __future__ import annotations
+
+from dpaudit.checks.facts import Facts
+from dpaudit.checks.registry import Outcome, run_check
+from dpaudit.runs import InputError
+from dpaudit.runs.layout import ASSIGNMENT, CLUSTERS, HASHES, MANIFEST, SAMPLES, STEPS, batch_of
+from dpaudit.runs.reader import RESTORE, RESUME
+
+_FORMAT = "docs/run-directory.md"
+
+
+@run_check(
+    check_id="integrity.format",
+    title="Every file is of format 1 and can be read",
+    failed="A file is not of format 1 or cannot be read",
+    evidence=1,
+    reference=_FORMAT,
+)
+def files_can_be_read(facts: Facts) -> Outcome:
+    """Manifest, batches, samples and hashes have the shapes and types that the format gives them."""
+    problems = list(facts.unreadable)
+    for name, read in ((SAMPLES, facts.reader.samples), (HASHES, facts.reader.hashes)):
+        try:
+            if facts.reader.has(name):
+                for _ in read():
+                    pass
+        except InputError as error:
+            problems.append(error)
+    expected = "all files readable, with the shapes and types of format 1"
+    if problems:
+        return Outcome("fail", f"{len(problems)} unreadable files", expected, str(problems[0]))
+    return Outcome("pass", f"{len(facts.headers)} batches and their indexes read", expected)
+
+
+@run_check(
+    check_id="integrity.hashes",
+    title="Every file has the digest that was recorded when the run ended",
+    failed="A file is not the one that was written when the run ended",
+    evidence=1,
+    reference=_FORMAT,
+)
+def digests_match(facts: Facts) -> Outcome:
+    """SHA-256 of every file on disk against the file `hashes`, in both directions."""
+    expected = "recorded and recomputed SHA-256 equal, for exactly the files on disk"
+    try:
+        recorded = facts.reader.hashes()
+        present = facts.reader.files()
+        altered = [name for name in present if name in recorded and facts.reader.digest(name) != recorded[name]]
+    except InputError as error:
+        return Outcome("fail", "digests cannot be compared", expected, str(error))
+    missing = sorted(recorded.keys() - set(present))
+    foreign = sorted(set(present) - recorded.keys())
+    odd = [f"{name} was altered" for name in altered]
+    odd += [f"{name} is missing" for name in missing] + [f"{name} was added" for name in foreign]
+    if odd:
+        return Outcome("fail", f"{len(odd)} files differ; first: {odd[0]}", expected, RESTORE)
+    return Outcome("pass", f"{len(present)} digests equal", expected)
+
+
+@run_check(
+    check_id="integrity.complete",
+    title="Every batch is there once, and whole",
+    failed="A batch is missing, doubled or half-written",
+    evidence=1,
+    reference=_FORMAT,
+)
+def batches_are_complete(facts: Facts) -> Outcome:
+    """The manifest's number of batches against those on disk and those in samples.jsonl."""
+    declared = facts.manifest.batching.batches
+    expected = f"{declared} batches, each once in steps/ and once in {SAMPLES}"
+    missing = [f"{name} is missing" for name in (SAMPLES, HASHES) if not facts.reader.has(name)]
+    if missing:
+        return Outcome("fail", f"the run is not finished: {missing[0]}", expected, RESUME)
+    lost = [f"{name} is missing" for name in (ASSIGNMENT, CLUSTERS) if not facts.reader.has(name)]
+    if lost:
+        return Outcome("fail", lost[0], expected, RESTORE)
+    try:
+        on_disk = facts.reader.batches
+    except InputError as error:
+        return Outcome("fail", f"{STEPS} cannot be read", expected, str(error))
+    if set(on_disk) != set(range(declared)):
+        absent = sorted(set(range(declared)) - set(on_disk))
+        which = f"batch {absent[0]} is missing" if absent else f"batch {on_disk[-1]} is not declared in {MANIFEST}"
+        return Outcome("fail", f"{len(on_disk)} batches in steps/; {which}", expected, RESUME)
+    stray = [name for name in facts.reader.files() if name.startswith("steps/") and batch_of(name[6:]) is None]
+    if stray:
+        return Outcome("fail", f"{len(stray)} half-written or foreign files in steps/", expected, RESUME)
+    seen: set[int] = set()
+    try:
+        for sample in facts.reader.samples():
+            if sample.id in seen or sample.id not in range(declared):
+                return Outcome("fail", f"batch {sample.id} is doubled or unknown in {SAMPLES}", expected, RESTORE)
+            seen.add(sample.id)
+    except InputError as error:
+        return Outcome("fail", f"{SAMPLES} cannot be read", expected, str(error))
+    if len(seen) != declared:
+        return Outcome("fail", f"{len(seen)} batches in {SAMPLES}", expected, RESTORE)
+    return Outcome("pass", f"{declared} batches", expected)

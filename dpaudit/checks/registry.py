@@ -1,0 +1,168 @@
+"""What a check is, and the one place where checks are registered.
+
+A step check looks at one step and names a problem, or returns None. A run check looks at the facts that were gathered
+from the whole run and returns an outcome. Both are small functions in their family's file, registered by a decorator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dpaudit.checks.facts import Facts
+from dpaudit.results import CheckResult, Status
+from dpaudit.runs import BatchHeader, Manifest, Step
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one check found. `detail` says where, and what to do."""
+
+    status: Status
+    measured: str
+    expected: str
+    detail: str = ""
+
+
+StepFunction: TypeAlias = Callable[[Manifest, BatchHeader, Step], str | None]
+RunFunction: TypeAlias = Callable[[Facts], Outcome]
+
+
+@dataclass(frozen=True)
+class About:
+    """What is fixed about a check: see CheckResult. `title` states the good outcome, `failed` the bad one."""
+
+    id: str
+    title: str
+    failed: str
+    evidence: int
+    reference: str
+
+
+@dataclass(frozen=True)
+class StepCheck:
+    """A check of every step. `applies` says for which runs; for others it is skipped with `otherwise`."""
+
+    about: About
+    problem: StepFunction
+    expected: str
+    remedy: str
+    applies: Callable[[Manifest], bool]
+    otherwise: str
+
+
+@dataclass(frozen=True)
+class RunCheck:
+    """A check of the run as a whole."""
+
+    about: About
+    outcome: RunFunction
+
+
+STEP_CHECKS: dict[str, StepCheck] = {}
+RUN_CHECKS: dict[str, RunCheck] = {}
+
+#: The catalogue, in the order in which checks are listed. Reports name those that this version does not have.
+CATALOGUE = (
+    "integrity.format",
+    "integrity.hashes",
+    "integrity.complete",
+    "record.range",
+    "record.aggregate",
+    "record.sides",
+    "sampling.support",
+    "sampling.distribution",
+    "release.text",
+    "release.selection",
+    "release.stopping",
+    "partition.disjoint",
+    "partition.stable",
+    "partition.public-parameters",
+    "mechanism.clip",
+    "mechanism.divisor",
+    "mechanism.unit",
+    "mechanism.support-public",
+    "mechanism.randomness",
+    "rebalancing.noise",
+    "composition.total",
+    "composition.all-batches",
+    "claim.epsilon",
+    "claim.delta",
+    "claim.kind",
+    "claim.tuning",
+    "neighbors.removal",
+    "neighbors.addition",
+    "neighbors.regenerated",
+    "replay.logits",
+    "replay.lower-bound",
+    "disclosure.sensitive",
+)
+
+
+def step_check(
+    *,
+    check_id: str,
+    title: str,
+    failed: str,
+    evidence: int,
+    expected: str,
+    remedy: str,
+    reference: str,
+    applies: Callable[[Manifest], bool] = lambda _: True,
+    otherwise: str = "",
+) -> Callable[[StepFunction], StepFunction]:
+    """Register a function that looks at one step."""
+
+    def register(function: StepFunction) -> StepFunction:
+        _claim_id(check_id)
+        about = About(check_id, title, failed, evidence, reference)
+        STEP_CHECKS[check_id] = StepCheck(about, function, expected, remedy, applies, otherwise)
+        return function
+
+    return register
+
+
+def run_check(
+    *, check_id: str, title: str, failed: str, evidence: int, reference: str
+) -> Callable[[RunFunction], RunFunction]:
+    """Register a function that looks at the whole run."""
+
+    def register(function: RunFunction) -> RunFunction:
+        _claim_id(check_id)
+        RUN_CHECKS[check_id] = RunCheck(About(check_id, title, failed, evidence, reference), function)
+        return function
+
+    return register
+
+
+def result_of(about: About, outcome: Outcome) -> CheckResult:
+    """A check's entry in the audit's result."""
+    return CheckResult(
+        id=about.id,
+        title=about.failed if outcome.status in ("fail", "error") else about.title,
+        status=outcome.status,
+        evidence=about.evidence,
+        measured=outcome.measured,
+        expected=outcome.expected,
+        detail=outcome.detail,
+        reference=about.reference,
+    )
+
+
+def step_result(check: StepCheck, facts: Facts) -> CheckResult:
+    """A step check's entry, from the problems that were noted while the run was read."""
+    if not check.applies(facts.manifest):
+        return result_of(check.about, Outcome("skip", "not applicable", check.expected, check.otherwise))
+    noted = facts.problems.get(check.about.id)
+    if noted:
+        first = f"{noted.count} of {facts.steps} steps; first {noted.first}"
+        return result_of(check.about, Outcome("fail", first, check.expected, check.remedy))
+    if not facts.steps:
+        return result_of(check.about, Outcome("skip", "nothing", check.expected, "No step could be read."))
+    return result_of(check.about, Outcome("pass", f"{facts.steps} steps hold", check.expected))
+
+
+def _claim_id(check_id: str) -> None:
+    if check_id in STEP_CHECKS or check_id in RUN_CHECKS or check_id not in CATALOGUE:
+        raise ValueError(f"{check_id} is registered twice, or is not in the catalogue")

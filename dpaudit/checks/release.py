@@ -1,0 +1,57 @@
+"""Is what would be released what was recorded?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpaudit.checks.facts import Facts
+from dpaudit.checks.registry import Outcome, run_check
+from dpaudit.runs import InputError, Sample
+from dpaudit.runs.batches import sample_digest
+
+
+@run_check(
+    check_id="release.text",
+    title="Released texts are the recorded tokens, decoded",
+    failed="A released text is not its recorded tokens, decoded",
+    evidence=2,
+    reference="docs/run-directory.md",
+)
+def texts_are_the_tokens(facts: Facts) -> Outcome:
+    """samples.jsonl against the sampled tokens, and each text against its tokens decoded anew."""
+    expected = "tokens as sampled; text = the run's tokenizer on those tokens, less the stop sequence"
+    problems = list(facts.texts)
+    compared = 0
+    try:
+        for sample in facts.reader.samples():
+            recorded = facts.sample_digests.get(sample.id)
+            compared += 1
+            if recorded is not None and sample_digest(sample) != recorded:
+                problems.append(f"batch {sample.id}: its line in samples.jsonl differs from its record")
+    except InputError as error:
+        return Outcome("fail", "samples.jsonl cannot be read", expected, str(error))
+    if problems:
+        remedy = "Restore samples.jsonl, or generate the run again. Texts must not be edited after sampling."
+        return Outcome("fail", f"{len(problems)} differences; first: {problems[0]}", expected, remedy)
+    if not compared:
+        return Outcome("fail", "no released text", expected, "Finish the run before it is audited.")
+    return Outcome("pass", f"{compared} samples equal", expected)
+
+
+def without_stop(tokens: Sequence[int], sequences: Sequence[Sequence[int]]) -> list[int]:
+    """The tokens less the stop sequence they end in, if they do. The longest one counts."""
+    for sequence in sorted(sequences, key=len, reverse=True):
+        if sequence and list(tokens[-len(sequence) :]) == list(sequence):
+            return list(tokens[: -len(sequence)])
+    return list(tokens)
+
+
+def text_problem(sample: Sample, decoded: str | None) -> str | None:
+    """What is wrong with a text, given its tokens decoded anew; None for both when no tokenizer is recorded."""
+    if sample.text is None:
+        return None
+    if decoded is None:
+        return f"batch {sample.id}: a text whose tokens cannot be decoded: tokenizer.json is missing or unreadable, or does not know them"
+    if sample.text != decoded:
+        return f"batch {sample.id}: the text is not its tokens decoded"
+    return None

@@ -1,0 +1,398 @@
+"""The command line: parse, call, print. Heavy packages are imported inside the command that needs them.
+
+Exit codes: 0 the claim holds; 1 it does not, or a check failed; 2 the input or the command line is unusable;
+3 internal error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import traceback
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import dpaudit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from dpaudit.audit import Progress, Question
+    from dpaudit.results import AuditResult
+    from generation.config import Config
+
+EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
+UNUSABLE, INTERNAL, INTERRUPTED = 2, 3, 130
+DEBUG = "DPAUDIT_DEBUG"
+
+
+class FiniteRange(click.FloatRange):
+    """A float within limits that is neither NaN nor infinite."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse one number."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
+
+
+RUN_DIR = click.Path(path_type=Path)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, and nothing else there.")
+POSITIVE = FiniteRange(min=0, min_open=True)
+RELATIONS = click.Choice(["add_remove", "replace"])
+UNITS = click.Choice(["record", "context"])
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(dpaudit.__version__, prog_name="dpaudit")
+def cli() -> None:
+    """Generate text with differentially private LLM inference, and audit the epsilon it claims.
+
+    \b
+    Exit codes: 0 the claim holds, 1 it does not or a check failed,
+    2 the input or the command line is unusable, 3 internal error.
+    """
+
+
+@cli.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=RUN_DIR, help="Run directory to write, or to go on with.")
+@JSON
+def generate(config: Path, out: Path, as_json: bool) -> None:
+    """Run Algorithm 1 on private records and write a run directory.
+
+    A run that was interrupted goes on at its first unfinished batch.
+
+    \b
+    Example:
+      dpaudit generate examples/bbc-median.yaml --out run
+    """
+    from generation.config import load_config
+
+    _generate(load_config(config), out, out.name)
+    if as_json:
+        click.echo(json.dumps({"run": str(out)}))
+    else:
+        _stderr().print(f"Run written to {out}. Next: dpaudit report {out}", markup=False, soft_wrap=True)
+
+
+@cli.command()
+@click.argument("run_dir", type=RUN_DIR)
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the reports [default: RUN_DIR/report].")
+@click.option("--open", "open_it", is_flag=True, help="Open report.html in the browser.")
+@JSON
+def report(run_dir: Path, out: Path | None, open_it: bool, as_json: bool) -> None:
+    """Audit a run; write report.html, report.json and report.md; print the verdict.
+
+    \b
+    Example:
+      dpaudit report examples/runs/bbc-median --out /tmp/report
+    """
+    result = _audit(run_dir)
+    paths = _write_reports(result, out or run_dir / "report") if result.claim is not None else {}
+    if as_json:
+        click.echo(result.to_json(), nl=False)
+    else:
+        _print_summary(result, paths)
+    if open_it and paths:
+        click.launch(str(paths["html"]))
+    _exit(result)
+
+
+@cli.command()
+@click.argument("run_dir", type=RUN_DIR)
+@click.option("--epsilon", type=FiniteRange(min=0), help="Test this epsilon instead of the claimed one.")
+@click.option("--delta", type=FiniteRange(min=0, max=1), help="Test this delta instead of the claimed one.")
+@click.option("--relation", type=RELATIONS, help="Test this neighbouring relation instead of the claimed one.")
+@click.option("--unit", type=UNITS, help="Test this privacy unit instead of the claimed one.")
+@JSON
+def verify(
+    run_dir: Path, epsilon: float | None, delta: float | None, relation: str | None, unit: str | None, as_json: bool
+) -> None:
+    """Gate a release: the same checks as `report`, a line per failure, no files.
+
+    \b
+    Example:
+      dpaudit verify run --epsilon 3 && publish run/samples.jsonl
+    """
+    from dpaudit.audit import Question
+
+    result = _audit(run_dir, Question(epsilon, delta, relation, unit))
+    if as_json:
+        click.echo(result.to_json(), nl=False)
+    else:
+        from reports.terminal import print_failures
+
+        print_failures(result, _stdout())
+        click.echo(f"dpaudit: {result.verdict}: {result.guarantee}", err=True)
+    _exit(result)
+
+
+@cli.command()
+@click.argument("run_dirs", type=RUN_DIR, nargs=-1, required=True, metavar="RUN_DIR RUN_DIR [...]")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the comparison as HTML here.")
+@JSON
+def compare(run_dirs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
+    """Put the budgets of two or more runs side by side, each kind of epsilon in a column of its own.
+
+    \b
+    Example:
+      dpaudit compare median-run mean-run --out comparison.html
+    """
+    from reports.compare import comparison_json, print_comparison
+
+    if len(run_dirs) < 2:
+        raise click.UsageError("Name two or more run directories.")
+    results = {str(path): _audit(path) for path in run_dirs}
+    if len(results) < len(run_dirs):
+        raise click.UsageError("A run directory is named twice.")
+    if out is not None:
+        _write_comparison(results, out)
+    if as_json:
+        click.echo(comparison_json(results), nl=False)
+    else:
+        print_comparison(results, _stdout())
+    _exit(*results.values())
+
+
+@cli.command()
+@click.option("--aggregator", type=click.Choice(["mean"]), required=True, help="Median has no budget known beforehand.")
+@click.option("--clip", type=POSITIVE, required=True, help="Clip c: logits lie in [-c, c].")
+@click.option("--temperature", type=POSITIVE, required=True)
+@click.option("--batch-size", type=POSITIVE, required=True, help="The fixed divisor s of the mean.")
+@click.option("--records", type=click.IntRange(min=1), required=True, help="Number of private records.")
+@click.option("--delta", type=FiniteRange(min=0, max=1, min_open=True, max_open=True), help="[default: N ** -1.1]")
+@click.option("--epsilon", type=POSITIVE, help="Find the most tokens within this epsilon.")
+@click.option("--tokens", type=click.IntRange(min=0), help="Find the epsilon of this many tokens per batch.")
+@click.option("--method", type=click.Choice(["rdp"]), default="rdp", show_default=True)
+@click.option("--relation", type=RELATIONS, default="add_remove", show_default=True, help="Of contexts.")
+@JSON
+def budget(
+    aggregator: str,
+    clip: float,
+    temperature: float,
+    batch_size: float,
+    records: int,
+    delta: float | None,
+    epsilon: float | None,
+    tokens: int | None,
+    method: str,
+    relation: str,
+    as_json: bool,
+) -> None:
+    """Epsilon from tokens, or tokens from epsilon, for mean aggregation.
+
+    \b
+    Example:
+      dpaudit budget --aggregator mean --clip 9 --temperature 1.5 --batch-size 64 \\
+        --records 108000 --epsilon 10
+    """
+    from dpaudit.accounting import ContextChange, affordable_tokens, zcdp_epsilon, zcdp_rho
+    from dpaudit.results import finite_or_text
+
+    if (epsilon is None) == (tokens is None):
+        raise click.UsageError("Give either --epsilon or --tokens.")
+    if delta is None and records == 1:
+        raise click.UsageError("One record leaves no default for delta: give --delta.")
+    delta = records**-1.1 if delta is None else delta
+    change = ContextChange("replace" if relation == "replace" else "add_remove")
+    if tokens is None:
+        assert epsilon is not None
+        tokens = affordable_tokens(epsilon, clip, temperature, batch_size, delta, change)
+    rho = zcdp_rho(clip, temperature, batch_size, tokens, [change])
+    spent = zcdp_epsilon(rho, delta)
+    if as_json:
+        figures = {"tokens": tokens, "epsilon": finite_or_text(spent), "delta": delta, "method": method}
+        click.echo(json.dumps(figures | {"rho": finite_or_text(rho), "relation": relation, "epsilon_lower": None}))
+    else:
+        shown = math.ceil(spent * 1e4) / 1e4 if math.isfinite(spent) else spent
+        click.echo(f"{tokens} tokens per batch cost epsilon {shown:.4f} at delta {delta:.3e} ({method}, {relation}).")
+
+
+@cli.command()
+@click.option("--out", type=click.Path(path_type=Path), default=Path("dpaudit-demo"), show_default=True)
+@JSON
+def demo(out: Path, as_json: bool) -> None:
+    """Generate a small median run and a mean run on bundled parts, audit both, and compare them.
+
+    \b
+    Example:
+      dpaudit demo --out /tmp/demo
+    """
+    from generation.demo import demo_configs
+
+    results: dict[str, AuditResult] = {}
+    for name, config in demo_configs().items():
+        run = out / name
+        if not (run / "hashes").exists():
+            _generate(config, run, name)
+        results[name] = _audit(run)
+        _write_reports(results[name], run / "report")
+    comparison = out / "comparison.html"
+    links = {name: f"{name}/report/report.html" for name in results}
+    _write_comparison(results, comparison, links)
+    files = {name: str(out / link) for name, link in links.items()}
+    if as_json:
+        verdicts = {name: result.verdict for name, result in results.items()}
+        click.echo(json.dumps({"verdicts": verdicts, "reports": files, "comparison": str(comparison)}))
+    else:
+        for result in results.values():
+            _print_summary(result)
+        from reports.compare import print_comparison
+
+        print_comparison(results, _stdout())
+        click.echo("Texts:      " + "  ".join(str(out / name / "samples.jsonl") for name in results))
+        click.echo("Reports:    " + "  ".join(files.values()))
+        click.echo(f"Comparison: {comparison}")
+    _exit(*results.values())
+
+
+def _audit(run_dir: Path, question: Question | None = None) -> AuditResult:
+    from dpaudit.audit import audit_run
+
+    with _bar("Auditing") as advance:
+        return audit_run(run_dir, question, progress=advance)
+
+
+def _generate(config: Config, out: Path, title: str) -> None:
+    from generation.algorithm import BatchDone, BatchStarted, Event
+    from generation.algorithm import generate as run_algorithm
+
+    steps = config.decoding.max_tokens
+    with _progress() as progress:
+        task = progress.add_task(f"{title}: loading", total=None, epsilon="")
+
+        def show(event: Event) -> None:
+            if isinstance(event, BatchStarted):
+                where = f"{title}: batch {event.batch + 1}/{event.batches}"
+                progress.update(task, description=where, total=event.batches * steps, completed=event.batch * steps)
+                return
+            if isinstance(event, BatchDone):
+                progress.update(task, total=event.batches * steps, completed=(event.batch + 1) * steps)
+                if progress.disable:
+                    click.echo(f"{title}: batch {event.batch + 1}/{event.batches} is on disk", err=True)
+            else:
+                progress.advance(task)
+            if event.epsilon is not None:
+                progress.update(task, epsilon=f"epsilon so far {event.epsilon:.3f}")
+
+        run_algorithm(config, out, show)
+
+
+@contextmanager
+def _bar(title: str) -> Iterator[Progress]:
+    with _progress() as progress:
+        task = progress.add_task(title, total=None, epsilon="")
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _progress() -> Any:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[epsilon]}", markup=False),
+        console=_stderr(),
+        disable=not sys.stderr.isatty(),
+    )
+
+
+def _write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
+    from reports.write import write_reports
+
+    with _writing(folder):
+        return write_reports(result, folder)
+
+
+def _write_comparison(results: dict[str, AuditResult], path: Path, links: dict[str, str] | None = None) -> None:
+    from reports.write import write_comparison
+
+    with _writing(path):
+        write_comparison(results, path, links)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    from dpaudit.runs import InputError
+
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            str(path), f"cannot be written ({error.strerror}).", "Name another place with --out."
+        ) from None
+
+
+def _print_summary(result: AuditResult, files: dict[str, Path] | None = None) -> None:
+    from reports.terminal import print_summary
+
+    print_summary(result, _stdout(), files)
+
+
+def _stdout() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+def _stderr() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def _exit(*results: AuditResult) -> None:
+    """Leave with the worst verdict's exit code; say on stderr why a run could not be judged."""
+    for result in results:
+        if result.verdict == "error":
+            for check in result.checks:
+                if check.status == "fail" and check.id in ("integrity.format", "integrity.complete"):
+                    click.echo(f"dpaudit: {check.id}: {check.measured}: {check.detail}", err=True)
+    sys.exit(max(EXIT_CODES[result.verdict] for result in results))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: turns every error into one message on stderr and its exit code."""
+    from dpaudit.runs.errors import InputError
+
+    try:
+        cli.main(arguments, prog_name="dpaudit", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(UNUSABLE)
+    except InputError as error:
+        click.echo(f"dpaudit: {error}", err=True)
+        sys.exit(UNUSABLE)
+    except ModuleNotFoundError as error:
+        click.echo(f"dpaudit: {error.name} is not installed. Install dpaudit[generate] to generate runs.", err=True)
+        sys.exit(UNUSABLE)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("dpaudit: interrupted. An unfinished run goes on when the same command is given again.", err=True)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever reads our output has seen enough; what is left to flush at exit has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(INTERNAL)
+    except OSError as error:
+        click.echo(f"dpaudit: {error.filename or 'the disk'}: {error.strerror}. Mend that and try again.", err=True)
+        sys.exit(UNUSABLE)
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            traceback.print_exc()
+        click.echo(
+            f"dpaudit: internal error ({type(error).__name__}). This is a defect in dpaudit; set {DEBUG}=1 for the "
+            "traceback, which may quote private data.",
+            err=True,
+        )
+        sys.exit(INTERNAL)

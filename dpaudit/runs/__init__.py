@@ -1,0 +1,45 @@
+"""The run directory: one versioned format, one writer, one reader. The only contract between generation and audit."""
+
+from dpaudit.runs.batches import BatchHeader, BatchReader, BatchWriter, Sample, Step, aggregate_digest
+from dpaudit.runs.errors import InputError
+from dpaudit.runs.manifest import (
+    Batching,
+    Claim,
+    Clustering,
+    Data,
+    Manifest,
+    Mechanism,
+    Model,
+    Prompt,
+    Record,
+    Sampling,
+    Stopping,
+    Support,
+)
+from dpaudit.runs.reader import RunReader
+from dpaudit.runs.writer import Assigned, RunWriter
+
+__all__ = [
+    "Assigned",
+    "BatchHeader",
+    "BatchReader",
+    "BatchWriter",
+    "Batching",
+    "Claim",
+    "Clustering",
+    "Data",
+    "InputError",
+    "Manifest",
+    "Mechanism",
+    "Model",
+    "Prompt",
+    "Record",
+    "RunReader",
+    "RunWriter",
+    "Sample",
+    "Sampling",
+    "Step",
+    "Stopping",
+    "Support",
+    "aggregate_digest",
+]

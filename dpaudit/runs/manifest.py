@@ -1,0 +1,212 @@
+"""run.json: what a run claims and how it was made, as typed and validated fields."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+FORMAT_VERSION: Literal[1] = 1
+
+Kind = Literal["ex-post", "approximate"]
+Relation = Literal["add_remove", "replace"]
+Unit = Literal["record", "context"]
+Aggregator = Literal["median", "mean"]
+BatchingRule = Literal["hashed-records", "hashed-slots", "paper-slices"]
+StopReason = Literal["end-token", "max-tokens"]
+
+#: Bounds on what a manifest may declare, so that a hostile one cannot make the reader allocate at will.
+MAX_VOCABULARY = 1 << 22
+MAX_CONTEXTS = 1 << 20
+MAX_TOKENS = 1 << 20
+MAX_BATCHES = 1 << 24
+MAX_WIDTH = 64
+
+SENSITIVITY = (
+    "This directory is as sensitive as the private records it was made from. "
+    "Only the texts in samples.jsonl are meant for release, and only after an audit."
+)
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Fields(BaseModel):
+    """Base of every part of the manifest: immutable, no coercion, no unknown fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Claim(Fields):
+    """The privacy statement that the audit tests.
+
+    Attributes:
+        epsilon: nats.
+        delta: 0 for an ex-post claim.
+        kind: "ex-post" is data-dependent, epsilon(D, X); "approximate" is (epsilon, delta)-DP fixed beforehand.
+        relation: what neighbouring data sets differ by.
+        unit: what one unit of that difference is.
+    """
+
+    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
+    kind: Kind
+    relation: Relation = "add_remove"
+    unit: Unit = "record"
+
+
+class Support(Fields):
+    """The tokens a step samples from: the whole vocabulary, or the top `size` of a public prompt's logits."""
+
+    kind: Literal["full", "public-top-k"] = "full"
+    size: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
+
+    @model_validator(mode="after")
+    def _size_belongs_to_top_k(self) -> Support:
+        if (self.kind == "full") != (self.size is None):
+            raise ValueError("size is for public-top-k, which needs one")
+        return self
+
+
+class Mechanism(Fields):
+    """One step's mechanism. Logits lie in [-clip, clip]; tokens follow softmax(aggregate / temperature)."""
+
+    aggregator: Aggregator
+    clip: Positive
+    temperature: Positive
+    divisor: Positive | None = None
+    support: Support = Support()
+
+    @model_validator(mode="after")
+    def _divisor_belongs_to_mean(self) -> Mechanism:
+        if (self.aggregator == "mean") != (self.divisor is not None):
+            raise ValueError("divisor is for the mean aggregator, which needs one")
+        return self
+
+
+class Batching(Fields):
+    """How records became contexts and batches (mathematics: a rule that looks at one record alone).
+
+    Attributes:
+        rule: "hashed-records" makes one context of each record; "hashed-slots" fills a fixed number of
+            contexts per batch; "paper-slices" cuts each label's records into slices of fixed size.
+        batches: how many batches the run generates, with ids 0 .. batches - 1. A public number.
+        batches_per_label: how many batches each label's records are hashed into; None when not by label.
+        slots: contexts per batch for "hashed-slots" and "paper-slices", None for "hashed-records".
+        examples_per_context: k, the most records that one context shows.
+        labels: the public list of labels, in the order in which batches are numbered.
+        key: the hash's key in hexadecimal.
+    """
+
+    rule: BatchingRule
+    batches: Annotated[int, Field(ge=1, le=MAX_BATCHES)]
+    batches_per_label: Annotated[int, Field(ge=1)] | None = None
+    slots: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+    examples_per_context: Annotated[int, Field(ge=1)] = 1
+    labels: tuple[str, ...] = ()
+    key: Annotated[str, Field(pattern=r"^([0-9a-f]{2})+$")] | None = None
+
+    @model_validator(mode="after")
+    def _slots_fit_the_rule(self) -> Batching:
+        if (self.rule == "hashed-records") != (self.slots is None):
+            raise ValueError("slots is for hashed-slots and paper-slices, which need it")
+        if self.rule == "hashed-records" and self.examples_per_context != 1:
+            raise ValueError("hashed-records puts one record into each context: examples_per_context must be 1")
+        return self
+
+
+class Stopping(Fields):
+    """When a sequence ends: at the public maximum length, or when its own tokens end in one of `sequences`."""
+
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)]
+    sequences: tuple[tuple[int, ...], ...] = ()
+
+
+class Sampling(Fields):
+    """Where the sampler's randomness comes from. A seed makes a run repeatable and unfit for release."""
+
+    generator: Literal["os-entropy", "test-seed"] = "os-entropy"
+    seed: int | None = None
+
+    @model_validator(mode="after")
+    def _seed_belongs_to_tests(self) -> Sampling:
+        if (self.generator == "test-seed") != (self.seed is not None):
+            raise ValueError("seed is for the generator test-seed, which needs one")
+        return self
+
+
+class Record(Fields):
+    """What each step's arrays hold.
+
+    Attributes:
+        dtype: of logits, central order statistics and aggregates.
+        vocabulary: V, the number of tokens the model scores.
+        width: central order statistics kept on each side of the median.
+        contexts: whether every context's clipped logits are kept too.
+    """
+
+    dtype: Literal["float32", "float64"] = "float32"
+    vocabulary: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)]
+    width: Annotated[int, Field(ge=2, le=MAX_WIDTH)] = 2
+    contexts: bool = False
+
+
+class Model(Fields):
+    """The language model: its public name and a digest of its weights, tokenizer and settings."""
+
+    name: str
+    digest: Digest | None = None
+    dtype: str | None = None
+    device: str | None = None
+
+
+class Prompt(Fields):
+    """The prompt: template id, digest of the template's text, and the length each example is cut to."""
+
+    template: str
+    digest: Digest | None = None
+    max_example_tokens: Annotated[int, Field(ge=1)] | None = None
+
+
+class Data(Fields):
+    """The private data: number of distinct records and a digest of the set. Both are private figures."""
+
+    records: Annotated[int, Field(ge=0)]
+    digest: Digest | None = None
+
+
+class Clustering(Fields):
+    """How records were grouped before batching. Only grouping by label exists in this version."""
+
+    method: Literal["none"] = "none"
+
+
+class Manifest(Fields):
+    """The whole of run.json. `claim` is None until the run is finished, unless it was fixed beforehand."""
+
+    format_version: Literal[1] = FORMAT_VERSION
+    sensitivity: str = SENSITIVITY
+    created: str
+    mechanism: Mechanism
+    batching: Batching
+    clustering: Clustering = Clustering()
+    stopping: Stopping
+    sampling: Sampling = Sampling()
+    record: Record
+    data: Data
+    model: Model
+    prompt: Prompt
+    software: dict[str, str] = {}
+    claim: Claim | None = None
+
+    @model_validator(mode="after")
+    def _support_fits_the_vocabulary(self) -> Manifest:
+        size = self.mechanism.support.size
+        if size is not None and size > self.record.vocabulary:
+            raise ValueError("mechanism.support.size is larger than record.vocabulary")
+        return self
+
+    @property
+    def support_size(self) -> int:
+        """Number of tokens a step samples from."""
+        return self.mechanism.support.size or self.record.vocabulary

@@ -1,0 +1,43 @@
+"""Clipping, the mean, and the public support. The median is `dpaudit.accounting`'s."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+
+def clip_logits(logits: Floats, clip: float) -> Floats:
+    """Move each row's maximum to `clip` and cut at -clip: max(-c, (l - max l) + c) (paper, section 3).
+
+    Args:
+        logits: float32 [n, V]; -inf marks tokens that a model rules out.
+        clip: c, in logit units.
+
+    Returns:
+        float32 [n, V] in [-c, c], each row's maximum exactly c.
+
+    Raises:
+        ValueError: a logit is NaN or +inf, or a row has no finite logit.
+    """
+    if not len(logits):
+        return logits
+    c = np.float32(clip)
+    top = logits.max(axis=1, keepdims=True)  # NaN wins over every number
+    if not np.isfinite(top).all():
+        raise ValueError("the model gave NaN or infinite logits")
+    result: Floats = np.maximum(-c, (logits - top) + c)
+    return result
+
+
+def mean(values: Floats, divisor: float) -> Floats:
+    """Sum over contexts in float64, over a fixed public divisor: float32 [S] from float32 [n, S]."""
+    result: Floats = (values.sum(axis=0, dtype=np.float64) / divisor).astype(np.float32)
+    return result
+
+
+def top_tokens(logits: Floats, size: int) -> NDArray[np.int32]:
+    """Ids of the `size` largest logits of a public prompt, ascending: int32 [size] from float32 [V]."""
+    largest = np.argsort(-logits, kind="stable")[:size]
+    return np.sort(largest).astype(np.int32)

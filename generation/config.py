@@ -1,0 +1,327 @@
+"""The settings of a generation run, read from YAML. Public values only: private records arrive separately."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from dpaudit.runs import InputError
+from dpaudit.runs.manifest import MAX_CONTEXTS, MAX_TOKENS, MAX_VOCABULARY, BatchingRule, Relation, Unit
+
+#: exp(-700) is still a normal double, so every token keeps a probability that can be sampled.
+MAX_LOGIT_RANGE = 700.0
+
+_EXPONENT = re.compile(r"^[+-]?\d+[eE][+-]?\d+$")
+
+
+def _yaml_exponent(value: object) -> object:
+    """YAML 1.1 reads 1e-5, which has no dot, as text; everyone who writes it means the number."""
+    return float(value) if isinstance(value, str) and _EXPONENT.match(value) else value
+
+
+Real = Annotated[float, BeforeValidator(_yaml_exponent), Field(allow_inf_nan=False)]
+Positive = Annotated[Real, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+Slots = Annotated[int, Field(ge=1, le=MAX_CONTEXTS)]
+Delta = Annotated[Real, Field(gt=0, lt=1)]
+Name = Annotated[str, Field(min_length=1)]
+Label = Annotated[str, Field(pattern=r"^[^\r\n]*\S[^\r\n]*$")]
+
+
+def _rejected(field: str, value: object, allowed: str) -> PydanticCustomError:
+    """A value that clashes with another field. `field` is relative to the section that is validated."""
+    return PydanticCustomError("clash", "{allowed}", {"field": field, "given": value, "allowed": allowed})
+
+
+class Section(BaseModel):
+    """Base of every section: immutable, no coercion, no unknown fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class DataConfig(Section):
+    """Where the private records are.
+
+    Attributes:
+        path: a .csv, .jsonl or .parquet file, a folder of LABEL/*.txt, or package:NAME/FOLDER.
+        dataset: a Hugging Face dataset's name, instead of a path.
+        split: the dataset's split.
+        text, label: column names.
+        labels: the public list of labels; it must not be read off the private records.
+    """
+
+    path: Name | None = None
+    dataset: Name | None = None
+    split: Name | None = None
+    text: Name = "text"
+    label: Name = "label"
+    labels: Annotated[tuple[Label, ...], Field(min_length=1, strict=False)]
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.path is None) == (self.dataset is None):
+            raise _rejected("path", self.path, "give either path or dataset, and not both")
+        if self.split is not None and self.dataset is None:
+            raise _rejected("split", self.split, "split is for dataset; a path has none")
+        if len(set(self.labels)) != len(self.labels):
+            raise _rejected("labels", list(self.labels), "each label once")
+        return self
+
+
+class ModelConfig(Section):
+    """The language model.
+
+    Attributes:
+        name: a Hugging Face name, a folder (safetensors or one .gguf file), or package:NAME/FOLDER.
+        dtype: of weights and activations; logits are float32 either way.
+        device: auto takes a GPU where there is one.
+    """
+
+    name: Name
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+class PromptConfig(Section):
+    """The prompt: pt for pre-trained models, it for instruction-tuned ones."""
+
+    template: Literal["pt", "it"] = "pt"
+    examples_per_context: Count = 1
+    max_example_tokens: Count = 96
+
+
+class BatchingConfig(Section):
+    """How records become contexts and batches.
+
+    Attributes:
+        rule: hashed looks at one record alone; paper-slices cuts each label's records into slices.
+        batches_per_label: how many batches a label's records are hashed into (hashed only).
+        generate_per_label: how many of each label's batches are generated.
+        slots: contexts per batch. Required for paper-slices and for more than one example per context.
+        key: 64 hexadecimal digits that fix the hash; random when null.
+    """
+
+    rule: Literal["hashed", "paper-slices"] = "hashed"
+    batches_per_label: Count | None = None
+    generate_per_label: Count = 1
+    slots: Slots | None = None
+    key: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+    @model_validator(mode="after")
+    def _fields_fit_the_rule(self) -> Self:
+        if self.rule == "hashed":
+            if self.batches_per_label is None:
+                raise _rejected("batches_per_label", None, "a whole number of at least 1 when rule is hashed")
+            if self.generate_per_label > self.batches_per_label:
+                allowed = f"at most batches_per_label, which is {self.batches_per_label}"
+                raise _rejected("generate_per_label", self.generate_per_label, allowed)
+        else:
+            if self.batches_per_label is not None:
+                allowed = "null when rule is paper-slices: the number of slices follows from the data"
+                raise _rejected("batches_per_label", self.batches_per_label, allowed)
+            if self.slots is None:
+                raise _rejected("slots", None, "a whole number of at least 1 when rule is paper-slices")
+        return self
+
+
+class MechanismConfig(Section):
+    """One step's mechanism.
+
+    Attributes:
+        clip: logits are clipped to [-clip, clip], in nats times temperature.
+        temperature: tokens follow softmax(aggregate / temperature).
+        divisor: the mean's fixed public divisor.
+        top_k: sample from the top_k tokens of the public prompt; null for the whole vocabulary.
+    """
+
+    aggregator: Literal["median", "mean"]
+    clip: Positive
+    temperature: Positive
+    divisor: Positive | None = None
+    top_k: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
+
+    @model_validator(mode="after")
+    def _fields_fit_the_aggregator(self) -> Self:
+        if self.aggregator == "mean" and self.divisor is None:
+            raise _rejected("divisor", None, "a number above 0 when aggregator is mean; choose it without the data")
+        if self.aggregator == "median" and self.divisor is not None:
+            raise _rejected("divisor", self.divisor, "null when aggregator is median")
+        if 2 * self.clip / self.temperature > MAX_LOGIT_RANGE:
+            allowed = f"at least 2 * clip / {MAX_LOGIT_RANGE:g}, so that no token's probability underflows"
+            raise _rejected("temperature", self.temperature, allowed)
+        return self
+
+
+class DecodingConfig(Section):
+    """Sequence length, and the seed of a repeatable test run (whose texts are unfit for release)."""
+
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)]
+    test_seed: Annotated[int, Field(ge=0)] | None = None
+
+
+class RecordConfig(Section):
+    """Whether every context's clipped logits are kept too (large)."""
+
+    contexts: bool = False
+
+
+class PrivacyConfig(Section):
+    """What the claim is about. `delta` is for the mean's approximate guarantee; null takes records ** -1.1."""
+
+    unit: Unit = "record"
+    relation: Relation = "add_remove"
+    delta: Delta | None = None
+
+
+class ClaimConfig(Section):
+    """A claim that is fixed before generation, epsilon in nats."""
+
+    epsilon: Annotated[Real, Field(ge=0)]
+    delta: Annotated[Real, Field(ge=0, lt=1)] = 0.0
+
+
+class Config(Section):
+    """All settings of a run."""
+
+    data: DataConfig
+    model: ModelConfig
+    prompt: PromptConfig = PromptConfig()
+    batching: BatchingConfig
+    mechanism: MechanismConfig
+    decoding: DecodingConfig
+    record: RecordConfig = RecordConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
+    claim: ClaimConfig | None = None
+
+    @property
+    def rule(self) -> BatchingRule:
+        """The rule's name in the run directory."""
+        if self.batching.rule == "paper-slices":
+            return "paper-slices"
+        return "hashed-records" if self.batching.slots is None else "hashed-slots"
+
+    @model_validator(mode="after")
+    def _batching_fits_prompt_and_privacy(self) -> Self:
+        if self.prompt.examples_per_context > 1 and self.batching.slots is None:
+            allowed = "a whole number of at least 1 when prompt.examples_per_context is above 1"
+            raise _rejected("batching.slots", None, allowed)
+        if self.rule == "paper-slices" and self.privacy.unit == "record":
+            allowed = (
+                "context when batching.rule is paper-slices. Taking one record out moves every later record of its "
+                "label to another place in the slices, so many contexts and batches change and no claim per record "
+                "holds"
+            )
+            raise _rejected("privacy.unit", self.privacy.unit, allowed)
+        return self
+
+    @model_validator(mode="after")
+    def _delta_fits_the_aggregator(self) -> Self:
+        if self.mechanism.aggregator == "median":
+            if self.privacy.delta is not None:
+                raise _rejected("privacy.delta", self.privacy.delta, "null for median: an ex-post guarantee has none")
+            if self.claim is not None and self.claim.delta != 0:
+                raise _rejected("claim.delta", self.claim.delta, "0 for median: an ex-post guarantee has no delta")
+        elif self.claim is not None:
+            if self.claim.delta == 0:
+                raise _rejected("claim.delta", self.claim.delta, "a number above 0 and below 1 for mean")
+            if self.privacy.delta not in (None, self.claim.delta):
+                raise _rejected("privacy.delta", self.privacy.delta, "null or equal to claim.delta")
+        return self
+
+
+def load_config(path: Path) -> Config:
+    """Read and check a YAML config.
+
+    Raises:
+        InputError: names the field by its dotted path, the value that was given, and what is allowed.
+    """
+    values = _read_yaml(path)
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        first, *others = error.errors(include_url=False)
+        raise _input_error(path, first, len(others)) from None
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InputError(str(path), f"the file cannot be read: {reason}.", "Give the path of a YAML config.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}: line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
+        problem = getattr(error, "problem", None) or "the text cannot be parsed"
+        raise InputError(where, f"this is not valid YAML: {problem}.", "Mend the line; indent with spaces.") from None
+    if values is None:
+        raise InputError(str(path), "the file is empty.", f"Give the sections {', '.join(Config.model_fields)}.")
+    if not isinstance(values, dict):
+        problem = f"the file holds a {type(values).__name__}, not a mapping."
+        raise InputError(str(path), problem, f"Give the sections {', '.join(Config.model_fields)}.")
+    return values
+
+
+def _input_error(path: Path, error: ErrorDetails, others: int) -> InputError:
+    """One validation error in the words of a config's author."""
+    context = error.get("ctx", {})
+    location = [str(part) for part in error["loc"]]
+    given = error["input"]
+    if error["type"] == "clash":
+        location.append(context["field"])
+        given = context["given"]
+    field = ".".join(location)
+    remedy = _remedy(error)
+    if others:
+        remedy += f" ({others} more to mend after this one.)"
+    return InputError(f"{path}: {field}", _problem(error["type"], field, given), remedy)
+
+
+def _problem(kind: str, field: str, given: object) -> str:
+    if kind == "missing":
+        return "this field is missing."
+    if kind == "extra_forbidden":
+        return "there is no such field."
+    if field == "batching.key":
+        return "this value cannot be used."
+    shown = "null" if given is None else repr(given)
+    return f"the value is {shown if len(shown) <= 80 else shown[:77] + '...'}."
+
+
+def _remedy(error: ErrorDetails) -> str:
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "clash":
+        return f"Allowed: {context['allowed']}."
+    if kind in ("missing", "extra_forbidden"):
+        parent = error["loc"][:-1]
+        fields = list(_section_at(parent).model_fields)
+        close = difflib.get_close_matches(str(error["loc"][-1]), fields, n=1) if kind == "extra_forbidden" else []
+        hint = f" Did you mean {close[0]}?" if close else ""
+        return f"Allowed fields of {'.'.join(map(str, parent)) or 'a config'}: {', '.join(fields)}.{hint}"
+    if kind == "literal_error":
+        return f"Allowed: {context['expected']}."
+    if kind in ("model_type", "model_attributes_type"):
+        return f"Allowed: a mapping with the fields {', '.join(_section_at(error['loc']).model_fields)}."
+    return f"Allowed: {error['msg'].removeprefix('Input should be ')}."
+
+
+def _section_at(location: tuple[int | str, ...]) -> type[Section]:
+    """The section that a location names; sections lie one level below the root."""
+    sections: dict[str, type[Section]] = {
+        "data": DataConfig,
+        "model": ModelConfig,
+        "prompt": PromptConfig,
+        "batching": BatchingConfig,
+        "mechanism": MechanismConfig,
+        "decoding": DecodingConfig,
+        "record": RecordConfig,
+        "privacy": PrivacyConfig,
+        "claim": ClaimConfig,
+    }
+    return sections[str(location[0])] if location else Config

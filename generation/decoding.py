@@ -1,0 +1,61 @@
+"""Next-token logits of many prompts that are continued with the same tokens."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from generation.models import LanguageModel
+
+
+class Decoder:
+    """n prompts as one left-padded batch with a key-value cache. Works for n = 0."""
+
+    def __init__(self, model: LanguageModel, prompts: Sequence[Sequence[int]]) -> None:
+        self._network, self._device = model.network, model.device
+        self._accepted = inspect.signature(model.network.forward).parameters.keys()
+        self._rows = len(prompts)
+        self._cache: Any = None
+        self._mask = torch.zeros((self._rows, 0), dtype=torch.long, device=self._device)
+        self._logits = torch.empty((0, model.vocabulary), dtype=torch.float32)
+        if prompts:
+            self._prefill(prompts)
+
+    def logits(self) -> NDArray[np.float32]:
+        """Logits of the next token: float32 [n, V], V as the model scores it (it may exceed the tokenizer's size)."""
+        result: NDArray[np.float32] = self._logits.numpy()
+        return result
+
+    def append(self, token: int) -> None:
+        """Continue every prompt with the same token."""
+        if self._rows:
+            ids = torch.full((self._rows, 1), token, device=self._device)
+            self._forward(ids, torch.ones_like(ids))
+
+    def _prefill(self, prompts: Sequence[Sequence[int]]) -> None:
+        longest = max(map(len, prompts))
+        ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=self._device)
+        seen = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+        self._forward(ids, seen.to(self._device))
+
+    @torch.inference_mode()
+    def _forward(self, ids: torch.Tensor, seen: torch.Tensor) -> None:
+        """Feed token ids [n, L]; `seen` is 0 on padding. Keeps the logits after the last one."""
+        self._mask = torch.cat([self._mask, seen], dim=1)
+        positions = (self._mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        # Some architectures know no positions or score every position.
+        optional = {"position_ids": positions, "logits_to_keep": 1}
+        output = self._network(
+            input_ids=ids,
+            attention_mask=self._mask,
+            past_key_values=self._cache,
+            use_cache=True,
+            **{name: value for name, value in optional.items() if name in self._accepted},
+        )
+        self._cache = output.past_key_values
+        self._logits = output.logits[:, -1, :].to(torch.float32).cpu()

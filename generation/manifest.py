@@ -1,0 +1,182 @@
+"""What a run says about itself before its first step, and whether a run on disk is the same one."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING, Decimal
+from importlib import metadata
+from typing import Any
+
+from dpaudit.accounting import context_changes, mean_epsilon
+from dpaudit.runs import (
+    Assigned,
+    Batching,
+    Claim,
+    Data,
+    InputError,
+    Manifest,
+    Mechanism,
+    Model,
+    Prompt,
+    Record,
+    Sampling,
+    Stopping,
+    Support,
+)
+from generation.config import Config
+from generation.models import LanguageModel
+from generation.prompts import Template
+
+SOFTWARE = ("dpaudit", "numpy", "tokenizers", "torch", "transformers")
+MIN_WIDTH = 2
+#: The paper's choice of delta: records ** -1.1.
+DELTA_EXPONENT = -1.1
+
+
+def build_manifest(
+    config: Config, key: bytes, assignment: Sequence[Assigned], model: LanguageModel, template: Template
+) -> Manifest:
+    """The manifest of a new run. Its claim is None where the generator states its own at the end."""
+    mechanism, batching, decoding = config.mechanism, config.batching, config.decoding
+    return Manifest(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        mechanism=Mechanism(
+            aggregator=mechanism.aggregator,
+            clip=mechanism.clip,
+            temperature=mechanism.temperature,
+            divisor=mechanism.divisor,
+            support=_support(config, model),
+        ),
+        batching=Batching(
+            rule=config.rule,
+            batches=len(config.data.labels) * batching.generate_per_label,
+            batches_per_label=batching.batches_per_label,
+            slots=batching.slots,
+            examples_per_context=config.prompt.examples_per_context,
+            labels=config.data.labels,
+            key=key.hex(),
+        ),
+        stopping=Stopping(max_tokens=decoding.max_tokens, sequences=_stop_sequences(model, template)),
+        sampling=Sampling() if decoding.test_seed is None else Sampling(generator="test-seed", seed=decoding.test_seed),
+        record=Record(vocabulary=model.vocabulary, width=_width(config), contexts=config.record.contexts),
+        data=Data(records=len(assignment), digest=_data_digest(assignment)),
+        model=Model(name=config.model.name, digest=model.digest, dtype=config.model.dtype, device=model.device.type),
+        prompt=Prompt(
+            template=config.prompt.template,
+            digest=template.digest,
+            max_example_tokens=config.prompt.max_example_tokens,
+        ),
+        software={"python": platform.python_version(), **dict(_versions())},
+        claim=_claim_beforehand(config, len(assignment)),
+    )
+
+
+def ex_post_claim(config: Config, epsilon: float) -> Claim:
+    """What a median run states of itself: its own sum, rounded up."""
+    return Claim(epsilon=round_up(epsilon), kind="ex-post", relation=config.privacy.relation, unit=config.privacy.unit)
+
+
+def round_up(epsilon: float) -> float:
+    """The next multiple of 0.0001, never below epsilon."""
+    return float(Decimal(epsilon).quantize(Decimal("0.0001"), rounding=ROUND_CEILING))
+
+
+def require_same_run(path: str, existing: Manifest, wanted: Manifest) -> None:
+    """Refuse to go on with a run that was started under another config, model or data set.
+
+    Raises:
+        InputError: names the fields that differ.
+    """
+    stated_later = {"created", "software"} | ({"claim"} if wanted.claim is None else set())
+    before, now = (_flat(manifest.model_dump(exclude=stated_later)) for manifest in (existing, wanted))
+    differing = sorted(field for field in before.keys() | now.keys() if before.get(field) != now.get(field))
+    if differing:
+        problem = f"the run there was started with another {', '.join(differing)}."
+        raise InputError(path, problem, "Restore the config, the data and the model, or name a new directory.")
+
+
+def _support(config: Config, model: LanguageModel) -> Support:
+    size = config.mechanism.top_k
+    if size is None:
+        return Support()
+    if size > model.vocabulary:
+        problem = f"this is {size}, but the model has {model.vocabulary} tokens."
+        raise InputError("mechanism.top_k", problem, f"Allowed: at most {model.vocabulary}, or null.")
+    return Support(kind="public-top-k", size=size)
+
+
+def _stop_sequences(model: LanguageModel, template: Template) -> tuple[tuple[int, ...], ...]:
+    ends = tuple((token,) for token in model.end_tokens)
+    return tuple(dict.fromkeys((*template.stop_sequences, *ends)))
+
+
+def _width(config: Config) -> int:
+    """Central values to keep on each side, so that every change of contexts that a claim covers is bounded."""
+    changes = context_changes(config.privacy.unit, config.privacy.relation, config.rule)
+    return max(MIN_WIDTH, *((change.half_steps + 2) // 2 for change in changes))
+
+
+def _data_digest(assignment: Sequence[Assigned]) -> str:
+    digests = sorted(assigned.digest for assigned in assignment)
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def _claim_beforehand(config: Config, records: int) -> Claim | None:
+    """The config's claim; for mean without one, its guarantee, which follows from public settings."""
+    mean = config.mechanism.aggregator == "mean"
+    if config.claim is not None:
+        epsilon, delta = config.claim.epsilon, config.claim.delta
+    elif mean:
+        delta = _delta(config, records)
+        epsilon = round_up(_mean_epsilon(config, delta))
+    else:
+        return None
+    return Claim(
+        epsilon=epsilon,
+        delta=delta,
+        kind="approximate" if mean else "ex-post",
+        relation=config.privacy.relation,
+        unit=config.privacy.unit,
+    )
+
+
+def _delta(config: Config, records: int) -> float:
+    if config.privacy.delta is not None:
+        return config.privacy.delta
+    if records < 2:
+        problem = f"this is null, which needs at least 2 records, and there are {records}."
+        raise InputError("privacy.delta", problem, "Allowed: a number above 0 and below 1.")
+    return math.pow(records, DELTA_EXPONENT)
+
+
+def _mean_epsilon(config: Config, delta: float) -> float:
+    mechanism, privacy = config.mechanism, config.privacy
+    if mechanism.divisor is None:
+        raise ValueError("the mean aggregator needs a divisor")
+    return mean_epsilon(
+        mechanism.clip,
+        mechanism.temperature,
+        mechanism.divisor,
+        config.decoding.max_tokens,
+        delta,
+        unit=privacy.unit,
+        relation=privacy.relation,
+        rule=config.rule,
+    )
+
+
+def _versions() -> list[tuple[str, str]]:
+    installed = {name for name in SOFTWARE if list(metadata.Distribution.discover(name=name))}
+    return [(name, metadata.version(name)) for name in sorted(installed)]
+
+
+def _flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested fields under dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in fields.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat

@@ -1,0 +1,219 @@
+"""Causal language models from Hugging Face, a folder or a GGUF file. Remote code is never run."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import torch
+import transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.hub import cached_file
+
+from dpaudit.runs import InputError
+from generation.config import ModelConfig
+from generation.sources import PACKAGE, locate
+
+FIELD = "model.name"
+CACHE_VARIABLE = "DPAUDIT_CACHE"
+#: The files in a model's folder that decide what it computes.
+IDENTITY = ("*.safetensors", "*.bin", "*.json", "*.model", "*.txt", "*.jinja")
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A loaded model with its tokenizer.
+
+    Attributes:
+        digest: SHA-256 over names and contents of its weight, config and tokenizer files.
+        vocabulary: V, the number of tokens it scores.
+    """
+
+    network: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    digest: str
+    vocabulary: int
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.network.device
+
+    @property
+    def positions(self) -> int | None:
+        """The longest sequence it was made for, in tokens; None when it sets no limit."""
+        limit = getattr(self.network.config.get_text_config(), "max_position_embeddings", None)
+        return limit if isinstance(limit, int) else None
+
+    @property
+    def end_tokens(self) -> tuple[int, ...]:
+        """Ids that end a text, by the tokenizer and by the model's generation settings; ascending."""
+        settings = self.network.generation_config
+        listed = settings.eos_token_id if settings is not None else None
+        ids = [*(listed if isinstance(listed, list) else [listed]), self.tokenizer.eos_token_id]
+        return tuple(sorted({token for token in ids if isinstance(token, int)}))
+
+    @property
+    def tokenizer_json(self) -> str | None:
+        """The tokenizer as the `tokenizers` library reads it; None when it has no such form."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        return None if backend is None else str(backend.to_str())
+
+    def decode(self, ids: list[int]) -> str | None:
+        """Text of token ids, as the `tokenizers` library alone decodes them; None where it cannot."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        return None if backend is None else str(backend.decode(ids, skip_special_tokens=True))
+
+
+def load_model(config: ModelConfig) -> LanguageModel:
+    """Load a model and its tokenizer.
+
+    Raises:
+        InputError: there is no such model or device, or it is no causal language model.
+    """
+    device = _device(config.device)
+    with _quiet(), _model_errors(config.name):
+        source = _source(config.name)
+        gguf = _gguf_file(source) if isinstance(source, Path) else None
+        origin: Path | str = source if gguf is None else _converted(gguf)
+        network = _load_network(origin, config)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin)
+        digest = _digest([gguf] if gguf is not None else _identity_files(origin))
+    network.to(device)  # type: ignore[arg-type]
+    network.train(False)
+    with torch.inference_mode():
+        probe = network(input_ids=torch.zeros((1, 1), dtype=torch.long, device=device))
+    return LanguageModel(network, tokenizer, digest, int(probe.logits.shape[-1]))
+
+
+def cache_folder() -> Path:
+    """Where converted models are kept: DPAUDIT_CACHE, or the user's cache folder."""
+    return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("dpaudit"))
+
+
+def _device(wanted: str) -> torch.device:
+    available = torch.cuda.is_available()
+    if wanted == "cuda" and not available:
+        raise InputError("model.device", "this is cuda, but there is no GPU here.", "Allowed: auto or cpu.")
+    return torch.device("cuda" if available and wanted != "cpu" else "cpu")
+
+
+def _source(name: str) -> Path | str:
+    """A folder, or else a name on the Hugging Face hub."""
+    if name.startswith((PACKAGE, "/", "./", "../", "~")):
+        return locate(name, FIELD)
+    return Path(name) if Path(name).is_dir() else name
+
+
+def _gguf_file(folder: Path) -> Path | None:
+    """The .gguf file of a folder that holds one instead of a Hugging Face model."""
+    if (folder / "config.json").exists():
+        return None
+    files = sorted(folder.glob("*.gguf"))
+    if len(files) > 1:
+        names = ", ".join(file.name for file in files)
+        raise InputError(FIELD, f"{folder} holds several GGUF files: {names}.", "Leave one in the folder.")
+    return files[0] if files else None
+
+
+def _load_network(origin: Path | str, config: ModelConfig) -> PreTrainedModel:
+    dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[config.dtype]
+    loaded: Any = AutoModelForCausalLM.from_pretrained(origin, dtype=dtype, output_loading_info=True)
+    network, loading = loaded
+    if loading["missing_keys"]:
+        # Such weights would be random: an encoder, say, that was given a new language model's head.
+        raise InputError(FIELD, f"{config.name!r} lacks weights of a causal language model.", "Name one that has them.")
+    result: PreTrainedModel = network
+    return result
+
+
+def _converted(gguf: Path) -> Path:
+    """The folder that a GGUF file was converted into; converted now if it was not. Atomic: whole or absent."""
+    with open(gguf, "rb") as file:
+        folder = cache_folder() / "models" / hashlib.file_digest(file, "sha256").hexdigest()
+    if folder.exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix="partial-", dir=folder.parent))
+    try:
+        _convert(gguf, partial)
+        with contextlib.suppress(OSError):  # another process may have been first
+            partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def _convert(gguf: Path, folder: Path) -> None:
+    """Write a GGUF file's weights, dequantized to float32, and its tokenizer as a Hugging Face model."""
+    auto: Any = AutoModelForCausalLM  # its methods are untyped
+    quantized = auto.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    fields: dict[str, Any] = quantized.config.to_dict()
+    # With this field the saved weights would be taken for quantized ones.
+    fields.pop("quantization_config", None)
+    network = auto.from_config(type(quantized.config).from_dict(fields))
+    network.load_state_dict(quantized.state_dict())
+    network.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
+
+
+def _identity_files(origin: Path | str) -> list[Path]:
+    if isinstance(origin, str):
+        config = cached_file(origin, "config.json")
+        if config is None:
+            raise InputError(FIELD, f"{origin!r} has no config.json.", "Name a model in Hugging Face's format.")
+        origin = Path(config).parent
+    return [file for pattern in IDENTITY for file in origin.glob(pattern)]
+
+
+def _digest(files: Iterable[Path]) -> str:
+    """SHA-256 over sorted (file name, SHA-256 of its content)."""
+    total = hashlib.sha256()
+    for path in sorted(files, key=lambda path: path.name):
+        with open(path, "rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        total.update(f"{content}  {path.name}\n".encode())
+    return total.hexdigest()
+
+
+@contextlib.contextmanager
+def _model_errors(name: str) -> Iterator[None]:
+    """Say in a config author's words why a model cannot be loaded."""
+    try:
+        yield
+    except InputError:
+        raise
+    except OSError:
+        problem = f"the model {name!r} was not found, here or on the Hugging Face hub."
+        remedy = "Check the name and the network; without a network, name a folder or an installed package."
+        raise InputError(FIELD, problem, remedy) from None
+    except (ValueError, KeyError, RuntimeError, ImportError) as error:
+        reason = str(error).strip().split("\n")[0][:200]
+        problem = f"{name!r} cannot be loaded as a causal language model without running its own code ({reason})."
+        raise InputError(FIELD, problem, "Name a model that transformers supports.") from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence transformers' progress bars and warnings; errors are raised all the same."""
+    logging: Any = transformers.logging
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        # Reading a GGUF file draws a bar that no setting turns off.
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,158 @@
+"""Private records: text and label, from files or a Hugging Face dataset. Error messages never hold their text."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpaudit.runs import InputError
+from generation.config import DataConfig
+from generation.sources import locate
+
+
+@dataclass(frozen=True, order=True)
+class Record:
+    """One private record. Two rows with equal label and text are one record."""
+
+    label: str
+    text: str
+
+    def __repr__(self) -> str:
+        """Keep private text out of logs and tracebacks."""
+        return "Record(...)"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row as it was read, with where it stands."""
+
+    where: str
+    values: Mapping[str, object]
+
+
+def read_records(config: DataConfig) -> tuple[Record, ...]:
+    """The distinct records that a config names, sorted.
+
+    Raises:
+        InputError: names the file, the row (from 1, the header not counted) and the column.
+    """
+    if config.dataset is not None:
+        rows = _dataset_rows(config, config.dataset)
+    else:
+        rows = _path_rows(config, locate(config.path or "", "data.path"))
+    return tuple(sorted({_record(row, config) for row in rows}))
+
+
+def _record(row: Row, config: DataConfig) -> Record:
+    text, label = (_value(row, column) for column in (config.text, config.label))
+    if label not in config.labels:
+        problem = "the label is not in data.labels."
+        remedy = f"Labels are public and fixed beforehand: {', '.join(config.labels)}. Mend the row or the list."
+        raise InputError(f"{row.where}, column {config.label!r}", problem, remedy)
+    return Record(label, text)
+
+
+def _value(row: Row, column: str) -> str:
+    where = f"{row.where}, column {column!r}"
+    if column not in row.values:
+        columns = ", ".join(repr(name) for name in row.values if isinstance(name, str))
+        remedy = f"Name one that exists in data.text and data.label: {columns}."
+        raise InputError(where, "there is no such column.", remedy)
+    value = row.values[column]
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if value is None or (isinstance(value, str) and not value.strip()):
+        raise InputError(where, "the value is missing.", "Fill it in, or take the row out.")
+    if not isinstance(value, str):
+        raise InputError(where, f"the value is a {type(value).__name__}, not text.", "Convert the column to text.")
+    # A lone surrogate (JSON can hold one) cannot be encoded, and the encoder's message would show the text.
+    return value.encode("utf-8", "replace").decode("utf-8")
+
+
+def _path_rows(config: DataConfig, path: Path) -> Iterator[Row]:
+    if path.is_dir():
+        return _folder_rows(config, path)
+    readers = {".csv": _csv_rows, ".jsonl": _jsonl_rows, ".parquet": _parquet_rows}
+    if path.suffix.lower() not in readers:
+        remedy = f"Allowed: {', '.join(readers)}, or a folder of LABEL/*.txt."
+        raise InputError(str(path), "this kind of file cannot be read.", remedy)
+    return readers[path.suffix.lower()](path)
+
+
+def _folder_rows(config: DataConfig, folder: Path) -> Iterator[Row]:
+    files = sorted(folder.glob("*/*.txt"))
+    if not files:
+        raise InputError(str(folder), "there is no LABEL/*.txt inside.", "Give a folder with one folder per label.")
+    for file in files:
+        text = file.read_text(encoding="utf-8", errors="replace")
+        yield Row(str(file), {config.text: text, config.label: file.parent.name})
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
+    csv.field_size_limit(sys.maxsize)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            for number, values in enumerate(csv.DictReader(file, strict=True), start=1):
+                yield Row(f"{path}: row {number}", values)
+    except UnicodeDecodeError:
+        raise _not_utf8(path) from None
+    except csv.Error as error:
+        raise InputError(str(path), f"this is not valid CSV: {error}.", "Mend its quotes.") from None
+
+
+def _jsonl_rows(path: Path) -> Iterator[Row]:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, start=1):
+                yield Row(f"{path}: row {number}", _json_object(line, f"{path}: row {number}"))
+    except UnicodeDecodeError:
+        raise _not_utf8(path) from None
+
+
+def _json_object(line: str, where: str) -> Mapping[str, object]:
+    try:
+        values = json.loads(line)
+    except ValueError:
+        raise InputError(where, "this is not valid JSON.", "Write one JSON object a line.") from None
+    if not isinstance(values, dict):
+        raise InputError(where, "this is not a JSON object.", "Write one JSON object a line.")
+    return values
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    import pyarrow  # type: ignore[import-untyped]
+    import pyarrow.parquet  # type: ignore[import-untyped]
+
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except pyarrow.ArrowInvalid:
+        raise InputError(str(path), "this is not a Parquet file.", "Write it again.") from None
+    for number, values in enumerate(table.to_pylist(), start=1):
+        yield Row(f"{path}: row {number}", values)
+
+
+def _dataset_rows(config: DataConfig, name: str) -> Iterator[Row]:
+    try:
+        import datasets
+    except ImportError:
+        problem = "the datasets library is not installed."
+        raise InputError("data.dataset", problem, "Install it, or give data.path.") from None
+    split = config.split or "train"
+    try:
+        data = datasets.load_dataset(name, split=split)
+    except Exception as error:  # the library raises many kinds: no network, no such name, no such split
+        problem = f"{name!r}, split {split!r}, cannot be loaded ({type(error).__name__})."
+        raise InputError("data.dataset", problem, "Check the name, the split and the network.") from None
+    names = getattr(data.features.get(config.label), "names", None)
+    for number, values in enumerate(data, start=1):
+        if names is not None and values[config.label] is not None:
+            values = {**values, config.label: names[values[config.label]]}
+        yield Row(f"{name} ({split}): row {number}", values)
+
+
+def _not_utf8(path: Path) -> InputError:
+    return InputError(str(path), "this is not UTF-8 text.", "Convert it to UTF-8.")

@@ -1,0 +1,82 @@
+"""Drawing a token from softmax(aggregate / temperature), and where the randomness comes from."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Bytes of one uniform: 2^-256 lies far below every probability that config.MAX_LOGIT_RANGE makes likely.
+UNIFORM_BYTES = 32
+
+
+class RandomBytes(Protocol):
+    """A source of random bytes."""
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes."""
+        ...
+
+
+class OsEntropy:
+    """The operating system's cryptographic generator: what a release needs."""
+
+    def take(self, size: int) -> bytes:
+        """See `RandomBytes`."""
+        return os.urandom(size)
+
+
+class SeededStream:
+    """BLAKE2b in counter mode over (seed, batch). Repeatable, hence for tests only.
+
+    Each batch has a stream of its own, so a run that is resumed at a batch's start draws what an unbroken one draws.
+    """
+
+    def __init__(self, seed: int, batch: int) -> None:
+        self._prefix = f"dpaudit test stream {seed} {batch} ".encode()
+        self._counter = 0
+
+    def take(self, size: int) -> bytes:
+        """See `RandomBytes`; at most 64 bytes at once."""
+        digest = hashlib.blake2b(self._prefix + str(self._counter).encode(), digest_size=size)
+        self._counter += 1
+        return digest.digest()
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A sampled token: its index in the aggregate and the natural logarithm of its probability."""
+
+    index: int
+    log_probability: float
+
+
+def sample(aggregate: NDArray[np.floating], temperature: float, source: RandomBytes) -> Draw:
+    """Draw from softmax(aggregate / temperature) by inverse CDF in float64 (Algorithm 1, line 8).
+
+    Weights are added up from the smallest: a sum of j ascending weights is at most j times the last one,
+    so each token's share of the line is right to a relative error of about V * 2^-53, however unlikely it is.
+
+    Args:
+        aggregate: float [S].
+        temperature: tau.
+        source: gives one uniform.
+    """
+    scores = aggregate.astype(np.float64) / temperature
+    scores -= scores.max()
+    weights = np.exp(scores)
+    order = np.argsort(scores, kind="stable")
+    line = np.cumsum(weights[order])
+    place = int(np.searchsorted(line, uniform(source) * line[-1], side="right"))
+    index = int(order[min(place, len(order) - 1)])
+    return Draw(index, float(scores[index] - np.log(line[-1])))
+
+
+def uniform(source: RandomBytes) -> float:
+    """A number in (0, 1] with full relative precision down to 2^-204 (Python rounds the quotient once)."""
+    bits = int.from_bytes(source.take(UNIFORM_BYTES), "big")
+    return (2 * bits + 1) / (1 << (8 * UNIFORM_BYTES + 1))

@@ -1,0 +1,32 @@
+"""Where a path in a config leads. `package:NAME/FOLDER` is a folder inside an installed package."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from dpaudit.runs import InputError
+
+PACKAGE = "package:"
+
+
+def locate(path: str, field: str) -> Path:
+    """The file or folder that a config's path names. A package is found without being imported.
+
+    Raises:
+        InputError: the package is not installed, or the path does not exist.
+    """
+    found = _inside_package(path, field) if path.startswith(PACKAGE) else Path(path).expanduser()
+    if not found.exists():
+        raise InputError(field, f"the value is {path!r}, and nothing is there.", "Give a path that exists.")
+    return found
+
+
+def _inside_package(path: str, field: str) -> Path:
+    name, *parts = path.removeprefix(PACKAGE).split("/")
+    # A dotted name would make find_spec import the parent package.
+    spec = importlib.util.find_spec(name) if name.isidentifier() else None
+    if spec is None or not spec.submodule_search_locations:
+        problem = f"the value is {path!r}, but no package {name!r} is installed."
+        raise InputError(field, problem, "Install it, or give a path or a Hugging Face name.")
+    return Path(spec.submodule_search_locations[0]).joinpath(*parts)

@@ -1,0 +1,5 @@
+"""Renders an AuditResult for people: HTML, Markdown, terminal, comparison of runs.
+
+Nothing here computes or judges. Every figure and every verdict comes from the result (report.json is the truth);
+these modules choose what comes first, in which words, and make hostile text harmless.
+"""

@@ -1,0 +1,172 @@
+"""report.md: the same report for pull requests and chat, with nothing in it that the run could use as markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+
+from dpaudit.results import AuditResult, CheckResult
+from reports import outline
+from reports.costs import batch_costs, curve_described
+from reports.text import LABEL_LENGTH, one_line
+from reports.wording import (
+    DETAIL_NAMES,
+    GLOSSARY,
+    NO_BATCH_COSTS,
+    STATUS_MARKS,
+    STATUS_NAMES,
+    STATUS_ORDER,
+    evidence,
+)
+
+_MARKUP = re.compile(r"[\\`*_\[\]#|~$]|:(?=//)")
+_START_OF_BLOCK = re.compile(r"^(\d*)([-+=.)])(?=\s|[-=]|$)")
+
+
+def render_markdown(result: AuditResult) -> str:
+    """The whole report as GitHub Markdown."""
+    sections = (
+        _verdict(result),
+        _claimed(result),
+        _costs(result),
+        _batches(result),
+        _checks(result),
+        _not_checked(result),
+        _settings(result),
+        _reproduce(result),
+        _glossary(),
+    )
+    return "\n\n".join("\n".join(section) for section in sections) + "\n"
+
+
+def escaped(text: object) -> str:
+    """One line of Markdown that renders as `text`, whatever it holds: no tags, links, mentions, markup or cells."""
+    line = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    line = _MARKUP.sub(lambda found: "\\" + found.group(), line)
+    # GitHub links www. and @names after parsing, where no backslash reaches: a zero-width space keeps them apart.
+    line = line.replace("@", "@&#8203;").replace("www.", "www&#8203;.").replace("WWW.", "WWW&#8203;.")
+    return _START_OF_BLOCK.sub(r"\1\\\2", line)
+
+
+def code(text: object, limit: int = LABEL_LENGTH) -> str:
+    """A code span that renders as `text`; plain text where it holds a bar, which tables split even in code."""
+    line = one_line(text, limit) or " "
+    if "|" in line:
+        return escaped(line)
+    fence = "`" * (_longest_run(line) + 1)
+    space = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{space}{line}{space}{fence}"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], figures: Collection[str] = ()) -> list[str]:
+    """A table of cells that are Markdown already; the columns named in `figures` align right."""
+    rule = ["---:" if name in figures else "---" for name in header]
+    return ["| " + " | ".join(cells) + " |" for cells in (header, rule, *rows)]
+
+
+def _verdict(result: AuditResult) -> list[str]:
+    mark = STATUS_MARKS[result.verdict]
+    lines = [f"# {mark} {outline.headline(result)}", "", f"**{escaped(result.guarantee)}**", ""]
+    lines += [f"Claim: {escaped(outline.claim_sentence(result.claim))}", "", f"{outline.tally(result)}.", ""]
+    return [*lines, f"> **Private.** {outline.privacy_warning(result)}"]
+
+
+def _claimed(result: AuditResult) -> list[str]:
+    lines = ["## Claimed and recomputed", ""]
+    lines += ["Three kinds of figure, each on its own. They do not add up and cannot be compared with one another."]
+    caution = outline.caution(result)
+    if caution:
+        lines += ["", f"**{caution}**"]
+    for block in outline.kind_blocks(result):
+        lines += ["", f"### {block.title}", "", block.meaning, ""]
+        if block.lines:
+            rows = [(line.name, escaped(line.claimed), escaped(line.recomputed)) for line in block.lines]
+            lines += [*table(("Quantity", "Claimed", "Recomputed"), rows), ""]
+        if block.parts:
+            lines += [*(f"- {name}: {escaped(value)}" for name, value in block.parts), ""]
+        lines.append(block.remark)
+    return lines
+
+
+def _costs(result: AuditResult) -> list[str]:
+    costs = batch_costs(result)
+    lines = ["## Where the epsilon was spent", ""]
+    if costs is None:
+        return [*lines, NO_BATCH_COSTS if result.batches else "No batch was read."]
+    described = [costs.described(), curve_described(result), "The figures are in report.html."]
+    return [*lines, " ".join(sentence for sentence in described if sentence)]
+
+
+def _batches(result: AuditResult) -> list[str]:
+    lines = ["## Batches", "", outline.listed_sentence(result)]
+    columns = outline.batch_columns(result)
+    if not columns:
+        return lines
+    rows = [
+        [code(column.cell(batch)) if column.words else escaped(column.cell(batch)) for column in columns]
+        for batch in outline.listed_batches(result)
+    ]
+    figures = [column.name for column in columns if not column.words]
+    return [*lines, "", *table([column.name for column in columns], rows, figures)]
+
+
+def _checks(result: AuditResult) -> list[str]:
+    lines = ["## Checks", ""]
+    ran = outline.checks_with(result, *(status for status in STATUS_ORDER if status != "skip"))
+    if not ran:
+        return [*lines, "No check ran."]
+    header = ("Status", "Check", "Outcome", "Measured", "Expected", "Evidence")
+    lines += table(header, [_check_row(check) for check in ran])
+    details = [check for check in ran if check.status != "pass" and check.detail]
+    for check in details:
+        lines += ["", f"**{code(check.id)}** {DETAIL_NAMES[check.status]}: {escaped(check.detail)}"]
+        if check.reference:
+            lines[-1] += f" Reference: {escaped(check.reference)}"
+    return lines
+
+
+def _check_row(check: CheckResult) -> tuple[str, ...]:
+    status = f"{STATUS_MARKS[check.status]} {STATUS_NAMES[check.status]}"
+    words = (escaped(text) for text in (check.title, check.measured, check.expected, evidence(check.evidence)))
+    return (status, code(check.id), *words)
+
+
+def _not_checked(result: AuditResult) -> list[str]:
+    lines = ["## What was not checked"]
+    skipped = outline.checks_with(result, "skip")
+    if skipped:
+        rows = [(code(check.id), escaped(check.title), escaped(check.detail)) for check in skipped]
+        lines += ["", "Skipped in this audit:", "", *table(("Check", "Title", "Missing"), rows)]
+    if result.not_checked:
+        lines += ["", "Not in this version of dpaudit; nothing here speaks for or against these:", ""]
+        lines += [f"- {', '.join(code(check_id) for check_id in ids)}" for _, ids in outline.unchecked_families(result)]
+    return lines if len(lines) > 1 else [*lines, "", "Every check that this version has was run."]
+
+
+def _settings(result: AuditResult) -> list[str]:
+    lines = ["## Settings of the run", ""]
+    return [*lines, *(_branch(outline.settings(result.run), 0) or ["The run states nothing that could be read."])]
+
+
+def _branch(entries: Iterable[outline.Setting], depth: int) -> list[str]:
+    lines = []
+    for entry in entries:
+        value = f": {escaped(entry.value)}" if entry.value else ""
+        lines.append(f"{'  ' * depth}- {code(entry.name)}{value}")
+        lines += _branch(entry.entries, depth + 1)
+    return lines
+
+
+def _reproduce(result: AuditResult) -> list[str]:
+    commands = outline.commands(result)
+    fence = "`" * max(3, _longest_run("\n".join(commands)) + 1)
+    return ["## How to reproduce this report", "", fence + "sh", *commands, fence]
+
+
+def _glossary() -> list[str]:
+    return ["## Glossary", "", *(f"- **{term}**: {meaning}" for term, meaning in GLOSSARY)]
+
+
+def _longest_run(text: str) -> int:
+    """Length of the longest run of backticks."""
+    return max((len(run) for run in re.findall("`+", text)), default=0)

@@ -1,0 +1,115 @@
+"""Summaries for a terminal: read in five seconds, at 80 columns, with or without colour.
+
+Everything is built as rich Text, never as markup, so that square brackets in a run's own text stay square brackets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from dpaudit.results import AuditResult, CheckResult, Status
+from reports import outline
+from reports.text import LABEL_LENGTH, one_line
+from reports.wording import DETAIL_NAMES, STATUS_NAMES
+
+_STYLES: dict[Status, str] = {
+    "fail": "bold red",
+    "error": "bold yellow",
+    "warn": "yellow",
+    "pass": "bold green",
+    "skip": "dim",
+}
+_INDENT = "  "
+_NAME_WIDTH = 14
+_NARROWEST = 20
+
+
+def print_summary(result: AuditResult, console: Console, files: Mapping[str, Path] | None = None) -> None:
+    """Verdict, guarantee, claimed against recomputed, what failed and why, what was not checked; then `files`."""
+    console.print(Text(outline.headline(result), style=_STYLES[result.verdict]))
+    console.print(Text(one_line(result.guarantee)))
+    caution = outline.caution(result)
+    if caution:
+        console.print()
+        console.print(Text(caution, style="yellow"))
+    for block in outline.kind_blocks(result):
+        if block.lines or block.parts:
+            console.print()
+            _print_block(block, console)
+    for check in outline.checks_with(result, "fail", "error", "warn"):
+        console.print()
+        _print_check(check, console)
+    console.print()
+    console.print(Text(f"{outline.tally(result)}."))
+    _print_not_checked(result, console)
+    for name, path in (files or {}).items():
+        console.print(
+            Text.assemble((f"{one_line(name):<{_NAME_WIDTH + len(_INDENT)}}", "dim"), one_line(path)), soft_wrap=True
+        )
+
+
+def print_failures(result: AuditResult, console: Console) -> None:
+    """One line for each check that failed or could not run; nothing where there is none."""
+    for check in outline.checks_with(result, "fail", "error"):
+        line = Text.assemble((check.status.upper(), _STYLES[check.status]), f" {one_line(check.id, LABEL_LENGTH)}: ")
+        line.append("; ".join(one_line(said) for said in _findings(check)))
+        console.print(line, soft_wrap=True)
+
+
+def _print_block(block: outline.KindBlock, console: Console) -> None:
+    console.print(Text(block.title, style="bold"), Text(f"– {block.meaning}", style="dim"))
+    for side in ("claimed", "recomputed"):
+        figures = [(line.name, getattr(line, side)) for line in block.lines]
+        if figures:
+            _print_pair(side, _in_a_line(figures), console)
+    if not block.lines:
+        for name, value in block.parts:
+            _print_pair("measured", f"{value}, {name.lower()}", console)
+
+
+def _in_a_line(figures: list[tuple[str, str]]) -> str:
+    (_, epsilon), (_, delta), (_, neighbours) = figures
+    if epsilon in (outline.NOT_CLAIMED, outline.NOT_COMPUTED):
+        return epsilon
+    shown_delta = "" if delta in ("0", "none") else f", δ = {delta}"
+    return f"ε ≤ {epsilon}{shown_delta}, {neighbours}"
+
+
+def _print_check(check: CheckResult, console: Console) -> None:
+    name = Text.assemble((STATUS_NAMES[check.status], _STYLES[check.status]), f" {one_line(check.id, LABEL_LENGTH)}  ")
+    console.print(name + Text(one_line(check.title), style="bold"))
+    for label, said in (
+        ("measured", check.measured),
+        ("expected", check.expected),
+        (DETAIL_NAMES[check.status].lower(), check.detail),
+    ):
+        if said:
+            _print_pair(label, one_line(said), console)
+
+
+def _print_not_checked(result: AuditResult, console: Console) -> None:
+    for check in outline.checks_with(result, "skip"):
+        _print_pair("skipped", f"{one_line(check.id, LABEL_LENGTH)}: {one_line(check.detail)}", console)
+    families = [
+        f"{family} ({len(ids)})" if len(ids) > 1 else ids[0] for family, ids in outline.unchecked_families(result)
+    ]
+    if families:
+        _print_pair("not here yet", ", ".join(families), console)
+
+
+def _findings(check: CheckResult) -> list[str]:
+    named = (("measured ", check.measured), ("expected ", check.expected), ("", check.detail))
+    return [prefix + said for prefix, said in named if said] or [check.title]
+
+
+def _print_pair(label: str, said: str, console: Console) -> None:
+    """`said` behind its label, wrapped in a column of its own; no padding, so that copies hold no blanks."""
+    wrapped = Text(said).wrap(console, max(_NARROWEST, console.width - len(_INDENT) - _NAME_WIDTH))
+    for index, line in enumerate(wrapped):
+        line.rstrip()
+        name = label if index == 0 else ""
+        console.print(Text.assemble(_INDENT, (f"{name:<{_NAME_WIDTH}}", "dim"), line), soft_wrap=True)

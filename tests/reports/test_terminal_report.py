@@ -1,0 +1,79 @@
+"""The terminal summary is short, fits 80 columns, and hostile text reaches neither rich nor the terminal."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from rich.cells import cell_len
+from rich.console import Console
+
+from dpaudit.results import AuditResult
+from reports.compare import print_comparison
+from reports.terminal import print_failures, print_summary
+
+Samples = Mapping[str, Callable[[], AuditResult]]
+
+
+def _printed(show: Callable[[Console], None], colour: bool = False) -> str:
+    file = io.StringIO()
+    show(Console(file=file, width=80, force_terminal=colour))
+    return file.getvalue()
+
+
+def test_summary_fits_eighty_columns(samples: Samples) -> None:
+    for name in set(samples) - {"hostile"}:
+        text = _printed(partial(print_summary, samples[name]()))
+        assert max(cell_len(line) for line in text.splitlines()) <= 80, name
+
+
+def test_clean_summary_is_read_in_five_seconds(samples: Samples) -> None:
+    text = _printed(lambda console: print_summary(samples["median"](), console, {"html": Path("out/report.html")}))
+    assert text.startswith("Pass: the claim holds\n")
+    assert len(text.splitlines()) <= 20
+    for said in ("claimed       ε ≤ 2.5 nats", "4 passed, 1 skipped", "pass --model DIR", "out/report.html"):
+        assert said in text
+
+
+def test_failed_summary_names_the_check_and_the_remedy(samples: Samples) -> None:
+    text = _printed(lambda console: print_summary(samples["failed"](), console))
+    assert "Failed claim.epsilon" in text
+    assert "what to do    Claim at least 2.5" in text
+
+
+def test_colour_only_where_there_is_a_terminal(result: AuditResult) -> None:
+    assert "\x1b" not in _printed(lambda console: print_summary(result, console))
+    assert "\x1b" in _printed(lambda console: print_summary(result, console), colour=True)
+
+
+def test_hostile_text_is_printed_as_text(samples: Samples) -> None:
+    text = _printed(lambda console: print_summary(samples["hostile"](), console))
+    assert "\\x1b[31mred" in text
+    assert "[bold]markup[/bold]" in " ".join(text.split())
+    assert "\u202e" not in text
+
+
+def test_failures_are_a_line_each(samples: Samples) -> None:
+    text = _printed(lambda console: print_failures(samples["failed"](), console))
+    assert [line.split(":")[0] for line in text.splitlines()] == ["FAIL claim.epsilon", "ERROR record.aggregate"]
+    assert "measured 2.413 nats; expected at most 2.5 nats; Claim at least 2.5" in text
+    assert len(_printed(lambda console: print_failures(samples["hostile"](), console)).splitlines()) == 1
+    assert _printed(lambda console: print_failures(samples["median"](), console)) == ""
+
+
+def test_comparison_keeps_kinds_in_tables_of_their_own(samples: Samples) -> None:
+    results = {"median run": samples["median"](), "mean run": samples["mean"](), "[red]": samples["infinite"]()}
+    text = _printed(lambda console: print_comparison(results, console))
+    assert max(cell_len(line) for line in text.splitlines()) <= 80
+    ex_post = text[text.index("Ex-post epsilon") : text.index("Approximate DP")]
+    approximate = text[text.index("Approximate DP") : text.index("Ex-post cost per batch")]
+    assert "1.959" in ex_post
+    assert "1.959" not in approximate
+    assert "2.500" in approximate
+    assert "2.500" not in ex_post
+    assert "cannot be compared" in text
+    assert "[red]" in text
+    for heading in ("Verdict", "Aggregator", "Temp.", "Contexts", "Tokens"):
+        assert heading in text

@@ -1,0 +1,147 @@
+"""Files on disk: private, whole, and the truth in full; and the numbers' rounding."""
+
+from __future__ import annotations
+
+import json
+import math
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from dpaudit.results import AuditResult
+from reports.compare import comparison_json, render_comparison_html
+from reports.rounding import bound, bound_beside, nearest, stated
+from reports.write import write_comparison, write_reports
+
+Samples = Mapping[str, Callable[[], AuditResult]]
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_files_and_new_folder_are_the_owners_alone(samples: Samples, tmp_path: Path) -> None:
+    paths = write_reports(samples["median"](), tmp_path / "new")
+    assert {path.name for path in paths.values()} == {"report.html", "report.json", "report.md"}
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {path.name for path in paths.values()}
+    assert _mode(tmp_path / "new") == 0o700
+    assert {_mode(path) for path in paths.values()} == {0o600}
+
+
+def test_every_result_can_be_written_and_read_back(result: AuditResult, tmp_path: Path) -> None:
+    paths = write_reports(result, tmp_path)
+    text = paths["json"].read_text("utf-8")
+    read = AuditResult.model_validate_json(text)
+    assert read.to_json() == result.to_json() == text
+    assert read.verdict == result.verdict
+
+
+def test_infinities_travel_as_text(samples: Samples, tmp_path: Path) -> None:
+    text = write_reports(samples["infinite"](), tmp_path)["json"].read_text("utf-8")
+    assert json.loads(text)["guarantees"]["ex_post"]["total"] == "inf"
+    read = AuditResult.model_validate_json(text).guarantees.ex_post
+    assert read is not None
+    assert read.total == math.inf
+    assert read.exact is not None
+    assert math.isnan(read.exact)
+
+
+def test_a_failed_write_leaves_the_old_report_whole(
+    samples: Samples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_reports(samples["median"](), tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def refuse(*_: object) -> None:
+        raise OSError("disk is full")
+
+    monkeypatch.setattr("reports.write.os.fsync", refuse)
+    with pytest.raises(OSError, match="disk is full"):
+        write_reports(samples["failed"](), tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_file_in_the_folders_place_is_an_os_error(samples: Samples, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("x")
+    with pytest.raises(OSError, match="taken"):
+        write_reports(samples["median"](), tmp_path / "taken")
+
+
+def test_a_lone_surrogate_does_not_stop_the_report(samples: Samples, tmp_path: Path) -> None:
+    run = samples["median"]().model_copy(update={"run": {"path": "a\ud800b"}})
+    assert json.loads(write_reports(run, tmp_path)["json"].read_text("utf-8"))["run"]["path"] == "a\ud800b"
+
+
+def test_comparison_json_has_every_figure_in_full(samples: Samples) -> None:
+    results = {name: build() for name, build in samples.items()}
+    document = json.loads(comparison_json(results))
+    runs = {run["name"]: run for run in document["runs"]}
+    worst = max(batch.theorem1 or 0 for batch in results["median"].batches)
+    assert runs["median"]["per_batch"]["max"] == worst
+    assert runs["median"]["ex_post"]["total"] == worst
+    assert runs["median"]["approximate"] is None
+    assert runs["mean"]["aggregator"] == "mean"
+    assert runs["mean"]["per_batch"] is None
+    assert runs["mean"]["approximate"]["epsilon"] == 2.49987654321
+    assert runs["infinite"]["per_batch"]["max"] == "inf"
+    assert runs["unreadable"]["clip"] is None
+
+
+def test_a_comparison_is_the_owners_alone(samples: Samples, tmp_path: Path) -> None:
+    results = {name: samples[name]() for name in ("median", "mean")}
+    page = tmp_path / "new" / "comparison.html"
+    write_comparison(results, page, {"median": "median/report.html"})
+    assert _mode(page) == 0o600
+    assert page.read_text("utf-8") == render_comparison_html(results, {"median": "median/report.html"})
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0"),
+        (0.1, "0.1000"),
+        (2.5, "2.500"),
+        (2.41301, "2.414"),
+        (0.024101, "0.02411"),
+        (12345.2, "12,346"),
+        (0.000012341, "1.235e-5"),
+        (99999e-9, "0.0001000"),
+        (9.99951, "10.00"),
+        (-2.41399, "-2.413"),
+        (5e-324, "5.000e-324"),
+        (1.23456e20, "1.235e+20"),
+        (math.inf, "infinite"),
+        (-math.inf, "minus infinite"),
+        (math.nan, "not a number"),
+    ],
+)
+def test_bounds_are_rounded_up(value: float, shown: str) -> None:
+    assert bound(value) == shown
+
+
+def test_measured_figures_are_rounded_to_the_nearest() -> None:
+    assert nearest(2.41301) == "2.413"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(2.5, "2.5"), (6.0, "6"), (3.1234567890123, "3.1234567890123"), (1e300, "1e+300")]
+)
+def test_claims_are_never_rounded(value: float, shown: str) -> None:
+    assert stated(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "claimed", "shown"),
+    [
+        (2.413, 2.5, "2.413"),
+        (2.49999, 2.5, "2.500"),
+        (2.49999, 2.49999, "2.49999"),
+        (3.1234567890123, 3.1234567890123, "3.1234567890123"),
+        (2.51, 2.5, "2.510"),
+        (math.inf, 2.5, "infinite"),
+    ],
+)
+def test_rounding_up_never_makes_a_held_claim_look_broken(value: float, claimed: float, shown: str) -> None:
+    assert bound_beside(value, claimed) == shown

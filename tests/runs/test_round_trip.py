@@ -1,0 +1,154 @@
+"""What RunWriter writes, RunReader gives back bit for bit; what does not fit the manifest is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpaudit.runs import BatchHeader, RunReader, Step
+
+KINDS = {
+    "median": {},
+    "median-float64": {"dtype": "float64", "width": 4},
+    "median-contexts": {"contexts": True},
+    "median-top-k": {"top_k": 5, "contexts": True},
+    "mean": {"aggregator": "mean"},
+    "mean-contexts": {"aggregator": "mean", "contexts": True, "dtype": "float64"},
+    "mean-top-k": {"aggregator": "mean", "top_k": 5},
+}
+
+
+def same(one: object, other: object) -> bool:
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        # Bytes, not values: NaN equals NaN, and -0.0 is not 0.0.
+        return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    return one == other
+
+
+def differing(written: Step, read: Step) -> list[str]:
+    names = [f.name for f in fields(Step)]
+    return [name for name in names if not same(getattr(written, name), getattr(read, name))]
+
+
+def write_and_read(run, path, headers, steps):
+    with run.create(path) as writer:
+        for header in headers:
+            with writer.batch(header) as batch:
+                for step in steps[header.id]:
+                    batch.write(step)
+                batch.finish(text="a text – ü", stop="max-tokens")
+        writer.finish(run.claim())
+    read = {}
+    for header in headers:
+        with RunReader(path).batch(header.id) as batch:
+            read[header.id] = (batch.header, list(batch.steps()), batch.text, batch.stop)
+    return read
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize("contexts", [0, 1, 2, 3, 4, 5, 8, 9])
+def test_every_array_comes_back_bit_for_bit(make_run, tmp_path, kind, contexts):
+    run = make_run.generator(sizes=(contexts,), **kind)
+    header = BatchHeader(id=0, contexts=contexts, label="a", cluster=3)
+    steps = [run.step(0, contexts) for _ in range(3)]
+    read_header, read, text, stop = write_and_read(run, tmp_path / "run", [header], {0: steps})[0]
+    assert (read_header, text, stop) == (header, "a text – ü", "max-tokens")
+    assert [differing(one, other) for one, other in zip(steps, read, strict=True)] == [[], [], []]
+
+
+def test_arbitrary_bits_come_back(make_run, tmp_path):
+    """Also NaN payloads, infinities and signed zeros: a reader that mends values would hide faults."""
+    count = iter(range(10_000))
+
+    @given(
+        contexts=st.integers(0, 17),
+        vocabulary=st.integers(2, 9),
+        kind=st.sampled_from(sorted(KINDS)),
+        seed=st.integers(0, 2**32 - 1),
+    )
+    @settings(max_examples=40)
+    def check(contexts, vocabulary, kind, seed):
+        run = make_run.generator(sizes=(contexts,), vocabulary=vocabulary + 5, **KINDS[kind])
+        random = np.random.default_rng(seed)
+        honest = run.step(0, contexts)
+        noise = {
+            f.name: random.integers(0, 256, array.nbytes, dtype=np.uint8).view(array.dtype).reshape(array.shape)
+            for f in fields(Step)
+            if isinstance(array := getattr(honest, f.name), np.ndarray) and array.dtype.kind == "f" and array.size
+        }
+        step = replace(honest, **noise, log_probability=float(random.normal()))
+        header = BatchHeader(id=0, contexts=contexts)
+        _, (read,), *_ = write_and_read(run, tmp_path / f"run{next(count)}", [header], {0: [step]})[0]
+        assert differing(step, read) == []
+
+    check()
+
+
+def wrong_shape(array):
+    return np.concatenate([array, array[:1]])
+
+
+MISFITS = {
+    "central missing": {"central": lambda a: None},
+    "central shape": {"central": wrong_shape},
+    "central transposed": {"central": lambda a: a.T},
+    "central dtype": {"central": lambda a: a.astype("float64")},
+    "central big-endian": {"central": lambda a: a.astype(">f4")},
+    "sides missing": {"sides": lambda a: None},
+    "sides with one more context": {"sides": wrong_shape},
+    "sides with one context less": {"sides": lambda a: a[1:]},
+    "sides with fewer tokens": {"sides": lambda a: a[:, 1:]},
+    "sides as numbers": {"sides": lambda a: a.astype("float32")},
+    "sides as integers": {"sides": lambda a: a.astype("int8")},
+    "holder missing": {"holder": lambda a: None},
+    "holder shape": {"holder": wrong_shape},
+    "holder negative": {"holder": lambda a: a.astype("int64") - 10},
+    "holder with fractions": {"holder": lambda a: a + 0.5},
+    "support missing": {"support": lambda a: None},
+    "support shape": {"support": wrong_shape},
+    "support beyond int32": {"support": lambda a: a.astype("int64") + 2**40},
+    "contexts missing": {"contexts": lambda a: None},
+    "contexts shape": {"contexts": wrong_shape},
+    "contexts dtype": {"contexts": lambda a: a.astype("float16")},
+    "aggregate superfluous": {"aggregate": lambda a: np.zeros(7, dtype="float32")},
+    "digest too short": {"aggregate_digest": lambda a: a[:-1]},
+    "digest too long": {"aggregate_digest": lambda a: a + b"0"},
+    "token beyond int32": {"token": lambda a: 2**31},
+}
+
+
+@pytest.mark.parametrize("misfit", MISFITS.values(), ids=MISFITS.keys())
+def test_step_that_does_not_fit_the_manifest_is_refused(make_run, tmp_path, misfit):
+    run = make_run.generator(sizes=(5,), contexts=True, top_k=7)
+    step = run.step(0, 5)
+    bad = replace(step, **{name: change(getattr(step, name)) for name, change in misfit.items()})
+    with run.create(tmp_path / "run") as writer, writer.batch(BatchHeader(id=0, contexts=5)) as batch:
+        with pytest.raises(ValueError, match=next(iter(misfit))):
+            batch.write(bad)
+        # The batch is as it was: an honest step still fits.
+        batch.write(step)
+        batch.finish(text=None, stop="max-tokens")
+    with RunReader(tmp_path / "run").batch(0) as batch:
+        assert [differing(step, read) for read in batch.steps()] == [[]]
+
+
+def test_batch_takes_at_most_the_public_maximum_of_steps(make_run, tmp_path):
+    run = make_run.generator(sizes=(2,), max_tokens=2)
+    with run.create(tmp_path / "run") as writer, writer.batch(BatchHeader(id=0, contexts=2)) as batch:
+        batch.write(run.step(0, 2))
+        batch.write(run.step(0, 2))
+        with pytest.raises(ValueError, match="max_tokens = 2"):
+            batch.write(run.step(0, 2))
+
+
+def test_superfluous_sides_of_a_mean_step_are_refused(make_run, tmp_path):
+    run = make_run.generator(aggregator="mean", sizes=(2,))
+    step = dataclasses.replace(run.step(0, 2), sides=np.zeros((2, 12), dtype=np.bool_))
+    with run.create(tmp_path / "run") as writer, writer.batch(BatchHeader(id=0, contexts=2)) as batch:
+        with pytest.raises(ValueError, match="sides"):
+            batch.write(step)
