@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from dpaudit.accounting import ContextChange, ExPostAccountant, context_changes
 from dpaudit.checks import CATALOGUE, RUN_CHECKS, STEP_CHECKS, Facts
 from dpaudit.checks.claim import approximate_epsilon
 from dpaudit.checks.record import token_index
-from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, result_of, step_result
-from dpaudit.checks.release import text_problem, without_stop
+from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, printable, result_of, step_result
+from dpaudit.checks.release import stop_problem, text_problem, without_stop
 from dpaudit.results import (
     Approximate,
     AuditResult,
@@ -76,18 +76,15 @@ def audit_run(path: Path | str, question: Question | None = None, progress: Prog
     return audit.result()
 
 
-@dataclass
 class _Curve:
-    """Sum, maximum and number of step costs at each token position."""
+    """Sum, maximum and number of step costs at each token position, up to the public maximum length."""
 
-    total: np.ndarray[Any, np.dtype[np.float64]] = field(default_factory=lambda: np.zeros(0))
-    maximum: np.ndarray[Any, np.dtype[np.float64]] = field(default_factory=lambda: np.zeros(0))
-    count: np.ndarray[Any, np.dtype[np.int64]] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    def __init__(self, positions: int) -> None:
+        self.total = np.zeros(positions)
+        self.maximum = np.zeros(positions)
+        self.count = np.zeros(positions, dtype=np.int64)
 
     def add(self, position: int, cost: float) -> None:
-        if position >= len(self.count):
-            grown = (0, position + 1 - len(self.count))
-            self.total, self.maximum, self.count = (np.pad(a, grown) for a in (self.total, self.maximum, self.count))
         self.total[position] += cost
         self.maximum[position] = max(self.maximum[position], cost)
         self.count[position] += 1
@@ -114,7 +111,7 @@ class _Pass:
         if changes and manifest.mechanism.aggregator == "median":
             accountant = ExPostAccountant(changes, manifest.mechanism.temperature)
         self.facts = Facts(reader, manifest, claim, changes, accountant)
-        self.curve = _Curve()
+        self.curve = _Curve(manifest.stopping.max_tokens)
         self.decode = _decoder(reader)
 
     def read(self, progress: Progress | None) -> None:
@@ -144,6 +141,9 @@ class _Pass:
         problem = text_problem(sample, self.decode(tokens) if self.decode and sample.text is not None else None)
         if problem:
             facts.texts.append(problem)
+        ending = stop_problem(sample, facts.manifest.stopping)
+        if ending:
+            facts.stops.append(ending)
         for position, step in enumerate(batch.steps()):
             facts.steps += 1
             self._check_step(batch, position, step)
@@ -315,14 +315,14 @@ def _summary(facts: Facts) -> dict[str, Any]:
     except InputError:
         digests = {}
     return {
-        "path": str(facts.reader.path),
+        "path": printable(str(facts.reader.path)),
         "dpaudit": dpaudit.__version__,
         "dp_accounting": importlib.metadata.version("dp-accounting"),
         "manifest": manifest,
         "batches": len(facts.headers),
         "contexts": sum(header.contexts for header in facts.headers.values()),
         "steps": facts.steps,
-        "digests": {name: digest for name, digest in digests.items() if not name.startswith("steps/")},
+        "digests": {printable(name): digest for name, digest in digests.items() if not name.startswith("steps/")},
     }
 
 

@@ -97,7 +97,7 @@ def report(run_dir: Path, out: Path | None, open_it: bool, as_json: bool) -> Non
       dpaudit report examples/runs/bbc-median --out /tmp/report
     """
     result = _audit(run_dir)
-    paths = _write_reports(result, out or run_dir / "report") if result.claim is not None else {}
+    paths = _write_reports(result, out or _report_folder(run_dir)) if result.claim is not None else {}
     if as_json:
         click.echo(result.to_json(), nl=False)
     else:
@@ -206,7 +206,10 @@ def budget(
     change = ContextChange("replace" if relation == "replace" else "add_remove")
     if tokens is None:
         assert epsilon is not None
-        tokens = affordable_tokens(epsilon, clip, temperature, batch_size, delta, change)
+        try:
+            tokens = affordable_tokens(epsilon, clip, temperature, batch_size, delta, change)
+        except ValueError as error:
+            raise click.UsageError(f"{error}.") from None
     rho = zcdp_rho(clip, temperature, batch_size, tokens, [change])
     spent = zcdp_epsilon(rho, delta)
     if as_json:
@@ -306,6 +309,17 @@ def _progress() -> Any:
         console=_stderr(),
         disable=not sys.stderr.isatty(),
     )
+
+
+def _report_folder(run_dir: Path) -> Path:
+    """The default folder for reports; a run from elsewhere must not steer where they are written."""
+    from dpaudit.runs import InputError
+    from dpaudit.runs.layout import REPORT
+
+    folder = run_dir / REPORT
+    if folder.is_symlink():
+        raise InputError(str(folder), "this is a link, which is not followed.", "Name a folder with --out.")
+    return folder
 
 
 def _write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:

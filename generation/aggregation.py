@@ -31,9 +31,12 @@ def clip_logits(logits: Floats, clip: float) -> Floats:
     return result
 
 
-def mean(values: Floats, divisor: float) -> Floats:
-    """Sum over contexts in float64, over a fixed public divisor: float32 [S] from float32 [n, S]."""
-    result: Floats = (values.sum(axis=0, dtype=np.float64) / divisor).astype(np.float32)
+def mean(values: Floats, divisor: float) -> NDArray[np.float64]:
+    """Sum over contexts over a fixed public divisor: float64 [S] from float32 [n, S].
+
+    In float32, rounding could move a mean by more than the clip / divisor that one context may.
+    """
+    result: NDArray[np.float64] = values.sum(axis=0, dtype=np.float64) / divisor
     return result
 
 

@@ -25,7 +25,7 @@ from generation.config import Config
 from generation.decoding import Decoder
 from generation.manifest import build_manifest, ex_post_claim, require_same_run
 from generation.models import LanguageModel, load_model
-from generation.partition import KEY_BYTES, Batch, Partition, partition
+from generation.partition import KEY_BYTES, Batch, Context, Partition, partition
 from generation.prompts import Template, cut, ends_with, template
 from generation.records import read_records
 from generation.sampling import Draw, OsEntropy, RandomBytes, SeededStream, sample
@@ -86,12 +86,15 @@ def generate(config: Config, out: Path, progress: Progress | None = None) -> Pat
     parts = partition(config, read_records(config.data), key)
     model = load_model(config.model)
     prompts = template(config.prompt.template, model.tokenizer)
-    _require_room(config, model, prompts)
+    places = _prompt_places(config, model, prompts)
     manifest = build_manifest(config, key, parts.assignment, model, prompts)
     with _open(out, existing, manifest, model, parts) as writer:
-        run = _Run(config, model, prompts, writer, progress or (lambda event: None))
+        run = _Run(config, model, prompts, places, writer, progress or (lambda event: None))
         for batch in parts.batches:
-            run.resume(batch.id) if batch.id in writer.finished else run.generate(batch)
+            if batch.id in writer.finished:
+                run.resume(batch.id)
+            else:
+                run.generate(batch)
         # A run that was killed while it finished may hold its claim already.
         writer.finish(None if writer.manifest.claim is not None else ex_post_claim(config, run.stated_epsilon))
     return out
@@ -111,26 +114,36 @@ def _open(
     return RunWriter.resume(out)
 
 
-def _require_room(config: Config, model: LanguageModel, prompts: Template) -> None:
-    """Refuse lengths that the model was not made for. Looks at public lengths only."""
-    if model.positions is None:
-        return
+def _prompt_places(config: Config, model: LanguageModel, prompts: Template) -> int:
+    """The public number of places that every prompt is padded to: its longest form, and one place of padding.
+
+    Raises:
+        InputError: the model was not made for that many and the text after them.
+    """
     most, examples = config.prompt.max_example_tokens, config.prompt.examples_per_context
-    frame = max(len(prompts.tokens(label, [""] * examples)) for label in config.data.labels)
-    longest = frame + examples * most + config.decoding.max_tokens
-    if longest > model.positions:
+    frame = max(len(prompts.tokens(label, [""] * shown)) for label in config.data.labels for shown in (0, examples))
+    places = frame + examples * most + 1
+    longest = places + config.decoding.max_tokens
+    if model.positions is not None and longest > model.positions:
         problem = f"prompt and text may take {longest} tokens, but the model takes {model.positions}."
         remedy = "Lower max_example_tokens, examples_per_context or decoding.max_tokens."
         raise InputError("prompt.max_example_tokens", problem, remedy)
+    return places
 
 
 class _Run:
     """The batches of one run: generates them, or charges for those already on disk."""
 
     def __init__(
-        self, config: Config, model: LanguageModel, prompts: Template, writer: RunWriter, progress: Progress
+        self,
+        config: Config,
+        model: LanguageModel,
+        prompts: Template,
+        places: int,
+        writer: RunWriter,
+        progress: Progress,
     ) -> None:
-        self._config, self._model, self._prompts = config, model, prompts
+        self._config, self._model, self._prompts, self._places = config, model, prompts, places
         self._writer, self._manifest, self._progress = writer, writer.manifest, progress
         privacy = config.privacy
         changes = context_changes(privacy.unit, privacy.relation, config.rule)
@@ -159,7 +172,8 @@ class _Run:
         """Generate one batch's text (Algorithm 1, lines 3 to 11)."""
         contexts, batches = len(batch.contexts), self._manifest.batching.batches
         self._progress(BatchStarted(batch.id, batches, batch.label, contexts))
-        private = Decoder(self._model, self._private_prompts(batch))
+        prompted = [self._private_prompt(batch.label, context) for context in batch.contexts]
+        private = Decoder(self._model, prompted, self._places)
         public = self._public_decoder(batch.label)
         source = self._source(batch.id)
         tokens: list[int] = []
@@ -177,12 +191,15 @@ class _Run:
             record.finish(text=self._text(tokens), stop=stop)
         self._progress(BatchDone(batch.id, batches, len(tokens), self._shown_epsilon, False))
 
-    def _private_prompts(self, batch: Batch) -> list[list[int]]:
-        most, tokenizer = self._config.prompt.max_example_tokens, self._model.tokenizer
-        return [
-            self._prompts.tokens(batch.label, [cut(tokenizer, record.text, most) for record in context])
-            for context in batch.contexts
-        ]
+    def _private_prompt(self, label: str, context: Context) -> list[int]:
+        """A context's prompt. Its examples are cut so that it fits its places, by looking at this context alone."""
+        tokenizer = self._model.tokenizer
+        for most in range(self._config.prompt.max_example_tokens, -1, -1):
+            prompt = self._prompts.tokens(label, [cut(tokenizer, record.text, most) for record in context])
+            # A cut text, written out and read again, may take a token more than it was cut to.
+            if len(prompt) < self._places:
+                return prompt
+        raise ValueError("a prompt with empty examples exceeds its places")
 
     def _public_decoder(self, label: str) -> Decoder:
         """The public prompt's decoder, which has no row when the support is the whole vocabulary.
@@ -191,7 +208,7 @@ class _Run:
         support through rounding.
         """
         wanted = self._config.mechanism.top_k is not None
-        return Decoder(self._model, [self._prompts.tokens(label, [])] if wanted else [])
+        return Decoder(self._model, [self._prompts.tokens(label, [])] if wanted else [], self._places)
 
     def _source(self, batch: int) -> RandomBytes:
         seed = self._config.decoding.test_seed
@@ -209,11 +226,9 @@ class _Run:
         if support is not None:
             # Columns are aggregated one by one, so this equals truncating the aggregate.
             values = np.ascontiguousarray(values[:, support])
-        return (
-            self._median_step(batch, values, support, source)
-            if self._median
-            else self._mean_step(values, support, source)
-        )
+        if self._median:
+            return self._median_step(batch, values, support, source)
+        return self._mean_step(values, support, source)
 
     def _median_step(self, batch: int, values: Floats, support: NDArray[np.int32] | None, source: RandomBytes) -> Step:
         mechanism = self._config.mechanism
@@ -246,8 +261,9 @@ class _Run:
             support=support,
         )
 
-    def _kept(self, values: Floats) -> Floats | None:
-        return values if self._config.record.contexts and len(values) else None
+    def _kept(self, values: Floats) -> NDArray[np.floating] | None:
+        wanted = self._config.record.contexts and len(values)
+        return values.astype(self._manifest.record.dtype) if wanted else None
 
     def _stop(self, tokens: Sequence[int]) -> StopReason | None:
         if any(ends_with(tokens, sequence) for sequence in self._manifest.stopping.sequences):

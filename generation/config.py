@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dpaudit.runs import InputError
@@ -145,6 +146,12 @@ class MechanismConfig(Section):
     temperature: Positive
     divisor: Positive | None = None
     top_k: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
+
+    @field_validator("clip")
+    @classmethod
+    def _representable(cls, clip: float) -> float:
+        """Logits are clipped in float32, so the clip that is declared and accounted for is a float32 number too."""
+        return float(np.float32(clip))
 
     @model_validator(mode="after")
     def _fields_fit_the_aggregator(self) -> Self:

@@ -14,9 +14,16 @@ from generation.models import LanguageModel
 
 
 class Decoder:
-    """n prompts as one left-padded batch with a key-value cache. Works for n = 0."""
+    """n prompts as one left-padded batch with a key-value cache. Works for n = 0.
 
-    def __init__(self, model: LanguageModel, prompts: Sequence[Sequence[int]]) -> None:
+    All prompts are padded to a length that the caller fixes, not to the longest of them: padding changes how logits
+    are rounded, and one private prompt's length must not reach the others' logits that way.
+    """
+
+    def __init__(self, model: LanguageModel, prompts: Sequence[Sequence[int]], length: int) -> None:
+        """Raises ValueError when a prompt leaves no padding: a batch without any would take another kernel."""
+        if any(len(prompt) >= length for prompt in prompts):
+            raise ValueError(f"prompts must be shorter than the {length} places they are padded to")
         self._network, self._device = model.network, model.device
         self._accepted = inspect.signature(model.network.forward).parameters.keys()
         self._rows = len(prompts)
@@ -24,7 +31,7 @@ class Decoder:
         self._mask = torch.zeros((self._rows, 0), dtype=torch.long, device=self._device)
         self._logits = torch.empty((0, model.vocabulary), dtype=torch.float32)
         if prompts:
-            self._prefill(prompts)
+            self._prefill(prompts, length)
 
     def logits(self) -> NDArray[np.float32]:
         """Logits of the next token: float32 [n, V], V as the model scores it (it may exceed the tokenizer's size)."""
@@ -37,10 +44,9 @@ class Decoder:
             ids = torch.full((self._rows, 1), token, device=self._device)
             self._forward(ids, torch.ones_like(ids))
 
-    def _prefill(self, prompts: Sequence[Sequence[int]]) -> None:
-        longest = max(map(len, prompts))
-        ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=self._device)
-        seen = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    def _prefill(self, prompts: Sequence[Sequence[int]], length: int) -> None:
+        ids = torch.tensor([[0] * (length - len(prompt)) + list(prompt) for prompt in prompts], device=self._device)
+        seen = torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in prompts])
         self._forward(ids, seen.to(self._device))
 
     @torch.inference_mode()

@@ -7,9 +7,9 @@ import math
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from importlib import metadata
-from typing import Any
+from typing import Any, Literal
 
 from dpaudit.accounting import context_changes, mean_epsilon
 from dpaudit.runs import (
@@ -21,6 +21,7 @@ from dpaudit.runs import (
     Manifest,
     Mechanism,
     Model,
+    Privacy,
     Prompt,
     Record,
     Sampling,
@@ -44,6 +45,7 @@ def build_manifest(
     mechanism, batching, decoding = config.mechanism, config.batching, config.decoding
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
+        privacy=Privacy(unit=config.privacy.unit, relation=config.privacy.relation),
         mechanism=Mechanism(
             aggregator=mechanism.aggregator,
             clip=mechanism.clip,
@@ -62,7 +64,7 @@ def build_manifest(
         ),
         stopping=Stopping(max_tokens=decoding.max_tokens, sequences=_stop_sequences(model, template)),
         sampling=Sampling() if decoding.test_seed is None else Sampling(generator="test-seed", seed=decoding.test_seed),
-        record=Record(vocabulary=model.vocabulary, width=_width(config), contexts=config.record.contexts),
+        record=_record(config, model),
         data=Data(records=len(assignment), digest=_data_digest(assignment)),
         model=Model(name=config.model.name, digest=model.digest, dtype=config.model.dtype, device=model.device.type),
         prompt=Prompt(
@@ -97,6 +99,12 @@ def require_same_run(path: str, existing: Manifest, wanted: Manifest) -> None:
     if differing:
         problem = f"the run there was started with another {', '.join(differing)}."
         raise InputError(path, problem, "Restore the config, the data and the model, or name a new directory.")
+
+
+def _record(config: Config, model: LanguageModel) -> Record:
+    """Medians are float32 like the logits; means are not (`aggregation.mean`)."""
+    dtype: Literal["float32", "float64"] = "float32" if config.mechanism.aggregator == "median" else "float64"
+    return Record(dtype=dtype, vocabulary=model.vocabulary, width=_width(config), contexts=config.record.contexts)
 
 
 def _support(config: Config, model: LanguageModel) -> Support:
@@ -150,7 +158,9 @@ def _delta(config: Config, records: int) -> float:
     if records < 2:
         problem = f"this is null, which needs at least 2 records, and there are {records}."
         raise InputError("privacy.delta", problem, "Allowed: a number above 0 and below 1.")
-    return math.pow(records, DELTA_EXPONENT)
+    # Three digits, rounded down: a smaller delta claims more, and epsilon is worked out for the one that is claimed.
+    delta = Decimal(math.pow(records, DELTA_EXPONENT))
+    return float(delta.quantize(Decimal(1).scaleb(delta.adjusted() - 2), rounding=ROUND_FLOOR))
 
 
 def _mean_epsilon(config: Config, delta: float) -> float:

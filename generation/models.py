@@ -26,7 +26,7 @@ from generation.sources import PACKAGE, locate
 FIELD = "model.name"
 CACHE_VARIABLE = "DPAUDIT_CACHE"
 #: The files in a model's folder that decide what it computes.
-IDENTITY = ("*.safetensors", "*.bin", "*.json", "*.model", "*.txt", "*.jinja")
+IDENTITY = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,20 @@ def _gguf_file(folder: Path) -> Path | None:
     if len(files) > 1:
         names = ", ".join(file.name for file in files)
         raise InputError(FIELD, f"{folder} holds several GGUF files: {names}.", "Leave one in the folder.")
-    return files[0] if files else None
+    if not files:
+        remedy = "Name a folder with config.json or a .gguf file."
+        raise InputError(FIELD, f"{folder} holds no model.", remedy)
+    return files[0]
 
 
 def _load_network(origin: Path | str, config: ModelConfig) -> PreTrainedModel:
     dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[config.dtype]
-    loaded: Any = AutoModelForCausalLM.from_pretrained(origin, dtype=dtype, output_loading_info=True)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        origin,
+        dtype=dtype,
+        output_loading_info=True,
+        use_safetensors=True,  # other weight files may be pickles
+    )
     network, loading = loaded
     if loading["missing_keys"]:
         # Such weights would be random: an encoder, say, that was given a new language model's head.
@@ -196,7 +204,7 @@ def _model_errors(name: str) -> Iterator[None]:
         problem = f"the model {name!r} was not found, here or on the Hugging Face hub."
         remedy = "Check the name and the network; without a network, name a folder or an installed package."
         raise InputError(FIELD, problem, remedy) from None
-    except (ValueError, KeyError, RuntimeError, ImportError) as error:
+    except Exception as error:  # a broken file makes the libraries raise many kinds
         reason = str(error).strip().split("\n")[0][:200]
         problem = f"{name!r} cannot be loaded as a causal language model without running its own code ({reason})."
         raise InputError(FIELD, problem, "Name a model that transformers supports.") from error

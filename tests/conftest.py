@@ -11,7 +11,7 @@ import math
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -35,8 +35,8 @@ from dpaudit.audit import audit_run
 from dpaudit.results import AuditResult, CheckResult
 from dpaudit.runs import (
     Assigned,
-    Batching,
     BatchHeader,
+    Batching,
     Claim,
     Data,
     Manifest,
@@ -258,7 +258,12 @@ class Run:
     """A run on disk. The methods plant faults; `rehash` then forges the digests."""
 
     path: Path
-    spec: Spec = field(default_factory=Spec)
+    spec: Spec
+    factory: RunFactory
+
+    def sibling(self, **fields: Any) -> Run:
+        """Another run of the same kind, but for some fields."""
+        return self.factory(**asdict(self.spec) | fields)
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name
@@ -330,6 +335,12 @@ class Run:
     def audit(self) -> AuditResult:
         return audit_run(self.path)
 
+    @property
+    def claimed(self) -> float:
+        claim = RunReader(self.path).manifest.claim
+        assert claim is not None
+        return claim.epsilon
+
     @cached_property
     def theorem1(self) -> float:
         """The ex-post epsilon that an audit of the untouched run recomputes."""
@@ -360,7 +371,7 @@ class RunFactory:
         if not original.exists():
             Generator(spec).run(original)
         self.made += 1
-        return Run(Path(shutil.copytree(original, self.tmp_path / f"run{self.made}")), spec)
+        return Run(Path(shutil.copytree(original, self.tmp_path / f"run{self.made}")), spec, self)
 
     def generator(self, **fields: Any) -> Generator:
         """A generator whose run the test writes itself."""

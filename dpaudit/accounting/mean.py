@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dpaudit.accounting.medians import Relation
 from dpaudit.accounting.neighbors import ContextChange, Rule, Unit, context_changes
 
+MOST_TOKENS = 1 << 40
+
 
 def bounded_range(clip: float, temperature: float, divisor: float, change: ContextChange) -> float:
     """eta of one draw, in nats. A replaced context moves twice as far as one that comes or goes."""
@@ -87,7 +89,11 @@ def mean_epsilon(
 def affordable_tokens(
     epsilon: float, clip: float, temperature: float, divisor: float, delta: float, change: ContextChange
 ) -> int:
-    """The most tokens a batch of a mean run may have while its epsilon stays within `epsilon`."""
+    """The most tokens a batch of a mean run may have while its epsilon stays within `epsilon`.
+
+    Raises:
+        ValueError: a setting is not positive and finite, or the answer is beyond 2^40 tokens.
+    """
 
     def cost(tokens: int) -> float:
         return zcdp_epsilon(zcdp_rho(clip, temperature, divisor, tokens, [change]), delta)
@@ -97,6 +103,8 @@ def affordable_tokens(
     beyond = 1
     while cost(beyond) <= epsilon:
         beyond *= 2
+        if beyond > MOST_TOKENS:
+            raise ValueError(f"epsilon {epsilon:g} affords more than 2^40 tokens under these settings: check them")
     within = beyond // 2
     while beyond - within > 1:
         middle = (within + beyond) // 2

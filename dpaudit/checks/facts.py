@@ -31,6 +31,7 @@ class Facts:
         lengths: their numbers of steps.
         sample_digests: digest of each batch's line of samples.jsonl, as the steps imply it.
         texts: problems with released texts, noted while their batches were open.
+        stops: problems with the ends of sequences, noted likewise.
         unreadable: files that are not what their names say.
         problems: objections of step checks, by check id.
         steps: how many steps were read.
@@ -46,6 +47,7 @@ class Facts:
     lengths: dict[int, int] = field(default_factory=dict)
     sample_digests: dict[int, bytes] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
+    stops: list[str] = field(default_factory=list)
     unreadable: list[InputError] = field(default_factory=list)
     problems: dict[str, Problems] = field(default_factory=dict)
     steps: int = 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, run_check
 from dpaudit.runs import InputError
-from dpaudit.runs.layout import ASSIGNMENT, CLUSTERS, HASHES, MANIFEST, SAMPLES, STEPS, batch_of
+from dpaudit.runs.layout import ASSIGNMENT, CLUSTERS, HASHES, MANIFEST, SAMPLES, STEPS, TOKENIZER, batch_of
 from dpaudit.runs.reader import RESTORE, RESUME
 
 _FORMAT = "docs/run-directory.md"
@@ -19,13 +21,20 @@ _FORMAT = "docs/run-directory.md"
     reference=_FORMAT,
 )
 def files_can_be_read(facts: Facts) -> Outcome:
-    """Manifest, batches, samples and hashes have the shapes and types that the format gives them."""
+    """Every file has the shapes and types that the format gives it."""
     problems = list(facts.unreadable)
-    for name, read in ((SAMPLES, facts.reader.samples), (HASHES, facts.reader.hashes)):
+    reader = facts.reader
+    contents = {
+        SAMPLES: reader.samples,
+        HASHES: reader.hashes,
+        ASSIGNMENT: reader.assignment,
+        CLUSTERS: reader.clusters,
+        TOKENIZER: reader.tokenizer_json,
+    }
+    for name, read in contents.items():
         try:
-            if facts.reader.has(name):
-                for _ in read():
-                    pass
+            if reader.has(name):
+                deque(read() or (), maxlen=0)  # all of it, keeping nothing
         except InputError as error:
             problems.append(error)
     expected = "all files readable, with the shapes and types of format 1"
@@ -80,9 +89,9 @@ def batches_are_complete(facts: Facts) -> Outcome:
         on_disk = facts.reader.batches
     except InputError as error:
         return Outcome("fail", f"{STEPS} cannot be read", expected, str(error))
-    if set(on_disk) != set(range(declared)):
-        absent = sorted(set(range(declared)) - set(on_disk))
-        which = f"batch {absent[0]} is missing" if absent else f"batch {on_disk[-1]} is not declared in {MANIFEST}"
+    gap = next((expected_id for expected_id, found in enumerate(on_disk) if expected_id != found), len(on_disk))
+    if gap != declared or len(on_disk) != declared:
+        which = f"batch {gap} is missing" if gap < declared else f"batch {on_disk[-1]} is not declared in {MANIFEST}"
         return Outcome("fail", f"{len(on_disk)} batches in steps/; {which}", expected, RESUME)
     stray = [name for name in facts.reader.files() if name.startswith("steps/") and batch_of(name[6:]) is None]
     if stray:

@@ -143,11 +143,16 @@ def result_of(about: About, outcome: Outcome) -> CheckResult:
         title=about.failed if outcome.status in ("fail", "error") else about.title,
         status=outcome.status,
         evidence=about.evidence,
-        measured=outcome.measured,
+        measured=printable(outcome.measured),
         expected=outcome.expected,
-        detail=outcome.detail,
+        detail=printable(outcome.detail),
         reference=about.reference,
     )
+
+
+def printable(text: str) -> str:
+    """Text that every encoding of Unicode can hold: names of files need not be UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def step_result(check: StepCheck, facts: Facts) -> CheckResult:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, run_check
-from dpaudit.runs import InputError, Sample
+from dpaudit.runs import InputError, Sample, Stopping
 from dpaudit.runs.batches import sample_digest
 
 
@@ -38,6 +38,44 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
     return Outcome("pass", f"{compared} samples equal", expected)
 
 
+@run_check(
+    check_id="release.stopping",
+    title="Every sequence ends where its own tokens or the public maximum length end it",
+    failed="A sequence ends for a reason that is neither its own tokens nor the public maximum length",
+    evidence=2,
+    reference="docs/claims.md",
+)
+def sequences_end_by_rule(facts: Facts) -> Outcome:
+    """Each sequence's end against the stop sequences and the maximum length of the manifest."""
+    expected = "an end token in the sequence's own tokens, at its end only, or the public maximum length"
+    if facts.stops:
+        remedy = (
+            "A text cut short for another reason leaks it, and hides what the rest would have cost. Generate again."
+        )
+        return Outcome("fail", f"{len(facts.stops)} sequences; first: {facts.stops[0]}", expected, remedy)
+    if not facts.headers:
+        return Outcome("skip", "nothing", expected, "No batch could be read.")
+    return Outcome("pass", f"{len(facts.headers)} sequences end so", expected)
+
+
+def stop_problem(sample: Sample, stopping: Stopping) -> str | None:
+    """What is wrong with where a sequence ends, or with the reason it gives."""
+    length = len(sample.tokens)
+    ends = [
+        position + len(sequence)
+        for sequence in filter(None, stopping.sequences)
+        for position in range(length - len(sequence) + 1)
+        if sample.tokens[position : position + len(sequence)] == sequence
+    ]
+    if any(end < length for end in ends):
+        return f"batch {sample.id}: it goes on past an end token"
+    if sample.stop == "end-token" and not ends:
+        return f"batch {sample.id}: it is said to end at an end token, and has none"
+    if sample.stop == "max-tokens" and length != stopping.max_tokens:
+        return f"batch {sample.id}: it ends after {length} tokens, and the public maximum is {stopping.max_tokens}"
+    return None
+
+
 def without_stop(tokens: Sequence[int], sequences: Sequence[Sequence[int]]) -> list[int]:
     """The tokens less the stop sequence they end in, if they do. The longest one counts."""
     for sequence in sorted(sequences, key=len, reverse=True):
@@ -51,7 +89,7 @@ def text_problem(sample: Sample, decoded: str | None) -> str | None:
     if sample.text is None:
         return None
     if decoded is None:
-        return f"batch {sample.id}: a text whose tokens cannot be decoded: tokenizer.json is missing or unreadable, or does not know them"
+        return f"batch {sample.id}: a text whose tokens cannot be decoded with tokenizer.json, if there is one"
     if sample.text != decoded:
         return f"batch {sample.id}: the text is not its tokens decoded"
     return None

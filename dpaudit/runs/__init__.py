@@ -1,5 +1,6 @@
 """The run directory: one versioned format, one writer, one reader. The only contract between generation and audit."""
 
+from dpaudit.runs.assignment import Assigned
 from dpaudit.runs.batches import BatchHeader, BatchReader, BatchWriter, Sample, Step, aggregate_digest
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import (
@@ -10,6 +11,7 @@ from dpaudit.runs.manifest import (
     Manifest,
     Mechanism,
     Model,
+    Privacy,
     Prompt,
     Record,
     Sampling,
@@ -17,7 +19,7 @@ from dpaudit.runs.manifest import (
     Support,
 )
 from dpaudit.runs.reader import RunReader
-from dpaudit.runs.writer import Assigned, RunWriter
+from dpaudit.runs.writer import RunWriter
 
 __all__ = [
     "Assigned",
@@ -32,6 +34,7 @@ __all__ = [
     "Manifest",
     "Mechanism",
     "Model",
+    "Privacy",
     "Prompt",
     "Record",
     "RunReader",

@@ -55,6 +55,13 @@ class Claim(Fields):
     unit: Unit = "record"
 
 
+class Privacy(Fields):
+    """What neighbouring data sets differ by, fixed before the run. A claim may be tested for others."""
+
+    unit: Unit = "record"
+    relation: Relation = "add_remove"
+
+
 class Support(Fields):
     """The tokens a step samples from: the whole vocabulary, or the top `size` of a public prompt's logits."""
 
@@ -187,6 +194,7 @@ class Manifest(Fields):
     format_version: Literal[1] = FORMAT_VERSION
     sensitivity: str = SENSITIVITY
     created: str
+    privacy: Privacy = Privacy()
     mechanism: Mechanism
     batching: Batching
     clustering: Clustering = Clustering()

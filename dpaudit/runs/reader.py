@@ -20,9 +20,10 @@ from typing import Any, NoReturn
 from pydantic import TypeAdapter, ValidationError
 
 from dpaudit.runs import layout
+from dpaudit.runs.assignment import Assigned, parse_assigned
 from dpaudit.runs.batches import BatchReader, Sample
 from dpaudit.runs.errors import InputError
-from dpaudit.runs.manifest import FORMAT_VERSION, Manifest
+from dpaudit.runs.manifest import FORMAT_VERSION, Clustering, Manifest
 
 MAX_MANIFEST_BYTES = 1 << 24
 MAX_LINE_BYTES = 1 << 26
@@ -84,6 +85,22 @@ class RunReader:
             except ValidationError as error:
                 _refuse_fields(where, error)
 
+    def assignment(self) -> Iterator[Assigned]:
+        """The lines of `assignment`, in the file's order."""
+        for number, line in enumerate(self._lines(layout.ASSIGNMENT), start=1):
+            try:
+                yield parse_assigned(line)
+            except ValueError as error:
+                raise InputError(f"{self._where(layout.ASSIGNMENT)}, line {number}", f"{error}.", RESTORE) from None
+
+    def clusters(self) -> Clustering:
+        """What `clusters` says of how records were grouped."""
+        text = self._read(layout.CLUSTERS, MAX_MANIFEST_BYTES)
+        try:
+            return Clustering.model_validate_json(text)
+        except ValidationError as error:
+            _refuse_fields(self._where(layout.CLUSTERS), error)
+
     def hashes(self) -> dict[str, str]:
         """File name -> SHA-256, as recorded in `hashes` (the format of sha256sum)."""
         recorded: dict[str, str] = {}
@@ -109,7 +126,9 @@ class RunReader:
             for entry in entries:
                 if entry.name == layout.STEPS and entry.is_dir(follow_symlinks=False):
                     names += [f"{layout.STEPS}/{name}" for name in os.listdir(entry)]
-                elif entry.name not in (layout.HASHES, layout.REPORT):
+                elif entry.name == layout.REPORT and entry.is_dir(follow_symlinks=False):
+                    continue
+                elif entry.name != layout.HASHES:
                     names.append(entry.name)
         return sorted(names)
 

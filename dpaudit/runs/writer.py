@@ -18,23 +18,15 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from dpaudit.runs import layout
+from dpaudit.runs.assignment import Assigned
 from dpaudit.runs.batches import BatchHeader, BatchWriter
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import MAX_CONTEXTS, Claim, Manifest
 from dpaudit.runs.reader import RunReader, sample_of
-
-
-@dataclass(frozen=True)
-class Assigned:
-    """Where one record went: its keyed digest, batch and slot. None where it takes part in no generated batch."""
-
-    digest: str
-    batch: int | None
-    slot: int | None
 
 
 class RunWriter:
@@ -67,21 +59,22 @@ class RunWriter:
         Raises:
             InputError: the directory holds something else, or another writer has it.
         """
-        _make_directory(path)
-        lock = _lock(path)
+        folder = Path(path)
+        _make_directory(folder)
+        lock = _lock(folder)
         try:
-            if (path / layout.MANIFEST).exists() or not _only_leftovers(path):
-                raise InputError(str(path), "the directory is not empty.", "Name a new one, or resume the run in it.")
-            path.chmod(0o700)  # only now: a directory that is refused keeps its permissions
-            shutil.rmtree(path / layout.STEPS, ignore_errors=True)
-            _make_directory(path / layout.STEPS)
+            if (folder / layout.MANIFEST).exists() or not _only_leftovers(folder):
+                raise InputError(str(folder), "the directory is not empty.", "Name a new one, or resume the run in it.")
+            folder.chmod(0o700)  # only now: a directory that is refused keeps its permissions
+            shutil.rmtree(folder / layout.STEPS, ignore_errors=True)
+            _make_directory(folder / layout.STEPS)
             if tokenizer_json is not None:
-                _write(path / layout.TOKENIZER, [tokenizer_json])
-            _write(path / layout.ASSIGNMENT, map(_assignment_line, assignment))
-            _write(path / layout.CLUSTERS, [manifest.clustering.model_dump_json(indent=2), "\n"])
+                _write(folder / layout.TOKENIZER, [tokenizer_json])
+            _write(folder / layout.ASSIGNMENT, map(Assigned.line, assignment))
+            _write(folder / layout.CLUSTERS, [manifest.clustering.model_dump_json(indent=2), "\n"])
             # Last: a directory without run.json is one that was never started.
-            _write(path / layout.MANIFEST, [manifest.model_dump_json(indent=2), "\n"])
-            return cls(path, manifest, lock)
+            _write(folder / layout.MANIFEST, [manifest.model_dump_json(indent=2), "\n"])
+            return cls(folder, manifest, lock)
         except BaseException:
             os.close(lock)
             raise
@@ -93,16 +86,17 @@ class RunWriter:
         Raises:
             InputError: this is no run directory, its run is finished, or another writer has it.
         """
-        reader = RunReader(path)
+        folder = Path(path)
+        reader = RunReader(folder)
         _ = reader.batches  # refuses a directory without steps
-        lock = _lock(path)
-        if (path / layout.HASHES).exists():
+        lock = _lock(folder)
+        if (folder / layout.HASHES).exists():
             os.close(lock)
-            raise InputError(str(path), "this run is finished.", "Audit it, or name a new directory.")
-        for name in os.listdir(path / layout.STEPS):
+            raise InputError(str(folder), "this run is finished.", "Audit it, or name a new directory.")
+        for name in os.listdir(folder / layout.STEPS):
             if name.endswith(layout.PARTIAL):
-                os.unlink(path / layout.STEPS / name)
-        return cls(path, reader.manifest, lock)
+                os.unlink(folder / layout.STEPS / name)
+        return cls(folder, reader.manifest, lock)
 
     def __enter__(self) -> RunWriter:
         return self
@@ -202,11 +196,6 @@ def _only_leftovers(path: Path) -> bool:
 def _write(path: Path, parts: Iterable[str]) -> None:
     with layout.whole_file(path) as file:
         file.writelines(parts)
-
-
-def _assignment_line(assigned: Assigned) -> str:
-    batch, slot = ("-" if value is None else str(value) for value in (assigned.batch, assigned.slot))
-    return f"{assigned.digest}\t{batch}\t{slot}\n"
 
 
 def _sample_lines(reader: RunReader) -> Iterator[str]:

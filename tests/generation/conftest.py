@@ -23,11 +23,17 @@ KEY = "0f" * 32
 def byte_tokenizer() -> PreTrainedTokenizerFast:
     """One token a byte, but for the fence, which is one token, and the special tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: id for id, token in enumerate(["<eos>", *alphabet, "``", "```"])}
+    vocabulary = {token: number for number, token in enumerate(["<eos>", *alphabet, "``", "```"])}
     backend = Tokenizer(models.BPE(vocabulary, [("`", "`"), ("``", "`")]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>")
+
+
+@pytest.fixture
+def canary() -> str:
+    """What every private text of `data_file` holds."""
+    return CANARY
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,7 @@ def test_no_contexts_stay_none_and_have_mean_zero() -> None:
 def test_the_mean_divides_by_the_public_number() -> None:
     values = np.array([[1.0, -1.0], [2.0, -1.0]], dtype=np.float32)
     result = mean(values, 4.0)
-    assert result.dtype == np.float32
+    assert result.dtype == np.float64
     assert result.tolist() == [0.75, -0.5]
 
 

@@ -31,7 +31,7 @@ def jsonl(path: Path, *rows: object) -> Path:
     return path
 
 
-ROWS = [{"text": "one", "label": "a"}, {"text": "two\nlines, \"quoted\"", "label": "b"}, {"text": "one", "label": "a"}]
+ROWS = [{"text": "one", "label": "a"}, {"text": 'two\nlines, "quoted"', "label": "b"}, {"text": "one", "label": "a"}]
 EXPECTED = (Record("a", "one"), Record("b", 'two\nlines, "quoted"'))
 
 

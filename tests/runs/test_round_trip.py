@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import fields, replace
 
 import numpy as np
@@ -71,7 +70,7 @@ def test_arbitrary_bits_come_back(make_run, tmp_path):
         kind=st.sampled_from(sorted(KINDS)),
         seed=st.integers(0, 2**32 - 1),
     )
-    @settings(max_examples=40)
+    @settings(max_examples=25)
     def check(contexts, vocabulary, kind, seed):
         run = make_run.generator(sizes=(contexts,), vocabulary=vocabulary + 5, **KINDS[kind])
         random = np.random.default_rng(seed)
@@ -148,7 +147,10 @@ def test_batch_takes_at_most_the_public_maximum_of_steps(make_run, tmp_path):
 
 def test_superfluous_sides_of_a_mean_step_are_refused(make_run, tmp_path):
     run = make_run.generator(aggregator="mean", sizes=(2,))
-    step = dataclasses.replace(run.step(0, 2), sides=np.zeros((2, 12), dtype=np.bool_))
-    with run.create(tmp_path / "run") as writer, writer.batch(BatchHeader(id=0, contexts=2)) as batch:
-        with pytest.raises(ValueError, match="sides"):
-            batch.write(step)
+    step = replace(run.step(0, 2), sides=np.zeros((2, 12), dtype=np.bool_))
+    with (
+        run.create(tmp_path / "run") as writer,
+        writer.batch(BatchHeader(id=0, contexts=2)) as batch,
+        pytest.raises(ValueError, match="sides"),
+    ):
+        batch.write(step)

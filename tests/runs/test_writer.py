@@ -64,9 +64,12 @@ def test_batch_appears_only_when_its_block_ends(generator, path):
 
 
 def test_empty_batch_cannot_be_finished(generator, path):
-    with generator.create(path) as writer, writer.batch(BatchHeader(id=0, contexts=3)) as batch:
-        with pytest.raises(ValueError, match="at least one step"):
-            batch.finish(text=None, stop="max-tokens")
+    with (
+        generator.create(path) as writer,
+        writer.batch(BatchHeader(id=0, contexts=3)) as batch,
+        pytest.raises(ValueError, match="at least one step"),
+    ):
+        batch.finish(text=None, stop="max-tokens")
 
 
 @pytest.mark.parametrize(

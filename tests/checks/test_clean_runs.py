@@ -1,0 +1,66 @@
+"""Honest runs of every kind pass, and whatever is skipped says why."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dpaudit.checks import CATALOGUE, RUN_CHECKS, STEP_CHECKS
+
+ALL_SIZES = (0, 1, 2, 3, 4, 5, 8)
+RUNS = {
+    "median": {"sizes": ALL_SIZES},
+    "median, contexts": {"sizes": ALL_SIZES, "contexts": True},
+    "median, float64": {"sizes": ALL_SIZES, "dtype": "float64", "contexts": True},
+    "median, top-k": {"sizes": ALL_SIZES, "top_k": 5, "contexts": True},
+    "median, replace": {"sizes": ALL_SIZES, "relation": "replace"},
+    "median, wide": {"sizes": ALL_SIZES, "width": 5},
+    "median, tokens only": {"sizes": ALL_SIZES, "text": False},
+    "median, one empty batch": {"sizes": (0,)},
+    "median, long": {"sizes": (6, 7), "max_tokens": 20},
+    "slots": {"sizes": (4, 4), "rule": "hashed-slots"},
+    "odd slots, replaced": {"sizes": (3, 3), "rule": "hashed-slots", "relation": "replace", "width": 3},
+    "slots per context": {"sizes": (4, 4), "rule": "hashed-slots", "unit": "context"},
+    "slices per context": {"sizes": (5, 5), "rule": "paper-slices", "unit": "context"},
+    "mean": {"sizes": ALL_SIZES, "aggregator": "mean"},
+    "mean, contexts": {"sizes": ALL_SIZES, "aggregator": "mean", "contexts": True},
+    "mean, float64": {"sizes": ALL_SIZES, "aggregator": "mean", "dtype": "float64", "contexts": True},
+    "mean, top-k": {"sizes": ALL_SIZES, "aggregator": "mean", "top_k": 5},
+    "mean, replace": {"sizes": ALL_SIZES, "aggregator": "mean", "relation": "replace"},
+    "mean, slots": {"sizes": (4, 4), "aggregator": "mean", "rule": "hashed-slots"},
+}
+
+
+@pytest.mark.parametrize("kind", RUNS.values(), ids=RUNS.keys())
+@pytest.mark.parametrize("seed", [0, 1])
+def test_honest_run_passes(make_run, failed, kind, seed):
+    result = make_run(**kind, seed=seed).audit()
+    assert failed(result) == set()
+    assert result.verdict == "pass"
+    skipped = [check for check in result.checks if check.status == "skip"]
+    assert all(check.detail for check in skipped)
+    assert {check.id for check in skipped} == ({"record.sides"} if "aggregator" in kind else set())
+    assert f"{result.claim.epsilon:g}" in result.guarantee
+
+
+def test_result_lists_every_check_of_the_catalogue_once(make_run):
+    result = make_run().audit()
+    listed = [check.id for check in result.checks]
+    assert set(listed) == RUN_CHECKS.keys() | STEP_CHECKS.keys()
+    assert sorted([*listed, *result.not_checked]) == sorted(CATALOGUE)
+    assert listed == [check_id for check_id in CATALOGUE if check_id in listed]
+
+
+def test_all_ways_to_stop_are_covered(make_run):
+    """The runs above hold sequences of every ending, else release.text would be tested on one only."""
+    run = make_run(sizes=ALL_SIZES, seed=0)
+    lines = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
+    assert {line["stop"] for line in lines} == {"end-token", "max-tokens"}
+
+
+def test_evidence_is_on_the_scale(make_run):
+    for check in make_run().audit().checks:
+        assert 0 <= check.evidence <= 4
+        assert check.title
+        assert check.reference

