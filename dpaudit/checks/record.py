@@ -158,7 +158,8 @@ def _differs_from_contexts(manifest: Manifest, step: Step) -> str | None:
         return None if np.array_equal(again, step.central) else "central values are not those of the recorded contexts"
     assert step.aggregate is not None
     mean = contexts.sum(axis=0, dtype=np.float64) / (mechanism.divisor or math.nan)
-    if np.allclose(mean, step.aggregate, rtol=0, atol=(4 + len(contexts)) * mechanism.clip * float(np.finfo(dtype).eps)):
+    rounding = (4 + len(contexts)) * mechanism.clip * float(np.finfo(dtype).eps)
+    if np.allclose(mean, step.aggregate, rtol=0, atol=rounding):
         return None
     return "the aggregate is not the sum of the recorded contexts over the declared divisor"
 
