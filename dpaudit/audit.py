@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from dpaudit.checks import CATALOGUE, RUN_CHECKS, STEP_CHECKS, Facts
 from dpaudit.checks.claim import approximate_epsilon
 from dpaudit.checks.record import token_index
 from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, printable, result_of, step_result
-from dpaudit.checks.release import stop_problem, text_problem, without_stop
+from dpaudit.checks.release import label_problem, stop_problem, text_problem, without_stop
 from dpaudit.results import (
     Approximate,
     AuditResult,
@@ -30,10 +31,12 @@ from dpaudit.results import (
     Verdict,
 )
 from dpaudit.runs import BatchReader, Claim, InputError, Manifest, RunReader, Step
-from dpaudit.runs.batches import sample_digest
 from dpaudit.runs.reader import RESUME, sample_of
 
 Progress = Callable[[int, int], None]
+
+#: Logarithm of the probability below which two batches do not draw the same tokens by chance.
+_NO_COINCIDENCE = -20.0
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,7 @@ class _Pass:
         self.facts = Facts(reader, manifest, claim, changes, accountant)
         self.curve = _Curve(manifest.stopping.max_tokens)
         self.decode = _decoder(reader)
+        self.drawn: dict[bytes, int] = {}
 
     def read(self, progress: Progress | None) -> None:
         """Go through all batches that are on disk. What cannot be read is noted and judged later."""
@@ -136,7 +140,7 @@ class _Pass:
         facts.headers[header.id] = header
         facts.lengths[header.id] = len(batch.tokens)
         sample = sample_of(batch)
-        facts.sample_digests[header.id] = sample_digest(sample)
+        facts.sample_digests[header.id] = hashlib.sha256(sample.line().encode()).digest()
         tokens = without_stop(sample.tokens, facts.manifest.stopping.sequences)
         problem = text_problem(sample, self.decode(tokens) if self.decode and sample.text is not None else None)
         if problem:
@@ -144,11 +148,22 @@ class _Pass:
         ending = stop_problem(sample, facts.manifest.stopping)
         if ending:
             facts.stops.append(ending)
+        label = label_problem(sample, facts.manifest)
+        if label:
+            facts.texts.append(label)
+        drawn = hashlib.sha256()
+        log_probability = 0.0
         for position, step in enumerate(batch.steps()):
             facts.steps += 1
+            drawn.update(step.aggregate_digest + step.token.to_bytes(8, "big", signed=True))
+            log_probability += step.log_probability
             self._check_step(batch, position, step)
             if facts.ex_post is not None:
                 self._charge(facts.ex_post, header.id, position, step)
+        if header.contexts and log_probability < _NO_COINCIDENCE:
+            first = self.drawn.setdefault(drawn.digest(), header.id)
+            if first != header.id:
+                facts.copies.append(f"batch {header.id} repeats batch {first}, aggregates and tokens alike")
 
     def _check_step(self, batch: BatchReader, position: int, step: Step) -> None:
         for check_id, check in STEP_CHECKS.items():
@@ -282,17 +297,25 @@ def _sentence(verdict: Verdict, facts: Facts, checks: list[CheckResult]) -> str:
         others = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
         return f"The claim is not supported: {failed[0].id}{others} failed. Do not release these texts under it."
     change = f"had one {claim.unit} been {_CHANGE[claim.relation]}"
+    epsilon, delta = _exactly(claim.epsilon), _exactly(claim.delta)
     if claim.kind == "ex-post":
-        return (
+        says = (
             f"{aggregator.capitalize()} aggregation would have produced these very texts with a probability that "
-            f"differs by at most a factor e^{claim.epsilon:g} {change} (data-dependent ex-post epsilon "
-            f"{claim.epsilon:g}, which holds for this data and these texts only)."
+            f"differs by at most a factor e^{epsilon} {change} (data-dependent ex-post epsilon {epsilon}, which holds "
+            "for this data and these texts only)."
         )
-    return (
-        f"{aggregator.capitalize()} aggregation is ({claim.epsilon:g}, {claim.delta:.3g})-differentially private: "
-        f"no output is more than a factor e^{claim.epsilon:g} likelier or less likely {change}, except with "
-        f"probability {claim.delta:.3g} (approximate DP, whatever the data)."
-    )
+    else:
+        says = (
+            f"{aggregator.capitalize()} aggregation is ({epsilon}, {delta})-differentially private: {change}, no set "
+            f"of outputs would be more than e^{epsilon} times as probable, plus {delta} (approximate DP, whatever the "
+            "data)."
+        )
+    return f"{says} This takes the settings that the run declares of itself as true."
+
+
+def _exactly(number: float) -> str:
+    """A claimed number, never rounded."""
+    return short if float(short := f"{number:g}") == number else repr(number)
 
 
 def _registered() -> list[tuple[str, StepCheck | RunCheck]]:

@@ -217,7 +217,7 @@ def budget(
         click.echo(json.dumps(figures | {"rho": finite_or_text(rho), "relation": relation, "epsilon_lower": None}))
     else:
         shown = math.ceil(spent * 1e4) / 1e4 if math.isfinite(spent) else spent
-        click.echo(f"{tokens} tokens per batch cost epsilon {shown:.4f} at delta {delta:.3e} ({method}, {relation}).")
+        click.echo(f"{tokens} tokens per batch cost epsilon {shown:.4f} at delta {delta:.17g} ({method}, {relation}).")
 
 
 @cli.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import platform
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from dpaudit.runs import (
     Sampling,
     Stopping,
     Support,
+    data_digest,
 )
 from generation.config import Config
 from generation.models import LanguageModel
@@ -65,7 +65,7 @@ def build_manifest(
         stopping=Stopping(max_tokens=decoding.max_tokens, sequences=_stop_sequences(model, template)),
         sampling=Sampling() if decoding.test_seed is None else Sampling(generator="test-seed", seed=decoding.test_seed),
         record=_record(config, model),
-        data=Data(records=len(assignment), digest=_data_digest(assignment)),
+        data=Data(records=len(assignment), digest=data_digest(assigned.digest for assigned in assignment)),
         model=Model(name=config.model.name, digest=model.digest, dtype=config.model.dtype, device=model.device.type),
         prompt=Prompt(
             template=config.prompt.template,
@@ -83,7 +83,14 @@ def ex_post_claim(config: Config, epsilon: float) -> Claim:
 
 
 def round_up(epsilon: float) -> float:
-    """The next multiple of 0.0001, never below epsilon."""
+    """The next multiple of 0.0001, never below epsilon.
+
+    Raises:
+        InputError: epsilon is infinite, so there is nothing to claim.
+    """
+    if not math.isfinite(epsilon):
+        remedy = "Lower mechanism.clip or decoding.max_tokens, or raise the divisor or the temperature."
+        raise InputError("mechanism", "these settings give no finite epsilon.", remedy)
     return float(Decimal(epsilon).quantize(Decimal("0.0001"), rounding=ROUND_CEILING))
 
 
@@ -126,11 +133,6 @@ def _width(config: Config) -> int:
     """Central values to keep on each side, so that every change of contexts that a claim covers is bounded."""
     changes = context_changes(config.privacy.unit, config.privacy.relation, config.rule)
     return max(MIN_WIDTH, *((change.half_steps + 2) // 2 for change in changes))
-
-
-def _data_digest(assignment: Sequence[Assigned]) -> str:
-    digests = sorted(assigned.digest for assigned in assignment)
-    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
 def _claim_beforehand(config: Config, records: int) -> Claim | None:

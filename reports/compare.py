@@ -227,7 +227,7 @@ TABLES = (
     ),
     ComparisonTable(
         "Approximate DP (epsilon in nats)",
-        "Fixed by public settings in advance, for every text that could come out.",
+        "Fixed by public settings and δ in advance, for every text that could come out.",
         (
             ("Claimed", _claimed("approximate")),
             ("Epsilon", _of_approximate(lambda found, result: _beside_claim(found.epsilon, result, "approximate"))),

@@ -240,7 +240,7 @@ def _approximate_block(result: AuditResult) -> KindBlock:
         ("Rebalancing", _nats(bound(found.rebalancing))),
     )
     lines = _claim_lines(claim, _nats(epsilon), neighbours(found.relation, found.unit), delta)
-    return KindBlock("approximate", lines, parts, "Public settings alone decide these figures.")
+    return KindBlock("approximate", lines, parts, "Public settings and the claimed δ decide these figures.")
 
 
 def _empirical_block(result: AuditResult) -> KindBlock:

@@ -46,7 +46,7 @@ KIND_TITLES: Final[dict[Kind, str]] = {
 
 KIND_MEANINGS: Final[dict[Kind, str]] = {
     "ex-post": "Worked out after the run, for the text that did come out. It depends on the private data.",
-    "approximate": "Fixed by public settings before any data is read. It covers every text that could come out.",
+    "approximate": "Fixed by public settings and δ beforehand. It covers every text that could come out.",
     "empirical": "Seen when real contexts were left out. It says nothing about neighbours nobody tried.",
 }
 
@@ -78,7 +78,10 @@ GLOSSARY: Final[tuple[tuple[str, str], ...]] = (
         "Smaller is more private.",
     ),
     ("Nats", "The unit of every epsilon and cost here: natural logarithms. One nat is a factor of e, about 2.718."),
-    ("Delta (δ)", "The probability that an approximate guarantee leaves uncovered. An ex-post guarantee has none."),
+    (
+        "Delta (δ)",
+        "The probability that an approximate guarantee allows beside the factor e^ε. An ex-post guarantee has none.",
+    ),
     ("Ex-post", KIND_MEANINGS["ex-post"] + " The number must not be published as it is."),
     ("Approximate", KIND_MEANINGS["approximate"] + " Written (ε, δ)-DP."),
     ("Empirical", KIND_MEANINGS["empirical"] + " A small empirical loss is no guarantee; a large one can refute one."),

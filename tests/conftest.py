@@ -51,6 +51,7 @@ from dpaudit.runs import (
     Stopping,
     Support,
     aggregate_digest,
+    data_digest,
 )
 from dpaudit.runs.batches import BatchWriter
 from dpaudit.runs.reader import sample_of
@@ -106,18 +107,29 @@ class Spec:
             batching=Batching(
                 rule=self.rule,
                 batches=len(self.sizes),
-                slots=None if self.rule == "hashed-records" else self.sizes[0],
+                slots=None if self.rule == "hashed-records" else max(self.sizes),
                 labels=("a", "b"),
                 key="00ff",
             ),
             stopping=Stopping(max_tokens=self.max_tokens, sequences=self.sequences),
             sampling=Sampling(),
-            record=Record(dtype=self.dtype, vocabulary=self.vocabulary, width=self.width, contexts=self.contexts),
-            data=Data(records=RECORDS),
+            record=Record(
+                dtype=self.dtype if median else "float64",
+                vocabulary=self.vocabulary,
+                width=self.width,
+                contexts=self.contexts,
+            ),
+            data=Data(records=RECORDS, digest=data_digest(assigned.digest for assigned in self.assignment())),
             model=Model(name="miniature"),
             prompt=Prompt(template="none"),
             claim=None if median else self._mean_claim(),
         )
+
+    def assignment(self) -> list[Assigned]:
+        """One record per context, in order of digests; the others in no generated batch."""
+        places = [(b, None if self.rule == "hashed-records" else i) for b, n in enumerate(self.sizes) for i in range(n)]
+        places += [(None, None)] * (RECORDS - len(places))
+        return [Assigned(f"{number:064x}", *place) for number, place in enumerate(places, start=1)]
 
     def _mean_claim(self) -> Claim:
         delta = RECORDS**-1.1
@@ -165,9 +177,14 @@ class Generator:
             public = self.random.normal(size=spec.vocabulary)
             support = np.sort(np.argsort(-public)[: spec.top_k]).astype(np.int32)
             values = np.ascontiguousarray(values[:, support])
-        record: dict[str, Any] = {"support": support, "contexts": values if spec.contexts and contexts else None}
+        record: dict[str, Any] = {
+            "support": support,
+            "contexts": values.astype("float64" if self.accountant is None else spec.dtype)
+            if spec.contexts and contexts
+            else None,
+        }
         if self.accountant is None:
-            aggregate = (values.sum(axis=0, dtype=np.float64) / spec.divisor).astype(spec.dtype)
+            aggregate = (values.sum(axis=0, dtype=np.float64) / spec.divisor).astype("float64")
             record["aggregate"] = aggregate
         else:
             record["central"] = central_order_statistics(values, CLIP, spec.width)
@@ -209,9 +226,8 @@ class Generator:
         return Claim(epsilon=epsilon, kind="ex-post", relation=self.spec.relation, unit=self.spec.unit)
 
     def create(self, path: Path) -> RunWriter:
-        assignment = [Assigned(hashlib.sha256(bytes([i])).hexdigest(), None, None) for i in range(3)]
         tokenizer = self.tokenizer.to_str() if self.spec.text else None
-        return RunWriter.create(path, self.spec.manifest(), tokenizer_json=tokenizer, assignment=assignment)
+        return RunWriter.create(path, self.spec.manifest(), tokenizer_json=tokenizer, assignment=self.spec.assignment())
 
     def run(self, path: Path) -> None:
         with self.create(path) as writer:
@@ -292,7 +308,7 @@ class Run:
             reader = RunReader(self.path)
             for batch_id in reader.batches:
                 with reader.batch(batch_id) as batch:
-                    file.write(json.dumps(asdict(sample_of(batch))) + "\n")
+                    file.write(sample_of(batch).line())
 
     def edit_manifest(self, change: dict[str, Any]) -> None:
         """Set fields of run.json by dotted name."""
@@ -308,7 +324,7 @@ class Run:
     def edit_samples(self, change: Callable[[list[dict[str, Any]]], None]) -> None:
         lines = [json.loads(line) for line in (self / "samples.jsonl").read_text().splitlines()]
         change(lines)
-        (self / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (self / "samples.jsonl").write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
     def rezip(
         self, batch: int, change: Callable[[list[Entry]], list[Entry]], compression: int = zipfile.ZIP_STORED

@@ -22,13 +22,18 @@ def theorem1_cost(lower: Floats, center: Floats, upper: Floats, token: int, temp
         temperature: tau > 0.
 
     Raises:
-        ValueError: a value is not finite, or the temperature is not positive: no bound follows from such a record.
+        ValueError: a value is not finite, the vectors are not in order, the token is not among them, or the
+            temperature is not positive: no bound follows from such a record.
     """
+    if not 0 <= token < len(center):
+        raise ValueError(f"token {token} is not among the {len(center)} tokens")
     if not temperature > 0:
         raise ValueError(f"temperature must be positive, not {temperature}")
     low, mid, high = (np.asarray(v, dtype=np.float64) / temperature for v in (lower, center, upper))
     if not all(np.isfinite(v).all() for v in (low, mid, high)):
         raise ValueError("a bound on the median is not a finite number")
+    if not ((low <= mid).all() and (mid <= high).all()):
+        raise ValueError("the median does not lie between its bounds")
     lse_mid = _log_sum_exp(mid)
     log_inverse_alpha = high[token] - mid[token] + lse_mid - _log_sum_exp(low)
     log_beta = mid[token] - low[token] + _log_sum_exp(high) - lse_mid

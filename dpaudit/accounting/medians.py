@@ -31,8 +31,14 @@ def central_order_statistics(values: Floats, clip: float, width: int = 2) -> Flo
 
     Returns:
         [2 * width + n % 2, S] ascending along axis 0, in the dtype of `values`.
+
+    Raises:
+        ValueError: a value is NaN or outside [-clip, clip].
     """
     n, size = values.shape
+    # Written so that a NaN, which both extremes pass on, is refused.
+    if values.size and not (-clip <= values.min() and values.max() <= clip):
+        raise ValueError(f"values must be numbers in [-{clip:g}, {clip:g}]: clip them first")
     # Sorting contiguous rows lets numpy use its vectorised sort; along axis 0 it would not.
     ordered = np.sort(np.ascontiguousarray(values.T), axis=1)
     padding = np.full((size, width), clip, dtype=values.dtype)
@@ -76,6 +82,9 @@ def median_bounds(
 
     Returns:
         (lower, center, upper), each [V].
+
+    Raises:
+        ValueError: a value is NaN or outside [-clip, clip], or `group` is below 1.
     """
     width = (HALF_STEPS[relation] * group + 2) // 2
     return bounds_from_central(central_order_statistics(values, clip, width), relation, group)

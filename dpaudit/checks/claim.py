@@ -24,7 +24,7 @@ def epsilon_is_covered(facts: Facts) -> Outcome:
     """Epsilon recomputed for the claim's kind, relation and unit against the claimed one."""
     claim = facts.claim
     what = f"{claim.kind}, per {claim.unit}, {claim.relation}"
-    expected = f"epsilon at most {claim.epsilon:.6g} ({what})"
+    expected = f"epsilon at most {claim.epsilon!r} ({what})"
     recomputed = recomputed_epsilon(facts)
     if recomputed is None:
         detail = f"A {facts.manifest.mechanism.aggregator} run gives no {claim.kind} figure to hold the claim against."
@@ -44,18 +44,19 @@ def epsilon_is_covered(facts: Facts) -> Outcome:
 )
 def delta_is_small(facts: Facts) -> Outcome:
     """Delta is 0 for an ex-post claim; for an approximate one it is positive and below 1 / records."""
-    claim, records = facts.claim, facts.manifest.data.records
+    claim = facts.claim
     if claim.kind == "ex-post":
         zero = "delta 0 for an ex-post claim"
         if claim.delta == 0:
             return Outcome("pass", "delta 0", zero)
         return Outcome("fail", f"delta {claim.delta:.3g}", zero, "The ex-post bound needs no delta: claim it with 0.")
-    limit = 1 / max(1, records)
+    # A single record gives no limit that would mean anything; two are the fewest that neighbours can differ by one of.
+    limit = 1 / max(2, facts.records)
     expected = f"0 < delta < 1 / records = {limit:.3g}"
     if 0 < claim.delta < limit:
-        return Outcome("pass", f"delta {claim.delta:.3g}", expected)
+        return Outcome("pass", f"delta {claim.delta!r}", expected)
     remedy = "A delta of 1 / records allows publishing one record whole. Claim a smaller one, such as records ** -1.1."
-    return Outcome("fail", f"delta {claim.delta:.3g}", expected, remedy)
+    return Outcome("fail", f"delta {claim.delta!r}", expected, remedy)
 
 
 @run_check(
@@ -118,8 +119,8 @@ def _why_exceeded(facts: Facts, recomputed: float) -> str:
             f"Under the batching rule {rule} nothing bounds a difference of one {claim.unit} ({claim.relation}). "
             "Claim per context, or generate with hashed batches."
         )
-    if facts.unreadable or facts.unbounded:
-        return "Some steps give no bound: they cannot be read, or hold values that are not finite."
+    if facts.unbounded or len(facts.headers) != facts.manifest.batching.batches:
+        return "Some steps give no bound: they are missing, cannot be read, or hold values that are not finite."
     if math.isfinite(recomputed):
         return f"Do not release under this claim. The claim that this record supports is epsilon {_up(recomputed)}."
     return "Do not release under this claim: nothing in the record bounds it."

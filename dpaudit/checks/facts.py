@@ -29,9 +29,10 @@ class Facts:
         unbounded: steps whose cost could not be computed from the record.
         headers: the batches that could be read.
         lengths: their numbers of steps.
-        sample_digests: digest of each batch's line of samples.jsonl, as the steps imply it.
+        sample_digests: SHA-256 of each batch's line of samples.jsonl, as the steps imply it.
         texts: problems with released texts, noted while their batches were open.
         stops: problems with the ends of sequences, noted likewise.
+        copies: batches that repeat another one, noted likewise.
         unreadable: files that are not what their names say.
         problems: objections of step checks, by check id.
         steps: how many steps were read.
@@ -48,9 +49,17 @@ class Facts:
     sample_digests: dict[int, bytes] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
+    copies: list[str] = field(default_factory=list)
     unreadable: list[InputError] = field(default_factory=list)
     problems: dict[str, Problems] = field(default_factory=dict)
     steps: int = 0
+
+    @property
+    def records(self) -> int:
+        """The number of private records that the record bears out: no fewer than its contexts show, and never 0."""
+        hashed = self.manifest.batching.rule == "hashed-records"
+        shown = sum(header.contexts for header in self.headers.values()) if hashed else 0
+        return max(self.manifest.data.records, shown, 1)
 
     def note(self, check: str, place: str, problem: str) -> None:
         """Count a step check's objection and keep the first."""
@@ -64,6 +73,7 @@ class Facts:
         """Ex-post epsilon of generation in nats: infinite where a step has no bound, None where none applies."""
         if self.manifest.mechanism.aggregator != "median":
             return None
-        if self.ex_post is None or self.unbounded or self.unreadable:
+        unread = len(self.headers) != self.manifest.batching.batches
+        if self.ex_post is None or self.unbounded or unread:
             return math.inf
         return self.ex_post.epsilon

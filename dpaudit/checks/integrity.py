@@ -11,6 +11,7 @@ from dpaudit.runs.layout import ASSIGNMENT, CLUSTERS, HASHES, MANIFEST, SAMPLES,
 from dpaudit.runs.reader import RESTORE, RESUME
 
 _FORMAT = "docs/run-directory.md"
+_NAMES = {MANIFEST, SAMPLES, ASSIGNMENT, CLUSTERS, TOKENIZER}
 
 
 @run_check(
@@ -63,6 +64,8 @@ def digests_match(facts: Facts) -> Outcome:
     foreign = sorted(set(present) - recorded.keys())
     odd = [f"{name} was altered" for name in altered]
     odd += [f"{name} is missing" for name in missing] + [f"{name} was added" for name in foreign]
+    unknown = [name for name in present if name not in _NAMES and not name.startswith(f"{STEPS}/")]
+    odd += [f"{name} is no file of format 1" for name in unknown if name in recorded]
     if odd:
         return Outcome("fail", f"{len(odd)} files differ; first: {odd[0]}", expected, RESTORE)
     return Outcome("pass", f"{len(present)} digests equal", expected)
@@ -93,6 +96,8 @@ def batches_are_complete(facts: Facts) -> Outcome:
     if gap != declared or len(on_disk) != declared:
         which = f"batch {gap} is missing" if gap < declared else f"batch {on_disk[-1]} is not declared in {MANIFEST}"
         return Outcome("fail", f"{len(on_disk)} batches in steps/; {which}", expected, RESUME)
+    if facts.copies:
+        return Outcome("fail", f"{len(facts.copies)} batches are copies; first: {facts.copies[0]}", expected, RESTORE)
     stray = [name for name in facts.reader.files() if name.startswith("steps/") and batch_of(name[6:]) is None]
     if stray:
         return Outcome("fail", f"{len(stray)} half-written or foreign files in steps/", expected, RESUME)

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, run_check
-from dpaudit.runs import InputError, Sample, Stopping
-from dpaudit.runs.batches import sample_digest
+from dpaudit.runs import InputError, Manifest, Sample, Stopping
 
 
 @run_check(
     check_id="release.text",
-    title="Released texts are the recorded tokens, decoded",
+    title="Released texts are the recorded tokens, decoded with the run's own tokenizer",
     failed="A released text is not its recorded tokens, decoded",
     evidence=2,
     reference="docs/run-directory.md",
 )
 def texts_are_the_tokens(facts: Facts) -> Outcome:
-    """samples.jsonl against the sampled tokens, and each text against its tokens decoded anew."""
-    expected = "tokens as sampled; text = the run's tokenizer on those tokens, less the stop sequence"
+    """samples.jsonl, byte for byte, against the sampled tokens, and each text against its tokens decoded anew."""
+    expected = "a line per batch, in order, as sampled; text = its tokens decoded, less the stop sequence"
     problems = list(facts.texts)
-    compared = 0
     try:
-        for sample in facts.reader.samples():
-            recorded = facts.sample_digests.get(sample.id)
-            compared += 1
-            if recorded is not None and sample_digest(sample) != recorded:
-                problems.append(f"batch {sample.id}: its line in samples.jsonl differs from its record")
+        lines = [hashlib.sha256(f"{line}\n".encode()).digest() for line in facts.reader.sample_lines()]
     except InputError as error:
         return Outcome("fail", "samples.jsonl cannot be read", expected, str(error))
+    # Extra keys, spacing and the order of lines would be released too, so nothing but the one form is accepted.
+    recorded = [facts.sample_digests[batch_id] for batch_id in sorted(facts.sample_digests)]
+    differing = [number for number, pair in enumerate(zip(lines, recorded, strict=False), 1) if pair[0] != pair[1]]
+    if differing and len(lines) == len(recorded):
+        problems.append(f"line {differing[0]} of samples.jsonl is not the one that the record implies")
+    compared = len(lines)
     if problems:
         remedy = "Restore samples.jsonl, or generate the run again. Texts must not be edited after sampling."
         return Outcome("fail", f"{len(problems)} differences; first: {problems[0]}", expected, remedy)
@@ -82,6 +83,15 @@ def without_stop(tokens: Sequence[int], sequences: Sequence[Sequence[int]]) -> l
         if sequence and list(tokens[-len(sequence) :]) == list(sequence):
             return list(tokens[: -len(sequence)])
     return list(tokens)
+
+
+def label_problem(sample: Sample, manifest: Manifest) -> str | None:
+    """What is wrong with the label and cluster that a sample is released under: both must be public choices."""
+    if sample.label is not None and sample.label not in manifest.batching.labels:
+        return f"batch {sample.id}: its label is not among the public labels of run.json"
+    if sample.cluster is not None and manifest.clustering.method == "none":
+        return f"batch {sample.id}: it names a cluster, and the run declares no clustering"
+    return None
 
 
 def text_problem(sample: Sample, decoded: str | None) -> str | None:

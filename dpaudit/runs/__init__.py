@@ -1,6 +1,6 @@
 """The run directory: one versioned format, one writer, one reader. The only contract between generation and audit."""
 
-from dpaudit.runs.assignment import Assigned
+from dpaudit.runs.assignment import Assigned, data_digest
 from dpaudit.runs.batches import BatchHeader, BatchReader, BatchWriter, Sample, Step, aggregate_digest
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import (
@@ -45,4 +45,5 @@ __all__ = [
     "Stopping",
     "Support",
     "aggregate_digest",
+    "data_digest",
 ]

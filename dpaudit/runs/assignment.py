@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _LINE = re.compile(r"^([0-9a-f]{64})\t(-|\d{1,9})\t(-|\d{1,9})$", re.ASCII)
@@ -29,3 +31,11 @@ def parse_assigned(line: str) -> Assigned:
         raise ValueError("this is not a record's digest, batch and slot")
     batch, slot = (None if text == "-" else int(text) for text in match.group(2, 3))
     return Assigned(match.group(1), batch, slot)
+
+
+def data_digest(digests: Iterable[str]) -> str:
+    """SHA-256 over the records' digests, ascending, each followed by a line feed: what `data.digest` holds."""
+    total = hashlib.sha256()
+    for digest in digests:
+        total.update(f"{digest}\n".encode())
+    return total.hexdigest()

@@ -102,16 +102,15 @@ class Sample:
     text: str | None
     stop: StopReason
 
+    def line(self) -> str:
+        """The sample's line, with its end: the one way in which format 1 writes it."""
+        return json.dumps(asdict(self), ensure_ascii=False) + "\n"
+
 
 def aggregate_digest(aggregate: NDArray[np.floating]) -> bytes:
     """SHA-256 of a vector's bytes, little-endian in its own dtype: equal digests mean equal bit for bit."""
     array = np.ascontiguousarray(aggregate)
     return hashlib.sha256(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()).digest()
-
-
-def sample_digest(sample: Sample) -> bytes:
-    """SHA-256 of a sample's fields: equal digests mean the same release."""
-    return hashlib.sha256(json.dumps(asdict(sample), sort_keys=True).encode()).digest()
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,13 @@ class Batching(Fields):
     key: Annotated[str, Field(pattern=r"^([0-9a-f]{2})+$")] | None = None
 
     @model_validator(mode="after")
+    def _batches_fit_the_labels(self) -> Batching:
+        per_label = self.batches_per_label
+        if self.labels and per_label is not None and self.batches > len(self.labels) * per_label:
+            raise ValueError("there are more batches than batches_per_label times labels")
+        return self
+
+    @model_validator(mode="after")
     def _slots_fit_the_rule(self) -> Batching:
         if (self.rule == "hashed-records") != (self.slots is None):
             raise ValueError("slots is for hashed-slots and paper-slices, which need it")
@@ -176,7 +183,7 @@ class Prompt(Fields):
 
 
 class Data(Fields):
-    """The private data: number of distinct records and a digest of the set. Both are private figures."""
+    """The private data: number of distinct records and `data_digest` of them. Both are private figures."""
 
     records: Annotated[int, Field(ge=0)]
     digest: Digest | None = None
@@ -212,6 +219,15 @@ class Manifest(Fields):
         size = self.mechanism.support.size
         if size is not None and size > self.record.vocabulary:
             raise ValueError("mechanism.support.size is larger than record.vocabulary")
+        return self
+
+    @model_validator(mode="after")
+    def _means_are_precise(self) -> Manifest:
+        if self.mechanism.aggregator == "mean" and self.record.dtype != "float64":
+            raise ValueError(
+                "record.dtype must be float64 for the mean: rounding in float32 moves a mean by more than the "
+                "clip / divisor that its guarantee allows one context"
+            )
         return self
 
     @property

@@ -78,12 +78,16 @@ class RunReader:
 
     def samples(self) -> Iterator[Sample]:
         """The lines of samples.jsonl, in the file's order."""
-        for number, line in enumerate(self._lines(layout.SAMPLES), start=1):
+        for number, line in enumerate(self.sample_lines(), start=1):
             where = f"{self._where(layout.SAMPLES)}, line {number}"
             try:
                 yield _SAMPLE.validate_json(line)
             except ValidationError as error:
                 _refuse_fields(where, error)
+
+    def sample_lines(self) -> Iterator[str]:
+        """The lines of samples.jsonl as they stand, without their ends."""
+        return self._lines(layout.SAMPLES)
 
     def assignment(self) -> Iterator[Assigned]:
         """The lines of `assignment`, in the file's order."""

@@ -13,12 +13,10 @@ that is killed leaves a directory that `resume` goes on with, at the first batch
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 from dpaudit.runs import layout
@@ -54,10 +52,11 @@ class RunWriter:
             manifest: all that is known beforehand; `claim` only if it is fixed beforehand.
             tokenizer_json: the tokenizer in the form of the `tokenizers` library, with which an auditor decodes
                 the released tokens. None for a run that releases token ids without text.
-            assignment: where each record went.
+            assignment: where each record went, in ascending order of digests.
 
         Raises:
             InputError: the directory holds something else, or another writer has it.
+            ValueError: the assignment repeats a record or is out of order.
         """
         folder = Path(path)
         _make_directory(folder)
@@ -70,7 +69,7 @@ class RunWriter:
             _make_directory(folder / layout.STEPS)
             if tokenizer_json is not None:
                 _write(folder / layout.TOKENIZER, [tokenizer_json])
-            _write(folder / layout.ASSIGNMENT, map(Assigned.line, assignment))
+            _write(folder / layout.ASSIGNMENT, _assignment_lines(assignment))
             _write(folder / layout.CLUSTERS, [manifest.clustering.model_dump_json(indent=2), "\n"])
             # Last: a directory without run.json is one that was never started.
             _write(folder / layout.MANIFEST, [manifest.model_dump_json(indent=2), "\n"])
@@ -198,7 +197,16 @@ def _write(path: Path, parts: Iterable[str]) -> None:
         file.writelines(parts)
 
 
+def _assignment_lines(assignment: Iterable[Assigned]) -> Iterator[str]:
+    previous = ""
+    for assigned in assignment:
+        if assigned.digest <= previous:
+            raise ValueError("the assignment lists each record once, in ascending order of digests")
+        previous = assigned.digest
+        yield assigned.line()
+
+
 def _sample_lines(reader: RunReader) -> Iterator[str]:
     for batch_id in reader.batches:
         with reader.batch(batch_id) as batch:
-            yield json.dumps(asdict(sample_of(batch)), ensure_ascii=False) + "\n"
+            yield sample_of(batch).line()

@@ -112,6 +112,17 @@ def test_values_that_are_not_finite_are_refused(bad: float, place: int) -> None:
         theorem1_cost(*bounds, 0, 1.0)
 
 
+@pytest.mark.parametrize("token", [-1, 3])
+def test_a_token_that_is_not_there_is_refused(token: int) -> None:
+    with pytest.raises(ValueError, match="not among the 3 tokens"):
+        theorem1_cost(np.zeros(3), np.zeros(3), np.zeros(3), token, 1.0)
+
+
+def test_bounds_in_the_wrong_order_are_refused() -> None:
+    with pytest.raises(ValueError, match="between its bounds"):
+        theorem1_cost(np.ones(3), np.zeros(3), np.ones(3), 0, 1.0)
+
+
 @pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan])
 def test_a_temperature_that_is_not_positive_is_refused(temperature: float) -> None:
     with pytest.raises(ValueError, match="temperature"):

@@ -56,8 +56,8 @@ def test_composition_is_the_librarys() -> None:
 
 
 def test_a_replaced_context_doubles_eta_and_two_batches_double_the_tokens() -> None:
-    assert bounded_range(9.0, 1.5, 64, ADDED) == 0.1875
-    assert bounded_range(9.0, 1.5, 64, ContextChange("replace")) == 0.375
+    assert 0.1875 < bounded_range(9.0, 1.5, 64, ADDED) < 0.1875 * (1 + 1e-9)  # rounding is allowed for
+    assert bounded_range(9.0, 1.5, 64, ContextChange("replace")) == 2 * bounded_range(9.0, 1.5, 64, ADDED)
     one = zcdp_rho(9.0, 1.5, 64, 100, [ADDED])
     assert zcdp_rho(9.0, 1.5, 64, 100, [ContextChange("replace")]) == pytest.approx(4 * one)
     assert zcdp_rho(9.0, 1.5, 64, 100, [ContextChange("add_remove", batches=2)]) == pytest.approx(2 * one)

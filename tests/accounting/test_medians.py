@@ -139,6 +139,12 @@ def test_midpoints_are_rounded_as_the_mechanism_rounds_them() -> None:
         )
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, CLIP * 1.01, -CLIP * 1.01])
+def test_values_that_are_not_clipped_are_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="clip them first"):
+        median_bounds(np.array([[0.0, value], [0.0, 0.0]]), clip=CLIP)
+
+
 @pytest.mark.parametrize(("relation", "group"), [("replace", 2), ("add_remove", 4), ("add_remove", 0)])
 def test_too_few_central_values_are_refused(relation: str, group: int) -> None:
     with pytest.raises(ValueError, match="record a larger width"):

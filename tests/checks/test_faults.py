@@ -91,7 +91,7 @@ def missing_file(run):
     (run / "hashes").write_text((run / "hashes").read_text() + "0" * 64 + "  gone.txt\n")
 
 
-@fault("integrity.format")
+@fault("integrity.format", "partition.disjoint")
 def assignment_of_something_else(run):
     (run / "assignment").write_text("record one: batch 0\n")
 
@@ -101,13 +101,13 @@ def clusters_of_something_else(run):
     (run / "clusters").write_text("[]")
 
 
-@fault("integrity.complete")
+@fault("integrity.complete", "claim.epsilon")
 def dropped_batch(run):
     run.drop(1)
     run.rehash()
 
 
-@fault("integrity.complete")
+@fault("integrity.complete", "claim.epsilon")
 def dropped_first_batch(run):
     run.drop(0)
     run.rehash()
@@ -125,7 +125,7 @@ def doubled_sample(run):
     run.rehash()
 
 
-@fault("integrity.complete")
+@fault("integrity.complete", "partition.disjoint", "claim.epsilon")
 def batch_that_is_not_declared(run):
     run.edit_manifest({"batching.batches": 1})
     run.rehash()
@@ -137,10 +137,56 @@ def half_written_batch(run):
     run.rehash()
 
 
-@fault("integrity.complete")
+@fault("integrity.complete", "partition.disjoint")
 def lost_assignment(run):
     (run / "assignment").unlink()
     run.rehash()
+
+
+@fault("integrity.hashes")
+def foreign_file_with_a_digest(run):
+    (run / "seed_texts.txt").write_text("what the prompts were made of")
+
+
+@fault("integrity.complete", text=False, sizes=(4, 4), max_tokens=12, vocabulary=200)
+def batch_copied(run):
+    draft = run.draft(0)
+    run.rewrite(1, lambda copy: setattr(copy, "steps", draft.steps) or setattr(copy, "stop", draft.stop))
+
+
+# --- partition -------------------------------------------------------------------------------------------------------
+
+
+def assigned(change: Callable[[list[list[str]]], None]) -> Callable[[Any], None]:
+    """Change the assignment's lines, each a list of digest, batch and slot."""
+
+    def plant(run):
+        path = run / "assignment"
+        lines = [line.split("\t") for line in path.read_text().splitlines()]
+        change(lines)
+        path.write_text("".join("\t".join(line) + "\n" for line in lines))
+
+    return plant
+
+
+SLOTS = {"rule": "hashed-slots", "sizes": (4, 4)}
+plain("record_in_two_batches", assigned(lambda lines: lines.insert(1, [lines[0][0], "1", "-"])), "partition.disjoint")
+plain("record_left_out", assigned(lambda lines: lines.pop(0)), "partition.disjoint")
+plain("record_in_an_undeclared_batch", assigned(lambda lines: lines[0].__setitem__(1, "7")), "partition.disjoint")
+plain("record_in_another_batch", assigned(lambda lines: lines[0].__setitem__(1, "1")), "partition.disjoint")
+plain("slot_of_a_rule_without", assigned(lambda lines: lines[0].__setitem__(2, "0")), "partition.disjoint")
+plain("slot_out_of_range", assigned(lambda lines: lines[0].__setitem__(2, "4")), "partition.disjoint", **SLOTS)
+plain("slot_shared", assigned(lambda lines: lines[1].__setitem__(2, "0")), "partition.disjoint", **SLOTS)
+plain("digests_out_of_order", assigned(lambda lines: lines.reverse()), "partition.disjoint")
+plain("other_data_digest", manifest(data__digest="0" * 64), "partition.disjoint")
+plain("other_number_of_records", manifest(data__records=999), "partition.disjoint")
+plain("other_number_of_slots", manifest(batching__slots=1000), "partition.disjoint", **SLOTS)
+
+
+@fault("partition.disjoint")
+def costly_batch_dropped_with_the_declared_number(run):
+    run.drop(1)
+    run.edit_manifest({"batching.batches": 1})
 
 
 # --- record.range ----------------------------------------------------------------------------------------------------
@@ -164,7 +210,7 @@ def opposite_infinities(run):
     run.rewrite(0, change)
 
 
-@fault("record.range", aggregator="mean", contexts=False)
+@fault("record.range", "partition.disjoint", aggregator="mean", contexts=False)
 def aggregate_larger_than_contexts_allow(run):
     def change(draft):
         draft.header = replace(draft.header, contexts=1)
@@ -210,7 +256,7 @@ def log_probability_slightly_off(run):
 
 @fault("record.range", "record.aggregate", aggregator="mean", sizes=(0, 2))
 def mean_of_no_contexts_is_not_zero(run):
-    ones = np.ones(12, dtype="float32")
+    ones = np.ones(12)
     run.rewrite(0, lambda draft: draft.edit(0, aggregate=ones, aggregate_digest=aggregate_digest(ones)))
 
 
@@ -307,6 +353,33 @@ def tokens_edited_in_release(run):
 
 
 @fault("release.text")
+def lines_reordered(run):
+    run.edit_samples(lambda lines: lines.reverse())
+
+
+@fault("release.text")
+def key_doubled(run):
+    path = run / "samples.jsonl"
+    path.write_text(path.read_text().replace('"text": ', '"text": "a private record", "text": ', 1))
+
+
+@fault("release.text")
+def spaces_added(run):
+    path = run / "samples.jsonl"
+    path.write_text(path.read_text().replace('"tokens": ', '"tokens":  ', 1))
+
+
+@fault("release.text")
+def label_that_is_not_public(run):
+    run.rewrite(0, lambda draft: setattr(draft, "header", replace(draft.header, label="Jane Roe")))
+
+
+@fault("release.text")
+def cluster_without_clustering(run):
+    run.rewrite(0, lambda draft: setattr(draft, "header", replace(draft.header, cluster=424242)))
+
+
+@fault("release.text")
 def label_edited_in_release(run):
     run.edit_samples(lambda lines: lines[0].update(label="b"))
 
@@ -357,6 +430,8 @@ plain("replace_beyond_the_recorded_width", manifest(claim__relation="replace", c
 plain("ex_post_with_delta", manifest(claim__delta=1e-9), "claim.delta")
 plain("no_delta", manifest(claim__delta=0.0), "claim.delta", "claim.epsilon", **MEAN)
 plain("delta_of_one_record", manifest(claim__delta=1 / 1000), "claim.delta", **MEAN)
+plain("delta_beyond_the_records_shown", lambda run: run.edit_manifest({"data.records": 1, "claim.delta": 0.3})
+      or (run / "assignment").write_text(""), "claim.delta", **MEAN)  # fmt: skip
 plain("delta_of_a_half", manifest(claim__delta=0.5), "claim.delta", **MEAN)
 # A claim of the wrong kind has no figure to be held against, so claim.epsilon cannot pass beside it.
 plain("median_as_approximate", manifest(claim__kind="approximate", claim__delta=1e-4, claim__epsilon=100.0),
