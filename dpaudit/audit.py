@@ -200,6 +200,7 @@ class _Pass:
         return AuditResult(
             verdict=verdict,
             guarantee=_sentence(verdict, facts, checks),
+            caveats=_caveats(verdict, facts),
             claim=ClaimResult(**facts.claim.model_dump()),
             guarantees=guarantees,
             batches=tuple(self._batch_result(batch_id) for batch_id in sorted(facts.headers)),
@@ -294,8 +295,10 @@ def _sentence(verdict: Verdict, facts: Facts, checks: list[CheckResult]) -> str:
         return "No guarantee can be stated: the run cannot be read as a whole."
     if verdict == "fail":
         failed = [check for check in checks if check.status in ("fail", "error")]
-        others = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
-        return f"The claim is not supported: {failed[0].id}{others} failed. Do not release these texts under it."
+        if any(not check.id.startswith("claim.") for check in failed):
+            return "The record cannot be relied on, so nothing supports the claim. Do not release these texts under it."
+        found = "; ".join(f"{check.measured} where {check.expected} was claimed or due" for check in failed)
+        return f"The claim does not hold: {found}. Do not release these texts under it."
     change = f"had one {claim.unit} been {_CHANGE[claim.relation]}"
     epsilon, delta = _exactly(claim.epsilon), _exactly(claim.delta)
     if claim.kind == "ex-post":
@@ -310,7 +313,17 @@ def _sentence(verdict: Verdict, facts: Facts, checks: list[CheckResult]) -> str:
             f"of outputs would be more than e^{epsilon} times as probable, plus {delta} (approximate DP, whatever the "
             "data)."
         )
-    return f"{says} This takes the settings that the run declares of itself as true."
+    return says
+
+
+def _caveats(verdict: Verdict, facts: Facts) -> tuple[str, ...]:
+    if verdict != "pass":
+        return ()
+    missing = f"{len(_not_in_this_version())} of the catalogue's {len(CATALOGUE)} checks do not exist in this version"
+    caveats = [f"The settings that the run declares of itself are taken as true, and {missing}."]
+    if facts.manifest.claim_stated == "afterwards":
+        caveats.append("The run stated this claim itself, after it was generated.")
+    return (*caveats, "A pass means that the number is right, not that it is small enough.")
 
 
 def _exactly(number: float) -> str:
@@ -355,6 +368,7 @@ def _unreadable(error: InputError) -> AuditResult:
     return AuditResult(
         verdict="error",
         guarantee="No guarantee can be stated: this is no run directory that can be read.",
+        caveats=(),
         claim=None,
         guarantees=Guarantees(ex_post=None, approximate=None, empirical=Empirical(leave_one_out_max=None)),
         batches=(),

@@ -75,9 +75,14 @@ def generate(config: Path, out: Path, as_json: bool) -> None:
     Example:
       dpaudit generate examples/bbc-median.yaml --out run
     """
-    from generation.config import load_config
+    from dpaudit.runs import InputError
+    from generation.config import in_config, load_config
 
-    _generate(load_config(config), out, out.name)
+    settings = load_config(config)
+    try:
+        _generate(settings, out, out.name)
+    except InputError as error:
+        raise in_config(config, error) from None
     if as_json:
         click.echo(json.dumps({"run": str(out)}))
     else:
@@ -97,13 +102,17 @@ def report(run_dir: Path, out: Path | None, open_it: bool, as_json: bool) -> Non
       dpaudit report examples/runs/bbc-median --out /tmp/report
     """
     result = _audit(run_dir)
-    paths = _write_reports(result, out or _report_folder(run_dir)) if result.claim is not None else {}
+    # Printed first: where nothing can be written, the audit is not lost.
     if as_json:
         click.echo(result.to_json(), nl=False)
     else:
-        _print_summary(result, paths)
-    if open_it and paths:
-        click.launch(str(paths["html"]))
+        _print_summary(result)
+    if result.claim is not None:
+        paths = _write_reports(result, out or _report_folder(run_dir))
+        if not as_json:
+            click.echo("\n".join(f"  {path}" for path in paths.values()))
+        if open_it:
+            click.launch(str(paths["html"]))
     _exit(result)
 
 
@@ -168,7 +177,7 @@ def compare(run_dirs: tuple[Path, ...], out: Path | None, as_json: bool) -> None
 @click.option("--clip", type=POSITIVE, required=True, help="Clip c: logits lie in [-c, c].")
 @click.option("--temperature", type=POSITIVE, required=True)
 @click.option("--batch-size", type=POSITIVE, required=True, help="The fixed divisor s of the mean.")
-@click.option("--records", type=click.IntRange(min=1), required=True, help="Number of private records.")
+@click.option("--records", type=click.IntRange(min=1, max=10**12), required=True, help="Number of private records.")
 @click.option("--delta", type=FiniteRange(min=0, max=1, min_open=True, max_open=True), help="[default: N ** -1.1]")
 @click.option("--epsilon", type=POSITIVE, help="Find the most tokens within this epsilon.")
 @click.option("--tokens", type=click.IntRange(min=0), help="Find the epsilon of this many tokens per batch.")
@@ -348,10 +357,10 @@ def _writing(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _print_summary(result: AuditResult, files: dict[str, Path] | None = None) -> None:
+def _print_summary(result: AuditResult) -> None:
     from reports.terminal import print_summary
 
-    print_summary(result, _stdout(), files)
+    print_summary(result, _stdout())
 
 
 def _stdout() -> Console:

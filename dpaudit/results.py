@@ -132,6 +132,7 @@ class AuditResult(Result):
     Attributes:
         verdict: "pass" when every check passed, "fail" when one did not, "error" when the run cannot be read.
         guarantee: the guarantee (or its absence) in one plain sentence.
+        caveats: what a reader of that sentence must know beside it.
         not_checked: ids of the catalogue's checks that this version does not have.
         run: summary of the manifest, software versions and digests.
     """
@@ -139,6 +140,7 @@ class AuditResult(Result):
     schema_version: Literal["1"] = "1"
     verdict: Verdict
     guarantee: str
+    caveats: tuple[str, ...]
     claim: ClaimResult | None
     guarantees: Guarantees
     batches: tuple[BatchResult, ...]

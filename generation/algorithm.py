@@ -126,8 +126,9 @@ def _prompt_places(config: Config, model: LanguageModel, prompts: Template) -> i
     longest = places + config.decoding.max_tokens
     if model.positions is not None and longest > model.positions:
         problem = f"prompt and text may take {longest} tokens, but the model takes {model.positions}."
-        remedy = "Lower max_example_tokens, examples_per_context or decoding.max_tokens."
-        raise InputError("prompt.max_example_tokens", problem, remedy)
+        remedy = "Lower decoding.max_tokens, prompt.max_example_tokens or prompt.examples_per_context."
+        alone = config.decoding.max_tokens >= model.positions
+        raise InputError("decoding.max_tokens" if alone else "prompt.max_example_tokens", problem, remedy)
     return places
 
 

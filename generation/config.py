@@ -256,12 +256,35 @@ def load_config(path: Path) -> Config:
         raise _input_error(path, first, len(others)) from None
 
 
+def in_config(path: Path, error: InputError) -> InputError:
+    """The error with the config's path before it, where it speaks of one of the config's fields."""
+    if error.where.partition(".")[0] not in Config.model_fields:
+        return error
+    return InputError(f"{path}: {error.where}", error.problem, error.remedy)
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a mapping that has a key twice, of which YAML would keep the last in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) else id(key)
+            if name in seen:
+                raise yaml.constructor.ConstructorError(None, None, "a field is given twice", key.start_mark)
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        # The loader is a SafeLoader: it makes plain values only.
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)  # noqa: S506
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(str(path), f"the file cannot be read: {reason}.", "Give the path of a YAML config.") from None
+    except RecursionError:
+        raise InputError(str(path), "the file nests too deeply.", "A config has two levels.") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}: line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)

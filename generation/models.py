@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,9 @@ def _quiet() -> Iterator[None]:
     """Silence transformers' progress bars and warnings; errors are raised all the same."""
     logging: Any = transformers.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    hub = getLogger("huggingface_hub")  # it tells of every retry
+    hub_level = hub.level
+    hub.setLevel(CRITICAL)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
@@ -223,5 +227,6 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.set_verbosity(verbosity)
+        hub.setLevel(hub_level)
         if bars:
             logging.enable_progress_bar()

@@ -59,8 +59,8 @@ def _record(row: Row, config: DataConfig) -> Record:
 def _value(row: Row, column: str) -> str:
     where = f"{row.where}, column {column!r}"
     if column not in row.values:
-        columns = ", ".join(repr(name) for name in row.values if isinstance(name, str))
-        remedy = f"Name one that exists in data.text and data.label: {columns}."
+        # The columns are not named here: where a header line is missing, they are a private record.
+        remedy = f"Name two of its {len(row.values)} columns in data.text and data.label, and see that they have names."
         raise InputError(where, "there is no such column.", remedy)
     value = row.values[column]
     if isinstance(value, int) and not isinstance(value, bool):
@@ -96,7 +96,12 @@ def _csv_rows(path: Path) -> Iterator[Row]:
     csv.field_size_limit(sys.maxsize)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            for number, values in enumerate(csv.DictReader(file, strict=True), start=1):
+            reader = csv.DictReader(file, strict=True)
+            names = reader.fieldnames or ()
+            if not names or len(set(names)) < len(names):
+                problem = "two columns have the same name." if names else "the file is empty."
+                raise InputError(str(path), problem, "Give each column a name of its own in the first line.")
+            for number, values in enumerate(reader, start=1):
                 yield Row(f"{path}: row {number}", values)
     except UnicodeDecodeError:
         raise _not_utf8(path) from None
@@ -108,7 +113,8 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
     try:
         with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):
-                yield Row(f"{path}: row {number}", _json_object(line, f"{path}: row {number}"))
+                if line.strip():
+                    yield Row(f"{path}: row {number}", _json_object(line, f"{path}: row {number}"))
     except UnicodeDecodeError:
         raise _not_utf8(path) from None
 
@@ -116,7 +122,7 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
 def _json_object(line: str, where: str) -> Mapping[str, object]:
     try:
         values = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InputError(where, "this is not valid JSON.", "Write one JSON object a line.") from None
     if not isinstance(values, dict):
         raise InputError(where, "this is not a JSON object.", "Write one JSON object a line.")

@@ -67,6 +67,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], figures: Collect
 def _verdict(result: AuditResult) -> list[str]:
     mark = STATUS_MARKS[result.verdict]
     lines = [f"# {mark} {outline.headline(result)}", "", f"**{escaped(result.guarantee)}**", ""]
+    for caveat in result.caveats:
+        lines += [escaped(caveat), ""]
     lines += [f"Claim: {escaped(outline.claim_sentence(result.claim))}", "", f"{outline.tally(result)}.", ""]
     return [*lines, f"> **Private.** {outline.privacy_warning(result)}"]
 

@@ -5,9 +5,6 @@ Everything is built as rich Text, never as markup, so that square brackets in a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
 from rich.console import Console
 from rich.text import Text
 
@@ -28,10 +25,12 @@ _NAME_WIDTH = 14
 _NARROWEST = 20
 
 
-def print_summary(result: AuditResult, console: Console, files: Mapping[str, Path] | None = None) -> None:
-    """Verdict, guarantee, claimed against recomputed, what failed and why, what was not checked; then `files`."""
+def print_summary(result: AuditResult, console: Console) -> None:
+    """Verdict, guarantee, claimed against recomputed, what failed and why, what was not checked."""
     console.print(Text(outline.headline(result), style=_STYLES[result.verdict]))
     console.print(Text(one_line(result.guarantee)))
+    for caveat in result.caveats:
+        console.print(Text(one_line(caveat), style="yellow"))
     caution = outline.caution(result)
     if caution:
         console.print()
@@ -46,10 +45,6 @@ def print_summary(result: AuditResult, console: Console, files: Mapping[str, Pat
     console.print()
     console.print(Text(f"{outline.tally(result)}."))
     _print_not_checked(result, console)
-    for name, path in (files or {}).items():
-        console.print(
-            Text.assemble((f"{one_line(name):<{_NAME_WIDTH + len(_INDENT)}}", "dim"), one_line(path)), soft_wrap=True
-        )
 
 
 def print_failures(result: AuditResult, console: Console) -> None:

@@ -219,3 +219,25 @@ def test_result_holds_no_key(make_run):
     """With the hash's key, records could be guessed from the digests in `assignment`."""
     result = make_run().audit()
     assert "key" not in result.run["manifest"]["batching"]
+
+
+@pytest.mark.parametrize("epsilon", [9.000004, 516.0504, 0.1 + 0.2])
+def test_a_claim_is_never_rounded_in_words(make_run, epsilon):
+    run = make_run()
+    run.edit_manifest({"claim.epsilon": epsilon + 100})
+    run.rehash()
+    assert repr(epsilon + 100) in run.audit().guarantee
+
+
+def test_a_claim_that_the_run_stated_itself_is_said_to_be(make_run):
+    assert any("after it was generated" in caveat for caveat in make_run().audit().caveats)
+    assert not any("after it was generated" in caveat for caveat in make_run(aggregator="mean").audit().caveats)
+
+
+def test_a_failed_claim_gives_both_numbers(make_run):
+    run = make_run()
+    run.edit_manifest({"claim.epsilon": 0.01})
+    run.rehash()
+    said = run.audit().guarantee
+    assert "0.01" in said
+    assert f"{run.audit().guarantees.ex_post.total:.3f}"[:4] in said

@@ -23,6 +23,7 @@ def result(loss: float) -> AuditResult:
     return AuditResult(
         verdict="error",
         guarantee="none",
+        caveats=(),
         claim=None,
         guarantees=guarantees,
         batches=(),

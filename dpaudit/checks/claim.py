@@ -109,7 +109,9 @@ def approximate_epsilon(manifest: Manifest, claim: Claim) -> float:
 
 def _up(epsilon: float) -> str:
     """Six decimals, rounded up: what is shown must not be smaller than what was computed."""
-    return f"{math.ceil(epsilon * 1e6) / 1e6:.6f}" if math.isfinite(epsilon) else "infinite"
+    if not math.isfinite(epsilon):
+        return "infinite"
+    return f"{math.ceil(epsilon * 1e6) / 1e6:.6f}" if epsilon < 1e6 else repr(epsilon)
 
 
 def _why_exceeded(facts: Facts, recomputed: float) -> str:

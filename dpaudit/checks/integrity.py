@@ -67,7 +67,8 @@ def digests_match(facts: Facts) -> Outcome:
     unknown = [name for name in present if name not in _NAMES and not name.startswith(f"{STEPS}/")]
     odd += [f"{name} is no file of format 1" for name in unknown if name in recorded]
     if odd:
-        return Outcome("fail", f"{len(odd)} files differ; first: {odd[0]}", expected, RESTORE)
+        remedy = RESTORE if altered or missing else "Remove what was added from the run directory."
+        return Outcome("fail", f"{len(odd)} differences; first: {odd[0]}", expected, remedy)
     return Outcome("pass", f"{len(present)} digests equal", expected)
 
 
@@ -82,9 +83,10 @@ def batches_are_complete(facts: Facts) -> Outcome:
     """The manifest's number of batches against those on disk and those in samples.jsonl."""
     declared = facts.manifest.batching.batches
     expected = f"{declared} batches, each once in steps/ and once in {SAMPLES}"
+    mend = RESTORE if facts.reader.has(HASHES) else RESUME
     missing = [f"{name} is missing" for name in (SAMPLES, HASHES) if not facts.reader.has(name)]
     if missing:
-        return Outcome("fail", f"the run is not finished: {missing[0]}", expected, RESUME)
+        return Outcome("fail", f"the run is not finished: {missing[0]}", expected, mend)
     lost = [f"{name} is missing" for name in (ASSIGNMENT, CLUSTERS) if not facts.reader.has(name)]
     if lost:
         return Outcome("fail", lost[0], expected, RESTORE)
@@ -95,12 +97,13 @@ def batches_are_complete(facts: Facts) -> Outcome:
     gap = next((expected_id for expected_id, found in enumerate(on_disk) if expected_id != found), len(on_disk))
     if gap != declared or len(on_disk) != declared:
         which = f"batch {gap} is missing" if gap < declared else f"batch {on_disk[-1]} is not declared in {MANIFEST}"
-        return Outcome("fail", f"{len(on_disk)} batches in steps/; {which}", expected, RESUME)
+        return Outcome("fail", f"{len(on_disk)} batches in steps/; {which}", expected, mend)
     if facts.copies:
         return Outcome("fail", f"{len(facts.copies)} batches are copies; first: {facts.copies[0]}", expected, RESTORE)
     stray = [name for name in facts.reader.files() if name.startswith("steps/") and batch_of(name[6:]) is None]
     if stray:
-        return Outcome("fail", f"{len(stray)} half-written or foreign files in steps/", expected, RESUME)
+        found = f"{len(stray)} half-written or foreign files in steps/"
+        return Outcome("fail", found, expected, f"Remove them. {mend}")
     seen: set[int] = set()
     try:
         for sample in facts.reader.samples():

@@ -196,7 +196,10 @@ class Clustering(Fields):
 
 
 class Manifest(Fields):
-    """The whole of run.json. `claim` is None until the run is finished, unless it was fixed beforehand."""
+    """The whole of run.json.
+
+    `claim` is None until the run is finished, unless it was fixed beforehand; `claim_stated` tells which it was.
+    """
 
     format_version: Literal[1] = FORMAT_VERSION
     sensitivity: str = SENSITIVITY
@@ -213,6 +216,7 @@ class Manifest(Fields):
     prompt: Prompt
     software: dict[str, str] = {}
     claim: Claim | None = None
+    claim_stated: Literal["beforehand", "afterwards"] = "beforehand"
 
     @model_validator(mode="after")
     def _support_fits_the_vocabulary(self) -> Manifest:

@@ -157,7 +157,7 @@ class RunWriter:
         if (claim is None) == (self.manifest.claim is None):
             raise ValueError("a run has exactly one claim: fixed beforehand in the manifest, or stated at the end")
         if claim is not None:
-            self.manifest = self.manifest.model_copy(update={"claim": claim})
+            self.manifest = self.manifest.model_copy(update={"claim": claim, "claim_stated": "afterwards"})
         reader = RunReader(self.path)
         _write(self.path / layout.SAMPLES, _sample_lines(reader))
         _write(self.path / layout.MANIFEST, [self.manifest.model_dump_json(indent=2), "\n"])

@@ -138,6 +138,8 @@ def test_the_key_is_never_shown(tmp_path: Path, settings: Settings) -> None:
         ("data: {path: x\nmodel: y\n", "not valid YAML"),
         ("data:\n\tpath: x\n", "line 2, column 1"),
         ("data: !!python/object:os.system {}\n", "not valid YAML"),
+        ("model: {name: x}\nmodel: {name: y}\n", "line 2, column 1: this is not valid YAML: a field is given twice"),
+        ("[" * 5000, "nests too deeply"),
     ],
 )
 def test_text_that_is_no_config_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -131,3 +131,24 @@ def test_without_the_datasets_library_the_remedy_says_so(monkeypatch: pytest.Mon
 
 def test_records_do_not_show_their_text() -> None:
     assert SECRET not in repr(Record("a", SECRET))
+
+
+def test_a_csv_without_a_header_shows_nothing_of_its_first_row(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(f"{SECRET} is the first row,a\nmore,b\n")
+    assert "2 columns" in failure(data(path))
+
+
+@pytest.mark.parametrize(("text", "message"), [("", "is empty"), ("text,text,label\n1,2,a\n", "the same name")])
+def test_a_csv_needs_one_name_for_each_column(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(text)
+    assert message in failure(data(path))
+
+
+def test_blank_lines_of_jsonl_are_passed_over_and_deep_ones_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"text": "one", "label": "a"}\n\n')
+    assert read_records(data(path)) == (Record("a", "one"),)
+    path.write_text("[" * 200_000 + "\n")
+    assert "not valid JSON" in failure(data(path))

@@ -109,6 +109,7 @@ def median_run(count: int = 40, **changes: Any) -> AuditResult:
             "guarantee": (
                 "The median run's released texts cost at most 2.5 nats ex post for adding or removing one record."
             ),
+            "caveats": ("A caveat that stands beside the guarantee.",),
             "claim": CLAIM,
             "guarantees": Guarantees(ex_post=ex_post, approximate=None, empirical=Empirical(leave_one_out_max=0.2987)),
             "batches": rows,
@@ -172,6 +173,7 @@ def unreadable_run() -> AuditResult:
     return AuditResult(
         verdict="error",
         guarantee="No guarantee: the run directory could not be read.",
+        caveats=(),
         claim=None,
         guarantees=Guarantees(ex_post=None, approximate=None, empirical=Empirical(leave_one_out_max=None)),
         batches=(),
@@ -192,6 +194,7 @@ def hostile_run() -> AuditResult:
     return median_run(
         verdict="fail",
         guarantee=HOSTILE,
+        caveats=(HOSTILE,),
         batches=batches(5, labels=(HOSTILE, None, "\u202eabc", "y" * 100_000, "")),
         checks=(
             check(
