@@ -62,8 +62,8 @@ PRIVATE_REPORT: Final = (
 
 NOT_COMPARABLE: Final = (
     "Ex-post and approximate figures cannot be compared with each other. An ex-post epsilon bounds the one output that "
-    "was drawn and is known only afterwards, from private data; an approximate epsilon bounds every output in advance, "
-    "save for probability delta. The smaller number is not the stronger guarantee."
+    "was drawn and is known only afterwards, from private data; an approximate epsilon bounds, together "
+    "with its delta, every set of outputs in advance. The smaller number is not the stronger guarantee."
 )
 
 NO_BATCH_COSTS: Final = (

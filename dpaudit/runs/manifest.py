@@ -198,7 +198,8 @@ class Clustering(Fields):
 class Manifest(Fields):
     """The whole of run.json.
 
-    `claim` is None until the run is finished, unless it was fixed beforehand; `claim_stated` tells which it was.
+    `claim` is None until the run is finished, unless it was fixed beforehand; `claim_stated`, which RunWriter sets,
+    tells which it was.
     """
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -216,7 +217,7 @@ class Manifest(Fields):
     prompt: Prompt
     software: dict[str, str] = {}
     claim: Claim | None = None
-    claim_stated: Literal["beforehand", "afterwards"] = "beforehand"
+    claim_stated: Literal["beforehand", "afterwards"] = "afterwards"
 
     @model_validator(mode="after")
     def _support_fits_the_vocabulary(self) -> Manifest:

@@ -71,9 +71,11 @@ class RunWriter:
                 _write(folder / layout.TOKENIZER, [tokenizer_json])
             _write(folder / layout.ASSIGNMENT, _assignment_lines(assignment))
             _write(folder / layout.CLUSTERS, [manifest.clustering.model_dump_json(indent=2), "\n"])
+            fixed = "afterwards" if manifest.claim is None else "beforehand"
+            started = manifest.model_copy(update={"claim_stated": fixed})
             # Last: a directory without run.json is one that was never started.
-            _write(folder / layout.MANIFEST, [manifest.model_dump_json(indent=2), "\n"])
-            return cls(folder, manifest, lock)
+            _write(folder / layout.MANIFEST, [started.model_dump_json(indent=2), "\n"])
+            return cls(folder, started, lock)
         except BaseException:
             os.close(lock)
             raise
@@ -157,7 +159,7 @@ class RunWriter:
         if (claim is None) == (self.manifest.claim is None):
             raise ValueError("a run has exactly one claim: fixed beforehand in the manifest, or stated at the end")
         if claim is not None:
-            self.manifest = self.manifest.model_copy(update={"claim": claim, "claim_stated": "afterwards"})
+            self.manifest = self.manifest.model_copy(update={"claim": claim})
         reader = RunReader(self.path)
         _write(self.path / layout.SAMPLES, _sample_lines(reader))
         _write(self.path / layout.MANIFEST, [self.manifest.model_dump_json(indent=2), "\n"])
