@@ -18,6 +18,17 @@ from dpaudit.runs.manifest import MAX_CONTEXTS, MAX_TOKENS, MAX_VOCABULARY, Batc
 #: exp(-700) is still a normal double, so every token keeps a probability that can be sampled.
 MAX_LOGIT_RANGE = 700.0
 
+#: What the commonest mistakes should have been, in the words of someone who writes YAML.
+_PLAIN = {
+    "tuple_type": "a list, such as [sport, tech]",
+    "too_short": "a list with at least one item",
+    "string_type": "text; put it in quotes where YAML reads a number, a date or a yes",
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "invalid_key": "fields with names",
+}
+
 _EXPONENT = re.compile(r"^[+-]?\d+[eE][+-]?\d+$")
 
 
@@ -338,7 +349,7 @@ def _remedy(error: ErrorDetails) -> str:
         return f"Allowed: {context['expected']}."
     if kind in ("model_type", "model_attributes_type"):
         return f"Allowed: a mapping with the fields {', '.join(_section_at(error['loc']).model_fields)}."
-    return f"Allowed: {error['msg'].removeprefix('Input should be ')}."
+    return f"Allowed: {_PLAIN.get(kind) or error['msg'].removeprefix('Input should be ')}."
 
 
 def _section_at(location: tuple[int | str, ...]) -> type[Section]:
