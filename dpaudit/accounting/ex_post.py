@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -45,12 +46,23 @@ def _log_sum_exp(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
     return float(largest + np.log(np.exp(values - largest).sum()))
 
 
+def rounding_allowance(lower: Floats, upper: Floats, temperature: float) -> float:
+    """How far float64 may put a step's cost below its true value, in nats.
+
+    Scaled logits of size R are off by R * 2^-53, a sum of S exponentials by some (R + log S) * 2^-53, and a sampler
+    that adds up S weights draws each token with a probability that is off by S * 2^-53, for this data set and for its
+    neighbour. The factors below are generous.
+    """
+    largest = float(max(-lower.min(), upper.max(), 0.0)) / temperature
+    return (16 * largest + 4 * len(lower) + 64) * 2.0**-53
+
+
 class ExPostAccountant:
     """Adds up a run's ex-post epsilon, a step at a time.
 
     A unit's difference changes the contexts of a batch in one of several ways (`ContextChange`). A batch costs the
     sum of its tokens; a run costs the worst batch, or the worst few where one difference reaches several batches
-    (parallel composition over disjoint batches). The worst way counts.
+    (parallel composition over disjoint batches). The worst way counts. Every figure is rounded up.
     """
 
     def __init__(self, changes: Sequence[ContextChange], temperature: float) -> None:
@@ -74,9 +86,10 @@ class ExPostAccountant:
         """
         worst = 0.0
         for change in self._changes:
-            bounds = bounds_from_central(central, change.relation, change.contexts)
-            cost = theorem1_cost(*bounds, token, self._temperature)
-            self._sums[change][batch] += cost
+            lower, center, upper = bounds_from_central(central, change.relation, change.contexts)
+            cost = theorem1_cost(lower, center, upper, token, self._temperature)
+            cost += rounding_allowance(lower, upper, self._temperature)
+            self._sums[change][batch] = math.nextafter(self._sums[change][batch] + cost, math.inf)
             worst = max(worst, cost)
         return worst
 
@@ -91,4 +104,5 @@ class ExPostAccountant:
 
     def _worst(self, change: ContextChange) -> float:
         costs = sorted(self._sums[change].values(), reverse=True)
-        return float(sum(costs[: change.batches]))
+        total = sum(costs[: change.batches])
+        return math.nextafter(total, math.inf) if change.batches > 1 else total
