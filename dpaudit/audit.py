@@ -302,18 +302,16 @@ def _sentence(verdict: Verdict, facts: Facts, checks: list[CheckResult]) -> str:
     change = f"had one {claim.unit} been {_CHANGE[claim.relation]}"
     epsilon, delta = _exactly(claim.epsilon), _exactly(claim.delta)
     if claim.kind == "ex-post":
-        says = (
+        return (
             f"{aggregator.capitalize()} aggregation would have produced these very texts with a probability that "
             f"differs by at most a factor e^{epsilon} {change} (data-dependent ex-post epsilon {epsilon}, which holds "
             "for this data and these texts only)."
         )
-    else:
-        says = (
-            f"{aggregator.capitalize()} aggregation is ({epsilon}, {delta})-differentially private: {change}, no set "
-            f"of outputs would be more than e^{epsilon} times as probable, plus {delta} (approximate DP, whatever the "
-            "data)."
-        )
-    return says
+    return (
+        f"{aggregator.capitalize()} aggregation is ({epsilon}, {delta})-differentially private: {change}, no set "
+        f"of outputs would be more than e^{epsilon} times as probable, plus {delta} (approximate DP, whatever the "
+        "data)."
+    )
 
 
 def _caveats(verdict: Verdict, facts: Facts) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator
 
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, run_check
@@ -25,7 +26,7 @@ def files_can_be_read(facts: Facts) -> Outcome:
     """Every file has the shapes and types that the format gives it."""
     problems = list(facts.unreadable)
     reader = facts.reader
-    contents = {
+    contents: dict[str, Callable[[], object]] = {
         SAMPLES: reader.samples,
         HASHES: reader.hashes,
         ASSIGNMENT: reader.assignment,
@@ -35,7 +36,9 @@ def files_can_be_read(facts: Facts) -> Outcome:
     for name, read in contents.items():
         try:
             if reader.has(name):
-                deque(read() or (), maxlen=0)  # all of it, keeping nothing
+                content = read()
+                if isinstance(content, Iterator):
+                    deque(content, maxlen=0)  # all lines, keeping none
         except InputError as error:
             problems.append(error)
     expected = "all files readable, with the shapes and types of format 1"

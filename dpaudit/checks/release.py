@@ -30,13 +30,12 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
     differing = [number for number, pair in enumerate(zip(lines, recorded, strict=False), 1) if pair[0] != pair[1]]
     if differing and len(lines) == len(recorded):
         problems.append(f"line {differing[0]} of samples.jsonl is not the one that the record implies")
-    compared = len(lines)
     if problems:
         remedy = "Restore samples.jsonl, or generate the run again. Texts must not be edited after sampling."
         return Outcome("fail", f"{len(problems)} differences; first: {problems[0]}", expected, remedy)
-    if not compared:
+    if not lines:
         return Outcome("fail", "no released text", expected, "Finish the run before it is audited.")
-    return Outcome("pass", f"{compared} samples equal", expected)
+    return Outcome("pass", f"{len(lines)} samples equal", expected)
 
 
 @run_check(
