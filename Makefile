@@ -22,15 +22,15 @@ demo: setup
 	$(BIN)/dpaudit demo --out $(DEMO_OUT)
 
 test: setup
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 # The auditor alone, on any supported Python and without torch: make test-core PYTHON=python3.13 VENV=.venv-3.13
 test-core: $(VENV)/.installed-core
-	$(BIN)/pytest -m 'not model' --ignore tests/generation --ignore tests/docs
+	$(BIN)/pytest -n auto -m 'not model' --ignore tests/generation --ignore tests/docs
 
 $(VENV)/.installed-core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)
-	$(PIP) --editable . hypothesis jsonschema pytest
+	$(PIP) --editable . hypothesis jsonschema pytest pytest-xdist
 	! $(BIN)/python -c 'import torch' 2>/dev/null
 	touch $@
 

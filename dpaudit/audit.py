@@ -12,25 +12,24 @@ from typing import Any
 import numpy as np
 
 import dpaudit
-from dpaudit.accounting import ContextChange, ExPostAccountant, context_changes
+from dpaudit.accounting import ContextChange, Cost, context_change, ex_post_accountant
 from dpaudit.checks import CATALOGUE, RUN_CHECKS, STEP_CHECKS, Facts
-from dpaudit.checks.claim import approximate_epsilon
-from dpaudit.checks.record import token_index
+from dpaudit.checks.record import aggregate_of, token_index
 from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, printable, result_of, step_result
 from dpaudit.checks.release import label_problem, stop_problem, text_problem, without_stop
+from dpaudit.guarantees import approximate, ex_post, ledger
+from dpaudit.losses import RealisedLosses
 from dpaudit.results import (
-    Approximate,
     AuditResult,
     BatchResult,
     CheckResult,
     ClaimResult,
     Empirical,
-    ExPost,
     Guarantees,
     TokenCurve,
     Verdict,
 )
-from dpaudit.runs import BatchReader, Claim, InputError, Manifest, RunReader, Step
+from dpaudit.runs import BatchReader, Claim, InputError, Manifest, Privacy, RunReader, Step
 from dpaudit.runs.reader import RESUME, sample_of
 
 Progress = Callable[[int, int], None]
@@ -92,7 +91,8 @@ class _Curve:
         self.maximum[position] = max(self.maximum[position], cost)
         self.count[position] += 1
 
-    def result(self) -> TokenCurve | None:
+    def result(self, by_tokens: list[Cost]) -> TokenCurve | None:
+        """The curve; `by_tokens` has the run's cost after 0, 1, 2, ... tokens of every batch."""
         reached = np.flatnonzero(self.count)  # a position whose steps give no bound has no cost to show
         if not len(reached):
             return None
@@ -101,6 +101,8 @@ class _Curve:
             batches=tuple(int(self.count[p]) for p in reached),
             mean=tuple(float(self.total[p] / self.count[p]) for p in reached),
             maximum=tuple(float(self.maximum[p]) for p in reached),
+            theorem1=tuple(by_tokens[p + 1].theorem1 for p in reached),
+            exact=tuple(by_tokens[p + 1].exact for p in reached),
         )
 
 
@@ -109,11 +111,12 @@ class _Pass:
 
     def __init__(self, reader: RunReader, claim: Claim) -> None:
         manifest = reader.manifest
-        changes = _bounded_changes(manifest, claim)
+        mechanism, change = manifest.mechanism, _bounded_change(manifest, claim)
         accountant = None
-        if changes and manifest.mechanism.aggregator == "median":
-            accountant = ExPostAccountant(changes, manifest.mechanism.temperature)
-        self.facts = Facts(reader, manifest, claim, changes, accountant)
+        if change is not None:
+            accountant = ex_post_accountant(change, mechanism.temperature, mechanism.clip, mechanism.divisor)
+        self.facts = Facts(reader, manifest, claim, change, accountant, approximate(manifest, claim, change))
+        self.losses = RealisedLosses(manifest)
         self.curve = _Curve(manifest.stopping.max_tokens)
         self.decode = _decoder(reader)
         self.drawn: dict[bytes, int] = {}
@@ -153,13 +156,16 @@ class _Pass:
             facts.texts.append(label)
         drawn = hashlib.sha256()
         log_probability = 0.0
+        self.losses.start(header)
         for position, step in enumerate(batch.steps()):
             facts.steps += 1
             drawn.update(step.aggregate_digest + step.token.to_bytes(8, "big", signed=True))
             log_probability += step.log_probability
             self._check_step(batch, position, step)
-            if facts.ex_post is not None:
-                self._charge(facts.ex_post, header.id, position, step)
+            self._account(header.id, position, step)
+        if facts.ex_post is not None:
+            facts.ex_post.close(header.id)
+        self.losses.finish(header)
         if header.contexts and log_probability < _NO_COINCIDENCE:
             first = self.drawn.setdefault(drawn.digest(), header.id)
             if first != header.id:
@@ -175,18 +181,24 @@ class _Pass:
             if problem:
                 self.facts.note(check_id, f"batch {batch.header.id}, step {position}", problem)
 
-    def _charge(self, accountant: ExPostAccountant, batch_id: int, position: int, step: Step) -> None:
+    def _account(self, batch_id: int, position: int, step: Step) -> None:
+        """Charge the step, and note what it cost each context. A step that bounds nothing is counted."""
         index = token_index(self.facts.manifest, step)
-        if index is None or step.central is None:
+        if index is None:
             self.facts.unbounded += 1
+            self.losses.skip()
             return
-        try:
-            with np.errstate(all="ignore"):
-                cost = accountant.charge(batch_id, step.central, index)
-        except ValueError:
-            self.facts.unbounded += 1
-            return
-        self.curve.add(position, cost)
+        with np.errstate(all="ignore"):
+            self.losses.add(step, index)
+            if self.facts.ex_post is None:
+                return
+            try:
+                values = step.central if step.central is not None else aggregate_of(step)
+                cost = self.facts.ex_post.charge(batch_id, values, index)
+            except ValueError:
+                self.facts.unbounded += 1
+                return
+        self.curve.add(position, cost.exact)
 
     def result(self) -> AuditResult:
         """Evaluate all checks and put the result together."""
@@ -196,15 +208,16 @@ class _Pass:
             for _, check in _registered()
         ]
         verdict = _verdict(checks)
-        guarantees = _guarantees(facts)
+        guarantees = Guarantees(ex_post=ex_post(facts), approximate=facts.approximate, empirical=self.losses.result())
         return AuditResult(
             verdict=verdict,
             guarantee=_sentence(verdict, facts, checks),
             caveats=_caveats(verdict, facts),
             claim=ClaimResult(**facts.claim.model_dump()),
             guarantees=guarantees,
+            ledger=ledger(facts, self.losses),
             batches=tuple(self._batch_result(batch_id) for batch_id in sorted(facts.headers)),
-            tokens=self.curve.result(),
+            tokens=self._token_curve(),
             checks=tuple(checks),
             not_checked=_not_in_this_version(),
             run=_summary(facts),
@@ -212,24 +225,35 @@ class _Pass:
 
     def _batch_result(self, batch_id: int) -> BatchResult:
         header, accountant = self.facts.headers[batch_id], self.facts.ex_post
+        cost = accountant.batch_cost(batch_id) if accountant else None
         return BatchResult(
             id=batch_id,
             label=header.label,
             contexts=header.contexts,
             steps=self.facts.lengths[batch_id],
-            theorem1=accountant.batch_epsilon(batch_id) if accountant else None,
-            exact=None,
-            leave_one_out_max=None,
+            theorem1=cost.theorem1 if cost else None,
+            exact=cost.exact if cost else None,
+            rise=cost.rise if cost else None,
+            fall=cost.fall if cost else None,
+            leave_one_out_max=self.losses.largest(batch_id),
         )
 
+    def _token_curve(self) -> TokenCurve | None:
+        by_tokens = self.facts.ex_post.by_tokens() if self.facts.ex_post else []
+        if self.facts.unbounded:  # the sums leave out a step
+            by_tokens = [self.facts.ex_post_cost] * (len(self.curve.count) + 1)
+        return self.curve.result(by_tokens)
 
-def _bounded_changes(manifest: Manifest, claim: Claim) -> tuple[ContextChange, ...]:
-    """The changes to account for; none when one of them is out of the record's reach."""
-    changes = context_changes(claim.unit, claim.relation, manifest.batching.rule)
+
+def _bounded_change(manifest: Manifest, claim: Claim) -> ContextChange | None:
+    """The change to account for; None when nothing bounds it or it is out of the record's reach."""
+    change = context_change(
+        claim.unit, claim.relation, manifest.batching.rule, records_per_user=manifest.privacy.records_per_user
+    )
     reach = 2 * manifest.record.width - 1
-    if manifest.mechanism.aggregator == "median" and any(change.half_steps > reach for change in changes):
-        return ()
-    return changes
+    if change is not None and manifest.mechanism.aggregator == "median" and change.half_steps > reach:
+        return None
+    return change
 
 
 def _decoder(reader: RunReader) -> Callable[[list[int]], str | None] | None:
@@ -263,27 +287,6 @@ def _verdict(checks: list[CheckResult]) -> Verdict:
     if failed & {"integrity.format", "integrity.complete"}:
         return "error"
     return "fail" if failed else "pass"
-
-
-def _guarantees(facts: Facts) -> Guarantees:
-    claim, manifest = facts.claim, facts.manifest
-    ex_post = approximate = None
-    epsilon = facts.ex_post_epsilon
-    if epsilon is not None:
-        ex_post = ExPost(
-            relation=claim.relation, unit=claim.unit, theorem1=epsilon, exact=None, rebalancing=0.0, total=epsilon
-        )
-    elif claim.kind == "approximate":
-        approximate = Approximate(
-            epsilon=approximate_epsilon(manifest, claim),
-            delta=claim.delta,
-            method="rdp",
-            relation=claim.relation,
-            unit=claim.unit,
-            tokens=manifest.stopping.max_tokens,
-            rebalancing=0.0,
-        )
-    return Guarantees(ex_post=ex_post, approximate=approximate, empirical=Empirical(leave_one_out_max=None))
 
 
 _CHANGE = {"add_remove": "added or removed", "replace": "replaced by another"}
@@ -321,7 +324,16 @@ def _caveats(verdict: Verdict, facts: Facts) -> tuple[str, ...]:
     caveats = [f"The settings that the run declares of itself are taken as true, and {missing}."]
     if facts.manifest.claim_stated == "afterwards":
         caveats.append("The run stated this claim itself, after it was generated.")
+    if facts.claim.unit == "user":
+        caveats.append(_user_caveat(facts.manifest.privacy))
     return (*caveats, "A pass means that the number is right, not that it is small enough.")
+
+
+def _user_caveat(privacy: Privacy) -> str:
+    most = privacy.records_per_user
+    if privacy.records_per_user_from == "declared":
+        return f"That no user has more than {most} records is declared by the run; the record cannot show it."
+    return f"No user of this data has more than {most} records; the claim holds for users with no more than that."
 
 
 def _exactly(number: float) -> str:
@@ -368,7 +380,10 @@ def _unreadable(error: InputError) -> AuditResult:
         guarantee="No guarantee can be stated: this is no run directory that can be read.",
         caveats=(),
         claim=None,
-        guarantees=Guarantees(ex_post=None, approximate=None, empirical=Empirical(leave_one_out_max=None)),
+        guarantees=Guarantees(
+            ex_post=None, approximate=None, empirical=Empirical(leave_one_out_max=None, contexts=0, worst=())
+        ),
+        ledger=(),
         batches=(),
         tokens=None,
         checks=tuple(result_of(c.about, failed if name == "integrity.format" else unread) for name, c in _registered()),

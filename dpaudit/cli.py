@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from dpaudit.accounting import DivisorKind, Method
+    from dpaudit.accounting.medians import Relation
     from dpaudit.audit import Progress, Question
-    from dpaudit.results import AuditResult
+    from dpaudit.results import AuditResult, Comparison
     from generation.config import Config
 
 EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
@@ -48,7 +50,7 @@ RUN_DIR = click.Path(path_type=Path)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, and nothing else there.")
 POSITIVE = FiniteRange(min=0, min_open=True)
 RELATIONS = click.Choice(["add_remove", "replace"])
-UNITS = click.Choice(["record", "context"])
+UNITS = click.Choice(["record", "context", "user"])
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -150,25 +152,29 @@ def verify(
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the comparison as HTML here.")
 @JSON
 def compare(run_dirs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
-    """Put the budgets of two or more runs side by side, each kind of epsilon in a column of its own.
+    """Put the budgets of two or more runs side by side, each kind of epsilon in tables of its own.
+
+    Also: every run's epsilon at one length, and the tokens it can have within each other's epsilon.
 
     \b
     Example:
       dpaudit compare median-run mean-run --out comparison.html
     """
-    from reports.compare import comparison_json, print_comparison
+    from dpaudit.comparison import compare_runs
+    from reports.compare import print_comparison
 
     if len(run_dirs) < 2:
         raise click.UsageError("Name two or more run directories.")
     results = {str(path): _audit(path) for path in run_dirs}
     if len(results) < len(run_dirs):
         raise click.UsageError("A run directory is named twice.")
+    comparison = compare_runs(results)
     if out is not None:
-        _write_comparison(results, out)
+        _write_comparison(comparison, out)
     if as_json:
-        click.echo(comparison_json(results), nl=False)
+        click.echo(comparison.to_json(), nl=False)
     else:
-        print_comparison(results, _stdout())
+        print_comparison(comparison, _stdout())
     _exit(*results.values())
 
 
@@ -176,26 +182,53 @@ def compare(run_dirs: tuple[Path, ...], out: Path | None, as_json: bool) -> None
 @click.option("--aggregator", type=click.Choice(["mean"]), required=True, help="Median has no budget known beforehand.")
 @click.option("--clip", type=POSITIVE, required=True, help="Clip c: logits lie in [-c, c].")
 @click.option("--temperature", type=POSITIVE, required=True)
-@click.option("--batch-size", type=POSITIVE, required=True, help="The fixed divisor s of the mean.")
+@click.option(
+    "--batch-size",
+    "sizes",
+    type=POSITIVE,
+    required=True,
+    multiple=True,
+    help="What the sum of contexts is divided by. Repeat it for a table.",
+)
 @click.option("--records", type=click.IntRange(min=1, max=10**12), required=True, help="Number of private records.")
 @click.option("--delta", type=FiniteRange(min=0, max=1, min_open=True, max_open=True), help="[default: N ** -1.1]")
 @click.option("--epsilon", type=POSITIVE, help="Find the most tokens within this epsilon.")
 @click.option("--tokens", type=click.IntRange(min=0), help="Find the epsilon of this many tokens per batch.")
-@click.option("--method", type=click.Choice(["rdp"]), default="rdp", show_default=True)
+@click.option(
+    "--method", type=click.Choice(["rdp", "optimal"]), default="rdp", show_default=True, help="Of composition."
+)
 @click.option("--relation", type=RELATIONS, default="add_remove", show_default=True, help="Of contexts.")
+@click.option(
+    "--group-size",
+    type=click.IntRange(min=1, max=10**6),
+    default=1,
+    show_default=True,
+    help="How many contexts one unit can change.",
+)
+@click.option(
+    "--divisor",
+    type=click.Choice(["fixed", "actual"]),
+    default="fixed",
+    show_default=True,
+    help="Divide by the batch size, or by the number of contexts, with the batch size as a public floor.",
+)
+@click.option(
+    "--rebalancing-epsilon",
+    type=FiniteRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="What noisy cluster counts cost one unit; it is part of epsilon.",
+)
 @JSON
 def budget(
     aggregator: str,
-    clip: float,
-    temperature: float,
-    batch_size: float,
+    sizes: tuple[float, ...],
     records: int,
     delta: float | None,
     epsilon: float | None,
     tokens: int | None,
-    method: str,
-    relation: str,
     as_json: bool,
+    **settings: Any,
 ) -> None:
     """Epsilon from tokens, or tokens from epsilon, for mean aggregation.
 
@@ -204,29 +237,29 @@ def budget(
       dpaudit budget --aggregator mean --clip 9 --temperature 1.5 --batch-size 64 \\
         --records 108000 --epsilon 10
     """
-    from dpaudit.accounting import ContextChange, affordable_tokens, zcdp_epsilon, zcdp_rho
-    from dpaudit.results import finite_or_text
-
     if (epsilon is None) == (tokens is None):
         raise click.UsageError("Give either --epsilon or --tokens.")
+    if len(set(sizes)) < len(sizes):
+        raise click.UsageError("A batch size is named twice.")
     if delta is None and records == 1:
         raise click.UsageError("One record leaves no default for delta: give --delta.")
     delta = records**-1.1 if delta is None else delta
-    change = ContextChange("replace" if relation == "replace" else "add_remove")
-    if tokens is None:
-        assert epsilon is not None
-        try:
-            tokens = affordable_tokens(epsilon, clip, temperature, batch_size, delta, change)
-        except ValueError as error:
-            raise click.UsageError(f"{error}.") from None
-    rho = zcdp_rho(clip, temperature, batch_size, tokens, [change])
-    spent = zcdp_epsilon(rho, delta)
+    if delta * records >= 1:
+        click.echo(
+            f"dpaudit: warning: delta {delta:g} is not below 1 / records = {1 / records:g}: publishing a random record "
+            "whole would pass for private. Give a smaller --delta.",
+            err=True,
+        )
+    try:
+        found = [_budget_of(size, epsilon, tokens, delta=delta, **settings) for size in sizes]
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
     if as_json:
-        figures = {"tokens": tokens, "epsilon": finite_or_text(spent), "delta": delta, "method": method}
-        click.echo(json.dumps(figures | {"rho": finite_or_text(rho), "relation": relation, "epsilon_lower": None}))
+        click.echo(json.dumps(found if len(found) > 1 else found[0]))
+    elif len(found) > 1:
+        _print_budgets(found)
     else:
-        shown = math.ceil(spent * 1e4) / 1e4 if math.isfinite(spent) else spent
-        click.echo(f"{tokens} tokens per batch cost epsilon {shown:.4f} at delta {delta:.17g} ({method}, {relation}).")
+        click.echo(_budget_in_words(found[0]))
 
 
 @cli.command()
@@ -239,6 +272,7 @@ def demo(out: Path, as_json: bool) -> None:
     Example:
       dpaudit demo --out /tmp/demo
     """
+    from dpaudit.comparison import compare_runs
     from generation.demo import demo_configs
 
     results: dict[str, AuditResult] = {}
@@ -248,23 +282,90 @@ def demo(out: Path, as_json: bool) -> None:
             _generate(config, run, name)
         results[name] = _audit(run)
         _write_reports(results[name], run / "report")
-    comparison = out / "comparison.html"
+    comparison, page = compare_runs(results), out / "comparison.html"
     links = {name: f"{name}/report/report.html" for name in results}
-    _write_comparison(results, comparison, links)
+    _write_comparison(comparison, page, links)
     files = {name: str(out / link) for name, link in links.items()}
     if as_json:
         verdicts = {name: result.verdict for name, result in results.items()}
-        click.echo(json.dumps({"verdicts": verdicts, "reports": files, "comparison": str(comparison)}))
+        click.echo(json.dumps({"verdicts": verdicts, "reports": files, "comparison": str(page)}))
     else:
         for result in results.values():
             _print_summary(result)
         from reports.compare import print_comparison
 
-        print_comparison(results, _stdout())
+        print_comparison(comparison, _stdout())
         click.echo("Texts:      " + "  ".join(str(out / name / "samples.jsonl") for name in results))
         click.echo("Reports:    " + "  ".join(files.values()))
-        click.echo(f"Comparison: {comparison}")
+        click.echo(f"Comparison: {page}")
     _exit(*results.values())
+
+
+def _budget_of(
+    size: float,
+    epsilon: float | None,
+    tokens: int | None,
+    *,
+    clip: float,
+    temperature: float,
+    delta: float,
+    method: Method,
+    relation: Relation,
+    divisor: DivisorKind,
+    group_size: int,
+    rebalancing_epsilon: float,
+) -> dict[str, Any]:
+    """What `dpaudit budget --json` prints for one batch size."""
+    from dpaudit import accounting
+    from dpaudit.results import finite_or_text
+
+    change = accounting.ContextChange(relation, group_size)
+    eta = accounting.bounded_range(clip, temperature, size, change, divisor)
+    laplace = (rebalancing_epsilon,)  # all of it on one count: the worst case, however records make up contexts
+    if tokens is None:
+        assert epsilon is not None
+        tokens = accounting.affordable_tokens(
+            epsilon, clip, temperature, size, delta, change, divisor_kind=divisor, laplace=laplace, method=method
+        )
+    spent = accounting.exponential_mechanism_epsilon(eta, tokens, delta, method=method, laplace=laplace)
+    rho = accounting.zcdp_rho(clip, temperature, size, tokens, change, divisor)
+    return {
+        "tokens": tokens,
+        "epsilon": finite_or_text(spent.epsilon),
+        "delta": delta,
+        "method": method,
+        "rho": finite_or_text(rho),
+        "relation": relation,
+        "epsilon_lower": spent.epsilon_lower,
+        "batch_size": size,
+        "divisor": divisor,
+        "group_size": group_size,
+        "sensitivity": accounting.mean_sensitivity(change, divisor).text,
+        "rebalancing_epsilon": rebalancing_epsilon,
+    }
+
+
+def _budget_in_words(found: dict[str, Any]) -> str:
+    tokens, delta, method, relation = (found[name] for name in ("tokens", "delta", "method", "relation"))
+    epsilon = _four_decimals_up(found["epsilon"])
+    return f"{tokens} tokens per batch cost epsilon {epsilon} at delta {delta:.17g} ({method}, {relation})."
+
+
+def _print_budgets(found: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    first = found[0]
+    click.echo(f"delta {first['delta']:.17g}; {first['method']}; {first['sensitivity']}")
+    table = Table()
+    for heading in ("batch size", "tokens per batch", "epsilon"):
+        table.add_column(heading, justify="right")
+    for each in found:
+        table.add_row(f"{each['batch_size']:g}", str(each["tokens"]), _four_decimals_up(each["epsilon"]))
+    _stdout().print(table)
+
+
+def _four_decimals_up(epsilon: float | str) -> str:
+    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}" if isinstance(epsilon, float) else epsilon
 
 
 def _audit(run_dir: Path, question: Question | None = None) -> AuditResult:
@@ -338,11 +439,11 @@ def _write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
         return write_reports(result, folder)
 
 
-def _write_comparison(results: dict[str, AuditResult], path: Path, links: dict[str, str] | None = None) -> None:
+def _write_comparison(comparison: Comparison, path: Path, links: dict[str, str] | None = None) -> None:
     from reports.write import write_comparison
 
     with _writing(path):
-        write_comparison(results, path, links)
+        write_comparison(comparison, path, links)
 
 
 @contextmanager

@@ -6,12 +6,13 @@ import json
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer
+from pydantic import BaseModel, ConfigDict, PlainSerializer, model_validator
 
 Status = Literal["pass", "fail", "warn", "skip", "error"]
 Verdict = Literal["pass", "fail", "error"]
 Relation = Literal["add_remove", "replace"]
-Unit = Literal["record", "context"]
+Unit = Literal["record", "context", "user"]
+Kind = Literal["ex-post", "approximate", "empirical"]
 
 
 def finite_or_text(value: float) -> float | Literal["inf", "-inf", "nan"]:
@@ -45,34 +46,69 @@ class ClaimResult(Result):
 class ExPost(Result):
     """Data-dependent ex-post epsilon, in nats, recomputed from the record. Itself private.
 
-    `total` is what a claim must cover: the smallest valid generation cost plus `rebalancing`.
-    `exact` is None while only Theorem 1 is computed.
+    Attributes:
+        theorem1: the paper's Theorem 1, summed over tokens, worst batch.
+        exact: the smallest bound that the record supports: the larger of `rise` and `fall`; never above `theorem1`.
+        rise: how much more probable a neighbour can have made the texts.
+        fall: how much less probable.
+        rebalancing: pure epsilon of the noisy counts that decided how records were grouped.
+        total: exact + rebalancing, which a claim must cover.
     """
 
     relation: Relation
     unit: Unit
     theorem1: Number
-    exact: Number | None
+    exact: Number
+    rise: Number
+    fall: Number
     rebalancing: Number
     total: Number
 
 
 class Approximate(Result):
-    """(epsilon, delta)-DP of the mean mechanism, from public settings alone."""
+    """(epsilon, delta)-DP of the mean mechanism, from public settings alone.
+
+    Attributes:
+        epsilon: the smallest sound figure, by `method`; rebalancing is inside, accounted for jointly.
+        epsilon_lower: no accountant can do better than this for an exponential mechanism of this range.
+        rdp: what Renyi accounting (the paper's method) gives for the same run.
+        tokens: the public maximum length that was accounted for.
+        sensitivity: what moves a logit how far, in words.
+        rebalancing: pure epsilon of the noisy counts, already in `epsilon`.
+    """
 
     epsilon: Number
+    epsilon_lower: Number | None
+    rdp: Number
     delta: Number
     method: str
     relation: Relation
     unit: Unit
     tokens: int
+    sensitivity: str
     rebalancing: Number
 
 
+class ContextLoss(Result):
+    """log p(text) - log p(text without this context), in nats, summed over the batch's tokens."""
+
+    batch: int
+    slot: int
+    loss: Number
+
+
 class Empirical(Result):
-    """Losses that were realised on actual neighbours. They prove nothing about the others."""
+    """Losses that were realised on actual neighbours. They prove nothing about the others.
+
+    Attributes:
+        leave_one_out_max: the largest absolute loss of a left-out context; None where the record gives none.
+        contexts: how many contexts were left out, one at a time.
+        worst: the contexts with the largest absolute losses, largest first.
+    """
 
     leave_one_out_max: Number | None
+    contexts: int
+    worst: tuple[ContextLoss, ...]
 
 
 class Guarantees(Result):
@@ -83,8 +119,30 @@ class Guarantees(Result):
     empirical: Empirical
 
 
+class LedgerEntry(Result):
+    """One node of the composition: what it costs, of which kind, and how its children make it up.
+
+    Attributes:
+        rule: "leaf", "sum" of the children, "maximum" over them, or "joint" composition by an accountant.
+        delta: None where the kind has none.
+        reference: the theorem or the documentation's place that justifies the rule.
+        omitted: children that are not listed (the cheaper batches of a long run).
+    """
+
+    name: str
+    kind: Kind
+    relation: Relation
+    unit: Unit
+    value: Number
+    delta: Number | None
+    rule: Literal["leaf", "sum", "maximum", "joint"]
+    reference: str
+    children: tuple[LedgerEntry, ...]
+    omitted: int
+
+
 class BatchResult(Result):
-    """One batch's costs in nats; None where the aggregator has no such figure."""
+    """One batch's ex-post costs in nats, as in ExPost; None where the record gives no such figure."""
 
     id: int
     label: str | None
@@ -92,16 +150,27 @@ class BatchResult(Result):
     steps: int
     theorem1: Number | None
     exact: Number | None
+    rise: Number | None
+    fall: Number | None
     leave_one_out_max: Number | None
 
 
 class TokenCurve(Result):
-    """Cost per token position over the batches that reached it, in nats (the paper's appendix figures)."""
+    """Ex-post cost by token position, in nats, over the batches that reached it (the paper's appendix figures).
+
+    Attributes:
+        position: 1-based, ascending.
+        batches: how many batches reached it.
+        mean, maximum: of the exact cost of the token there, max(rise, fall).
+        theorem1, exact: ex-post epsilon of generation had every batch ended here.
+    """
 
     position: tuple[int, ...]
     batches: tuple[int, ...]
     mean: tuple[Number, ...]
     maximum: tuple[Number, ...]
+    theorem1: tuple[Number, ...]
+    exact: tuple[Number, ...]
 
 
 class CheckResult(Result):
@@ -133,6 +202,7 @@ class AuditResult(Result):
         verdict: "pass" when every check passed, "fail" when one did not, "error" when the run cannot be read.
         guarantee: the guarantee (or its absence) in one plain sentence.
         caveats: what a reader of that sentence must know beside it.
+        ledger: how the figures come about: a tree for each kind, since kinds are never added up.
         not_checked: ids of the catalogue's checks that this version does not have.
         run: summary of the manifest, software versions and digests.
     """
@@ -143,6 +213,7 @@ class AuditResult(Result):
     caveats: tuple[str, ...]
     claim: ClaimResult | None
     guarantees: Guarantees
+    ledger: tuple[LedgerEntry, ...]
     batches: tuple[BatchResult, ...]
     tokens: TokenCurve | None
     checks: tuple[CheckResult, ...]
@@ -157,3 +228,154 @@ class AuditResult(Result):
 def report_schema() -> dict[str, Any]:
     """The JSON Schema of report.json. dpaudit/schemas/report.schema.json is this, as text."""
     return AuditResult.model_json_schema(mode="serialization")
+
+
+class RunEpsilon(Result):
+    """One run's epsilon, in nats, with what it cannot be read without.
+
+    Attributes:
+        epsilon: for ex-post the exact cost of generation; for approximate everything, rebalancing included.
+        theorem1: the paper's bound beside an exact one; None where the kind has none.
+        delta: None where the kind has none.
+    """
+
+    run: str
+    kind: Literal["ex-post", "approximate"]
+    relation: Relation
+    unit: Unit
+    epsilon: Number
+    theorem1: Number | None
+    delta: Number | None
+
+    def has_neighbours_of(self, other: RunEpsilon) -> bool:
+        """Whether both hold for the same neighbouring data sets."""
+        return (self.relation, self.unit) == (other.relation, other.unit)
+
+
+class OneKind(Result):
+    """Figures that may stand in one column: all of one kind.
+
+    Raises:
+        ValidationError: a figure is of another kind.
+    """
+
+    kind: Literal["ex-post", "approximate"]
+    figures: tuple[RunEpsilon, ...]
+
+    @model_validator(mode="after")
+    def _kinds_agree(self) -> OneKind:
+        if any(figure.kind != self.kind for figure in self.figures):
+            raise ValueError(f"a column of {self.kind} figures holds nothing of another kind")
+        return self
+
+
+class SameLength(OneKind):
+    """Epsilon of runs with the same neighbours, had all their batches had the same number of tokens.
+
+    Raises:
+        ValidationError: a figure is of another kind, or holds for other neighbours.
+    """
+
+    tokens: int
+
+    @model_validator(mode="after")
+    def _neighbours_agree(self) -> SameLength:
+        if any(not figure.has_neighbours_of(self.figures[0]) for figure in self.figures):
+            raise ValueError("figures for different neighbours are not set side by side at one length")
+        return self
+
+
+class Afforded(Result):
+    """How many tokens a batch of one run can have within another run's epsilon.
+
+    Attributes:
+        tokens: None where there is no answer.
+        all_generated: the run's longest batch ends here still within that epsilon; what more would cost is unknown.
+        reason: why there is no answer; empty where there is one.
+    """
+
+    tokens: int | None
+    all_generated: bool
+    reason: str
+
+
+class Affordable(OneKind):
+    """Tokens of each run at the epsilon of each: `cells[i][j]` is the run of figure i at the epsilon of figure j.
+
+    Raises:
+        ValidationError: a figure is of another kind, the cells are no square of the figures, or one has tokens where
+            the neighbours differ.
+    """
+
+    cells: tuple[tuple[Afforded, ...], ...]
+
+    @model_validator(mode="after")
+    def _cells_fit(self) -> Affordable:
+        if [len(row) for row in self.cells] != [len(self.figures)] * len(self.figures):
+            raise ValueError("there is a row and a column for each figure")
+        for figure, row in zip(self.figures, self.cells, strict=True):
+            for other, cell in zip(self.figures, row, strict=True):
+                if cell.tokens is not None and not figure.has_neighbours_of(other):
+                    raise ValueError("an epsilon for other neighbours buys no tokens")
+        return self
+
+
+class Spread(Result):
+    """How a run's exact ex-post cost, in nats, is spread over its batches; quartiles are costs of actual batches."""
+
+    run: str
+    relation: Relation
+    unit: Unit
+    batches: int
+    minimum: Number
+    lower_quartile: Number
+    median: Number
+    upper_quartile: Number
+    maximum: Number
+
+
+class LeftOut(Result):
+    """A run that a comparison at one length leaves out, and why."""
+
+    run: str
+    kind: Literal["ex-post", "approximate"]
+    reason: str
+
+
+class ComparedRun(Result):
+    """One run of a comparison, as its audit found it.
+
+    Attributes:
+        aggregator, clip, temperature, divisor: as the run states them; None where it states none.
+        contexts, tokens: summed over the batches.
+        longest_batch: in tokens.
+    """
+
+    name: str
+    verdict: Verdict
+    guarantee: str
+    aggregator: str | None
+    clip: Number | None
+    temperature: Number | None
+    divisor: Number | None
+    batches: int
+    contexts: int
+    tokens: int
+    longest_batch: int
+    claim: ClaimResult | None
+    guarantees: Guarantees
+
+
+class Comparison(Result):
+    """Two or more audited runs side by side. Every column of figures is of one kind, by the types that hold it."""
+
+    schema_version: Literal["1"] = "1"
+    runs: tuple[ComparedRun, ...]
+    same_length: tuple[SameLength, ...]
+    affordable: tuple[Affordable, ...]
+    spreads: tuple[Spread, ...]
+    left_out: tuple[LeftOut, ...]
+
+    def to_json(self) -> str:
+        """The comparison as strict JSON text: no bare NaN or Infinity."""
+        return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False) + "\n"

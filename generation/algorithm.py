@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import (
-    ExPostAccountant,
+    MedianAccountant,
     central_order_statistics,
-    context_changes,
     median_of,
     median_sides,
 )
@@ -23,7 +22,7 @@ from dpaudit.runs.layout import MANIFEST
 from generation.aggregation import Floats, clip_logits, mean, top_tokens
 from generation.config import Config
 from generation.decoding import Decoder
-from generation.manifest import build_manifest, ex_post_claim, require_same_run
+from generation.manifest import build_manifest, changed_contexts, ex_post_claim, require_same_run
 from generation.models import LanguageModel, load_model
 from generation.partition import KEY_BYTES, Batch, Context, Partition, partition
 from generation.prompts import Template, cut, ends_with, template
@@ -83,11 +82,12 @@ def generate(config: Config, out: Path, progress: Progress | None = None) -> Pat
     """
     existing = RunReader(out).manifest if (out / MANIFEST).exists() else None
     key = _key(config, existing)
-    parts = partition(config, read_records(config.data), key)
+    data = read_records(config.data)
+    parts = partition(config, data.records, key)
     model = load_model(config.model)
     prompts = template(config.prompt.template, model.tokenizer)
     places = _prompt_places(config, model, prompts)
-    manifest = build_manifest(config, key, parts.assignment, model, prompts)
+    manifest = build_manifest(config, key, parts.assignment, data.most_per_user, model, prompts)
     with _open(out, existing, manifest, model, parts) as writer:
         run = _Run(config, model, prompts, places, writer, progress or (lambda event: None))
         for batch in parts.batches:
@@ -146,9 +146,8 @@ class _Run:
     ) -> None:
         self._config, self._model, self._prompts, self._places = config, model, prompts, places
         self._writer, self._manifest, self._progress = writer, writer.manifest, progress
-        privacy = config.privacy
-        changes = context_changes(privacy.unit, privacy.relation, config.rule)
-        self._accountant = ExPostAccountant(changes, config.mechanism.temperature)
+        change = changed_contexts(config, writer.manifest.privacy.records_per_user)
+        self._accountant = MedianAccountant(change, config.mechanism.temperature)
         self._median = config.mechanism.aggregator == "median"
 
     @property
@@ -167,6 +166,7 @@ class _Run:
                 if step.central is not None:
                     self._accountant.charge(batch, step.central, _index(step.token, step.support))
             tokens = len(recorded.tokens)
+        self._accountant.close(batch)
         self._progress(BatchDone(batch, self._manifest.batching.batches, tokens, self._shown_epsilon, True))
 
     def generate(self, batch: Batch) -> None:
@@ -190,6 +190,7 @@ class _Run:
                     for decoder in (private, public):
                         decoder.append(step.token)
             record.finish(text=self._text(tokens), stop=stop)
+        self._accountant.close(batch.id)
         self._progress(BatchDone(batch.id, batches, len(tokens), self._shown_epsilon, False))
 
     def _private_prompt(self, label: str, context: Context) -> list[int]:

@@ -65,6 +65,7 @@ class DataConfig(Section):
         dataset: a Hugging Face dataset's name, instead of a path.
         split: the dataset's split.
         text, label: column names.
+        user: the column that says whose record it is, for claims per user.
         labels: the public list of labels; it must not be read off the private records.
     """
 
@@ -73,6 +74,7 @@ class DataConfig(Section):
     split: Name | None = None
     text: Name = "text"
     label: Name = "label"
+    user: Name | None = None
     labels: Annotated[tuple[Label, ...], Field(min_length=1, strict=False)]
 
     @model_validator(mode="after")
@@ -190,11 +192,18 @@ class RecordConfig(Section):
 
 
 class PrivacyConfig(Section):
-    """What the claim is about. `delta` is for the mean's approximate guarantee; null takes records ** -1.1."""
+    """What the claim is about.
+
+    Attributes:
+        delta: for the mean's approximate guarantee; null takes records ** -1.1.
+        records_per_user: the most records that a user can have, for claims per user; null takes the largest number
+            in the data, which then counts as public.
+    """
 
     unit: Unit = "record"
     relation: Relation = "add_remove"
     delta: Delta | None = None
+    records_per_user: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
 
 
 class ClaimConfig(Section):
@@ -229,13 +238,20 @@ class Config(Section):
         if self.prompt.examples_per_context > 1 and self.batching.slots is None:
             allowed = "a whole number of at least 1 when prompt.examples_per_context is above 1"
             raise _rejected("batching.slots", None, allowed)
-        if self.rule == "paper-slices" and self.privacy.unit == "record":
+        if self.rule == "paper-slices" and self.privacy.unit != "context":
             allowed = (
                 "context when batching.rule is paper-slices. Taking one record out moves every later record of its "
                 "label to another place in the slices, so many contexts and batches change and no claim per record "
                 "holds"
             )
             raise _rejected("privacy.unit", self.privacy.unit, allowed)
+        return self
+
+    @model_validator(mode="after")
+    def _users_have_a_bound(self) -> Self:
+        if self.privacy.unit == "user" and self.privacy.records_per_user is None and self.data.user is None:
+            allowed = "a whole number of at least 1 when privacy.unit is user and data.user names no column"
+            raise _rejected("privacy.records_per_user", None, allowed)
         return self
 
     @model_validator(mode="after")

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from importlib import metadata
-from typing import Any, Literal
+from typing import Any
 
-from dpaudit.accounting import context_changes, mean_epsilon
+from dpaudit.accounting import ContextChange, context_change, mean_epsilon
 from dpaudit.runs import (
     Assigned,
     Batching,
@@ -28,6 +28,7 @@ from dpaudit.runs import (
     Support,
     data_digest,
 )
+from dpaudit.runs.manifest import MAX_WIDTH
 from generation.config import Config
 from generation.models import LanguageModel
 from generation.prompts import Template
@@ -39,13 +40,26 @@ DELTA_EXPONENT = -1.1
 
 
 def build_manifest(
-    config: Config, key: bytes, assignment: Sequence[Assigned], model: LanguageModel, template: Template
+    config: Config,
+    key: bytes,
+    assignment: Sequence[Assigned],
+    most_per_user: int | None,
+    model: LanguageModel,
+    template: Template,
 ) -> Manifest:
-    """The manifest of a new run. Its claim is None where the generator states its own at the end."""
+    """The manifest of a new run. Its claim is None where the generator states its own at the end.
+
+    Args:
+        most_per_user: the largest number of records of one user; None where the data names no users.
+
+    Raises:
+        InputError: the settings do not fit the data or the model.
+    """
     mechanism, batching, decoding = config.mechanism, config.batching, config.decoding
+    privacy = _privacy(config, most_per_user)
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        privacy=Privacy(unit=config.privacy.unit, relation=config.privacy.relation),
+        privacy=privacy,
         mechanism=Mechanism(
             aggregator=mechanism.aggregator,
             clip=mechanism.clip,
@@ -64,7 +78,7 @@ def build_manifest(
         ),
         stopping=Stopping(max_tokens=decoding.max_tokens, sequences=_stop_sequences(model, template)),
         sampling=Sampling() if decoding.test_seed is None else Sampling(generator="test-seed", seed=decoding.test_seed),
-        record=_record(config, model),
+        record=_record(config, model, changed_contexts(config, privacy.records_per_user)),
         data=Data(records=len(assignment), digest=data_digest(assigned.digest for assigned in assignment)),
         model=Model(name=config.model.name, digest=model.digest, dtype=config.model.dtype, device=model.device.type),
         prompt=Prompt(
@@ -73,7 +87,7 @@ def build_manifest(
             max_example_tokens=config.prompt.max_example_tokens,
         ),
         software={"python": platform.python_version(), **dict(_versions())},
-        claim=_claim_beforehand(config, len(assignment)),
+        claim=_claim_beforehand(config, len(assignment), privacy.records_per_user),
     )
 
 
@@ -108,10 +122,36 @@ def require_same_run(path: str, existing: Manifest, wanted: Manifest) -> None:
         raise InputError(path, problem, "Restore the config, the data and the model, or name a new directory.")
 
 
-def _record(config: Config, model: LanguageModel) -> Record:
+def changed_contexts(config: Config, records_per_user: int | None) -> ContextChange | None:
+    """What one unit's difference does to the contexts under this config; None where nothing bounds it."""
+    privacy = config.privacy
+    return context_change(privacy.unit, privacy.relation, config.rule, records_per_user=records_per_user)
+
+
+def _privacy(config: Config, most_per_user: int | None) -> Privacy:
+    """Unit and relation, with the group size of a claim per user: declared, or the largest in the data."""
+    declared = config.privacy.records_per_user
+    if declared is not None and most_per_user is not None and most_per_user > declared:
+        problem = f"this is {declared}, but one user has {most_per_user} records."
+        raise InputError("privacy.records_per_user", problem, "Thin out that user's records, or declare more.")
+    found = most_per_user if declared is None else declared
+    return Privacy(
+        unit=config.privacy.unit,
+        relation=config.privacy.relation,
+        records_per_user=found,
+        records_per_user_from="declared" if declared is not None or found is None else "data",
+    )
+
+
+def _record(config: Config, model: LanguageModel, change: ContextChange | None) -> Record:
     """Medians are float32 like the logits; means are not (`aggregation.mean`)."""
-    dtype: Literal["float32", "float64"] = "float32" if config.mechanism.aggregator == "median" else "float64"
-    return Record(dtype=dtype, vocabulary=model.vocabulary, width=_width(config), contexts=config.record.contexts)
+    median = config.mechanism.aggregator == "median"
+    return Record(
+        dtype="float32" if median else "float64",
+        vocabulary=model.vocabulary,
+        width=_width(change) if median else MIN_WIDTH,
+        contexts=config.record.contexts,
+    )
 
 
 def _support(config: Config, model: LanguageModel) -> Support:
@@ -129,20 +169,27 @@ def _stop_sequences(model: LanguageModel, template: Template) -> tuple[tuple[int
     return tuple(dict.fromkeys((*template.stop_sequences, *ends)))
 
 
-def _width(config: Config) -> int:
-    """Central values to keep on each side, so that every change of contexts that a claim covers is bounded."""
-    changes = context_changes(config.privacy.unit, config.privacy.relation, config.rule)
-    return max(MIN_WIDTH, *((change.half_steps + 2) // 2 for change in changes))
+def _width(change: ContextChange | None) -> int:
+    """Central values to keep on each side, so that the change that a claim covers is bounded.
+
+    Raises:
+        InputError: the format does not hold that many.
+    """
+    width = max(MIN_WIDTH, (change.half_steps + 2) // 2) if change is not None else MIN_WIDTH
+    if width > MAX_WIDTH:
+        problem = f"a change of {change.contexts if change else 0} contexts needs {width} central values on each side."
+        raise InputError("privacy.records_per_user", problem, f"The format holds {MAX_WIDTH}: thin out the users.")
+    return width
 
 
-def _claim_beforehand(config: Config, records: int) -> Claim | None:
+def _claim_beforehand(config: Config, records: int, records_per_user: int | None) -> Claim | None:
     """The config's claim; for mean without one, its guarantee, which follows from public settings."""
     mean = config.mechanism.aggregator == "mean"
     if config.claim is not None:
         epsilon, delta = config.claim.epsilon, config.claim.delta
     elif mean:
         delta = _delta(config, records)
-        epsilon = round_up(_mean_epsilon(config, delta))
+        epsilon = round_up(_mean_epsilon(config, delta, changed_contexts(config, records_per_user)))
     else:
         return None
     return Claim(
@@ -165,20 +212,13 @@ def _delta(config: Config, records: int) -> float:
     return float(delta.quantize(Decimal(1).scaleb(delta.adjusted() - 2), rounding=ROUND_FLOOR))
 
 
-def _mean_epsilon(config: Config, delta: float) -> float:
-    mechanism, privacy = config.mechanism, config.privacy
+def _mean_epsilon(config: Config, delta: float, change: ContextChange | None) -> float:
+    """By the paper's accounting, which any other library can repeat; the audit also knows a tighter one."""
+    mechanism = config.mechanism
     if mechanism.divisor is None:
         raise ValueError("the mean aggregator needs a divisor")
-    return mean_epsilon(
-        mechanism.clip,
-        mechanism.temperature,
-        mechanism.divisor,
-        config.decoding.max_tokens,
-        delta,
-        unit=privacy.unit,
-        relation=privacy.relation,
-        rule=config.rule,
-    )
+    tokens = config.decoding.max_tokens
+    return mean_epsilon(mechanism.clip, mechanism.temperature, mechanism.divisor, tokens, delta, change)
 
 
 def _versions() -> list[tuple[str, str]]:

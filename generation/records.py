@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,14 @@ class Record:
 
 
 @dataclass(frozen=True)
+class Records:
+    """The distinct records, sorted, and the most that one user has (None where no column names users)."""
+
+    records: tuple[Record, ...]
+    most_per_user: int | None
+
+
+@dataclass(frozen=True)
 class Row:
     """A row as it was read, with where it stands."""
 
@@ -34,8 +43,8 @@ class Row:
     values: Mapping[str, object]
 
 
-def read_records(config: DataConfig) -> tuple[Record, ...]:
-    """The distinct records that a config names, sorted.
+def read_records(config: DataConfig) -> Records:
+    """The distinct records that a config names. Who a record belongs to is counted and not kept.
 
     Raises:
         InputError: names the file, the row (from 1, the header not counted) and the column.
@@ -44,7 +53,15 @@ def read_records(config: DataConfig) -> tuple[Record, ...]:
         rows = _dataset_rows(config, config.dataset)
     else:
         rows = _path_rows(config, locate(config.path or "", "data.path"))
-    return tuple(sorted({_record(row, config) for row in rows}))
+    records: set[Record] = set()
+    owned: dict[str, set[Record]] = defaultdict(set)
+    for row in rows:
+        record = _record(row, config)
+        records.add(record)
+        if config.user is not None:
+            owned[_value(row, config.user)].add(record)
+    most = None if config.user is None else max(map(len, owned.values()), default=1)
+    return Records(tuple(sorted(records)), most)
 
 
 def _record(row: Row, config: DataConfig) -> Record:
@@ -60,7 +77,7 @@ def _value(row: Row, column: str) -> str:
     where = f"{row.where}, column {column!r}"
     if column not in row.values:
         # The columns are not named here: where a header line is missing, they are a private record.
-        remedy = f"Name two of its {len(row.values)} columns in data.text and data.label, and see that they have names."
+        remedy = f"Name some of its {len(row.values)} columns in data.text, data.label (and data.user), all with names."
         raise InputError(where, "there is no such column.", remedy)
     value = row.values[column]
     if isinstance(value, int) and not isinstance(value, bool):

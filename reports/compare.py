@@ -1,150 +1,316 @@
-"""Two or more audited runs side by side, with each kind of epsilon in a table of its own."""
+"""Two or more audited runs side by side, with each kind of epsilon in tables of its own.
+
+Runs go by number, for their names are paths that no table has room for.
+"""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dpaudit.results import Approximate, AuditResult, ExPost
-from reports.costs import MEASURE_NAMES, BatchCosts, batch_costs
-from reports.html import environment
-from reports.outline import ABSENT, privacy_warning
-from reports.rounding import bound, bound_beside, nearest, stated
-from reports.text import LABEL_LENGTH, one_line
-from reports.wording import NOT_COMPARABLE, PRIVATE_FIGURES, PRIVATE_REPORT, neighbours
+from dpaudit.results import (
+    Affordable,
+    Afforded,
+    Approximate,
+    ComparedRun,
+    Comparison,
+    ExPost,
+    Kind,
+    RunEpsilon,
+    SameLength,
+    Spread,
+)
+from reports.figures import spreads_svg
+from reports.html import environment, markup
+from reports.outline import ABSENT
+from reports.rounding import DIGITS, bound, bound_against, digits_against, lower_bound, nearest, saving, stated
+from reports.text import LABEL_LENGTH, counted, one_line
+from reports.wording import KIND_TITLES, NOT_COMPARABLE, PRIVATE_FIGURES, PRIVATE_REPORT, neighbours
 
-SCHEMA_VERSION = "1"
+_EX_POST: Kind = "ex-post"
+_APPROXIMATE: Kind = "approximate"
+_FIRST = len("Run")
+_GAP = 2
+_WIDEST_WORD = 24
 
-Cell = Callable[[AuditResult], str]
+
+@dataclass(frozen=True)
+class Cell:
+    """Text of one cell; `kind` where that text is a figure of some kind of epsilon."""
+
+    text: str
+    kind: Kind | None = None
 
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """One table of a comparison: a row for each run, and columns of one subject only."""
+    """One table: a row of cells for each run, by the run's number, and figures of one kind at most.
+
+    `drawn` says that a page with figures draws it too.
+
+    Raises:
+        ValueError: a cell holds a figure of another kind than the table's.
+    """
 
     title: str
-    note: str
-    columns: tuple[tuple[str, Cell], ...]
+    kind: Kind | None
+    header: tuple[str, ...]
+    rows: tuple[tuple[int, tuple[Cell, ...]], ...]
+    notes: tuple[str, ...] = ()
+    drawn: bool = False
+
+    def __post_init__(self) -> None:
+        for _, cells in self.rows:
+            if any(cell.kind not in (None, self.kind) for cell in cells):
+                raise ValueError(f"{self.title}: figures of two kinds cannot share a table")
 
 
-def print_comparison(results: Mapping[str, AuditResult], console: Console) -> None:
-    """The comparison as tables that fit 80 columns."""
-    for table in TABLES:
-        shown = Table(title=Text(table.title, style="bold"), title_justify="left", box=None, pad_edge=False)
-        shown.add_column("Run", overflow="fold", min_width=10, max_width=24)
-        for name, _ in table.columns:
-            shown.add_column(Text(name), overflow="fold", min_width=len(name))
-        for name, result in results.items():
-            shown.add_row(Text(_name(name)), *(Text(cell(result)) for _, cell in table.columns))
-        console.print(shown)
-        console.print(Text(table.note, style="dim"))
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """The comparison as tables that fit the console; one that is too wide goes on in a second."""
+    for number, run in enumerate(comparison.runs, start=1):
+        console.print(Text(f"run {number}  {run.verdict.upper()}  {_name(run)}"), soft_wrap=True)
+    console.print()
+    for table in tables(comparison):
+        console.print(Text(table.title, style="bold"))
+        for part in _parts(table, console.width):
+            console.print(_printed(part, console.width))
+        for note in table.notes:
+            console.print(Text(note, style="dim"))
         console.print()
     console.print(Text(NOT_COMPARABLE))
 
 
-def render_comparison_html(results: Mapping[str, AuditResult], links: Mapping[str, str] | None = None) -> str:
+def render_comparison_html(comparison: Comparison, links: Mapping[str, str] | None = None) -> str:
     """The comparison as one self-contained page.
 
     Args:
-        results: the audited runs by the name to show.
+        comparison: what dpaudit.comparison computed.
         links: path of each run's report.html, relative to the folder that the comparison will lie in.
     """
     # Quoting the colon keeps a path from being read as a scheme such as javascript:.
     targets = {name: quote(path) for name, path in (links or {}).items()}
-    runs = [(_name(name), targets.get(name), result) for name, result in results.items()]
-    return environment().get_template("comparison.html.j2").render(runs=runs, tables=TABLES, warning=_warning(results))
+    numbers = _numbers(comparison)
+    described = "; ".join(_spread_described(numbers[spread.run], spread) for spread in comparison.spreads)
+    figure = spreads_svg([(numbers[spread.run], spread) for spread in comparison.spreads], described)
+    template = environment().get_template("comparison.html.j2")
+    return template.render(
+        runs=[(_name(run), targets.get(run.name), run) for run in comparison.runs],
+        tables=tables(comparison),
+        figure=markup(figure),
+        warning=_warning(comparison),
+    )
 
 
-def comparison_json(results: Mapping[str, AuditResult]) -> str:
-    """The comparison as strict JSON, with every figure in full; what a run does not have is null."""
-    document = {
-        "schema_version": SCHEMA_VERSION,
-        "not_comparable": NOT_COMPARABLE,
-        "runs": [{"name": name, **_summary(result)} for name, result in results.items()],
-    }
-    return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
+    """Every table of the comparison, in order."""
+    numbers = _numbers(comparison)
+    found = [_runs_table(comparison)]
+    for kind, overview in ((_EX_POST, _ex_post_table), (_APPROXIMATE, _approximate_table)):
+        overall = overview(comparison)
+        found.append(replace(overall, notes=(*overall.notes, *_left_out(comparison, kind, numbers))))
+        found += [_same_length_table(same, numbers) for same in comparison.same_length if same.kind == kind]
+        found += [_affordable_table(tokens, numbers) for tokens in comparison.affordable if tokens.kind == kind]
+        if kind == _EX_POST and comparison.spreads:
+            found.append(_spread_table(comparison, numbers))
+    return (*found, _empirical_table(comparison))
 
 
-def _warning(results: Mapping[str, AuditResult]) -> str:
-    warnings = {privacy_warning(result) for result in results.values()}
-    return PRIVATE_FIGURES if PRIVATE_FIGURES in warnings else PRIVATE_REPORT
+def _left_out(comparison: Comparison, kind: Kind, numbers: Mapping[str, int]) -> Iterator[str]:
+    by_reason: dict[str, list[int]] = {}
+    for left in comparison.left_out:
+        if left.kind == kind:
+            by_reason.setdefault(left.reason, []).append(numbers[left.run])
+    for reason, runs in by_reason.items():
+        named = f"run{'s' * (len(runs) > 1)} {', '.join(map(str, runs))}"
+        yield f"Not set beside others at one length: {named} ({one_line(reason)})."
 
 
-def _summary(result: AuditResult) -> dict[str, Any]:
-    full = result.model_dump(mode="json", include={"verdict", "guarantee", "claim", "guarantees"})
-    costs = batch_costs(result)
-    return {
-        "verdict": full["verdict"],
-        "guarantee": full["guarantee"],
-        "aggregator": _stated_setting(result, "mechanism", "aggregator"),
-        "clip": _stated_setting(result, "mechanism", "clip"),
-        "temperature": _stated_setting(result, "mechanism", "temperature"),
-        "batches": len(result.batches),
-        "contexts": sum(batch.contexts for batch in result.batches),
-        "tokens": sum(batch.steps for batch in result.batches),
-        "longest_batch": max((batch.steps for batch in result.batches), default=0),
-        "claim": full["claim"],
-        "ex_post": full["guarantees"]["ex_post"],
-        "approximate": full["guarantees"]["approximate"],
-        "empirical": full["guarantees"]["empirical"],
-        "per_batch": None if costs is None else _per_batch(costs),
-    }
+def _runs_table(comparison: Comparison) -> ComparisonTable:
+    rows = []
+    for number, run in enumerate(comparison.runs, start=1):
+        settings = (run.aggregator, run.clip, run.temperature)
+        counts = (run.batches, run.contexts, run.tokens, run.longest_batch)
+        cells = [run.verdict.upper(), *(_setting(value) for value in settings), *(f"{count:,}" for count in counts)]
+        rows.append((number, tuple(Cell(text) for text in cells)))
+    header = ("Verdict", "Aggregator", "Clip", "Temp.", "Batches", "Contexts", "Tokens", "Longest batch")
+    note = "Tokens and contexts are summed over the batches; the longest batch is in tokens."
+    return ComparisonTable("Runs", None, header, tuple(rows), (note,))
 
 
-def _per_batch(costs: BatchCosts) -> dict[str, str | float]:
-    return {
-        "measure": costs.measure,
-        "min": _finite_or_text(costs.minimum),
-        "median": _finite_or_text(costs.median),
-        "max": _finite_or_text(costs.maximum),
-    }
+def _ex_post_table(comparison: Comparison) -> ComparisonTable:
+    return ComparisonTable(
+        "Ex-post epsilon (nats)",
+        "ex-post",
+        ("Claimed", "Exact", "Theorem 1", "Saving", "Rise", "Fall", "Total", "Neighbours"),
+        tuple((number, _ex_post_cells(run)) for number, run in enumerate(comparison.runs, start=1)),
+        (
+            "Known only after the run, for the text that came out. Private: depends on the data. "
+            "Exact is the larger of rise and fall; the total adds rebalancing.",
+        ),
+    )
 
 
-def _stated_setting(result: AuditResult, group: str, name: str) -> str | float | None:
-    """A manifest setting, or None where the run states none (or something that is neither text nor a number)."""
-    value: Any = result.run.get("manifest")
-    for key in (group, name):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    return _finite_or_text(value) if isinstance(value, float) else value
+def _ex_post_cells(run: ComparedRun) -> tuple[Cell, ...]:
+    found, kind = run.guarantees.ex_post, _EX_POST
+    claimed = _claimed(run, kind)
+    if found is None:
+        return (claimed, *[Cell(ABSENT)] * 6, Cell(_neighbours(found, run, kind)))
+    digits = DIGITS if run.claim is None or run.claim.kind != kind else digits_against(found.total, run.claim.epsilon)
+    exact, theorem1, rise, fall, total = (
+        bound(value, digits) for value in (found.exact, found.theorem1, found.rise, found.fall, found.total)
+    )
+    figures = (exact, theorem1, saving(found.theorem1, found.exact), rise, fall, total)
+    return (claimed, *(Cell(text, kind) for text in figures), Cell(_neighbours(found, run, kind)))
 
 
-def _finite_or_text(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)
+def _approximate_table(comparison: Comparison) -> ComparisonTable:
+    return ComparisonTable(
+        "Approximate DP (epsilon in nats)",
+        "approximate",
+        ("Claimed", "Epsilon", "Lower end", "By Rényi DP", "Delta", "Method", "Tokens", "Neighbours"),
+        tuple((number, _approximate_cells(run)) for number, run in enumerate(comparison.runs, start=1)),
+        ("Fixed by public settings and δ in advance, for every text that could come out.",),
+    )
 
 
-def _setting(name: str) -> Cell:
-    def cell(result: AuditResult) -> str:
-        value = _stated_setting(result, "mechanism", name)
-        if value is None:
-            return ABSENT
-        return stated(value) if isinstance(value, float) else one_line(value, LABEL_LENGTH)
+def _approximate_cells(run: ComparedRun) -> tuple[Cell, ...]:
+    found, claim, kind = run.guarantees.approximate, run.claim, _APPROXIMATE
+    claimed = _claimed(run, kind)
+    if found is None:
+        return (claimed, *[Cell(ABSENT)] * 6, Cell(_neighbours(found, run, kind)))
 
-    return cell
+    def shown(value: float) -> str:
+        return bound(value) if claim is None or claim.kind != kind else bound_against(value, claim.epsilon)
 
-
-def _claimed(kind: str) -> Cell:
-    def cell(result: AuditResult) -> str:
-        claim = result.claim
-        if claim is None or claim.kind != kind:
-            return ABSENT
-        return stated(claim.epsilon) + (f", δ = {stated(claim.delta)}" if kind == "approximate" else "")
-
-    return cell
+    low = ABSENT if found.epsilon_lower is None else lower_bound(found.epsilon_lower)
+    figures = (shown(found.epsilon), low, shown(found.rdp), bound(found.delta))
+    words = (one_line(found.method, LABEL_LENGTH), f"{found.tokens:,}", _neighbours(found, run, kind))
+    return (claimed, *(Cell(text, kind) for text in figures), *(Cell(text) for text in words))
 
 
-def _neighbours(found: ExPost | Approximate | None, result: AuditResult, kind: str) -> str:
+def _same_length_table(same: SameLength, numbers: Mapping[str, int]) -> ComparisonTable:
+    between = neighbours(same.figures[0].relation, same.figures[0].unit)
+    length = counted(same.tokens, "token")
+    if same.kind == "ex-post":
+        header: tuple[str, ...] = ("Exact", "Theorem 1", "Saving")
+        note = f"Generation alone, had no batch gone beyond {length}: the shortest of the runs' longest batches."
+    else:
+        header = ("Epsilon", "Delta")
+        note = f"For a public maximum of {length}, the smallest of the runs', each at its own δ."
+    return ComparisonTable(
+        f"{KIND_TITLES[same.kind]} at {length} (nats; {between})",
+        same.kind,
+        header,
+        tuple((numbers[figure.run], _same_length_cells(figure)) for figure in same.figures),
+        (note,),
+    )
+
+
+def _same_length_cells(figure: RunEpsilon) -> tuple[Cell, ...]:
+    if figure.theorem1 is None:
+        shown: tuple[str, ...] = (bound(figure.epsilon), ABSENT if figure.delta is None else bound(figure.delta))
+    else:
+        shown = (bound(figure.epsilon), bound(figure.theorem1), saving(figure.theorem1, figure.epsilon))
+    return tuple(Cell(text, figure.kind) for text in shown)
+
+
+def _affordable_table(found: Affordable, numbers: Mapping[str, int]) -> ComparisonTable:
+    runs = [numbers[figure.run] for figure in found.figures]
+    rows = tuple(
+        (number, (*(Cell(_afforded(cell)) for cell in row), Cell(neighbours(figure.relation, figure.unit))))
+        for number, figure, row in zip(runs, found.figures, found.cells, strict=True)
+    )
+    notes = ["A row's run, at the epsilon of the column's run."]
+    if any(cell.all_generated for row in found.cells for cell in row):
+        notes.append("At least (≥): all that its longest batch generated; what more would cost is unknown.")
+    budgets = [f"run {number}: {_budget(figure)}" for number, figure in zip(runs, found.figures, strict=True)]
+    return ComparisonTable(
+        f"Tokens per batch within another run's {found.kind} epsilon",
+        found.kind,
+        (*budgets, "Neighbours"),
+        rows,
+        (*notes, *_refusals(found, runs)),
+    )
+
+
+def _budget(figure: RunEpsilon) -> str:
+    return bound(figure.epsilon) + ("" if figure.delta is None else f", δ {bound(figure.delta)}")
+
+
+def _afforded(cell: Afforded) -> str:
+    if cell.tokens is None:
+        return ABSENT
+    return f"{'≥ ' if cell.all_generated else ''}{cell.tokens:,}"
+
+
+def _refusals(found: Affordable, runs: Sequence[int]) -> Iterator[str]:
+    """Why cells have no figure, a line for each reason."""
+    by_reason: dict[str, list[str]] = {}
+    for number, row in zip(runs, found.cells, strict=True):
+        for other, cell in zip(runs, row, strict=True):
+            if cell.reason:
+                by_reason.setdefault(cell.reason, []).append(f"{number} at {other}")
+    for reason, places in by_reason.items():
+        yield f"No figure for {', '.join(places)}: {one_line(reason)}."
+
+
+def _spread_table(comparison: Comparison, numbers: Mapping[str, int]) -> ComparisonTable:
+    rows = []
+    for spread in comparison.spreads:
+        figures = [Cell(bound(value), "ex-post") for value in _five(spread)]
+        words = (f"{spread.batches:,}", neighbours(spread.relation, spread.unit))
+        rows.append((numbers[spread.run], (*figures, *(Cell(text) for text in words))))
+    return ComparisonTable(
+        "Exact ex-post cost per batch (nats)",
+        "ex-post",
+        ("Least", "Lower quarter", "Median", "Upper quarter", "Most", "Batches", "Neighbours"),
+        tuple(rows),
+        ("How uneven the cost is. Quartiles are costs of actual batches.",),
+        drawn=True,
+    )
+
+
+def _five(spread: Spread) -> tuple[float, ...]:
+    return (spread.minimum, spread.lower_quartile, spread.median, spread.upper_quartile, spread.maximum)
+
+
+def _spread_described(number: int, spread: Spread) -> str:
+    least, lower, median, upper, most = (bound(value) for value in _five(spread))
+    batches = counted(spread.batches, "batch", "batches")
+    return f"run {number}, {batches}: least {least}, quartiles {lower}, {median} and {upper}, most {most} nats"
+
+
+def _empirical_table(comparison: Comparison) -> ComparisonTable:
+    rows = []
+    for number, run in enumerate(comparison.runs, start=1):
+        found = run.guarantees.empirical
+        loss = ABSENT if found.leave_one_out_max is None else nearest(found.leave_one_out_max)
+        rows.append((number, (Cell(loss, "empirical"), Cell(f"{found.contexts:,}"))))
+    return ComparisonTable(
+        "Empirical losses (nats)",
+        "empirical",
+        ("Largest loss", "Contexts left out"),
+        tuple(rows),
+        ("Seen on actual left-out contexts; no guarantee.",),
+    )
+
+
+def _claimed(run: ComparedRun, kind: Kind) -> Cell:
+    claim = run.claim
+    if claim is None or claim.kind != kind:
+        return Cell(ABSENT)
+    return Cell(stated(claim.epsilon) + (f", δ {stated(claim.delta)}" if kind == "approximate" else ""), kind)
+
+
+def _neighbours(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind) -> str:
     """What the recomputed figure holds for, and what the claim does where that differs."""
-    claim = result.claim if result.claim is not None and result.claim.kind == kind else None
+    claim = run.claim if run.claim is not None and run.claim.kind == kind else None
     claimed = ABSENT if claim is None else neighbours(claim.relation, claim.unit)
     if found is None:
         return claimed
@@ -152,104 +318,71 @@ def _neighbours(found: ExPost | Approximate | None, result: AuditResult, kind: s
     return computed if claimed in (ABSENT, computed) else f"{computed} (claimed: {claimed})"
 
 
-def _of_ex_post(name: str) -> Cell:
-    def cell(result: AuditResult) -> str:
-        found = result.guarantees.ex_post
-        value = None if found is None else getattr(found, name)
-        return ABSENT if value is None else _beside_claim(value, result, "ex-post")
-
-    return cell
+def _setting(value: str | float | None) -> str:
+    if value is None:
+        return ABSENT
+    return one_line(value, LABEL_LENGTH) if isinstance(value, str) else stated(value)
 
 
-def _of_approximate(shown: Callable[[Approximate, AuditResult], str]) -> Cell:
-    def cell(result: AuditResult) -> str:
-        found = result.guarantees.approximate
-        return ABSENT if found is None else shown(found, result)
-
-    return cell
+def _numbers(comparison: Comparison) -> dict[str, int]:
+    return {run.name: number for number, run in enumerate(comparison.runs, start=1)}
 
 
-def _beside_claim(value: float, result: AuditResult, kind: str) -> str:
-    claim = result.claim
-    return bound(value) if claim is None or claim.kind != kind else bound_beside(value, claim.epsilon)
+def _name(run: ComparedRun) -> str:
+    return one_line(run.name, LABEL_LENGTH) or "unnamed"
 
 
-def _leave_one_out(result: AuditResult) -> str:
-    loss = result.guarantees.empirical.leave_one_out_max
-    return ABSENT if loss is None else nearest(loss)
+def _warning(comparison: Comparison) -> str:
+    private = any(
+        run.guarantees.ex_post is not None or run.guarantees.empirical.leave_one_out_max is not None
+        for run in comparison.runs
+    )
+    return PRIVATE_FIGURES if private or comparison.spreads else PRIVATE_REPORT
 
 
-def _distribution(name: str) -> Cell:
-    def cell(result: AuditResult) -> str:
-        costs = batch_costs(result)
-        return ABSENT if costs is None else bound(getattr(costs, name))
-
-    return cell
-
-
-def _measure(result: AuditResult) -> str:
-    costs = batch_costs(result)
-    return ABSENT if costs is None else MEASURE_NAMES[costs.measure]
-
-
-def _tokens(result: AuditResult) -> str:
-    return f"{sum(batch.steps for batch in result.batches):,}"
+def _parts(table: ComparisonTable, width: int) -> Iterator[ComparisonTable]:
+    """The table in as many pieces, one below the other, as it takes for no word of a column to be cut."""
+    needed = [_longest_word(texts) for texts in _columns(table)]
+    taken: list[int] = []
+    for column in range(len(table.header)):
+        if taken and _FIRST + sum(needed[other] + _GAP for other in (*taken, column)) > width:
+            yield _piece(table, taken)
+            taken = []
+        taken.append(column)
+    yield _piece(table, taken)
 
 
-def _name(name: str) -> str:
-    return one_line(name, LABEL_LENGTH) or "unnamed"
+def _piece(table: ComparisonTable, columns: Sequence[int]) -> ComparisonTable:
+    rows = tuple((number, tuple(cells[column] for column in columns)) for number, cells in table.rows)
+    return replace(table, header=tuple(table.header[column] for column in columns), rows=rows)
 
 
-TABLES = (
-    ComparisonTable(
-        "Runs",
-        "Tokens and contexts are summed over the batches.",
-        (
-            ("Verdict", lambda result: result.verdict.upper()),
-            ("Aggregator", _setting("aggregator")),
-            ("Clip", _setting("clip")),
-            ("Temp.", _setting("temperature")),
-            ("Batches", lambda result: f"{len(result.batches):,}"),
-            ("Contexts", lambda result: f"{sum(batch.contexts for batch in result.batches):,}"),
-            ("Tokens", _tokens),
-        ),
-    ),
-    ComparisonTable(
-        "Ex-post epsilon (nats)",
-        "Known only after the run, for the text that came out. Private: depends on the data.",
-        (
-            ("Claimed", _claimed("ex-post")),
-            ("Theorem 1", _of_ex_post("theorem1")),
-            ("Exact", _of_ex_post("exact")),
-            ("Total", _of_ex_post("total")),
-            ("Neighbours", lambda result: _neighbours(result.guarantees.ex_post, result, "ex-post")),
-        ),
-    ),
-    ComparisonTable(
-        "Approximate DP (epsilon in nats)",
-        "Fixed by public settings and δ in advance, for every text that could come out.",
-        (
-            ("Claimed", _claimed("approximate")),
-            ("Epsilon", _of_approximate(lambda found, result: _beside_claim(found.epsilon, result, "approximate"))),
-            ("Delta", _of_approximate(lambda found, _: bound(found.delta))),
-            ("Method", _of_approximate(lambda found, _: one_line(found.method, LABEL_LENGTH))),
-            ("Tokens", _of_approximate(lambda found, _: f"{found.tokens:,}")),
-            ("Neighbours", lambda result: _neighbours(result.guarantees.approximate, result, "approximate")),
-        ),
-    ),
-    ComparisonTable(
-        "Ex-post cost per batch (nats)",
-        "The costliest batch decides the run's ex-post epsilon; the others show how uneven the cost is.",
-        (
-            ("Measure", _measure),
-            ("Least", _distribution("minimum")),
-            ("Median", _distribution("median")),
-            ("Most", _distribution("maximum")),
-        ),
-    ),
-    ComparisonTable(
-        "Empirical losses (nats)",
-        "Seen on actual left-out contexts; no guarantee.",
-        (("Largest loss", _leave_one_out),),
-    ),
-)
+def _printed(table: ComparisonTable, width: int) -> Table:
+    shown = Table(box=None, pad_edge=False, padding=(0, 0, 0, _GAP))
+    shown.add_column("Run", width=_FIRST)
+    for name, column in zip(table.header, _widths(table, width), strict=True):
+        shown.add_column(Text(name), overflow="fold", width=column)
+    for number, cells in table.rows:
+        shown.add_row(str(number), *(Text(cell.text) for cell in cells))
+    return shown
+
+
+def _widths(table: ComparisonTable, width: int) -> list[int]:
+    """Each column's width: its longest word, and what room is left to the columns that would else be wrapped."""
+    columns = _columns(table)
+    widths = [_longest_word(texts) for texts in columns]
+    spare = width - _FIRST - sum(found + _GAP for found in widths)
+    for column, texts in enumerate(columns):
+        more = max(0, min(spare, max(cell_len(text) for text in texts) - widths[column]))
+        widths[column] += more
+        spare -= more
+    return widths
+
+
+def _columns(table: ComparisonTable) -> list[list[str]]:
+    return [[name, *(cells[column].text for _, cells in table.rows)] for column, name in enumerate(table.header)]
+
+
+def _longest_word(texts: Sequence[str]) -> int:
+    """Width of the longest word, which is not broken unless it is very long."""
+    return min(_WIDEST_WORD, max(cell_len(word) for text in texts for word in text.split() or [""]))

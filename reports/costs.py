@@ -1,42 +1,32 @@
-"""Which cost stands for a batch, and its distribution over the run."""
+"""The ex-post costs of a run's batches and token positions, and their distributions in words."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from dataclasses import dataclass
-from typing import Literal
 
-from dpaudit.results import AuditResult, BatchResult
-from reports.rounding import bound
+from dpaudit.results import AuditResult, BatchResult, TokenCurve
+from reports.rounding import DIGITS, bound, digits_against, saving
 from reports.text import counted
-
-Measure = Literal["exact", "theorem1"]
-
-MEASURE_NAMES: dict[Measure, str] = {"exact": "exact", "theorem1": "Theorem 1"}
 
 
 @dataclass(frozen=True)
 class BatchCosts:
-    """Ex-post generation cost of every batch, all by the same measure, in nats.
+    """Exact ex-post generation cost of every batch, in nats.
 
     Attributes:
-        measure: "exact" only where every batch has it: two measures in one distribution would mean nothing.
         costliest: batches with the largest cost first; ties by id.
+        digits: significant digits to show costs with.
     """
 
-    measure: Measure
     costliest: tuple[BatchResult, ...]
-
-    def of(self, batch: BatchResult) -> float:
-        """The batch's cost; "not a number" counts as infinite, for nothing bounds it."""
-        value = batch.exact if self.measure == "exact" else batch.theorem1
-        return math.inf if value is None or math.isnan(value) else value
+    digits: int
 
     @property
     def values(self) -> list[float]:
         """All costs, largest first."""
-        return [self.of(batch) for batch in self.costliest]
+        return [cost_of(batch) for batch in self.costliest]
 
     @property
     def finite(self) -> list[float]:
@@ -44,51 +34,66 @@ class BatchCosts:
         return [value for value in self.values if math.isfinite(value)]
 
     @property
+    def theorem1(self) -> list[float]:
+        """Theorem 1's costs that can be drawn."""
+        found = (batch.theorem1 for batch in self.costliest)
+        return [value for value in found if value is not None and math.isfinite(value)]
+
+    @property
     def unbounded(self) -> int:
         """Number of batches whose cost is not finite."""
         return len(self.values) - len(self.finite)
 
     @property
-    def minimum(self) -> float:
-        """Cost of the cheapest batch."""
-        return self.values[-1]
-
-    @property
-    def median(self) -> float:
-        """Cost in the middle."""
-        # The upper of the two middle costs, for the mean of a finite and an infinite one would hide the finite one.
-        return statistics.median_high(self.values)
-
-    @property
     def maximum(self) -> float:
-        """Cost of the costliest batch: what the run's generation costs."""
+        """Cost of the costliest batch."""
         return self.values[0]
 
     def described(self) -> str:
-        """The distribution in one sentence."""
-        name = MEASURE_NAMES[self.measure]
+        """The distribution in a sentence or two, with Theorem 1's figure for the costliest batch."""
+        worst = self.costliest[0]
+        beside = ""
+        if worst.theorem1 is not None and worst.exact is not None:
+            saved = saving(worst.theorem1, worst.exact)
+            beside = f" Theorem 1 gives {self._shown(worst.theorem1)} for that batch: saving {saved}."
         if len(self.costliest) == 1:
-            return f"The only batch, {self.costliest[0].id}, cost {bound(self.maximum)} nats ({name})."
+            return f"The only batch, {worst.id}, cost {self._shown(self.maximum)} nats (exact).{beside}"
         unbounded = f" {counted(self.unbounded, 'batch has', 'batches have')} no finite cost." if self.unbounded else ""
+        # The upper of two middle costs, for the mean of a finite and an infinite one would hide the finite one.
+        middle = statistics.median_high(self.values)
         return (
-            f"Cost of {counted(len(self.costliest), 'batch', 'batches')} ({name}, nats): least {bound(self.minimum)}, "
-            f"median {bound(self.median)}, most {bound(self.maximum)} in batch {self.costliest[0].id}.{unbounded}"
+            f"Exact cost of {counted(len(self.costliest), 'batch', 'batches')} (nats): least "
+            f"{self._shown(self.values[-1])}, median {self._shown(middle)}, most {self._shown(self.maximum)} in batch "
+            f"{worst.id}.{unbounded}{beside}"
         )
+
+    def _shown(self, value: float) -> str:
+        return bound(value, self.digits)
+
+
+def cost_of(batch: BatchResult) -> float:
+    """The batch's exact cost; what is absent or not a number counts as infinite, for nothing bounds it."""
+    return math.inf if batch.exact is None or math.isnan(batch.exact) else batch.exact
 
 
 def batch_costs(result: AuditResult) -> BatchCosts | None:
-    """The run's per-batch costs, or None where the aggregator gives none (or no batch was read)."""
-    for measure in ("exact", "theorem1"):
-        costs = BatchCosts(measure, result.batches)
-        if result.batches and all(_has(batch, measure) for batch in result.batches):
-            ranked = sorted(result.batches, key=lambda batch: (-costs.of(batch), batch.id))
-            return BatchCosts(measure, tuple(ranked))
-    return None
+    """The run's per-batch costs, or None where no batch has one."""
+    if all(batch.exact is None for batch in result.batches):
+        return None
+    ranked = sorted(result.batches, key=lambda batch: (-cost_of(batch), batch.id))
+    return BatchCosts(tuple(ranked), ex_post_digits(result))
 
 
-def curve_described(result: AuditResult) -> str:
-    """The per-token curve in one sentence; empty where there is none."""
-    curve = result.tokens
+def ex_post_digits(result: AuditResult) -> int:
+    """Significant digits for every ex-post figure of a report, so that one number never shows in two ways."""
+    claim, found = result.claim, result.guarantees.ex_post
+    if claim is None or claim.kind != "ex-post" or found is None:
+        return DIGITS
+    return digits_against(found.total, claim.epsilon)
+
+
+def curve_described(curve: TokenCurve | None) -> str:
+    """The cost of a token by its position, in words; empty where there is none."""
     if curve is None or not curve.position:
         return ""
     finite = [index for index, value in enumerate(curve.mean) if math.isfinite(value)]
@@ -99,14 +104,24 @@ def curve_described(result: AuditResult) -> str:
     named = [(finite[0], "at the first"), (peak, "at most"), (finite[-1], "at the last")]
     points = [f"{bound(curve.mean[index])} {name}" for index, name in named]
     return (
-        f"Mean cost of a token over the batches that reached its position (nats): {points[0]} position, {points[1]} "
-        f"(position {curve.position[peak]}), {points[2]}. The costliest single token took "
+        f"Mean exact cost of a token over the batches that reached its position (nats): {points[0]} position, "
+        f"{points[1]} (position {curve.position[peak]}), {points[2]}. The costliest single token took "
         f"{bound(_or_infinite(curve.maximum[worst]))} nats, at position {curve.position[worst]}."
     )
 
 
-def _has(batch: BatchResult, measure: Measure) -> bool:
-    return (batch.exact if measure == "exact" else batch.theorem1) is not None
+def growth_described(result: AuditResult) -> str:
+    """Epsilon by length, in words: halfway and at the end, with the saving over Theorem 1; empty without a curve."""
+    curve, digits = result.tokens, ex_post_digits(result)
+    if curve is None or not curve.position:
+        return ""
+    last = len(curve.position) - 1
+    said = [
+        f"{counted(curve.position[index], 'token')}: exact {bound(curve.exact[index], digits)}, "
+        f"Theorem 1 {bound(curve.theorem1[index], digits)}, saving {saving(curve.theorem1[index], curve.exact[index])}"
+        for index in sorted({last // 2, last})
+    ]
+    return f"Ex-post epsilon of generation (nats) had no batch gone beyond {'; beyond '.join(said)}."
 
 
 def _or_infinite(value: float) -> float:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from dpaudit.results import AuditResult, TokenCurve
-from reports.costs import MEASURE_NAMES, BatchCosts, batch_costs, curve_described
-from reports.rounding import bound
+from dpaudit.results import AuditResult, Spread, TokenCurve
+from reports.costs import BatchCosts, batch_costs, curve_described, ex_post_digits, growth_described
+from reports.rounding import bound, saving
+from reports.text import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,9 +53,11 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.axisbelow": True,
     "axes.formatter.useoffset": False,
+    "legend.frameon": False,
+    "legend.fontsize": 10,
 }
 _PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
-_INCHES = (4.6, 3.1)
+_WIDTH, _HEIGHT = 4.6, 3.1  # inches
 _MOST_BINS = 40
 _MOST_RUG_TICKS = 100
 
@@ -78,7 +81,26 @@ def token_curve_svg(result: AuditResult) -> str | None:
     if curve is None or not any(math.isfinite(value) for value in curve.mean):
         return None
     svg = _drawn(lambda figure: _draw_curve(figure, curve))
-    return _inline(svg, "token-curve", "Mean cost of a token by its position in the text", curve_described(result))
+    return _inline(svg, "token-curve", "Mean cost of a token by its position in the text", curve_described(curve))
+
+
+def growth_svg(result: AuditResult) -> str | None:
+    """Ex-post epsilon by length, exact and Theorem 1; None where there is no curve with a finite value."""
+    curve = result.tokens
+    if curve is None or not any(math.isfinite(value) for value in curve.exact):
+        return None
+    digits = ex_post_digits(result)
+    svg = _drawn(lambda figure: _draw_growth(figure, curve, digits))
+    return _inline(svg, "growth", "Ex-post epsilon by length of the texts", growth_described(result))
+
+
+def spreads_svg(spreads: Sequence[tuple[int, Spread]], description: str) -> str | None:
+    """Per-batch costs of numbered runs as one box each; None where no run has finite ones."""
+    drawn = [(number, spread) for number, spread in spreads if math.isfinite(spread.maximum)]
+    if not drawn:
+        return None
+    svg = _drawn(lambda figure: _draw_spreads(figure, drawn), height=1.3 + 0.5 * len(drawn))
+    return _inline(svg, "spreads", "Exact ex-post cost per batch of each run", description)
 
 
 def _draw_histogram(figure: Figure, costs: BatchCosts) -> None:
@@ -87,12 +109,15 @@ def _draw_histogram(figure: Figure, costs: BatchCosts) -> None:
     axes = figure.add_subplot()
     along_x = axes.get_xaxis_transform()  # x in nats, y as a fraction of the height
     values = costs.finite
+    everything = values + costs.theorem1
     bins = min(_MOST_BINS, max(5, math.ceil(2 * math.sqrt(len(values)))))
-    axes.hist(values, bins=bins, color=_BAR, rwidth=0.9)
+    span = (min(everything), max(everything))
+    axes.hist(values, bins=bins, range=span, color=_BAR, rwidth=0.9)
+    axes.hist(costs.theorem1, bins=bins, range=span, color=_INK, histtype="step", linewidth=1.1)
     if len(values) <= _MOST_RUG_TICKS:
         axes.vlines(values, -0.03, 0.0, colors=_INK, linewidth=0.8, clip_on=False, transform=along_x)
         axes.tick_params(axis="x", length=0, pad=9)
-    axes.set_xlabel(f"Epsilon of a batch, {MEASURE_NAMES[costs.measure]} (nats)")
+    axes.set_xlabel("Ex-post epsilon of a batch (nats)")
     axes.set_ylabel("Batches")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
     axes.grid(axis="y")
@@ -100,7 +125,8 @@ def _draw_histogram(figure: Figure, costs: BatchCosts) -> None:
     if not costs.unbounded:
         axes.axvline(costs.maximum, color=_MARK, linewidth=1.6, linestyle=(0, (4, 2)))
         axes.plot([costs.maximum], [1.0], "v", color=_MARK, markersize=8, clip_on=False, transform=along_x)
-    _caption(axes, f"n = {len(costs.values):,}", f"maximum {bound(costs.maximum)}, batch {costs.costliest[0].id}")
+    largest = f"largest exact {bound(costs.maximum, costs.digits)}, batch {costs.costliest[0].id}"
+    _caption(axes, f"n = {len(costs.values):,}", largest)
 
 
 def _draw_curve(figure: Figure, curve: TokenCurve) -> None:
@@ -111,7 +137,7 @@ def _draw_curve(figure: Figure, curve: TokenCurve) -> None:
     axes = figure.add_subplot(grid[0], sharex=strip)
     marker = "o" if len(curve.position) == 1 else ""
     axes.plot(curve.position, _gaps(curve.mean), color=_BAR, linewidth=1.8, marker=marker)
-    axes.set_ylabel("Mean cost (nats)")
+    axes.set_ylabel("Mean exact cost (nats)")
     axes.set_ylim(0, 1.08 * max(value for value in curve.mean if math.isfinite(value)) or 1)
     axes.tick_params(labelbottom=False)
     axes.grid(axis="y")
@@ -123,7 +149,45 @@ def _draw_curve(figure: Figure, curve: TokenCurve) -> None:
     strip.xaxis.set_major_locator(MaxNLocator(integer=True))
     strip.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=2))
     figure.align_ylabels([axes, strip])
-    _caption(axes, f"n = {sum(curve.batches):,} tokens of {max(curve.batches):,} batches", "")
+    tokens, batches = counted(sum(curve.batches), "token"), counted(max(curve.batches), "batch", "batches")
+    _caption(axes, f"n = {tokens} of {batches}", "")
+
+
+def _draw_growth(figure: Figure, curve: TokenCurve, digits: int) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes = figure.add_subplot()
+    marker = "o" if len(curve.position) == 1 else ""
+    theorem1, exact = _gaps(curve.theorem1), _gaps(curve.exact)
+    axes.plot(curve.position, theorem1, "--", color=_INK, linewidth=1.3, marker=marker, label="Theorem 1")
+    axes.plot(curve.position, exact, color=_BAR, linewidth=1.8, marker=marker, label="exact")
+    axes.set_ylim(0, 1.08 * max(value for value in (*theorem1, *exact) if math.isfinite(value)) or 1)
+    axes.set_xlabel("Longest text allowed (tokens)")
+    axes.set_ylabel("Ex-post epsilon (nats)")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(axis="y")
+    axes.legend(loc="lower right")
+    saved = saving(curve.theorem1[-1], curve.exact[-1])
+    _caption(axes, f"exact {bound(curve.exact[-1], digits)}", f"saving {saved}")
+
+
+def _draw_spreads(figure: Figure, spreads: Sequence[tuple[int, Spread]]) -> None:
+    axes = figure.add_subplot()
+    for row, (_, spread) in enumerate(spreads):
+        box = spread.upper_quartile - spread.lower_quartile
+        axes.hlines(row, spread.minimum, spread.maximum, colors=_INK, linewidth=1.2)
+        axes.barh(row, box, left=spread.lower_quartile, height=0.5, color=_BAR, edgecolor=_BAR)
+        axes.vlines([spread.minimum, spread.maximum], row - 0.15, row + 0.15, colors=_INK, linewidth=1.2)
+        axes.vlines(spread.median, row - 0.25, row + 0.25, colors=_MARK, linewidth=2.5)
+    # Runs go by number: a name is anybody's text, in letters that no font here may have.
+    named = [f"run {number} (n = {spread.batches:,})" for number, spread in spreads]
+    between = [f"{spread.unit}, {spread.relation.replace('_', '/')}" for _, spread in spreads]
+    if len(set(between)) > 1:
+        named = [f"{name}\n{change}" for name, change in zip(named, between, strict=True)]
+    axes.set_yticks(range(len(spreads)), named)
+    axes.invert_yaxis()
+    axes.set_xlabel("Exact ex-post cost of a batch (nats)")
+    axes.grid(axis="x")
 
 
 def _caption(axes: Axes, left: str, right: str) -> None:
@@ -136,14 +200,14 @@ def _gaps(values: tuple[float, ...]) -> list[float]:
     return [value if math.isfinite(value) else math.nan for value in values]
 
 
-def _drawn(draw: Callable[[Figure], None]) -> str:
+def _drawn(draw: Callable[[Figure], None], height: float = _HEIGHT) -> str:
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     buffer = io.StringIO()
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=_INCHES, layout="constrained")
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
         draw(figure)
         FigureCanvasSVG(figure)
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})

@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from dpaudit.results import AuditResult, CheckResult
 from reports import outline, wording
-from reports.costs import batch_costs, curve_described
-from reports.figures import batch_histogram_svg, token_curve_svg
+from reports.costs import batch_costs, curve_described, growth_described
+from reports.figures import batch_histogram_svg, growth_svg, token_curve_svg
 from reports.text import LABEL_LENGTH, one_line, printable
 
 
@@ -27,9 +27,11 @@ def render_html(result: AuditResult) -> str:
         result=result,
         outline=outline,
         costs=costs,
-        curve_description=curve_described(result),
-        histogram=_markup(batch_histogram_svg(result)),
-        curve=_markup(token_curve_svg(result)),
+        curve_description=curve_described(result.tokens),
+        growth_description=growth_described(result),
+        histogram=markup(batch_histogram_svg(result)),
+        growth=markup(growth_svg(result)),
+        curve=markup(token_curve_svg(result)),
         checks={status: [pair for pair in anchored if pair[1].status == status] for status in wording.STATUS_ORDER},
         path=one_line(result.run.get("path") or "", LABEL_LENGTH),
     )
@@ -50,12 +52,13 @@ def environment() -> Environment:
     return loaded
 
 
+def markup(svg: str | None) -> Markup | None:
+    """One of our figures, to stand in a page as it is."""
+    return None if svg is None else Markup(svg)  # noqa: S704 - our own drawing, escaped when it was serialised
+
+
 def _label(text: object) -> str:
     return one_line(text, LABEL_LENGTH)
-
-
-def _markup(svg: str | None) -> Markup | None:
-    return None if svg is None else Markup(svg)  # noqa: S704 - our own drawing, escaped when it was serialised
 
 
 def _anchored(checks: tuple[CheckResult, ...]) -> list[tuple[str, CheckResult]]:

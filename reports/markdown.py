@@ -7,11 +7,13 @@ from collections.abc import Collection, Iterable, Sequence
 
 from dpaudit.results import AuditResult, CheckResult
 from reports import outline
-from reports.costs import batch_costs, curve_described
+from reports.costs import batch_costs, curve_described, growth_described
 from reports.text import LABEL_LENGTH, one_line
 from reports.wording import (
     DETAIL_NAMES,
     GLOSSARY,
+    LEDGER_LEAD,
+    LOSS_SIGN,
     NO_BATCH_COSTS,
     STATUS_MARKS,
     STATUS_NAMES,
@@ -28,6 +30,8 @@ def render_markdown(result: AuditResult) -> str:
     sections = (
         _verdict(result),
         _claimed(result),
+        _worst_contexts(result),
+        _ledger(result),
         _costs(result),
         _batches(result),
         _checks(result),
@@ -36,7 +40,7 @@ def render_markdown(result: AuditResult) -> str:
         _reproduce(result),
         _glossary(),
     )
-    return "\n\n".join("\n".join(section) for section in sections) + "\n"
+    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
 
 
 def escaped(text: object) -> str:
@@ -90,13 +94,42 @@ def _claimed(result: AuditResult) -> list[str]:
     return lines
 
 
+def _worst_contexts(result: AuditResult) -> list[str]:
+    rows = outline.worst_contexts(result)
+    if not rows:
+        return []
+    lines = ["## Contexts whose absence would have mattered most", "", f"{outline.worst_sentence(result)} {LOSS_SIGN}"]
+    return [*lines, "", *table(outline.WORST_COLUMNS, rows, outline.WORST_COLUMNS)]
+
+
+def _ledger(result: AuditResult) -> list[str]:
+    if not result.ledger:
+        return []
+    lines = ["## How the figures come about", "", LEDGER_LEAD]
+    for tree in outline.ledger(result, depth=3, breadth=10):
+        lines += ["", f"### Composition: {tree.title}, {escaped(tree.neighbours)}", "", *_nodes([tree.root], 0)]
+    return lines
+
+
+def _nodes(nodes: Iterable[outline.Node], depth: int) -> list[str]:
+    lines = []
+    for node in nodes:
+        rule = f", {node.rule}" + (":" if node.children else "") if node.rule else ""
+        reference = f" ({escaped(node.reference)})" if node.reference else ""
+        indent = "  " * depth
+        lines.append(f"{indent}- {escaped(node.name)} **{escaped(node.figure)}**{reference}{rule}")
+        lines += _nodes(node.children, depth + 1)
+        lines += [f"{indent}  - {node.left_out}"] * bool(node.left_out)
+    return lines
+
+
 def _costs(result: AuditResult) -> list[str]:
     costs = batch_costs(result)
-    lines = ["## Where the epsilon was spent", ""]
     if costs is None:
-        return [*lines, NO_BATCH_COSTS if result.batches else "No batch was read."]
-    described = [costs.described(), curve_described(result), "The figures are in report.html."]
-    return [*lines, " ".join(sentence for sentence in described if sentence)]
+        return []
+    described = [costs.described(), growth_described(result), curve_described(result.tokens)]
+    lines = ["## Where the epsilon was spent", ""]
+    return [*lines, *(f"- {said}" for said in described if said), "", "The figures are in report.html."]
 
 
 def _batches(result: AuditResult) -> list[str]:
@@ -104,6 +137,8 @@ def _batches(result: AuditResult) -> list[str]:
     columns = outline.batch_columns(result)
     if not columns:
         return lines
+    if batch_costs(result) is None:
+        lines[-1] += f" {NO_BATCH_COSTS}"
     rows = [
         [code(column.cell(batch)) if column.words else escaped(column.cell(batch)) for column in columns]
         for batch in outline.listed_batches(result)

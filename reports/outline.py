@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from dpaudit.results import AuditResult, BatchResult, CheckResult, ClaimResult, Status
-from reports.costs import batch_costs
-from reports.rounding import bound, bound_beside, nearest, stated
+from dpaudit.results import (
+    AuditResult,
+    BatchResult,
+    CheckResult,
+    ClaimResult,
+    ContextLoss,
+    ExPost,
+    Kind,
+    LedgerEntry,
+    Status,
+)
+from reports.costs import batch_costs, ex_post_digits
+from reports.rounding import bound, bound_against, bound_beside, lower_bound, nearest, saving, stated
 from reports.text import LABEL_LENGTH, counted, one_line, printable
 from reports.wording import (
     KIND_MEANINGS,
     KIND_TITLES,
+    METHOD_NAMES,
     PRIVATE_FIGURES,
     PRIVATE_REPORT,
+    RISE_AND_FALL,
+    RULES,
     STATUS_ORDER,
-    Kind,
     neighbours,
 )
 
@@ -27,6 +40,8 @@ Value = TypeVar("Value", float, str)
 
 ABSENT = "–"
 MOST_BATCHES = 50
+MOST_CONTEXTS = 20
+WORST_COLUMNS = ("Batch", "Slot", "Empirical loss (nats)", "Ex-post bound of the batch, exact (nats)")
 
 _SETTINGS_DEPTH = 8
 _SETTINGS_ITEMS = 60
@@ -48,13 +63,15 @@ class KindBlock:
     Attributes:
         lines: claimed beside recomputed; empty where this kind was neither claimed nor recomputed.
         parts: what the recomputed figure is made of.
-        remark: one sentence on what is absent or what to mind.
+        remark: what is absent or what to mind.
+        brief: the parts again, by a short label each, for where there is little room.
     """
 
     kind: Kind
     lines: tuple[Line, ...]
     parts: tuple[tuple[str, str], ...]
     remark: str
+    brief: tuple[tuple[str, str], ...] = ()
 
     @property
     def title(self) -> str:
@@ -74,6 +91,32 @@ class Column:
     name: str
     cell: Callable[[BatchResult], str]
     words: bool = False
+
+
+@dataclass(frozen=True)
+class Node:
+    """One entry of the ledger. `figure` says its value in full; `rule` how `children` and the `left_out` make it up."""
+
+    name: str
+    figure: str
+    rule: str
+    reference: str
+    children: tuple[Node, ...]
+    left_out: str
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The ledger of one kind."""
+
+    kind: Kind
+    neighbours: str
+    root: Node
+
+    @property
+    def title(self) -> str:
+        """The kind's name."""
+        return KIND_TITLES[self.kind]
 
 
 @dataclass(frozen=True)
@@ -139,16 +182,70 @@ def kind_blocks(result: AuditResult) -> tuple[KindBlock, ...]:
 
 def batch_columns(result: AuditResult) -> tuple[Column, ...]:
     """The per-batch table's columns, without those that this run has no figure for. Kinds have columns of their own."""
+    digits = ex_post_digits(result)
+
+    def cost(value: float | None) -> str:
+        return _or_absent(value, lambda found: bound(found, digits))
+
     columns = [
         Column("Batch", lambda batch: str(batch.id)),
-        Column("Ex-post, Theorem 1 (nats)", lambda batch: _or_absent(batch.theorem1, bound)),
-        Column("Ex-post, exact (nats)", lambda batch: _or_absent(batch.exact, bound)),
+        Column("Ex-post, exact (nats)", lambda batch: cost(batch.exact)),
+        Column("Rise", lambda batch: cost(batch.rise)),
+        Column("Fall", lambda batch: cost(batch.fall)),
+        Column("Ex-post, Theorem 1 (nats)", lambda batch: cost(batch.theorem1)),
+        Column("Saving (nats)", _saved),
         Column("Empirical, largest loss (nats)", lambda batch: _or_absent(batch.leave_one_out_max, nearest)),
         Column("Contexts", lambda batch: f"{batch.contexts:,}"),
         Column("Tokens", lambda batch: f"{batch.steps:,}"),
         Column("Label", lambda batch: _or_absent(batch.label, _label), words=True),
     ]
     return tuple(column for column in columns if any(column.cell(batch) != ABSENT for batch in result.batches))
+
+
+def worst_contexts(result: AuditResult) -> tuple[tuple[str, ...], ...]:
+    """Rows of WORST_COLUMNS: the contexts whose absence would have mattered most, by the size of their loss."""
+    exact = {batch.id: batch.exact for batch in result.batches}
+    digits = ex_post_digits(result)
+    return tuple(
+        (
+            str(context.batch),
+            str(context.slot),
+            signed(context.loss),
+            _or_absent(exact.get(context.batch), lambda found: bound(found, digits)),
+        )
+        for context in result.guarantees.empirical.worst[:MOST_CONTEXTS]
+    )
+
+
+def worst_sentence(result: AuditResult) -> str:
+    """Which contexts are listed, and how many more there are."""
+    listed = len(worst_contexts(result))
+    count = max(result.guarantees.empirical.contexts, listed)
+    said = "The context" if listed == 1 else f"The {listed} contexts"
+    return f"{said} with the largest loss by size, of {count:,} left out one at a time."
+
+
+def signed(loss: float) -> str:
+    """A loss with its sign, for here the sign says which way the text would have moved."""
+    return f"+{nearest(loss)}" if loss > 0 and math.isfinite(loss) else nearest(loss)
+
+
+def ledger(result: AuditResult, depth: int = 8, breadth: int = 60) -> tuple[Tree, ...]:
+    """The composition of each kind as a tree of printable text, bounded in depth and breadth."""
+    return tuple(
+        Tree(
+            entry.kind,
+            neighbours(entry.relation, entry.unit),
+            _node(entry, _ledger_figure(result, entry.kind), depth, breadth),
+        )
+        for entry in result.ledger
+    )
+
+
+def made_of(tree: Tree) -> str:
+    """What the root of a tree is made of, in one line: names up to what explains them."""
+    parts = [f"{child.name.partition(':')[0]} {child.figure}" for child in tree.root.children]
+    return f"{tree.root.rule}: {'; '.join([*parts, *['…'] * bool(tree.root.left_out)])}"
 
 
 def listed_batches(result: AuditResult) -> tuple[BatchResult, ...]:
@@ -165,7 +262,8 @@ def listed_sentence(result: AuditResult) -> str:
     has_costs = batch_costs(result) is not None
     if count > listed:
         which = "costliest" if has_costs else "first"
-        return f"The {listed} {which} of {count:,} batches; report.json has the other {count - listed:,} too."
+        others = "one" if count - listed == 1 else f"{count - listed:,}"
+        return f"The {listed} {which} of {count:,} batches; report.json has the other {others} too."
     return counted(count, "batch", "batches") + (", costliest first." if has_costs and count > 1 else ".")
 
 
@@ -215,15 +313,27 @@ def _ex_post_block(result: AuditResult) -> KindBlock:
     if found is None:
         remark = "No ex-post epsilon was computed for this run."
         return KindBlock("ex-post", _claim_lines(claim), (), remark)
-    total = bound(found.total) if claim is None else bound_beside(found.total, claim.epsilon)
+    digits = ex_post_digits(result)
+    lines = _claim_lines(claim, _nats(bound(found.total, digits)), neighbours(found.relation, found.unit))
+    remark = f"The total is exact + rebalancing. {RISE_AND_FALL}"
+    return KindBlock("ex-post", lines, _ex_post_parts(found, digits), remark, (_ex_post_brief(found, digits),))
+
+
+def _ex_post_parts(found: ExPost, digits: int) -> tuple[tuple[str, str], ...]:
     parts = (
-        ("Generation, Theorem 1", _nats(bound(found.theorem1))),
-        ("Generation, exact", NOT_COMPUTED if found.exact is None else _nats(bound(found.exact))),
-        ("Rebalancing", _nats(bound(found.rebalancing))),
+        ("Generation, exact", found.exact),
+        ("Rise", found.rise),
+        ("Fall", found.fall),
+        ("Rebalancing", found.rebalancing),
+        ("Generation, Theorem 1", found.theorem1),
     )
-    lines = _claim_lines(claim, _nats(total), neighbours(found.relation, found.unit))
-    remark = "The total adds the smaller of the two generation costs and the rebalancing."
-    return KindBlock("ex-post", lines, parts, remark)
+    shown = tuple((name, _nats(bound(value, digits))) for name, value in parts)
+    return (*shown, ("Exact saves (nats)", saving(found.theorem1, found.exact)))
+
+
+def _ex_post_brief(found: ExPost, digits: int) -> tuple[str, str]:
+    exact, theorem1 = bound(found.exact, digits), bound(found.theorem1, digits)
+    return ("generation", f"exact {exact}, Theorem 1 {theorem1}, saving {saving(found.theorem1, found.exact)}")
 
 
 def _approximate_block(result: AuditResult) -> KindBlock:
@@ -232,23 +342,77 @@ def _approximate_block(result: AuditResult) -> KindBlock:
     if found is None:
         remark = "No approximate guarantee was computed for this run."
         return KindBlock("approximate", _claim_lines(claim), (), remark)
-    epsilon = bound(found.epsilon) if claim is None else bound_beside(found.epsilon, claim.epsilon)
+    epsilon = bound(found.epsilon) if claim is None else bound_against(found.epsilon, claim.epsilon)
     delta = bound(found.delta) if claim is None else bound_beside(found.delta, claim.delta)
+    rdp = bound(found.rdp) if claim is None else bound_against(found.rdp, claim.epsilon)
+    tokens = counted(found.tokens, "token")
+    inside = " inside ε, accounted for jointly" if found.rebalancing else ""
     parts = (
-        ("Accounting method", one_line(found.method)),
+        ("Accounting method", METHOD_NAMES.get(found.method, one_line(found.method))),
+        ("No accountant can go below", _or(NOT_COMPUTED, found.epsilon_lower, lambda low: _nats(lower_bound(low)))),
+        ("By Rényi DP", _nats(rdp)),
         ("Tokens accounted for", f"{found.tokens:,}"),
-        ("Rebalancing", _nats(bound(found.rebalancing))),
+        ("Rebalancing", _nats(bound(found.rebalancing)) + inside),
+        ("Sensitivity", one_line(found.sensitivity)),
     )
     lines = _claim_lines(claim, _nats(epsilon), neighbours(found.relation, found.unit), delta)
-    return KindBlock("approximate", lines, parts, "Public settings and the claimed δ decide these figures.")
+    remark = "Public settings and the claimed δ decide these figures."
+    low = _or(NOT_COMPUTED, found.epsilon_lower, lower_bound)
+    brief = ("accounting", f"{one_line(found.method, LABEL_LENGTH)}; lower end {low}; by Rényi DP {rdp}; {tokens}")
+    return KindBlock("approximate", lines, parts, remark, (brief,))
 
 
 def _empirical_block(result: AuditResult) -> KindBlock:
-    loss = result.guarantees.empirical.leave_one_out_max
-    if loss is None:
+    found = result.guarantees.empirical
+    if found.leave_one_out_max is None:
         return KindBlock("empirical", (), (), "No loss of a left-out context was computed for this run.")
-    parts = (("Largest loss of a left-out context", _nats(nearest(loss))),)
-    return KindBlock("empirical", (), parts, "Not a guarantee, so it has no claim to stand beside.")
+    parts = [
+        ("Largest loss of a left-out context", _nats(nearest(found.leave_one_out_max))),
+        ("Contexts left out, one at a time", f"{found.contexts:,}"),
+    ]
+    largest = nearest(found.leave_one_out_max)
+    if found.worst:
+        parts.append(("Where, with its sign", _place(found.worst[0])))
+        largest = _place(found.worst[0])
+    brief = f"largest loss {largest}; {counted(found.contexts, 'context')} left out"
+    remark = "Not a guarantee, so it has no claim to stand beside."
+    return KindBlock("empirical", (), tuple(parts), remark, (("measured", brief),))
+
+
+def _place(context: ContextLoss) -> str:
+    return f"{signed(context.loss)} (batch {context.batch}, slot {context.slot})"
+
+
+def _ledger_figure(result: AuditResult, kind: Kind) -> Callable[[float], str]:
+    """How this kind's values are shown, as elsewhere in the report: a loss is measured, an epsilon is a bound."""
+    claim = _claim_of(result, kind)
+    if kind == "empirical":
+        return nearest
+    if kind == "ex-post":
+        digits = ex_post_digits(result)
+        return lambda value: bound(value, digits)
+    return bound if claim is None else lambda value: bound_against(value, claim.epsilon)
+
+
+def _node(
+    entry: LedgerEntry, shown: Callable[[float], str], depth: int, breadth: int, inherited: str | None = None
+) -> Node:
+    """A node down to `depth` levels; a reference that the parent has too is not repeated."""
+    listed = entry.children[:breadth] if depth > 1 else ()
+    omitted = max(0, entry.omitted) + len(entry.children) - len(listed)
+    rule = RULES[entry.rule] and f"{RULES[entry.rule]} {len(listed) + omitted:,}"
+    return Node(
+        name=one_line(entry.name, LABEL_LENGTH) or "unnamed",
+        figure=_nats(shown(entry.value)) + (f", δ = {bound(entry.delta)}" if entry.delta else ""),
+        rule=f"{rule}, not listed here" if rule and not listed else rule,
+        reference="" if entry.reference == inherited else one_line(entry.reference, LABEL_LENGTH),
+        children=tuple(_node(child, shown, depth - 1, breadth, entry.reference) for child in listed),
+        left_out=f"{omitted:,} more, not listed here" if listed and omitted else "",
+    )
+
+
+def _saved(batch: BatchResult) -> str:
+    return ABSENT if batch.theorem1 is None or batch.exact is None else saving(batch.theorem1, batch.exact)
 
 
 def _label(label: str) -> str:
@@ -256,7 +420,11 @@ def _label(label: str) -> str:
 
 
 def _or_absent(value: Value | None, shown: Callable[[Value], str]) -> str:
-    return ABSENT if value is None else shown(value)
+    return _or(ABSENT, value, shown)
+
+
+def _or(absent: str, value: Value | None, shown: Callable[[Value], str]) -> str:
+    return absent if value is None else shown(value)
 
 
 def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:

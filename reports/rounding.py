@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
 DIGITS = 4
+_CHECK_DECIMALS = 6
 _ENOUGH_DIGITS = 17  # a double never needs more
 _SMALLEST_PLAIN = Decimal("1e-4")
 _LARGEST_PLAIN = Decimal("1e15")
@@ -14,6 +15,11 @@ _LARGEST_PLAIN = Decimal("1e15")
 def bound(value: float, digits: int = DIGITS) -> str:
     """A figure that promises "at most this": `digits` significant digits, rounded up."""
     return _shown(value, digits, ROUND_CEILING)
+
+
+def lower_bound(value: float) -> str:
+    """A figure that says "at least this": rounded down."""
+    return _shown(value, DIGITS, ROUND_FLOOR)
 
 
 def nearest(value: float, digits: int = DIGITS) -> str:
@@ -28,14 +34,41 @@ def stated(value: float) -> str:
     return str(int(value)) if value == int(value) and abs(value) < _LARGEST_PLAIN else repr(float(value))
 
 
-def bound_beside(value: float, claimed: float) -> str:
-    """A bound with as many digits as it takes for rounding up not to push it past the claim it stands beside."""
+def _digits_beside(value: float, claimed: float) -> int:
+    """How many digits it takes for rounding a bound up not to push it past the claim it stands beside."""
     if not (math.isfinite(value) and math.isfinite(claimed)) or value > claimed:
-        return bound(value)
+        return DIGITS
     for digits in range(DIGITS, _ENOUGH_DIGITS):
         if _rounded(value, digits, ROUND_CEILING) <= Decimal(repr(float(claimed))):
-            return bound(value, digits)
-    return stated(value)
+            return digits
+    return _ENOUGH_DIGITS
+
+
+def digits_against(value: float, claimed: float) -> int:
+    """As `bound_beside` needs; for a figure that exceeds its claim six decimals at least, like the check's."""
+    if math.isfinite(value) and value > claimed:
+        return max(DIGITS, Decimal(repr(float(value))).adjusted() + 1 + _CHECK_DECIMALS)
+    return _digits_beside(value, claimed)
+
+
+def bound_beside(value: float, claimed: float) -> str:
+    """A bound with as many digits as it takes for rounding up not to push it past the claim it stands beside."""
+    return bound(value, _digits_beside(value, claimed))
+
+
+def bound_against(value: float, claimed: float) -> str:
+    """As `bound_beside`, with the digits of `digits_against`."""
+    return bound(value, digits_against(value, claimed))
+
+
+def saving(larger: float, smaller: float) -> str:
+    """By how much the second of two bounds improves on the first, in nats and percent: `0.0470 (5.8%)`."""
+    saved = larger - smaller
+    if not math.isfinite(saved):
+        return "not finite"
+    if saved == 0:
+        return "none"
+    return f"{nearest(saved, 3)} ({nearest(100 * saved / larger, 2)}%)" if larger else nearest(saved, 3)
 
 
 def _shown(value: float, digits: int, rounding: str) -> str:

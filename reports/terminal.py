@@ -35,10 +35,11 @@ def print_summary(result: AuditResult, console: Console) -> None:
     if caution:
         console.print()
         console.print(Text(caution, style="yellow"))
+    trees = {tree.kind: tree for tree in outline.ledger(result, depth=2, breadth=3)}
     for block in outline.kind_blocks(result):
         if block.lines or block.parts:
             console.print()
-            _print_block(block, console)
+            _print_block(block, trees.get(block.kind), console)
     for check in outline.checks_with(result, "fail", "error", "warn"):
         console.print()
         _print_check(check, console)
@@ -55,20 +56,21 @@ def print_failures(result: AuditResult, console: Console) -> None:
         console.print(line, soft_wrap=True)
 
 
-def _print_block(block: outline.KindBlock, console: Console) -> None:
+def _print_block(block: outline.KindBlock, tree: outline.Tree | None, console: Console) -> None:
     console.print(Text(block.title, style="bold"), Text(f"– {block.meaning}", style="dim"))
     for side in ("claimed", "recomputed"):
         figures = [(line.name, getattr(line, side)) for line in block.lines]
-        if figures:
+        if figures and figures[0][1] != outline.NOT_CLAIMED:
             _print_pair(side, _in_a_line(figures), console)
-    if not block.lines:
-        for name, value in block.parts:
-            _print_pair("measured", f"{value}, {name.lower()}", console)
+    for label, said in block.brief:
+        _print_pair(label, said, console)
+    if tree is not None and tree.root.children:
+        _print_pair("made up of", outline.made_of(tree), console)
 
 
 def _in_a_line(figures: list[tuple[str, str]]) -> str:
     (_, epsilon), (_, delta), (_, neighbours) = figures
-    if epsilon in (outline.NOT_CLAIMED, outline.NOT_COMPUTED):
+    if epsilon == outline.NOT_COMPUTED:
         return epsilon
     shown_delta = "" if delta in ("0", "none") else f", δ = {delta}"
     return f"ε ≤ {epsilon}{shown_delta}, {neighbours}"

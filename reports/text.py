@@ -22,7 +22,7 @@ def printable(text: object, limit: int = PROSE_LENGTH) -> str:
     whole = str(text)
     shown = "".join(_visible(character) for character in whole[:limit])
     cut = len(whole) - limit
-    return shown if cut <= 0 else f"{shown}… ({cut:,} more characters)"
+    return shown if cut <= 0 else f"{shown}… ({counted(cut, 'more character')})"
 
 
 def one_line(text: object, limit: int = PROSE_LENGTH) -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from dpaudit.results import Status
+from dpaudit.results import Kind, Status
 from reports.rounding import DIGITS
 from reports.text import one_line
-
-Kind = Literal["ex-post", "approximate", "empirical"]
 
 STATUS_ORDER: Final[tuple[Status, ...]] = ("fail", "error", "warn", "pass", "skip")
 
@@ -66,10 +64,38 @@ NOT_COMPARABLE: Final = (
     "with its delta, every set of outputs in advance. The smaller number is not the stronger guarantee."
 )
 
+RISE_AND_FALL: Final = (
+    "Rise: how much more probable a neighbour can have made these very texts. Fall: how much less probable. Each is "
+    "summed over the tokens on its own, and the exact cost is the larger sum. Theorem 1 adds up the larger of the two "
+    "token by token, after bounding each more loosely."
+)
+
+LOSS_SIGN: Final = (
+    "Loss: log-probability of the batch's text minus the same without the context. Positive: the context made the text "
+    "more probable. No loss goes beyond the exact bound unless the record or the accounting is wrong."
+)
+
+LEDGER_LEAD: Final = (
+    "How each figure above comes about, a tree for each kind: kinds are never added up. "
+    "Every node says how its children make it up."
+)
+
 NO_BATCH_COSTS: Final = (
-    "This run has no cost per batch or per token to plot: no ex-post cost was computed for it. "
+    "This run has no cost per batch or per token: no ex-post cost was computed for it. "
     "Where an approximate guarantee stands above, it counts tokens in advance and is the same for every batch."
 )
+
+METHOD_NAMES: Final[dict[str, str]] = {
+    "rdp": "Rényi DP (rdp), the paper's method",
+    "optimal": "optimal adaptive composition (optimal)",
+}
+
+RULES: Final[dict[Literal["leaf", "sum", "maximum", "joint"], str]] = {
+    "leaf": "",
+    "sum": "the sum of",
+    "maximum": "the largest of",
+    "joint": "composed jointly by one accountant from",
+}
 
 GLOSSARY: Final[tuple[tuple[str, str], ...]] = (
     (
@@ -90,24 +116,41 @@ GLOSSARY: Final[tuple[tuple[str, str], ...]] = (
         "What makes two data sets neighbours: “add or remove” changes their size by one unit, “replace” swaps one "
         "unit for another and keeps the size.",
     ),
-    ("Unit", "What one unit of that change is: a record of the private data, or a context."),
+    (
+        "Unit",
+        "What one unit of that change is: a record of the private data, a context, or a user with all records of "
+        "theirs.",
+    ),
     ("Context", "One prompt, made of one or more private records. Its logits have one say in every token."),
     ("Batch", "The contexts that together generate one synthetic text. Batches share no records."),
     (
         "Theorem 1",
-        "The bound that the mechanism's paper gives for the ex-post cost of one token, from the values next to the "
-        "median. Costs of a batch's tokens add up; the costliest batch counts for the run.",
+        "The bound that the mechanism's paper gives for the ex-post cost of one token, from how far a neighbour can "
+        "have moved each token's score. It adds up over a batch's tokens.",
     ),
-    ("Exact", "The smallest bound that the same recorded values allow. It is never above Theorem 1."),
-    ("Rebalancing", "What noisy counts cost, where they decided how records were grouped. It is added to the total."),
+    (
+        "Exact, rise and fall",
+        f"The smallest bound that the same recorded values allow, never above Theorem 1. {RISE_AND_FALL}",
+    ),
+    ("Saving", "Theorem 1 minus exact, in nats, and as a share of Theorem 1."),
+    (
+        "Lower end",
+        "What no accountant can go below for draws of this range and number. The true cost lies between it and ε.",
+    ),
+    (
+        "Rebalancing",
+        "What noisy counts cost, where they decided how records were grouped. It is added to an ex-post total; in an "
+        "approximate ε it is inside, accounted for jointly.",
+    ),
     (
         "Leave-one-out loss",
-        "How much a batch's own text would have changed in log-probability had one actual context been missing.",
+        "How much a batch's own text would have changed in log-probability had one actual context been missing. "
+        "The largest counts by size, whatever its sign.",
     ),
     (
         "Rounding",
         f"Bounds show {DIGITS} significant digits and are rounded up, with more digits where a claim stands beside "
-        "them. Losses that were measured are rounded to the nearest. Claims are never rounded. "
+        "them; lower ends are rounded down. Losses and savings are rounded to the nearest. Claims are never rounded. "
         "report.json has every figure in full.",
     ),
 )
@@ -115,9 +158,12 @@ GLOSSARY: Final[tuple[tuple[str, str], ...]] = (
 _RELATIONS: Final[dict[str, str]] = {"add_remove": "add or remove one", "replace": "replace one"}
 
 
+_UNITS: Final[dict[str, str]] = {"user": "user, all records of theirs"}
+
+
 def neighbours(relation: str, unit: str) -> str:
     """What neighbouring data sets differ by: "add or remove one record"."""
-    return one_line(f"{_RELATIONS.get(relation, relation)} {unit}")
+    return one_line(f"{_RELATIONS.get(relation, relation)} {_UNITS.get(unit, unit)}")
 
 
 def evidence(level: int) -> str:

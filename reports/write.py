@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from dpaudit.results import AuditResult
+from dpaudit.results import AuditResult, Comparison
 from reports.compare import render_comparison_html
 from reports.html import render_html
 from reports.markdown import render_markdown
@@ -32,14 +32,14 @@ def write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
     return {kind: folder / name for kind, (name, _) in documents.items()}
 
 
-def write_comparison(results: Mapping[str, AuditResult], path: Path, links: Mapping[str, str] | None = None) -> None:
+def write_comparison(comparison: Comparison, path: Path, links: Mapping[str, str] | None = None) -> None:
     """Writes the comparison as one page, for its owner alone; `links` lead to each run's report, relative to it.
 
     Raises:
         OSError: the file cannot be written. One that was already there is then still whole.
     """
     _make_private(path.parent)
-    _replace(path, render_comparison_html(results, links))
+    _replace(path, render_comparison_html(comparison, links))
 
 
 def _make_private(folder: Path) -> None:

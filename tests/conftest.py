@@ -24,9 +24,10 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from dpaudit.accounting import (
-    ExPostAccountant,
+    ContextChange,
+    MedianAccountant,
     central_order_statistics,
-    context_changes,
+    context_change,
     mean_epsilon,
     median_of,
     median_sides,
@@ -42,6 +43,7 @@ from dpaudit.runs import (
     Manifest,
     Mechanism,
     Model,
+    Privacy,
     Prompt,
     Record,
     RunReader,
@@ -80,6 +82,7 @@ class Spec:
     rule: str = "hashed-records"
     relation: str = "add_remove"
     unit: str = "record"
+    records_per_user: int | None = None
     width: int = 2
     divisor: float = 4.0
     text: bool = True
@@ -93,10 +96,15 @@ class Spec:
     def sequences(self) -> tuple[tuple[int, ...], ...]:
         return ((self.end,), (1, self.end), (2, 3))
 
+    @property
+    def change(self) -> ContextChange | None:
+        return context_change(self.unit, self.relation, self.rule, records_per_user=self.records_per_user)
+
     def manifest(self) -> Manifest:
         median = self.aggregator == "median"
         return Manifest(
             created="2025-01-01T00:00:00+00:00",
+            privacy=Privacy(records_per_user=self.records_per_user),
             mechanism=Mechanism(
                 aggregator=self.aggregator,
                 clip=CLIP,
@@ -133,16 +141,7 @@ class Spec:
 
     def _mean_claim(self) -> Claim:
         delta = RECORDS**-1.1
-        epsilon = mean_epsilon(
-            CLIP,
-            TEMPERATURE,
-            self.divisor,
-            self.max_tokens,
-            delta,
-            unit=self.unit,
-            relation=self.relation,
-            rule=self.rule,
-        )
+        epsilon = mean_epsilon(CLIP, TEMPERATURE, self.divisor, self.max_tokens, delta, self.change)
         return Claim(epsilon=epsilon, delta=delta, kind="approximate", relation=self.relation, unit=self.unit)
 
 
@@ -166,8 +165,7 @@ class Generator:
         self.spec = spec
         self.random = np.random.default_rng(spec.seed)
         self.tokenizer = word_tokenizer(spec.vocabulary)
-        changes = context_changes(spec.unit, spec.relation, spec.rule)
-        self.accountant = ExPostAccountant(changes, TEMPERATURE) if spec.aggregator == "median" else None
+        self.accountant = MedianAccountant(spec.change, TEMPERATURE) if spec.aggregator == "median" else None
 
     def step(self, batch: int, contexts: int) -> Step:
         spec = self.spec
@@ -351,18 +349,19 @@ class Run:
     def audit(self) -> AuditResult:
         return audit_run(self.path)
 
-    @property
-    def claimed(self) -> float:
-        claim = RunReader(self.path).manifest.claim
-        assert claim is not None
-        return claim.epsilon
-
     @cached_property
-    def theorem1(self) -> float:
+    def exact(self) -> float:
         """The ex-post epsilon that an audit of the untouched run recomputes."""
         ex_post = self.audit().guarantees.ex_post
-        assert ex_post is not None and isinstance(ex_post.theorem1, float)
-        return ex_post.theorem1
+        assert ex_post is not None
+        return ex_post.exact
+
+    @cached_property
+    def approximate(self) -> float:
+        """The approximate epsilon that an audit of the untouched run recomputes."""
+        approximate = self.audit().guarantees.approximate
+        assert approximate is not None
+        return approximate.epsilon
 
 
 def checks_of(result: AuditResult) -> dict[str, CheckResult]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpaudit.accounting import ContextChange, ExPostAccountant, central_order_statistics, context_changes
+from dpaudit.accounting import ContextChange, MedianAccountant, central_order_statistics, context_change
 from dpaudit.audit import Question, audit_run
 from dpaudit.runs import RunReader
 
@@ -84,20 +84,22 @@ def sequences(draw):
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace"])
-def test_theorem1_bounds_every_neighbour_that_is_tried(relation):
+def test_exact_cost_bounds_every_neighbour_that_is_tried(relation):
     tried = []
 
     @given(sequences(), st.sampled_from([0.5, 1.25, 4.0]), st.integers(0, 2**32 - 1))
     @settings(max_examples=400)
     def check(sequence, tau, seed):
         steps, tokens = sequence
-        accountant = ExPostAccountant([ContextChange(relation)], tau)
+        accountant = MedianAccountant(ContextChange(relation), tau)
         for values, x in zip(steps, tokens, strict=True):
             accountant.charge(0, central_order_statistics(values, CLIP), x)
         for neighbour in neighbours(relation, len(steps[0]), seed):
             loss = losses(steps, tokens, tau, neighbour)
             tried.append(loss)
-            assert abs(loss) <= accountant.epsilon + SLACK
+            cost = accountant.cost
+            assert -cost.rise - SLACK <= loss <= cost.fall + SLACK
+            assert abs(loss) <= cost.exact + SLACK <= cost.theorem1 + 2 * SLACK
 
     check()
     assert len(tried) > 2000
@@ -105,8 +107,8 @@ def test_theorem1_bounds_every_neighbour_that_is_tried(relation):
 
 
 def bound(values, x, relation):
-    accountant = ExPostAccountant([ContextChange(relation)], 1.0)
-    return accountant.charge(0, central_order_statistics(values, CLIP), x)
+    accountant = MedianAccountant(ContextChange(relation), 1.0)
+    return accountant.charge(0, central_order_statistics(values, CLIP), x).exact
 
 
 def test_replacing_exceeds_the_add_remove_bound_for_even_n():
@@ -126,15 +128,15 @@ def test_removals_from_a_recorded_run_stay_within_its_batches_bounds(make_run, s
         draft = run.draft(batch.id)
         steps, tokens = [step.contexts for step in draft.steps], [step.token for step in draft.steps]
         for neighbour in neighbours("add_remove", batch.contexts, seed):
-            assert abs(losses(steps, tokens, 1.25, neighbour)) <= batch.theorem1 + SLACK
+            assert abs(losses(steps, tokens, 1.25, neighbour)) <= batch.exact + SLACK
 
 
 # --- the claim's relation and unit -----------------------------------------------------------------------------------
 
 
-def epsilon_under(run, changes):
-    """Theorem 1 of the run under given context changes."""
-    accountant = ExPostAccountant(changes, 1.25)
+def epsilon_under(run, change):
+    """Exact cost of the run under a given change of contexts."""
+    accountant = MedianAccountant(change, 1.25)
     reader = RunReader(run.path)
     for batch_id in reader.batches:
         with reader.batch(batch_id) as batch:
@@ -145,10 +147,10 @@ def epsilon_under(run, changes):
 
 def test_fixed_slots_claimed_per_record_are_judged_with_replace_bounds(make_run, failed):
     run = make_run(rule="hashed-slots", sizes=(4, 4), unit="record", relation="add_remove")
-    too_small = epsilon_under(run, [ContextChange("add_remove")])
-    right = epsilon_under(run, [ContextChange("replace")])
+    too_small = epsilon_under(run, ContextChange("add_remove"))
+    right = epsilon_under(run, ContextChange("replace"))
     assert too_small < right
-    assert run.theorem1 == pytest.approx(right, rel=1e-12)
+    assert run.exact == pytest.approx(right, rel=1e-12)
     run.edit_manifest({"claim.epsilon": (too_small + right) / 2})
     run.rehash()
     assert failed(run.audit()) == {"claim.epsilon"}
@@ -168,25 +170,28 @@ def test_replace_never_costs_less_than_add_remove(make_run, aggregator, rule):
 def test_question_replaces_the_claim_and_nothing_else(make_run, failed):
     run = make_run()
     before = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()}
-    low = audit_run(run.path, Question(epsilon=run.theorem1 * (1 - 1e-9)))
+    low = audit_run(run.path, Question(epsilon=run.exact * (1 - 1e-9)))
     assert failed(low) == {"claim.epsilon"}
-    assert low.claim.epsilon < run.theorem1
-    exact = audit_run(run.path, Question(epsilon=run.theorem1))
+    assert low.claim.epsilon < run.exact
+    exact = audit_run(run.path, Question(epsilon=run.exact))
     assert exact.verdict == "pass"
     assert {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()} == before
 
 
 def test_every_change_that_a_claim_covers_is_bounded_or_refused():
     for unit, relation, rule in itertools.product(
-        ("record", "context"), ("add_remove", "replace"), ("hashed-records", "hashed-slots", "paper-slices")
+        ("record", "context", "user"), ("add_remove", "replace"), ("hashed-records", "hashed-slots", "paper-slices")
     ):
-        changes = context_changes(unit, relation, rule)
-        assert bool(changes) == (rule != "paper-slices" or unit == "context")
+        change = context_change(unit, relation, rule, records_per_user=3)
+        assert (change is not None) == (rule != "paper-slices" or unit == "context")
+    assert context_change("user", "add_remove", "hashed-records") is None
 
 
 def test_epsilon_is_the_worst_batch_not_the_mean(make_run):
     result = make_run(sizes=(1, 8, 8)).audit()
-    assert result.guarantees.ex_post.theorem1 == max(batch.theorem1 for batch in result.batches)
+    ex_post = result.guarantees.ex_post
+    for measure in ("theorem1", "exact", "rise", "fall"):
+        assert getattr(ex_post, measure) == max(getattr(batch, measure) for batch in result.batches)
 
 
 def test_curve_covers_the_steps(make_run):
@@ -196,7 +201,10 @@ def test_curve_covers_the_steps(make_run):
     assert curve.position == tuple(range(1, max(lengths) + 1))
     assert curve.batches == tuple(sum(length >= p for length in lengths) for p in curve.position)
     total = math.fsum(mean * count for mean, count in zip(curve.mean, curve.batches, strict=True))
-    assert total == pytest.approx(math.fsum(batch.theorem1 for batch in result.batches), rel=1e-12)
+    assert total >= math.fsum(batch.exact for batch in result.batches) - SLACK  # rises and falls add up apart
+    ex_post = result.guarantees.ex_post
+    assert (curve.theorem1[-1], curve.exact[-1]) == (ex_post.theorem1, ex_post.exact)
+    assert list(curve.exact) == sorted(curve.exact)
     assert all(mean <= most for mean, most in zip(curve.mean, curve.maximum, strict=True))
 
 

@@ -19,13 +19,16 @@ def shipped_schema() -> dict[str, object]:
 
 
 def result(loss: float) -> AuditResult:
-    guarantees = Guarantees(ex_post=None, approximate=None, empirical=Empirical(leave_one_out_max=loss))
+    guarantees = Guarantees(
+        ex_post=None, approximate=None, empirical=Empirical(leave_one_out_max=loss, contexts=0, worst=())
+    )
     return AuditResult(
         verdict="error",
         guarantee="none",
         caveats=(),
         claim=None,
         guarantees=guarantees,
+        ledger=(),
         batches=(),
         tokens=None,
         checks=(),

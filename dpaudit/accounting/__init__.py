@@ -1,7 +1,31 @@
 """The mathematics: pure functions on arrays and numbers. No files, no models. All costs are in nats."""
 
-from dpaudit.accounting.ex_post import ExPostAccountant, theorem1_cost
-from dpaudit.accounting.mean import affordable_tokens, bounded_range, mean_epsilon, zcdp_epsilon, zcdp_rho
+from dpaudit.accounting.composition import (
+    Composition,
+    Method,
+    exponential_mechanism_epsilon,
+    zcdp_epsilon,
+)
+from dpaudit.accounting.ex_post import (
+    Cost,
+    ExPostAccountant,
+    MeanAccountant,
+    MedianAccountant,
+    ex_post_accountant,
+    exact_cost,
+    mean_box,
+    theorem1_cost,
+)
+from dpaudit.accounting.leave_one_out import mean_losses, median_losses
+from dpaudit.accounting.mean import (
+    DivisorKind,
+    MeanSensitivity,
+    affordable_tokens,
+    bounded_range,
+    mean_epsilon,
+    mean_sensitivity,
+    zcdp_rho,
+)
 from dpaudit.accounting.medians import (
     bounds_from_central,
     central_order_statistics,
@@ -9,20 +33,38 @@ from dpaudit.accounting.medians import (
     median_of,
     median_sides,
 )
-from dpaudit.accounting.neighbors import ContextChange, context_changes
+from dpaudit.accounting.neighbors import ContextChange, context_change
+from dpaudit.accounting.rebalancing import rebalancing_epsilon, rebalancing_events, rebalancing_scale
 
 __all__ = [
+    "Composition",
     "ContextChange",
+    "Cost",
+    "DivisorKind",
     "ExPostAccountant",
+    "MeanAccountant",
+    "MeanSensitivity",
+    "MedianAccountant",
+    "Method",
     "affordable_tokens",
     "bounded_range",
     "bounds_from_central",
     "central_order_statistics",
-    "context_changes",
+    "context_change",
+    "ex_post_accountant",
+    "exact_cost",
+    "exponential_mechanism_epsilon",
+    "mean_box",
     "mean_epsilon",
+    "mean_losses",
+    "mean_sensitivity",
     "median_bounds",
+    "median_losses",
     "median_of",
     "median_sides",
+    "rebalancing_epsilon",
+    "rebalancing_events",
+    "rebalancing_scale",
     "theorem1_cost",
     "zcdp_epsilon",
     "zcdp_rho",

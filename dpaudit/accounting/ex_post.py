@@ -1,49 +1,88 @@
-"""Data-dependent ex-post cost of sampled tokens, per step, batch and run (the paper's Theorem 1)."""
+"""Data-dependent ex-post cost of sampled tokens, per step, batch and run: Theorem 1 of the paper, and exact.
+
+Every neighbour's aggregate lies in a box around the one that was sampled from. Theorem 1 bounds the log-ratio of the
+token's probabilities from the box's two corners; the exact cost is its supremum over the box, which is smaller
+because the token's own logit cannot be high in the numerator and low in the normaliser at once. Proofs are in
+docs/mathematics.md.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from dpaudit.accounting.mean import ROUNDING
 from dpaudit.accounting.medians import Floats, bounds_from_central
 from dpaudit.accounting.neighbors import ContextChange
 
+#: lower, center and upper: the box [..., S] of neighbouring aggregates, and the aggregate that was sampled from.
+Box: TypeAlias = tuple[Floats, Floats, Floats]
+Doubles: TypeAlias = NDArray[np.float64]
 
-def theorem1_cost(lower: Floats, center: Floats, upper: Floats, token: int, temperature: float) -> float:
-    """gamma of one step, in nats (the paper, Definition "per-token privacy cost").
+
+def theorem1_cost(lower: Floats, center: Floats, upper: Floats, token: ArrayLike, temperature: float) -> Any:
+    """gamma of a step, in nats (the paper, Definition "per-token privacy cost").
 
     Both directions of the log-ratio between the step's distribution and any neighbour's lie below it.
 
     Args:
-        lower, center, upper: [S] bounds on neighbouring medians, and the median that was sampled from.
-        token: index of the sampled token in these vectors.
+        lower, center, upper: [..., S] bounds on the neighbours' aggregates, and the aggregate that was sampled from;
+            leading axes are steps.
+        token: [...] index of the sampled token along S.
         temperature: tau > 0.
 
+    Returns:
+        A float, or float64 [...] for several steps; inf where a bound is infinite.
+
     Raises:
-        ValueError: a value is not finite, the vectors are not in order, the token is not among them, or the
-            temperature is not positive: no bound follows from such a record.
+        ValueError: a value is not a number, the vectors are not in order, a token is not among them, or the
+            temperature is not positive and finite: no bound follows from such a record.
     """
-    if not 0 <= token < len(center):
-        raise ValueError(f"token {token} is not among the {len(center)} tokens")
-    if not temperature > 0:
-        raise ValueError(f"temperature must be positive, not {temperature}")
-    low, mid, high = (np.asarray(v, dtype=np.float64) / temperature for v in (lower, center, upper))
-    if not all(np.isfinite(v).all() for v in (low, mid, high)):
-        raise ValueError("a bound on the median is not a finite number")
-    if not ((low <= mid).all() and (mid <= high).all()):
-        raise ValueError("the median does not lie between its bounds")
-    lse_mid = _log_sum_exp(mid)
-    log_inverse_alpha = high[token] - mid[token] + lse_mid - _log_sum_exp(low)
-    log_beta = mid[token] - low[token] + _log_sum_exp(high) - lse_mid
-    return float(max(log_inverse_alpha, log_beta))
+    theorem1, _, _ = _costs((lower, center, upper), token, temperature)
+    return _scalar(theorem1)
 
 
-def _log_sum_exp(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    largest = values.max()
-    return float(largest + np.log(np.exp(values - largest).sum()))
+def exact_cost(lower: Floats, center: Floats, upper: Floats, token: ArrayLike, temperature: float) -> tuple[Any, Any]:
+    """Suprema over the box of log p'(token) - log p(token) and of log p(token) - log p'(token), in nats.
+
+    Their larger one never exceeds `theorem1_cost`. With the bounds of an added or removed context it is attained by
+    an actual neighbour, so no smaller data-dependent bound exists (docs/mathematics.md, "Exact cost").
+
+    Args, Raises:
+        As for `theorem1_cost`.
+
+    Returns:
+        (rise, fall), each a float, or float64 [...] for several steps; non-negative, inf where a bound is infinite.
+    """
+    _, rise, fall = _costs((lower, center, upper), token, temperature)
+    return _scalar(rise), _scalar(fall)
+
+
+def mean_box(aggregate: Floats, clip: float, divisor: float, half_steps: int = 1) -> Box:
+    """Where a neighbour's mean can lie when `half_steps` contexts come or go (a replaced one counts twice).
+
+    Args:
+        aggregate: [..., S] sum of clipped logits over the fixed `divisor`.
+        clip: every logit lies in [-clip, clip].
+
+    Returns:
+        (lower, center, upper), float64 [..., S].
+
+    Raises:
+        ValueError: clip or divisor is not positive.
+    """
+    if not (clip > 0 and 0 < divisor < math.inf and half_steps >= 0):
+        raise ValueError(
+            f"clip {clip} and divisor {divisor} must be positive, and half_steps {half_steps} not negative"
+        )
+    center = np.asarray(aggregate, dtype=np.float64)
+    reach = half_steps * clip / divisor * (1 + ROUNDING)
+    return center - reach, center, center + reach
 
 
 def rounding_allowance(lower: Floats, upper: Floats, temperature: float) -> float:
@@ -57,52 +96,220 @@ def rounding_allowance(lower: Floats, upper: Floats, temperature: float) -> floa
     return (16 * largest + 4 * len(lower) + 64) * 2.0**-53
 
 
-class ExPostAccountant:
-    """Adds up a run's ex-post epsilon, a step at a time.
+@dataclass(frozen=True)
+class Cost:
+    """Ex-post cost of a token, a batch or a run, in nats: by Theorem 1, and exactly in either direction."""
 
-    A unit's difference changes the contexts of a batch in one of several ways (`ContextChange`). A batch costs the
-    sum of its tokens; a run costs the worst batch, or the worst few where one difference reaches several batches
-    (parallel composition over disjoint batches). The worst way counts. Every figure is rounded up.
+    theorem1: float
+    rise: float
+    fall: float
+
+    @property
+    def exact(self) -> float:
+        """The smallest bound: rises and falls are summed apart, since no neighbour takes both at once."""
+        return max(self.rise, self.fall)
+
+
+class ExPostAccountant:
+    """Adds up a run's ex-post cost, a step at a time. Every figure is rounded up.
+
+    A batch costs the sum of its tokens. A run costs the worst batch, or the worst way of spreading the contexts that
+    one unit's difference changes over several batches (parallel composition over disjoint batches).
     """
 
-    def __init__(self, changes: Sequence[ContextChange], temperature: float) -> None:
-        """Raises ValueError when `changes` is empty: then no bound is known and no sum means anything."""
-        if not changes:
-            raise ValueError("no way of changing contexts is given, so nothing bounds the cost")
-        self._changes = tuple(changes)
-        self._temperature = temperature
-        self._sums: dict[ContextChange, defaultdict[int, float]] = {c: defaultdict(float) for c in self._changes}
+    def __init__(self, change: ContextChange | None, temperature: float) -> None:
+        """Raises ValueError where no change is given, so that no sum means anything, or tau is not positive."""
+        if change is None:
+            raise ValueError("nothing bounds how one unit changes the contexts, so nothing bounds the cost")
+        _require_temperature(temperature)
+        self.change, self.temperature = change, temperature
+        self._open: dict[int, list[Doubles]] = {}
+        self._closed: dict[int, Cost] = {}
+        self._worst = _WorstSpread(change.contexts)
 
-    def charge(self, batch: int, central: Floats, token: int) -> float:
-        """Add one step and return its cost in nats.
+    def _boxes(self, values: Floats) -> Iterator[Box]:
+        """The boxes for 1, 2, ... up to `change.contexts` changed contexts."""
+        raise NotImplementedError
+
+    def charge(self, batch: int, values: Floats, token: int) -> Cost:
+        """Add one step and return what it costs when the whole change falls on this batch.
 
         Args:
-            batch: batch id.
-            central: [2w + n % 2, S] central order statistics.
+            batch: batch id. A batch that was closed takes no more steps.
+            values: what the step's record holds of its aggregate.
             token: index of the sampled token along S.
 
         Raises:
-            ValueError: `central` holds a value that is not finite, or is too narrow for the changes.
+            ValueError: a value is not a finite number, there are too few central values for the change, or the batch
+                is closed.
         """
-        worst = 0.0
-        for change in self._changes:
-            lower, center, upper = bounds_from_central(central, change.relation, change.contexts)
-            cost = theorem1_cost(lower, center, upper, token, self._temperature)
-            cost += rounding_allowance(lower, upper, self._temperature)
-            self._sums[change][batch] = math.nextafter(self._sums[change][batch] + cost, math.inf)
-            worst = max(worst, cost)
-        return worst
+        if batch in self._closed:
+            raise ValueError(f"batch {batch} is closed")
+        costs = np.array([[0.0, 0.0, 0.0], *(self._cost(box, token) for box in self._boxes(values))])
+        steps = self._open.setdefault(batch, [np.zeros_like(costs)])
+        steps.append(_add_up(steps[-1], costs))
+        return Cost(*costs[-1].tolist())
 
-    def batch_epsilon(self, batch: int) -> float:
-        """What one batch has cost so far: the worst way of changing its contexts, in nats."""
-        return max(self._sums[change].get(batch, 0.0) for change in self._changes)
+    def close(self, batch: int) -> None:
+        """No step of this batch will follow: keep its sums only."""
+        steps = self._open.pop(batch, None)
+        if steps is not None:
+            self._worst.fold(np.stack(steps, axis=-1))
+            self._closed[batch] = Cost(*steps[-1][-1].tolist())
+
+    def batch_cost(self, batch: int) -> Cost:
+        """What one batch has cost so far when the whole change falls on it."""
+        if batch in self._open:
+            return Cost(*self._open[batch][-1][-1].tolist())
+        return self._closed.get(batch, Cost(0.0, 0.0, 0.0))
+
+    @property
+    def cost(self) -> Cost:
+        """What the run has cost so far."""
+        worst = self._worst.last()
+        for steps in self._open.values():
+            worst.fold(steps[-1][..., None])
+        return Cost(*worst.totals()[:, -1].tolist())
 
     @property
     def epsilon(self) -> float:
-        """What the run has cost so far, in nats."""
-        return max(self._worst(change) for change in self._changes)
+        """The run's exact ex-post epsilon so far, in nats."""
+        return self.cost.exact
 
-    def _worst(self, change: ContextChange) -> float:
-        costs = sorted(self._sums[change].values(), reverse=True)
-        total = sum(costs[: change.batches])
-        return math.nextafter(total, math.inf) if change.batches > 1 else total
+    def by_tokens(self) -> list[Cost]:
+        """What the closed batches would have cost had each ended after 0, 1, 2, ... tokens."""
+        return [Cost(*totals) for totals in self._worst.totals().T.tolist()]
+
+    def _cost(self, box: Box, token: int) -> tuple[float, float, float]:
+        allowance = rounding_allowance(box[0], box[2], self.temperature)
+        theorem1, rise, fall = _costs(box, token, self.temperature)
+        up = (math.nextafter(float(cost) + allowance, math.inf) for cost in (theorem1, rise, fall))
+        return next(up), next(up), next(up)
+
+
+class MedianAccountant(ExPostAccountant):
+    """Ex-post cost of median aggregation. `charge` takes central order statistics [2w + n % 2, S]."""
+
+    def _boxes(self, values: Floats) -> Iterator[Box]:
+        for contexts in range(1, self.change.contexts + 1):
+            yield bounds_from_central(values, self.change.relation, contexts)
+
+
+class MeanAccountant(ExPostAccountant):
+    """Ex-post cost of mean aggregation with a fixed divisor. `charge` takes the aggregate [S]."""
+
+    def __init__(self, change: ContextChange | None, temperature: float, clip: float, divisor: float) -> None:
+        """Raises ValueError as ExPostAccountant does, or where clip or divisor is not positive."""
+        super().__init__(change, temperature)
+        mean_box(np.zeros(1), clip, divisor)
+        self._clip, self._divisor = clip, divisor
+
+    def _boxes(self, values: Floats) -> Iterator[Box]:
+        each = self.change.half_steps // self.change.contexts
+        for contexts in range(1, self.change.contexts + 1):
+            yield mean_box(values, self._clip, self._divisor, each * contexts)
+
+
+class _WorstSpread:
+    """The largest total over all ways of spreading a change over disjoint batches, at every length of the batches.
+
+    `_table[measure, j, t]` is the largest total cost of j changed contexts in the batches so far, cut to t tokens.
+    """
+
+    def __init__(self, contexts: int) -> None:
+        self._table = np.zeros((3, contexts + 1, 1))
+
+    def last(self) -> _WorstSpread:
+        """A copy that knows whole batches only."""
+        copy = _WorstSpread(self._table.shape[1] - 1)
+        copy._table = self._table[..., -1:].copy()
+        return copy
+
+    def totals(self) -> Doubles:
+        """[3, tokens + 1] Theorem 1, rise and fall of the whole change after 0, 1, ... tokens of every batch."""
+        return self._table[:, -1]
+
+    def fold(self, sums: Doubles) -> None:
+        """Take in a batch, whose costs after 0 .. T tokens are sums[contexts, measure, T + 1] (contexts from 0)."""
+        costs = np.swapaxes(sums, 0, 1)
+        length = max(costs.shape[-1], self._table.shape[-1])
+        costs, before = _lengthened(costs, length), _lengthened(self._table, length)
+        self._table = before.copy()
+        for contexts in range(1, before.shape[1]):
+            for here in range(1, contexts + 1):
+                total = _add_up(before[:, contexts - here], costs[:, here])
+                np.maximum(self._table[:, contexts], total, out=self._table[:, contexts])
+
+
+def _lengthened(array: Doubles, length: int) -> Doubles:
+    """The array with its last column repeated: a batch that has ended costs no more."""
+    missing = length - array.shape[-1]
+    return np.concatenate([array, np.repeat(array[..., -1:], missing, axis=-1)], axis=-1) if missing else array
+
+
+def _add_up(left: Doubles, right: Doubles) -> Doubles:
+    """left + right, rounded up; exact where one of them is zero."""
+    total = left + right
+    return np.where((left == 0) | (right == 0), total, np.nextafter(total, np.inf))
+
+
+def _costs(box: Box, token: ArrayLike, temperature: float) -> tuple[Doubles, Doubles, Doubles]:
+    """Theorem 1, rise and fall of steps [...] in nats."""
+    low, mid, high, at = _scaled(box, token, temperature)
+    low_x, mid_x, high_x = (np.take_along_axis(values, at, axis=-1)[..., 0] for values in (low, mid, high))
+    with np.errstate(all="ignore"):  # infinite bounds are put right below
+        lse_mid, _ = _log_sums(mid, at, mid_x)
+        lse_low, lse_low_but_token = _log_sums(low, at, high_x)
+        lse_high, lse_high_but_token = _log_sums(high, at, low_x)
+        up, down = high_x - mid_x, mid_x - low_x
+        theorem1 = np.maximum(up + lse_mid - lse_low, down + lse_high - lse_mid)
+        rise = np.maximum(up + lse_mid - lse_low_but_token, 0.0)
+        fall = np.maximum(down + lse_high_but_token - lse_mid, 0.0)
+    unbounded = ~(np.isfinite(low).all(axis=-1) & np.isfinite(high).all(axis=-1))
+    theorem1, rise, fall = (np.where(unbounded, np.inf, cost) for cost in (theorem1, rise, fall))
+    return theorem1, rise, fall
+
+
+def _scaled(box: Box, token: ArrayLike, temperature: float) -> tuple[Doubles, Doubles, Doubles, NDArray[np.intp]]:
+    """The box over tau in float64, and the tokens' places [..., 1]. Raises ValueError where no bound follows."""
+    _require_temperature(temperature)
+    with np.errstate(over="ignore"):
+        low, mid, high = (np.asarray(values, dtype=np.float64) / temperature for values in box)
+    index = np.asarray(token)
+    if index.dtype.kind not in "iu":
+        raise ValueError("a token is a whole number")
+    if index.size and not (index.min() >= 0 and index.max() < mid.shape[-1]):
+        raise ValueError(f"token {index.tolist()} is not among the {mid.shape[-1]} tokens")
+    if np.isnan(low).any() or np.isnan(high).any() or not np.isfinite(mid).all():
+        raise ValueError("the aggregate or a bound on it is not a number")
+    if not ((low <= mid).all() and (mid <= high).all()):
+        raise ValueError("the aggregate does not lie between its bounds")
+    return low, mid, high, index[..., None].astype(np.intp)
+
+
+def _log_sums(values: Doubles, at: NDArray[np.intp], instead: Doubles) -> tuple[Doubles, Doubles]:
+    """log sum exp of values [..., S], as they are and with the entry at the token replaced by `instead` [...]."""
+    largest = np.maximum(values.max(axis=-1), instead)
+    weights = np.exp(values - largest[..., None])
+    own = np.take_along_axis(weights, at, axis=-1)[..., 0]
+    np.put_along_axis(weights, at, 0.0, axis=-1)
+    others = weights.sum(axis=-1)
+    return largest + np.log(others + own), largest + np.log(others + np.exp(instead - largest))
+
+
+def _scalar(cost: Doubles) -> Any:
+    return cost if cost.ndim else float(cost)
+
+
+def _require_temperature(temperature: float) -> None:
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"temperature must be positive and finite, not {temperature}")
+
+
+def ex_post_accountant(
+    change: ContextChange | None, temperature: float, clip: float, divisor: float | None
+) -> ExPostAccountant:
+    """The accountant of an aggregator: the mean has a divisor, the median none."""
+    if divisor is None:
+        return MedianAccountant(change, temperature)
+    return MeanAccountant(change, temperature, clip, divisor)

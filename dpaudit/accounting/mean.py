@@ -1,67 +1,91 @@
 """(epsilon, delta) of mean aggregation, from public settings alone.
 
-A step samples from softmax(sum of clipped logits / (divisor * temperature)). One added or removed context moves each
-logit by at most clip / (divisor * temperature), so a draw is an exponential mechanism of bounded range eta = twice that
-(its privacy losses lie in an interval of that length), which gives (eta^2 / 8)-zCDP.
+A step samples from softmax(mean of clipped logits / temperature). A neighbour's mean differs by at most the sensitivity
+in every component, so a draw is an exponential mechanism of bounded range eta = 2 sensitivity / temperature: its
+privacy losses lie in an interval of that length. Proofs are in docs/budgets.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
-from dpaudit.accounting.medians import Relation
-from dpaudit.accounting.neighbors import ContextChange, Rule, Unit, context_changes
+from dpaudit.accounting.composition import Method, exponential_mechanism_epsilon, steps_within, zcdp_of_range
+from dpaudit.accounting.neighbors import ContextChange
+
+DivisorKind: TypeAlias = Literal["fixed", "actual"]
 
 MOST_TOKENS = 1 << 40
 #: A mean of up to 2^20 contexts, summed and recorded in float64, is off by less than this share of clip / divisor.
 ROUNDING = 2.0**-30
 
 
-def bounded_range(clip: float, temperature: float, divisor: float, change: ContextChange) -> float:
-    """eta of one draw, in nats. A replaced context moves twice as far as one that comes or goes."""
+@dataclass(frozen=True)
+class MeanSensitivity:
+    """How far one unit's difference moves each component of the mean.
+
+    Attributes:
+        multiple: in units of clip / divisor.
+        text: the same in words, for reports.
+    """
+
+    multiple: int
+    text: str
+
+
+def mean_sensitivity(change: ContextChange, divisor_kind: DivisorKind = "fixed") -> MeanSensitivity:
+    """The sensitivity of the mean to a change that falls on one batch, which is the worst way of spreading it.
+
+    Args:
+        change: what neighbouring batches differ by.
+        divisor_kind: "fixed" divides the sum by a public number s. "actual" divides by the number of contexts, and s is
+            a public floor under it, in the larger of two neighbouring batches: then a context also changes the weight
+            of all others, and counts twice when it comes or goes.
+
+    Raises:
+        ValueError: the kind of divisor is unknown.
+    """
+    if divisor_kind not in get_args(DivisorKind):
+        raise ValueError(f"divisor_kind must be fixed or actual, not {divisor_kind!r}")
+    multiple = change.half_steps if divisor_kind == "fixed" else 2 * change.contexts
+    each = "2c/s" if multiple == 2 * change.contexts else "c/s"
+    divisor = "fixed divisor s" if divisor_kind == "fixed" else "divisor the number of contexts, at least s"
+    contexts = f", {change.contexts} contexts" if change.contexts > 1 else ""
+    return MeanSensitivity(multiple, f"{divisor}, {change.relation}: {each} per context{contexts}")
+
+
+def bounded_range(
+    clip: float, temperature: float, divisor: float, change: ContextChange, divisor_kind: DivisorKind = "fixed"
+) -> float:
+    """eta of one draw, in nats; infinite where the settings are beyond the floats.
+
+    Raises:
+        ValueError: a setting is not positive, or the kind of divisor is unknown.
+    """
     _require_positive(clip=clip, temperature=temperature, divisor=divisor)
-    return change.half_steps * 2 * clip / (divisor * temperature) * (1 + ROUNDING)
+    sensitivity = mean_sensitivity(change, divisor_kind).multiple * (clip / divisor)
+    return 2 * sensitivity / temperature * (1 + ROUNDING)
 
 
-def zcdp_epsilon(rho: float, delta: float) -> float:
-    """epsilon of a rho-zCDP sequence at `delta`, by Renyi accounting in dp-accounting.
-
-    Raises:
-        ValueError: delta is not in (0, 1), or rho is negative or not a number.
-    """
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must lie strictly between 0 and 1, not {delta}")
-    if math.isnan(rho) or rho < 0:
-        raise ValueError(f"rho must be non-negative, not {rho}")
-    if rho == 0:
-        return 0.0
-    if math.isinf(rho):
-        return math.inf
-    from dp_accounting import ZCDpEvent
-    from dp_accounting.rdp import RdpAccountant
-
-    return float(RdpAccountant().compose(ZCDpEvent(rho)).get_epsilon(delta))
-
-
-def zcdp_rho(clip: float, temperature: float, divisor: float, tokens: int, changes: Sequence[ContextChange]) -> float:
-    """rho of one batch's `tokens` draws, for the worst of `changes`. Several batches compose like one longer one.
+def zcdp_rho(
+    clip: float,
+    temperature: float,
+    divisor: float,
+    tokens: int,
+    change: ContextChange,
+    divisor_kind: DivisorKind = "fixed",
+) -> float:
+    """rho of `tokens` draws, eta^2 / 8 each, in all the batches that one unit's difference reaches.
 
     Raises:
-        ValueError: no change is given, or a setting is not positive.
+        ValueError: a setting is not positive, or `tokens` is negative.
     """
-    if not changes:
-        raise ValueError("no way of changing contexts is given, so nothing bounds the cost")
     if tokens < 0:
         raise ValueError(f"tokens must not be negative, not {tokens}")
-    if tokens == 0:
-        return 0.0
-    try:
-        return max(
-            change.batches * tokens * bounded_range(clip, temperature, divisor, change) ** 2 / 8 for change in changes
-        )
-    except ArithmeticError:  # the settings are so extreme that rho is beyond the floats
-        return math.inf
+    return zcdp_of_range(bounded_range(clip, temperature, divisor, change, divisor_kind), tokens)
 
 
 def mean_epsilon(
@@ -70,54 +94,84 @@ def mean_epsilon(
     divisor: float,
     tokens: int,
     delta: float,
+    change: ContextChange | None,
     *,
-    unit: Unit = "record",
-    relation: Relation = "add_remove",
-    rule: Rule = "hashed-records",
+    divisor_kind: DivisorKind = "fixed",
+    laplace: Sequence[float] = (),
+    method: Method = "rdp",
 ) -> float:
     """epsilon of a mean run that may sample up to `tokens` tokens in every batch.
 
     Args:
         clip, temperature: the mechanism's; both positive.
-        divisor: the fixed public number the sum of contexts is divided by.
+        divisor: what the sum of contexts is divided by, or a public floor under it (`mean_sensitivity`).
         tokens: the public maximum length, not a realised one.
         delta: in (0, 1).
-        unit, relation, rule: what neighbouring data sets differ by, and how records became contexts.
+        change: what neighbouring data sets differ by; None where nothing bounds it.
+        divisor_kind: whether the divisor is a public number or the number of contexts.
+        laplace: epsilons of rebalancing counts, one each (`rebalancing_events`), composed jointly.
+        method: how to compose (`exponential_mechanism_epsilon`).
+
+    Raises:
+        ValueError: nothing bounds the change, or an argument is out of its range.
     """
-    changes = context_changes(unit, relation, rule)
-    return zcdp_epsilon(zcdp_rho(clip, temperature, divisor, tokens, changes), delta)
+    if change is None:
+        raise ValueError("no way of changing contexts is given, so nothing bounds the cost")
+    eta = bounded_range(clip, temperature, divisor, change, divisor_kind)
+    return exponential_mechanism_epsilon(eta, tokens, delta, method=method, laplace=laplace).epsilon
 
 
 def affordable_tokens(
-    epsilon: float, clip: float, temperature: float, divisor: float, delta: float, change: ContextChange
+    epsilon: float,
+    clip: float,
+    temperature: float,
+    divisor: float,
+    delta: float,
+    change: ContextChange,
+    *,
+    divisor_kind: DivisorKind = "fixed",
+    laplace: Sequence[float] = (),
+    method: Method = "rdp",
 ) -> int:
-    """The most tokens a batch of a mean run may have while its epsilon stays within `epsilon`.
+    """The most tokens a batch may have while `mean_epsilon`, with the same arguments, stays within `epsilon`.
 
     Raises:
-        ValueError: a setting is not positive and finite, or the answer is beyond 2^40 tokens.
+        ValueError: an argument is out of its range, rebalancing alone exceeds `epsilon`, or the answer is beyond 2^40
+            tokens.
     """
-
-    def cost(tokens: int) -> float:
-        return zcdp_epsilon(zcdp_rho(clip, temperature, divisor, tokens, [change]), delta)
-
-    if math.isnan(epsilon) or math.isinf(epsilon) or epsilon <= 0:
+    if not 0 < epsilon < math.inf:
         raise ValueError(f"epsilon must be positive and finite, not {epsilon}")
-    beyond = 1
-    while cost(beyond) <= epsilon:
-        beyond *= 2
-        if beyond > MOST_TOKENS:
-            raise ValueError(f"epsilon {epsilon:g} affords more than 2^40 tokens under these settings: check them")
-    within = beyond // 2
-    while beyond - within > 1:
-        middle = (within + beyond) // 2
-        if cost(middle) <= epsilon:
-            within = middle
-        else:
-            beyond = middle
-    return within
+    eta = bounded_range(clip, temperature, divisor, change, divisor_kind)
+
+    def within(tokens: int, by: Method = method) -> bool:
+        return exponential_mechanism_epsilon(eta, tokens, delta, method=by, laplace=laplace).epsilon <= epsilon
+
+    if not within(0):
+        raise ValueError(f"epsilon {epsilon:g} is less than the rebalancing alone costs")
+    if method == "rdp":
+        return _largest(within, 0)
+    by_rdp = _largest(lambda tokens: within(tokens, "rdp"), 0) if within(0, "rdp") else 0
+    # One pass over the recursion comes close; a few calls of the bound itself settle it.
+    return _largest(within, max(by_rdp, steps_within(epsilon, eta, by_rdp + by_rdp // 4 + 16, delta, laplace=laplace)))
+
+
+def _largest(within: Callable[[int], bool], guess: int) -> int:
+    """The largest number that is within, near `guess`: strides that double, then bisection. 0 is within."""
+    if within(guess):
+        low, high = guess, guess + 1
+        while within(high):
+            low, high = high, 2 * high - guess
+            if low > MOST_TOKENS:
+                raise ValueError("this epsilon affords more than 2^40 tokens under these settings: check them")
+    else:
+        low, high = guess - 1, guess
+        while not within(low):
+            low, high = max(0, 2 * low - guess), low
+    return low + bisect_left(range(low + 1, high), True, key=lambda tokens: not within(tokens))
 
 
 def _require_positive(**settings: float) -> None:
     for name, value in settings.items():
-        if math.isnan(value) or value <= 0:
-            raise ValueError(f"{name} must be positive, not {value}")
+        # An infinite clip has a meaning: it bounds nothing.
+        if not value > 0 or (math.isinf(value) and name != "clip"):
+            raise ValueError(f"{name} must be positive{'' if name == 'clip' else ' and finite'}, not {value}")

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Relation: TypeAlias = Literal["add_remove", "replace"]
+#: Which bounds on a neighbouring median: the tight ones, or those of the paper's Theorem 1.
+Definition: TypeAlias = Literal["tight", "theorem1"]
 Floats: TypeAlias = NDArray[np.floating]
 
 #: A context added or removed moves a median by half a place, a replaced one by a whole place.
@@ -25,69 +27,94 @@ def central_order_statistics(values: Floats, clip: float, width: int = 2) -> Flo
     """The order statistics around each component's median.
 
     Args:
-        values: [n, S] clipped logits in [-clip, clip], n >= 0.
+        values: [..., n, S] clipped logits in [-clip, clip], n >= 0; leading axes are steps.
         clip: the clip c, which also pads where there are too few contexts.
         width: how many values to keep on each side of the median.
 
     Returns:
-        [2 * width + n % 2, S] ascending along axis 0, in the dtype of `values`.
+        [..., 2 * width + n % 2, S] ascending along the last axis but one, in the dtype of `values`.
 
     Raises:
-        ValueError: a value is NaN or outside [-clip, clip].
+        ValueError: a value is NaN or outside [-clip, clip], or clip is not positive.
     """
-    n, size = values.shape
+    *steps, n, size = values.shape
+    if not clip > 0:
+        raise ValueError(f"clip must be positive, not {clip}")
     # Written so that a NaN, which both extremes pass on, is refused.
     if values.size and not (-clip <= values.min() and values.max() <= clip):
         raise ValueError(f"values must be numbers in [-{clip:g}, {clip:g}]: clip them first")
-    # Sorting contiguous rows lets numpy use its vectorised sort; along axis 0 it would not.
-    ordered = np.sort(np.ascontiguousarray(values.T), axis=1)
-    padding = np.full((size, width), clip, dtype=values.dtype)
-    padded = np.concatenate([-padding, ordered, padding], axis=1)
+    # Sorting contiguous rows lets numpy use its vectorised sort; along the contexts' axis it would not.
+    ordered = np.sort(np.ascontiguousarray(np.swapaxes(values, -1, -2)), axis=-1)
+    padding = np.full((*steps, size, width), clip, dtype=values.dtype)
+    padded = np.concatenate([-padding, ordered, padding], axis=-1)
     start = n // 2
-    return np.ascontiguousarray(padded[:, start : start + 2 * width + n % 2].T)
+    return np.ascontiguousarray(np.swapaxes(padded[..., start : start + 2 * width + n % 2], -1, -2))
 
 
 def median_of(central: Floats) -> Floats:
-    """The median [S] at the middle of central order statistics [2w + n % 2, S]: what a step samples from."""
-    return _value_at(central, central.shape[0] + 1)
+    """The median [..., S] at the middle of central order statistics [..., 2w + n % 2, S]: what a step samples from."""
+    return _value_at(central, central.shape[-2] + 1)
 
 
-def bounds_from_central(central: Floats, relation: Relation, group: int = 1) -> tuple[Floats, Floats, Floats]:
-    """Bounds on the median of every neighbouring batch.
+def bounds_from_central(
+    central: Floats, relation: Relation, group: int = 1, *, definition: Definition = "tight"
+) -> tuple[Floats, Floats, Floats]:
+    """Bounds on the median of every neighbouring batch (docs/mathematics.md, "Neighbouring medians").
 
     Args:
-        central: [2w + n % 2, S] central order statistics, ascending.
+        central: [..., 2w + n % 2, S] central order statistics, ascending.
         relation: whether `group` contexts are added or removed, or replaced.
         group: how many contexts differ.
+        definition: "theorem1" gives the paper's left and right median, to reproduce its figures: never tighter than
+            the others, and no bound at all for a replaced context when n is even.
 
     Returns:
-        (lower, center, upper), each [S] in the dtype of `central`.
+        (lower, center, upper), each [..., S] in the dtype of `central`.
 
     Raises:
-        ValueError: `central` keeps too few values for this group.
+        ValueError: `central` keeps too few values for this group, or the paper's definition does not hold.
     """
-    middle = central.shape[0] + 1
-    reach = HALF_STEPS[relation] * group
+    rows = central.shape[-2]
+    middle = rows + 1
+    reach = _paper_reach(rows, relation, group) if definition == "theorem1" else HALF_STEPS[relation] * group
     if group < 1 or middle - reach < 2:
         raise ValueError(
-            f"{central.shape[0]} central values do not bound a {relation} of {group} context(s): record a larger width"
+            f"{rows} central values do not bound a {relation} of {group} context(s): record a larger width"
         )
     return _value_at(central, middle - reach), _value_at(central, middle), _value_at(central, middle + reach)
 
 
+def _paper_reach(rows: int, relation: Relation, group: int) -> int:
+    """Half places from the median to the paper's left and right median: the values next to it, for odd and even n."""
+    if group != 1:
+        raise ValueError(f"the paper's Theorem 1 covers one context, not {group}")
+    if rows % 2 == 0 and relation == "replace":
+        raise ValueError(
+            "the paper's Theorem 1 does not hold for a replaced context when the number of contexts is even: "
+            "the neighbour's median can lie beyond the two middle values"
+        )
+    return 1 + rows % 2
+
+
 def median_bounds(
-    values: Floats, relation: Relation = "add_remove", *, clip: float, group: int = 1
+    values: Floats, relation: Relation = "add_remove", *, clip: float, group: int = 1, definition: Definition = "tight"
 ) -> tuple[Floats, Floats, Floats]:
-    """Bounds on the component-wise median of every batch that neighbours `values` [n, V].
+    """Bounds on the component-wise median of every batch that neighbours `values` [..., n, V].
+
+    Args:
+        values: clipped logits; leading axes are steps.
+        relation, group, definition: as for `bounds_from_central`.
+        clip: the clip c.
 
     Returns:
-        (lower, center, upper), each [V].
+        (lower, center, upper), each [..., V].
 
     Raises:
-        ValueError: a value is NaN or outside [-clip, clip], or `group` is below 1.
+        ValueError: a value is NaN or outside [-clip, clip], `group` is below 1, or the paper's definition does not
+            hold here.
     """
-    width = (HALF_STEPS[relation] * group + 2) // 2
-    return bounds_from_central(central_order_statistics(values, clip, width), relation, group)
+    width = max(1, (HALF_STEPS[relation] * group + 2) // 2)
+    return bounds_from_central(central_order_statistics(values, clip, width), relation, group, definition=definition)
 
 
 def median_sides(values: Floats) -> tuple[NDArray[np.bool_], NDArray[np.uint32] | None]:
@@ -118,7 +145,7 @@ def median_sides(values: Floats) -> tuple[NDArray[np.bool_], NDArray[np.uint32] 
 def _value_at(central: Floats, position: int) -> Floats:
     """The value at a position counted in half places: 2 is the first row, 3 the midpoint of the first two rows."""
     row = position // 2 - 1
-    value: Floats = central[row]
+    value: Floats = central[..., row, :]
     if position % 2:
-        value = (central[row] + central[row + 1]) * central.dtype.type(0.5)
+        value = (central[..., row, :] + central[..., row + 1, :]) * central.dtype.type(0.5)
     return value

@@ -7,49 +7,57 @@ from typing import Literal, TypeAlias
 
 from dpaudit.accounting.medians import HALF_STEPS, Relation
 
-Unit: TypeAlias = Literal["record", "context"]
+Unit: TypeAlias = Literal["record", "context", "user"]
 Rule: TypeAlias = Literal["hashed-records", "hashed-slots", "paper-slices"]
 
 
 @dataclass(frozen=True)
 class ContextChange:
-    """One way in which neighbouring data sets differ at the level of contexts.
+    """How neighbouring data sets differ at the level of contexts, in the worst case.
 
     Attributes:
         relation: whether contexts come and go, or are replaced by others.
-        contexts: how many in each batch concerned.
-        batches: how many batches are concerned.
+        contexts: how many at most, in one batch or spread over several in any way (the group size of the bounds).
+
+    Raises:
+        ValueError: `contexts` is below 1.
     """
 
     relation: Relation
     contexts: int = 1
-    batches: int = 1
+
+    def __post_init__(self) -> None:
+        if self.contexts < 1:
+            raise ValueError(f"a difference changes at least one context, not {self.contexts}")
 
     @property
     def half_steps(self) -> int:
-        """How far, in half places, this moves a median."""
+        """How far, in half places, this moves a median when all of it falls on one batch."""
         return HALF_STEPS[self.relation] * self.contexts
 
 
-def context_changes(unit: Unit, relation: Relation, rule: Rule) -> tuple[ContextChange, ...]:
-    """All ways in which one unit's difference can change contexts; the worst of them is what a claim must cover.
+def context_change(
+    unit: Unit, relation: Relation, rule: Rule, *, records_per_user: int | None = None
+) -> ContextChange | None:
+    """The change of contexts that covers every difference of one unit; None where nothing bounds it.
 
     - A claim per context takes the batches as given.
-    - "hashed-records": a record is a context, and its batch depends on it alone. Adding or removing it adds or
-      removes one context. Replacing it by another one either stays in the batch or touches two batches.
-    - "hashed-slots": the slot survives without the record, so one context is replaced. A replaced record leaves
-      one slot and enters another: two contexts of one batch, or one in each of two.
-    - "paper-slices": one record shifts every later one into another context or batch; no bound is known, and the
-      result is empty.
+    - "hashed-records": a record is a context. Adding or removing it adds or removes one context; exchanging it removes
+      one and adds one, in one batch or in two.
+    - "hashed-slots": the slot survives without the record, so one context is replaced. An exchanged record leaves one
+      slot and enters another.
+    - "paper-slices": one record shifts every later one into another context or batch.
+    - A user is `records_per_user` records at most, wherever the rule puts them.
+
+    Args:
+        unit, relation: what neighbouring data sets differ by.
+        rule: how records became contexts.
+        records_per_user: the public maximum; without it nothing bounds the unit "user".
     """
     if unit == "context":
-        return (ContextChange(relation),)
-    if rule == "hashed-records":
-        if relation == "add_remove":
-            return (ContextChange("add_remove"),)
-        return (ContextChange("replace"), ContextChange("add_remove", batches=2))
-    if rule == "hashed-slots":
-        if relation == "add_remove":
-            return (ContextChange("replace"),)
-        return (ContextChange("replace", contexts=2), ContextChange("replace", batches=2))
-    return ()
+        return ContextChange(relation)
+    records = records_per_user if unit == "user" else 1
+    if rule == "paper-slices" or records is None:
+        return None
+    contexts = records * (2 if relation == "replace" else 1)  # what one unit takes away, another may bring
+    return ContextChange("add_remove" if rule == "hashed-records" else "replace", contexts)

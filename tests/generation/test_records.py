@@ -41,32 +41,32 @@ def test_csv_jsonl_and_parquet_give_the_same_distinct_records(tmp_path: Path) ->
     parquet = tmp_path / "x.parquet"
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), parquet)
     for path in (csv, parquet, jsonl(tmp_path / "x.jsonl", *ROWS)):
-        assert read_records(data(path)) == EXPECTED
+        assert read_records(data(path)).records == EXPECTED
 
 
 def test_a_folder_has_a_folder_for_each_label_and_odd_bytes_are_replaced(tmp_path: Path) -> None:
     for label, content in (("a", b"caf\xe9"), ("b", b"two")):
         (tmp_path / label).mkdir()
         (tmp_path / label / "1.txt").write_bytes(content)
-    assert read_records(data(tmp_path)) == (Record("a", "caf\ufffd"), Record("b", "two"))
+    assert read_records(data(tmp_path)).records == (Record("a", "caf\ufffd"), Record("b", "two"))
 
 
 def test_other_columns_and_whole_numbers_as_labels(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "x.jsonl", {"body": "one", "topic": 3})
     config = DataConfig(path=str(path), text="body", label="topic", labels=("3",))
-    assert read_records(config) == (Record("3", "one"),)
+    assert read_records(config).records == (Record("3", "one"),)
 
 
 def test_words_that_pandas_takes_for_missing_are_text(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("text,label\nNA,a\n")
-    assert read_records(data(path)) == (Record("a", "NA"),)
+    assert read_records(data(path)).records == (Record("a", "NA"),)
 
 
 def test_a_lone_surrogate_becomes_a_question_mark(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"text": "x\\ud800", "label": "a"}\n')
-    assert read_records(data(path)) == (Record("a", "x?"),)
+    assert read_records(data(path)).records == (Record("a", "x?"),)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_package_is_found_without_being_imported(tmp_path: Path, monkeypatch: 
     (folder / "1.txt").write_text("one")
     monkeypatch.syspath_prepend(str(tmp_path))
     config = DataConfig(path="package:noisy_package/parts", labels=("a",))
-    assert read_records(config) == (Record("a", "one"),)
+    assert read_records(config).records == (Record("a", "one"),)
     assert "noisy_package" not in sys.modules
 
 
@@ -149,6 +149,24 @@ def test_a_csv_needs_one_name_for_each_column(tmp_path: Path, text: str, message
 def test_blank_lines_of_jsonl_are_passed_over_and_deep_ones_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"text": "one", "label": "a"}\n\n')
-    assert read_records(data(path)) == (Record("a", "one"),)
+    assert read_records(data(path)).records == (Record("a", "one"),)
     path.write_text("[" * 200_000 + "\n")
     assert "not valid JSON" in failure(data(path))
+
+
+def test_records_of_a_user_are_counted_and_users_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "records.csv"
+    path.write_text("text,label,who\none,a,zoe\ntwo,a,zoe\ntwo,a,zoe\nthree,b,max\ntwo,a,max\n")
+    config = DataConfig(path=str(path), labels=("a", "b"), user="who")
+    found = read_records(config)
+    assert len(found.records) == 3
+    assert found.most_per_user == 2
+    assert "zoe" not in repr(found)
+    assert read_records(config.model_copy(update={"user": None})).most_per_user is None
+
+
+def test_a_record_without_a_user_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "records.csv"
+    path.write_text("text,label,who\none,a,\n")
+    with pytest.raises(InputError, match="column 'who': the value is missing"):
+        read_records(DataConfig(path=str(path), labels=("a",), user="who"))

@@ -15,9 +15,12 @@ from dpaudit.results import (
     BatchResult,
     CheckResult,
     ClaimResult,
+    ContextLoss,
     Empirical,
     ExPost,
     Guarantees,
+    Kind,
+    LedgerEntry,
     Status,
     TokenCurve,
 )
@@ -56,6 +59,7 @@ def run_summary(**mechanism: Any) -> dict[str, Any]:
                 "support": {"kind": "full", "size": None},
                 **mechanism,
             },
+            "privacy": {"unit": "record", "relation": "add_remove"},
             "batching": {"rule": "hashed-records", "batches": 40, "labels": ["business", "sport"]},
             "stopping": {"max_tokens": 48, "sequences": [[0], [2, 2]]},
             "sampling": {"generator": "os-entropy", "seed": None},
@@ -71,38 +75,108 @@ def run_summary(**mechanism: Any) -> dict[str, Any]:
 
 def batches(count: int, labels: tuple[str | None, ...] = ("business", "sport")) -> tuple[BatchResult, ...]:
     source = random.Random(5)
-    return tuple(
-        BatchResult(
-            id=index,
-            label=labels[index % len(labels)],
-            contexts=source.randrange(24, 40),
-            steps=source.randrange(20, 48),
-            theorem1=1.2 + source.gammavariate(3, 0.12),
-            exact=None,
-            leave_one_out_max=source.uniform(0.05, 0.3),
+    rows = []
+    for index in range(count):
+        theorem1 = 1.2 + source.gammavariate(3, 0.12)
+        rise, fall = theorem1 * source.uniform(0.8, 0.95), theorem1 * source.uniform(0.8, 0.95)
+        rows.append(
+            BatchResult(
+                id=index,
+                label=labels[index % len(labels)],
+                contexts=source.randrange(24, 40),
+                steps=source.randrange(20, 49),
+                theorem1=theorem1,
+                exact=max(rise, fall),
+                rise=rise,
+                fall=fall,
+                leave_one_out_max=source.uniform(0.05, 0.3),
+            )
         )
-        for index in range(count)
-    )
+    return tuple(rows)
 
 
-def curve(length: int = 48, count: int = 40) -> TokenCurve:
+def curve(length: int = 48, count: int = 40, exact: float = 2.0, theorem1: float = 2.2) -> TokenCurve:
+    """A curve that ends at the run's own figures."""
     source = random.Random(7)
     mean = tuple(0.05 * math.exp(-position / 15) + 0.02 + source.uniform(0, 0.01) for position in range(length))
+    shares = tuple((position + 1) / length for position in range(length))
     return TokenCurve(
         position=tuple(range(1, length + 1)),
         batches=tuple(max(1, count - max(0, position - 20)) for position in range(length)),
         mean=mean,
         maximum=tuple(value * 4 for value in mean),
+        theorem1=tuple(theorem1 * share for share in shares),
+        exact=tuple(exact * share for share in shares),
     )
 
 
+def empirical(rows: tuple[BatchResult, ...]) -> Empirical:
+    worst = sorted(rows, key=lambda row: -(row.leave_one_out_max or 0))[:5]
+    losses = [
+        ContextLoss(batch=row.id, slot=3 + place, loss=(row.leave_one_out_max or 0) * (-1) ** place)
+        for place, row in enumerate(worst)
+    ]
+    largest = abs(losses[0].loss) if losses else None
+    return Empirical(leave_one_out_max=largest, contexts=sum(row.contexts for row in rows), worst=tuple(losses))
+
+
+def ex_post(rows: tuple[BatchResult, ...], rebalancing: float = 0.0, **changes: Any) -> ExPost:
+    worst = {name: max((getattr(row, name) for row in rows), default=0.0) for name in ("theorem1", "rise", "fall")}
+    exact = max(worst["rise"], worst["fall"])
+    fields = {"relation": "add_remove", "unit": "record", **worst, "exact": exact, "rebalancing": rebalancing}
+    return ExPost(**{**fields, "total": exact + rebalancing, **changes})
+
+
+def entry(name: str, value: float, rule: str = "leaf", kind: Kind = "ex-post", **changes: Any) -> LedgerEntry:
+    return LedgerEntry(
+        **{
+            "name": name,
+            "kind": kind,
+            "relation": "add_remove",
+            "unit": "record",
+            "value": value,
+            "delta": None,
+            "rule": rule,
+            "reference": "docs/mathematics.md#runs",
+            "children": (),
+            "omitted": 0,
+            **changes,
+        }
+    )
+
+
+def ex_post_ledger(rows: tuple[BatchResult, ...], found: ExPost) -> LedgerEntry:
+    ranked = sorted(rows, key=lambda row: -(row.exact or 0))
+    listed = tuple(
+        entry(
+            f"batch {row.id}",
+            row.exact or 0,
+            "maximum",
+            children=tuple(
+                entry(f"{name} summed over {row.steps} tokens", getattr(row, name), "sum", omitted=row.steps)
+                for name in ("rise", "fall")
+            ),
+        )
+        for row in ranked[:50]
+    )
+    generation = entry("generation", found.exact, "maximum", children=listed, omitted=len(rows) - len(listed))
+    rebalancing = entry("rebalancing", found.rebalancing)
+    return entry("pipeline", found.total, "sum", children=(rebalancing, generation))
+
+
+def empirical_ledger(found: Empirical) -> LedgerEntry:
+    largest = found.leave_one_out_max or 0.0
+    batch = entry(f"batch {found.worst[0].batch}", largest, kind="empirical")
+    return entry("leave-one-out", largest, "maximum", "empirical", children=(batch,), omitted=39)
+
+
+NO_LOSSES = Empirical(leave_one_out_max=None, contexts=0, worst=())
 CLAIM = ClaimResult(epsilon=2.5, delta=0.0, kind="ex-post", relation="add_remove", unit="record")
 
 
 def median_run(count: int = 40, **changes: Any) -> AuditResult:
     rows = batches(count)
-    worst = max(row.theorem1 for row in rows if row.theorem1 is not None)
-    ex_post = ExPost(relation="add_remove", unit="record", theorem1=worst, exact=None, rebalancing=0.0, total=worst)
+    found, losses = ex_post(rows), empirical(rows)
     return AuditResult(
         **{
             "verdict": "pass",
@@ -111,9 +185,10 @@ def median_run(count: int = 40, **changes: Any) -> AuditResult:
             ),
             "caveats": ("A caveat that stands beside the guarantee.",),
             "claim": CLAIM,
-            "guarantees": Guarantees(ex_post=ex_post, approximate=None, empirical=Empirical(leave_one_out_max=0.2987)),
+            "guarantees": Guarantees(ex_post=found, approximate=None, empirical=losses),
+            "ledger": (ex_post_ledger(rows, found), empirical_ledger(losses)) if rows else (),
             "batches": rows,
-            "tokens": curve(count=count),
+            "tokens": curve(count=count, exact=found.exact, theorem1=found.theorem1) if rows else None,
             "checks": (
                 check("integrity.format", evidence=0),
                 check("integrity.hashes"),
@@ -148,25 +223,65 @@ def failed_run() -> AuditResult:
     )
 
 
-def mean_run() -> AuditResult:
-    plain = tuple(row.model_copy(update={"theorem1": None, "leave_one_out_max": None}) for row in batches(12))
-    approximate = Approximate(
-        epsilon=2.49987654321,
-        delta=4.4e-4,
-        method="rdp",
-        relation="add_remove",
-        unit="record",
-        tokens=48,
-        rebalancing=0.0,
-    )
+APPROXIMATE = Approximate(
+    epsilon=2.31987654321,
+    epsilon_lower=2.3094999,
+    rdp=2.49987654321,
+    delta=4.4e-4,
+    method="optimal",
+    relation="add_remove",
+    unit="record",
+    tokens=48,
+    sensitivity="Adding or removing one record moves each mean logit by at most 6 / 32 = 0.1875.",
+    rebalancing=0.25,
+)
+
+
+def approximate_ledger() -> LedgerEntry:
+    def joint(name: str, value: float, **changes: Any) -> LedgerEntry:
+        return entry(name, value, **{"kind": "approximate", "delta": 4.4e-4, "rule": "joint", **changes})
+
+    token = joint("a token", 0.3, rule="leaf", delta=0.0)
+    generation = joint("generation: 48 tokens", 2.2, children=(token,), omitted=47)
+    rebalancing = joint("rebalancing", 0.25, rule="leaf", delta=0.0)
+    return joint("pipeline", APPROXIMATE.epsilon, children=(rebalancing, generation))
+
+
+def mean_run(**changes: Any) -> AuditResult:
+    """A mean run: an approximate guarantee that is claimed, beside an ex-post figure that is not."""
+    rows = batches(12)
+    found = ex_post(rows, rebalancing=0.25)
     return median_run(
-        guarantee="Generating these texts was (2.5, 0.00044)-DP for adding or removing one record.",
-        claim=ClaimResult(epsilon=2.5, delta=4.4e-4, kind="approximate", relation="add_remove", unit="record"),
-        guarantees=Guarantees(ex_post=None, approximate=approximate, empirical=Empirical(leave_one_out_max=None)),
-        batches=plain,
-        tokens=None,
-        run=run_summary(aggregator="mean", divisor=32.0),
+        **{
+            "guarantee": "Generating these texts was (2.5, 0.00044)-DP for adding or removing one record.",
+            "claim": ClaimResult(epsilon=2.5, delta=4.4e-4, kind="approximate", relation="add_remove", unit="record"),
+            "guarantees": Guarantees(ex_post=found, approximate=APPROXIMATE, empirical=empirical(rows)),
+            "ledger": (approximate_ledger(), ex_post_ledger(rows, found)),
+            "batches": rows,
+            "tokens": curve(count=12, exact=found.exact, theorem1=found.theorem1),
+            "run": run_summary(aggregator="mean", divisor=32.0),
+            **changes,
+        }
     )
+
+
+def approximate_only_run() -> AuditResult:
+    """A mean run whose record bounds nothing: no cost by batch or token, and no losses."""
+    none = dict.fromkeys(("theorem1", "exact", "rise", "fall", "leave_one_out_max"))
+    return mean_run(
+        guarantees=Guarantees(ex_post=None, approximate=APPROXIMATE, empirical=NO_LOSSES),
+        ledger=(approximate_ledger(),),
+        batches=tuple(row.model_copy(update=none) for row in batches(12)),
+        tokens=None,
+    )
+
+
+def user_run() -> AuditResult:
+    """A claim per user."""
+    claim = CLAIM.model_copy(update={"unit": "user"})
+    rows = batches(3)
+    found = ex_post(rows, unit="user")
+    return median_run(3, claim=claim, guarantees=Guarantees(ex_post=found, approximate=None, empirical=empirical(rows)))
 
 
 def unreadable_run() -> AuditResult:
@@ -175,13 +290,21 @@ def unreadable_run() -> AuditResult:
         guarantee="No guarantee: the run directory could not be read.",
         caveats=(),
         claim=None,
-        guarantees=Guarantees(ex_post=None, approximate=None, empirical=Empirical(leave_one_out_max=None)),
+        guarantees=Guarantees(ex_post=None, approximate=None, empirical=NO_LOSSES),
+        ledger=(),
         batches=(),
         tokens=None,
         checks=(check("integrity.format", "fail", measured="format 2", expected="format 1"),),
         not_checked=(),
         run={},
     )
+
+
+def nested(depth: int) -> LedgerEntry:
+    tree = entry("leaf", 1.0)
+    for _ in range(depth):
+        tree = entry("level", 1.0, "sum", children=(tree,))
+    return tree
 
 
 def hostile_run() -> AuditResult:
@@ -195,6 +318,10 @@ def hostile_run() -> AuditResult:
         verdict="fail",
         guarantee=HOSTILE,
         caveats=(HOSTILE,),
+        ledger=(
+            entry(HOSTILE, 1.0, "sum", reference=HOSTILE, children=(entry("y" * 100_000, math.nan),), omitted=1),
+            nested(50),
+        ),
         batches=batches(5, labels=(HOSTILE, None, "\u202eabc", "y" * 100_000, "")),
         checks=(
             check(
@@ -210,17 +337,23 @@ def hostile_run() -> AuditResult:
 
 def infinite_run() -> AuditResult:
     rows = batches(3)
-    rows = (rows[0].model_copy(update={"theorem1": math.inf}), *rows[1:])
+    rows = (rows[0].model_copy(update={"theorem1": math.inf, "exact": math.inf}), *rows[1:])
     result = median_run(3)
-    ex_post = ExPost(
-        relation="replace", unit="context", theorem1=math.inf, exact=math.nan, rebalancing=0.0, total=math.inf
-    )
+    bad = {"theorem1": math.inf, "exact": math.nan, "rise": math.inf, "fall": math.nan, "total": math.inf}
+    losses = Empirical(leave_one_out_max=math.inf, contexts=3, worst=(ContextLoss(batch=0, slot=0, loss=-math.inf),))
+    found = ex_post(batches(3), relation="replace", unit="context", **bad)
     return result.model_copy(
         update={
             "batches": rows,
-            "guarantees": result.guarantees.model_copy(update={"ex_post": ex_post}),
+            "guarantees": Guarantees(ex_post=found, approximate=None, empirical=losses),
+            "ledger": (entry("pipeline", math.inf, "sum", children=(entry("generation", math.nan),)),),
             "tokens": TokenCurve(
-                position=(1, 2, 3), batches=(3, 3, 2), mean=(0.1, math.inf, math.nan), maximum=(0.2, math.inf, math.nan)
+                position=(1, 2, 3),
+                batches=(3, 3, 2),
+                mean=(0.1, math.inf, math.nan),
+                maximum=(0.2, math.inf, math.nan),
+                theorem1=(0.2, math.inf, math.inf),
+                exact=(0.1, math.inf, math.nan),
             ),
         }
     )
@@ -230,6 +363,10 @@ SAMPLES = {
     "median": median_run,
     "failed": failed_run,
     "mean": mean_run,
+    "approximate only": approximate_only_run,
+    "user": user_run,
+    "no batch": lambda: median_run(0),
+    "one batch": lambda: median_run(1),
     "unreadable": unreadable_run,
     "hostile": hostile_run,
     "infinite": infinite_run,

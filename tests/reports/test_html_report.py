@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import subprocess
 import sys
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from dpaudit.comparison import compare_runs
 from dpaudit.results import AuditResult
 from reports.compare import render_comparison_html
 from reports.html import render_html
+from reports.rounding import bound, nearest, saving, stated
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 
@@ -132,18 +135,122 @@ def test_failed_checks_come_first_and_say_everything(samples: Samples) -> None:
 
 
 def test_kinds_of_epsilon_have_blocks_of_their_own(samples: Samples) -> None:
+    for name, said in (("approximate only", "No ex-post epsilon was computed"), ("mean", "1.892 nats")):
+        text = Page(render_html(samples[name]())).words
+        ex_post = text[text.index("Ex-post epsilon") : text.index("Approximate DP")]
+        approximate = text[text.index("Approximate DP") : text.index("Empirical losses")]
+        assert "2.5 " not in ex_post
+        assert "2.320" not in ex_post
+        assert said in ex_post
+        assert "1.892" not in approximate
+        assert "2.5 nats 2.320 nats" in approximate
+
+
+def test_exact_stands_beside_theorem_1_with_the_saving(samples: Samples) -> None:
+    result = samples["median"]()
+    found = result.guarantees.ex_post
+    assert found is not None
+    exact, theorem1, saved = (bound(found.exact), bound(found.theorem1), saving(found.theorem1, found.exact))
+    text = Page(render_html(result)).words
+    block = text[text.index("Generation, exact") : text.index("Approximate DP")]
+    for said in (exact, theorem1, saved, f"Rise {bound(found.rise)}", f"Fall {bound(found.fall)}", "the larger sum"):
+        assert said in block
+    spent = text[text.index("Where the epsilon was spent") : text.index("Batches 40 batches")]
+    assert f"exact {exact}, Theorem 1 {theorem1}, saving {saved}" in spent
+    worst = max(result.batches, key=lambda batch: batch.exact or 0)
+    saved = saving(worst.theorem1 or 0, worst.exact or 0)
+    assert f"Theorem 1 gives {bound(worst.theorem1 or 0)} for that batch: saving {saved}" in spent
+
+
+def test_every_batch_has_rise_fall_and_saving(samples: Samples) -> None:
+    result = samples["one batch"]()
+    row = result.batches[0]
+    assert None not in (row.exact, row.rise, row.fall, row.theorem1)
+    cells = [bound(value or 0) for value in (row.exact, row.rise, row.fall, row.theorem1)]
+    saved = saving(row.theorem1 or 0, row.exact or 0)
+    assert f"Label 0 {' '.join(cells)} {saved}" in Page(render_html(result)).words
+
+
+def test_the_approximate_guarantee_says_how_it_was_found(samples: Samples) -> None:
     text = Page(render_html(samples["mean"]())).words
-    ex_post = text[text.index("Ex-post epsilon") : text.index("Approximate DP")]
-    approximate = text[text.index("Approximate DP") : text.index("Empirical losses")]
-    assert "2.5" not in ex_post
-    assert "No ex-post epsilon was computed" in ex_post
-    assert "2.5 nats 2.500 nats" in approximate
+    for said in (
+        "Accounting method optimal adaptive composition (optimal)",
+        "No accountant can go below 2.309 nats",  # rounded down
+        "By Rényi DP 2.500 nats",
+        "Tokens accounted for 48",
+        "Rebalancing 0.2500 nats inside ε, accounted for jointly",
+        "moves each mean logit by at most 6 / 32",
+    ):
+        assert said in text
+
+
+def test_the_worst_contexts_are_listed_with_their_sign(samples: Samples) -> None:
+    result = samples["median"]()
+    text = Page(render_html(result)).words
+    exact = {batch.id: bound(batch.exact or 0) for batch in result.batches}
+    assert "The 5 contexts with the largest loss by size, of 1,276 left out" in text
+    for context in result.guarantees.empirical.worst:
+        shown = f"{'+' * (context.loss > 0)}{nearest(context.loss)}"
+        assert f"{context.batch} {context.slot} {shown} {exact[context.batch]}" in text
+    assert "mattered most" not in Page(render_html(samples["approximate only"]())).words
+
+
+def test_the_ledger_is_a_tree_for_each_kind(samples: Samples, large_run: AuditResult) -> None:
+    html = render_html(samples["mean"]())
+    text = Page(html).words
+    trees = [text.index(f"{kind} add or remove one record ") for kind in ("Approximate DP", "Ex-post epsilon")]
+    approximate = text[trees[0] : trees[1]]
+    assert "1.892" not in approximate
+    assert "pipeline 2.320 nats, δ = 0.0004400 , composed jointly by one accountant from 2" in approximate
+    assert "47 more, not listed here" in approximate
+    assert "pipeline 1.892 nats , the sum of 2" in text[trees[1] :]
+    assert html.count("<details open>") == 2
+    assert "the largest of 1,000" in Page(render_html(large_run)).words
+    assert "950 more, not listed here" in Page(render_html(large_run)).words
+
+
+def test_only_passed_checks_are_folded(samples: Samples) -> None:
+    html = render_html(samples["failed"]())
+    checks = html[html.index('<h2 id="checks">') :]
+    assert checks.count("<details>") == sum(check.status == "pass" for check in samples["failed"]().checks)
+    failed = checks[checks.index('<article class="check fail"') : checks.index('<article class="check error"')]
+    assert "<details" not in failed
+
+
+def test_one_number_never_shows_in_two_ways(samples: Samples) -> None:
+    result = samples["one batch"]()
+    found = result.guarantees.ex_post
+    assert found is not None
+    assert result.claim is not None
+    claim = result.claim.model_copy(update={"epsilon": found.total})
+    text = Page(render_html(result.model_copy(update={"claim": claim}))).words
+    shown = {word.strip(".,;:") for word in text.split() if word.startswith(bound(found.exact)[:4])}
+    assert bound(found.exact) not in shown
+    assert stated(found.exact) in shown
+    assert {float(word) for word in shown} == {found.exact}
+
+
+def test_a_broken_claim_shows_the_decimals_of_its_check(samples: Samples) -> None:
+    result = samples["failed"]()
+    found = result.guarantees.ex_post
+    assert found is not None
+    text = Page(render_html(result)).words
+    assert f"ε 1.5 nats {math.ceil(found.total * 1e6) / 1e6:.6f} nats" in text
+    assert f" {bound(found.total)} " not in text
+
+
+def test_a_user_is_all_records_of_theirs(samples: Samples) -> None:
+    text = Page(render_html(samples["user"]())).words
+    assert "ε ≤ 2.5 nats, add or remove one user, all records of theirs" in text
 
 
 def test_a_run_without_batch_costs_says_so_instead_of_drawing(samples: Samples) -> None:
-    html = render_html(samples["mean"]())
+    html = render_html(samples["approximate only"]())
     assert "<svg" not in html
-    assert "no cost per batch or per token to plot" in html
+    assert "no cost per batch or per token" in html
+    assert "Where the epsilon was spent" not in html
+    for name in ("mean", "median", "infinite"):
+        assert "no cost per batch or per token" not in render_html(samples[name]())
 
 
 def test_figures_from_a_doubtful_record_carry_a_caution(samples: Samples) -> None:
@@ -169,7 +276,7 @@ def test_a_thousand_batches_stay_small_and_say_what_is_left_out(large_run: Audit
     html = render_html(large_run)
     assert len(html.encode()) < 300_000
     assert "The 50 costliest of 1,000 batches; report.json has the other 950 too." in html
-    rows = re.findall(r'<tr><th scope="row">\d+</th>', html)
+    rows = re.findall(r'<tr><th scope="row">\d+</th>', html.partition('<h2 id="batches">')[2])
     assert len(rows) == 50
 
 
@@ -183,7 +290,9 @@ def test_the_same_result_gives_the_same_page(samples: Samples) -> None:
 
 def test_comparison_page_is_well_formed_and_links_stay_paths(samples: Samples) -> None:
     results = {name: build() for name, build in samples.items()}
-    html = render_comparison_html(results, {"median": "../a b/report.html", "mean": "javascript:alert(1)"})
+    html = render_comparison_html(
+        compare_runs(results), {"median": "../a b/report.html", "mean": "javascript:alert(1)"}
+    )
     page = Page(html)
     assert page.mistakes == []
     assert page.open == []

@@ -86,4 +86,33 @@ def test_it_says_what_the_page_says(samples: Samples) -> None:
 
 
 def test_a_thousand_batches_list_fifty(large_run: AuditResult) -> None:
-    assert len([line for line in render_markdown(large_run).splitlines() if re.match(r"\| \d+ \|", line)]) == 50
+    listed = render_markdown(large_run).partition("## Batches")[2]
+    assert len([line for line in listed.splitlines() if re.match(r"\| \d+ \|", line)]) == 50
+
+
+def test_the_ledger_is_a_nested_list(samples: Samples) -> None:
+    text = render_markdown(samples["mean"]())
+    approximate = text[text.index("### Composition: Approximate DP") : text.index("### Composition: Ex-post epsilon")]
+    assert "\n- pipeline **2.320 nats, δ = 0.0004400** " in approximate
+    assert "\n  - rebalancing **0.2500 nats**\n" in approximate
+    assert "\n    - 47 more, not listed here" in approximate
+    assert "1.892" not in approximate
+
+
+def test_a_long_ledger_is_cut_and_says_so(large_run: AuditResult) -> None:
+    text = render_markdown(large_run)
+    ledger = text[text.index("### Composition: Ex-post epsilon") : text.index("### Composition: Empirical losses")]
+    assert len(re.findall(r"^ +- batch ", ledger, re.MULTILINE)) == 10
+    assert "990 more, not listed here" in ledger
+    assert len(text) < 40_000
+
+
+def test_exact_stands_beside_theorem_1(samples: Samples) -> None:
+    text = render_markdown(samples["median"]())
+    assert "- Generation, exact: 1.669 nats\n- Rise: 1.661 nats\n- Fall: 1.669 nats\n" in text
+    assert "- Generation, Theorem 1: 1.924 nats\n- Exact saves (nats): 0.254 (13%)\n" in text
+    assert "| Batch | Ex-post, exact (nats) | Rise | Fall | Ex-post, Theorem 1 (nats) | Saving (nats) |" in text
+
+
+def test_no_heading_without_a_body(result: AuditResult) -> None:
+    assert not re.search(r"^#+ .*\n+#+ (?!#)", render_markdown(result).replace("\n###", "\nsub"), re.MULTILINE)

@@ -6,9 +6,11 @@ import io
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from dpaudit.comparison import compare_runs
 from dpaudit.results import AuditResult
 from reports.compare import print_comparison
 from reports.terminal import print_failures, print_summary
@@ -16,9 +18,9 @@ from reports.terminal import print_failures, print_summary
 Samples = Mapping[str, Callable[[], AuditResult]]
 
 
-def _printed(show: Callable[[Console], None], colour: bool = False) -> str:
+def _printed(show: Callable[[Console], None], colour: bool = False, width: int = 80) -> str:
     file = io.StringIO()
-    show(Console(file=file, width=80, force_terminal=colour))
+    show(Console(file=file, width=width, force_terminal=colour))
     return file.getvalue()
 
 
@@ -67,17 +69,29 @@ def test_failures_are_a_line_each(samples: Samples) -> None:
     assert _printed(lambda console: print_failures(samples["median"](), console)) == ""
 
 
-def test_comparison_keeps_kinds_in_tables_of_their_own(samples: Samples) -> None:
+def test_summary_has_exact_beside_theorem_1_and_the_top_of_the_ledger(samples: Samples) -> None:
+    text = " ".join(_printed(partial(print_summary, samples["mean"]())).split())
+    assert "exact 1.642, Theorem 1 1.789, saving 0.146 (8.2%)" in text
+    assert "optimal; lower end 2.309; by Rényi DP 2.500; 48 tokens" in text
+    assert "the sum of 2: rebalancing 0.2500 nats; generation 1.642 nats" in text
+    assert "largest loss +0.2852 (batch 4, slot 3); 359 contexts left out" in text
+    assert "batch 8" not in text  # two levels
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_comparison_keeps_kinds_in_tables_of_their_own(samples: Samples, width: int) -> None:
     results = {"median run": samples["median"](), "mean run": samples["mean"](), "[red]": samples["infinite"]()}
-    text = _printed(lambda console: print_comparison(results, console))
-    assert max(cell_len(line) for line in text.splitlines()) <= 80
-    ex_post = text[text.index("Ex-post epsilon") : text.index("Approximate DP")]
-    approximate = text[text.index("Approximate DP") : text.index("Ex-post cost per batch")]
-    assert "1.959" in ex_post
-    assert "1.959" not in approximate
-    assert "2.500" in approximate
-    assert "2.500" not in ex_post
+    text = _printed(lambda console: print_comparison(compare_runs(results), console), width=width)
+    assert max(cell_len(line) for line in text.splitlines()) <= width
+    ex_post = text[text.index("Ex-post epsilon (nats)") : text.index("Approximate DP")]
+    approximate = text[text.index("Approximate DP") : text.index("Empirical losses")]
+    for figure in ("1.669", "1.924", "1.892", "0.146"):
+        assert figure in ex_post
+        assert figure not in approximate
+    for figure in ("2.320", "2.309"):
+        assert figure in approximate
+        assert figure not in ex_post
     assert "cannot be compared" in text
     assert "[red]" in text
-    for heading in ("Verdict", "Aggregator", "Temp.", "Contexts", "Tokens"):
+    for heading in ("Verdict", "Aggregator", "Temp.", "Contexts", "Tokens", "Claimed", "Neighbours", "quarter"):
         assert heading in text

@@ -165,7 +165,7 @@ EXTREMES = [
     ({"aggregator": "mean"}, {"mechanism.clip": 1e200}),
     ({"aggregator": "mean"}, {"mechanism.divisor": 1e300}),
     ({"aggregator": "mean"}, {"data.records": 10**400}),
-    ({"aggregator": "mean"}, {"claim.delta": 5e-324}),
+    ({"aggregator": "mean"}, {"claim.delta": 5e-324, "claim.epsilon": 7.0}),  # three tokens of range 2.4
 ]
 
 

@@ -1,0 +1,324 @@
+"""Audited runs -> Comparison: each kind of epsilon at one length, and the length that each epsilon affords.
+
+Ex-post figures are read off the runs' token curves and never carried beyond them: what further text would have cost
+depends on data nobody looked at. Approximate ones are worked out anew from the public settings.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from dpaudit.accounting import ContextChange, affordable_tokens, context_change, mean_epsilon, rebalancing_events
+from dpaudit.results import (
+    Affordable,
+    Afforded,
+    Approximate,
+    AuditResult,
+    ComparedRun,
+    Comparison,
+    ExPost,
+    LeftOut,
+    RunEpsilon,
+    SameLength,
+    Spread,
+    TokenCurve,
+)
+from dpaudit.runs.manifest import Batching, Mechanism, Privacy
+
+_KINDS: tuple[Literal["ex-post"], Literal["approximate"]] = ("ex-post", "approximate")
+_NO_SETTINGS = "the run states no settings that its guarantee could be worked out from"
+
+Part = TypeVar("Part", bound=BaseModel)
+
+
+def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
+    """Set audited runs side by side.
+
+    Args:
+        results: two or more audits by the name to show.
+
+    Returns:
+        A comparison in which figures of different kinds, or for different neighbours, never meet.
+    """
+    same_length: list[SameLength] = []
+    affordable: list[Affordable] = []
+    left_out: list[LeftOut] = []
+    for kind in _KINDS:
+        runs = [run for name, result in results.items() if (run := _measured(kind, name, result))]
+        if not runs:
+            continue
+        groups = list(_groups(runs))
+        same_length += [_at_one_length(group) for group in groups]
+        set_beside = {run.figure.run for group in groups for run in group}
+        measured = {run.figure.run: run for run in runs}
+        left_out += [
+            LeftOut(run=name, kind=kind, reason=_why_left_out(kind, measured.get(name)))
+            for name in results
+            if name not in set_beside
+        ]
+        if len(runs) > 1:
+            affordable.append(_affordable(runs))
+    return Comparison(
+        runs=tuple(_summary(name, result) for name, result in results.items()),
+        same_length=tuple(same_length),
+        affordable=tuple(affordable),
+        spreads=tuple(spread for name, result in results.items() if (spread := _spread(name, result))),
+        left_out=tuple(left_out),
+    )
+
+
+class _Measured(Protocol):
+    """A run that has a figure of some kind."""
+
+    @property
+    def figure(self) -> RunEpsilon:
+        """The run's own epsilon, at its own length."""
+
+    @property
+    def length(self) -> int:
+        """Up to how many tokens its epsilon is known; 0 where it is not."""
+
+    def at(self, tokens: int) -> RunEpsilon:
+        """Its epsilon at 1 <= tokens <= length."""
+
+    def within(self, budget: RunEpsilon) -> Afforded:
+        """How many tokens a batch can have within an epsilon for the same neighbours."""
+
+
+@dataclass(frozen=True)
+class _ExPostRun:
+    name: str
+    found: ExPost
+    curve: TokenCurve | None
+    longest: int
+
+    @property
+    def figure(self) -> RunEpsilon:
+        return self._figure(self.found.exact, self.found.theorem1)
+
+    @property
+    def length(self) -> int:
+        """A curve counts up to its first gap: past it, sums lack a token."""
+        if self.curve is None:
+            return 0
+        return sum(position == place for place, position in enumerate(self.curve.position, start=1))
+
+    def at(self, tokens: int) -> RunEpsilon:
+        assert self.curve is not None
+        return self._figure(self.curve.exact[tokens - 1], self.curve.theorem1[tokens - 1])
+
+    def within(self, budget: RunEpsilon) -> Afforded:
+        if not self.length:
+            return _no_answer("the record gives no cost by token position")
+        tokens = 0
+        # Written so that a NaN is not within anything.
+        while tokens < self.length and self.at(tokens + 1).epsilon <= budget.epsilon:
+            tokens += 1
+        return Afforded(tokens=tokens, all_generated=tokens == self.longest, reason="")
+
+    def _figure(self, epsilon: float, theorem1: float) -> RunEpsilon:
+        return RunEpsilon(
+            run=self.name,
+            kind="ex-post",
+            relation=self.found.relation,
+            unit=self.found.unit,
+            epsilon=epsilon,
+            theorem1=theorem1,
+            delta=None,
+        )
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What a mean run's guarantee is worked out from; all of it public."""
+
+    clip: float
+    temperature: float
+    divisor: float
+    change: ContextChange
+
+
+@dataclass(frozen=True)
+class _MeanRun:
+    name: str
+    found: Approximate
+    settings: _Settings | None
+
+    @property
+    def figure(self) -> RunEpsilon:
+        return self._figure(self.found.epsilon)
+
+    @property
+    def length(self) -> int:
+        return self.found.tokens if self.settings else 0
+
+    def at(self, tokens: int) -> RunEpsilon:
+        if tokens == self.found.tokens:
+            return self.figure
+        assert self.settings is not None
+        shorter = mean_epsilon(
+            self.settings.clip,
+            self.settings.temperature,
+            self.settings.divisor,
+            tokens,
+            self.found.delta,
+            self.settings.change,
+            laplace=self._laplace,
+            method=self._method,
+        )
+        return self._figure(min(shorter, self.found.epsilon))  # a shorter run costs no more than the whole one
+
+    def within(self, budget: RunEpsilon) -> Afforded:
+        if self.settings is None or budget.delta is None:
+            return _no_answer(_NO_SETTINGS)
+        try:
+            tokens = affordable_tokens(
+                budget.epsilon,
+                self.settings.clip,
+                self.settings.temperature,
+                self.settings.divisor,
+                budget.delta,
+                self.settings.change,
+                laplace=self._laplace,
+                method=self._method,
+            )
+        except ValueError as error:
+            return _no_answer(str(error))
+        return Afforded(tokens=tokens, all_generated=False, reason="")
+
+    @property
+    def _laplace(self) -> Sequence[float]:
+        """The run's rebalancing, as the event that costs most however the noise was shared out over the counts."""
+        return rebalancing_events(self.found.rebalancing, "add_remove")
+
+    @property
+    def _method(self) -> Literal["rdp", "optimal"]:
+        return "rdp" if self.found.method == "rdp" else "optimal"
+
+    def _figure(self, epsilon: float) -> RunEpsilon:
+        return RunEpsilon(
+            run=self.name,
+            kind="approximate",
+            relation=self.found.relation,
+            unit=self.found.unit,
+            epsilon=epsilon,
+            theorem1=None,
+            delta=self.found.delta,
+        )
+
+
+def _measured(kind: Literal["ex-post", "approximate"], name: str, result: AuditResult) -> _Measured | None:
+    ex_post, approximate = result.guarantees.ex_post, result.guarantees.approximate
+    if kind == "ex-post":
+        longest = max((batch.steps for batch in result.batches), default=0)
+        return None if ex_post is None else _ExPostRun(name, ex_post, result.tokens, longest)
+    return None if approximate is None else _MeanRun(name, approximate, _settings(result, approximate))
+
+
+def _settings(result: AuditResult, found: Approximate) -> _Settings | None:
+    """None where the run states no settings that are valid, or where they bound nothing."""
+    mechanism = _part(result, "mechanism", Mechanism)
+    batching, privacy = _part(result, "batching", Batching), _part(result, "privacy", Privacy)
+    if mechanism is None or mechanism.divisor is None or batching is None or privacy is None:
+        return None
+    change = context_change(found.unit, found.relation, batching.rule, records_per_user=privacy.records_per_user)
+    if change is None or not (0 < found.delta < 1 and 0 <= found.rebalancing < math.inf):
+        return None
+    return _Settings(mechanism.clip, mechanism.temperature, mechanism.divisor, change)
+
+
+def _part(result: AuditResult, name: str, expected: type[Part]) -> Part | None:
+    """A part of the run's manifest, or None where the run states none that is valid."""
+    manifest = result.run.get("manifest")
+    if not isinstance(manifest, Mapping) or name not in manifest:
+        return None
+    try:
+        return expected.model_validate_json(json.dumps(manifest[name]))
+    except (TypeError, ValueError):
+        return None
+
+
+def _groups(runs: Sequence[_Measured]) -> Iterator[list[_Measured]]:
+    """Two or more runs each whose figures are known by length and hold for the same neighbours."""
+    groups: dict[tuple[str, str], list[_Measured]] = {}
+    for run in runs:
+        if run.length:
+            groups.setdefault((run.figure.relation, run.figure.unit), []).append(run)
+    return (group for group in groups.values() if len(group) > 1)
+
+
+def _at_one_length(group: Sequence[_Measured]) -> SameLength:
+    tokens = min(run.length for run in group)
+    figures = tuple(run.at(tokens) for run in group)
+    return SameLength(kind=figures[0].kind, figures=figures, tokens=tokens)
+
+
+def _why_left_out(kind: str, run: _Measured | None) -> str:
+    if run is None:
+        return f"no {kind} figure"
+    if not run.length:
+        return "the record gives no cost by token position" if kind == "ex-post" else _NO_SETTINGS
+    return f"no other run has an {kind} figure for the same neighbours"
+
+
+def _affordable(runs: Sequence[_Measured]) -> Affordable:
+    figures = tuple(run.figure for run in runs)
+    cells = tuple(tuple(_afforded(run, budget) for budget in figures) for run in runs)
+    return Affordable(kind=figures[0].kind, figures=figures, cells=cells)
+
+
+def _afforded(run: _Measured, budget: RunEpsilon) -> Afforded:
+    if not run.figure.has_neighbours_of(budget):
+        return _no_answer("the two epsilons hold for different neighbours")
+    if not math.isfinite(budget.epsilon):
+        return _no_answer("that epsilon is not finite")
+    return run.within(budget)
+
+
+def _no_answer(reason: str) -> Afforded:
+    return Afforded(tokens=None, all_generated=False, reason=reason)
+
+
+def _spread(name: str, result: AuditResult) -> Spread | None:
+    found = result.guarantees.ex_post
+    # What is absent or not a number has no bound.
+    costs = sorted(math.inf if b.exact is None or math.isnan(b.exact) else b.exact for b in result.batches)
+    if found is None or not costs:
+        return None
+    least, lower, median, upper, most = (costs[math.ceil(share * (len(costs) - 1) / 4)] for share in range(5))
+    return Spread(
+        run=name,
+        relation=found.relation,
+        unit=found.unit,
+        batches=len(costs),
+        minimum=least,
+        lower_quartile=lower,
+        median=median,
+        upper_quartile=upper,
+        maximum=most,
+    )
+
+
+def _summary(name: str, result: AuditResult) -> ComparedRun:
+    mechanism = _part(result, "mechanism", Mechanism)
+    return ComparedRun(
+        name=name,
+        verdict=result.verdict,
+        guarantee=result.guarantee,
+        aggregator=mechanism.aggregator if mechanism else None,
+        clip=mechanism.clip if mechanism else None,
+        temperature=mechanism.temperature if mechanism else None,
+        divisor=mechanism.divisor if mechanism else None,
+        batches=len(result.batches),
+        contexts=sum(batch.contexts for batch in result.batches),
+        tokens=sum(batch.steps for batch in result.batches),
+        longest_batch=max((batch.steps for batch in result.batches), default=0),
+        claim=result.claim,
+        guarantees=result.guarantees,
+    )

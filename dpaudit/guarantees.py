@@ -1,0 +1,157 @@
+"""From the facts of a run to its figures of each kind, and to the ledger that shows how they come about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from dpaudit.accounting import ContextChange, bounded_range, exponential_mechanism_epsilon, mean_sensitivity
+from dpaudit.accounting.ledger import Entry, Figure, Kind, joint, leaf, total, worst
+from dpaudit.checks import Facts
+from dpaudit.losses import RealisedLosses
+from dpaudit.results import Approximate, ExPost, LedgerEntry
+from dpaudit.runs import Claim, Manifest
+
+#: Batches that the ledger lists; reports have the others.
+LISTED = 50
+_DOCS = "docs/mathematics.md"
+
+
+def approximate(manifest: Manifest, claim: Claim, change: ContextChange | None) -> Approximate | None:
+    """(epsilon, delta) of a mean run at the claim's delta, from public settings: maximum length, not realised ones.
+
+    None for other aggregators, and where the claim has no delta to work it out at.
+    """
+    mechanism, tokens = manifest.mechanism, manifest.stopping.max_tokens
+    if mechanism.divisor is None or not 0 < claim.delta < 1:
+        return None
+    eta, sensitivity = math.inf, "nothing bounds how one unit changes the contexts"
+    if change is not None:
+        eta = bounded_range(mechanism.clip, mechanism.temperature, mechanism.divisor, change)
+        sensitivity = str(mean_sensitivity(change))
+    found = exponential_mechanism_epsilon(eta, tokens, claim.delta)
+    return Approximate(
+        epsilon=found.epsilon,
+        epsilon_lower=found.epsilon_lower,
+        rdp=exponential_mechanism_epsilon(eta, tokens, claim.delta, method="rdp").epsilon,
+        delta=claim.delta,
+        method=found.method,
+        relation=claim.relation,
+        unit=claim.unit,
+        tokens=tokens,
+        sensitivity=sensitivity,
+        rebalancing=0.0,
+    )
+
+
+def ex_post(facts: Facts) -> ExPost:
+    """The run's ex-post figures for the claim's relation and unit; infinite where the record bounds nothing."""
+    cost = facts.ex_post_cost
+    return ExPost(
+        relation=facts.claim.relation,
+        unit=facts.claim.unit,
+        theorem1=cost.theorem1,
+        exact=cost.exact,
+        rise=cost.rise,
+        fall=cost.fall,
+        rebalancing=0.0,
+        total=cost.exact,
+    )
+
+
+def ledger(facts: Facts, losses: RealisedLosses) -> tuple[LedgerEntry, ...]:
+    """A tree for each kind of figure that the run has."""
+    trees = (_approximate_tree(facts), _ex_post_tree(facts), _empirical_tree(facts, losses))
+    return tuple(_listed(tree) for tree in trees if tree is not None)
+
+
+def _ex_post_tree(facts: Facts) -> Entry | None:
+    if facts.ex_post is None or not math.isfinite(facts.ex_post_cost.exact):
+        return None
+    batches = sorted(_batches(facts), key=lambda entry: -entry.figure.value)
+    contexts = facts.ex_post.change.contexts
+    if contexts == 1:
+        generation = worst("generation: the costliest batch", batches, f"{_DOCS}#runs", LISTED)
+    else:
+        generation = joint(
+            f"generation: the costliest way of spreading {contexts} contexts over the batches",
+            _figure(facts, "ex-post", facts.ex_post_cost.exact),
+            batches[:LISTED],
+            f"{_DOCS}#runs",
+            max(0, len(batches) - LISTED),
+        )
+    rebalancing = leaf("rebalancing: no noisy counts were used", _figure(facts, "ex-post", 0.0), f"{_DOCS}#rebalancing")
+    return total("pipeline", [rebalancing, generation], f"{_DOCS}#ledger")
+
+
+def _batches(facts: Facts) -> Iterator[Entry]:
+    assert facts.ex_post is not None
+    for batch, steps in facts.lengths.items():
+        cost = facts.ex_post.batch_cost(batch)
+        directions = [
+            Entry(f"{name} summed over {steps} tokens", _figure(facts, "ex-post", value), "sum", _DOCS, omitted=steps)
+            for name, value in (("rise", cost.rise), ("fall", cost.fall))
+        ]
+        yield worst(f"batch {batch}", directions, f"{_DOCS}#exact-cost")
+
+
+def _empirical_tree(facts: Facts, losses: RealisedLosses) -> Entry | None:
+    found = [(batch, losses.largest(batch)) for batch in facts.lengths]
+    leaves = [
+        leaf(f"batch {batch}: the largest loss of a left-out context", _tried(loss), f"{_DOCS}#leave-one-out")
+        for batch, loss in found
+        if loss is not None
+    ]
+    if not leaves:
+        return None
+    return worst("leave-one-out: the batch with the largest loss", leaves, f"{_DOCS}#leave-one-out", LISTED)
+
+
+def _approximate_tree(facts: Facts) -> Entry | None:
+    found, mechanism, change = facts.approximate, facts.manifest.mechanism, facts.change
+    if found is None or change is None or mechanism.divisor is None:
+        return None
+    eta = bounded_range(mechanism.clip, mechanism.temperature, mechanism.divisor, change)
+    token = leaf(
+        "a token: its losses lie in an interval of this length, so it is at least that private by itself",
+        _figure(facts, "approximate", eta),
+        "docs/budgets.md#bounded-range",
+    )
+    figure = _figure(facts, "approximate", found.epsilon, found.delta)
+    batch = joint(
+        f"any one batch: {found.tokens} tokens, {found.method} composition",
+        figure,
+        [token],
+        "docs/budgets.md",
+        omitted=found.tokens - 1,
+    )
+    generation = worst("generation: batches share no records, so the costliest counts", [batch], f"{_DOCS}#runs")
+    rebalancing = leaf(
+        "rebalancing: no noisy counts were used", _figure(facts, "approximate", 0.0), f"{_DOCS}#rebalancing"
+    )
+    return joint("pipeline", figure, [rebalancing, generation], f"{_DOCS}#ledger")
+
+
+def _tried(loss: float) -> Figure:
+    """What was tried is the removal of one context, whatever the claim is about."""
+    return Figure("empirical", "add_remove", "context", loss)
+
+
+def _figure(facts: Facts, kind: Kind, value: float, delta: float = 0.0) -> Figure:
+    return Figure(kind, facts.claim.relation, facts.claim.unit, value, delta)
+
+
+def _listed(entry: Entry) -> LedgerEntry:
+    figure = entry.figure
+    return LedgerEntry(
+        name=entry.name,
+        kind=figure.kind,
+        relation=figure.relation,
+        unit=figure.unit,
+        value=figure.value,
+        delta=figure.delta if figure.kind == "approximate" else None,
+        rule=entry.rule,
+        reference=entry.reference,
+        children=tuple(_listed(child) for child in entry.children),
+        omitted=entry.omitted,
+    )

@@ -1,0 +1,170 @@
+"""One suite that every accountant passes.
+
+Ex-post accountants are asked about the one record whose cost is monotone in clip and temperature by theory: a single
+indifferent context, between the sentinels at either end of the clip. For other records those rules do not hold, and
+need not (docs/sharp-edges.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpaudit.accounting import (
+    ContextChange,
+    ExPostAccountant,
+    MeanAccountant,
+    MedianAccountant,
+    bounded_range,
+    central_order_statistics,
+    exponential_mechanism_epsilon,
+    mean_epsilon,
+)
+
+ONE, GROUP = ContextChange("add_remove"), ContextChange("replace", 2)
+DELTA, CLIP, TEMPERATURE, DIVISOR = 1e-4, 6.0, 1.2, 16.0
+
+#: steps, delta, clip, temperature -> epsilon in nats.
+Cost = Callable[[int, float, float, float], float]
+
+
+@dataclass(frozen=True)
+class Accountant:
+    """An accountant under test. `one_by_one` charges the steps as so many events of their own.
+
+    `refuses` is the one of the two that takes all settings as they are given.
+    """
+
+    cost: Cost
+    one_by_one: Cost
+    refuses: Cost
+    settings: tuple[str, ...] = ("steps", "delta", "clip", "temperature")
+
+
+def ex_post(change: ContextChange, measure: str, aggregator: str) -> Accountant:
+    def new(clip: float, temperature: float) -> tuple[ExPostAccountant, np.ndarray]:
+        if aggregator == "mean":
+            return MeanAccountant(change, temperature, clip, DIVISOR), np.zeros(5)
+        return MedianAccountant(change, temperature), central_order_statistics(np.zeros((1, 5)), clip, 4)
+
+    def one_by_one(steps: int, _: float, clip: float, temperature: float) -> float:
+        if steps < 0 or steps != int(steps):
+            raise ValueError("steps are charged one by one, so there is no such number of them")
+        accountant, values = new(clip, temperature)
+        for _step in range(steps):
+            accountant.charge(0, values, 0)
+        return float(getattr(accountant.cost, measure))
+
+    def cost(steps: int, _: float, clip: float, temperature: float) -> float:
+        """The steps in one batch, whose sums are read from the curve by tokens once it is closed."""
+        accountant, values = new(clip, temperature)
+        for _step in range(10):
+            accountant.charge(0, values, 0)
+        accountant.close(0)
+        return float(getattr(accountant.by_tokens()[steps], measure))
+
+    return Accountant(cost, one_by_one, one_by_one, ("steps", "clip", "temperature"))
+
+
+def approximate(method: str, change: ContextChange, laplace: float = 0.0) -> Accountant:
+    """`laplace` > 0: noisy counts of this epsilon for every step, in the same accountant."""
+
+    def cost(steps: int, delta: float, clip: float, temperature: float) -> float:
+        counts = (laplace,) * steps if laplace and isinstance(steps, int) else ()
+        return mean_epsilon(clip, temperature, DIVISOR, steps, delta, change, method=method, laplace=counts)
+
+    def one_by_one(steps: int, delta: float, clip: float, temperature: float) -> float:
+        eta = bounded_range(clip, temperature, DIVISOR, change)
+        counts = (laplace,) * steps if laplace else ()
+        return exponential_mechanism_epsilon([eta] * steps, [1] * steps, delta, method=method, laplace=counts).epsilon
+
+    return Accountant(cost, one_by_one, cost)
+
+
+ACCOUNTANTS = {
+    **{
+        f"{aggregator}, {measure}, {change.contexts} {change.relation}": ex_post(change, measure, aggregator)
+        for aggregator in ("median", "mean")
+        for measure in ("theorem1", "exact", "rise", "fall")
+        for change in (ONE, GROUP)
+    },
+    **{
+        f"{method}, {change.contexts} {change.relation}": approximate(method, change)
+        for method in ("rdp", "optimal")
+        for change in (ONE, GROUP)
+    },
+    **{f"{method} beside Laplace": approximate(method, ONE, laplace=0.05) for method in ("rdp", "optimal")},
+}
+
+every = pytest.mark.parametrize("accountant", ACCOUNTANTS.values(), ids=ACCOUNTANTS.keys())
+
+
+@every
+def test_zero_steps_cost_nothing(accountant: Accountant) -> None:
+    assert accountant.cost(0, DELTA, CLIP, TEMPERATURE) == 0.0
+    assert accountant.one_by_one(0, DELTA, CLIP, TEMPERATURE) == 0.0
+
+
+@every
+def test_n_fold_composition_is_composing_n_times(accountant: Accountant) -> None:
+    for steps in (1, 2, 7):
+        together = accountant.cost(steps, DELTA, CLIP, TEMPERATURE)
+        apart = accountant.one_by_one(steps, DELTA, CLIP, TEMPERATURE)
+        assert together == pytest.approx(apart, rel=1e-9)
+
+
+@every
+def test_monotone_in_steps_delta_clip_and_temperature(accountant: Accountant) -> None:
+    @given(
+        st.integers(1, 8),
+        st.floats(-8, -1).map(lambda exponent: 10**exponent),
+        st.floats(0.5, 20),
+        st.floats(0.2, 5),
+        st.integers(0, 2),
+        st.floats(1, 3),
+    )
+    @settings(max_examples=25)
+    def check(steps: int, delta: float, clip: float, temperature: float, more: int, factor: float) -> None:
+        here = accountant.cost(steps, delta, clip, temperature)
+        slack = 1e-9 * here
+        assert accountant.cost(steps + more, delta, clip, temperature) >= here - slack
+        assert accountant.cost(steps, min(0.5, delta * factor), clip, temperature) <= here + slack
+        assert accountant.cost(steps, delta, clip * factor, temperature) >= here - slack
+        assert accountant.cost(steps, delta, clip, temperature * factor) <= here + slack
+
+    check()
+    assert accountant.cost(1, DELTA, CLIP, TEMPERATURE) > 0
+
+
+@every
+def test_an_infinite_clip_costs_infinitely_much(accountant: Accountant) -> None:
+    assert accountant.cost(3, DELTA, math.inf, TEMPERATURE) == math.inf
+
+
+BAD = {
+    "steps": (-1, 1.5, math.nan),
+    "delta": (0.0, 1.0, -0.1, math.nan, math.inf),
+    "clip": (0.0, -1.0, math.nan, -math.inf),
+    "temperature": (0.0, -1.0, math.nan, math.inf),
+}
+
+
+REFUSED = [
+    pytest.param(accountant, setting, bad, id=f"{name}, {setting} {bad}")
+    for name, accountant in ACCOUNTANTS.items()
+    for setting in accountant.settings
+    for bad in BAD[setting]
+]
+
+
+@pytest.mark.parametrize(("accountant", "setting", "bad"), REFUSED)
+def test_input_that_is_not_finite_or_not_positive_is_refused(accountant: Accountant, setting: str, bad: float) -> None:
+    arguments: dict[str, float] = {"steps": 2, "delta": DELTA, "clip": CLIP, "temperature": TEMPERATURE, setting: bad}
+    with pytest.raises(ValueError, match=setting if "delta" in accountant.settings else r"."):
+        accountant.refuses(*arguments.values())  # type: ignore[arg-type]

@@ -1,0 +1,338 @@
+"""Comparisons: epsilon at one length, tokens within another's epsilon, and kinds that never meet."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from dpaudit.accounting import ContextChange, affordable_tokens, mean_epsilon
+from dpaudit.comparison import compare_runs
+from dpaudit.results import (
+    Affordable,
+    Afforded,
+    Approximate,
+    AuditResult,
+    BatchResult,
+    Comparison,
+    Empirical,
+    ExPost,
+    Guarantees,
+    RunEpsilon,
+    SameLength,
+    TokenCurve,
+)
+from reports.compare import Cell, ComparisonTable, tables
+
+CHANGE = ContextChange("add_remove")
+SETTINGS = {"clip": 6.0, "temperature": 1.25, "divisor": 64.0}
+DELTA = 1e-5
+
+
+def ex_post(epsilon: float, **changes: Any) -> ExPost:
+    fields = {"relation": "add_remove", "unit": "record", "theorem1": 1.5 * epsilon, "exact": epsilon, "rise": epsilon}
+    return ExPost(**{**fields, "fall": 0.0, "rebalancing": 0.0, "total": epsilon, **changes})
+
+
+def curve(exact: list[float]) -> TokenCurve:
+    count = len(exact)
+    return TokenCurve(
+        position=tuple(range(1, count + 1)),
+        batches=(3,) * count,
+        mean=(0.1,) * count,
+        maximum=(0.1,) * count,
+        theorem1=tuple(1.5 * value for value in exact),
+        exact=tuple(exact),
+    )
+
+
+def approximate(tokens: int, divisor: float = 64.0, **changes: Any) -> Approximate:
+    settings = {**SETTINGS, "divisor": divisor}
+    epsilon = mean_epsilon(**settings, tokens=tokens, delta=DELTA, change=CHANGE)
+    fields = {"epsilon": epsilon, "epsilon_lower": None, "rdp": epsilon, "delta": DELTA, "method": "rdp"}
+    neighbours = {"relation": "add_remove", "unit": "record", "sensitivity": "c/s", "rebalancing": 0.0}
+    return Approximate(**{**fields, **neighbours, "tokens": tokens, **changes})
+
+
+def run(
+    found: ExPost | None = None,
+    tokens: TokenCurve | None = None,
+    mean: Approximate | None = None,
+    costs: tuple[float | None, ...] = (),
+    divisor: float = 64.0,
+    **manifest: Any,
+) -> AuditResult:
+    steps = len(tokens.position) if tokens else 0
+    batches = tuple(
+        BatchResult(
+            id=index,
+            label=None,
+            contexts=4,
+            steps=steps,
+            theorem1=cost,
+            exact=cost,
+            rise=cost,
+            fall=cost,
+            leave_one_out_max=None,
+        )
+        for index, cost in enumerate(costs or (1.0,) * 3)
+    )
+    aggregator = {"aggregator": "mean", **SETTINGS, "divisor": divisor} if mean else {"aggregator": "median"}
+    stated = {
+        "mechanism": {**SETTINGS, "divisor": None, **aggregator},
+        "privacy": {"unit": "record", "relation": "add_remove"},
+        "batching": {"rule": "hashed-records", "batches": 3, "labels": []},
+    }
+    return AuditResult(
+        verdict="pass",
+        guarantee="some",
+        caveats=(),
+        claim=None,
+        guarantees=Guarantees(
+            ex_post=found,
+            approximate=mean,
+            empirical=Empirical(leave_one_out_max=None, contexts=0, worst=()),
+        ),
+        ledger=(),
+        batches=batches,
+        tokens=tokens,
+        checks=(),
+        not_checked=(),
+        run={"manifest": {**stated, **manifest}},
+    )
+
+
+SHORT = run(ex_post(0.6), curve([0.1, 0.3, 0.6]))
+LONG = run(ex_post(0.8), curve([0.2, 0.4, 0.6, 0.8]))
+
+
+def of(kind: str, comparison: Comparison) -> tuple[SameLength | None, Affordable | None]:
+    same = [found for found in comparison.same_length if found.kind == kind]
+    affordable = [found for found in comparison.affordable if found.kind == kind]
+    assert len(same) <= 1
+    assert len(affordable) <= 1
+    return (same or [None])[0], (affordable or [None])[0]
+
+
+def reasons(comparison: Comparison) -> dict[str, str]:
+    return {f"{left.run}, {left.kind}": left.reason for left in comparison.left_out}
+
+
+# --- ex-post ---------------------------------------------------------------------------------------------------------
+
+
+def test_ex_post_at_the_shortest_of_the_longest_batches() -> None:
+    same, _ = of("ex-post", compare_runs({"short": SHORT, "long": LONG}))
+    assert same is not None
+    assert same.tokens == 3
+    assert [(f.run, f.epsilon, f.theorem1) for f in same.figures] == [
+        ("short", 0.6, 0.6 * 1.5),
+        ("long", 0.6, 0.6 * 1.5),
+    ]
+
+
+def test_ex_post_tokens_within_anothers_epsilon() -> None:
+    _, found = of("ex-post", compare_runs({"short": SHORT, "long": LONG}))
+    assert found is not None
+    cells = [[(cell.tokens, cell.all_generated) for cell in row] for row in found.cells]
+    # The short run ends within the long one's epsilon, and nothing says what more text would have cost.
+    assert cells == [[(3, True), (3, True)], [(3, False), (4, True)]]
+
+
+@pytest.mark.parametrize(
+    ("exact", "tokens"),
+    [([0.7, 0.8], 0), ([0.5, 0.61], 1), ([0.6, math.nan], 1), ([math.nan, 0.1], 0), ([math.inf], 0)],
+)
+def test_a_budget_is_never_overdrawn(exact: list[float], tokens: int) -> None:
+    _, found = of("ex-post", compare_runs({"short": SHORT, "other": run(ex_post(exact[-1]), curve(exact))}))
+    assert found is not None
+    assert found.cells[1][0] == Afforded(tokens=tokens, all_generated=False, reason="")
+
+
+@pytest.mark.parametrize("budget", [math.inf, math.nan])
+def test_an_epsilon_that_is_not_finite_buys_nothing(budget: float) -> None:
+    _, found = of("ex-post", compare_runs({"short": SHORT, "other": run(ex_post(budget), curve([0.1]))}))
+    assert found is not None
+    assert found.cells[0][1] == Afforded(tokens=None, all_generated=False, reason="that epsilon is not finite")
+
+
+def test_a_curve_counts_up_to_its_first_gap() -> None:
+    gap = curve([0.1, 0.2, 0.3]).model_copy(update={"position": (1, 2, 4)})
+    same, found = of("ex-post", compare_runs({"long": LONG, "gap": run(ex_post(0.3), gap)}))
+    assert same is not None
+    assert found is not None
+    assert same.tokens == 2
+    assert (found.cells[1][0].tokens, found.cells[1][0].all_generated) == (2, False)
+
+
+def test_a_run_without_a_curve_is_left_out_with_the_reason() -> None:
+    comparison = compare_runs({"short": SHORT, "long": LONG, "none": run(ex_post(0.0))})
+    assert reasons(comparison) == {"none, ex-post": "the record gives no cost by token position"}
+    _, found = of("ex-post", comparison)
+    assert found is not None
+    assert found.cells[2][0].reason == "the record gives no cost by token position"
+
+
+@pytest.mark.parametrize("change", [{"relation": "replace"}, {"unit": "user"}])
+def test_other_neighbours_are_never_set_side_by_side(change: dict[str, str]) -> None:
+    other = run(ex_post(0.8, **change), curve([0.2, 0.4]))
+    comparison = compare_runs({"short": SHORT, "long": LONG, "other": other})
+    same, found = of("ex-post", comparison)
+    assert same is not None
+    assert found is not None
+    assert [figure.run for figure in same.figures] == ["short", "long"]
+    assert reasons(comparison) == {"other, ex-post": "no other run has an ex-post figure for the same neighbours"}
+    refused = "the two epsilons hold for different neighbours"
+    assert [cell.reason for cell in found.cells[2]] == [refused, refused, ""]
+    assert [row[2].tokens for row in found.cells] == [None, None, 2]
+
+
+# --- approximate -----------------------------------------------------------------------------------------------------
+
+
+def mean_runs(**changes: Any) -> Comparison:
+    one = run(mean=approximate(40))
+    other = run(mean=approximate(100, divisor=128.0, **changes), divisor=128.0)
+    return compare_runs({"one": one, "other": other})
+
+
+def test_approximate_at_the_smallest_public_maximum() -> None:
+    same, _ = of("approximate", mean_runs())
+    assert same is not None
+    assert same.tokens == 40
+    expected = [approximate(40).epsilon, approximate(40, divisor=128.0).epsilon]
+    assert [figure.epsilon for figure in same.figures] == expected
+    assert [figure.delta for figure in same.figures] == [DELTA, DELTA]
+
+
+def test_approximate_tokens_at_the_others_epsilon_and_delta() -> None:
+    _, found = of("approximate", mean_runs(delta=1e-6))
+    assert found is not None
+    other = approximate(100, divisor=128.0).epsilon
+    expected = affordable_tokens(other, **SETTINGS, delta=1e-6, change=CHANGE)
+    assert found.cells[0][1] == Afforded(tokens=expected, all_generated=False, reason="")
+    assert found.cells[0][0].tokens == 40
+
+
+def test_rebalancing_is_paid_for_at_every_length() -> None:
+    plain, found = of("approximate", mean_runs())[1], of("approximate", mean_runs(rebalancing=0.5))[1]
+    assert plain is not None
+    assert found is not None
+    assert (found.cells[1][0].tokens or 0) < (plain.cells[1][0].tokens or 0)
+
+
+def test_a_budget_below_the_rebalancing_is_refused_in_words() -> None:
+    _, found = of("approximate", mean_runs(rebalancing=50.0))
+    assert found is not None
+    assert "rebalancing" in found.cells[1][0].reason
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"mechanism": "x"},
+        {"mechanism": {"aggregator": "mean"}},
+        {"privacy": None},
+        {"batching": {"rule": "paper-slices"}},
+    ],
+)
+def test_settings_that_bound_nothing_give_no_figure(stated: dict[str, Any]) -> None:
+    comparison = compare_runs({"one": run(mean=approximate(40)), "other": run(mean=approximate(40), **stated)})
+    same, found = of("approximate", comparison)
+    assert same is None
+    assert found is not None
+    assert "states no settings" in found.cells[1][0].reason
+    assert "states no settings" in reasons(comparison)["other, approximate"]
+
+
+# --- kinds -----------------------------------------------------------------------------------------------------------
+
+EX_POST = RunEpsilon(
+    run="a", kind="ex-post", relation="add_remove", unit="record", epsilon=1.0, theorem1=1.1, delta=None
+)
+APPROXIMATE = RunEpsilon(
+    run="b", kind="approximate", relation="add_remove", unit="record", epsilon=1.0, theorem1=None, delta=DELTA
+)
+REPLACE = EX_POST.model_copy(update={"relation": "replace"})
+CELL = Afforded(tokens=3, all_generated=False, reason="")
+
+
+@pytest.mark.parametrize("kind", ["ex-post", "approximate"])
+def test_two_kinds_never_share_a_column(kind: Any) -> None:
+    figures = (EX_POST, APPROXIMATE)
+    with pytest.raises(ValidationError, match="nothing of another kind"):
+        SameLength(kind=kind, figures=figures, tokens=3)
+    with pytest.raises(ValidationError, match="nothing of another kind"):
+        Affordable(kind=kind, figures=figures, cells=((CELL, CELL), (CELL, CELL)))
+    with pytest.raises(ValueError, match="cannot share a table"):
+        ComparisonTable("Mixed", kind, ("ε",), ((1, (Cell("1", "ex-post"),)), (2, (Cell("1", "approximate"),))))
+
+
+def test_other_neighbours_never_share_a_column() -> None:
+    with pytest.raises(ValidationError, match="different neighbours"):
+        SameLength(kind="ex-post", figures=(EX_POST, REPLACE), tokens=3)
+    with pytest.raises(ValidationError, match="buys no tokens"):
+        Affordable(kind="ex-post", figures=(EX_POST, REPLACE), cells=((CELL, CELL), (CELL, CELL)))
+
+
+def test_a_table_of_cells_is_square() -> None:
+    with pytest.raises(ValidationError, match="a row and a column for each figure"):
+        Affordable(kind="ex-post", figures=(EX_POST, EX_POST), cells=((CELL,), (CELL, CELL)))
+
+
+def test_a_median_and_a_mean_run_meet_in_ex_post_figures_only() -> None:
+    mean = run(ex_post(0.5), curve([0.25, 0.5]), approximate(40))
+    comparison = compare_runs({"median": SHORT, "mean": mean})
+    assert [(same.kind, same.tokens) for same in comparison.same_length] == [("ex-post", 2)]
+    assert [found.kind for found in comparison.affordable] == ["ex-post"]
+    assert reasons(comparison) == {
+        "median, approximate": "no approximate figure",
+        "mean, approximate": "no other run has an approximate figure for the same neighbours",
+    }
+    for table in tables(comparison):
+        assert {cell.kind for _, cells in table.rows for cell in cells} <= {None, table.kind}
+
+
+# --- the rest --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("costs", "five"),
+    [
+        ((1.0,), (1.0, 1.0, 1.0, 1.0, 1.0)),
+        ((2.0, 1.0), (1.0, 2.0, 2.0, 2.0, 2.0)),
+        ((5.0, 4.0, 3.0, 2.0, 1.0), (1.0, 2.0, 3.0, 4.0, 5.0)),
+        ((1.0, math.nan, None), (1.0, math.inf, math.inf, math.inf, math.inf)),
+        (tuple(float(value) for value in range(1_000)), (0.0, 250.0, 500.0, 750.0, 999.0)),
+    ],
+)
+def test_quartiles_are_costs_of_actual_batches(costs: tuple[float | None, ...], five: tuple[float, ...]) -> None:
+    spread = compare_runs({"one": run(ex_post(1.0), costs=costs), "other": SHORT}).spreads[0]
+    found = (spread.minimum, spread.lower_quartile, spread.median, spread.upper_quartile, spread.maximum)
+    assert (spread.run, spread.batches, found) == ("one", len(costs), five)
+
+
+def test_a_run_that_cannot_be_read_has_a_row_and_no_figures() -> None:
+    unread = run().model_copy(update={"batches": (), "run": {}, "verdict": "error"})
+    comparison = compare_runs({"unread": unread, "short": SHORT})
+    row = comparison.runs[0]
+    assert (row.aggregator, row.clip, row.batches, row.longest_batch) == (None, None, 0, 0)
+    assert [spread.run for spread in comparison.spreads] == ["short"]
+    assert reasons(comparison)["unread, ex-post"] == "no ex-post figure"
+
+
+def test_json_is_strict_and_complete() -> None:
+    results = {
+        "short": SHORT,
+        "bad": run(ex_post(math.inf), curve([math.inf, math.nan])),
+        "mean": run(mean=approximate(9)),
+    }
+    comparison = compare_runs(results)
+    document = json.loads(comparison.to_json(), parse_constant=pytest.fail)
+    assert document["runs"][1]["guarantees"]["ex_post"]["total"] == "inf"
+    assert document["same_length"][0]["figures"][1]["epsilon"] == "nan"
+    assert set(document) >= {"schema_version", "runs", "same_length", "affordable", "spreads", "left_out"}
+    assert Comparison.model_validate_json(comparison.to_json()).to_json() == comparison.to_json()
