@@ -30,9 +30,13 @@ from dpaudit.results import (
     Verdict,
 )
 from dpaudit.runs import BatchReader, Claim, InputError, Manifest, Privacy, RunReader, Step
+from dpaudit.runs.manifest import MAX_WIDTH
 from dpaudit.runs.reader import RESUME, sample_of
 
 Progress = Callable[[int, int], None]
+
+#: The largest group whose ex-post cost is worked out: as many contexts as the widest record of a median run bounds.
+MOST_CONTEXTS = 2 * MAX_WIDTH - 1
 
 #: Logarithm of the probability below which two batches do not draw the same tokens by chance.
 _NO_COINCIDENCE = -20.0
@@ -113,7 +117,7 @@ class _Pass:
         manifest = reader.manifest
         mechanism, change = manifest.mechanism, _bounded_change(manifest, claim)
         accountant = None
-        if change is not None:
+        if change is not None and change.contexts <= MOST_CONTEXTS:
             accountant = ex_post_accountant(change, mechanism.temperature, mechanism.clip, mechanism.divisor)
         self.facts = Facts(reader, manifest, claim, change, accountant, approximate(manifest, claim, change))
         self.losses = RealisedLosses(manifest)

@@ -103,6 +103,8 @@ def _why_exceeded(facts: Facts, recomputed: float) -> str:
             f"Under the batching rule {rule} nothing bounds a difference of one {claim.unit} ({claim.relation}). "
             "Claim per context, or generate with hashed batches."
         )
+    if claim.kind == "ex-post" and facts.ex_post is None:
+        return f"No ex-post cost is worked out for a difference of {facts.change.contexts} contexts: claim for fewer."
     if facts.unbounded or len(facts.headers) != facts.manifest.batching.batches:
         return "Some steps give no bound: they are missing, cannot be read, or hold values that are not finite."
     if math.isfinite(recomputed):

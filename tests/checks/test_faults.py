@@ -439,6 +439,10 @@ plain("median_as_approximate", manifest(claim__kind="approximate", claim__delta=
 plain("mean_ex_post_too_low", lambda run: run.edit_manifest(
           {"claim.kind": "ex-post", "claim.delta": 0.0, "claim.epsilon": run.exact * (1 - 1e-9)}),
       "claim.epsilon", **MEAN)  # fmt: skip
+plain("mean_ex_post_of_a_huge_group", lambda run: run.edit_manifest(
+          {"claim.kind": "ex-post", "claim.unit": "user", "claim.delta": 0.0, "claim.epsilon": 1e6,
+           "privacy.records_per_user": 1 << 20}),
+      "claim.epsilon", **MEAN)  # fmt: skip
 plain("user_without_a_bound", manifest(claim__unit="user", claim__epsilon=1e6), "claim.epsilon")
 plain("user_claimed_as_a_record", manifest(claim__unit="user"), "claim.epsilon", records_per_user=2, width=3)
 plain("user_beyond_the_recorded_width", manifest(claim__unit="user", claim__epsilon=1e6), "claim.epsilon",
