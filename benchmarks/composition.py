@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from dpaudit.accounting import exponential_mechanism_epsilon
@@ -24,8 +25,15 @@ def main() -> None:
         start = time.process_time()
         found = exponential_mechanism_epsilon(eta, tokens, delta, laplace=laplace)
         seconds = time.process_time() - start
-        ends = f"{found.epsilon_lower:7.4f} {found.epsilon:7.4f}"
-        print(f"{eta:<8g} {tokens:>7}  {rebalancing:>11g}  {rdp:7.4f} {ends}  {seconds:7.2f}")
+        figures = " ".join(
+            f"{value:7.4f}" for value in (up(rdp), -up(-(found.epsilon_lower or 0.0)), up(found.epsilon))
+        )
+        print(f"{eta:<8g} {tokens:>7}  {rebalancing:>11g}  {figures}  {seconds:7.2f}")
+
+
+def up(epsilon: float) -> float:
+    """Four decimals, rounded up."""
+    return math.ceil(epsilon * 1e4) / 1e4
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,11 @@ import numpy as np
 import dpaudit
 from dpaudit.accounting import ContextChange, Cost, context_change, ex_post_accountant
 from dpaudit.checks import CATALOGUE, RUN_CHECKS, STEP_CHECKS, Facts
+from dpaudit.checks.claim import recomputed_epsilon, rounded_up
 from dpaudit.checks.record import aggregate_of, token_index
 from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, printable, result_of, step_result
 from dpaudit.checks.release import label_problem, stop_problem, text_problem, without_stop
-from dpaudit.guarantees import approximate, ex_post, ledger
+from dpaudit.guarantees import approximate, ex_post, ledger, users_records
 from dpaudit.losses import RealisedLosses
 from dpaudit.results import (
     AuditResult,
@@ -139,6 +141,7 @@ class _Pass:
                     self._read_batch(batch)
             except InputError as error:
                 self.facts.unreadable.append(error)
+                self.facts.unbounded.add(batch_id)
             if progress:
                 progress(done, declared)
 
@@ -189,7 +192,7 @@ class _Pass:
         """Charge the step, and note what it cost each context. A step that bounds nothing is counted."""
         index = token_index(self.facts.manifest, step)
         if index is None:
-            self.facts.unbounded += 1
+            self.facts.unbounded.add(batch_id)
             self.losses.skip()
             return
         with np.errstate(all="ignore"):
@@ -200,7 +203,7 @@ class _Pass:
                 values = step.central if step.central is not None else aggregate_of(step)
                 cost = self.facts.ex_post.charge(batch_id, values, index)
             except ValueError:
-                self.facts.unbounded += 1
+                self.facts.unbounded.add(batch_id)
                 return
         self.curve.add(position, cost.exact)
 
@@ -217,7 +220,7 @@ class _Pass:
             verdict=verdict,
             guarantee=_sentence(verdict, facts, checks),
             caveats=_caveats(verdict, facts),
-            claim=ClaimResult(**facts.claim.model_dump()),
+            claim=ClaimResult(**facts.claim.model_dump(), records_per_user=users_records(facts.manifest, facts.claim)),
             guarantees=guarantees,
             ledger=ledger(facts, self.losses),
             batches=tuple(self._batch_result(batch_id) for batch_id in sorted(facts.headers)),
@@ -229,7 +232,7 @@ class _Pass:
 
     def _batch_result(self, batch_id: int) -> BatchResult:
         header, accountant = self.facts.headers[batch_id], self.facts.ex_post
-        cost = accountant.batch_cost(batch_id) if accountant else None
+        cost = self.facts.batch_cost(batch_id) if accountant else None
         return BatchResult(
             id=batch_id,
             label=header.label,
@@ -244,7 +247,7 @@ class _Pass:
 
     def _token_curve(self) -> TokenCurve | None:
         by_tokens = self.facts.ex_post.by_tokens() if self.facts.ex_post else []
-        if self.facts.unbounded:  # the sums leave out a step
+        if not math.isfinite(self.facts.ex_post_cost.exact):  # the sums may leave out a step or a batch
             by_tokens = [self.facts.ex_post_cost] * (len(self.curve.count) + 1)
         return self.curve.result(by_tokens)
 
@@ -304,15 +307,19 @@ def _sentence(verdict: Verdict, facts: Facts, checks: list[CheckResult]) -> str:
         failed = [check for check in checks if check.status in ("fail", "error")]
         if any(not check.id.startswith("claim.") for check in failed):
             return "The record cannot be relied on, so nothing supports the claim. Do not release these texts under it."
-        found = "; ".join(f"{check.measured} where {check.expected} was claimed or due" for check in failed)
-        return f"The claim does not hold: {found}. Do not release these texts under it."
-    change = f"had one {claim.unit} been {_CHANGE[claim.relation]}"
+        reasons = "; ".join(f"{check.measured} where {check.expected} was due" for check in failed)
+        return f"The claim does not hold: {reasons}. Do not release these texts under it."
+    most = users_records(facts.manifest, claim)
+    unit = f"one {claim.unit}" + (f" with at most {most} records" if most else "")
+    change = f"had {unit} been {_CHANGE[claim.relation]}"
     epsilon, delta = _exactly(claim.epsilon), _exactly(claim.delta)
     if claim.kind == "ex-post":
+        recomputed = recomputed_epsilon(facts)
+        found = rounded_up(math.inf if recomputed is None else recomputed)
         return (
             f"{aggregator.capitalize()} aggregation would have produced these very texts with a probability that "
-            f"differs by at most a factor e^{epsilon} {change} (data-dependent ex-post epsilon {epsilon}, which holds "
-            "for this data and these texts only)."
+            f"differs by at most a factor e^{epsilon} {change} (data-dependent ex-post epsilon, recomputed from the "
+            f"record as {found}; it holds for this data and these texts only)."
         )
     return (
         f"{aggregator.capitalize()} aggregation is ({epsilon}, {delta})-differentially private: {change}, no set "

@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from contextlib import contextmanager
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ import click
 import dpaudit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rich.console import Console
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
 UNUSABLE, INTERNAL, INTERRUPTED = 2, 3, 130
+#: Epsilons from here on are shown in full.
+MOST_ROUNDED = 1e9
 DEBUG = "DPAUDIT_DEBUG"
 
 
@@ -46,7 +49,17 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-RUN_DIR = click.Path(path_type=Path)
+class NamedPath(click.Path):
+    """A path that is not empty: an unset variable of a script must not mean the current directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse one path."""
+        if not os.fspath(value):
+            self.fail("the path is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+RUN_DIR = NamedPath(path_type=Path)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, and nothing else there.")
 POSITIVE = FiniteRange(min=0, min_open=True)
 RELATIONS = click.Choice(["add_remove", "replace"])
@@ -65,7 +78,7 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("config", type=NamedPath(path_type=Path))
 @click.option("--out", required=True, type=RUN_DIR, help="Run directory to write, or to go on with.")
 @JSON
 def generate(config: Path, out: Path, as_json: bool) -> None:
@@ -85,34 +98,41 @@ def generate(config: Path, out: Path, as_json: bool) -> None:
         _generate(settings, out, out.name)
     except InputError as error:
         raise in_config(config, error) from None
-    if as_json:
-        click.echo(json.dumps({"run": str(out)}))
-    else:
-        _stderr().print(f"Run written to {out}. Next: dpaudit report {out}", markup=False, soft_wrap=True)
+    with _output():
+        if as_json:
+            click.echo(json.dumps({"run": str(out)}))
+        else:
+            _stderr().print(f"Run written to {out}. Next: dpaudit report {out}", markup=False, soft_wrap=True)
 
 
 @cli.command()
 @click.argument("run_dir", type=RUN_DIR)
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for the reports [default: RUN_DIR/report].")
+@click.option("--out", type=NamedPath(path_type=Path), help="Folder for the reports [default: RUN_DIR/report].")
 @click.option("--open", "open_it", is_flag=True, help="Open report.html in the browser.")
 @JSON
 def report(run_dir: Path, out: Path | None, open_it: bool, as_json: bool) -> None:
-    """Audit a run; write report.html, report.json and report.md; print the verdict.
+    """Audit a run: print the verdict and write the reports.
+
+    The reports are report.html, report.json and report.md.
 
     \b
     Example:
       dpaudit report examples/runs/bbc-median --out /tmp/report
     """
+    if out is not None:
+        _spare_runs(out, [run_dir], f"Leave --out away to write into {run_dir / 'report'}, or name a folder elsewhere.")
     result = _audit(run_dir)
     # Printed first: where nothing can be written, the audit is not lost.
-    if as_json:
-        click.echo(result.to_json(), nl=False)
-    else:
-        _print_summary(result)
+    with _output():
+        if as_json:
+            click.echo(result.to_json(), nl=False)
+        else:
+            _print_summary(result)
     if result.claim is not None:
         paths = _write_reports(result, out or _report_folder(run_dir))
         if not as_json:
-            click.echo("\n".join(f"  {path}" for path in paths.values()))
+            with _output():
+                click.echo("\n".join(f"  {path}" for path in paths.values()))
         if open_it:
             click.launch(str(paths["html"]))
     _exit(result)
@@ -128,7 +148,9 @@ def report(run_dir: Path, out: Path | None, open_it: bool, as_json: bool) -> Non
 def verify(
     run_dir: Path, epsilon: float | None, delta: float | None, relation: str | None, unit: str | None, as_json: bool
 ) -> None:
-    """Gate a release: the same checks as `report`, a line per failure, no files.
+    """Gate a release by the checks of `report`.
+
+    Prints a line per failure and writes no files.
 
     \b
     Example:
@@ -138,23 +160,27 @@ def verify(
 
     result = _audit(run_dir, Question(epsilon, delta, relation, unit))
     if as_json:
-        click.echo(result.to_json(), nl=False)
+        with _output():
+            click.echo(result.to_json(), nl=False)
     else:
         from reports.terminal import print_failures
 
-        print_failures(result, _stdout())
-        click.echo(f"dpaudit: {result.verdict}: {result.guarantee}", err=True)
+        with _output():
+            print_failures(result, _stdout())
+        for said in (f"{result.verdict}: {result.guarantee}", *result.caveats):
+            _tell(f"dpaudit: {said}")
     _exit(result)
 
 
 @cli.command()
 @click.argument("run_dirs", type=RUN_DIR, nargs=-1, required=True, metavar="RUN_DIR RUN_DIR [...]")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the comparison as HTML here.")
+@click.option("--out", type=NamedPath(path_type=Path, dir_okay=False), help="Write the comparison as HTML here.")
 @JSON
 def compare(run_dirs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
-    """Put the budgets of two or more runs side by side, each kind of epsilon in tables of its own.
+    """Put the budgets of two or more runs side by side.
 
-    Also: every run's epsilon at one length, and the tokens it can have within each other's epsilon.
+    Each kind of epsilon has tables of its own. Also: every run's epsilon at one length, and the tokens it can have
+    within each other's epsilon.
 
     \b
     Example:
@@ -165,16 +191,19 @@ def compare(run_dirs: tuple[Path, ...], out: Path | None, as_json: bool) -> None
 
     if len(run_dirs) < 2:
         raise click.UsageError("Name two or more run directories.")
+    if out is not None:
+        _spare_runs(out, run_dirs, f"Name a file elsewhere, or in {run_dirs[0] / 'report'}.", keep_folder=True)
     results = {str(path): _audit(path) for path in run_dirs}
     if len(results) < len(run_dirs):
         raise click.UsageError("A run directory is named twice.")
     comparison = compare_runs(results)
     if out is not None:
         _write_comparison(comparison, out)
-    if as_json:
-        click.echo(comparison.to_json(), nl=False)
-    else:
-        print_comparison(comparison, _stdout())
+    with _output():
+        if as_json:
+            click.echo(comparison.to_json(), nl=False)
+        else:
+            print_comparison(comparison, _stdout())
     _exit(*results.values())
 
 
@@ -230,7 +259,7 @@ def budget(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Epsilon from tokens, or tokens from epsilon, for mean aggregation.
+    """Mean aggregation's epsilon from tokens, or tokens from epsilon.
 
     \b
     Example:
@@ -245,28 +274,30 @@ def budget(
         raise click.UsageError("One record leaves no default for delta: give --delta.")
     delta = records**-1.1 if delta is None else delta
     if delta * records >= 1:
-        click.echo(
-            f"dpaudit: warning: delta {delta:g} is not below 1 / records = {1 / records:g}: publishing a random record "
-            "whole would pass for private. Give a smaller --delta.",
-            err=True,
+        _tell(
+            f"dpaudit: warning: delta {delta!r} is not below 1 / records = 1 / {records}: publishing a random record "
+            "whole would pass for private. Give a smaller --delta."
         )
     try:
         found = [_budget_of(size, epsilon, tokens, delta=delta, **settings) for size in sizes]
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
-    if as_json:
-        click.echo(json.dumps(found if len(found) > 1 else found[0]))
-    elif len(found) > 1:
-        _print_budgets(found)
-    else:
-        click.echo(_budget_in_words(found[0]))
+    with _output():
+        if as_json:
+            click.echo(json.dumps(found if len(found) > 1 else found[0]))
+        elif len(found) > 1:
+            _print_budgets(found)
+        else:
+            click.echo(_budget_in_words(found[0]))
 
 
 @cli.command()
-@click.option("--out", type=click.Path(path_type=Path), default=Path("dpaudit-demo"), show_default=True)
+@click.option("--out", type=NamedPath(path_type=Path), default=Path("dpaudit-demo"), show_default=True)
 @JSON
 def demo(out: Path, as_json: bool) -> None:
-    """Generate a small median run and a mean run on bundled parts, audit both, and compare them.
+    """Generate, audit and compare two small runs.
+
+    A median run and a mean run, on bundled parts.
 
     \b
     Example:
@@ -286,19 +317,24 @@ def demo(out: Path, as_json: bool) -> None:
     links = {name: f"{name}/report/report.html" for name in results}
     _write_comparison(comparison, page, links)
     files = {name: str(out / link) for name, link in links.items()}
-    if as_json:
-        verdicts = {name: result.verdict for name, result in results.items()}
-        click.echo(json.dumps({"verdicts": verdicts, "reports": files, "comparison": str(page)}))
-    else:
-        for result in results.values():
-            _print_summary(result)
-        from reports.compare import print_comparison
-
-        print_comparison(comparison, _stdout())
-        click.echo("Texts:      " + "  ".join(str(out / name / "samples.jsonl") for name in results))
-        click.echo("Reports:    " + "  ".join(files.values()))
-        click.echo(f"Comparison: {page}")
+    with _output():
+        if as_json:
+            verdicts = {name: result.verdict for name, result in results.items()}
+            click.echo(json.dumps({"verdicts": verdicts, "reports": files, "comparison": str(page)}))
+        else:
+            _print_demo(results, comparison)
+            click.echo("Texts:      " + "  ".join(str(out / name / "samples.jsonl") for name in results))
+            click.echo("Reports:    " + "  ".join(files.values()))
+            click.echo(f"Comparison: {page}")
     _exit(*results.values())
+
+
+def _print_demo(results: dict[str, AuditResult], comparison: Comparison) -> None:
+    from reports.compare import print_comparison
+
+    for result in results.values():
+        _print_summary(result)
+    print_comparison(comparison, _stdout())
 
 
 def _budget_of(
@@ -347,25 +383,51 @@ def _budget_of(
 
 def _budget_in_words(found: dict[str, Any]) -> str:
     tokens, delta, method, relation = (found[name] for name in ("tokens", "delta", "method", "relation"))
-    epsilon = _four_decimals_up(found["epsilon"])
-    return f"{tokens} tokens per batch cost epsilon {epsilon} at delta {delta:.17g} ({method}, {relation})."
+    cost = "1 token per batch costs" if tokens == 1 else f"{tokens} tokens per batch cost"
+    how = ", ".join((method, relation, *_unusual(found)))
+    line = f"{cost} epsilon {_rounded(found['epsilon'])} at delta {delta:.17g} ({how})."
+    return f"{line} {_lower_end(found)}".rstrip()
+
+
+def _unusual(found: dict[str, Any]) -> Iterator[str]:
+    """The settings of a budget that are not the default."""
+    if found["divisor"] != "fixed":
+        yield "divisor: the number of contexts, at least the batch size"
+    if found["group_size"] != 1:
+        yield f"{found['group_size']} contexts per unit"
+    if found["rebalancing_epsilon"]:
+        yield f"rebalancing epsilon {found['rebalancing_epsilon']!r} inside"
+
+
+def _lower_end(found: dict[str, Any]) -> str:
+    """What the optimal method says beside its epsilon; empty for another."""
+    low, epsilon = found["epsilon_lower"], found["epsilon"]
+    if low is None:
+        return ""
+    if low == 0 and epsilon != 0:
+        return "Optimal composition could not do better here: Renyi accounting or the pure sum gave the figure."
+    return f"No accountant can go below {_rounded(low, rounding=ROUND_FLOOR)}."
 
 
 def _print_budgets(found: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     first = found[0]
-    click.echo(f"delta {first['delta']:.17g}; {first['method']}; {first['sensitivity']}")
+    rebalancing = [f"rebalancing epsilon {first['rebalancing_epsilon']!r} inside"] * bool(first["rebalancing_epsilon"])
+    click.echo("; ".join((f"delta {first['delta']:.17g}", first["method"], first["sensitivity"], *rebalancing)))
     table = Table()
     for heading in ("batch size", "tokens per batch", "epsilon"):
         table.add_column(heading, justify="right")
     for each in found:
-        table.add_row(f"{each['batch_size']:g}", str(each["tokens"]), _four_decimals_up(each["epsilon"]))
+        table.add_row(f"{each['batch_size']:g}", str(each["tokens"]), _rounded(each["epsilon"]))
     _stdout().print(table)
 
 
-def _four_decimals_up(epsilon: float | str) -> str:
-    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}" if isinstance(epsilon, float) else epsilon
+def _rounded(epsilon: float | str, places: int = 4, rounding: str = ROUND_CEILING) -> str:
+    """Decimals of an epsilon, rounded up: what is shown must not be smaller than what was computed."""
+    if isinstance(epsilon, str) or not epsilon < MOST_ROUNDED:
+        return str(epsilon)
+    return str(Decimal(epsilon).quantize(Decimal(1).scaleb(-places), rounding))
 
 
 def _audit(run_dir: Path, question: Question | None = None) -> AuditResult:
@@ -391,11 +453,11 @@ def _generate(config: Config, out: Path, title: str) -> None:
             if isinstance(event, BatchDone):
                 progress.update(task, total=event.batches * steps, completed=(event.batch + 1) * steps)
                 if progress.disable:
-                    click.echo(f"{title}: batch {event.batch + 1}/{event.batches} is on disk", err=True)
+                    _tell(f"{title}: batch {event.batch + 1}/{event.batches} is on disk")
             else:
                 progress.advance(task)
             if event.epsilon is not None:
-                progress.update(task, epsilon=f"epsilon so far {event.epsilon:.3f}")
+                progress.update(task, epsilon=f"epsilon so far {_rounded(event.epsilon, 3)}")
 
         run_algorithm(config, out, show)
 
@@ -432,6 +494,27 @@ def _report_folder(run_dir: Path) -> Path:
     return folder
 
 
+def _spare_runs(out: Path, runs: Iterable[Path], remedy: str, *, keep_folder: bool = False) -> None:
+    """Refuse to write into a run directory, but for its report folder: the record must stay as it was written.
+
+    Args:
+        out: where to write, links followed.
+        runs: run directories, whatever is in them; others are known by what they hold.
+        remedy: what to do instead.
+        keep_folder: `out` is a file, which must not take the report folder's name.
+    """
+    from dpaudit.runs import InputError
+    from dpaudit.runs.layout import MANIFEST, REPORT, STEPS
+
+    # realpath, for resolve() raises on links in a circle.
+    place, named = Path(os.path.realpath(out)), {Path(os.path.realpath(run)) for run in runs}
+    for folder in (place, *place.parents):
+        if folder in named or ((folder / MANIFEST).is_file() and (folder / STEPS).is_dir()):
+            inside = place.relative_to(folder).parts
+            if inside[:1] != (REPORT,) or (keep_folder and len(inside) == 1):
+                raise InputError(str(out), "this is inside a run directory, whose files are the record.", remedy)
+
+
 def _write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
     from reports.write import write_reports
 
@@ -464,16 +547,42 @@ def _print_summary(result: AuditResult) -> None:
     print_summary(result, _stdout())
 
 
-def _stdout() -> Console:
-    from rich.console import Console
+@contextmanager
+def _output() -> Iterator[None]:
+    """What is printed inside may have lost its reader (`| head`): that ends the output and not the command."""
+    try:
+        yield
+    except BrokenPipeError:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except BrokenPipeError:  # what is left in its buffer has nowhere to go
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
-    return Console()
+
+def _tell(message: str) -> None:
+    with _output():
+        click.echo(message, err=True)
+
+
+def _stdout() -> Console:
+    return _console(stderr=False)
 
 
 def _stderr() -> Console:
+    return _console(stderr=True)
+
+
+def _console(stderr: bool) -> Console:
     from rich.console import Console
 
-    return Console(stderr=True)
+    class PipeConsole(Console):
+        """A console that leaves a closed pipe to `_output`; rich's own exits with 1, which is a verdict here."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return PipeConsole(stderr=stderr)
 
 
 def _exit(*results: AuditResult) -> None:
@@ -482,7 +591,7 @@ def _exit(*results: AuditResult) -> None:
         if result.verdict == "error":
             for check in result.checks:
                 if check.status == "fail" and check.id in ("integrity.format", "integrity.complete"):
-                    click.echo(f"dpaudit: {check.id}: {check.measured}: {check.detail}", err=True)
+                    _tell(f"dpaudit: {check.id}: {check.measured}: {check.detail}")
     sys.exit(max(EXIT_CODES[result.verdict] for result in results))
 
 
@@ -493,30 +602,26 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         cli.main(arguments, prog_name="dpaudit", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        with _output():
+            error.show()
         sys.exit(UNUSABLE)
     except InputError as error:
-        click.echo(f"dpaudit: {error}", err=True)
+        _tell(f"dpaudit: {error}")
         sys.exit(UNUSABLE)
     except ModuleNotFoundError as error:
-        click.echo(f"dpaudit: {error.name} is not installed. Install dpaudit[generate] to generate runs.", err=True)
+        _tell(f"dpaudit: {error.name} is not installed. Install dpaudit[generate] to generate runs.")
         sys.exit(UNUSABLE)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("dpaudit: interrupted. An unfinished run goes on when the same command is given again.", err=True)
+        _tell("dpaudit: interrupted. An unfinished run goes on when the same command is given again.")
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever reads our output has seen enough; what is left to flush at exit has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(INTERNAL)
     except OSError as error:
-        click.echo(f"dpaudit: {error.filename or 'the disk'}: {error.strerror}. Mend that and try again.", err=True)
+        _tell(f"dpaudit: {error.filename or 'the disk'}: {error.strerror}. Mend that and try again.")
         sys.exit(UNUSABLE)
     except Exception as error:
         if os.environ.get(DEBUG):
             traceback.print_exc()
-        click.echo(
+        _tell(
             f"dpaudit: internal error ({type(error).__name__}). This is a defect in dpaudit; set {DEBUG}=1 for the "
-            "traceback, which may quote private data.",
-            err=True,
+            "traceback, which may quote private data."
         )
         sys.exit(INTERNAL)

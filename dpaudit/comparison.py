@@ -50,15 +50,16 @@ def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
     affordable: list[Affordable] = []
     left_out: list[LeftOut] = []
     for kind in _KINDS:
-        runs = [run for name, result in results.items() if (run := _measured(kind, name, result))]
-        if not runs:
+        problems = {name: problem for name, result in results.items() if (problem := _problem(kind, result))}
+        if len(problems) == len(results) and set(problems.values()) == {_no_figure(kind)}:
             continue
+        runs = [run for name in results if name not in problems and (run := _measured(kind, name, results[name]))]
         groups = list(_groups(runs))
         same_length += [_at_one_length(group) for group in groups]
         set_beside = {run.figure.run for group in groups for run in group}
         measured = {run.figure.run: run for run in runs}
         left_out += [
-            LeftOut(run=name, kind=kind, reason=_why_left_out(kind, measured.get(name)))
+            LeftOut(run=name, kind=kind, reason=problems.get(name) or _why_left_out(measured[name]))
             for name in results
             if name not in set_beside
         ]
@@ -128,6 +129,7 @@ class _ExPostRun:
             kind="ex-post",
             relation=self.found.relation,
             unit=self.found.unit,
+            records_per_user=self.found.records_per_user,
             epsilon=epsilon,
             theorem1=theorem1,
             delta=None,
@@ -207,6 +209,7 @@ class _MeanRun:
             kind="approximate",
             relation=self.found.relation,
             unit=self.found.unit,
+            records_per_user=self.found.records_per_user,
             epsilon=epsilon,
             theorem1=None,
             delta=self.found.delta,
@@ -219,6 +222,25 @@ def _measured(kind: Literal["ex-post", "approximate"], name: str, result: AuditR
         longest = max((batch.steps for batch in result.batches), default=0)
         return None if ex_post is None else _ExPostRun(name, ex_post, result.tokens, longest)
     return None if approximate is None else _MeanRun(name, approximate, _settings(result, approximate))
+
+
+def _problem(kind: Literal["ex-post", "approximate"], result: AuditResult) -> str:
+    """Why a run has no figure of this kind that could be compared; empty where it has one.
+
+    Costs by token or batch leave out what was not read: they would be too small.
+    """
+    found = result.guarantees.ex_post if kind == "ex-post" else result.guarantees.approximate
+    if found is None:
+        return _no_figure(kind)
+    if isinstance(found, Approximate):
+        return ""
+    if result.verdict == "error":
+        return "the run cannot be read as a whole"
+    return "" if math.isfinite(found.exact) else "its ex-post cost is not finite"
+
+
+def _no_figure(kind: str) -> str:
+    return f"no {kind} figure"
 
 
 def _settings(result: AuditResult, found: Approximate) -> _Settings | None:
@@ -246,10 +268,10 @@ def _part(result: AuditResult, name: str, expected: type[Part]) -> Part | None:
 
 def _groups(runs: Sequence[_Measured]) -> Iterator[list[_Measured]]:
     """Two or more runs each whose figures are known by length and hold for the same neighbours."""
-    groups: dict[tuple[str, str], list[_Measured]] = {}
+    groups: dict[tuple[str, str, int | None], list[_Measured]] = {}
     for run in runs:
         if run.length:
-            groups.setdefault((run.figure.relation, run.figure.unit), []).append(run)
+            groups.setdefault(run.figure.neighbours, []).append(run)
     return (group for group in groups.values() if len(group) > 1)
 
 
@@ -259,9 +281,8 @@ def _at_one_length(group: Sequence[_Measured]) -> SameLength:
     return SameLength(kind=figures[0].kind, figures=figures, tokens=tokens)
 
 
-def _why_left_out(kind: str, run: _Measured | None) -> str:
-    if run is None:
-        return f"no {kind} figure"
+def _why_left_out(run: _Measured) -> str:
+    kind = run.figure.kind
     if not run.length:
         return "the record gives no cost by token position" if kind == "ex-post" else _NO_SETTINGS
     return f"no other run has an {kind} figure for the same neighbours"
@@ -274,7 +295,7 @@ def _affordable(runs: Sequence[_Measured]) -> Affordable:
 
 
 def _afforded(run: _Measured, budget: RunEpsilon) -> Afforded:
-    if not run.figure.has_neighbours_of(budget):
+    if run.figure.neighbours != budget.neighbours:
         return _no_answer("the two epsilons hold for different neighbours")
     if not math.isfinite(budget.epsilon):
         return _no_answer("that epsilon is not finite")
@@ -289,13 +310,14 @@ def _spread(name: str, result: AuditResult) -> Spread | None:
     found = result.guarantees.ex_post
     # What is absent or not a number has no bound.
     costs = sorted(math.inf if b.exact is None or math.isnan(b.exact) else b.exact for b in result.batches)
-    if found is None or not costs:
+    if found is None or not costs or _problem("ex-post", result):
         return None
     least, lower, median, upper, most = (costs[math.ceil(share * (len(costs) - 1) / 4)] for share in range(5))
     return Spread(
         run=name,
         relation=found.relation,
         unit=found.unit,
+        records_per_user=found.records_per_user,
         batches=len(costs),
         minimum=least,
         lower_quartile=lower,
@@ -311,6 +333,7 @@ def _summary(name: str, result: AuditResult) -> ComparedRun:
         name=name,
         verdict=result.verdict,
         guarantee=result.guarantee,
+        caveats=result.caveats,
         aggregator=mechanism.aggregator if mechanism else None,
         clip=mechanism.clip if mechanism else None,
         temperature=mechanism.temperature if mechanism else None,

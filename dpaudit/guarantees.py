@@ -28,7 +28,7 @@ def approximate(manifest: Manifest, claim: Claim, change: ContextChange | None) 
     eta, sensitivity = math.inf, "nothing bounds how one unit changes the contexts"
     if change is not None:
         eta = bounded_range(mechanism.clip, mechanism.temperature, mechanism.divisor, change)
-        sensitivity = str(mean_sensitivity(change))
+        sensitivity = mean_sensitivity(change).text
     found = exponential_mechanism_epsilon(eta, tokens, claim.delta)
     return Approximate(
         epsilon=found.epsilon,
@@ -38,10 +38,16 @@ def approximate(manifest: Manifest, claim: Claim, change: ContextChange | None) 
         method=found.method,
         relation=claim.relation,
         unit=claim.unit,
+        records_per_user=users_records(manifest, claim),
         tokens=tokens,
         sensitivity=sensitivity,
         rebalancing=0.0,
     )
+
+
+def users_records(manifest: Manifest, claim: Claim) -> int | None:
+    """The most records that one unit of the claim stands for, where that unit is a user."""
+    return manifest.privacy.records_per_user if claim.unit == "user" else None
 
 
 def ex_post(facts: Facts) -> ExPost:
@@ -50,6 +56,7 @@ def ex_post(facts: Facts) -> ExPost:
     return ExPost(
         relation=facts.claim.relation,
         unit=facts.claim.unit,
+        records_per_user=users_records(facts.manifest, facts.claim),
         theorem1=cost.theorem1,
         exact=cost.exact,
         rise=cost.rise,

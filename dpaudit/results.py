@@ -34,13 +34,14 @@ class Result(BaseModel):
 
 
 class ClaimResult(Result):
-    """The claim that was tested, with epsilon in nats."""
+    """The claim that was tested, with epsilon in nats. `records_per_user`: the most that the unit "user" stands for."""
 
     epsilon: Number
     delta: Number
     kind: Literal["ex-post", "approximate"]
     relation: Relation
     unit: Unit
+    records_per_user: int | None = None
 
 
 class ExPost(Result):
@@ -48,7 +49,8 @@ class ExPost(Result):
 
     Attributes:
         theorem1: the paper's Theorem 1, summed over tokens, worst batch.
-        exact: the smallest bound that the record supports: the larger of `rise` and `fall`; never above `theorem1`.
+        exact: the larger of `rise` and `fall`, suprema over all aggregates that a neighbour can have; never above
+            `theorem1`.
         rise: how much more probable a neighbour can have made the texts.
         fall: how much less probable.
         rebalancing: pure epsilon of the noisy counts that decided how records were grouped.
@@ -57,6 +59,7 @@ class ExPost(Result):
 
     relation: Relation
     unit: Unit
+    records_per_user: int | None = None
     theorem1: Number
     exact: Number
     rise: Number
@@ -84,6 +87,7 @@ class Approximate(Result):
     method: str
     relation: Relation
     unit: Unit
+    records_per_user: int | None = None
     tokens: int
     sensitivity: str
     rebalancing: Number
@@ -243,13 +247,15 @@ class RunEpsilon(Result):
     kind: Literal["ex-post", "approximate"]
     relation: Relation
     unit: Unit
+    records_per_user: int | None = None
     epsilon: Number
     theorem1: Number | None
     delta: Number | None
 
-    def has_neighbours_of(self, other: RunEpsilon) -> bool:
-        """Whether both hold for the same neighbouring data sets."""
-        return (self.relation, self.unit) == (other.relation, other.unit)
+    @property
+    def neighbours(self) -> tuple[Relation, Unit, int | None]:
+        """What neighbouring data sets differ by; users with different numbers of records are different units."""
+        return (self.relation, self.unit, self.records_per_user)
 
 
 class OneKind(Result):
@@ -280,7 +286,7 @@ class SameLength(OneKind):
 
     @model_validator(mode="after")
     def _neighbours_agree(self) -> SameLength:
-        if any(not figure.has_neighbours_of(self.figures[0]) for figure in self.figures):
+        if any(figure.neighbours != self.figures[0].neighbours for figure in self.figures):
             raise ValueError("figures for different neighbours are not set side by side at one length")
         return self
 
@@ -315,7 +321,7 @@ class Affordable(OneKind):
             raise ValueError("there is a row and a column for each figure")
         for figure, row in zip(self.figures, self.cells, strict=True):
             for other, cell in zip(self.figures, row, strict=True):
-                if cell.tokens is not None and not figure.has_neighbours_of(other):
+                if cell.tokens is not None and figure.neighbours != other.neighbours:
                     raise ValueError("an epsilon for other neighbours buys no tokens")
         return self
 
@@ -326,6 +332,7 @@ class Spread(Result):
     run: str
     relation: Relation
     unit: Unit
+    records_per_user: int | None = None
     batches: int
     minimum: Number
     lower_quartile: Number
@@ -335,7 +342,10 @@ class Spread(Result):
 
 
 class LeftOut(Result):
-    """A run that a comparison at one length leaves out, and why."""
+    """A run that a comparison at one length leaves out, and why.
+
+    An ex-post figure that does not cover the whole run is left out of every comparison of its kind.
+    """
 
     run: str
     kind: Literal["ex-post", "approximate"]
@@ -346,6 +356,7 @@ class ComparedRun(Result):
     """One run of a comparison, as its audit found it.
 
     Attributes:
+        caveats: what a reader of the guarantee must know beside it.
         aggregator, clip, temperature, divisor: as the run states them; None where it states none.
         contexts, tokens: summed over the batches.
         longest_batch: in tokens.
@@ -354,6 +365,7 @@ class ComparedRun(Result):
     name: str
     verdict: Verdict
     guarantee: str
+    caveats: tuple[str, ...]
     aggregator: str | None
     clip: Number | None
     temperature: Number | None

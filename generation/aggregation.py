@@ -7,6 +7,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 
+#: Tokens whose means are taken in one go, which bounds the memory for their float64 copies.
+COLUMNS = 4096
+
 
 def clip_logits(logits: Floats, clip: float) -> Floats:
     """Move each row's maximum to `clip` and cut at -clip: max(-c, (l - max l) + c) (paper, section 3).
@@ -34,9 +37,14 @@ def clip_logits(logits: Floats, clip: float) -> Floats:
 def mean(values: Floats, divisor: float) -> NDArray[np.float64]:
     """Sum over contexts over a fixed public divisor: float64 [S] from float32 [n, S].
 
-    In float32, rounding could move a mean by more than the clip / divisor that one context may.
+    In float32, or added up one by one, rounding could move a mean of many contexts by more than its guarantee allows
+    for (`dpaudit.accounting.mean.ROUNDING`). Numpy adds contiguous values pairwise.
     """
-    result: NDArray[np.float64] = values.sum(axis=0, dtype=np.float64) / divisor
+    sums = np.empty(values.shape[1])
+    for start in range(0, len(sums), COLUMNS):
+        block = np.ascontiguousarray(values[:, start : start + COLUMNS].T, dtype=np.float64)
+        sums[start : start + COLUMNS] = block.sum(axis=1)
+    result: NDArray[np.float64] = sums / divisor
     return result
 
 

@@ -37,10 +37,11 @@ class Records:
 
 @dataclass(frozen=True)
 class Row:
-    """A row as it was read, with where it stands."""
+    """A row as it was read, with where it stands. A row of JSONL may lack a column that others have."""
 
     where: str
     values: Mapping[str, object]
+    has_all_columns: bool = True
 
 
 def read_records(config: DataConfig) -> Records:
@@ -59,13 +60,13 @@ def read_records(config: DataConfig) -> Records:
         record = _record(row, config)
         records.add(record)
         if config.user is not None:
-            owned[_value(row, config.user)].add(record)
+            owned[_value(row, config.user, "data.user")].add(record)
     most = None if config.user is None else max(map(len, owned.values()), default=1)
     return Records(tuple(sorted(records)), most)
 
 
 def _record(row: Row, config: DataConfig) -> Record:
-    text, label = (_value(row, column) for column in (config.text, config.label))
+    text, label = _value(row, config.text, "data.text"), _value(row, config.label, "data.label")
     if label not in config.labels:
         problem = "the label is not in data.labels."
         remedy = f"Labels are public and fixed beforehand: {', '.join(config.labels)}. Mend the row or the list."
@@ -73,17 +74,18 @@ def _record(row: Row, config: DataConfig) -> Record:
     return Record(label, text)
 
 
-def _value(row: Row, column: str) -> str:
+def _value(row: Row, column: str, setting: str) -> str:
     where = f"{row.where}, column {column!r}"
-    if column not in row.values:
+    if column not in row.values and row.has_all_columns:
         # The columns are not named here: where a header line is missing, they are a private record.
-        remedy = f"Name some of its {len(row.values)} columns in data.text, data.label (and data.user), all with names."
+        remedy = f"Name one of its {len(row.values)} columns in {setting}; all of them must have names."
         raise InputError(where, "there is no such column.", remedy)
-    value = row.values[column]
+    value = row.values.get(column)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if value is None or (isinstance(value, str) and not value.strip()):
-        raise InputError(where, "the value is missing.", "Fill it in, or take the row out.")
+        remedy = f"Fill it in, take the row out, or name another column in {setting}."
+        raise InputError(where, "the value is missing.", remedy)
     if not isinstance(value, str):
         raise InputError(where, f"the value is a {type(value).__name__}, not text.", "Convert the column to text.")
     # A lone surrogate (JSON can hold one) cannot be encoded, and the encoder's message would show the text.
@@ -101,6 +103,9 @@ def _path_rows(config: DataConfig, path: Path) -> Iterator[Row]:
 
 
 def _folder_rows(config: DataConfig, folder: Path) -> Iterator[Row]:
+    if config.user is not None:
+        problem = "a folder of text files has no column that names users."
+        raise InputError("data.user", problem, "Leave it out, or give a file with such a column.")
     files = sorted(folder.glob("*/*.txt"))
     if not files:
         raise InputError(str(folder), "there is no LABEL/*.txt inside.", "Give a folder with one folder per label.")
@@ -119,11 +124,19 @@ def _csv_rows(path: Path) -> Iterator[Row]:
                 problem = "two columns have the same name." if names else "the file is empty."
                 raise InputError(str(path), problem, "Give each column a name of its own in the first line.")
             for number, values in enumerate(reader, start=1):
-                yield Row(f"{path}: row {number}", values)
+                yield _csv_row(f"{path}: row {number}", values)
     except UnicodeDecodeError:
         raise _not_utf8(path) from None
     except csv.Error as error:
         raise InputError(str(path), f"this is not valid CSV: {error}.", "Mend its quotes.") from None
+
+
+def _csv_row(where: str, values: Mapping[str | None, object]) -> Row:
+    """A row with a field for each column: DictReader puts what is too much under None, and None where one lacks."""
+    if None in values or None in values.values():
+        problem = f"the row has {'more' if None in values else 'fewer'} fields than the first line."
+        raise InputError(where, problem, "Mend it: a text that holds a comma or a line break needs quotes around it.")
+    return Row(where, {str(name): value for name, value in values.items()})
 
 
 def _jsonl_rows(path: Path) -> Iterator[Row]:
@@ -131,7 +144,8 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
         with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):
                 if line.strip():
-                    yield Row(f"{path}: row {number}", _json_object(line, f"{path}: row {number}"))
+                    where = f"{path}: row {number}"
+                    yield Row(where, _json_object(line, where), has_all_columns=False)
     except UnicodeDecodeError:
         raise _not_utf8(path) from None
 

@@ -59,7 +59,7 @@ def sample(aggregate: NDArray[np.floating], temperature: float, source: RandomBy
     """Draw from softmax(aggregate / temperature) by inverse CDF in float64 (Algorithm 1, line 8).
 
     Weights are added up from the smallest: a sum of j ascending weights is at most j times the last one,
-    so each token's share of the line is right to a relative error of about V * 2^-53, however unlikely it is.
+    so each token's share of the line is right to a relative error of about V * 2^-53, down to 2^-204.
 
     Args:
         aggregate: float [S].

@@ -28,10 +28,10 @@ from dpaudit.results import (
 )
 from reports.figures import spreads_svg
 from reports.html import environment, markup
-from reports.outline import ABSENT
-from reports.rounding import DIGITS, bound, bound_against, digits_against, lower_bound, nearest, saving, stated
+from reports.outline import ABSENT, neighbours_of
+from reports.rounding import DIGITS, bound, digits_against, lower_bound, nearest, saving, stated
 from reports.text import LABEL_LENGTH, counted, one_line
-from reports.wording import KIND_TITLES, NOT_COMPARABLE, PRIVATE_FIGURES, PRIVATE_REPORT, neighbours
+from reports.wording import KIND_TITLES, NOT_COMPARABLE, PRIVATE_FIGURES, PRIVATE_REPORT
 
 _EX_POST: Kind = "ex-post"
 _APPROXIMATE: Kind = "approximate"
@@ -71,10 +71,31 @@ class ComparisonTable:
                 raise ValueError(f"{self.title}: figures of two kinds cannot share a table")
 
 
+@dataclass(frozen=True)
+class _Runs:
+    """Every run's number, and how many digits its figures of a kind have: one number never shows in two ways."""
+
+    number: Mapping[str, int]
+    digits: Mapping[tuple[str, Kind], int]
+
+    @classmethod
+    def of(cls, comparison: Comparison) -> _Runs:
+        """The runs of a comparison."""
+        numbers = {run.name: number for number, run in enumerate(comparison.runs, start=1)}
+        kinds = (_EX_POST, _APPROXIMATE)
+        return cls(numbers, {(run.name, kind): _digits(run, kind) for run in comparison.runs for kind in kinds})
+
+    def shown(self, run: str, kind: Kind, value: float) -> str:
+        """One of a run's figures, rounded up."""
+        return bound(value, self.digits[run, kind])
+
+
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """The comparison as tables that fit the console; one that is too wide goes on in a second."""
     for number, run in enumerate(comparison.runs, start=1):
         console.print(Text(f"run {number}  {run.verdict.upper()}  {_name(run)}"), soft_wrap=True)
+        for said in (run.guarantee, *run.caveats):
+            console.print(Text(one_line(said)))
     console.print()
     for table in tables(comparison):
         console.print(Text(table.title, style="bold"))
@@ -95,9 +116,9 @@ def render_comparison_html(comparison: Comparison, links: Mapping[str, str] | No
     """
     # Quoting the colon keeps a path from being read as a scheme such as javascript:.
     targets = {name: quote(path) for name, path in (links or {}).items()}
-    numbers = _numbers(comparison)
-    described = "; ".join(_spread_described(numbers[spread.run], spread) for spread in comparison.spreads)
-    figure = spreads_svg([(numbers[spread.run], spread) for spread in comparison.spreads], described)
+    runs = _Runs.of(comparison)
+    described = "; ".join(_spread_described(spread, runs) for spread in comparison.spreads)
+    figure = spreads_svg([(runs.number[spread.run], spread) for spread in comparison.spreads], described)
     template = environment().get_template("comparison.html.j2")
     return template.render(
         runs=[(_name(run), targets.get(run.name), run) for run in comparison.runs],
@@ -109,15 +130,15 @@ def render_comparison_html(comparison: Comparison, links: Mapping[str, str] | No
 
 def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
     """Every table of the comparison, in order."""
-    numbers = _numbers(comparison)
+    runs = _Runs.of(comparison)
     found = [_runs_table(comparison)]
     for kind, overview in ((_EX_POST, _ex_post_table), (_APPROXIMATE, _approximate_table)):
         overall = overview(comparison)
-        found.append(replace(overall, notes=(*overall.notes, *_left_out(comparison, kind, numbers))))
-        found += [_same_length_table(same, numbers) for same in comparison.same_length if same.kind == kind]
-        found += [_affordable_table(tokens, numbers) for tokens in comparison.affordable if tokens.kind == kind]
+        found.append(replace(overall, notes=(*overall.notes, *_left_out(comparison, kind, runs.number))))
+        found += [_same_length_table(same, runs) for same in comparison.same_length if same.kind == kind]
+        found += [_affordable_table(tokens, runs) for tokens in comparison.affordable if tokens.kind == kind]
         if kind == _EX_POST and comparison.spreads:
-            found.append(_spread_table(comparison, numbers))
+            found.append(_spread_table(comparison, runs))
     return (*found, _empirical_table(comparison))
 
 
@@ -128,7 +149,7 @@ def _left_out(comparison: Comparison, kind: Kind, numbers: Mapping[str, int]) ->
             by_reason.setdefault(left.reason, []).append(numbers[left.run])
     for reason, runs in by_reason.items():
         named = f"run{'s' * (len(runs) > 1)} {', '.join(map(str, runs))}"
-        yield f"Not set beside others at one length: {named} ({one_line(reason)})."
+        yield f"Not set beside others: {named} ({one_line(reason)})."
 
 
 def _runs_table(comparison: Comparison) -> ComparisonTable:
@@ -161,7 +182,7 @@ def _ex_post_cells(run: ComparedRun) -> tuple[Cell, ...]:
     claimed = _claimed(run, kind)
     if found is None:
         return (claimed, *[Cell(ABSENT)] * 6, Cell(_neighbours(found, run, kind)))
-    digits = DIGITS if run.claim is None or run.claim.kind != kind else digits_against(found.total, run.claim.epsilon)
+    digits = _digits(run, kind)
     exact, theorem1, rise, fall, total = (
         bound(value, digits) for value in (found.exact, found.theorem1, found.rise, found.fall, found.total)
     )
@@ -180,22 +201,19 @@ def _approximate_table(comparison: Comparison) -> ComparisonTable:
 
 
 def _approximate_cells(run: ComparedRun) -> tuple[Cell, ...]:
-    found, claim, kind = run.guarantees.approximate, run.claim, _APPROXIMATE
+    found, kind = run.guarantees.approximate, _APPROXIMATE
     claimed = _claimed(run, kind)
     if found is None:
         return (claimed, *[Cell(ABSENT)] * 6, Cell(_neighbours(found, run, kind)))
-
-    def shown(value: float) -> str:
-        return bound(value) if claim is None or claim.kind != kind else bound_against(value, claim.epsilon)
-
+    epsilon, rdp = (bound(value, _digits(run, kind)) for value in (found.epsilon, found.rdp))
     low = ABSENT if found.epsilon_lower is None else lower_bound(found.epsilon_lower)
-    figures = (shown(found.epsilon), low, shown(found.rdp), bound(found.delta))
+    figures = (epsilon, low, rdp, bound(found.delta))
     words = (one_line(found.method, LABEL_LENGTH), f"{found.tokens:,}", _neighbours(found, run, kind))
     return (claimed, *(Cell(text, kind) for text in figures), *(Cell(text) for text in words))
 
 
-def _same_length_table(same: SameLength, numbers: Mapping[str, int]) -> ComparisonTable:
-    between = neighbours(same.figures[0].relation, same.figures[0].unit)
+def _same_length_table(same: SameLength, runs: _Runs) -> ComparisonTable:
+    between = neighbours_of(same.figures[0])
     length = counted(same.tokens, "token")
     if same.kind == "ex-post":
         header: tuple[str, ...] = ("Exact", "Theorem 1", "Saving")
@@ -207,40 +225,43 @@ def _same_length_table(same: SameLength, numbers: Mapping[str, int]) -> Comparis
         f"{KIND_TITLES[same.kind]} at {length} (nats; {between})",
         same.kind,
         header,
-        tuple((numbers[figure.run], _same_length_cells(figure)) for figure in same.figures),
+        tuple((runs.number[figure.run], _same_length_cells(figure, runs)) for figure in same.figures),
         (note,),
     )
 
 
-def _same_length_cells(figure: RunEpsilon) -> tuple[Cell, ...]:
+def _same_length_cells(figure: RunEpsilon, runs: _Runs) -> tuple[Cell, ...]:
+    epsilon = runs.shown(figure.run, figure.kind, figure.epsilon)
     if figure.theorem1 is None:
-        shown: tuple[str, ...] = (bound(figure.epsilon), ABSENT if figure.delta is None else bound(figure.delta))
+        shown: tuple[str, ...] = (epsilon, ABSENT if figure.delta is None else bound(figure.delta))
     else:
-        shown = (bound(figure.epsilon), bound(figure.theorem1), saving(figure.theorem1, figure.epsilon))
+        theorem1 = runs.shown(figure.run, figure.kind, figure.theorem1)
+        shown = (epsilon, theorem1, saving(figure.theorem1, figure.epsilon))
     return tuple(Cell(text, figure.kind) for text in shown)
 
 
-def _affordable_table(found: Affordable, numbers: Mapping[str, int]) -> ComparisonTable:
-    runs = [numbers[figure.run] for figure in found.figures]
+def _affordable_table(found: Affordable, runs: _Runs) -> ComparisonTable:
+    numbers = [runs.number[figure.run] for figure in found.figures]
     rows = tuple(
-        (number, (*(Cell(_afforded(cell)) for cell in row), Cell(neighbours(figure.relation, figure.unit))))
-        for number, figure, row in zip(runs, found.figures, found.cells, strict=True)
+        (number, (*(Cell(_afforded(cell)) for cell in row), Cell(neighbours_of(figure))))
+        for number, figure, row in zip(numbers, found.figures, found.cells, strict=True)
     )
     notes = ["A row's run, at the epsilon of the column's run."]
     if any(cell.all_generated for row in found.cells for cell in row):
         notes.append("At least (≥): all that its longest batch generated; what more would cost is unknown.")
-    budgets = [f"run {number}: {_budget(figure)}" for number, figure in zip(runs, found.figures, strict=True)]
+    budgets = [f"run {runs.number[figure.run]}: {_budget(figure, runs)}" for figure in found.figures]
     return ComparisonTable(
         f"Tokens per batch within another run's {found.kind} epsilon",
         found.kind,
         (*budgets, "Neighbours"),
         rows,
-        (*notes, *_refusals(found, runs)),
+        (*notes, *_refusals(found, numbers)),
     )
 
 
-def _budget(figure: RunEpsilon) -> str:
-    return bound(figure.epsilon) + ("" if figure.delta is None else f", δ {bound(figure.delta)}")
+def _budget(figure: RunEpsilon, runs: _Runs) -> str:
+    epsilon = runs.shown(figure.run, figure.kind, figure.epsilon)
+    return epsilon + ("" if figure.delta is None else f", δ {bound(figure.delta)}")
 
 
 def _afforded(cell: Afforded) -> str:
@@ -260,12 +281,12 @@ def _refusals(found: Affordable, runs: Sequence[int]) -> Iterator[str]:
         yield f"No figure for {', '.join(places)}: {one_line(reason)}."
 
 
-def _spread_table(comparison: Comparison, numbers: Mapping[str, int]) -> ComparisonTable:
+def _spread_table(comparison: Comparison, runs: _Runs) -> ComparisonTable:
     rows = []
     for spread in comparison.spreads:
-        figures = [Cell(bound(value), "ex-post") for value in _five(spread)]
-        words = (f"{spread.batches:,}", neighbours(spread.relation, spread.unit))
-        rows.append((numbers[spread.run], (*figures, *(Cell(text) for text in words))))
+        figures = [Cell(runs.shown(spread.run, _EX_POST, value), _EX_POST) for value in _five(spread)]
+        words = (f"{spread.batches:,}", neighbours_of(spread))
+        rows.append((runs.number[spread.run], (*figures, *(Cell(text) for text in words))))
     return ComparisonTable(
         "Exact ex-post cost per batch (nats)",
         "ex-post",
@@ -280,9 +301,10 @@ def _five(spread: Spread) -> tuple[float, ...]:
     return (spread.minimum, spread.lower_quartile, spread.median, spread.upper_quartile, spread.maximum)
 
 
-def _spread_described(number: int, spread: Spread) -> str:
-    least, lower, median, upper, most = (bound(value) for value in _five(spread))
+def _spread_described(spread: Spread, runs: _Runs) -> str:
+    least, lower, median, upper, most = (runs.shown(spread.run, _EX_POST, value) for value in _five(spread))
     batches = counted(spread.batches, "batch", "batches")
+    number = runs.number[spread.run]
     return f"run {number}, {batches}: least {least}, quartiles {lower}, {median} and {upper}, most {most} nats"
 
 
@@ -301,6 +323,16 @@ def _empirical_table(comparison: Comparison) -> ComparisonTable:
     )
 
 
+def _digits(run: ComparedRun, kind: Kind) -> int:
+    """Significant digits for every figure of this kind that a run has: enough not to round one past its claim."""
+    found, claim = run.guarantees, run.claim
+    if claim is None or claim.kind != kind:
+        return DIGITS
+    if kind == _EX_POST:
+        return DIGITS if found.ex_post is None else digits_against(found.ex_post.total, claim.epsilon)
+    return DIGITS if found.approximate is None else digits_against(found.approximate.epsilon, claim.epsilon)
+
+
 def _claimed(run: ComparedRun, kind: Kind) -> Cell:
     claim = run.claim
     if claim is None or claim.kind != kind:
@@ -311,10 +343,10 @@ def _claimed(run: ComparedRun, kind: Kind) -> Cell:
 def _neighbours(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind) -> str:
     """What the recomputed figure holds for, and what the claim does where that differs."""
     claim = run.claim if run.claim is not None and run.claim.kind == kind else None
-    claimed = ABSENT if claim is None else neighbours(claim.relation, claim.unit)
+    claimed = ABSENT if claim is None else neighbours_of(claim)
     if found is None:
         return claimed
-    computed = neighbours(found.relation, found.unit)
+    computed = neighbours_of(found)
     return computed if claimed in (ABSENT, computed) else f"{computed} (claimed: {claimed})"
 
 
@@ -322,10 +354,6 @@ def _setting(value: str | float | None) -> str:
     if value is None:
         return ABSENT
     return one_line(value, LABEL_LENGTH) if isinstance(value, str) else stated(value)
-
-
-def _numbers(comparison: Comparison) -> dict[str, int]:
-    return {run.name: number for number, run in enumerate(comparison.runs, start=1)}
 
 
 def _name(run: ComparedRun) -> str:

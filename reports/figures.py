@@ -181,13 +181,18 @@ def _draw_spreads(figure: Figure, spreads: Sequence[tuple[int, Spread]]) -> None
         axes.vlines(spread.median, row - 0.25, row + 0.25, colors=_MARK, linewidth=2.5)
     # Runs go by number: a name is anybody's text, in letters that no font here may have.
     named = [f"run {number} (n = {spread.batches:,})" for number, spread in spreads]
-    between = [f"{spread.unit}, {spread.relation.replace('_', '/')}" for _, spread in spreads]
+    between = [_between(spread) for _, spread in spreads]
     if len(set(between)) > 1:
         named = [f"{name}\n{change}" for name, change in zip(named, between, strict=True)]
     axes.set_yticks(range(len(spreads)), named)
     axes.invert_yaxis()
     axes.set_xlabel("Exact ex-post cost of a batch (nats)")
     axes.grid(axis="x")
+
+
+def _between(spread: Spread) -> str:
+    most = "" if spread.records_per_user is None else f" of {counted(spread.records_per_user, 'record')}"
+    return f"{spread.unit}{most}, {spread.relation.replace('_', '/')}"
 
 
 def _caption(axes: Axes, left: str, right: str) -> None:

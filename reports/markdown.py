@@ -12,6 +12,7 @@ from reports.text import LABEL_LENGTH, one_line
 from reports.wording import (
     DETAIL_NAMES,
     GLOSSARY,
+    KINDS_APART,
     LEDGER_LEAD,
     LOSS_SIGN,
     NO_BATCH_COSTS,
@@ -79,7 +80,7 @@ def _verdict(result: AuditResult) -> list[str]:
 
 def _claimed(result: AuditResult) -> list[str]:
     lines = ["## Claimed and recomputed", ""]
-    lines += ["Three kinds of figure, each on its own. They do not add up and cannot be compared with one another."]
+    lines += [KINDS_APART]
     caution = outline.caution(result)
     if caution:
         lines += ["", f"**{caution}**"]
@@ -98,7 +99,8 @@ def _worst_contexts(result: AuditResult) -> list[str]:
     rows = outline.worst_contexts(result)
     if not rows:
         return []
-    lines = ["## Contexts whose absence would have mattered most", "", f"{outline.worst_sentence(result)} {LOSS_SIGN}"]
+    said = f"{outline.worst_sentence(result)} {LOSS_SIGN} {outline.several_contexts(result)}".rstrip()
+    lines = ["## Contexts whose absence would have mattered most", "", said]
     return [*lines, "", *table(outline.WORST_COLUMNS, rows, outline.WORST_COLUMNS)]
 
 
@@ -137,8 +139,8 @@ def _batches(result: AuditResult) -> list[str]:
     columns = outline.batch_columns(result)
     if not columns:
         return lines
-    if batch_costs(result) is None:
-        lines[-1] += f" {NO_BATCH_COSTS}"
+    note = NO_BATCH_COSTS if batch_costs(result) is None else outline.several_contexts(result)
+    lines[-1] += f" {note}" if note else ""
     rows = [
         [code(column.cell(batch)) if column.words else escaped(column.cell(batch)) for column in columns]
         for batch in outline.listed_batches(result)

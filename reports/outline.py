@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from dpaudit.results import (
+    Approximate,
     AuditResult,
     BatchResult,
     CheckResult,
@@ -17,6 +18,8 @@ from dpaudit.results import (
     ExPost,
     Kind,
     LedgerEntry,
+    RunEpsilon,
+    Spread,
     Status,
 )
 from reports.costs import batch_costs, ex_post_digits
@@ -29,9 +32,10 @@ from reports.wording import (
     PRIVATE_FIGURES,
     PRIVATE_REPORT,
     RISE_AND_FALL,
-    RULES,
+    SEVERAL_CONTEXTS,
     STATUS_ORDER,
     neighbours,
+    rule_in_words,
 )
 
 NOT_CLAIMED = "not claimed"
@@ -225,6 +229,15 @@ def worst_sentence(result: AuditResult) -> str:
     return f"{said} with the largest loss by size, of {count:,} left out one at a time."
 
 
+def several_contexts(result: AuditResult) -> str:
+    """What a batch's figures say where one unit can change more than one context; else empty."""
+    found = result.guarantees.ex_post
+    if found is None or found.unit == "context":
+        return ""
+    one = found.relation == "add_remove" and (found.unit == "record" or found.records_per_user == 1)
+    return "" if one else SEVERAL_CONTEXTS
+
+
 def signed(loss: float) -> str:
     """A loss with its sign, for here the sign says which way the text would have moved."""
     return f"+{nearest(loss)}" if loss > 0 and math.isfinite(loss) else nearest(loss)
@@ -235,7 +248,7 @@ def ledger(result: AuditResult, depth: int = 8, breadth: int = 60) -> tuple[Tree
     return tuple(
         Tree(
             entry.kind,
-            neighbours(entry.relation, entry.unit),
+            neighbours(entry.relation, entry.unit, result.claim.records_per_user if result.claim else None),
             _node(entry, _ledger_figure(result, entry.kind), depth, breadth),
         )
         for entry in result.ledger
@@ -272,7 +285,12 @@ def claim_sentence(claim: ClaimResult | None) -> str:
     if claim is None:
         return "The run claims no guarantee."
     delta = f", δ = {stated(claim.delta)}" if claim.kind == "approximate" or claim.delta else ""
-    return f"{claim.kind}, ε ≤ {stated(claim.epsilon)} nats{delta}, {neighbours(claim.relation, claim.unit)}"
+    return f"{claim.kind}, ε ≤ {stated(claim.epsilon)} nats{delta}, {neighbours_of(claim)}"
+
+
+def neighbours_of(stated_for: ClaimResult | ExPost | Approximate | RunEpsilon | Spread) -> str:
+    """What the neighbours differ by that a claim or a figure holds for."""
+    return neighbours(stated_for.relation, stated_for.unit, stated_for.records_per_user)
 
 
 def checks_with(result: AuditResult, *statuses: Status) -> list[CheckResult]:
@@ -314,7 +332,7 @@ def _ex_post_block(result: AuditResult) -> KindBlock:
         remark = "No ex-post epsilon was computed for this run."
         return KindBlock("ex-post", _claim_lines(claim), (), remark)
     digits = ex_post_digits(result)
-    lines = _claim_lines(claim, _nats(bound(found.total, digits)), neighbours(found.relation, found.unit))
+    lines = _claim_lines(claim, _nats(bound(found.total, digits)), neighbours_of(found))
     remark = f"The total is exact + rebalancing. {RISE_AND_FALL}"
     return KindBlock("ex-post", lines, _ex_post_parts(found, digits), remark, (_ex_post_brief(found, digits),))
 
@@ -355,7 +373,7 @@ def _approximate_block(result: AuditResult) -> KindBlock:
         ("Rebalancing", _nats(bound(found.rebalancing)) + inside),
         ("Sensitivity", one_line(found.sensitivity)),
     )
-    lines = _claim_lines(claim, _nats(epsilon), neighbours(found.relation, found.unit), delta)
+    lines = _claim_lines(claim, _nats(epsilon), neighbours_of(found), delta)
     remark = "Public settings and the claimed δ decide these figures."
     low = _or(NOT_COMPUTED, found.epsilon_lower, lower_bound)
     brief = ("accounting", f"{one_line(found.method, LABEL_LENGTH)}; lower end {low}; by Rényi DP {rdp}; {tokens}")
@@ -400,7 +418,8 @@ def _node(
     """A node down to `depth` levels; a reference that the parent has too is not repeated."""
     listed = entry.children[:breadth] if depth > 1 else ()
     omitted = max(0, entry.omitted) + len(entry.children) - len(listed)
-    rule = RULES[entry.rule] and f"{RULES[entry.rule]} {len(listed) + omitted:,}"
+    words = rule_in_words(entry.rule, entry.kind)
+    rule = words and f"{words} {len(listed) + omitted:,}"
     return Node(
         name=one_line(entry.name, LABEL_LENGTH) or "unnamed",
         figure=_nats(shown(entry.value)) + (f", δ = {bound(entry.delta)}" if entry.delta else ""),
@@ -440,11 +459,7 @@ def _claim_lines(
     lines = [
         Line("ε", NOT_CLAIMED if claim is None else _nats(stated(claim.epsilon)), epsilon or NOT_COMPUTED),
         Line("δ", claimed_delta, delta or ("none" if epsilon else NOT_COMPUTED)),
-        Line(
-            "Neighbours",
-            NOT_CLAIMED if claim is None else neighbours(claim.relation, claim.unit),
-            neighbour or NOT_COMPUTED,
-        ),
+        Line("Neighbours", NOT_CLAIMED if claim is None else neighbours_of(claim), neighbour or NOT_COMPUTED),
     ]
     return tuple(lines)
 

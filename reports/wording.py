@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from dpaudit.results import Kind, Status
 from reports.rounding import DIGITS
-from reports.text import one_line
+from reports.text import counted, one_line
+
+Rule: TypeAlias = Literal["leaf", "sum", "maximum", "joint"]
 
 STATUS_ORDER: Final[tuple[Status, ...]] = ("fail", "error", "warn", "pass", "skip")
 
@@ -58,6 +60,11 @@ PRIVATE_REPORT: Final = (
     "Keep it as closely as the records, even where the claimed epsilon may be published."
 )
 
+KINDS_APART: Final = (
+    "Three kinds of figure, each on its own. They do not add up and are not interchangeable: "
+    "a loss can only be checked against the bound."
+)
+
 NOT_COMPARABLE: Final = (
     "Ex-post and approximate figures cannot be compared with each other. An ex-post epsilon bounds the one output that "
     "was drawn and is known only afterwards, from private data; an approximate epsilon bounds, together "
@@ -75,6 +82,11 @@ LOSS_SIGN: Final = (
     "more probable. No loss goes beyond the exact bound unless the record or the accounting is wrong."
 )
 
+SEVERAL_CONTEXTS: Final = (
+    "One unit can change several contexts. A batch's ex-post figures are for the whole change falling on that batch, "
+    "while a loss is of one context."
+)
+
 LEDGER_LEAD: Final = (
     "How each figure above comes about, a tree for each kind: kinds are never added up. "
     "Every node says how its children make it up."
@@ -90,12 +102,15 @@ METHOD_NAMES: Final[dict[str, str]] = {
     "optimal": "optimal adaptive composition (optimal)",
 }
 
-RULES: Final[dict[Literal["leaf", "sum", "maximum", "joint"], str]] = {
+RULES: Final[dict[Rule, str]] = {
     "leaf": "",
     "sum": "the sum of",
     "maximum": "the largest of",
     "joint": "composed jointly by one accountant from",
 }
+
+#: Under kind ex-post "joint" is no accountant's work.
+SHARED: Final = "the worst way of sharing the changed contexts among"
 
 GLOSSARY: Final[tuple[tuple[str, str], ...]] = (
     (
@@ -124,13 +139,20 @@ GLOSSARY: Final[tuple[tuple[str, str], ...]] = (
     ("Context", "One prompt, made of one or more private records. Its logits have one say in every token."),
     ("Batch", "The contexts that together generate one synthetic text. Batches share no records."),
     (
+        "Slot",
+        "The number of a context within its batch, from 0. Which record it is, only “assignment” in the run directory "
+        "can tell.",
+    ),
+    (
         "Theorem 1",
-        "The bound that the mechanism's paper gives for the ex-post cost of one token, from how far a neighbour can "
-        "have moved each token's score. It adds up over a batch's tokens.",
+        "The paper's formula for the ex-post cost of one token, from how far a neighbour can have moved each token's "
+        "score. It adds up over a batch's tokens. Here it stands on bounds that are tighter than the paper's own for "
+        'an odd number of contexts; the paper\'s own: median_bounds(..., definition="theorem1").',
     ),
     (
         "Exact, rise and fall",
-        f"The smallest bound that the same recorded values allow, never above Theorem 1. {RISE_AND_FALL}",
+        "The supremum over all aggregates that a neighbour can have, never above Theorem 1. For added or removed "
+        f"contexts no smaller bound exists. {RISE_AND_FALL}",
     ),
     ("Saving", "Theorem 1 minus exact, in nats, and as a share of Theorem 1."),
     (
@@ -158,12 +180,17 @@ GLOSSARY: Final[tuple[tuple[str, str], ...]] = (
 _RELATIONS: Final[dict[str, str]] = {"add_remove": "add or remove one", "replace": "replace one"}
 
 
-_UNITS: Final[dict[str, str]] = {"user": "user, all records of theirs"}
+def neighbours(relation: str, unit: str, records_per_user: int | None) -> str:
+    """What neighbouring data sets differ by: "add or remove one user with at most 10 records"."""
+    of_user = ", all records of theirs"
+    if records_per_user is not None:
+        of_user = f" with at most {counted(records_per_user, 'record')}"
+    return one_line(f"{_RELATIONS.get(relation, relation)} {unit}{of_user if unit == 'user' else ''}")
 
 
-def neighbours(relation: str, unit: str) -> str:
-    """What neighbouring data sets differ by: "add or remove one record"."""
-    return one_line(f"{_RELATIONS.get(relation, relation)} {_UNITS.get(unit, unit)}")
+def rule_in_words(rule: Rule, kind: Kind) -> str:
+    """How a node's children make it up; empty for a leaf."""
+    return SHARED if (rule, kind) == ("joint", "ex-post") else RULES[rule]
 
 
 def evidence(level: int) -> str:

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpaudit.accounting import ContextChange, MedianAccountant, central_order_statistics, context_change
+from dpaudit.accounting import (
+    ContextChange,
+    MedianAccountant,
+    central_order_statistics,
+    context_change,
+    exponential_mechanism_epsilon,
+)
 from dpaudit.audit import Question, audit_run
 from dpaudit.runs import RunReader
 
@@ -215,6 +221,37 @@ def test_position_without_a_bound_is_not_in_the_curve(make_run):
     assert result.tokens.position[0] == 2
     assert result.guarantees.ex_post.theorem1 == math.inf
     assert '"theorem1": "inf"' in result.to_json()
+
+
+def test_costs_of_what_was_not_read_are_infinite_everywhere(make_run):
+    run = make_run(sizes=(1, 5, 9), seed=2)
+    run.steps_file(0).unlink()
+    result = run.audit()
+    assert result.guarantees.ex_post.exact == math.inf
+    assert set(result.tokens.exact) == set(result.tokens.theorem1) == {math.inf}
+    nan = make_run(sizes=(4, 5), seed=2)
+    nan.rewrite(0, lambda draft: draft.alter(1, "central", (1, 0), np.nan))
+    first, second = nan.audit().batches
+    assert first.exact == first.theorem1 == math.inf > second.exact
+
+
+def test_the_approximate_figure_is_the_upper_end(make_run, failed):
+    run = make_run(aggregator="mean", divisor=64.0, max_tokens=40)
+    found = run.audit().guarantees.approximate
+    eta = 2 * CLIP / (64.0 * 1.25) * (1 + 2.0**-26)
+    assert found.epsilon == pytest.approx(exponential_mechanism_epsilon(eta, 40, found.delta).epsilon, rel=1e-12)
+    assert found.epsilon_lower < found.epsilon < found.rdp
+    between = (found.epsilon_lower + found.epsilon) / 2
+    assert failed(audit_run(run.path, Question(epsilon=between))) == {"claim.epsilon"}
+    assert audit_run(run.path, Question(epsilon=found.epsilon)).verdict == "pass"
+
+
+def test_a_claim_per_user_says_how_many_records_that_is(make_run):
+    result = make_run(unit="user", records_per_user=2, width=3).audit()
+    assert result.verdict == "pass"
+    assert "one user with at most 2 records" in result.guarantee
+    assert any("declared by the run" in caveat for caveat in result.caveats)
+    assert result.guarantees.ex_post.records_per_user == result.claim.records_per_user == 2
 
 
 def test_progress_is_told_of_every_batch(make_run):

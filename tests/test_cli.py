@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import subprocess
 import sys
+from decimal import Decimal
 
 import pytest
 from click.testing import CliRunner
 
-from dpaudit.cli import cli, main
+from dpaudit.cli import _rounded, cli, main
 
 BUDGET = ["budget", "--aggregator", "mean", "--clip", "9", "--temperature", "1.5"]
 
@@ -188,6 +191,118 @@ def test_verify_refuses_what_is_no_claim(make_run, dpaudit, wrong):
     assert wrong[0] in err
 
 
+# --- places to write, and pipes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["", "steps", "steps/new", "reports", "link", "run.json/x"])
+def test_a_report_inside_a_run_is_refused_before_anything_is_written(make_run, dpaudit, tmp_path, place):
+    run, other = make_run(), make_run(seed=1)
+    (tmp_path / "link").symlink_to(run / "steps")
+    out = tmp_path / "link/new" if place == "link" else run / place
+    before = listing(run)
+    for named in (run, other):
+        code, printed, err = dpaudit("report", named.path, "--out", out)
+        assert (code, printed) == (2, "")
+        assert str(named / "report") in err
+    assert listing(run) == before
+
+
+@pytest.mark.parametrize("place", ["c.html", "report", "steps/c.html", "report/../c.html"])
+def test_a_comparison_inside_a_run_is_refused_before_anything_is_written(make_run, dpaudit, place):
+    run, other = make_run(), make_run(seed=1)
+    before = listing(run)
+    code, printed, err = dpaudit("compare", other.path, run.path, "--out", run / place)
+    assert (code, printed) == (2, "")
+    assert str(other / "report") in err
+    assert listing(run) == before
+
+
+def test_a_run_that_lacks_everything_is_spared_too(dpaudit, tmp_path):
+    assert dpaudit("report", tmp_path, "--out", tmp_path / "sub")[0] == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_links_in_a_circle_are_no_place_to_write(make_run, dpaudit, tmp_path):
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    assert dpaudit("report", make_run().path, "--out", tmp_path / "circle/new")[0] == 2
+
+
+def test_a_runs_report_folder_may_be_named(make_run, dpaudit):
+    run, other = make_run(), make_run(seed=1)
+    assert dpaudit("report", run.path, "--out", run / "report")[0] == 0
+    assert dpaudit("compare", run.path, other.path, "--out", run / "report/c.html")[0] == 0
+    assert dpaudit("verify", run.path)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["verify", ""],
+        ["report", ""],
+        ["report", "x", "--out", ""],
+        ["generate", "", "--out", "x"],
+        ["demo", "--out", ""],
+    ],
+    ids=" ".join,
+)
+def test_an_empty_path_is_refused(dpaudit, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = dpaudit(*arguments)
+    assert (code, out) == (2, "")
+    assert "the path is empty" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+MAIN = "import sys; from dpaudit.cli import main; main(sys.argv[1:])"
+
+
+def into_a_closed_pipe(*arguments, stderr=False):
+    """Exit code and stderr of the program when nobody reads its output."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        command = [sys.executable, "-c", MAIN, *map(str, arguments)]
+        errors = subprocess.STDOUT if stderr else subprocess.PIPE
+        done = subprocess.run(command, stdout=writer, stderr=errors, text=True, check=False, timeout=120)
+        return done.returncode, done.stderr or ""
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.parametrize("stderr", [False, True], ids=["stdout", "both"])
+@pytest.mark.parametrize(("plant", "code"), [(clean, 0), (failing, 1), (unreadable, 2)])
+def test_a_closed_pipe_leaves_the_verdicts_exit_code(make_run, tmp_path, plant, code, stderr):
+    run, other = plant(make_run()), make_run(seed=1)
+    for arguments in (["verify", run.path], ["verify", run.path, "--json"]):
+        found, err = into_a_closed_pipe(*arguments, stderr=stderr)
+        assert found == code
+        assert "Traceback" not in err
+        assert "Exception" not in err
+    assert into_a_closed_pipe("report", run.path, "--out", tmp_path / "out", stderr=stderr)[0] == code
+    assert (tmp_path / "out/report.html").exists()
+    assert into_a_closed_pipe("compare", run.path, other.path, stderr=stderr)[0] == code
+
+
+def test_a_closed_stdout_leaves_the_guarantee_on_stderr(make_run):
+    assert "dpaudit: fail: " in into_a_closed_pipe("verify", failing(make_run()).path)[1]
+
+
+def test_a_message_into_a_closed_pipe_keeps_its_exit_code(tmp_path):
+    assert into_a_closed_pipe("verify", tmp_path / "nowhere", stderr=True)[0] == 2
+    assert into_a_closed_pipe(*BUDGET, "--batch-size", 64, "--records", 9, "--tokens", 1)[0] == 0
+
+
+def test_verify_says_the_caveats_beside_the_guarantee(make_run, dpaudit):
+    run, mean = make_run(), make_run(aggregator="mean")
+    caveats = json.loads(dpaudit("verify", run.path, "--json")[1])["caveats"]
+    assert caveats
+    err = dpaudit("verify", run.path)[2]
+    compared = dpaudit("compare", run.path, mean.path)[1]
+    for caveat in caveats:
+        assert f"dpaudit: {caveat}\n" in err
+        assert "".join(caveat.split()) in "".join(compared.split())
+
+
 # --- budget ----------------------------------------------------------------------------------------------------------
 
 RECORDS = (108000, 504000, 230400)
@@ -281,6 +396,46 @@ def test_budget_over_several_batch_sizes(dpaudit):
     assert "fixed divisor s, add_remove" in out
 
 
+def in_words(*options):
+    arguments = [*BUDGET, "--batch-size", "64", "--records", "108000", *map(str, options)]
+    result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
+
+
+def test_budget_names_what_is_not_the_default():
+    plain = in_words("--tokens", 1)
+    assert plain.startswith("1 token per batch costs epsilon ")
+    assert "(rdp, add_remove)." in plain
+    options = ["--divisor", "actual", "--group-size", 3, "--rebalancing-epsilon", 0.1]
+    said = in_words("--tokens", 5, *options)
+    for setting in ("number of contexts", "3 contexts per unit", "rebalancing epsilon 0.1"):
+        assert setting in said
+        assert setting not in plain
+
+
+def test_budget_by_the_optimal_method_says_its_lower_end():
+    found = budget(64, 108000, "--tokens", 50, "--method", "optimal")
+    said = in_words("--tokens", 50, "--method", "optimal")
+    low = float(said.partition("No accountant can go below ")[2].rstrip(".\n"))
+    assert found["epsilon_lower"] - 1e-4 < low <= found["epsilon_lower"]
+
+
+def test_budget_says_where_the_optimal_method_fell_back():
+    found = budget(64, 108000, "--tokens", 10**6, "--method", "optimal")
+    assert found["epsilon_lower"] == 0 < found["epsilon"]
+    said = in_words("--tokens", 10**6, "--method", "optimal")
+    assert "Renyi accounting or the pure sum gave the figure" in said
+
+
+@pytest.mark.parametrize("places", [3, 4])
+@pytest.mark.parametrize("epsilon", [9.9, 0.0001, 1.00005, 4.35, 5e-324, 8.5e8 + 0.1, 0.28, 16.1, 33.3333, 1e300])
+def test_figures_are_never_rounded_down(epsilon, places):
+    shown = _rounded(epsilon, places)
+    assert Decimal(shown) >= Decimal(epsilon) or shown == repr(epsilon)
+    assert Decimal(shown) - Decimal(epsilon) <= Decimal(10) ** -places
+
+
 @pytest.mark.parametrize(("delta", "warned"), [(1e-3, True), (0.5, True), (9e-4, False), (None, False)])
 def test_budget_warns_of_a_delta_that_protects_nobody(dpaudit, delta, warned):
     options = [] if delta is None else ["--delta", delta]
@@ -336,7 +491,12 @@ def test_budget_with_settings_beyond_the_floats(dpaudit, options, size, question
     code, out, _ = dpaudit(*BUDGET, "--batch-size", size, "--records", 1000, *options, *question, "--json")
     assert code == 0
     found = strict_json(out)
-    assert (found["tokens"], found["epsilon"]) in [(3, "inf"), (0, 0.0)]
+    if found["tokens"] == 3 and found["epsilon"] != "inf":  # the plain sum of the ranges may still be a float
+        settings = {"--clip": 9.0, "--temperature": 1.5, options[0]: float(options[1])}
+        pure = 3 * (2 * settings["--clip"] / settings["--temperature"] / float(size))
+        assert pure <= found["epsilon"] < math.inf
+    else:
+        assert (found["tokens"], found["epsilon"]) in [(3, "inf"), (0, 0.0)]
 
 
 # --- the program -----------------------------------------------------------------------------------------------------
@@ -348,6 +508,11 @@ def test_help_has_an_example(command):
     assert result.exit_code == 0
     assert f"dpaudit {command}" in result.stdout
     assert "Example" in result.stdout
+
+
+def test_no_summary_of_a_command_is_cut():
+    result = CliRunner().invoke(cli, ["--help"], catch_exceptions=False, terminal_width=80)
+    assert "..." not in result.stdout.partition("Commands:")[2]
 
 
 @pytest.mark.parametrize("arguments", [["nothing"], ["report"], ["verify"], ["compare"]], ids=" ".join)

@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from dpaudit.accounting import ContextChange, affordable_tokens, mean_epsilon
+from dpaudit.audit import audit_run
 from dpaudit.comparison import compare_runs
 from dpaudit.results import (
     Affordable,
@@ -17,6 +18,7 @@ from dpaudit.results import (
     Approximate,
     AuditResult,
     BatchResult,
+    ClaimResult,
     Comparison,
     Empirical,
     ExPost,
@@ -147,16 +149,49 @@ def test_ex_post_tokens_within_anothers_epsilon() -> None:
     [([0.7, 0.8], 0), ([0.5, 0.61], 1), ([0.6, math.nan], 1), ([math.nan, 0.1], 0), ([math.inf], 0)],
 )
 def test_a_budget_is_never_overdrawn(exact: list[float], tokens: int) -> None:
-    _, found = of("ex-post", compare_runs({"short": SHORT, "other": run(ex_post(exact[-1]), curve(exact))}))
+    _, found = of("ex-post", compare_runs({"short": SHORT, "other": run(ex_post(1.0), curve(exact))}))
     assert found is not None
     assert found.cells[1][0] == Afforded(tokens=tokens, all_generated=False, reason="")
 
 
 @pytest.mark.parametrize("budget", [math.inf, math.nan])
 def test_an_epsilon_that_is_not_finite_buys_nothing(budget: float) -> None:
-    _, found = of("ex-post", compare_runs({"short": SHORT, "other": run(ex_post(budget), curve([0.1]))}))
+    _, found = of("approximate", mean_runs(epsilon=budget))
     assert found is not None
     assert found.cells[0][1] == Afforded(tokens=None, all_generated=False, reason="that epsilon is not finite")
+
+
+@pytest.mark.parametrize("exact", [math.inf, math.nan])
+def test_an_ex_post_figure_that_is_not_finite_is_left_out_with_the_reason(exact: float) -> None:
+    bad = run(ex_post(exact), curve([0.1, 0.2]), costs=(1.0, exact))
+    assert_left_out(bad, "its ex-post cost is not finite")
+
+
+def test_a_run_that_cannot_be_read_as_a_whole_is_left_out_with_the_reason() -> None:
+    assert_left_out(LONG.model_copy(update={"verdict": "error"}), "the run cannot be read as a whole")
+
+
+def assert_left_out(bad: AuditResult, reason: str) -> None:
+    comparison = compare_runs({"bad": bad, "short": SHORT, "long": LONG})
+    same, found = of("ex-post", comparison)
+    assert same is not None
+    assert found is not None
+    assert [figure.run for figure in same.figures] == ["short", "long"]
+    assert [figure.run for figure in found.figures] == ["short", "long"]
+    assert [spread.run for spread in comparison.spreads] == ["short", "long"]
+    assert reasons(comparison) == {"bad, ex-post": reason}
+    assert any(f"run 1 ({reason})" in note for table in tables(comparison) for note in table.notes)
+
+
+def test_missing_steps_of_one_batch_show_no_figure_below_the_truth(make_run: Any) -> None:
+    torn, whole = make_run(), make_run(seed=1)
+    torn.steps_file(1).unlink()
+    comparison = compare_runs({"torn": audit_run(torn.path), "whole": audit_run(whole.path)})
+    assert of("ex-post", comparison) == (None, None)
+    assert [spread.run for spread in comparison.spreads] == ["whole"]
+    assert "torn, ex-post" in reasons(comparison)
+    found = comparison.runs[0].guarantees.ex_post
+    assert found is None or found.exact == math.inf
 
 
 def test_a_curve_counts_up_to_its_first_gap() -> None:
@@ -174,6 +209,20 @@ def test_a_run_without_a_curve_is_left_out_with_the_reason() -> None:
     _, found = of("ex-post", comparison)
     assert found is not None
     assert found.cells[2][0].reason == "the record gives no cost by token position"
+
+
+def test_users_with_different_numbers_of_records_are_never_set_side_by_side() -> None:
+    ten, two = (run(ex_post(0.8, unit="user", records_per_user=most), curve([0.2, 0.4])) for most in (10, 2))
+    comparison = compare_runs({"ten": ten, "two": two, "also ten": ten})
+    same, found = of("ex-post", comparison)
+    assert same is not None
+    assert found is not None
+    assert [figure.run for figure in same.figures] == ["ten", "also ten"]
+    assert found.cells[0][1].reason == "the two epsilons hold for different neighbours"
+    assert found.cells[0][2].tokens == 2
+    shown = str(tables(comparison))
+    assert "one user with at most 10 records" in shown
+    assert "one user with at most 2 records" in shown
 
 
 @pytest.mark.parametrize("change", [{"relation": "replace"}, {"unit": "user"}])
@@ -257,6 +306,8 @@ APPROXIMATE = RunEpsilon(
     run="b", kind="approximate", relation="add_remove", unit="record", epsilon=1.0, theorem1=None, delta=DELTA
 )
 REPLACE = EX_POST.model_copy(update={"relation": "replace"})
+TEN, TWO = (EX_POST.model_copy(update={"unit": "user", "records_per_user": most}) for most in (10, 2))
+USERS = (TEN, TWO)
 CELL = Afforded(tokens=3, all_generated=False, reason="")
 
 
@@ -271,11 +322,12 @@ def test_two_kinds_never_share_a_column(kind: Any) -> None:
         ComparisonTable("Mixed", kind, ("ε",), ((1, (Cell("1", "ex-post"),)), (2, (Cell("1", "approximate"),))))
 
 
-def test_other_neighbours_never_share_a_column() -> None:
+@pytest.mark.parametrize("pair", [(EX_POST, REPLACE), USERS], ids=["relation", "records per user"])
+def test_other_neighbours_never_share_a_column(pair: tuple[RunEpsilon, RunEpsilon]) -> None:
     with pytest.raises(ValidationError, match="different neighbours"):
-        SameLength(kind="ex-post", figures=(EX_POST, REPLACE), tokens=3)
+        SameLength(kind="ex-post", figures=pair, tokens=3)
     with pytest.raises(ValidationError, match="buys no tokens"):
-        Affordable(kind="ex-post", figures=(EX_POST, REPLACE), cells=((CELL, CELL), (CELL, CELL)))
+        Affordable(kind="ex-post", figures=pair, cells=((CELL, CELL), (CELL, CELL)))
 
 
 def test_a_table_of_cells_is_square() -> None:
@@ -324,10 +376,21 @@ def test_a_run_that_cannot_be_read_has_a_row_and_no_figures() -> None:
     assert reasons(comparison)["unread, ex-post"] == "no ex-post figure"
 
 
+def test_one_number_never_shows_in_two_ways() -> None:
+    claim = ClaimResult(epsilon=0.60000001, delta=0.0, kind="ex-post", relation="add_remove", unit="record")
+    claimed = run(ex_post(0.600000009), curve([0.1, 0.600000009]), costs=(0.1, 0.600000009))
+    comparison = compare_runs({"claimed": claimed.model_copy(update={"claim": claim}), "short": SHORT})
+    shown = str(tables(comparison))
+    # Claimed, exact, rise and total; at one length; a spread's quartiles and most.
+    assert shown.count("'0.60000001'") == 9
+    assert "run 1: 0.60000001" in shown
+    assert "0.6001" not in shown
+
+
 def test_json_is_strict_and_complete() -> None:
     results = {
         "short": SHORT,
-        "bad": run(ex_post(math.inf), curve([math.inf, math.nan])),
+        "bad": run(ex_post(1.0, total=math.inf), curve([math.inf, math.nan])),
         "mean": run(mean=approximate(9)),
     }
     comparison = compare_runs(results)

@@ -83,7 +83,8 @@ def exponential_mechanism_epsilon(
         eta: the bounded range of a draw, in nats; or one for each segment of the sequence, in order.
         steps: how many draws; or one number for each segment.
         delta: in (0, 1).
-        method: "rdp" composes (eta^2 / 8)-zCDP events in dp-accounting, as the paper does. "optimal" is the least that
+        method: "rdp" composes (eta^2 / 8)-zCDP events in dp-accounting, as the paper does, and is never above the plain
+            sum of the ranges. "optimal" is the least that
             holds for every adaptive sequence of such draws, but for the grid (docs/budgets.md).
         laplace: epsilons (shift / scale) of Laplace noise on one number each, such as rebalancing counts.
         pure: epsilons of other pure-DP events, in the worst case (randomised response).
@@ -100,10 +101,9 @@ def exponential_mechanism_epsilon(
     if grid is not None and _whole("grid", grid) == 0:
         raise ValueError("grid must be positive, not 0")
     rho = _sum_up(zcdp_of_range(*segment) for segment in segments)
-    rdp = zcdp_epsilon(rho, delta, laplace=laplace, pure=pure)
+    known = min(zcdp_epsilon(rho, delta, laplace=laplace, pure=pure), _pure_total(segments, events))
     if method == "rdp":
-        return Composition(rdp, None, delta, method)
-    known = min(rdp, _pure_total(segments, events))
+        return Composition(known, None, delta, method)
     if known == 0 or math.isinf(known):
         return Composition(known, 0.0, delta, method)
     problem = _Problem(tuple(segments), tuple(e for e in laplace if e), tuple(e for e in pure if e), delta)
@@ -148,12 +148,12 @@ def zcdp_epsilon(rho: float, delta: float, *, laplace: Sequence[float] = (), pur
     for response in responses:
         lie = 2 / (math.exp(response) + 1) if response < MOST_RESPONSE else 0.0
         accountant.compose(RandomizedResponseDpEvent(lie, 2))
-    return float(accountant.get_epsilon(delta))
+    return float(accountant.get_epsilon(delta)) * (1 + RENYI_ROOM)
 
 
 def zcdp_of_range(eta: float, steps: int) -> float:
     """rho of `steps` draws of bounded range eta, eta^2 / 8 each (https://arxiv.org/abs/2004.07223), rounded up."""
-    return _sum_up([steps * eta * eta / 8] if steps and eta else [])
+    return _sum_up([math.nextafter(steps * eta * eta / 8 * (1 + 4 * ULP), math.inf)] if steps and eta else [])
 
 
 def steps_within(epsilon: float, eta: float, most: int, delta: float, *, laplace: Sequence[float] = ()) -> int:
@@ -367,13 +367,13 @@ def _epsilons(name: str, epsilons: Sequence[float]) -> list[float]:
 
 def _pure_total(segments: Sequence[Segment], events: Sequence[float]) -> float:
     """The pure epsilon of everything: no loss lies beyond it."""
-    return _sum_up(chain((steps * eta for eta, steps in segments), events))
+    return _sum_up(chain((math.nextafter(steps * eta, math.inf) for eta, steps in segments), events))
 
 
 def _sum_up(terms: Iterable[float]) -> float:
-    """The sum, rounded up; 0 only for no terms at all."""
+    """The sum, rounded up where it has more than one term."""
     try:
         values = list(terms)
-        return math.nextafter(math.fsum(values), math.inf) if values else 0.0
+        return math.nextafter(math.fsum(values), math.inf) if len(values) > 1 else math.fsum(values)
     except OverflowError:  # too many steps, or too large a sum, for the floats
         return math.inf

@@ -88,12 +88,12 @@ def mean_box(aggregate: Floats, clip: float, divisor: float, half_steps: int = 1
 def rounding_allowance(lower: Floats, upper: Floats, temperature: float) -> float:
     """How far float64 may put a step's cost below its true value, in nats.
 
-    Scaled logits of size R are off by R * 2^-53, a sum of S exponentials by some (R + log S) * 2^-53, and a sampler
-    that adds up S weights draws each token with a probability that is off by S * 2^-53, for this data set and for its
-    neighbour. The factors below are generous.
+    Scaled logits of size R are off by R * 2^-53, and so is each exponential's exponent; a sum of S exponentials by
+    another S * 2^-53 at most. A sampler adds up S weights, cumulates them and divides: each token is drawn with a
+    probability that is off by some 6 S * 2^-53, for this data set and for its neighbour. The factors are generous.
     """
     largest = float(max(-lower.min(), upper.max(), 0.0)) / temperature
-    return (16 * largest + 4 * len(lower) + 64) * 2.0**-53
+    return (32 * largest + 16 * len(lower) + 128) * 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -254,19 +254,19 @@ def _add_up(left: Doubles, right: Doubles) -> Doubles:
 
 
 def _costs(box: Box, token: ArrayLike, temperature: float) -> tuple[Doubles, Doubles, Doubles]:
-    """Theorem 1, rise and fall of steps [...] in nats."""
+    """Theorem 1, rise and fall of steps [...] in nats; inf where a bound or a sum is not finite."""
     low, mid, high, at = _scaled(box, token, temperature)
     low_x, mid_x, high_x = (np.take_along_axis(values, at, axis=-1)[..., 0] for values in (low, mid, high))
-    with np.errstate(all="ignore"):  # infinite bounds are put right below
-        lse_mid, _ = _log_sums(mid, at, mid_x)
-        lse_low, lse_low_but_token = _log_sums(low, at, high_x)
-        lse_high, lse_high_but_token = _log_sums(high, at, low_x)
-        up, down = high_x - mid_x, mid_x - low_x
-        theorem1 = np.maximum(up + lse_mid - lse_low, down + lse_high - lse_mid)
-        rise = np.maximum(up + lse_mid - lse_low_but_token, 0.0)
-        fall = np.maximum(down + lse_high_but_token - lse_mid, 0.0)
-    unbounded = ~(np.isfinite(low).all(axis=-1) & np.isfinite(high).all(axis=-1))
-    theorem1, rise, fall = (np.where(unbounded, np.inf, cost) for cost in (theorem1, rise, fall))
+    with np.errstate(all="ignore"):  # what infinite bounds give is put right below
+        others_low, others_mid, others_high = (_log_sum_of_others(values, at) for values in (low, mid, high))
+        lse_mid = np.logaddexp(others_mid, mid_x)
+        up, down = high_x - mid_x + lse_mid, mid_x - low_x - lse_mid
+        theorem1 = np.maximum(up - np.logaddexp(others_low, low_x), down + np.logaddexp(others_high, high_x))
+        rise = np.maximum(up - np.logaddexp(others_low, high_x), 0.0)
+        fall = np.maximum(down + np.logaddexp(others_high, low_x), 0.0)
+    bounded = np.isfinite(low).all(axis=-1) & np.isfinite(high).all(axis=-1)
+    bounded = bounded & np.isfinite(theorem1) & np.isfinite(rise) & np.isfinite(fall)
+    theorem1, rise, fall = (np.where(bounded, cost, np.inf) for cost in (theorem1, rise, fall))
     return theorem1, rise, fall
 
 
@@ -287,14 +287,18 @@ def _scaled(box: Box, token: ArrayLike, temperature: float) -> tuple[Doubles, Do
     return low, mid, high, index[..., None].astype(np.intp)
 
 
-def _log_sums(values: Doubles, at: NDArray[np.intp], instead: Doubles) -> tuple[Doubles, Doubles]:
-    """log sum exp of values [..., S], as they are and with the entry at the token replaced by `instead` [...]."""
-    largest = np.maximum(values.max(axis=-1), instead)
-    weights = np.exp(values - largest[..., None])
-    own = np.take_along_axis(weights, at, axis=-1)[..., 0]
-    np.put_along_axis(weights, at, 0.0, axis=-1)
-    others = weights.sum(axis=-1)
-    return largest + np.log(others + own), largest + np.log(others + np.exp(instead - largest))
+def _log_sum_of_others(values: Doubles, at: NDArray[np.intp]) -> Doubles:
+    """log of the sum of exp of values [..., S] without the token's own entry; -inf where there is no other.
+
+    The token's entry is left out before the largest is taken: beside an entry that is higher by 745 all others would
+    vanish, and with them the bound when that entry is replaced.
+    """
+    others = np.broadcast_to(values, (*at.shape[:-1], values.shape[-1])).copy()
+    np.put_along_axis(others, at, -np.inf, axis=-1)
+    largest = others.max(axis=-1)
+    shift = np.where(np.isfinite(largest), largest, 0.0)
+    total: Doubles = shift + np.log(np.exp(others - shift[..., None]).sum(axis=-1))
+    return total
 
 
 def _scalar(cost: Doubles) -> Any:

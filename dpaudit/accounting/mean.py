@@ -19,8 +19,9 @@ from dpaudit.accounting.neighbors import ContextChange
 DivisorKind: TypeAlias = Literal["fixed", "actual"]
 
 MOST_TOKENS = 1 << 40
-#: A mean of up to 2^20 contexts, summed and recorded in float64, is off by less than this share of clip / divisor.
-ROUNDING = 2.0**-30
+#: Rounding may move a mean by this share of clip / divisor. Pairwise sums in float64, which numpy takes of contiguous
+#: values, keep within it for up to 2^20 contexts (30 n 2^-53, twice), and sums one by one for some 8,000 (n^2 2^-53).
+ROUNDING = 2.0**-26
 
 
 @dataclass(frozen=True)

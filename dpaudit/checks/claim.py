@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, Decimal
 
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, run_check
@@ -29,8 +30,8 @@ def epsilon_is_covered(facts: Facts) -> Outcome:
         return Outcome("fail", "no such figure", expected, detail)
     # Written so that a NaN fails.
     if recomputed <= claim.epsilon:
-        return Outcome("pass", f"epsilon {_up(recomputed)}", expected)
-    return Outcome("fail", f"epsilon {_up(recomputed)}", expected, _why_exceeded(facts, recomputed))
+        return Outcome("pass", f"epsilon {rounded_up(recomputed)}", expected)
+    return Outcome("fail", f"epsilon {rounded_up(recomputed)}", expected, _why_exceeded(facts, recomputed))
 
 
 @run_check(
@@ -49,11 +50,14 @@ def delta_is_small(facts: Facts) -> Outcome:
             return Outcome("pass", "delta 0", zero)
         return Outcome("fail", f"delta {claim.delta:.3g}", zero, "The ex-post bound needs no delta: claim it with 0.")
     # A single record gives no limit that would mean anything; two are the fewest that neighbours can differ by one of.
-    limit = 1 / max(2, facts.records)
-    expected = f"0 < delta < 1 / records = {limit:.3g}"
+    records = max(2, facts.records)
+    limit = 1 / records
+    expected = f"0 < delta < 1 / {records} (the records)"
     if 0 < claim.delta < limit:
         return Outcome("pass", f"delta {claim.delta!r}", expected)
     remedy = "A delta of 1 / records allows publishing one record whole. Claim a smaller one, such as records ** -1.1."
+    if claim.delta == 0:
+        remedy = "An approximate guarantee is worked out for a delta above 0. Claim one, such as records ** -1.1."
     return Outcome("fail", f"delta {claim.delta!r}", expected, remedy)
 
 
@@ -85,17 +89,20 @@ def recomputed_epsilon(facts: Facts) -> float | None:
     return facts.approximate.epsilon if facts.approximate else math.inf
 
 
-def _up(epsilon: float) -> str:
+def rounded_up(epsilon: float) -> str:
     """Six decimals, rounded up: what is shown must not be smaller than what was computed."""
     if not math.isfinite(epsilon):
         return "infinite"
-    return f"{math.ceil(epsilon * 1e6) / 1e6:.6f}" if epsilon < 1e6 else repr(epsilon)
+    return str(Decimal(epsilon).quantize(Decimal("0.000001"), ROUND_CEILING)) if epsilon < 1e6 else repr(epsilon)
 
 
 def _why_exceeded(facts: Facts, recomputed: float) -> str:
     claim, rule = facts.claim, facts.manifest.batching.rule
     if claim.unit == "user" and facts.manifest.privacy.records_per_user is None:
-        return "The run declares no largest number of records per user, so nothing bounds a difference of one user."
+        return (
+            "The run declares no largest number of records per user, so nothing bounds a difference of one user. "
+            "Generate with privacy.records_per_user or data.user."
+        )
     if facts.change is None and facts.manifest.batching.rule != "paper-slices":
         return "The record keeps too few central values for a change of this size. Generate with a larger record.width."
     if facts.change is None:
@@ -108,5 +115,6 @@ def _why_exceeded(facts: Facts, recomputed: float) -> str:
     if facts.unbounded or len(facts.headers) != facts.manifest.batching.batches:
         return "Some steps give no bound: they are missing, cannot be read, or hold values that are not finite."
     if math.isfinite(recomputed):
-        return f"Do not release under this claim. The claim that this record supports is epsilon {_up(recomputed)}."
+        supported = rounded_up(recomputed)
+        return f"Do not release under this claim. The claim that this record supports is epsilon {supported}."
     return "Do not release under this claim: nothing in the record bounds it."

@@ -9,6 +9,8 @@ from dpaudit.accounting import ContextChange, Cost, ExPostAccountant
 from dpaudit.results import Approximate
 from dpaudit.runs import BatchHeader, Claim, InputError, Manifest, RunReader
 
+INFINITE = Cost(math.inf, math.inf, math.inf)
+
 
 @dataclass
 class Problems:
@@ -28,7 +30,7 @@ class Facts:
         change: how one unit's difference changes contexts; None when no bound is known.
         ex_post: what the record says of the ex-post cost; None where nothing bounds it.
         approximate: what the public settings say of the approximate guarantee; None where there is none.
-        unbounded: steps whose cost could not be computed from the record.
+        unbounded: batches with a step that could not be read, or whose cost the record does not give.
         headers: the batches that could be read.
         lengths: their numbers of steps.
         sample_digests: SHA-256 of each batch's line of samples.jsonl, as the steps imply it.
@@ -46,7 +48,7 @@ class Facts:
     change: ContextChange | None
     ex_post: ExPostAccountant | None
     approximate: Approximate | None
-    unbounded: int = 0
+    unbounded: set[int] = field(default_factory=set)
     headers: dict[int, BatchHeader] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
     sample_digests: dict[int, bytes] = field(default_factory=dict)
@@ -71,10 +73,16 @@ class Facts:
         else:
             self.problems[check] = Problems(1, f"{place}: {problem}")
 
+    def batch_cost(self, batch: int) -> Cost:
+        """Ex-post cost of one batch in nats when the whole change falls on it; infinite where a step has no bound."""
+        if self.ex_post is None or batch in self.unbounded:
+            return INFINITE
+        return self.ex_post.batch_cost(batch)
+
     @property
     def ex_post_cost(self) -> Cost:
         """Ex-post cost of generation in nats: infinite where a step has no bound or a batch was not read."""
         unread = len(self.headers) != self.manifest.batching.batches
         if self.ex_post is None or self.unbounded or unread:
-            return Cost(math.inf, math.inf, math.inf)
+            return INFINITE
         return self.ex_post.cost

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
+import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given
@@ -69,3 +71,9 @@ def test_refusals(bad: float) -> None:
         rebalancing_events(bad or -0.5, "add_remove")
     with pytest.raises(ValueError, match="records"):
         rebalancing_epsilon(1.0, "replace", 0)
+
+
+def test_costs_are_never_below_the_exact_quotient() -> None:
+    for scale in np.random.default_rng(0).uniform(0.01, 100, 500).tolist():
+        for relation, sensitivity in (("add_remove", 1), ("replace", 2)):
+            assert Fraction(rebalancing_epsilon(scale, relation, 3)) >= Fraction(3 * sensitivity) / Fraction(scale)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from dpaudit.accounting.mean import ROUNDING
 from generation.aggregation import Floats, clip_logits, mean, top_tokens
 
 logit_arrays = arrays.arrays(np.float32, (3, 5), elements=st.floats(-1e6, 1e6, width=32))
@@ -43,3 +44,13 @@ def test_the_mean_divides_by_the_public_number() -> None:
 
 def test_top_tokens_ascend_and_ties_go_to_lower_ids() -> None:
     assert top_tokens(np.array([1.0, 5.0, 1.0, 7.0], dtype=np.float32), 3).tolist() == [0, 1, 3]
+
+
+@pytest.mark.parametrize("total", [1, 2**10, 2**16])
+def test_the_room_for_rounding_covers_sums_of_many_contexts(total: int) -> None:
+    """One context less moves the recorded mean by no more than its sensitivity, with any logits."""
+    random = np.random.default_rng(total)
+    values = random.uniform(-9, 9, (total, 4)).astype(np.float32)
+    values[0] = 9
+    moved = np.abs(mean(values, 8.0) - mean(values[1:], 8.0))
+    assert (moved <= 9 / 8 * (1 + ROUNDING)).all()

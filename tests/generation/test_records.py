@@ -75,7 +75,7 @@ def test_a_lone_surrogate_becomes_a_question_mark(tmp_path: Path) -> None:
         ({"text": "", "label": "a"}, "row 2, column 'text': the value is missing"),
         ({"text": None, "label": "a"}, "row 2, column 'text': the value is missing"),
         ({"text": " \n", "label": "a"}, "row 2, column 'text': the value is missing"),
-        ({"text": SECRET}, "row 2, column 'label': there is no such column"),
+        ({"text": SECRET}, "row 2, column 'label': the value is missing"),
         ({"text": [SECRET], "label": "a"}, "row 2, column 'text': the value is a list"),
         ({"text": 1.5, "label": "a"}, "row 2, column 'text': the value is a float"),
         ({"text": SECRET, "label": SECRET}, "row 2, column 'label': the label is not in data.labels"),
@@ -170,3 +170,26 @@ def test_a_record_without_a_user_is_refused(tmp_path: Path) -> None:
     path.write_text("text,label,who\none,a,\n")
     with pytest.raises(InputError, match="column 'who': the value is missing"):
         read_records(DataConfig(path=str(path), labels=("a",), user="who"))
+
+
+@pytest.mark.parametrize(("row", "found"), [(f"{SECRET},a,more", "more"), (SECRET, "fewer")])
+def test_a_csv_row_has_a_field_for_each_column(tmp_path: Path, row: str, found: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(f"text,label\none,a\n{row}\n")
+    assert f"{path}: row 2: the row has {found} fields than the first line" in failure(data(path))
+
+
+def test_a_missing_column_of_users_is_blamed_on_its_setting(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(f"text,label,{SECRET}\none,a,zoe\n")
+    message = failure(data(path, user="who"))
+    assert "column 'who': there is no such column" in message
+    assert "in data.user" in message
+    assert "zoe" not in message
+    assert "in data.user" in failure(data(jsonl(tmp_path / "x.jsonl", {"text": SECRET, "label": "a"}), user="who"))
+
+
+def test_a_folder_of_text_files_names_no_users(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.txt").write_text(SECRET)
+    assert "data.user: a folder of text files" in failure(data(tmp_path, user="who"))

@@ -17,7 +17,9 @@ from dpaudit.comparison import compare_runs
 from dpaudit.results import AuditResult
 from reports.compare import render_comparison_html
 from reports.html import render_html
+from reports.markdown import render_markdown
 from reports.rounding import bound, nearest, saving, stated
+from reports.wording import SEVERAL_CONTEXTS
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 
@@ -244,6 +246,61 @@ def test_a_user_is_all_records_of_theirs(samples: Samples) -> None:
     assert "ε ≤ 2.5 nats, add or remove one user, all records of theirs" in text
 
 
+def test_a_users_most_records_are_named_wherever_a_user_is(samples: Samples) -> None:
+    result = of_users(samples["user"](), 10)
+    named = "one user with at most 10 records"
+    for text in (Page(render_html(result)).words, render_markdown(result)):
+        assert f"ε ≤ 2.5 nats, add or remove {named}" in text
+        assert text.count(named) >= 4  # the claim, claimed, recomputed and the ledger
+        assert "all records of theirs" not in text.partition("Glossary")[0]
+
+
+def of_users(result: AuditResult, most: int) -> AuditResult:
+    found, claim = result.guarantees.ex_post, result.claim
+    assert found is not None
+    assert claim is not None
+    users = {"unit": "user", "records_per_user": most}
+    guarantees = result.guarantees.model_copy(update={"ex_post": found.model_copy(update=users)})
+    ledger = tuple(
+        tree if tree.kind == "empirical" else tree.model_copy(update={"unit": "user"}) for tree in result.ledger
+    )
+    return result.model_copy(
+        update={"claim": claim.model_copy(update=users), "guarantees": guarantees, "ledger": ledger}
+    )
+
+
+def test_a_change_of_several_contexts_says_what_a_batchs_figures_are_for(samples: Samples) -> None:
+    median, user = samples["median"](), samples["user"]()
+    found = median.guarantees.ex_post
+    assert found is not None
+    replaced = median.guarantees.model_copy(update={"ex_post": found.model_copy(update={"relation": "replace"})})
+    for result in (user, median.model_copy(update={"guarantees": replaced})):
+        assert Page(render_html(result)).words.count(SEVERAL_CONTEXTS) == 2  # batches and worst contexts
+        assert render_markdown(result).count(SEVERAL_CONTEXTS) == 2
+    for result in (median, samples["infinite"](), of_users(user, 1)):
+        assert SEVERAL_CONTEXTS not in Page(render_html(result)).words
+
+
+def test_only_an_accountant_composes_jointly(samples: Samples) -> None:
+    mean = samples["mean"]()
+    approximate, ex_post = mean.ledger
+    rebalancing, generation = ex_post.children
+    shared = ex_post.model_copy(update={"children": (rebalancing, generation.model_copy(update={"rule": "joint"}))})
+    text = Page(render_html(mean.model_copy(update={"ledger": (approximate, shared)}))).words
+    assert "the worst way of sharing the changed contexts among 12" in text
+    assert text.count("composed jointly by one accountant from") == 2
+    assert "composed jointly" not in text[text.index("the worst way of sharing") :]
+
+
+def test_glossary_says_what_theorem_1_and_exact_are_here(samples: Samples) -> None:
+    for text in (Page(render_html(samples["median"]())).words, render_markdown(samples["median"]())):
+        assert 'the paper\'s own: median_bounds(..., definition="theorem1")' in text
+        assert "The supremum over all aggregates that a neighbour can have" in text
+        assert "The number of a context within its batch, from 0." in text
+        assert "are not interchangeable: a loss can only be checked against the bound" in text
+        assert "cannot be compared with one another" not in text
+
+
 def test_a_run_without_batch_costs_says_so_instead_of_drawing(samples: Samples) -> None:
     html = render_html(samples["approximate only"]())
     assert "<svg" not in html
@@ -300,6 +357,7 @@ def test_comparison_page_is_well_formed_and_links_stay_paths(samples: Samples) -
     assert "../a%20b/report.html" in page.values("href")
     assert "javascript%3Aalert%281%29" in page.values("href")
     assert not {tag for tag, _ in page.tags} & LOADING
+    assert "A caveat that stands beside the guarantee." in page.words
 
 
 def test_importing_the_reports_does_not_import_matplotlib() -> None:

@@ -92,6 +92,7 @@ def test_comparison_keeps_kinds_in_tables_of_their_own(samples: Samples, width: 
         assert figure in approximate
         assert figure not in ex_post
     assert "cannot be compared" in text
+    assert "A caveat that stands beside the guarantee." in " ".join(text.split())
     assert "[red]" in text
     for heading in ("Verdict", "Aggregator", "Temp.", "Contexts", "Tokens", "Claimed", "Neighbours", "quarter"):
         assert heading in text
