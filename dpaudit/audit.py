@@ -17,8 +17,9 @@ from dpaudit.accounting import ContextChange, Cost, context_change, ex_post_acco
 from dpaudit.checks import CATALOGUE, RUN_CHECKS, STEP_CHECKS, Facts
 from dpaudit.checks.claim import recomputed_epsilon, rounded_up
 from dpaudit.checks.record import aggregate_of, token_index
-from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, printable, result_of, step_result
+from dpaudit.checks.registry import Outcome, StepCheck, printable, registered, result_of, step_result
 from dpaudit.checks.release import label_problem, stop_problem, text_problem, without_stop
+from dpaudit.checks.sampling_test import SamplingTest
 from dpaudit.guarantees import approximate, ex_post, ledger, users_records
 from dpaudit.losses import RealisedLosses
 from dpaudit.results import (
@@ -31,11 +32,14 @@ from dpaudit.results import (
     TokenCurve,
     Verdict,
 )
-from dpaudit.runs import BatchReader, Claim, InputError, Manifest, Privacy, RunReader, Step
+from dpaudit.runs import BatchHeader, BatchReader, Claim, InputError, Manifest, Privacy, RunReader, Step
 from dpaudit.runs.manifest import MAX_WIDTH
 from dpaudit.runs.reader import RESUME, sample_of
 
 Progress = Callable[[int, int], None]
+
+#: The level up to which a record alone can be checked, together with the release.
+EVIDENCE = 2
 
 #: The largest group whose ex-post cost is worked out: as many contexts as the widest record of a median run bounds.
 MOST_CONTEXTS = 2 * MAX_WIDTH - 1
@@ -121,7 +125,15 @@ class _Pass:
         accountant = None
         if change is not None and change.contexts <= MOST_CONTEXTS:
             accountant = ex_post_accountant(change, mechanism.temperature, mechanism.clip, mechanism.divisor)
-        self.facts = Facts(reader, manifest, claim, change, accountant, approximate(manifest, claim, change))
+        self.facts = Facts(
+            reader,
+            manifest,
+            claim,
+            change,
+            accountant,
+            approximate(manifest, claim, change),
+            SamplingTest(mechanism.temperature),
+        )
         self.losses = RealisedLosses(manifest)
         self.curve = _Curve(manifest.stopping.max_tokens)
         self.decode = _decoder(reader)
@@ -169,10 +181,13 @@ class _Pass:
             drawn.update(step.aggregate_digest + step.token.to_bytes(8, "big", signed=True))
             log_probability += step.log_probability
             self._check_step(batch, position, step)
-            self._account(header.id, position, step)
+            self._account(header, position, step)
         if facts.ex_post is not None:
             facts.ex_post.close(header.id)
         self.losses.finish(header)
+        largest = self.losses.largest(header.id)
+        if largest is not None:
+            facts.losses[header.id] = largest
         if header.contexts and log_probability < _NO_COINCIDENCE:
             first = self.drawn.setdefault(drawn.digest(), header.id)
             if first != header.id:
@@ -188,14 +203,25 @@ class _Pass:
             if problem:
                 self.facts.note(check_id, f"batch {batch.header.id}, step {position}", problem)
 
-    def _account(self, batch_id: int, position: int, step: Step) -> None:
+    def _note_support(self, header: BatchHeader, position: int, step: Step) -> None:
+        """A public support is a function of label and tokens so far: at the first position, of the label alone."""
+        if position or step.support is None:
+            return
+        digest = hashlib.sha256(step.support.astype("<i8").tobytes()).digest()
+        if self.facts.supports.setdefault(header.label, digest) != digest:
+            self.facts.private_supports.append(f"batch {header.id}")
+
+    def _account(self, header: BatchHeader, position: int, step: Step) -> None:
         """Charge the step, and note what it cost each context. A step that bounds nothing is counted."""
+        batch_id = header.id
         index = token_index(self.facts.manifest, step)
         if index is None:
             self.facts.unbounded.add(batch_id)
             self.losses.skip()
             return
+        self._note_support(header, position, step)
         with np.errstate(all="ignore"):
+            self.facts.sampling.add(aggregate_of(step), index, step.aggregate_digest)
             self.losses.add(step, index)
             if self.facts.ex_post is None:
                 return
@@ -212,7 +238,7 @@ class _Pass:
         facts = self.facts
         checks = [
             step_result(check, facts) if isinstance(check, StepCheck) else result_of(check.about, check.outcome(facts))
-            for _, check in _registered()
+            for check in registered()
         ]
         verdict = _verdict(checks)
         guarantees = Guarantees(ex_post=ex_post(facts), approximate=facts.approximate, empirical=self.losses.result())
@@ -293,7 +319,12 @@ def _verdict(checks: list[CheckResult]) -> Verdict:
     failed = {check.id for check in checks if check.status in ("fail", "error")}
     if failed & {"integrity.format", "integrity.complete"}:
         return "error"
-    return "fail" if failed else "pass"
+    return "fail" if failed or _unseen(checks) else "pass"
+
+
+def _unseen(checks: list[CheckResult]) -> list[CheckResult]:
+    """Checks that a record alone must allow, are about this run, and were not made."""
+    return [check for check in checks if check.status == "skip" and check.applicable and check.evidence <= EVIDENCE]
 
 
 _CHANGE = {"add_remove": "added or removed", "replace": "replaced by another"}
@@ -305,6 +336,9 @@ def _sentence(verdict: Verdict, facts: Facts, checks: list[CheckResult]) -> str:
         return "No guarantee can be stated: the run cannot be read as a whole."
     if verdict == "fail":
         failed = [check for check in checks if check.status in ("fail", "error")]
+        if not failed:
+            unseen = ", ".join(check.id for check in _unseen(checks))
+            return f"The claim is not shown to hold: the run leaves out what {unseen} would have to see."
         if any(not check.id.startswith("claim.") for check in failed):
             return "The record cannot be relied on, so nothing supports the claim. Do not release these texts under it."
         reasons = "; ".join(f"{check.measured} where {check.expected} was due" for check in failed)
@@ -352,12 +386,6 @@ def _exactly(number: float) -> str:
     return short if float(short := f"{number:g}") == number else repr(number)
 
 
-def _registered() -> list[tuple[str, StepCheck | RunCheck]]:
-    """All checks, in the catalogue's order."""
-    known: dict[str, StepCheck | RunCheck] = {**STEP_CHECKS, **RUN_CHECKS}
-    return [(name, known[name]) for name in CATALOGUE if name in known]
-
-
 def _not_in_this_version() -> tuple[str, ...]:
     return tuple(name for name in CATALOGUE if name not in STEP_CHECKS and name not in RUN_CHECKS)
 
@@ -397,7 +425,9 @@ def _unreadable(error: InputError) -> AuditResult:
         ledger=(),
         batches=(),
         tokens=None,
-        checks=tuple(result_of(c.about, failed if name == "integrity.format" else unread) for name, c in _registered()),
+        checks=tuple(
+            result_of(check.about, failed if check.about.id == "integrity.format" else unread) for check in registered()
+        ),
         not_checked=_not_in_this_version(),
         run={"dpaudit": dpaudit.__version__},
     )

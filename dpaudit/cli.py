@@ -208,6 +208,31 @@ def compare(run_dirs: tuple[Path, ...], out: Path | None, as_json: bool) -> None
 
 
 @cli.command()
+@click.argument("check_id", metavar="[ID]", required=False)
+@JSON
+def checks(check_id: str | None, as_json: bool) -> None:
+    """List the audit's checks, or explain one.
+
+    \b
+    Example:
+      dpaudit checks sampling.distribution
+    """
+    from dpaudit.checks import explain
+
+    rows = explain.listed()
+    if check_id is not None:
+        rows = [row for row in rows if row["id"] == check_id]
+        if not rows:
+            raise click.UsageError(f"There is no check {check_id!r}. `dpaudit checks` lists all of them.")
+    if as_json:
+        click.echo(json.dumps(rows if check_id is None else rows[0]))
+    elif check_id is None:
+        click.echo("\n".join(f"{row['id']:<28}{row.get('evidence', '-'):<3}{row['title']}" for row in rows))
+    else:
+        click.echo("\n".join(explain.lines(rows[0])))
+
+
+@cli.command()
 @click.option("--aggregator", type=click.Choice(["mean"]), required=True, help="Median has no budget known beforehand.")
 @click.option("--clip", type=POSITIVE, required=True, help="Clip c: logits lie in [-c, c].")
 @click.option("--temperature", type=POSITIVE, required=True)

@@ -185,7 +185,8 @@ class CheckResult(Result):
         evidence: 0 declared in the manifest, 1 arithmetic on the record, 2 record against release,
             3 recomputed with model and data, 4 tested against actual neighbours.
         measured, expected: what was found and what would have been right, in words or figures.
-        detail: where, and what to do; for "skip" what is missing.
+        detail: where, and what to do; for "skip" what is missing, and the command that would run it.
+        applicable: False for a skip that hides nothing, since the run has no part that the check is about.
         reference: the paper's or the documentation's place.
     """
 
@@ -197,13 +198,15 @@ class CheckResult(Result):
     expected: str
     detail: str
     reference: str
+    applicable: bool = True
 
 
 class AuditResult(Result):
     """The result of one audit.
 
     Attributes:
-        verdict: "pass" when every check passed, "fail" when one did not, "error" when the run cannot be read.
+        verdict: "pass" when no check failed and none was skipped that a record alone must allow, "fail" otherwise,
+            "error" when the run cannot be read.
         guarantee: the guarantee (or its absence) in one plain sentence.
         caveats: what a reader of that sentence must know beside it.
         ledger: how the figures come about: a tree for each kind, since kinds are never added up.

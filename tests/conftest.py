@@ -70,7 +70,10 @@ Values: TypeAlias = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Spec:
-    """What kind of run to make. `sizes` has the number of contexts of each batch."""
+    """What kind of run to make. `sizes` has the number of contexts of each batch.
+
+    `greedy` and `below_clip` make dishonest ones: the most probable token always, and contexts that miss the clip.
+    """
 
     aggregator: str = "median"
     sizes: tuple[int, ...] = (4, 5)
@@ -86,6 +89,8 @@ class Spec:
     width: int = 2
     divisor: float = 4.0
     text: bool = True
+    greedy: bool = False
+    below_clip: float = 0.0
     seed: int = 0
 
     @property
@@ -167,12 +172,13 @@ class Generator:
         self.tokenizer = word_tokenizer(spec.vocabulary)
         self.accountant = MedianAccountant(spec.change, TEMPERATURE) if spec.aggregator == "median" else None
 
-    def step(self, batch: int, contexts: int) -> Step:
+    def step(self, batch: int, contexts: int, position: int = 0) -> Step:
         spec = self.spec
         support = None
         values = clipped(self.random.normal(0, 3, (contexts, spec.vocabulary)), spec.dtype)
+        values = np.maximum(values - np.asarray(spec.below_clip, dtype=spec.dtype), -CLIP).astype(spec.dtype)
         if spec.top_k is not None:
-            public = self.random.normal(size=spec.vocabulary)
+            public = np.random.default_rng([spec.seed, batch % 2, position]).normal(size=spec.vocabulary)
             support = np.sort(np.argsort(-public)[: spec.top_k]).astype(np.int32)
             values = np.ascontiguousarray(values[:, support])
         record: dict[str, Any] = {
@@ -190,6 +196,8 @@ class Generator:
             aggregate = median_of(record["central"])
         log_probabilities = log_softmax(aggregate)
         index = int(self.random.choice(len(aggregate), p=np.exp(log_probabilities)))
+        if spec.greedy:
+            index = int(aggregate.argmax())
         if self.accountant is not None:
             self.accountant.charge(batch, record["central"], index)
         return Step(
@@ -205,7 +213,7 @@ class Generator:
             tokens: list[int] = []
             kept = None
             while kept is None and len(tokens) < self.spec.max_tokens:
-                step = self.step(batch, contexts)
+                step = self.step(batch, contexts, len(tokens))
                 record.write(step)
                 tokens.append(step.token)
                 kept = self._before_stop(tokens)

@@ -159,7 +159,7 @@ def test_fixed_slots_claimed_per_record_are_judged_with_replace_bounds(make_run,
     assert run.exact == pytest.approx(right, rel=1e-12)
     run.edit_manifest({"claim.epsilon": (too_small + right) / 2})
     run.rehash()
-    assert failed(run.audit()) == {"claim.epsilon"}
+    assert failed(run.audit()) == {"claim.epsilon", "mechanism.unit"}
 
 
 @pytest.mark.parametrize("aggregator", ["median", "mean"])

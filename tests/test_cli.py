@@ -12,6 +12,7 @@ from decimal import Decimal
 import pytest
 from click.testing import CliRunner
 
+from dpaudit.checks import CATALOGUE
 from dpaudit.cli import _rounded, cli, main
 
 BUDGET = ["budget", "--aggregator", "mean", "--clip", "9", "--temperature", "1.5"]
@@ -576,3 +577,22 @@ def test_exit_code_of_the_process(make_run, plant, code, message):
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert strict_json(result.stdout)["verdict"] == ["pass", "fail", "error"][code]
+
+
+def test_checks_are_listed_and_explained(dpaudit):
+    code, out, err = dpaudit("checks")
+    assert (code, err) == (0, "")
+    assert [line.split()[0] for line in out.splitlines()] == list(CATALOGUE)
+    code, out, err = dpaudit("checks", "sampling.distribution")
+    assert (code, err) == (0, "")
+    for part in ("evidence", "compares", "remedy", "reference", "docs/sampling-test.md"):
+        assert part in out
+    rows = strict_json(dpaudit("checks", "--json")[1])
+    assert [row["id"] for row in rows] == list(CATALOGUE)
+    assert strict_json(dpaudit("checks", "claim.delta", "--json")[1])["evidence"] == 0
+
+
+def test_a_check_that_is_not_there(dpaudit):
+    code, out, err = dpaudit("checks", "claim.everything")
+    assert (code, out) == (2, "")
+    assert "no check 'claim.everything'" in err

@@ -17,6 +17,7 @@ _KINDS = {"median": ("ex-post",), "mean": ("approximate", "ex-post")}
     title="The recomputed epsilon does not exceed the claimed one",
     failed="The recomputed epsilon exceeds the claimed one, or there is none",
     evidence=1,
+    remedy="Do not release under this claim. Claim what the record supports, or generate again with other settings.",
     reference="Clustering and Median Aggregation Improve DP Inference, Theorem 1; docs/mathematics.md",
 )
 def epsilon_is_covered(facts: Facts) -> Outcome:
@@ -39,6 +40,7 @@ def epsilon_is_covered(facts: Facts) -> Outcome:
     title="Delta suits the claim's kind and the number of records",
     failed="Delta does not suit the claim's kind or the number of records",
     evidence=0,
+    remedy="An ex-post claim has delta 0. An approximate one needs a delta below 1 / records, such as records ** -1.1.",
     reference=_SHARP,
 )
 def delta_is_small(facts: Facts) -> Outcome:
@@ -66,6 +68,7 @@ def delta_is_small(facts: Facts) -> Outcome:
     title="The claim is of the kind that the mechanism supports",
     failed="The claim is of a kind that the mechanism does not support",
     evidence=0,
+    remedy="State the claim as the kind that the mechanism supports; the kinds differ in meaning.",
     reference=_SHARP,
 )
 def kind_fits(facts: Facts) -> Outcome:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from dpaudit.accounting import ContextChange, Cost, ExPostAccountant
+from dpaudit.checks.sampling_test import SamplingTest
 from dpaudit.results import Approximate
 from dpaudit.runs import BatchHeader, Claim, InputError, Manifest, RunReader
 
@@ -30,6 +31,7 @@ class Facts:
         change: how one unit's difference changes contexts; None when no bound is known.
         ex_post: what the record says of the ex-post cost; None where nothing bounds it.
         approximate: what the public settings say of the approximate guarantee; None where there is none.
+        sampling: the evidence on how tokens were sampled.
         unbounded: batches with a step that could not be read, or whose cost the record does not give.
         headers: the batches that could be read.
         lengths: their numbers of steps.
@@ -39,6 +41,9 @@ class Facts:
         copies: batches that repeat another one, noted likewise.
         unreadable: files that are not what their names say.
         problems: objections of step checks, by check id.
+        supports: digest of the support of each label's first step, where the support is truncated.
+        private_supports: batches whose first support is not the one of their label.
+        losses: the largest leave-one-out loss of each batch that has one, in nats.
         steps: how many steps were read.
     """
 
@@ -48,6 +53,7 @@ class Facts:
     change: ContextChange | None
     ex_post: ExPostAccountant | None
     approximate: Approximate | None
+    sampling: SamplingTest
     unbounded: set[int] = field(default_factory=set)
     headers: dict[int, BatchHeader] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
@@ -57,6 +63,9 @@ class Facts:
     copies: list[str] = field(default_factory=list)
     unreadable: list[InputError] = field(default_factory=list)
     problems: dict[str, Problems] = field(default_factory=dict)
+    supports: dict[str | None, bytes] = field(default_factory=dict)
+    private_supports: list[str] = field(default_factory=list)
+    losses: dict[int, float] = field(default_factory=dict)
     steps: int = 0
 
     @property

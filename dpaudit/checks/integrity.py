@@ -20,6 +20,7 @@ _NAMES = {MANIFEST, SAMPLES, ASSIGNMENT, CLUSTERS, TOKENIZER}
     title="Every file is of format 1 and can be read",
     failed="A file is not of format 1 or cannot be read",
     evidence=1,
+    remedy="Restore the file that is named from a copy, or generate that batch again.",
     reference=_FORMAT,
 )
 def files_can_be_read(facts: Facts) -> Outcome:
@@ -52,6 +53,7 @@ def files_can_be_read(facts: Facts) -> Outcome:
     title="Every file has the digest that was recorded when the run ended",
     failed="A file is not the one that was written when the run ended",
     evidence=1,
+    remedy="Restore what was altered or is missing; remove what was added.",
     reference=_FORMAT,
 )
 def digests_match(facts: Facts) -> Outcome:
@@ -80,6 +82,7 @@ def digests_match(facts: Facts) -> Outcome:
     title="Every batch is there once, and whole",
     failed="A batch is missing, doubled or half-written",
     evidence=1,
+    remedy="Finish the run by giving the command that started it again, or restore what is missing.",
     reference=_FORMAT,
 )
 def batches_are_complete(facts: Facts) -> Outcome:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from dpaudit.checks.claim import recomputed_epsilon, rounded_up
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import Outcome, run_check
+from dpaudit.checks.registry import Outcome, not_applicable, run_check, step_check
+from dpaudit.runs import BatchHeader, Manifest, Step
 
 
 @run_check(
@@ -11,6 +15,7 @@ from dpaudit.checks.registry import Outcome, run_check
     title="Tokens were drawn with randomness that nobody can predict",
     failed="Tokens were drawn with randomness that can be replayed",
     evidence=0,
+    remedy="Who knows the seed can replay the sampler, so no guarantee holds. Generate again without test_seed.",
     reference="docs/sharp-edges.md",
 )
 def randomness_is_secret(facts: Facts) -> Outcome:
@@ -21,3 +26,73 @@ def randomness_is_secret(facts: Facts) -> Outcome:
         return Outcome("pass", generator, expected)
     remedy = "Who knows the seed can replay the sampler, so no guarantee holds. Generate again without test_seed."
     return Outcome("fail", "a fixed test seed", expected, remedy)
+
+
+@step_check(
+    check_id="mechanism.clip",
+    title="Every recorded context is clipped with its maximum at the clip",
+    failed="A recorded context is not clipped as declared",
+    evidence=1,
+    expected="the largest logit of every recorded context is the clip itself",
+    remedy="Clip as max(-c, logit - max + c), in the record's precision, before aggregating. Generate again.",
+    reference="docs/mathematics.md",
+    applies=lambda manifest: manifest.record.contexts and manifest.mechanism.support.kind == "full",
+    otherwise="Contexts are not recorded over the whole vocabulary; record.range checks what is recorded.",
+)
+def contexts_reach_the_clip(manifest: Manifest, header: BatchHeader, step: Step) -> str | None:
+    """The maximum of every context's recorded logits against the declared clip."""
+    if step.contexts is None:
+        return None  # a batch without contexts
+    clip = np.asarray(manifest.mechanism.clip).astype(manifest.record.dtype)
+    largest = step.contexts.max(axis=1)
+    if (largest == clip).all():
+        return None
+    return f"{int((largest != clip).sum())} of {header.contexts} contexts have another maximum than {clip:g}"
+
+
+@run_check(
+    check_id="mechanism.unit",
+    title="The bounds are those of the unit that the claim names",
+    failed="The claim is about records, and its bounds are about contexts",
+    evidence=0,
+    remedy="Claim the epsilon that holds, claim per context, or put one record into each context (no slots).",
+    reference="docs/claims.md",
+)
+def bounds_are_of_the_unit(facts: Facts) -> Outcome:
+    """A claim per record or user against the batching rule: a slot outlives its record and is replaced."""
+    claim, rule = facts.claim, facts.manifest.batching.rule
+    expected = "bounds for what one unit does to the contexts under the batching rule"
+    if claim.unit == "context":
+        return not_applicable(expected, "The claim is per context.")
+    recomputed = recomputed_epsilon(facts)
+    if rule == "hashed-records" or recomputed is None or recomputed <= claim.epsilon:
+        return Outcome("pass", f"{claim.unit}, {claim.relation}, under {rule}", expected)
+    found = f"{claim.unit}, {claim.relation}, under {rule}, and epsilon {claim.epsilon!r}"
+    holds = (
+        f"Under {rule} the epsilon that holds is {rounded_up(recomputed)}. "
+        if facts.change is not None
+        else f"Under {rule} no epsilon holds for a {claim.unit}. "
+    )
+    mend = "Claim that, claim per context, or generate with one record in each context and no slots."
+    return Outcome("fail", found, expected, holds + mend)
+
+
+@run_check(
+    check_id="mechanism.support-public",
+    title="Supports follow from public prompts",
+    failed="Supports differ where only private records do",
+    evidence=1,
+    remedy="Take the support from a prompt without private records. A support from private logits costs everything.",
+    reference="docs/sharp-edges.md",
+)
+def supports_are_public(facts: Facts) -> Outcome:
+    """The first support of every batch against those of other batches with the same label, and so the same prompt."""
+    expected = "one support for all batches of a label at the first position, or the whole vocabulary"
+    if facts.manifest.mechanism.support.kind == "full":
+        return Outcome("pass", "the whole vocabulary", expected)
+    if facts.private_supports:
+        found = f"{len(facts.private_supports)} batches differ from their label's; first {facts.private_supports[0]}"
+        return Outcome("fail", found, expected, "Generate again with a support from a public prompt.")
+    if not facts.supports:
+        return Outcome("skip", "nothing", expected, "No step could be read.")
+    return Outcome("pass", f"{len(facts.supports)} labels with one support each", expected)

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import Outcome, run_check
+from dpaudit.checks.registry import Outcome, not_applicable, run_check
 from dpaudit.runs import Assigned, InputError, Manifest, data_digest
 
 _REMEDY = "The record contradicts itself. Generate the run again; do not release this one."
@@ -17,6 +17,7 @@ _REMEDY = "The record contradicts itself. Generate the run again; do not release
     title="Every record is in one batch and one context at most",
     failed="A record is counted twice, or the assignment contradicts the batches",
     evidence=1,
+    remedy="The record contradicts itself. Generate the run again; do not release this one.",
     reference="docs/run-directory.md",
 )
 def records_are_placed_once(facts: Facts) -> Outcome:
@@ -30,8 +31,10 @@ def records_are_placed_once(facts: Facts) -> Outcome:
     problem = placed.problem or _contradiction(facts, placed, digest)
     if problem:
         return Outcome("fail", problem, expected, _REMEDY)
-    if not placed.records:
-        return Outcome("skip", "nothing", expected, "The run records no assignment of records to batches.")
+    if not placed.records and facts.claim.unit == "context":
+        return not_applicable(expected, "The claim is per context, and no assignment is recorded.")
+    if not placed.records and facts.manifest.data.records:
+        return Outcome("skip", "nothing", expected, "The run records no assignment of its records to batches.")
     return Outcome("pass", f"{placed.records} records", expected)
 
 

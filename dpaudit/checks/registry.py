@@ -6,6 +6,7 @@ from the whole run and returns an outcome. Both are small functions in their fam
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -17,12 +18,21 @@ from dpaudit.runs import BatchHeader, Manifest, Step
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one check found. `detail` says where, and what to do."""
+    """What one check found. `detail` says where, and what to do.
+
+    `applicable` is False for a skip that hides nothing: the run has no part that the check is about.
+    """
 
     status: Status
     measured: str
     expected: str
     detail: str = ""
+    applicable: bool = True
+
+
+def not_applicable(expected: str, why: str) -> Outcome:
+    """A skip of a check that is not about this run."""
+    return Outcome("skip", "not applicable", expected, why, applicable=False)
 
 
 StepFunction: TypeAlias = Callable[[Manifest, BatchHeader, Step], str | None]
@@ -31,12 +41,20 @@ RunFunction: TypeAlias = Callable[[Facts], Outcome]
 
 @dataclass(frozen=True)
 class About:
-    """What is fixed about a check: see CheckResult. `title` states the good outcome, `failed` the bad one."""
+    """What is fixed about a check: see CheckResult.
+
+    Attributes:
+        title, failed: state the good outcome and the bad one.
+        compares: what is held against what.
+        remedy: what to do when it fails.
+    """
 
     id: str
     title: str
     failed: str
     evidence: int
+    compares: str
+    remedy: str
     reference: str
 
 
@@ -116,7 +134,7 @@ def step_check(
 
     def register(function: StepFunction) -> StepFunction:
         _claim_id(check_id)
-        about = About(check_id, title, failed, evidence, reference)
+        about = About(check_id, title, failed, evidence, _compares(function), remedy, reference)
         STEP_CHECKS[check_id] = StepCheck(about, function, expected, remedy, applies, otherwise)
         return function
 
@@ -124,13 +142,14 @@ def step_check(
 
 
 def run_check(
-    *, check_id: str, title: str, failed: str, evidence: int, reference: str
+    *, check_id: str, title: str, failed: str, evidence: int, remedy: str, reference: str
 ) -> Callable[[RunFunction], RunFunction]:
-    """Register a function that looks at the whole run."""
+    """Register a function that looks at the whole run. Its docstring says what it compares."""
 
     def register(function: RunFunction) -> RunFunction:
         _claim_id(check_id)
-        RUN_CHECKS[check_id] = RunCheck(About(check_id, title, failed, evidence, reference), function)
+        about = About(check_id, title, failed, evidence, _compares(function), remedy, reference)
+        RUN_CHECKS[check_id] = RunCheck(about, function)
         return function
 
     return register
@@ -146,6 +165,7 @@ def result_of(about: About, outcome: Outcome) -> CheckResult:
         measured=printable(outcome.measured),
         expected=outcome.expected,
         detail=printable(outcome.detail),
+        applicable=outcome.applicable,
         reference=about.reference,
     )
 
@@ -158,7 +178,7 @@ def printable(text: str) -> str:
 def step_result(check: StepCheck, facts: Facts) -> CheckResult:
     """A step check's entry, from the problems that were noted while the run was read."""
     if not check.applies(facts.manifest):
-        return result_of(check.about, Outcome("skip", "not applicable", check.expected, check.otherwise))
+        return result_of(check.about, not_applicable(check.expected, check.otherwise))
     noted = facts.problems.get(check.about.id)
     if noted:
         first = f"{noted.count} of {facts.steps} steps; first {noted.first}"
@@ -166,6 +186,19 @@ def step_result(check: StepCheck, facts: Facts) -> CheckResult:
     if not facts.steps:
         return result_of(check.about, Outcome("skip", "nothing", check.expected, "No step could be read."))
     return result_of(check.about, Outcome("pass", f"{facts.steps} steps hold", check.expected))
+
+
+def registered() -> list[StepCheck | RunCheck]:
+    """All checks, in the catalogue's order."""
+    known: dict[str, StepCheck | RunCheck] = {**STEP_CHECKS, **RUN_CHECKS}
+    return [known[name] for name in CATALOGUE if name in known]
+
+
+def _compares(function: StepFunction | RunFunction) -> str:
+    text = inspect.getdoc(function)
+    if not text:
+        raise ValueError(f"{function.__name__} needs a docstring that says what it compares")
+    return text
 
 
 def _claim_id(check_id: str) -> None:

@@ -15,6 +15,7 @@ from dpaudit.runs import InputError, Manifest, Sample, Stopping
     title="Released texts are the recorded tokens, decoded with the run's own tokenizer",
     failed="A released text is not its recorded tokens, decoded",
     evidence=2,
+    remedy="Restore samples.jsonl, or generate the run again. Texts must not be edited after sampling.",
     reference="docs/run-directory.md",
 )
 def texts_are_the_tokens(facts: Facts) -> Outcome:
@@ -43,6 +44,7 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
     title="Every sequence ends where its own tokens or the public maximum length end it",
     failed="A sequence ends for a reason that is neither its own tokens nor the public maximum length",
     evidence=2,
+    remedy="A text cut short for another reason leaks it, and hides what the rest would have cost. Generate again.",
     reference="docs/claims.md",
 )
 def sequences_end_by_rule(facts: Facts) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpaudit.accounting import bounds_from_central
 from dpaudit.checks import RUN_CHECKS, STEP_CHECKS
 from dpaudit.runs import aggregate_digest
 
@@ -421,11 +423,12 @@ plain("claim_of_nothing", manifest(claim__epsilon=0.0), "claim.epsilon")
 plain("mean_claim_too_low", lambda run: run.edit_manifest({"claim.epsilon": run.approximate * (1 - 1e-9)}),
       "claim.epsilon", **MEAN)  # fmt: skip
 plain("mean_replace_under_an_add_remove_claim", manifest(claim__relation="replace"), "claim.epsilon", **MEAN)
-plain("slices_claimed_per_record", manifest(claim__unit="record"), "claim.epsilon",
+plain("slices_claimed_per_record", manifest(claim__unit="record"), "claim.epsilon", "mechanism.unit",
       rule="paper-slices", unit="context", sizes=(4, 4))  # fmt: skip
-plain("mean_slices_claimed_per_record", manifest(claim__unit="record"), "claim.epsilon",
+plain("mean_slices_claimed_per_record", manifest(claim__unit="record"), "claim.epsilon", "mechanism.unit",
       rule="paper-slices", unit="context", **MEAN)  # fmt: skip
-plain("replace_beyond_the_recorded_width", manifest(claim__relation="replace", claim__epsilon=100.0), "claim.epsilon",
+plain("replace_beyond_the_recorded_width", manifest(claim__relation="replace", claim__epsilon=100.0),
+      "claim.epsilon", "mechanism.unit",
       rule="hashed-slots", sizes=(4, 4))  # fmt: skip
 plain("ex_post_with_delta", manifest(claim__delta=1e-9), "claim.delta")
 plain("no_delta", manifest(claim__delta=0.0), "claim.delta", "claim.epsilon", **MEAN)
@@ -448,8 +451,49 @@ plain("user_claimed_as_a_record", manifest(claim__unit="user"), "claim.epsilon",
 plain("user_beyond_the_recorded_width", manifest(claim__unit="user", claim__epsilon=1e6), "claim.epsilon",
       records_per_user=4, width=2)  # fmt: skip
 
-#: claim.kind alone: see above. Every other check must be shown to fail on its own.
-NEVER_ALONE = {"claim.kind"}
+plain("mean_over_batches", lambda run: run.edit_manifest(
+          {"claim.epsilon": math.fsum(batch.exact for batch in run.audit().batches) / 4 + 1e-4}),
+      "claim.epsilon", "composition.total", sizes=(1, 4, 5, 8))  # fmt: skip
+plain("costliest_batch_left_out", lambda run: run.edit_manifest(
+          {"claim.epsilon": sorted(batch.exact for batch in run.audit().batches)[-2] + 1e-4}),
+      "claim.epsilon", "composition.all-batches", sizes=(1, 4, 5, 8))  # fmt: skip
+
+
+def become(**fields: Any) -> Callable[[Any], None]:
+    """Put a run in its place that was dishonest from the start."""
+
+    def plant(run: Any) -> None:
+        other = run.sibling(**fields)
+        shutil.rmtree(run.path)
+        shutil.copytree(other.path, run.path)
+
+    return plant
+
+
+plain("greedy_decoding", become(greedy=True), "sampling.distribution", sizes=(8,) * 8, max_tokens=30)
+plain("greedy_decoding_of_means", become(greedy=True), "sampling.distribution",
+      sizes=(8,) * 8, max_tokens=30, divisor=8.0, **MEAN)  # fmt: skip
+plain("contexts_that_miss_the_clip", become(below_clip=0.5), "mechanism.clip", contexts=True, dtype="float64")
+
+
+@fault("mechanism.support-public", sizes=(4, 5, 4), top_k=5)
+def support_of_its_own(run):
+    def change(draft):
+        step = draft.steps[0]
+        free = next(i for i in range(run.spec.vocabulary) if i not in step.support)
+        rest = [i for i in step.support.tolist() if i != step.token][1:]
+        support = np.array(sorted([*rest, free, step.token]), dtype=np.int32)
+        if np.searchsorted(support, step.token) != np.searchsorted(step.support, step.token):
+            support = np.array(sorted([*step.support[step.support != step.token][:-1], free, step.token]))
+        draft.edit(0, support=support.astype(np.int32))
+
+    run.rewrite(2, change)
+
+
+#: These say why claim.epsilon fails, which fails with them. Every other check must be shown to fail on its own.
+NEVER_ALONE = {"claim.kind", "composition.total", "composition.all-batches", "mechanism.unit"}
+#: These hold the accounting against actual neighbours, so only a broken accounting fails them: tests below break it.
+OF_THE_ACCOUNTING = {"neighbors.removal", "neighbors.addition"}
 #: These are about the digests themselves, which are therefore not forged afterwards.
 DIGESTS = {"foreign_file", "altered_file", "missing_file"}
 
@@ -474,7 +518,21 @@ def test_planted_fault_fails_exactly_its_checks(make_run, failed, name):
             assert check.detail
 
 
-@pytest.mark.parametrize("check_id", [*RUN_CHECKS, *STEP_CHECKS])
+@pytest.mark.parametrize("factor", [0.5, 0.99])
+def test_bounds_that_are_too_narrow_fail_the_neighbours(make_run, failed, monkeypatch, factor):
+    def narrow(central, relation, group=1):
+        lower, center, upper = bounds_from_central(central, relation, group)
+        return center + (lower - center) * factor, center, center + (upper - center) * factor
+
+    monkeypatch.setattr("dpaudit.accounting.ex_post.bounds_from_central", narrow)
+    monkeypatch.setattr("dpaudit.checks.neighbors.bounds_from_central", narrow)
+    run = make_run(sizes=(2, 3), dtype="float64")
+    assert "neighbors.addition" in failed(run.audit())
+    monkeypatch.setattr("dpaudit.accounting.ex_post._costs", lambda *_: (np.zeros(()),) * 3)
+    assert "neighbors.removal" in failed(run.audit())
+
+
+@pytest.mark.parametrize("check_id", sorted({*RUN_CHECKS, *STEP_CHECKS} - OF_THE_ACCOUNTING))
 def test_every_check_can_fail_alone(check_id):
     alone = any(planted.fails == {check_id} for planted in FAULTS.values())
     assert alone or (check_id in NEVER_ALONE and any(check_id in planted.fails for planted in FAULTS.values()))
@@ -493,6 +551,7 @@ def test_unbounded_run_says_so(make_run):
     run = make_run(rule="paper-slices", unit="context", sizes=(4, 4))
     run.edit_manifest({"claim.unit": "record"})
     run.rehash()
-    (found,) = [check for check in run.audit().checks if check.status == "fail"]
-    assert "paper-slices" in found.detail
-    assert "infinite" in found.measured
+    found = {check.id: check for check in run.audit().checks if check.status == "fail"}
+    assert found.keys() == {"claim.epsilon", "mechanism.unit"}
+    assert "infinite" in found["claim.epsilon"].measured
+    assert all("paper-slices" in check.detail for check in found.values())

@@ -1,0 +1,97 @@
+"""Were the parts of the claim put together by a rule that is right?
+
+These checks recognise the wrong sums: they fail where the claim is too small and a mistaken rule explains it, so that a
+failed claim.epsilon comes with its cause.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dpaudit.accounting import bounded_range, exponential_mechanism_epsilon
+from dpaudit.checks.claim import recomputed_epsilon, rounded_up
+from dpaudit.checks.facts import Facts
+from dpaudit.checks.registry import Outcome, run_check
+
+_DOCS = "docs/mathematics.md"
+#: Claims are stated with some decimals; a wrong sum that is no further off than this explains a claim.
+_STATED = 1e-3
+
+
+@run_check(
+    check_id="composition.total",
+    title="The claim covers all that was spent, not an average or a realised length",
+    failed="The claim covers only a part of what was spent",
+    evidence=1,
+    remedy="Claim the maximum over all batches, for the public maximum length, with the cost of rebalancing.",
+    reference=_DOCS,
+)
+def everything_is_counted(facts: Facts) -> Outcome:
+    """A claim that is too small against the mean over batches and the figure for the realised length."""
+    expected = "the maximum over batches, for the public maximum length"
+    for rule, figure in _partial_figures(facts):
+        if _explains(facts, figure):
+            found = f"epsilon {facts.claim.epsilon!r} is covered by {rule} only ({rounded_up(figure)})"
+            return Outcome("fail", found, expected, everything_is_counted_remedy(facts))
+    return Outcome("pass", "no partial sum explains the claim", expected)
+
+
+@run_check(
+    check_id="composition.all-batches",
+    title="The maximum is taken over every generated batch",
+    failed="The claim leaves out the costliest batches",
+    evidence=1,
+    remedy="Every generated batch counts, released or not. Claim the maximum over all of them.",
+    reference=_DOCS,
+)
+def every_batch_counts(facts: Facts) -> Outcome:
+    """The batches that the accounting took in against the declared number, and the claim against the lesser batches."""
+    declared = facts.manifest.batching.batches
+    expected = f"{declared} batches in the maximum"
+    if len(facts.headers) != declared:
+        return Outcome(
+            "skip", f"{len(facts.headers)} batches", expected, "Not every batch could be read: restore them."
+        )
+    if facts.claim.kind == "ex-post" and facts.ex_post is not None and facts.ex_post.change.contexts == 1:
+        costs = sorted(facts.batch_cost(batch).exact for batch in facts.headers)
+        lesser = [cost for cost in costs[:-1] if _explains(facts, cost)]
+        if lesser:
+            left_out = sum(cost > facts.claim.epsilon for cost in costs)
+            found = f"{left_out} of {declared} batches cost more than the claim"
+            return Outcome("fail", found, expected, everything_is_counted_remedy(facts))
+    return Outcome("pass", f"{declared} batches", expected)
+
+
+def everything_is_counted_remedy(facts: Facts) -> str:
+    """What to claim instead."""
+    recomputed = recomputed_epsilon(facts)
+    return f"The figure that covers everything is epsilon {rounded_up(math.inf if recomputed is None else recomputed)}."
+
+
+def _explains(facts: Facts, figure: float) -> bool:
+    """Whether the claim is too small, and a wrong figure would have been rounded up to it."""
+    recomputed, claimed = recomputed_epsilon(facts), facts.claim.epsilon
+    if recomputed is None or not claimed < recomputed < math.inf:
+        return False
+    return figure <= claimed <= figure * (1 + _STATED) + _STATED
+
+
+def _partial_figures(facts: Facts) -> list[tuple[str, float]]:
+    if facts.claim.kind == "ex-post":
+        costs = [facts.batch_cost(batch) for batch in facts.headers]
+        if not costs:
+            return []
+        return [
+            ("the mean over batches", math.fsum(cost.exact for cost in costs) / len(costs)),
+            ("the mean over batches of Theorem 1", math.fsum(cost.theorem1 for cost in costs) / len(costs)),
+        ]
+    mechanism, longest = facts.manifest.mechanism, max(facts.lengths.values(), default=0)
+    shorter = 0 < longest < facts.manifest.stopping.max_tokens
+    if facts.approximate is None or facts.change is None or mechanism.divisor is None or not shorter:
+        return []
+    eta = bounded_range(mechanism.clip, mechanism.temperature, mechanism.divisor, facts.change)
+    rule = f"the realised length of {longest} tokens"
+    return [
+        (rule, exponential_mechanism_epsilon(eta, longest, facts.claim.delta, method="rdp").epsilon),
+        (rule, exponential_mechanism_epsilon(eta, longest, facts.claim.delta).epsilon),
+    ]

@@ -1,0 +1,46 @@
+"""The catalogue in words: what `dpaudit checks` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dpaudit.checks.registry import CATALOGUE, About, registered
+
+EVIDENCE = (
+    "declared in the manifest",
+    "arithmetic on the record",
+    "record and release held against each other",
+    "recomputed with the model and the data",
+    "tested against actual neighbours",
+)
+
+
+def listed() -> list[dict[str, str | int]]:
+    """Every check of the catalogue, in its order; those that this version does not have say so."""
+    known = {check.about.id: check.about for check in registered()}
+    return [_row(known[name]) if name in known else _missing(name) for name in CATALOGUE]
+
+
+def lines(row: dict[str, str | int]) -> Iterator[str]:
+    """One check as lines of text."""
+    yield str(row["title"])
+    for name in ("id", "evidence", "compares", "fails", "remedy", "reference"):
+        if row.get(name) not in (None, ""):
+            shown = f"{row[name]}, {EVIDENCE[int(row[name])]}" if name == "evidence" else row[name]
+            yield f"  {name:<10}{shown}"
+
+
+def _row(about: About) -> dict[str, str | int]:
+    return {
+        "id": about.id,
+        "title": about.title,
+        "evidence": about.evidence,
+        "compares": about.compares,
+        "fails": about.failed,
+        "remedy": about.remedy,
+        "reference": about.reference,
+    }
+
+
+def _missing(name: str) -> dict[str, str | int]:
+    return {"id": name, "title": "not in this version"}

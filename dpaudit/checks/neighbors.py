@@ -1,0 +1,88 @@
+"""Do actual neighbours stay within the bounds? Removals from the recorded sides, additions of the worst contexts."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.accounting import bounds_from_central, exact_cost, median_of
+from dpaudit.checks.facts import Facts
+from dpaudit.checks.record import token_index
+from dpaudit.checks.registry import Outcome, run_check, step_check
+from dpaudit.runs import BatchHeader, Manifest, Step
+
+_DOCS = "docs/mathematics.md"
+_UNSOUND = "A bound that an actual neighbour exceeds is no bound. Do not release; report this as a defect of dpaudit."
+#: Rounding of two logarithms of sums, in nats.
+_SLACK = 1e-9
+
+
+@run_check(
+    check_id="neighbors.removal",
+    title="No context's removal costs more than its batch's bound",
+    failed="Removing a context costs more than its batch's bound",
+    evidence=4,
+    remedy=_UNSOUND,
+    reference=_DOCS,
+)
+def removals_stay_within_bounds(facts: Facts) -> Outcome:
+    """The realised loss of every context, left out of its batch, against the exact cost of that batch."""
+    expected = "every leave-one-out loss at most the exact cost of its batch"
+    if not facts.losses:
+        return Outcome("skip", "nothing", expected, "The record gives no losses: generate with record.contexts.")
+    beyond = [
+        f"batch {batch}: {loss:.6g} where at most {facts.batch_cost(batch).exact:.6g}"
+        for batch, loss in facts.losses.items()
+        if not loss <= facts.batch_cost(batch).exact + _SLACK
+    ]
+    if beyond:
+        return Outcome("fail", f"{len(beyond)} batches; first {beyond[0]}", expected, _UNSOUND)
+    return Outcome("pass", f"{len(facts.losses)} batches, the largest loss {max(facts.losses.values()):.4g}", expected)
+
+
+@step_check(
+    check_id="neighbors.addition",
+    title="Adding the worst contexts costs exactly the bound, and never more",
+    failed="Adding a context costs more than the bound, or the bound is not reached",
+    evidence=4,
+    expected="the worst added contexts cost rise and fall exactly",
+    remedy=_UNSOUND,
+    reference=_DOCS,
+    applies=lambda manifest: manifest.mechanism.aggregator == "median",
+    otherwise="For the mean the bound follows from the clip and the divisor alone.",
+)
+def additions_reach_the_bound(manifest: Manifest, header: BatchHeader, step: Step) -> str | None:
+    """Medians with a context added, towards the sampled token and against it, against rise and fall."""
+    index = token_index(manifest, step)
+    if index is None or step.central is None or not (np.diff(step.central, axis=0) >= 0).all():
+        return None  # sampling.support or record.range objects
+    clip, temperature = manifest.mechanism.clip, manifest.mechanism.temperature
+    try:
+        rise, fall = exact_cost(*bounds_from_central(step.central, "add_remove"), index, temperature)
+    except ValueError:
+        return None  # claim.epsilon objects to a step that has no bound
+    towards = np.full(step.central.shape[1], -clip)
+    towards[index] = clip
+    here = _log_probability(median_of(step.central), index, temperature)
+    gained = _log_probability(_with_context(step.central, towards), index, temperature) - here
+    lost = here - _log_probability(_with_context(step.central, -towards), index, temperature)
+    # Midpoints are rounded in the record's precision.
+    slack = _SLACK + 8 * clip / temperature * float(np.finfo(step.central.dtype).eps)
+    for name, bound, found in (("rise", rise, gained), ("fall", fall, lost)):
+        if not abs(bound - found) <= slack:
+            return f"an added context reaches {found:.6g} nats, and the {name} is {bound:.6g}"
+    return None
+
+
+def _with_context(central: NDArray[np.floating], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The median [S] once a context with these values joins: the middle of what is kept stays the middle of all."""
+    joined = np.sort(np.concatenate([central.astype(np.float64), values[None]]), axis=0)
+    half = len(joined) // 2
+    middle: NDArray[np.float64] = joined[half] if len(joined) % 2 else (joined[half - 1] + joined[half]) / 2
+    return middle
+
+
+def _log_probability(values: NDArray[np.floating], token: int, temperature: float) -> float:
+    scaled = values.astype(np.float64) / temperature
+    largest = float(scaled.max())
+    return float(scaled[token] - largest - np.log(np.exp(scaled - largest).sum()))
