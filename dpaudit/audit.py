@@ -184,8 +184,7 @@ class _Pass:
             self._account(header, position, step)
         if facts.ex_post is not None:
             facts.ex_post.close(header.id)
-        self.losses.finish(header)
-        largest = self.losses.largest(header.id)
+        largest = self.losses.finish(header)
         if largest is not None:
             facts.losses[header.id] = largest
         if header.contexts and log_probability < _NO_COINCIDENCE:
@@ -248,7 +247,7 @@ class _Pass:
             caveats=_caveats(verdict, facts),
             claim=ClaimResult(**facts.claim.model_dump(), records_per_user=users_records(facts.manifest, facts.claim)),
             guarantees=guarantees,
-            ledger=ledger(facts, self.losses),
+            ledger=ledger(facts),
             batches=tuple(self._batch_result(batch_id) for batch_id in sorted(facts.headers)),
             tokens=self._token_curve(),
             checks=tuple(checks),
@@ -268,7 +267,7 @@ class _Pass:
             exact=cost.exact if cost else None,
             rise=cost.rise if cost else None,
             fall=cost.fall if cost else None,
-            leave_one_out_max=self.losses.largest(batch_id),
+            leave_one_out_max=self.facts.losses.get(batch_id),
         )
 
     def _token_curve(self) -> TokenCurve | None:

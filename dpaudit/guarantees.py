@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dpaudit.accounting import ContextChange, bounded_range, exponential_mechanism_epsilon, mean_sensitivity
 from dpaudit.accounting.ledger import Entry, Figure, Kind, joint, leaf, total, worst
 from dpaudit.checks import Facts
-from dpaudit.losses import RealisedLosses
 from dpaudit.results import Approximate, ExPost, LedgerEntry
 from dpaudit.runs import Claim, Manifest
 
@@ -66,9 +65,9 @@ def ex_post(facts: Facts) -> ExPost:
     )
 
 
-def ledger(facts: Facts, losses: RealisedLosses) -> tuple[LedgerEntry, ...]:
+def ledger(facts: Facts) -> tuple[LedgerEntry, ...]:
     """A tree for each kind of figure that the run has."""
-    trees = (_approximate_tree(facts), _ex_post_tree(facts), _empirical_tree(facts, losses))
+    trees = (_approximate_tree(facts), _ex_post_tree(facts), _empirical_tree(facts))
     return tuple(_listed(tree) for tree in trees if tree is not None)
 
 
@@ -92,9 +91,8 @@ def _ex_post_tree(facts: Facts) -> Entry | None:
 
 
 def _batches(facts: Facts) -> Iterator[Entry]:
-    assert facts.ex_post is not None
     for batch, steps in facts.lengths.items():
-        cost = facts.ex_post.batch_cost(batch)
+        cost = facts.batch_cost(batch)
         directions = [
             Entry(f"{name} summed over {steps} tokens", _figure(facts, "ex-post", value), "sum", _DOCS, omitted=steps)
             for name, value in (("rise", cost.rise), ("fall", cost.fall))
@@ -102,12 +100,10 @@ def _batches(facts: Facts) -> Iterator[Entry]:
         yield worst(f"batch {batch}", directions, f"{_DOCS}#exact-cost")
 
 
-def _empirical_tree(facts: Facts, losses: RealisedLosses) -> Entry | None:
-    found = [(batch, losses.largest(batch)) for batch in facts.lengths]
+def _empirical_tree(facts: Facts) -> Entry | None:
     leaves = [
         leaf(f"batch {batch}: the largest loss of a left-out context", _tried(loss), f"{_DOCS}#leave-one-out")
-        for batch, loss in found
-        if loss is not None
+        for batch, loss in facts.losses.items()
     ]
     if not leaves:
         return None

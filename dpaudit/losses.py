@@ -22,7 +22,6 @@ class RealisedLosses:
         self._mechanism = manifest.mechanism
         self._sums: NDArray[np.float64] | None = None
         self._worst: list[tuple[float, int, int, float]] = []
-        self._largest: dict[int, float] = {}
         self._contexts = 0
 
     def start(self, header: BatchHeader) -> None:
@@ -41,13 +40,12 @@ class RealisedLosses:
         """A step of the open batch cannot be evaluated."""
         self._sums = None
 
-    def finish(self, header: BatchHeader) -> None:
-        """The batch has no more steps."""
+    def finish(self, header: BatchHeader) -> float | None:
+        """The batch has no more steps: its largest absolute loss in nats, or None where its record gives none."""
         if self._sums is None or not header.contexts:
-            return
+            return None
         sizes = np.abs(self._sums)
         self._contexts += header.contexts
-        self._largest[header.id] = float(sizes.max())
         for slot in np.argsort(-sizes, kind="stable")[:LISTED]:
             # Equal losses are listed in order of batch and slot.
             entry = (float(sizes[slot]), -header.id, -int(slot), float(self._sums[slot]))
@@ -55,10 +53,7 @@ class RealisedLosses:
                 heapq.heappush(self._worst, entry)
             else:
                 heapq.heappushpop(self._worst, entry)
-
-    def largest(self, batch: int) -> float | None:
-        """The batch's largest absolute loss in nats, or None where its record gives none."""
-        return self._largest.get(batch)
+        return float(sizes.max())
 
     def result(self) -> Empirical:
         """What is known after all batches."""

@@ -32,6 +32,10 @@ class Result(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    def to_json(self) -> str:
+        """This as strict JSON text: no bare NaN or Infinity."""
+        return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
 
 class ClaimResult(Result):
     """The claim that was tested, with epsilon in nats. `records_per_user`: the most that the unit "user" stands for."""
@@ -227,10 +231,6 @@ class AuditResult(Result):
     not_checked: tuple[str, ...]
     run: dict[str, Any]
 
-    def to_json(self) -> str:
-        """The result as strict JSON text: no bare NaN or Infinity."""
-        return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-
 
 def report_schema() -> dict[str, Any]:
     """The JSON Schema of report.json. dpaudit/schemas/report.schema.json is this, as text."""
@@ -390,7 +390,3 @@ class Comparison(Result):
     affordable: tuple[Affordable, ...]
     spreads: tuple[Spread, ...]
     left_out: tuple[LeftOut, ...]
-
-    def to_json(self) -> str:
-        """The comparison as strict JSON text: no bare NaN or Infinity."""
-        return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False) + "\n"

@@ -16,7 +16,7 @@ from dpaudit.accounting.ex_post import (
     mean_box,
     theorem1_cost,
 )
-from dpaudit.accounting.leave_one_out import mean_losses, median_losses
+from dpaudit.accounting.leave_one_out import log_probability, mean_losses, median_losses
 from dpaudit.accounting.mean import (
     DivisorKind,
     MeanSensitivity,
@@ -54,6 +54,7 @@ __all__ = [
     "ex_post_accountant",
     "exact_cost",
     "exponential_mechanism_epsilon",
+    "log_probability",
     "mean_box",
     "mean_epsilon",
     "mean_losses",

@@ -59,7 +59,7 @@ def median_losses(
         sums += np.bincount(holder, weights=held, minlength=len(sides))
         at_token[holder[token]] = without_holder[token]
     without: NDArray[np.float64] = at_token / temperature - largest - np.log(sums)
-    return _log_probability(center, token, temperature) - without
+    return log_probability(center, token, temperature) - without
 
 
 def mean_losses(
@@ -77,14 +77,15 @@ def mean_losses(
     Returns:
         float64 [n].
     """
-    here = _log_probability(aggregate, token, temperature)
+    here = log_probability(aggregate, token, temperature)
     return np.array(
-        [here - _log_probability(aggregate - row.astype(np.float64) / divisor, token, temperature) for row in contexts],
+        [here - log_probability(aggregate - row.astype(np.float64) / divisor, token, temperature) for row in contexts],
         dtype=np.float64,
     )
 
 
-def _log_probability(values: Floats, token: int, temperature: float) -> float:
+def log_probability(values: Floats, token: int, temperature: float) -> float:
+    """log softmax(values / temperature) at a token, in nats."""
     scaled = values.astype(np.float64) / temperature
     largest = float(scaled.max())
     return float(scaled[token]) - largest - float(np.log(np.exp(scaled - largest).sum()))

@@ -32,7 +32,7 @@ def everything_is_counted(facts: Facts) -> Outcome:
     for rule, figure in _partial_figures(facts):
         if _explains(facts, figure):
             found = f"epsilon {facts.claim.epsilon!r} is covered by {rule} only ({rounded_up(figure)})"
-            return Outcome("fail", found, expected, everything_is_counted_remedy(facts))
+            return Outcome("fail", found, expected, _what_to_claim(facts))
     return Outcome("pass", "no partial sum explains the claim", expected)
 
 
@@ -58,11 +58,11 @@ def every_batch_counts(facts: Facts) -> Outcome:
         if lesser:
             left_out = sum(cost > facts.claim.epsilon for cost in costs)
             found = f"{left_out} of {declared} batches cost more than the claim"
-            return Outcome("fail", found, expected, everything_is_counted_remedy(facts))
+            return Outcome("fail", found, expected, _what_to_claim(facts))
     return Outcome("pass", f"{declared} batches", expected)
 
 
-def everything_is_counted_remedy(facts: Facts) -> str:
+def _what_to_claim(facts: Facts) -> str:
     """What to claim instead."""
     recomputed = recomputed_epsilon(facts)
     return f"The figure that covers everything is epsilon {rounded_up(math.inf if recomputed is None else recomputed)}."

@@ -24,8 +24,7 @@ def randomness_is_secret(facts: Facts) -> Outcome:
     expected = "the operating system's entropy"
     if generator == "os-entropy":
         return Outcome("pass", generator, expected)
-    remedy = "Who knows the seed can replay the sampler, so no guarantee holds. Generate again without test_seed."
-    return Outcome("fail", "a fixed test seed", expected, remedy)
+    return Outcome("fail", "a fixed test seed", expected)
 
 
 @step_check(

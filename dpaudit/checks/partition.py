@@ -9,8 +9,6 @@ from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, not_applicable, run_check
 from dpaudit.runs import Assigned, InputError, Manifest, data_digest
 
-_REMEDY = "The record contradicts itself. Generate the run again; do not release this one."
-
 
 @run_check(
     check_id="partition.disjoint",
@@ -30,7 +28,7 @@ def records_are_placed_once(facts: Facts) -> Outcome:
         return Outcome("fail", "the assignment cannot be read", expected, str(error))
     problem = placed.problem or _contradiction(facts, placed, digest)
     if problem:
-        return Outcome("fail", problem, expected, _REMEDY)
+        return Outcome("fail", problem, expected)
     if not placed.records and facts.claim.unit == "context":
         return not_applicable(expected, "The claim is per context, and no assignment is recorded.")
     if not placed.records and facts.manifest.data.records:

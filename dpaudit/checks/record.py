@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import central_order_statistics, median_of
+from dpaudit.accounting import central_order_statistics, log_probability, median_of
 from dpaudit.checks.registry import step_check
 from dpaudit.runs import BatchHeader, Manifest, Step, aggregate_digest
 
@@ -66,13 +66,11 @@ def aggregate_is_defined(manifest: Manifest, header: BatchHeader, step: Step) ->
     index = token_index(manifest, step)
     if index is None:
         return None  # sampling.support objects
-    scaled = aggregate.astype(np.float64) / manifest.mechanism.temperature
-    largest = float(scaled.max())
-    log_probability = float(scaled[index]) - largest - math.log(float(np.exp(scaled - largest).sum()))
-    if not abs(log_probability - step.log_probability) <= _LOG_TOLERANCE * max(1.0, abs(log_probability)):
+    right = log_probability(aggregate, index, manifest.mechanism.temperature)
+    if not abs(right - step.log_probability) <= _LOG_TOLERANCE * max(1.0, abs(right)):
         return (
             f"the sampler gave its token log-probability {step.log_probability:.6g}, "
-            f"softmax(aggregate / temperature) gives {log_probability:.6g}"
+            f"softmax(aggregate / temperature) gives {right:.6g}"
         )
     return None
 

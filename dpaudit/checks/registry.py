@@ -18,7 +18,7 @@ from dpaudit.runs import BatchHeader, Manifest, Step
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one check found. `detail` says where, and what to do.
+    """What one check found. `detail` says where, and what to do; a failure without one gets the check's remedy.
 
     `applicable` is False for a skip that hides nothing: the run has no part that the check is about.
     """
@@ -65,7 +65,6 @@ class StepCheck:
     about: About
     problem: StepFunction
     expected: str
-    remedy: str
     applies: Callable[[Manifest], bool]
     otherwise: str
 
@@ -135,7 +134,7 @@ def step_check(
     def register(function: StepFunction) -> StepFunction:
         _claim_id(check_id)
         about = About(check_id, title, failed, evidence, _compares(function), remedy, reference)
-        STEP_CHECKS[check_id] = StepCheck(about, function, expected, remedy, applies, otherwise)
+        STEP_CHECKS[check_id] = StepCheck(about, function, expected, applies, otherwise)
         return function
 
     return register
@@ -164,7 +163,7 @@ def result_of(about: About, outcome: Outcome) -> CheckResult:
         evidence=about.evidence,
         measured=printable(outcome.measured),
         expected=outcome.expected,
-        detail=printable(outcome.detail),
+        detail=printable(outcome.detail or (about.remedy if outcome.status == "fail" else "")),
         applicable=outcome.applicable,
         reference=about.reference,
     )
@@ -182,7 +181,7 @@ def step_result(check: StepCheck, facts: Facts) -> CheckResult:
     noted = facts.problems.get(check.about.id)
     if noted:
         first = f"{noted.count} of {facts.steps} steps; first {noted.first}"
-        return result_of(check.about, Outcome("fail", first, check.expected, check.remedy))
+        return result_of(check.about, Outcome("fail", first, check.expected))
     if not facts.steps:
         return result_of(check.about, Outcome("skip", "nothing", check.expected, "No step could be read."))
     return result_of(check.about, Outcome("pass", f"{facts.steps} steps hold", check.expected))

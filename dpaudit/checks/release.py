@@ -32,8 +32,7 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
     if differing and len(lines) == len(recorded):
         problems.append(f"line {differing[0]} of samples.jsonl is not the one that the record implies")
     if problems:
-        remedy = "Restore samples.jsonl, or generate the run again. Texts must not be edited after sampling."
-        return Outcome("fail", f"{len(problems)} differences; first: {problems[0]}", expected, remedy)
+        return Outcome("fail", f"{len(problems)} differences; first: {problems[0]}", expected)
     if not lines:
         return Outcome("fail", "no released text", expected, "Finish the run before it is audited.")
     return Outcome("pass", f"{len(lines)} samples equal", expected)
@@ -51,10 +50,7 @@ def sequences_end_by_rule(facts: Facts) -> Outcome:
     """Each sequence's end against the stop sequences and the maximum length of the manifest."""
     expected = "an end token in the sequence's own tokens, at its end only, or the public maximum length"
     if facts.stops:
-        remedy = (
-            "A text cut short for another reason leaks it, and hides what the rest would have cost. Generate again."
-        )
-        return Outcome("fail", f"{len(facts.stops)} sequences; first: {facts.stops[0]}", expected, remedy)
+        return Outcome("fail", f"{len(facts.stops)} sequences; first: {facts.stops[0]}", expected)
     if not facts.headers:
         return Outcome("skip", "nothing", expected, "No batch could be read.")
     return Outcome("pass", f"{len(facts.headers)} sequences end so", expected)

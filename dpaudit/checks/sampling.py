@@ -6,18 +6,16 @@ from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, run_check
 from dpaudit.checks.sampling_test import FALSE_ALARMS, POWER
 
-_REMEDY = (
-    "Sample from softmax(aggregate / temperature) over the whole support: no top-k, top-p, greedy step or other "
-    "default after the aggregation. Then generate again; do not release this run."
-)
-
 
 @run_check(
     check_id="sampling.distribution",
     title="Tokens look drawn from softmax(aggregate / temperature)",
     failed="Tokens were not drawn from softmax(aggregate / temperature)",
     evidence=1,
-    remedy=_REMEDY,
+    remedy=(
+        "Sample from softmax(aggregate / temperature) over the whole support: no top-k, top-p, greedy step or other "
+        "default after the aggregation. Then generate again; do not release this run."
+    ),
     reference="docs/sampling-test.md",
 )
 def tokens_look_sampled(facts: Facts) -> Outcome:
@@ -29,6 +27,6 @@ def tokens_look_sampled(facts: Facts) -> Outcome:
     alarms = test.alarms()
     if alarms:
         found = f"{alarms[0].alternative} explains {test.steps} tokens e^{alarms[0].evidence:.1f} times better"
-        return Outcome("fail", found, expected, _REMEDY)
+        return Outcome("fail", found, expected)
     power = f"{test.steps} tokens; with probability {POWER:g} this would have shown {test.detectable()}"
     return Outcome("pass", power, expected)

@@ -73,10 +73,11 @@ class SamplingTest:
         # Most of a large vocabulary lies at the floor of the clip: equal scores are handled together, highest first.
         values, inverse, counts = np.unique(-aggregate, return_inverse=True, return_counts=True)
         scores, level = -values.astype(np.float64) / self._temperature, int(inverse[token])
-        self._add_temperatures(scores, counts, level)
+        here = _log_softmax(scores, counts)
+        self._add_temperatures(scores, here, counts, level)
         # Among equal scores tokens rank by index.
         rank = int(counts[:level].sum() + np.count_nonzero(inverse[:token] == level))
-        self._add_truncations(scores, counts, level, rank, salt)
+        self._add_truncations(np.exp(here), counts, level, rank, salt)
 
     def alarms(self) -> list[Alarm]:
         """The alternatives for which an honest run would alarm once in 1 / FALSE_ALARMS runs, strongest first."""
@@ -103,18 +104,15 @@ class SamplingTest:
         said.append(f"truncation to the top {max(ks)} tokens or fewer" if ks else "no truncation")
         return ", ".join(said)
 
-    def _add_temperatures(self, scores: Doubles, counts: NDArray[np.integer], level: int) -> None:
-        ratio = _log_softmax(scores[None, :] / _FACTORS, counts) - _log_softmax(scores, counts)
-        weights = np.exp(_log_softmax(scores[None, :] / _FACTORS, counts)) * counts
+    def _add_temperatures(self, scores: Doubles, here: Doubles, counts: NDArray[np.integer], level: int) -> None:
+        other = _log_softmax(scores[None, :] / _FACTORS, counts)
+        ratio, weights = other - here, np.exp(other) * counts
         mean = (weights * ratio).sum(axis=1)
         self._ratio += ratio[:, level]
         self._expected += mean
         self._variance += (weights * (ratio - mean[:, None]) ** 2).sum(axis=1)
 
-    def _add_truncations(
-        self, scores: Doubles, counts: NDArray[np.integer], level: int, rank: int, salt: bytes
-    ) -> None:
-        each = np.exp(_log_softmax(scores, counts))
+    def _add_truncations(self, each: Doubles, counts: NDArray[np.integer], level: int, rank: int, salt: bytes) -> None:
         ends, mass = np.cumsum(counts), np.cumsum(each * counts)
         size = int(ends[-1])
 
