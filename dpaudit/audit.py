@@ -14,13 +14,14 @@ import numpy as np
 
 import dpaudit
 from dpaudit.accounting import ContextChange, Cost, context_change, ex_post_accountant
-from dpaudit.checks import CATALOGUE, RUN_CHECKS, STEP_CHECKS, Facts
+from dpaudit.checks import STEP_CHECKS, Facts
 from dpaudit.checks.claim import recomputed_epsilon, rounded_up
 from dpaudit.checks.record import aggregate_of, token_index
 from dpaudit.checks.registry import Outcome, StepCheck, printable, registered, result_of, step_result
 from dpaudit.checks.release import label_problem, stop_problem, text_problem, without_stop
+from dpaudit.checks.replayed import Replay
 from dpaudit.checks.sampling_test import SamplingTest
-from dpaudit.guarantees import approximate, ex_post, ledger, users_records
+from dpaudit.guarantees import approximate, attack, ex_post, ledger, users_records
 from dpaudit.losses import RealisedLosses
 from dpaudit.results import (
     AuditResult,
@@ -38,8 +39,10 @@ from dpaudit.runs.reader import RESUME, sample_of
 
 Progress = Callable[[int, int], None]
 
-#: The level up to which a record alone can be checked, together with the release.
+#: The level up to which a record alone can be checked, together with the release: what an audit asks for by default.
 EVIDENCE = 2
+#: The highest level: actual neighbours.
+MOST_EVIDENCE = 4
 
 #: The largest group whose ex-post cost is worked out: as many contexts as the widest record of a median run bounds.
 MOST_CONTEXTS = 2 * MAX_WIDTH - 1
@@ -63,29 +66,43 @@ class Question:
         return Claim.model_validate(claim.model_dump() | asked)
 
 
-def audit_run(path: Path | str, question: Question | None = None, progress: Progress | None = None) -> AuditResult:
-    """Audit a run directory from its record alone.
+def audit_run(
+    path: Path | str,
+    question: Question | None = None,
+    progress: Progress | None = None,
+    *,
+    evidence: int = EVIDENCE,
+    replay: Replay | None = None,
+) -> AuditResult:
+    """Audit a run directory, from its record alone unless a replay's findings are given.
 
     Args:
         path: the run directory.
         question: tests another claim than the run's own.
         progress: called with (batches read, batches declared).
+        evidence: the level up to which every check that is about the run must have been made, for a pass.
+        replay: what recomputing steps with the model and the data found.
 
     Returns:
         A result whose verdict is "error" when the run cannot be read as a whole; never raises for bad content.
+
+    Raises:
+        ValueError: there is no such evidence level.
     """
+    if not 0 <= evidence <= MOST_EVIDENCE:
+        raise ValueError(f"evidence levels are 0 to {MOST_EVIDENCE}, not {evidence}")
     try:
         reader = RunReader(Path(path))
         claim = reader.manifest.claim
         if claim is None:
             raise InputError(str(path), "the run states no claim: it is not finished.", RESUME)
     except InputError as error:
-        return _unreadable(error)
+        return _unreadable(error, evidence)
     if question is not None:
         claim = question.asked_of(claim)
-    audit = _Pass(reader, claim)
+    audit = _Pass(reader, claim, replay)
     audit.read(progress)
-    return audit.result()
+    return audit.result(evidence)
 
 
 class _Curve:
@@ -119,7 +136,7 @@ class _Curve:
 class _Pass:
     """One audit: reads every step once, then evaluates."""
 
-    def __init__(self, reader: RunReader, claim: Claim) -> None:
+    def __init__(self, reader: RunReader, claim: Claim, replay: Replay | None) -> None:
         manifest = reader.manifest
         mechanism, change = manifest.mechanism, _bounded_change(manifest, claim)
         accountant = None
@@ -133,6 +150,7 @@ class _Pass:
             accountant,
             approximate(manifest, claim, change),
             SamplingTest(mechanism.temperature),
+            replay,
         )
         self.losses = RealisedLosses(manifest)
         self.curve = _Curve(manifest.stopping.max_tokens)
@@ -210,6 +228,11 @@ class _Pass:
         if self.facts.supports.setdefault(header.label, digest) != digest:
             self.facts.private_supports.append(f"batch {header.id}")
 
+    def _note_floor(self, header: BatchHeader, step: Step) -> None:
+        mechanism = self.facts.manifest.mechanism
+        if step.aggregate is not None and mechanism.divisor is not None:
+            self.facts.floors.add(float(step.aggregate.min()), header.contexts, mechanism.clip, mechanism.divisor)
+
     def _account(self, header: BatchHeader, position: int, step: Step) -> None:
         """Charge the step, and note what it cost each context. A step that bounds nothing is counted."""
         batch_id = header.id
@@ -222,6 +245,7 @@ class _Pass:
         with np.errstate(all="ignore"):
             self.facts.sampling.add(aggregate_of(step), index, step.aggregate_digest)
             self.losses.add(step, index)
+            self._note_floor(header, step)
             if self.facts.ex_post is None:
                 return
             try:
@@ -232,18 +256,20 @@ class _Pass:
                 return
         self.curve.add(position, cost.exact)
 
-    def result(self) -> AuditResult:
+    def result(self, evidence: int) -> AuditResult:
         """Evaluate all checks and put the result together."""
         facts = self.facts
         checks = [
             step_result(check, facts) if isinstance(check, StepCheck) else result_of(check.about, check.outcome(facts))
             for check in registered()
         ]
-        verdict = _verdict(checks)
-        guarantees = Guarantees(ex_post=ex_post(facts), approximate=facts.approximate, empirical=self.losses.result())
+        verdict = _verdict(checks, evidence)
+        empirical = self.losses.result().model_copy(update={"attack": attack(facts)})
+        guarantees = Guarantees(ex_post=ex_post(facts), approximate=facts.approximate, empirical=empirical)
         return AuditResult(
             verdict=verdict,
-            guarantee=_sentence(verdict, facts, checks),
+            evidence=evidence,
+            guarantee=_sentence(verdict, facts, _unseen(checks, evidence), checks),
             caveats=_caveats(verdict, facts),
             claim=ClaimResult(**facts.claim.model_dump(), records_per_user=users_records(facts.manifest, facts.claim)),
             guarantees=guarantees,
@@ -251,7 +277,7 @@ class _Pass:
             batches=tuple(self._batch_result(batch_id) for batch_id in sorted(facts.headers)),
             tokens=self._token_curve(),
             checks=tuple(checks),
-            not_checked=_not_in_this_version(),
+            not_checked=_not_made(checks),
             run=_summary(facts),
         )
 
@@ -298,46 +324,57 @@ def _decoder(reader: RunReader) -> Callable[[list[int]], str | None] | None:
         return None
     from tokenizers import Tokenizer
 
+    # The library raises plain Exception for what it does not understand, and BaseException where it panics.
     try:
         tokenizer = Tokenizer.from_str(serialised)
-    # The parser raises plain Exception for a file that it does not understand.
-    except Exception:
+    except _INTERRUPTIONS:
+        raise
+    except BaseException:
         return None
 
     def decode(tokens: list[int]) -> str | None:
         try:
             return str(tokenizer.decode(tokens, skip_special_tokens=True))
-        except OverflowError:  # a negative token id
+        except _INTERRUPTIONS:
+            raise
+        except BaseException:  # a negative token id, for one
             return None
 
     return decode
 
 
-def _verdict(checks: list[CheckResult]) -> Verdict:
+_INTERRUPTIONS = (KeyboardInterrupt, SystemExit)
+
+
+def _verdict(checks: list[CheckResult], evidence: int) -> Verdict:
     """What cannot be read as a whole cannot be judged: that goes before any failed check."""
     failed = {check.id for check in checks if check.status in ("fail", "error")}
     if failed & {"integrity.format", "integrity.complete"}:
         return "error"
-    return "fail" if failed or _unseen(checks) else "pass"
+    return "fail" if failed or _unseen(checks, evidence) else "pass"
 
 
-def _unseen(checks: list[CheckResult]) -> list[CheckResult]:
-    """Checks that a record alone must allow, are about this run, and were not made."""
-    return [check for check in checks if check.status == "skip" and check.applicable and check.evidence <= EVIDENCE]
+def _unseen(checks: list[CheckResult], evidence: int) -> list[CheckResult]:
+    """Checks up to a level that are about this run and were not made."""
+    return [check for check in checks if check.status == "skip" and check.applicable and check.evidence <= evidence]
+
+
+def _not_made(checks: list[CheckResult]) -> tuple[str, ...]:
+    return tuple(check.id for check in _unseen(checks, MOST_EVIDENCE))
 
 
 _CHANGE = {"add_remove": "added or removed", "replace": "replaced by another"}
 
 
-def _sentence(verdict: Verdict, facts: Facts, checks: list[CheckResult]) -> str:
+def _sentence(verdict: Verdict, facts: Facts, unseen: list[CheckResult], checks: list[CheckResult]) -> str:
     claim, aggregator = facts.claim, facts.manifest.mechanism.aggregator
     if verdict == "error":
         return "No guarantee can be stated: the run cannot be read as a whole."
     if verdict == "fail":
         failed = [check for check in checks if check.status in ("fail", "error")]
         if not failed:
-            unseen = ", ".join(check.id for check in _unseen(checks))
-            return f"The claim is not shown to hold: the run leaves out what {unseen} would have to see."
+            named = ", ".join(check.id for check in unseen)
+            return f"The claim is not shown to hold: {named} would have to pass and could not be made."
         if any(not check.id.startswith("claim.") for check in failed):
             return "The record cannot be relied on, so nothing supports the claim. Do not release these texts under it."
         reasons = "; ".join(f"{check.measured} where {check.expected} was due" for check in failed)
@@ -364,8 +401,7 @@ def _sentence(verdict: Verdict, facts: Facts, checks: list[CheckResult]) -> str:
 def _caveats(verdict: Verdict, facts: Facts) -> tuple[str, ...]:
     if verdict != "pass":
         return ()
-    missing = f"{len(_not_in_this_version())} of the catalogue's {len(CATALOGUE)} checks do not exist in this version"
-    caveats = [f"The settings that the run declares of itself are taken as true, and {missing}."]
+    caveats = ["What the run declares of itself is taken as true where no check of a higher level looks behind it."]
     if facts.manifest.claim_stated == "afterwards":
         caveats.append("The run stated this claim itself, after it was generated.")
     if facts.claim.unit == "user":
@@ -383,10 +419,6 @@ def _user_caveat(privacy: Privacy) -> str:
 def _exactly(number: float) -> str:
     """A claimed number, never rounded."""
     return short if float(short := f"{number:g}") == number else repr(number)
-
-
-def _not_in_this_version() -> tuple[str, ...]:
-    return tuple(name for name in CATALOGUE if name not in STEP_CHECKS and name not in RUN_CHECKS)
 
 
 def _summary(facts: Facts) -> dict[str, Any]:
@@ -410,11 +442,12 @@ def _summary(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _unreadable(error: InputError) -> AuditResult:
+def _unreadable(error: InputError, evidence: int) -> AuditResult:
     unread = Outcome("skip", "not run", "a run that can be read", "The run cannot be read.")
     failed = Outcome("fail", "unreadable", "a run directory of format 1", str(error))
     return AuditResult(
         verdict="error",
+        evidence=evidence,
         guarantee="No guarantee can be stated: this is no run directory that can be read.",
         caveats=(),
         claim=None,
@@ -427,6 +460,6 @@ def _unreadable(error: InputError) -> AuditResult:
         checks=tuple(
             result_of(check.about, failed if check.about.id == "integrity.format" else unread) for check in registered()
         ),
-        not_checked=_not_in_this_version(),
+        not_checked=tuple(check.about.id for check in registered() if check.about.id != "integrity.format"),
         run={"dpaudit": dpaudit.__version__},
     )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dpaudit.accounting import DivisorKind, Method
     from dpaudit.accounting.medians import Relation
     from dpaudit.audit import Progress, Question
+    from dpaudit.checks.replayed import Replay
     from dpaudit.results import AuditResult, Comparison
     from generation.config import Config
 
@@ -36,6 +37,7 @@ UNUSABLE, INTERNAL, INTERRUPTED = 2, 3, 130
 #: Epsilons from here on are shown in full.
 MOST_ROUNDED = 1e9
 DEBUG = "DPAUDIT_DEBUG"
+PUBLIC = "public"
 
 
 class FiniteRange(click.FloatRange):
@@ -59,11 +61,36 @@ class NamedPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+def step_name(text: str) -> tuple[int, int]:
+    """Parse one step's name, BATCH:POSITION."""
+    batch, _, position = text.partition(":")
+    if not all(part.isascii() and part.isdigit() for part in (batch, position)):
+        raise click.BadParameter(f"{text!r} is not BATCH:POSITION, such as 0:7")
+    return int(batch), int(position)
+
+
 RUN_DIR = NamedPath(path_type=Path)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, and nothing else there.")
 POSITIVE = FiniteRange(min=0, min_open=True)
 RELATIONS = click.Choice(["add_remove", "replace"])
 UNITS = click.Choice(["record", "context", "user"])
+EVIDENCE = click.option(
+    "--evidence",
+    type=click.IntRange(0, 4),
+    default=2,
+    show_default=True,
+    help="Pass only where every check up to this level was made; 3 and 4 need --data.",
+)
+DATA_HELP = "The run's private data, as data.path or data.dataset in its config."
+DATA = click.option(
+    "--data", type=NamedPath(path_type=str), metavar="FILE", help=f"{DATA_HELP} Replays the run with its model."
+)
+MODEL = click.option(
+    "--model",
+    type=NamedPath(path_type=str),
+    metavar="NAME",
+    help="Where the run's model is [default: where the run says].",
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -108,12 +135,34 @@ def generate(config: Path, out: Path, as_json: bool) -> None:
 @cli.command()
 @click.argument("run_dir", type=RUN_DIR)
 @click.option("--out", type=NamedPath(path_type=Path), help="Folder for the reports [default: RUN_DIR/report].")
+@click.option(
+    "--audience",
+    type=click.Choice(["internal", PUBLIC]),
+    default="internal",
+    show_default=True,
+    help="For readers outside, leave out all that was worked out from the records.",
+)
+@click.option("--sarif", type=NamedPath(path_type=Path, dir_okay=False), help="Write the findings as SARIF here too.")
 @click.option("--open", "open_it", is_flag=True, help="Open report.html in the browser.")
+@EVIDENCE
+@DATA
+@MODEL
 @JSON
-def report(run_dir: Path, out: Path | None, open_it: bool, as_json: bool) -> None:
+def report(
+    run_dir: Path,
+    out: Path | None,
+    audience: str,
+    sarif: Path | None,
+    open_it: bool,
+    evidence: int,
+    data: str | None,
+    model: str | None,
+    as_json: bool,
+) -> None:
     """Audit a run: print the verdict and write the reports.
 
-    The reports are report.html, report.json and report.md.
+    The reports are report.html, report.json, report.md and junit.xml. A public report goes into a folder of its own,
+    RUN_DIR/report/public, unless --out names another.
 
     \b
     Example:
@@ -121,21 +170,26 @@ def report(run_dir: Path, out: Path | None, open_it: bool, as_json: bool) -> Non
     """
     if out is not None:
         _spare_runs(out, [run_dir], f"Leave --out away to write into {run_dir / 'report'}, or name a folder elsewhere.")
-    result = _audit(run_dir)
+    if sarif is not None:
+        _spare_runs(sarif, [run_dir], f"Name a file elsewhere, or in {run_dir / 'report'}.", keep_folder=True)
+    audited = _audit(run_dir, evidence=evidence, replay=_replayed(run_dir, data, model))
+    result = _for_readers(audited, audience)
     # Printed first: where nothing can be written, the audit is not lost.
     with _output():
         if as_json:
             click.echo(result.to_json(), nl=False)
         else:
             _print_summary(result)
-    if result.claim is not None:
-        paths = _write_reports(result, out or _report_folder(run_dir))
+    if sarif is not None:
+        _write_sarif(result, sarif)
+    if audited.claim is not None:
+        paths = _write_reports(result, out or _report_folder(run_dir, audience))
         if not as_json:
             with _output():
                 click.echo("\n".join(f"  {path}" for path in paths.values()))
         if open_it:
             click.launch(str(paths["html"]))
-    _exit(result)
+    _exit(audited)
 
 
 @cli.command()
@@ -144,9 +198,20 @@ def report(run_dir: Path, out: Path | None, open_it: bool, as_json: bool) -> Non
 @click.option("--delta", type=FiniteRange(min=0, max=1), help="Test this delta instead of the claimed one.")
 @click.option("--relation", type=RELATIONS, help="Test this neighbouring relation instead of the claimed one.")
 @click.option("--unit", type=UNITS, help="Test this privacy unit instead of the claimed one.")
+@EVIDENCE
+@DATA
+@MODEL
 @JSON
 def verify(
-    run_dir: Path, epsilon: float | None, delta: float | None, relation: str | None, unit: str | None, as_json: bool
+    run_dir: Path,
+    epsilon: float | None,
+    delta: float | None,
+    relation: str | None,
+    unit: str | None,
+    evidence: int,
+    data: str | None,
+    model: str | None,
+    as_json: bool,
 ) -> None:
     """Gate a release by the checks of `report`.
 
@@ -158,17 +223,57 @@ def verify(
     """
     from dpaudit.audit import Question
 
-    result = _audit(run_dir, Question(epsilon, delta, relation, unit))
+    found = _replayed(run_dir, data, model, delta=delta)
+    result = _audit(run_dir, Question(epsilon, delta, relation, unit), evidence=evidence, replay=found)
     if as_json:
         with _output():
             click.echo(result.to_json(), nl=False)
     else:
+        from reports.outline import unmade_lines
         from reports.terminal import print_failures
 
         with _output():
             print_failures(result, _stdout())
-        for said in (f"{result.verdict}: {result.guarantee}", *result.caveats):
-            _tell(f"dpaudit: {said}")
+        said = (f"{result.verdict}: {result.guarantee}", *result.caveats, *unmade_lines(result))
+        for line in said:
+            _tell(f"dpaudit: {line}")
+    _exit(result)
+
+
+@cli.command()
+@click.argument("run_dir", type=RUN_DIR)
+@click.option("--data", type=NamedPath(path_type=str), metavar="FILE", required=True, help=DATA_HELP)
+@click.option("--steps", type=click.IntRange(min=0), help="Recompute this many random steps [default: 10].")
+@click.option(
+    "--step",
+    "chosen",
+    type=step_name,
+    metavar="BATCH:POSITION",
+    multiple=True,
+    help="Recompute this step instead; both count from 0. Repeat it.",
+)
+@click.option("--left-out", type=click.IntRange(min=0), help="Leave out this many random contexts [default: 2].")
+@click.option("--trials", type=click.IntRange(min=0), help="The attack's texts a side and canary [default: 6].")
+@MODEL
+@JSON
+def replay(run_dir: Path, data: str, chosen: tuple[tuple[int, int], ...], as_json: bool, **amounts: Any) -> None:
+    """Recompute a run with its model and its data.
+
+    Audits the run with all that this shows: recorded values, sides and supports of random steps, every record's place,
+    the loss of random contexts that are left out, and an attack on neighbouring data.
+
+    \b
+    Example:
+      dpaudit replay run --data records.csv --steps 20
+    """
+    if chosen and amounts["steps"] is not None:
+        raise click.UsageError("Give either --steps or --step.")
+    result = _audit(run_dir, evidence=4, replay=_replayed(run_dir, data, chosen=chosen, **amounts))
+    with _output():
+        if as_json:
+            click.echo(result.to_json(), nl=False)
+        else:
+            _print_summary(result)
     _exit(result)
 
 
@@ -227,7 +332,7 @@ def checks(check_id: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows if check_id is None else rows[0]))
     elif check_id is None:
-        click.echo("\n".join(f"{row['id']:<28}{row.get('evidence', '-'):<3}{row['title']}" for row in rows))
+        click.echo("\n".join(f"{row['id']:<28}{row['evidence']:<3}{row['title']}" for row in rows))
     else:
         click.echo("\n".join(explain.lines(rows[0])))
 
@@ -455,11 +560,29 @@ def _rounded(epsilon: float | str, places: int = 4, rounding: str = ROUND_CEILIN
     return str(Decimal(epsilon).quantize(Decimal(1).scaleb(-places), rounding))
 
 
-def _audit(run_dir: Path, question: Question | None = None) -> AuditResult:
+def _audit(
+    run_dir: Path, question: Question | None = None, *, evidence: int = 2, replay: Replay | None = None
+) -> AuditResult:
     from dpaudit.audit import audit_run
 
     with _bar("Auditing") as advance:
-        return audit_run(run_dir, question, progress=advance)
+        return audit_run(run_dir, question, progress=advance, evidence=evidence, replay=replay)
+
+
+def _replayed(run_dir: Path, data: str | None, model: str | None = None, **amounts: Any) -> Replay | None:
+    """What a replay finds, with its own default where an amount is None; None without data."""
+    if data is None:
+        if model is not None:
+            raise click.UsageError("--model is for a replay, which needs --data.")
+        return None
+    from dpaudit.runs import RunReader
+
+    RunReader(run_dir)  # a mistyped path is told before torch is loaded
+    from generation.replay import replay
+
+    given = {name: amount for name, amount in amounts.items() if amount is not None}
+    with _bar("Replaying") as advance:
+        return replay(run_dir, data, model=model, progress=advance, **given)
 
 
 def _generate(config: Config, out: Path, title: str) -> None:
@@ -508,15 +631,24 @@ def _progress() -> Any:
     )
 
 
-def _report_folder(run_dir: Path) -> Path:
+def _for_readers(result: AuditResult, audience: str) -> AuditResult:
+    """The result as these readers may have it."""
+    from dpaudit.disclosure import public_form
+
+    return public_form(result) if audience == PUBLIC else result
+
+
+def _report_folder(run_dir: Path, audience: str) -> Path:
     """The default folder for reports; a run from elsewhere must not steer where they are written."""
     from dpaudit.runs import InputError
     from dpaudit.runs.layout import REPORT
 
     folder = run_dir / REPORT
-    if folder.is_symlink():
-        raise InputError(str(folder), "this is a link, which is not followed.", "Name a folder with --out.")
-    return folder
+    # A folder of its own: what lies beside a public report would be shared with it.
+    for place in (folder, folder / PUBLIC):
+        if place.is_symlink():
+            raise InputError(str(place), "this is a link, which is not followed.", "Name a folder with --out.")
+    return folder / PUBLIC if audience == PUBLIC else folder
 
 
 def _spare_runs(out: Path, runs: Iterable[Path], remedy: str, *, keep_folder: bool = False) -> None:
@@ -545,6 +677,13 @@ def _write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
 
     with _writing(folder):
         return write_reports(result, folder)
+
+
+def _write_sarif(result: AuditResult, path: Path) -> None:
+    from reports.write import write_sarif
+
+    with _writing(path):
+        write_sarif(result, path)
 
 
 def _write_comparison(comparison: Comparison, path: Path, links: dict[str, str] | None = None) -> None:
@@ -586,8 +725,11 @@ def _output() -> Iterator[None]:
 
 
 def _tell(message: str) -> None:
+    """Say something on stderr; what a run says in it must not drive the terminal."""
+    from reports.text import printable
+
     with _output():
-        click.echo(message, err=True)
+        click.echo(printable(message), err=True)
 
 
 def _stdout() -> Console:

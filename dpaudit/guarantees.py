@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dpaudit.accounting import ContextChange, bounded_range, exponential_mechanism_epsilon, mean_sensitivity
 from dpaudit.accounting.ledger import Entry, Figure, Kind, joint, leaf, total, worst
 from dpaudit.checks import Facts
-from dpaudit.results import Approximate, ExPost, LedgerEntry
+from dpaudit.results import Approximate, Attack, CurvePoint, ExPost, LedgerEntry
 from dpaudit.runs import Claim, Manifest
 
 #: Batches that the ledger lists; reports have the others.
@@ -62,6 +62,22 @@ def ex_post(facts: Facts) -> ExPost:
         fall=cost.fall,
         rebalancing=0.0,
         total=cost.exact,
+    )
+
+
+def attack(facts: Facts) -> Attack | None:
+    """What the replay's attack showed, for the claim's delta; None where none was made."""
+    found = facts.replay.attack if facts.replay is not None else None
+    if found is None:
+        return None
+    return Attack(
+        epsilon=found.bound.epsilon,
+        estimate=found.bound.estimate,
+        delta=found.bound.delta,
+        confidence=found.bound.confidence,
+        trials=found.trials,
+        beyond=found.beyond,
+        curve=tuple(CurvePoint(epsilon=e, delta=d, delta_lower=low) for e, d, low in found.bound.curve),
     )
 
 

@@ -105,6 +105,33 @@ class ContextLoss(Result):
     loss: Number
 
 
+class CurvePoint(Result):
+    """The smallest delta that goes with an epsilon: as the sampled texts suggest, and from below with confidence."""
+
+    epsilon: Number
+    delta: Number
+    delta_lower: Number
+
+
+class Attack(Result):
+    """What telling a run from its neighbour by its texts showed. A lower bound: the mechanism is no more private.
+
+    Attributes:
+        epsilon: no (epsilon', delta) guarantee with a smaller epsilon' holds, with probability `confidence`.
+        estimate: the same without allowing for chance.
+        trials: texts that were generated on either side.
+        beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that very text.
+    """
+
+    epsilon: Number
+    estimate: Number
+    delta: Number
+    confidence: float
+    trials: int
+    beyond: int
+    curve: tuple[CurvePoint, ...]
+
+
 class Empirical(Result):
     """Losses that were realised on actual neighbours. They prove nothing about the others.
 
@@ -112,11 +139,13 @@ class Empirical(Result):
         leave_one_out_max: the largest absolute loss of a left-out context; None where the record gives none.
         contexts: how many contexts were left out, one at a time.
         worst: the contexts with the largest absolute losses, largest first.
+        attack: None where no replay made one.
     """
 
     leave_one_out_max: Number | None
     contexts: int
     worst: tuple[ContextLoss, ...]
+    attack: Attack | None = None
 
 
 class Guarantees(Result):
@@ -209,17 +238,21 @@ class AuditResult(Result):
     """The result of one audit.
 
     Attributes:
-        verdict: "pass" when no check failed and none was skipped that a record alone must allow, "fail" otherwise,
-            "error" when the run cannot be read.
+        audience: "public" for the form that `dpaudit.disclosure.public_form` makes for readers outside.
+        verdict: "pass" when no check failed and none up to the level `evidence` that is about the run was skipped,
+            "fail" otherwise, "error" when the run cannot be read.
+        evidence: the level that was asked for.
         guarantee: the guarantee (or its absence) in one plain sentence.
         caveats: what a reader of that sentence must know beside it.
         ledger: how the figures come about: a tree for each kind, since kinds are never added up.
-        not_checked: ids of the catalogue's checks that this version does not have.
+        not_checked: ids of the checks that are about the run and were not made, at any level.
         run: summary of the manifest, software versions and digests.
     """
 
     schema_version: Literal["1"] = "1"
+    audience: Literal["internal", "public"] = "internal"
     verdict: Verdict
+    evidence: int
     guarantee: str
     caveats: tuple[str, ...]
     claim: ClaimResult | None

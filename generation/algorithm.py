@@ -18,14 +18,15 @@ from dpaudit.accounting import (
     median_sides,
 )
 from dpaudit.runs import BatchHeader, InputError, Manifest, RunReader, RunWriter, Step, aggregate_digest
+from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import MANIFEST
 from generation.aggregation import Floats, clip_logits, mean, top_tokens
 from generation.config import Config
-from generation.decoding import Decoder
+from generation.decoding import Decoder, Prompts
 from generation.manifest import build_manifest, changed_contexts, ex_post_claim, require_same_run
 from generation.models import LanguageModel, load_model
-from generation.partition import KEY_BYTES, Batch, Context, Partition, partition
-from generation.prompts import Template, cut, ends_with, template
+from generation.partition import Batch, Partition, Rule, partition
+from generation.prompts import ends_with, template
 from generation.records import read_records
 from generation.sampling import Draw, OsEntropy, RandomBytes, SeededStream, sample
 
@@ -83,13 +84,15 @@ def generate(config: Config, out: Path, progress: Progress | None = None) -> Pat
     existing = RunReader(out).manifest if (out / MANIFEST).exists() else None
     key = _key(config, existing)
     data = read_records(config.data)
-    parts = partition(config, data.records, key)
+    parts = partition(Rule.of_config(config), data.records, key)
     model = load_model(config.model)
-    prompts = template(config.prompt.template, model.tokenizer)
-    places = _prompt_places(config, model, prompts)
-    manifest = build_manifest(config, key, parts.assignment, data.most_per_user, model, prompts)
+    wording = template(config.prompt.template, model.tokenizer)
+    shown, most = config.prompt.examples_per_context, config.prompt.max_example_tokens
+    prompts = Prompts(model, wording, config.data.labels, shown, most)
+    _require_room(config, model, prompts.places)
+    manifest = build_manifest(config, key, parts.assignment, data.most_per_user, model, wording)
     with _open(out, existing, manifest, model, parts) as writer:
-        run = _Run(config, model, prompts, places, writer, progress or (lambda event: None))
+        run = _Run(config, model, prompts, writer, progress or (lambda event: None))
         for batch in parts.batches:
             if batch.id in writer.finished:
                 run.resume(batch.id)
@@ -114,22 +117,14 @@ def _open(
     return RunWriter.resume(out)
 
 
-def _prompt_places(config: Config, model: LanguageModel, prompts: Template) -> int:
-    """The public number of places that every prompt is padded to: its longest form, and one place of padding.
-
-    Raises:
-        InputError: the model was not made for that many and the text after them.
-    """
-    most, examples = config.prompt.max_example_tokens, config.prompt.examples_per_context
-    frame = max(len(prompts.tokens(label, [""] * shown)) for label in config.data.labels for shown in (0, examples))
-    places = frame + examples * most + 1
+def _require_room(config: Config, model: LanguageModel, places: int) -> None:
+    """Raises InputError where the model was not made for a prompt of so many places and the text after it."""
     longest = places + config.decoding.max_tokens
     if model.positions is not None and longest > model.positions:
         problem = f"prompt and text may take {longest} tokens, but the model takes {model.positions}."
         remedy = "Lower decoding.max_tokens, prompt.max_example_tokens or prompt.examples_per_context."
         alone = config.decoding.max_tokens >= model.positions
         raise InputError("decoding.max_tokens" if alone else "prompt.max_example_tokens", problem, remedy)
-    return places
 
 
 class _Run:
@@ -139,12 +134,11 @@ class _Run:
         self,
         config: Config,
         model: LanguageModel,
-        prompts: Template,
-        places: int,
+        prompts: Prompts,
         writer: RunWriter,
         progress: Progress,
     ) -> None:
-        self._config, self._model, self._prompts, self._places = config, model, prompts, places
+        self._config, self._model, self._prompts = config, model, prompts
         self._writer, self._manifest, self._progress = writer, writer.manifest, progress
         change = changed_contexts(config, writer.manifest.privacy.records_per_user)
         self._accountant = MedianAccountant(change, config.mechanism.temperature)
@@ -173,9 +167,8 @@ class _Run:
         """Generate one batch's text (Algorithm 1, lines 3 to 11)."""
         contexts, batches = len(batch.contexts), self._manifest.batching.batches
         self._progress(BatchStarted(batch.id, batches, batch.label, contexts))
-        prompted = [self._private_prompt(batch.label, context) for context in batch.contexts]
-        private = Decoder(self._model, prompted, self._places)
-        public = self._public_decoder(batch.label)
+        private = self._prompts.private(batch.label, batch.contexts)
+        public = self._prompts.public(batch.label, self._config.mechanism.top_k is not None)
         source = self._source(batch.id)
         tokens: list[int] = []
         with self._writer.batch(BatchHeader(id=batch.id, contexts=contexts, label=batch.label)) as record:
@@ -192,25 +185,6 @@ class _Run:
             record.finish(text=self._text(tokens), stop=stop)
         self._accountant.close(batch.id)
         self._progress(BatchDone(batch.id, batches, len(tokens), self._shown_epsilon, False))
-
-    def _private_prompt(self, label: str, context: Context) -> list[int]:
-        """A context's prompt. Its examples are cut so that it fits its places, by looking at this context alone."""
-        tokenizer = self._model.tokenizer
-        for most in range(self._config.prompt.max_example_tokens, -1, -1):
-            prompt = self._prompts.tokens(label, [cut(tokenizer, record.text, most) for record in context])
-            # A cut text, written out and read again, may take a token more than it was cut to.
-            if len(prompt) < self._places:
-                return prompt
-        raise ValueError("a prompt with empty examples exceeds its places")
-
-    def _public_decoder(self, label: str) -> Decoder:
-        """The public prompt's decoder, which has no row when the support is the whole vocabulary.
-
-        It runs apart from the private rows: in one batch with them, their number and lengths would reach the
-        support through rounding.
-        """
-        wanted = self._config.mechanism.top_k is not None
-        return Decoder(self._model, [self._prompts.tokens(label, [])] if wanted else [], self._places)
 
     def _source(self, batch: int) -> RandomBytes:
         seed = self._config.decoding.test_seed

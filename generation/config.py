@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dpaudit.runs import InputError
-from dpaudit.runs.manifest import MAX_CONTEXTS, MAX_TOKENS, MAX_VOCABULARY, BatchingRule, Relation, Unit
+from dpaudit.runs.manifest import MAX_CONTEXTS, MAX_TOKENS, MAX_VOCABULARY, BatchingRule, Origin, Relation, Unit
 
 #: exp(-700) is still a normal double, so every token keeps a probability that can be sampled.
 MAX_LOGIT_RANGE = 700.0
@@ -206,6 +206,18 @@ class PrivacyConfig(Section):
     records_per_user: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
 
 
+class OriginsConfig(Section):
+    """Where the numbers in this config come from: private when private records were looked at to choose them.
+
+    Attributes:
+        batching: those of `batching`, and prompt.examples_per_context.
+        settings: all others: clip, temperature, divisor, top_k, max_tokens, ...
+    """
+
+    batching: Origin
+    settings: Origin
+
+
 class ClaimConfig(Section):
     """A claim that is fixed before generation, epsilon in nats."""
 
@@ -224,6 +236,7 @@ class Config(Section):
     decoding: DecodingConfig
     record: RecordConfig = RecordConfig()
     privacy: PrivacyConfig = PrivacyConfig()
+    chosen_from: OriginsConfig
     claim: ClaimConfig | None = None
 
     @property
@@ -379,6 +392,7 @@ def _section_at(location: tuple[int | str, ...]) -> type[Section]:
         "decoding": DecodingConfig,
         "record": RecordConfig,
         "privacy": PrivacyConfig,
+        "chosen_from": OriginsConfig,
         "claim": ClaimConfig,
     }
     return sections[str(location[0])] if location else Config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from generation.models import LanguageModel
+from generation.partition import Context
+from generation.prompts import Template, cut
 
 
 class Decoder:
@@ -44,6 +47,12 @@ class Decoder:
             ids = torch.full((self._rows, 1), token, device=self._device)
             self._forward(ids, torch.ones_like(ids))
 
+    def fork(self) -> Decoder:
+        """A decoder at the same place in the text, which goes on apart from this one."""
+        twin = copy.copy(self)
+        twin._cache = copy.deepcopy(self._cache)  # the other tensors are replaced and never changed
+        return twin
+
     def _prefill(self, prompts: Sequence[Sequence[int]], length: int) -> None:
         ids = torch.tensor([[0] * (length - len(prompt)) + list(prompt) for prompt in prompts], device=self._device)
         seen = torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in prompts])
@@ -65,3 +74,41 @@ class Decoder:
         )
         self._cache = output.past_key_values
         self._logits = output.logits[:, -1, :].to(torch.float32).cpu()
+
+
+class Prompts:
+    """The prompts of one run, all padded to the same public number of places, and the decoders that they start.
+
+    Attributes:
+        places: the longest form that a prompt can take, and one place of padding.
+    """
+
+    def __init__(
+        self, model: LanguageModel, template: Template, labels: Sequence[str], examples: int, most_tokens: int
+    ) -> None:
+        """A context shows up to `examples` records, each cut to `most_tokens` tokens."""
+        self._model, self._template, self._most = model, template, most_tokens
+        frame = max(len(template.tokens(label, [""] * shown)) for label in labels for shown in (0, examples))
+        self.places = frame + examples * most_tokens + 1
+
+    def private(self, label: str, contexts: Sequence[Context]) -> Decoder:
+        """The decoder of a batch: a row for each context."""
+        return Decoder(self._model, [self._prompt(label, context) for context in contexts], self.places)
+
+    def public(self, label: str, wanted: bool) -> Decoder:
+        """The public prompt's decoder, which has no row when it is not wanted: the support is the whole vocabulary.
+
+        It runs apart from the private rows: in one batch with them, their number and lengths would reach the
+        support through rounding.
+        """
+        return Decoder(self._model, [self._template.tokens(label, [])] if wanted else [], self.places)
+
+    def _prompt(self, label: str, context: Context) -> list[int]:
+        """A context's prompt. Its examples are cut so that it fits its places, by looking at this context alone."""
+        tokenizer = self._model.tokenizer
+        for most in range(self._most, -1, -1):
+            prompt = self._template.tokens(label, [cut(tokenizer, record.text, most) for record in context])
+            # A cut text, written out and read again, may take a token more than it was cut to.
+            if len(prompt) < self.places:
+                return prompt
+        raise ValueError("a prompt with empty examples exceeds its places")

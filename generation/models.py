@@ -75,25 +75,41 @@ class LanguageModel:
         return None if backend is None else str(backend.decode(ids, skip_special_tokens=True))
 
 
-def load_model(config: ModelConfig) -> LanguageModel:
+def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
     """Load a model and its tokenizer.
 
+    Args:
+        config: which one, and how.
+        digest: what the model's digest must be; None for any.
+
     Raises:
-        InputError: there is no such model or device, or it is no causal language model.
+        InputError: there is no such model or device, it is no causal language model, or it is another one.
     """
     device = _device(config.device)
     with _quiet(), _model_errors(config.name):
         source = _source(config.name)
         gguf = _gguf_file(source) if isinstance(source, Path) else None
+        found = None
+        if isinstance(source, Path):  # known before its weights are loaded; a hub's files may not be here yet
+            found = _digest([gguf] if gguf is not None else _identity_files(source))
+            _require_digest(config.name, digest, found)
         origin: Path | str = source if gguf is None else _converted(gguf)
         network = _load_network(origin, config)
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin)
-        digest = _digest([gguf] if gguf is not None else _identity_files(origin))
+        if found is None:
+            found = _digest(_identity_files(origin))
+            _require_digest(config.name, digest, found)
     network.to(device)  # type: ignore[arg-type]
     network.train(False)
     with torch.inference_mode():
         probe = network(input_ids=torch.zeros((1, 1), dtype=torch.long, device=device))
-    return LanguageModel(network, tokenizer, digest, int(probe.logits.shape[-1]))
+    return LanguageModel(network, tokenizer, found, int(probe.logits.shape[-1]))
+
+
+def _require_digest(name: str, wanted: str | None, found: str) -> None:
+    if wanted is not None and found != wanted:
+        problem = f"this is not the model of the run: {name!r} has the digest {found[:12]}..., not {wanted[:12]}..."
+        raise InputError(FIELD, problem, "Name the folder of the very model with --model.")
 
 
 def cache_folder() -> Path:

@@ -74,8 +74,22 @@ def _verdict(result: AuditResult) -> list[str]:
     lines = [f"# {mark} {outline.headline(result)}", "", f"**{escaped(result.guarantee)}**", ""]
     for caveat in result.caveats:
         lines += [escaped(caveat), ""]
-    lines += [f"Claim: {escaped(outline.claim_sentence(result.claim))}", "", f"{outline.tally(result)}.", ""]
-    return [*lines, f"> **Private.** {outline.privacy_warning(result)}"]
+    lines += [f"Claim: {escaped(outline.claim_sentence(result))}", "", f"{outline.tally(result)}.", ""]
+    lines += [*_unmade(result), ""]
+    audience, holds = outline.audience(result)
+    return [*lines, f"> **{audience}** {holds}"]
+
+
+def _unmade(result: AuditResult) -> list[str]:
+    groups = outline.unmade(result)
+    if not groups:
+        return [outline.evidence_asked(result)]
+    lines = [f"{outline.evidence_asked(result)} Not made:", ""]
+    for group in groups:
+        needed = " (needed for a pass)" if group.needed else ""
+        named = ", ".join(map(code, group.ids)) if len(group.ids) <= outline.MOST_NAMED else group.named
+        lines.append(f"- {named}{needed}: {escaped(group.remedy)}" if group.remedy else f"- {named}{needed}")
+    return lines
 
 
 def _claimed(result: AuditResult) -> list[str]:
@@ -91,6 +105,8 @@ def _claimed(result: AuditResult) -> list[str]:
             lines += [*table(("Quantity", "Claimed", "Recomputed"), rows), ""]
         if block.parts:
             lines += [*(f"- {name}: {escaped(value)}" for name, value in block.parts), ""]
+        if block.kind == "empirical" and outline.attack_curve(result):
+            lines += [*table(outline.CURVE_COLUMNS, outline.attack_curve(result), outline.CURVE_COLUMNS), ""]
         lines.append(block.remark)
     return lines
 
@@ -135,6 +151,8 @@ def _costs(result: AuditResult) -> list[str]:
 
 
 def _batches(result: AuditResult) -> list[str]:
+    if outline.is_public(result):
+        return []
     lines = ["## Batches", "", outline.listed_sentence(result)]
     columns = outline.batch_columns(result)
     if not columns:
@@ -154,8 +172,8 @@ def _checks(result: AuditResult) -> list[str]:
     ran = outline.checks_with(result, *(status for status in STATUS_ORDER if status != "skip"))
     if not ran:
         return [*lines, "No check ran."]
-    header = ("Status", "Check", "Outcome", "Measured", "Expected", "Evidence")
-    lines += table(header, [_check_row(check) for check in ran])
+    said = ("Compared",) if outline.is_public(result) else ("Measured", "Expected")
+    lines += table(("Status", "Check", "Outcome", *said, "Evidence"), [_check_row(check, len(said)) for check in ran])
     details = [check for check in ran if check.status != "pass" and check.detail]
     for check in details:
         lines += ["", f"**{code(check.id)}** {DETAIL_NAMES[check.status]}: {escaped(check.detail)}"]
@@ -164,22 +182,23 @@ def _checks(result: AuditResult) -> list[str]:
     return lines
 
 
-def _check_row(check: CheckResult) -> tuple[str, ...]:
+def _check_row(check: CheckResult, said: int) -> tuple[str, ...]:
+    """A row whose texts between outcome and evidence are the last `said` of measured and expected."""
     status = f"{STATUS_MARKS[check.status]} {STATUS_NAMES[check.status]}"
-    words = (escaped(text) for text in (check.title, check.measured, check.expected, evidence(check.evidence)))
-    return (status, code(check.id), *words)
+    texts = (check.title, *(check.measured, check.expected)[-said:], evidence(check.evidence))
+    return (status, code(check.id), *map(escaped, texts))
 
 
 def _not_checked(result: AuditResult) -> list[str]:
     lines = ["## What was not checked"]
-    skipped = outline.checks_with(result, "skip")
-    if skipped:
-        rows = [(code(check.id), escaped(check.title), escaped(check.detail)) for check in skipped]
-        lines += ["", "Skipped in this audit:", "", *table(("Check", "Title", "Missing"), rows)]
-    if result.not_checked:
-        lines += ["", "Not in this version of dpaudit; nothing here speaks for or against these:", ""]
-        lines += [f"- {', '.join(code(check_id) for check_id in ids)}" for _, ids in outline.unchecked_families(result)]
-    return lines if len(lines) > 1 else [*lines, "", "Every check that this version has was run."]
+    for said, skipped in (
+        ("Not made; nothing here speaks for or against these:", outline.checks_not_made(result)),
+        ("Not about this run:", outline.checks_not_about(result)),
+    ):
+        if skipped:
+            rows = [(code(check.id), escaped(check.title), escaped(check.detail)) for check in skipped]
+            lines += ["", said, "", *table(("Check", "Title", "Missing"), rows)]
+    return lines if len(lines) > 1 else [*lines, "", "Every check was made."]
 
 
 def _settings(result: AuditResult) -> list[str]:

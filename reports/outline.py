@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from dpaudit.results import (
     Approximate,
+    Attack,
     AuditResult,
     BatchResult,
     CheckResult,
     ClaimResult,
     ContextLoss,
+    CurvePoint,
     ExPost,
     Kind,
     LedgerEntry,
@@ -28,23 +30,29 @@ from reports.text import LABEL_LENGTH, counted, one_line, printable
 from reports.wording import (
     KIND_MEANINGS,
     KIND_TITLES,
+    LOWER_BOUND,
     METHOD_NAMES,
     PRIVATE_FIGURES,
     PRIVATE_REPORT,
+    PUBLIC_REPORT,
     RISE_AND_FALL,
     SEVERAL_CONTEXTS,
-    STATUS_ORDER,
+    evidence_name,
     neighbours,
     rule_in_words,
 )
 
 NOT_CLAIMED = "not claimed"
 NOT_COMPUTED = "not computed"
+WITHHELD = "withheld"
 Value = TypeVar("Value", float, str)
 
 ABSENT = "–"
 MOST_BATCHES = 50
 MOST_CONTEXTS = 20
+MOST_NAMED = 16
+MOST_POINTS = 12
+CURVE_COLUMNS = ("ε (nats)", "Smallest δ, estimated", "δ at least")
 WORST_COLUMNS = ("Batch", "Slot", "Empirical loss (nats)", "Ex-post bound of the batch, exact (nats)")
 
 _SETTINGS_DEPTH = 8
@@ -86,6 +94,36 @@ class KindBlock:
     def meaning(self) -> str:
         """What a figure of this kind says."""
         return KIND_MEANINGS[self.kind]
+
+
+@dataclass(frozen=True)
+class Unmade:
+    """Checks that are about the run and were not made, for one and the same reason.
+
+    Attributes:
+        remedy: the command that would make them, or what is missing; empty where nobody said.
+        needed: the verdict is no pass without them, at the evidence level that was asked for.
+    """
+
+    checks: tuple[CheckResult, ...]
+    remedy: str
+    needed: bool
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Their ids."""
+        return tuple(one_line(check.id, LABEL_LENGTH) for check in self.checks)
+
+    @property
+    def named(self) -> str:
+        """Their ids in a line; only their number where they are so many that nothing else would be seen."""
+        return ", ".join(self.ids) if len(self.ids) <= MOST_NAMED else f"{len(self.ids)} checks"
+
+    @property
+    def said(self) -> str:
+        """What they are and what to do, in a line."""
+        needed = " (needed for a pass)" if self.needed else ""
+        return f"{self.named}{needed}. {self.remedy}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -137,7 +175,8 @@ def headline(result: AuditResult) -> str:
     if result.verdict == "error":
         return "Error: this run could not be audited"
     if result.verdict == "pass":
-        return "Pass: every check that ran succeeded" if result.claim is None else "Pass: the claim holds"
+        unstated = "a claim that is withheld here holds" if is_public(result) else "every check that ran succeeded"
+        return f"Pass: {unstated if result.claim is None else 'the claim holds'}"
     failed = [check.id for check in result.checks if check.status == "fail"]
     if "claim.epsilon" in failed:
         return "Fail: the run cost more than it claims"
@@ -146,23 +185,57 @@ def headline(result: AuditResult) -> str:
 
 def tally(result: AuditResult) -> str:
     """How many checks came out how, in one line."""
-    named: dict[Status, str] = {
-        "fail": "failed",
-        "error": "could not run",
-        "warn": "warned",
-        "pass": "passed",
-        "skip": "skipped",
-    }
-    counts = [(sum(check.status == status for check in result.checks), named[status]) for status in STATUS_ORDER]
+    named: dict[Status, str] = {"fail": "failed", "error": "could not run", "warn": "warned", "pass": "passed"}
+    counts = [(len(checks_with(result, status)), name) for status, name in named.items()]
+    counts += [(len(checks_not_made(result)), "not made"), (len(checks_not_about(result)), "not about this run")]
     said = [f"{count} {name}" for count, name in counts if count]
-    if result.not_checked:
-        said.append(f"{len(result.not_checked)} not in this version")
     return "Checks: " + (", ".join(said) if said else "none ran")
 
 
-def privacy_warning(result: AuditResult) -> str:
-    """Why the report itself must be kept private."""
-    losses = result.guarantees.empirical.leave_one_out_max is not None
+def evidence_asked(result: AuditResult) -> str:
+    """Up to where every check that is about the run had to be made for a pass."""
+    return f"Checked up to evidence level {result.evidence} ({evidence_name(result.evidence)})."
+
+
+def checks_not_made(result: AuditResult) -> list[CheckResult]:
+    """The skipped checks that are about the run."""
+    return [check for check in checks_with(result, "skip") if check.id in result.not_checked]
+
+
+def checks_not_about(result: AuditResult) -> list[CheckResult]:
+    """The skipped checks of what the run does not have: nothing is hidden by them."""
+    return [check for check in checks_with(result, "skip") if check.id not in result.not_checked]
+
+
+def unmade(result: AuditResult) -> tuple[Unmade, ...]:
+    """The checks that are about the run and were not made, by what would make them; first what a pass needs."""
+    groups: dict[tuple[bool, str], list[CheckResult]] = {}
+    for check in checks_not_made(result):
+        groups.setdefault((check.evidence <= result.evidence, check.detail), []).append(check)
+    found = [Unmade(tuple(checks), one_line(remedy), needed) for (needed, remedy), checks in groups.items()]
+    return tuple(sorted(found, key=lambda group: not group.needed))
+
+
+def unmade_lines(result: AuditResult) -> tuple[str, ...]:
+    """The same in a line each, for where nothing else is said."""
+    return tuple(f"not made: {group.said}" for group in unmade(result))
+
+
+def is_public(result: AuditResult) -> bool:
+    """Whether the report is for readers outside."""
+    return result.audience == "public"
+
+
+def audience(result: AuditResult) -> tuple[str, str]:
+    """Who the report is for, in a word or two, and which kinds of statement it therefore holds."""
+    if is_public(result):
+        return "Public.", PUBLIC_REPORT
+    return "Private.", _privacy_warning(result)
+
+
+def _privacy_warning(result: AuditResult) -> str:
+    empirical = result.guarantees.empirical
+    losses = empirical.leave_one_out_max is not None or empirical.attack is not None
     ex_post = result.guarantees.ex_post is not None or batch_costs(result) is not None
     return PRIVATE_FIGURES if ex_post or losses else PRIVATE_REPORT
 
@@ -280,10 +353,11 @@ def listed_sentence(result: AuditResult) -> str:
     return counted(count, "batch", "batches") + (", costliest first." if has_costs and count > 1 else ".")
 
 
-def claim_sentence(claim: ClaimResult | None) -> str:
+def claim_sentence(result: AuditResult) -> str:
     """The claim in words."""
+    claim = result.claim
     if claim is None:
-        return "The run claims no guarantee."
+        return "Withheld from this report." if is_public(result) else "The run claims no guarantee."
     delta = f", δ = {stated(claim.delta)}" if claim.kind == "approximate" or claim.delta else ""
     return f"{claim.kind}, ε ≤ {stated(claim.epsilon)} nats{delta}, {neighbours_of(claim)}"
 
@@ -298,15 +372,6 @@ def checks_with(result: AuditResult, *statuses: Status) -> list[CheckResult]:
     return [check for status in statuses for check in result.checks if check.status == status]
 
 
-def unchecked_families(result: AuditResult) -> list[tuple[str, list[str]]]:
-    """Ids that this version lacks, by family (the part before the dot), in the audit's own order."""
-    families: dict[str, list[str]] = {}
-    for check_id in result.not_checked:
-        shown = one_line(check_id, LABEL_LENGTH)
-        families.setdefault(shown.partition(".")[0], []).append(shown)
-    return list(families.items())
-
-
 def commands(result: AuditResult) -> tuple[str, ...]:
     """What to type to get this report again and to use its claim as a release gate."""
     path = shlex.quote(printable(result.run.get("path") or "RUN_DIR"))
@@ -317,7 +382,8 @@ def commands(result: AuditResult) -> tuple[str, ...]:
             f" --epsilon {stated(claim.epsilon)} --delta {stated(claim.delta)}"
             f" --relation {claim.relation} --unit {claim.unit}"
         )
-    return (f"dpaudit report {path}", verify)
+    audience = " --audience public" if is_public(result) else ""
+    return (f"dpaudit report {path}{audience}", verify)
 
 
 def settings(run: Mapping[str, Any]) -> tuple[Setting, ...]:
@@ -328,6 +394,9 @@ def settings(run: Mapping[str, Any]) -> tuple[Setting, ...]:
 def _ex_post_block(result: AuditResult) -> KindBlock:
     claim = _claim_of(result, "ex-post")
     found = result.guarantees.ex_post
+    if found is None and is_public(result):
+        remark = "The ex-post epsilon is worked out from the private data, so it is withheld from this report."
+        return KindBlock("ex-post", _claim_lines(claim, WITHHELD, neighbours_of(claim)) if claim else (), (), remark)
     if found is None:
         remark = "No ex-post epsilon was computed for this run."
         return KindBlock("ex-post", _claim_lines(claim), (), remark)
@@ -359,6 +428,8 @@ def _approximate_block(result: AuditResult) -> KindBlock:
     found = result.guarantees.approximate
     if found is None:
         remark = "No approximate guarantee was computed for this run."
+        if is_public(result):
+            remark = "No approximate guarantee follows from what the run declares public."
         return KindBlock("approximate", _claim_lines(claim), (), remark)
     epsilon = bound(found.epsilon) if claim is None else bound_against(found.epsilon, claim.epsilon)
     delta = bound(found.delta) if claim is None else bound_beside(found.delta, claim.delta)
@@ -382,19 +453,59 @@ def _approximate_block(result: AuditResult) -> KindBlock:
 
 def _empirical_block(result: AuditResult) -> KindBlock:
     found = result.guarantees.empirical
-    if found.leave_one_out_max is None:
+    if is_public(result):
+        return KindBlock("empirical", (), (), "What was measured on the private data is withheld from this report.")
+    if found.leave_one_out_max is None and found.attack is None:
         return KindBlock("empirical", (), (), "No loss of a left-out context was computed for this run.")
-    parts = [
-        ("Largest loss of a left-out context", _nats(nearest(found.leave_one_out_max))),
-        ("Contexts left out, one at a time", f"{found.contexts:,}"),
-    ]
-    largest = nearest(found.leave_one_out_max)
-    if found.worst:
-        parts.append(("Where, with its sign", _place(found.worst[0])))
-        largest = _place(found.worst[0])
-    brief = f"largest loss {largest}; {counted(found.contexts, 'context')} left out"
+    parts: list[tuple[str, str]] = []
+    brief: list[tuple[str, str]] = []
+    if found.leave_one_out_max is not None:
+        largest = nearest(found.leave_one_out_max)
+        parts.append(("Largest loss of a left-out context", _nats(largest)))
+        parts.append(("Contexts left out, one at a time", f"{found.contexts:,}"))
+        if found.worst:
+            largest = _place(found.worst[0])
+            parts.append(("Where, with its sign", largest))
+        brief.append(("measured", f"largest loss {largest}; {counted(found.contexts, 'context')} left out"))
     remark = "Not a guarantee, so it has no claim to stand beside."
-    return KindBlock("empirical", (), tuple(parts), remark, (("measured", brief),))
+    if found.attack is not None:
+        parts += _attack_parts(found.attack)
+        brief += [("attack", _attacked(found.attack)), ("", LOWER_BOUND)]
+        remark = LOWER_BOUND
+    return KindBlock("empirical", (), tuple(parts), remark, tuple(brief))
+
+
+def _attacked(found: Attack) -> str:
+    return (
+        f"epsilon at least {lower_bound(found.epsilon)} ({_percent(found.confidence)} confidence) "
+        f"at delta {bound(found.delta)}, {counted(found.trials, 'text')} a side"
+    )
+
+
+def _attack_parts(found: Attack) -> Iterator[tuple[str, str]]:
+    yield "Attack: ε at least", f"{_nats(lower_bound(found.epsilon))} ({_percent(found.confidence)} confidence)"
+    yield "At δ", bound(found.delta)
+    yield "Without allowing for chance", _nats(nearest(found.estimate))
+    yield "Texts on either side", f"{found.trials:,}"
+    yield "Texts beyond their ex-post bound", f"{found.beyond:,}"
+
+
+def _percent(confidence: float) -> str:
+    return f"{nearest(100 * confidence, 3).rstrip('0').rstrip('.')}%"
+
+
+def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
+    """Rows of CURVE_COLUMNS: which delta the attack leaves to each epsilon. Empty where no attack was made."""
+    found = result.guarantees.empirical.attack
+    points = () if found is None else found.curve
+    return tuple((nearest(at.epsilon), nearest(at.delta, 3), lower_bound(at.delta_lower)) for at in _thinned(points))
+
+
+def _thinned(points: tuple[CurvePoint, ...]) -> tuple[CurvePoint, ...]:
+    """At most MOST_POINTS of the points, evenly, the first and the last among them."""
+    if len(points) <= MOST_POINTS:
+        return points
+    return tuple(points[index * (len(points) - 1) // (MOST_POINTS - 1)] for index in range(MOST_POINTS))
 
 
 def _place(context: ContextLoss) -> str:

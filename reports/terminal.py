@@ -26,11 +26,15 @@ _NARROWEST = 20
 
 
 def print_summary(result: AuditResult, console: Console) -> None:
-    """Verdict, guarantee, claimed against recomputed, what failed and why, what was not checked."""
+    """Verdict, guarantee, what was not checked, claimed against recomputed, what failed and why."""
     console.print(Text(outline.headline(result), style=_STYLES[result.verdict]))
     console.print(Text(one_line(result.guarantee)))
     for caveat in result.caveats:
         console.print(Text(one_line(caveat), style="yellow"))
+    _print_unmade(result, console)
+    if outline.is_public(result):
+        console.print()
+        console.print(Text(" ".join(outline.audience(result))))
     caution = outline.caution(result)
     if caution:
         console.print()
@@ -43,17 +47,18 @@ def print_summary(result: AuditResult, console: Console) -> None:
     for check in outline.checks_with(result, "fail", "error", "warn"):
         console.print()
         _print_check(check, console)
-    console.print()
-    console.print(Text(f"{outline.tally(result)}."))
-    _print_not_checked(result, console)
 
 
 def print_failures(result: AuditResult, console: Console) -> None:
-    """One line for each check that failed or could not run; nothing where there is none."""
+    """One line for each check that failed, could not run or was needed and not made; nothing where there is none."""
     for check in outline.checks_with(result, "fail", "error"):
         line = Text.assemble((check.status.upper(), _STYLES[check.status]), f" {one_line(check.id, LABEL_LENGTH)}: ")
         line.append("; ".join(one_line(said) for said in _findings(check)))
         console.print(line, soft_wrap=True)
+    for group in outline.unmade(result):
+        for check_id in group.ids if group.needed else ():
+            said = f" {check_id}: not made, and evidence level {result.evidence} was asked for; {group.remedy}"
+            console.print(Text.assemble(("SKIP", _STYLES["warn"]), said), soft_wrap=True)
 
 
 def _print_block(block: outline.KindBlock, tree: outline.Tree | None, console: Console) -> None:
@@ -70,7 +75,7 @@ def _print_block(block: outline.KindBlock, tree: outline.Tree | None, console: C
 
 def _in_a_line(figures: list[tuple[str, str]]) -> str:
     (_, epsilon), (_, delta), (_, neighbours) = figures
-    if epsilon == outline.NOT_COMPUTED:
+    if epsilon in (outline.NOT_COMPUTED, outline.WITHHELD):
         return epsilon
     shown_delta = "" if delta in ("0", "none") else f", δ = {delta}"
     return f"ε ≤ {epsilon}{shown_delta}, {neighbours}"
@@ -88,14 +93,10 @@ def _print_check(check: CheckResult, console: Console) -> None:
             _print_pair(label, one_line(said), console)
 
 
-def _print_not_checked(result: AuditResult, console: Console) -> None:
-    for check in outline.checks_with(result, "skip"):
-        _print_pair("skipped", f"{one_line(check.id, LABEL_LENGTH)}: {one_line(check.detail)}", console)
-    families = [
-        f"{family} ({len(ids)})" if len(ids) > 1 else ids[0] for family, ids in outline.unchecked_families(result)
-    ]
-    if families:
-        _print_pair("not here yet", ", ".join(families), console)
+def _print_unmade(result: AuditResult, console: Console) -> None:
+    console.print(Text(f"{outline.tally(result)}. {outline.evidence_asked(result)}"))
+    for group in outline.unmade(result):
+        _print_pair("not made", group.said, console)
 
 
 def _findings(check: CheckResult) -> list[str]:

@@ -38,6 +38,15 @@ EVIDENCE: Final[tuple[str, ...]] = (
     "tried on actual neighbouring data sets",
 )
 
+#: The same in the few words that a verdict has room for.
+EVIDENCE_NAMES: Final[tuple[str, ...]] = (
+    "what the run declares",
+    "the record's arithmetic",
+    "record and release",
+    "model and data",
+    "actual neighbours",
+)
+
 KIND_TITLES: Final[dict[Kind, str]] = {
     "ex-post": "Ex-post epsilon",
     "approximate": "Approximate DP",
@@ -58,6 +67,17 @@ PRIVATE_FIGURES: Final = (
 PRIVATE_REPORT: Final = (
     "This report is itself private. Batch sizes, digests and what the checks measured come from the private data. "
     "Keep it as closely as the records, even where the claimed epsilon may be published."
+)
+
+PUBLIC_REPORT: Final = (
+    "This report holds settings that the run declares public, a claim if it was fixed beforehand and what follows from "
+    "both, and the outcomes of checks. It holds no figure that was worked out from the records, no text, "
+    "no digest of a record and no path."
+)
+
+LOWER_BOUND: Final = (
+    "The attack's ε is a lower bound: a guarantee below it is refuted, with that confidence. "
+    "It is no guarantee itself, and another attack may find more."
 )
 
 KINDS_APART: Final = (
@@ -170,6 +190,11 @@ GLOSSARY: Final[tuple[tuple[str, str], ...]] = (
         "The largest counts by size, whatever its sign.",
     ),
     (
+        "Attack",
+        "Texts generated again and again from data with a planted record and without it. How well their "
+        "probabilities tell the two apart gives an ε from below, at a δ and with a confidence.",
+    ),
+    (
         "Rounding",
         f"Bounds show {DIGITS} significant digits and are rounded up, with more digits where a claim stands beside "
         "them; lower ends are rounded down. Losses and savings are rounded to the nearest. Claims are never rounded. "
@@ -191,6 +216,11 @@ def neighbours(relation: str, unit: str, records_per_user: int | None) -> str:
 def rule_in_words(rule: Rule, kind: Kind) -> str:
     """How a node's children make it up; empty for a leaf."""
     return SHARED if (rule, kind) == ("joint", "ex-post") else RULES[rule]
+
+
+def evidence_name(level: int) -> str:
+    """What a check of this evidence level looks at, in a few words."""
+    return EVIDENCE_NAMES[level] if 0 <= level < len(EVIDENCE_NAMES) else "unknown to this version"
 
 
 def evidence(level: int) -> str:

@@ -10,11 +10,13 @@ from pathlib import Path
 from dpaudit.results import AuditResult, Comparison
 from reports.compare import render_comparison_html
 from reports.html import render_html
+from reports.junit import render_junit
 from reports.markdown import render_markdown
+from reports.sarif import render_sarif
 
 
 def write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
-    """Writes report.html, report.json and report.md into `folder` and returns their paths by format.
+    """Writes report.html, report.json, report.md and junit.xml into `folder` and returns their paths by format.
 
     A folder that does not exist is made for its owner alone; one that exists keeps its permissions.
 
@@ -25,11 +27,22 @@ def write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
         "html": ("report.html", render_html(result)),
         "json": ("report.json", result.to_json()),
         "markdown": ("report.md", render_markdown(result)),
+        "junit": ("junit.xml", render_junit(result)),
     }
     _make_private(folder)
     for name, text in documents.values():
         _replace(folder / name, text)
     return {kind: folder / name for kind, (name, _) in documents.items()}
+
+
+def write_sarif(result: AuditResult, path: Path) -> None:
+    """Writes the checks' findings as SARIF, for its owner alone.
+
+    Raises:
+        OSError: the file cannot be written. One that was already there is then still whole.
+    """
+    _make_private(path.parent)
+    _replace(path, render_sarif(result))
 
 
 def write_comparison(comparison: Comparison, path: Path, links: Mapping[str, str] | None = None) -> None:

@@ -6,6 +6,7 @@ Whatever a test needs of this file it gets through the fixture `make_run`.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import shutil
@@ -40,9 +41,11 @@ from dpaudit.runs import (
     Batching,
     Claim,
     Data,
+    KeyedHash,
     Manifest,
     Mechanism,
     Model,
+    Origins,
     Privacy,
     Prompt,
     Record,
@@ -63,6 +66,9 @@ settings.register_profile("dpaudit", deadline=None, derandomize=True, database=N
 settings.load_profile("dpaudit")
 
 CLIP, TEMPERATURE, RECORDS = 6.0, 1.25, 1000
+KEY = "5eed" * 16
+#: Batches of a label that are not generated: where the records go that no batch needs.
+SPARE = 8
 SIZES = (0, 1, 2, 3, 4, 5, 8)
 
 Values: TypeAlias = NDArray[np.floating]
@@ -72,7 +78,9 @@ Values: TypeAlias = NDArray[np.floating]
 class Spec:
     """What kind of run to make. `sizes` has the number of contexts of each batch.
 
-    `greedy` and `below_clip` make dishonest ones: the most probable token always, and contexts that miss the clip.
+    `greedy`, `below_clip` and `over_contexts` make dishonest ones: the most probable token always, contexts that miss
+    the clip, and sums divided by the number of contexts. Every context of a mean run has its first token at -clip, as
+    many tokens of a real vocabulary are, unless `floor` is False.
     """
 
     aggregator: str = "median"
@@ -91,7 +99,21 @@ class Spec:
     text: bool = True
     greedy: bool = False
     below_clip: float = 0.0
+    over_contexts: bool = False
+    floor: bool = True
     seed: int = 0
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Every label has as many batches as every other."""
+        return ("a",) if len(self.sizes) % 2 else ("a", "b")
+
+    @property
+    def per_label(self) -> int:
+        return len(self.sizes) // len(self.labels)
+
+    def label(self, batch: int) -> str:
+        return self.labels[batch // self.per_label]
 
     @property
     def end(self) -> int:
@@ -120,10 +142,13 @@ class Spec:
             batching=Batching(
                 rule=self.rule,
                 batches=len(self.sizes),
+                batches_per_label=None if self.rule == "paper-slices" else self.per_label + SPARE,
+                generate_per_label=self.per_label,
                 slots=None if self.rule == "hashed-records" else max(self.sizes),
-                labels=("a", "b"),
-                key="00ff",
+                labels=self.labels,
+                key=KEY,
             ),
+            origins=Origins(batching="public", settings="public"),
             stopping=Stopping(max_tokens=self.max_tokens, sequences=self.sequences),
             sampling=Sampling(),
             record=Record(
@@ -139,10 +164,26 @@ class Spec:
         )
 
     def assignment(self) -> list[Assigned]:
-        """One record per context, in order of digests; the others in no generated batch."""
+        """One record per context, found where the keyed hash sends one; the others in no generated batch."""
         places = [(b, None if self.rule == "hashed-records" else i) for b, n in enumerate(self.sizes) for i in range(n)]
-        places += [(None, None)] * (RECORDS - len(places))
-        return [Assigned(f"{number:064x}", *place) for number, place in enumerate(places, start=1)]
+        digests = {label: self._digests(label) for label in self.labels}
+        found = [Assigned(next(d for d in digests[self.label(b)] if self._goes(d, b, s)), b, s) for b, s in places]
+        spare = (d for d in digests["a"] if self._hash.batch(d, self.per_label + SPARE) >= self.per_label)
+        found += [Assigned(next(spare), None, None) for _ in range(RECORDS - len(places))]
+        return sorted(found, key=lambda assigned: assigned.digest)
+
+    @property
+    def _hash(self) -> KeyedHash:
+        return KeyedHash(bytes.fromhex(KEY))
+
+    def _digests(self, label: str) -> Iterator[str]:
+        """Digests of a label's records, one after the other; the seed makes them those of another data set."""
+        return (self._hash.digest(label, f"record {number} of {self.seed}") for number in itertools.count())
+
+    def _goes(self, digest: str, batch: int, slot: int | None) -> bool:
+        if self._hash.batch(digest, self.per_label + SPARE) != batch % self.per_label:
+            return False
+        return slot is None or self._hash.slot(digest, max(self.sizes)) == slot
 
     def _mean_claim(self) -> Claim:
         delta = RECORDS**-1.1
@@ -175,12 +216,17 @@ class Generator:
     def step(self, batch: int, contexts: int, position: int = 0) -> Step:
         spec = self.spec
         support = None
-        values = clipped(self.random.normal(0, 3, (contexts, spec.vocabulary)), spec.dtype)
+        logits = self.random.normal(0, 3, (contexts, spec.vocabulary))
+        at_floor = spec.aggregator == "mean" and spec.floor
+        if at_floor:
+            logits[:, 0] = -100
+        values = clipped(logits, spec.dtype)
         values = np.maximum(values - np.asarray(spec.below_clip, dtype=spec.dtype), -CLIP).astype(spec.dtype)
         if spec.top_k is not None:
-            public = np.random.default_rng([spec.seed, batch % 2, position]).normal(size=spec.vocabulary)
+            public = np.random.default_rng([spec.seed, batch // spec.per_label, position]).normal(size=spec.vocabulary)
             support = np.sort(np.argsort(-public)[: spec.top_k]).astype(np.int32)
             values = np.ascontiguousarray(values[:, support])
+            values[:, :at_floor] = -CLIP
         record: dict[str, Any] = {
             "support": support,
             "contexts": values.astype("float64" if self.accountant is None else spec.dtype)
@@ -188,7 +234,8 @@ class Generator:
             else None,
         }
         if self.accountant is None:
-            aggregate = (values.sum(axis=0, dtype=np.float64) / spec.divisor).astype("float64")
+            divisor = float(contexts or 1) if spec.over_contexts else spec.divisor
+            aggregate = (values.sum(axis=0, dtype=np.float64) / divisor).astype("float64")
             record["aggregate"] = aggregate
         else:
             record["central"] = central_order_statistics(values, CLIP, spec.width)
@@ -209,7 +256,7 @@ class Generator:
 
     def batch(self, writer: RunWriter, batch: int) -> None:
         contexts = self.spec.sizes[batch]
-        with writer.batch(BatchHeader(id=batch, contexts=contexts, label="ab"[batch % 2])) as record:
+        with writer.batch(BatchHeader(id=batch, contexts=contexts, label=self.spec.label(batch))) as record:
             tokens: list[int] = []
             kept = None
             while kept is None and len(tokens) < self.spec.max_tokens:

@@ -24,6 +24,7 @@ def result(loss: float) -> AuditResult:
     )
     return AuditResult(
         verdict="error",
+        evidence=2,
         guarantee="none",
         caveats=(),
         claim=None,

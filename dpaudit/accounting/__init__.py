@@ -1,5 +1,6 @@
 """The mathematics: pure functions on arrays and numbers. No files, no models. All costs are in nats."""
 
+from dpaudit.accounting.attacks import LowerBound, epsilon_lower_bound
 from dpaudit.accounting.composition import (
     Composition,
     Method,
@@ -42,6 +43,7 @@ __all__ = [
     "Cost",
     "DivisorKind",
     "ExPostAccountant",
+    "LowerBound",
     "MeanAccountant",
     "MeanSensitivity",
     "MedianAccountant",
@@ -51,6 +53,7 @@ __all__ = [
     "bounds_from_central",
     "central_order_statistics",
     "context_change",
+    "epsilon_lower_bound",
     "ex_post_accountant",
     "exact_cost",
     "exponential_mechanism_epsilon",

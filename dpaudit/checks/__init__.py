@@ -1,6 +1,19 @@
 """The audit's checks. Importing this package registers all of them."""
 
-from dpaudit.checks import claim, composition, integrity, mechanism, neighbors, partition, record, release, sampling
+from dpaudit.checks import (
+    claim,
+    composition,
+    disclosure,
+    integrity,
+    mechanism,
+    neighbors,
+    partition,
+    rebalancing,
+    record,
+    release,
+    replay,
+    sampling,
+)
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import CATALOGUE, RUN_CHECKS, STEP_CHECKS
 
@@ -11,11 +24,14 @@ __all__ = [
     "Facts",
     "claim",
     "composition",
+    "disclosure",
     "integrity",
     "mechanism",
     "neighbors",
     "partition",
+    "rebalancing",
     "record",
     "release",
+    "replay",
     "sampling",
 ]

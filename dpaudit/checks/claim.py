@@ -6,6 +6,7 @@ import math
 from decimal import ROUND_CEILING, Decimal
 
 from dpaudit.checks.facts import Facts
+from dpaudit.checks.origins import judge_origin
 from dpaudit.checks.registry import Outcome, run_check
 
 _SHARP = "docs/claims.md"
@@ -81,6 +82,19 @@ def kind_fits(facts: Facts) -> Outcome:
     return Outcome(
         "fail", facts.claim.kind, expected, f"State the claim as {supported}; the two kinds differ in meaning."
     )
+
+
+@run_check(
+    check_id="claim.tuning",
+    title="Settings and the maximum length were chosen without private records",
+    failed="Settings or the maximum length were chosen with private records, and nothing was paid for it",
+    evidence=0,
+    remedy="Choose clip, temperature, length and the rest on public data. What a private choice costs is not bounded.",
+    reference="docs/sharp-edges.md",
+)
+def settings_are_public(facts: Facts) -> Outcome:
+    """The declared origin of all settings but the batching rule's."""
+    return judge_origin(facts.manifest.origins.settings, "settings")
 
 
 def recomputed_epsilon(facts: Facts) -> float | None:

@@ -6,9 +6,13 @@ import math
 from dataclasses import dataclass, field
 
 from dpaudit.accounting import ContextChange, Cost, ExPostAccountant
+from dpaudit.checks.replayed import Replay
 from dpaudit.checks.sampling_test import SamplingTest
 from dpaudit.results import Approximate
 from dpaudit.runs import BatchHeader, Claim, InputError, Manifest, RunReader
+
+#: Relative rounding of sums of contexts.
+_EQUAL = 1e-6
 
 INFINITE = Cost(math.inf, math.inf, math.inf)
 
@@ -19,6 +23,30 @@ class Problems:
 
     count: int
     first: str
+
+
+#: So many steps do not have -clip for their smallest mean by chance.
+FEWEST_FLOORS = 3
+
+
+@dataclass
+class Floors:
+    """Steps of mean runs whose smallest mean tells what the sums were divided by.
+
+    Attributes:
+        by_divisor: steps where it is that of n contexts at -clip, over the declared divisor.
+        by_number: steps where it is -clip itself, as over n, and the two differ.
+    """
+
+    by_divisor: int = 0
+    by_number: int = 0
+
+    def add(self, smallest: float, contexts: int, clip: float, divisor: float) -> None:
+        """Take in a step's smallest mean."""
+        if not contexts or math.isclose(contexts, divisor, rel_tol=_EQUAL):
+            return
+        self.by_divisor += math.isclose(smallest, -clip * contexts / divisor, rel_tol=_EQUAL)
+        self.by_number += math.isclose(smallest, -clip, rel_tol=_EQUAL)
 
 
 @dataclass
@@ -32,6 +60,7 @@ class Facts:
         ex_post: what the record says of the ex-post cost; None where nothing bounds it.
         approximate: what the public settings say of the approximate guarantee; None where there is none.
         sampling: the evidence on how tokens were sampled.
+        replay: what recomputing with the model and the data found; None where nobody did.
         unbounded: batches with a step that could not be read, or whose cost the record does not give.
         headers: the batches that could be read.
         lengths: their numbers of steps.
@@ -43,6 +72,7 @@ class Facts:
         problems: objections of step checks, by check id.
         supports: digest of the support of each label's first step, where the support is truncated.
         private_supports: batches whose first support is not the one of their label.
+        floors: what the smallest means say of the divisor.
         losses: the largest leave-one-out loss of each batch that has one, in nats.
         steps: how many steps were read.
     """
@@ -54,6 +84,7 @@ class Facts:
     ex_post: ExPostAccountant | None
     approximate: Approximate | None
     sampling: SamplingTest
+    replay: Replay | None = None
     unbounded: set[int] = field(default_factory=set)
     headers: dict[int, BatchHeader] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
@@ -65,6 +96,7 @@ class Facts:
     problems: dict[str, Problems] = field(default_factory=dict)
     supports: dict[str | None, bytes] = field(default_factory=dict)
     private_supports: list[str] = field(default_factory=list)
+    floors: Floors = field(default_factory=Floors)
     losses: dict[int, float] = field(default_factory=dict)
     steps: int = 0
 

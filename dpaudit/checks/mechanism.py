@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dpaudit.checks.claim import recomputed_epsilon, rounded_up
-from dpaudit.checks.facts import Facts
+from dpaudit.checks.facts import FEWEST_FLOORS, Facts
 from dpaudit.checks.registry import Outcome, not_applicable, run_check, step_check
+from dpaudit.checks.replay import COMMAND
 from dpaudit.runs import BatchHeader, Manifest, Step
 
 
@@ -47,6 +48,34 @@ def contexts_reach_the_clip(manifest: Manifest, header: BatchHeader, step: Step)
     if (largest == clip).all():
         return None
     return f"{int((largest != clip).sum())} of {header.contexts} contexts have another maximum than {clip:g}"
+
+
+@run_check(
+    check_id="mechanism.divisor",
+    title="Sums of contexts are divided by the declared divisor",
+    failed="Sums of contexts are divided by their number, not by the declared divisor",
+    evidence=1,
+    remedy="Divide by the fixed divisor in every batch: over the actual number, a record moves a mean twice as far.",
+    reference="docs/mathematics.md",
+)
+def divisor_is_the_declared_one(facts: Facts) -> Outcome:
+    """Each batch's smallest means: where every context is at the floor, n contexts give -n * clip / divisor."""
+    divisor, batching = facts.manifest.mechanism.divisor, facts.manifest.batching
+    if divisor is None:
+        return not_applicable("a declared divisor", "Medians are not divided.")
+    floors, expected = facts.floors, f"sums divided by {divisor:g}"
+    if batching.rule == "hashed-slots" and batching.slots == divisor:
+        return Outcome("pass", f"every batch has {batching.slots} contexts by its rule: either way the same", expected)
+    if floors.by_number >= FEWEST_FLOORS and not floors.by_divisor:
+        return Outcome("fail", f"the smallest mean of {floors.by_number} steps is -clip, as if divided by n", expected)
+    if facts.manifest.record.contexts:
+        return Outcome("pass", f"contexts of {facts.steps} steps are recorded (record.aggregate)", expected)
+    if floors.by_divisor:
+        return Outcome("pass", f"{floors.by_divisor} of {facts.steps} steps reach the floor that it gives", expected)
+    if facts.replay is not None and facts.replay.steps:
+        return Outcome("pass", f"{len(facts.replay.steps)} steps were recomputed (replay.logits)", expected, evidence=3)
+    lacking = "No batch has a token that is at -clip in all of its contexts. Generate with record.contexts, or replay."
+    return Outcome("skip", "nothing", expected, f"{lacking} {COMMAND}")
 
 
 @run_check(

@@ -36,7 +36,7 @@ def values_in_range(manifest: Manifest, header: BatchHeader, step: Step) -> str 
         largest = clip * header.contexts / (manifest.mechanism.divisor or math.nan)
         if not _within(step.aggregate, largest * (1 + 1e-6)):
             return f"the aggregate holds a value that is not finite or beyond {largest:g}"
-    if step.central is not None and not (np.diff(step.central, axis=0) >= 0).all():
+    if step.central is not None and not in_range(step.central, clip):
         return "central values are not in ascending order"
     if step.support is not None:
         ids = step.support.astype(np.int64)
@@ -139,6 +139,11 @@ def token_index(manifest: Manifest, step: Step) -> int | None:
     return int(found[0]) if len(found) else None
 
 
+def in_range(central: NDArray[np.floating], clip: float) -> bool:
+    """Whether central order statistics are finite, within the clip and ascending."""
+    return _within(central, clip) and bool((np.diff(central, axis=0) >= 0).all())
+
+
 def _within(values: NDArray[np.floating], limit: float) -> bool:
     # A comparison with NaN is false, so this refuses NaN too.
     return bool((np.abs(values) <= limit).all())
@@ -152,6 +157,8 @@ def _differs_from_contexts(manifest: Manifest, step: Step) -> str | None:
     if contexts is None:
         contexts = np.zeros((0, manifest.support_size), dtype=dtype)
     if step.central is not None:
+        if not _within(contexts, mechanism.clip):
+            return "contexts lie beyond the clip, so their median is not defined"
         again = central_order_statistics(contexts, mechanism.clip, manifest.record.width)
         return None if np.array_equal(again, step.central) else "central values are not those of the recorded contexts"
     assert step.aggregate is not None

@@ -20,7 +20,8 @@ from dpaudit.runs import BatchHeader, Manifest, Step
 class Outcome:
     """What one check found. `detail` says where, and what to do; a failure without one gets the check's remedy.
 
-    `applicable` is False for a skip that hides nothing: the run has no part that the check is about.
+    `applicable` is False for a skip that hides nothing: the run has no part that the check is about. `evidence` is what
+    this very outcome rests on, where that is not the check's own level.
     """
 
     status: Status
@@ -28,6 +29,7 @@ class Outcome:
     expected: str
     detail: str = ""
     applicable: bool = True
+    evidence: int | None = None
 
 
 def not_applicable(expected: str, why: str) -> Outcome:
@@ -160,7 +162,7 @@ def result_of(about: About, outcome: Outcome) -> CheckResult:
         id=about.id,
         title=about.failed if outcome.status in ("fail", "error") else about.title,
         status=outcome.status,
-        evidence=about.evidence,
+        evidence=about.evidence if outcome.evidence is None else outcome.evidence,
         measured=printable(outcome.measured),
         expected=outcome.expected,
         detail=printable(outcome.detail or (about.remedy if outcome.status == "fail" else "")),
@@ -190,7 +192,7 @@ def step_result(check: StepCheck, facts: Facts) -> CheckResult:
 def registered() -> list[StepCheck | RunCheck]:
     """All checks, in the catalogue's order."""
     known: dict[str, StepCheck | RunCheck] = {**STEP_CHECKS, **RUN_CHECKS}
-    return [known[name] for name in CATALOGUE if name in known]
+    return [known[name] for name in CATALOGUE]
 
 
 def _compares(function: StepFunction | RunFunction) -> str:

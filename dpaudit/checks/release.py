@@ -39,6 +39,35 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
 
 
 @run_check(
+    check_id="release.selection",
+    title="The batches that are there are those that a public rule names",
+    failed="Batches were chosen by another rule than the declared one, or by none",
+    evidence=2,
+    remedy="Generate the first generate_per_label batches of every label, costly or not, and release all of them.",
+    reference="docs/claims.md",
+)
+def batches_follow_a_public_rule(facts: Facts) -> Outcome:
+    """The number of batches, and each one's label, against the declared generate_per_label."""
+    batching = facts.manifest.batching
+    each, labels = batching.generate_per_label, batching.labels or (None,)
+    if each is None:
+        expected = "a number of batches per label that was fixed without the data"
+        remedy = "Declare batching.generate_per_label, and generate that many of every label."
+        return Outcome("skip", "no rule is declared", expected, remedy)
+    expected = f"the first {each} of each label's batches: {each * len(labels)} in all"
+    if batching.batches != each * len(labels):
+        return Outcome("fail", f"{batching.batches} batches", expected)
+    for batch, header in facts.headers.items():
+        if batch // each >= len(labels) or header.label != labels[batch // each]:
+            return Outcome("fail", f"batch {batch} has another label than its number implies", expected)
+    if len(facts.headers) != batching.batches:
+        return Outcome(
+            "skip", f"{len(facts.headers)} batches", expected, "Not every batch could be read: restore them."
+        )
+    return Outcome("pass", f"{batching.batches} batches, each with its label", expected)
+
+
+@run_check(
     check_id="release.stopping",
     title="Every sequence ends where its own tokens or the public maximum length end it",
     failed="A sequence ends for a reason that is neither its own tokens nor the public maximum length",
@@ -83,11 +112,9 @@ def without_stop(tokens: Sequence[int], sequences: Sequence[Sequence[int]]) -> l
 
 
 def label_problem(sample: Sample, manifest: Manifest) -> str | None:
-    """What is wrong with the label and cluster that a sample is released under: both must be public choices."""
+    """What is wrong with the label that a sample is released under: it must be a public choice."""
     if sample.label is not None and sample.label not in manifest.batching.labels:
         return f"batch {sample.id}: its label is not among the public labels of run.json"
-    if sample.cluster is not None and manifest.clustering.method == "none":
-        return f"batch {sample.id}: it names a cluster, and the run declares no clustering"
     return None
 
 

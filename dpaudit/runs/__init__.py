@@ -1,6 +1,6 @@
 """The run directory: one versioned format, one writer, one reader. The only contract between generation and audit."""
 
-from dpaudit.runs.assignment import Assigned, data_digest
+from dpaudit.runs.assignment import Assigned, KeyedHash, data_digest
 from dpaudit.runs.batches import BatchHeader, BatchReader, BatchWriter, Sample, Step, aggregate_digest
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import (
@@ -11,6 +11,7 @@ from dpaudit.runs.manifest import (
     Manifest,
     Mechanism,
     Model,
+    Origins,
     Privacy,
     Prompt,
     Record,
@@ -31,9 +32,11 @@ __all__ = [
     "Clustering",
     "Data",
     "InputError",
+    "KeyedHash",
     "Manifest",
     "Mechanism",
     "Model",
+    "Origins",
     "Privacy",
     "Prompt",
     "Record",

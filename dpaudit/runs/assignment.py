@@ -1,4 +1,4 @@
-"""Where each record went: a line per record, private, in the file `assignment`."""
+"""Where each record went: a line per record, private, in the file `assignment`; and the rule that sends it there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+KEY_BYTES = 32
 
 _LINE = re.compile(r"^([0-9a-f]{64})\t(-|\d{1,9})\t(-|\d{1,9})$", re.ASCII)
 
@@ -39,3 +41,34 @@ def data_digest(digests: Iterable[str]) -> str:
     for digest in digests:
         total.update(f"{digest}\n".encode())
     return total.hexdigest()
+
+
+@dataclass(frozen=True)
+class KeyedHash:
+    """BLAKE2b under a secret key, so that nobody without it can tell or steer where a record goes.
+
+    The rules `hashed-records` and `hashed-slots` of run.json mean this hash: an auditor runs it again.
+    """
+
+    key: bytes
+
+    def digest(self, label: str, text: str) -> str:
+        """64 hexadecimal digits of a record. Lengths come first, so that no two (label, text) pairs encode alike."""
+        parts = [part.encode() for part in (label, text)]
+        message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+        return self._hash(b"dpaudit.record", message).hex()
+
+    def batch(self, digest: str, count: int) -> int:
+        """Number of the batch within the label, uniform on range(count)."""
+        return self._below(b"dpaudit.batch", digest, count)
+
+    def slot(self, digest: str, count: int) -> int:
+        """Number of the slot within the batch, uniform on range(count)."""
+        return self._below(b"dpaudit.slot", digest, count)
+
+    def _below(self, purpose: bytes, digest: str, count: int) -> int:
+        # 256 bits: the remainder's bias is below count / 2^256.
+        return int.from_bytes(self._hash(purpose, bytes.fromhex(digest)), "big") % count
+
+    def _hash(self, purpose: bytes, message: bytes) -> bytes:
+        return hashlib.blake2b(message, key=self.key, person=purpose, digest_size=32).digest()

@@ -13,6 +13,7 @@ Relation = Literal["add_remove", "replace"]
 Unit = Literal["record", "context", "user"]
 Aggregator = Literal["median", "mean"]
 BatchingRule = Literal["hashed-records", "hashed-slots", "paper-slices"]
+Origin = Literal["public", "private"]
 StopReason = Literal["end-token", "max-tokens"]
 
 #: Bounds on what a manifest may declare, so that a hostile one cannot make the reader allocate at will.
@@ -113,25 +114,30 @@ class Batching(Fields):
             contexts per batch; "paper-slices" cuts each label's records into slices of fixed size.
         batches: how many batches the run generates, with ids 0 .. batches - 1. A public number.
         batches_per_label: how many batches each label's records are hashed into; None when not by label.
+        generate_per_label: how many of each label's batches are generated, the first ones: batch id = index of its
+            label * generate_per_label + number within the label. None declares no rule for which batches are.
         slots: contexts per batch for "hashed-slots" and "paper-slices", None for "hashed-records".
         examples_per_context: k, the most records that one context shows.
-        labels: the public list of labels, in the order in which batches are numbered.
-        key: the hash's key in hexadecimal.
+        labels: the public list of labels, in the order in which batches are numbered; empty when there are none.
+        key: of the hash (`KeyedHash`), in hexadecimal: 16 to 64 secret bytes.
     """
 
     rule: BatchingRule
     batches: Annotated[int, Field(ge=1, le=MAX_BATCHES)]
     batches_per_label: Annotated[int, Field(ge=1)] | None = None
+    generate_per_label: Annotated[int, Field(ge=1)] | None = None
     slots: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     examples_per_context: Annotated[int, Field(ge=1)] = 1
     labels: tuple[str, ...] = ()
-    key: Annotated[str, Field(pattern=r"^([0-9a-f]{2})+$")] | None = None
+    key: Annotated[str, Field(pattern=r"^([0-9a-f]{2}){16,64}$")] | None = None
 
     @model_validator(mode="after")
     def _batches_fit_the_labels(self) -> Batching:
-        per_label = self.batches_per_label
+        per_label, generated = self.batches_per_label, self.generate_per_label
         if self.labels and per_label is not None and self.batches > len(self.labels) * per_label:
             raise ValueError("there are more batches than batches_per_label times labels")
+        if per_label is not None and generated is not None and generated > per_label:
+            raise ValueError("generate_per_label is larger than batches_per_label")
         return self
 
     @model_validator(mode="after")
@@ -141,6 +147,18 @@ class Batching(Fields):
         if self.rule == "hashed-records" and self.examples_per_context != 1:
             raise ValueError("hashed-records puts one record into each context: examples_per_context must be 1")
         return self
+
+
+class Origins(Fields):
+    """Where the numbers of this manifest were taken from: "private" when private records had a say in them.
+
+    Attributes:
+        batching: numbers of batches, slots and examples per context.
+        settings: clip, temperature, divisor, support, maximum length and every other setting.
+    """
+
+    batching: Origin | None = None
+    settings: Origin | None = None
 
 
 class Stopping(Fields):
@@ -197,10 +215,17 @@ class Prompt(Fields):
 
 
 class Data(Fields):
-    """The private data: number of distinct records and `data_digest` of them. Both are private figures."""
+    """The private data: number of distinct records and `data_digest` of them, which are private figures.
+
+    Attributes:
+        text, label, split: the columns and the split that were read, so that a replay reads the same.
+    """
 
     records: Annotated[int, Field(ge=0)]
     digest: Digest | None = None
+    text: str = "text"
+    label: str = "label"
+    split: str | None = None
 
 
 class Clustering(Fields):
@@ -223,6 +248,7 @@ class Manifest(Fields):
     mechanism: Mechanism
     batching: Batching
     clustering: Clustering = Clustering()
+    origins: Origins = Origins()
     stopping: Stopping
     sampling: Sampling = Sampling()
     record: Record

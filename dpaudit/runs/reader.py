@@ -22,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned, parse_assigned
 from dpaudit.runs.batches import BatchReader, Sample
+from dpaudit.runs.decoder import require_bounded
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import FORMAT_VERSION, Clustering, Manifest
 
@@ -118,10 +119,16 @@ class RunReader:
         return recorded
 
     def tokenizer_json(self) -> str | None:
-        """The recorded tokenizer, or None when the run has none."""
+        """The recorded tokenizer, fit to decode with, or None when the run has none."""
         if not os.path.lexists(self.path / layout.TOKENIZER):
             return None
-        return self._read(layout.TOKENIZER, MAX_TOKENIZER_BYTES)
+        text = self._read(layout.TOKENIZER, MAX_TOKENIZER_BYTES)
+        try:
+            require_bounded(text)
+        except ValueError as error:
+            reason = f"this is no tokenizer that can be decoded with ({str(error)[:200]})."
+            raise InputError(self._where(layout.TOKENIZER), reason, RESTORE) from None
+        return text
 
     def files(self) -> list[str]:
         """Names of all files of the record, relative to the directory and sorted; without `hashes` and reports."""

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.accounting import bounds_from_central
+from dpaudit.accounting import LowerBound, bounds_from_central
+from dpaudit.audit import audit_run
 from dpaudit.checks import RUN_CHECKS, STEP_CHECKS
 from dpaudit.runs import aggregate_digest
 
@@ -127,7 +128,7 @@ def doubled_sample(run):
     run.rehash()
 
 
-@fault("integrity.complete", "partition.disjoint", "claim.epsilon")
+@fault("integrity.complete", "partition.disjoint", "release.selection", "claim.epsilon")
 def batch_that_is_not_declared(run):
     run.edit_manifest({"batching.batches": 1})
     run.rehash()
@@ -156,6 +157,29 @@ def batch_copied(run):
     run.rewrite(1, lambda copy: setattr(copy, "steps", draft.steps) or setattr(copy, "stop", draft.stop))
 
 
+@fault("integrity.hashes")
+def flipped_byte(run):
+    """In the zip's own time stamp, which nothing reads."""
+    run.rehash()
+    data = bytearray(run.steps_file(0).read_bytes())
+    data[10] ^= 1
+    run.steps_file(0).write_bytes(data)
+
+
+@fault("integrity.hashes")
+def edited_manifest(run):
+    run.rehash()
+    run.edit_manifest({"model.name": "another"})
+
+
+@fault("integrity.format", **MEAN)
+def swapped_batches(run):
+    one, other = run.steps_file(0), run.steps_file(1)
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
 # --- partition -------------------------------------------------------------------------------------------------------
 
 
@@ -172,20 +196,64 @@ def assigned(change: Callable[[list[list[str]]], None]) -> Callable[[Any], None]
 
 
 SLOTS = {"rule": "hashed-slots", "sizes": (4, 4)}
-plain("record_in_two_batches", assigned(lambda lines: lines.insert(1, [lines[0][0], "1", "-"])), "partition.disjoint")
-plain("record_left_out", assigned(lambda lines: lines.pop(0)), "partition.disjoint")
-plain("record_in_an_undeclared_batch", assigned(lambda lines: lines[0].__setitem__(1, "7")), "partition.disjoint")
-plain("record_in_another_batch", assigned(lambda lines: lines[0].__setitem__(1, "1")), "partition.disjoint")
-plain("slot_of_a_rule_without", assigned(lambda lines: lines[0].__setitem__(2, "0")), "partition.disjoint")
-plain("slot_out_of_range", assigned(lambda lines: lines[0].__setitem__(2, "4")), "partition.disjoint", **SLOTS)
-plain("slot_shared", assigned(lambda lines: lines[1].__setitem__(2, "0")), "partition.disjoint", **SLOTS)
+
+
+def placed(change: Callable[[list[list[str]], int], None]) -> Callable[[Any], None]:
+    """Change the line of a record of batch 0; `change` gets all lines and that one's place."""
+    return assigned(lambda lines: change(lines, next(i for i, line in enumerate(lines) if line[1] == "0")))
+
+
+def moved(batch: str | None = None, slot: str | None = None) -> Callable[[Any], None]:
+    """Send a record of batch 0 to another batch or slot."""
+
+    def change(lines, place):
+        lines[place][1] = batch or lines[place][1]
+        lines[place][2] = slot or lines[place][2]
+
+    return placed(change)
+
+
+BOTH = ("partition.disjoint", "partition.stable")
+plain("record_in_two_batches", placed(lambda lines, i: lines.insert(i + 1, [lines[i][0], "1", "-"])),
+      "partition.disjoint")  # fmt: skip
+plain("record_left_out", placed(lambda lines, i: lines.pop(i)), "partition.disjoint")
+plain("record_kept_out_of_its_batch", moved("-"), *BOTH)
+plain("record_in_an_undeclared_batch", moved("7"), "partition.disjoint")
+plain("record_in_another_batch", moved("1"), *BOTH, sizes=(4, 4, 4))
+plain("slot_of_a_rule_without", moved(slot="0"), *BOTH)
+plain("slot_out_of_range", moved(slot="4"), *BOTH, **SLOTS)
 plain("digests_out_of_order", assigned(lambda lines: lines.reverse()), "partition.disjoint")
+plain("other_key", manifest(batching__key="ab" * 32), "partition.stable")
+plain("slices_claimed_per_user", manifest(claim__unit="user", privacy__records_per_user=2, claim__epsilon=100.0),
+      "partition.stable", "claim.epsilon", "mechanism.unit",
+      rule="paper-slices", unit="context", sizes=(4, 4))  # fmt: skip
+
+
+@fault("partition.disjoint", "partition.stable", **SLOTS)
+def slot_shared(run):
+    def change(lines):
+        first, second = (line for line in lines if line[1] == "0" and line[2] in "01")
+        first[2] = second[2]
+
+    assigned(change)(run)
+
+
+@fault("partition.stable", sizes=(4, 4, 4))
+def records_of_two_batches_swapped(run):
+    def change(lines):
+        one, two = (next(line for line in lines if line[1] == batch) for batch in "01")
+        one[1], two[1] = two[1], one[1]
+
+    assigned(change)(run)
+
+
+plain("batching_from_private_counts", manifest(origins__batching="private"), "partition.public-parameters")
 plain("other_data_digest", manifest(data__digest="0" * 64), "partition.disjoint")
 plain("other_number_of_records", manifest(data__records=999), "partition.disjoint")
-plain("other_number_of_slots", manifest(batching__slots=1000), "partition.disjoint", **SLOTS)
+plain("other_number_of_slots", manifest(batching__slots=1000), *BOTH, **SLOTS)
 
 
-@fault("partition.disjoint")
+@fault("partition.disjoint", "release.selection")
 def costly_batch_dropped_with_the_declared_number(run):
     run.drop(1)
     run.edit_manifest({"batching.batches": 1})
@@ -235,10 +303,20 @@ plain("support_outside_vocabulary", altered("support", 4, 12), "record.range", t
 # --- record.aggregate ------------------------------------------------------------------------------------------------
 
 plain("aggregate_altered", altered("aggregate", 3, 0.125), "record.aggregate", **MEAN)
+plain("edited_tensor", altered("central", (1, 3), 0.125), "record.aggregate", "claim.epsilon")
+plain("edited_context", altered("contexts", (0, 3), 0.125), "record.aggregate", "record.sides", contexts=True)
+plain("context_of_a_mean_not_a_number", altered("contexts", (0, 3), np.nan),
+      "record.range", "record.aggregate", "mechanism.clip", contexts=True, **MEAN)  # fmt: skip
+plain("context_not_a_number", altered("contexts", (0, 3), np.nan),
+      "record.range", "record.aggregate", "record.sides", "mechanism.clip", contexts=True)  # fmt: skip
+plain("smaller_clip_declared", manifest(mechanism__clip=5.0), "record.range", "record.aggregate", "mechanism.clip",
+      contexts=True, sizes=(4, 8))  # fmt: skip
 plain("context_and_central_disagree", altered("central", (0, 3), -CLIP), "record.aggregate", contexts=True)
 plain("higher_temperature_declared", manifest(mechanism__temperature=2.0), "record.aggregate")
 plain("lower_temperature_declared", manifest(mechanism__temperature=1.0), "record.aggregate", "claim.epsilon")
-plain("divisor_not_the_declared_one", manifest(mechanism__divisor=4.5), "record.aggregate", contexts=True, **MEAN)
+plain("divisor_not_the_declared_one", manifest(mechanism__divisor=4.5), "record.range", "record.aggregate",
+      "mechanism.divisor", contexts=True, **MEAN)  # fmt: skip
+plain("divisor_larger_than_it_was", manifest(mechanism__divisor=4.5), "record.range", sizes=(5, 5), **MEAN)
 
 
 @fault("record.aggregate")
@@ -371,12 +449,17 @@ def spaces_added(run):
     path.write_text(path.read_text().replace('"tokens": ', '"tokens":  ', 1))
 
 
-@fault("release.text")
+@fault("release.text", "release.selection")
 def label_that_is_not_public(run):
     run.rewrite(0, lambda draft: setattr(draft, "header", replace(draft.header, label="Jane Roe")))
 
 
-@fault("release.text")
+@fault("release.selection")
+def batch_of_another_label(run):
+    run.rewrite(0, lambda draft: setattr(draft, "header", replace(draft.header, label="b")))
+
+
+@fault("rebalancing.noise")
 def cluster_without_clustering(run):
     run.rewrite(0, lambda draft: setattr(draft, "header", replace(draft.header, cluster=424242)))
 
@@ -424,13 +507,17 @@ plain("mean_claim_too_low", lambda run: run.edit_manifest({"claim.epsilon": run.
       "claim.epsilon", **MEAN)  # fmt: skip
 plain("mean_replace_under_an_add_remove_claim", manifest(claim__relation="replace"), "claim.epsilon", **MEAN)
 plain("slices_claimed_per_record", manifest(claim__unit="record"), "claim.epsilon", "mechanism.unit",
+      "partition.stable",
       rule="paper-slices", unit="context", sizes=(4, 4))  # fmt: skip
 plain("mean_slices_claimed_per_record", manifest(claim__unit="record"), "claim.epsilon", "mechanism.unit",
+      "partition.stable",
       rule="paper-slices", unit="context", **MEAN)  # fmt: skip
 plain("replace_beyond_the_recorded_width", manifest(claim__relation="replace", claim__epsilon=100.0),
       "claim.epsilon", "mechanism.unit",
       rule="hashed-slots", sizes=(4, 4))  # fmt: skip
 plain("ex_post_with_delta", manifest(claim__delta=1e-9), "claim.delta")
+plain("settings_from_private_records", manifest(origins__settings="private"), "claim.tuning")
+plain("path_in_a_public_setting", manifest(prompt__template="/home/jane/prompts/pt"), "disclosure.sensitive")
 plain("no_delta", manifest(claim__delta=0.0), "claim.delta", "claim.epsilon", **MEAN)
 plain("delta_of_one_record", manifest(claim__delta=1 / 1000), "claim.delta", **MEAN)
 plain("delta_beyond_the_records_shown", lambda run: run.edit_manifest({"data.records": 1, "claim.delta": 0.3})
@@ -472,7 +559,9 @@ def become(**fields: Any) -> Callable[[Any], None]:
 
 plain("greedy_decoding", become(greedy=True), "sampling.distribution", sizes=(8,) * 8, max_tokens=30)
 plain("greedy_decoding_of_means", become(greedy=True), "sampling.distribution",
-      sizes=(8,) * 8, max_tokens=30, divisor=8.0, **MEAN)  # fmt: skip
+      sizes=(8,) * 8, max_tokens=30, divisor=7.5, **MEAN)  # fmt: skip
+plain("divided_by_the_number_of_contexts", become(over_contexts=True), "mechanism.divisor",
+      sizes=(8, 6), divisor=4.0, **MEAN)  # fmt: skip
 plain("contexts_that_miss_the_clip", become(below_clip=0.5), "mechanism.clip", contexts=True, dtype="float64")
 
 
@@ -490,12 +579,80 @@ def support_of_its_own(run):
     run.rewrite(2, change)
 
 
+# --- replay ----------------------------------------------------------------------------------------------------------
+# What a replay may find; tests/generation plants the faults that make one find it.
+
+
+@dataclass(frozen=True)
+class ReplayedStep:
+    batch: int = 0
+    position: int = 0
+    difference: float = 1e-6
+    tolerance: float = 1e-4
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    batch: int = 0
+    slot: int = 1
+    recorded: float = 0.011
+    regenerated: float = 0.0110001
+    tolerance: float = 1e-4
+
+
+SMALL = LowerBound(1e-4, 0.95, 0.5, 0.7, ((0.5, 0.01, 0.001),))
+
+
+@dataclass(frozen=True)
+class Attacked:
+    bound: LowerBound = SMALL
+    trials: int = 20
+    beyond: int = 0
+    worst: str = ""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    assignment: str = ""
+    steps: tuple[ReplayedStep, ...] = (ReplayedStep(), ReplayedStep(1, 2))
+    left_out: tuple[LeftOut, ...] = (LeftOut(), LeftOut(slot=2))
+    attack: Attacked | None = Attacked()
+
+
+#: Findings, what they are about, and the checks that must fail.
+FINDINGS: dict[str, tuple[Replayed, dict[str, Any], set[str]]] = {
+    "other_logits": (Replayed(steps=(ReplayedStep(), ReplayedStep(difference=0.1))), {}, {"replay.logits"}),
+    "no_number": (Replayed(steps=(ReplayedStep(difference=math.nan),)), {}, {"replay.logits"}),
+    "other_sides": (Replayed(steps=(ReplayedStep(problem="3 sides are wrong"),)), {}, {"replay.logits"}),
+    "other_loss": (Replayed(left_out=(LeftOut(), LeftOut(regenerated=0.02))), {}, {"neighbors.regenerated"}),
+    "no_loss": (Replayed(left_out=(LeftOut(recorded=math.nan),)), {}, {"neighbors.regenerated"}),
+    "loss_beyond_the_bound": (Replayed(left_out=(LeftOut(0, 1, 99.0, 99.0),)), {}, {"neighbors.removal"}),
+    "loss_beyond_the_bound_of_a_mean": (Replayed(left_out=(LeftOut(0, 1, 99.0, 99.0),)), MEAN, {"neighbors.removal"}),
+    "other_assignment": (Replayed(assignment="line 3: batch 0"), {}, {"partition.stable"}),
+    "text_beyond_its_bound": (Replayed(attack=Attacked(beyond=1, worst="9 nats")), {}, {"replay.lower-bound"}),
+    "attack_refutes_the_claim": (
+        Replayed(attack=Attacked(bound=LowerBound(1e-4, 0.95, 99.0, 99.5, ()))), MEAN, {"replay.lower-bound"}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_findings_of_a_replay_fail_exactly_their_checks(make_run, failed, name):
+    found, kind, fails = FINDINGS[name]
+    path = make_run(**kind).path
+    assert audit_run(path, evidence=4, replay=Replayed()).verdict == "pass"
+    result = audit_run(path, replay=found)
+    assert failed(result) == fails
+    assert result.verdict == "fail"
+
+
 #: These say why claim.epsilon fails, which fails with them. Every other check must be shown to fail on its own.
 NEVER_ALONE = {"claim.kind", "composition.total", "composition.all-batches", "mechanism.unit"}
 #: These hold the accounting against actual neighbours, so only a broken accounting fails them: tests below break it.
 OF_THE_ACCOUNTING = {"neighbors.removal", "neighbors.addition"}
 #: These are about the digests themselves, which are therefore not forged afterwards.
-DIGESTS = {"foreign_file", "altered_file", "missing_file"}
+DIGESTS = {"foreign_file", "altered_file", "missing_file", "flipped_byte", "edited_manifest"}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -534,7 +691,8 @@ def test_bounds_that_are_too_narrow_fail_the_neighbours(make_run, failed, monkey
 
 @pytest.mark.parametrize("check_id", sorted({*RUN_CHECKS, *STEP_CHECKS} - OF_THE_ACCOUNTING))
 def test_every_check_can_fail_alone(check_id):
-    alone = any(planted.fails == {check_id} for planted in FAULTS.values())
+    failing = [planted.fails for planted in FAULTS.values()] + [fails for _, _, fails in FINDINGS.values()]
+    alone = {check_id} in failing
     assert alone or (check_id in NEVER_ALONE and any(check_id in planted.fails for planted in FAULTS.values()))
 
 
@@ -552,6 +710,6 @@ def test_unbounded_run_says_so(make_run):
     run.edit_manifest({"claim.unit": "record"})
     run.rehash()
     found = {check.id: check for check in run.audit().checks if check.status == "fail"}
-    assert found.keys() == {"claim.epsilon", "mechanism.unit"}
+    assert found.keys() == {"claim.epsilon", "mechanism.unit", "partition.stable"}
     assert "infinite" in found["claim.epsilon"].measured
-    assert all("paper-slices" in check.detail for check in found.values())
+    assert all("paper-slices" in check.measured + check.detail for check in found.values())

@@ -91,6 +91,7 @@ def settings(tiny_folder: Path, data_file: Path) -> Callable[..., dict[str, Any]
             "batching": {"rule": "hashed", "batches_per_label": 2, "generate_per_label": 2, "key": KEY},
             "mechanism": {"aggregator": "median", "clip": 4.0, "temperature": 1.0},
             "decoding": {"max_tokens": 5, "test_seed": 7},
+            "chosen_from": {"batching": "public", "settings": "public"},
         }
         for name, fields in sections.items():
             values[name] = {**values.get(name, {}), **fields}

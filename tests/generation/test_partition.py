@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpaudit.runs import KeyedHash
 from generation.config import Config
-from generation.partition import KeyedHash, partition
+from generation.partition import Rule, partition
 from generation.records import Record
 
 KEY = bytes(range(32))
@@ -19,8 +20,8 @@ record_sets = st.sets(
 )
 
 
-def config(batching: dict[str, Any], examples: int = 1, unit: str = "record") -> Config:
-    return Config.model_validate(
+def rule(batching: dict[str, Any], examples: int = 1, unit: str = "record") -> Rule:
+    config = Config.model_validate(
         {
             "data": {"path": "x.csv", "labels": list(LABELS)},
             "model": {"name": "m"},
@@ -29,20 +30,26 @@ def config(batching: dict[str, Any], examples: int = 1, unit: str = "record") ->
             "mechanism": {"aggregator": "median", "clip": 1.0, "temperature": 1.0},
             "decoding": {"max_tokens": 1},
             "privacy": {"unit": unit},
+            "chosen_from": {"batching": "public", "settings": "public"},
         }
     )
+    return Rule.of_config(config)
 
 
-HASHED = config({"batches_per_label": 3, "generate_per_label": 2})
-SLOTS = config({"batches_per_label": 2, "generate_per_label": 2, "slots": 3}, examples=2)
-SLICES = config({"rule": "paper-slices", "generate_per_label": 2, "slots": 2}, examples=2, unit="context")
+HASHED = rule({"batches_per_label": 3, "generate_per_label": 2})
+SLOTS = rule({"batches_per_label": 2, "generate_per_label": 2, "slots": 3}, examples=2)
+SLICES = rule({"rule": "paper-slices", "generate_per_label": 2, "slots": 2}, examples=2, unit="context")
+
+
+def digest_of(record: Record) -> str:
+    return KeyedHash(KEY).digest(record.label, record.text)
 
 
 @given(record_sets, st.data())
 def test_a_hashed_place_depends_on_that_record_alone(records: set[Record], data: st.DataObject) -> None:
     removed = data.draw(st.sampled_from(sorted(records)))
     before, after = (partition(HASHED, rows, KEY).assignment for rows in (records, records - {removed}))
-    assert set(before) - set(after) == {a for a in before if a.digest == KeyedHash(KEY).digest(removed)}
+    assert set(before) - set(after) == {a for a in before if a.digest == digest_of(removed)}
     assert set(after) <= set(before)
 
 
@@ -67,26 +74,25 @@ def test_removing_a_record_changes_at_most_one_slot(records: set[Record], data: 
 
 @given(record_sets)
 def test_assignment_and_batches_tell_the_same(records: set[Record]) -> None:
-    hashing = KeyedHash(KEY)
     for settings in (HASHED, SLOTS, SLICES):
         parts = partition(settings, records, KEY)
-        assert sorted(a.digest for a in parts.assignment) == sorted(map(hashing.digest, records))
-        shown = {hashing.digest(r): b.id for b in parts.batches for context in b.contexts for r in context}
+        assert sorted(a.digest for a in parts.assignment) == sorted(map(digest_of, records))
+        shown = {digest_of(r): b.id for b in parts.batches for context in b.contexts for r in context}
         assert shown == {a.digest: a.batch for a in parts.assignment if a.batch is not None}
         assert [b.id for b in parts.batches] == list(range(4))
         assert [b.label for b in parts.batches] == ["a", "a", "b", "b"]
         assert all(r.label == b.label for b in parts.batches for context in b.contexts for r in context)
         for batch in parts.batches:
-            assert all(len(context) <= settings.prompt.examples_per_context for context in batch.contexts)
+            assert all(len(context) <= settings.examples_per_context for context in batch.contexts)
             for context in batch.contexts:
-                assert list(context) == sorted(context, key=hashing.digest)
+                assert list(context) == sorted(context, key=digest_of)
 
 
 def test_slices_fill_one_batch_after_another() -> None:
     records = [Record("a", str(number)) for number in range(11)]
     batches = partition(SLICES, records, KEY).batches
     assert [[len(context) for context in batch.contexts] for batch in batches] == [[2, 2], [2, 2], [], []]
-    assert [r for b in batches for c in b.contexts for r in c] == sorted(records, key=KeyedHash(KEY).digest)[:8]
+    assert [r for b in batches for c in b.contexts for r in c] == sorted(records, key=digest_of)[:8]
     short = partition(SLICES, records[:5], KEY).batches
     assert [[len(context) for context in batch.contexts] for batch in short] == [[2, 2], [1], [], []]
 
@@ -104,13 +110,12 @@ def test_another_key_gives_another_partition() -> None:
 
 @pytest.mark.parametrize(("one", "other"), [(("ab", "c"), ("a", "bc")), (("", "ab"), ("ab", ""))])
 def test_label_and_text_are_told_apart(one: tuple[str, str], other: tuple[str, str]) -> None:
-    hashing = KeyedHash(KEY)
-    assert hashing.digest(Record(*one)) != hashing.digest(Record(*other))
+    assert digest_of(Record(*one)) != digest_of(Record(*other))
 
 
 def test_places_are_spread_evenly_and_slots_do_not_follow_batches() -> None:
     hashing = KeyedHash(KEY)
-    digests = [hashing.digest(Record("a", str(number))) for number in range(9000)]
+    digests = [digest_of(Record("a", str(number))) for number in range(9000)]
     places = Counter((hashing.batch(digest, 3), hashing.slot(digest, 3)) for digest in digests)
     # Nine cells of 1000 expected; five standard deviations are about 150.
     assert len(places) == 9

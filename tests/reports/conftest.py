@@ -11,11 +11,13 @@ import pytest
 
 from dpaudit.results import (
     Approximate,
+    Attack,
     AuditResult,
     BatchResult,
     CheckResult,
     ClaimResult,
     ContextLoss,
+    CurvePoint,
     Empirical,
     ExPost,
     Guarantees,
@@ -171,6 +173,7 @@ def empirical_ledger(found: Empirical) -> LedgerEntry:
 
 
 NO_LOSSES = Empirical(leave_one_out_max=None, contexts=0, worst=())
+REPLAY = "Run `dpaudit replay RUN_DIR --data FILE`."
 CLAIM = ClaimResult(epsilon=2.5, delta=0.0, kind="ex-post", relation="add_remove", unit="record")
 
 
@@ -180,6 +183,7 @@ def median_run(count: int = 40, **changes: Any) -> AuditResult:
     return AuditResult(
         **{
             "verdict": "pass",
+            "evidence": 2,
             "guarantee": (
                 "The median run's released texts cost at most 2.5 nats ex post for adding or removing one record."
             ),
@@ -193,10 +197,12 @@ def median_run(count: int = 40, **changes: Any) -> AuditResult:
                 check("integrity.format", evidence=0),
                 check("integrity.hashes"),
                 check("record.range"),
-                check("release.text", "skip", evidence=2, detail="The tokenizer is missing: pass --model DIR."),
+                check("rebalancing.noise", "skip", detail="No counts were noised.", applicable=False),
                 check("claim.epsilon"),
+                check("replay.logits", "skip", evidence=3, detail=REPLAY),
+                check("replay.lower-bound", "skip", evidence=4, detail=REPLAY),
             ),
-            "not_checked": ("sampling.distribution", "partition.disjoint", "partition.stable"),
+            "not_checked": ("replay.logits", "replay.lower-bound"),
             "run": run_summary(),
             **changes,
         }
@@ -220,6 +226,41 @@ def failed_run() -> AuditResult:
             ),
             check("release.text", "skip", detail="The tokenizer is missing: pass --model DIR."),
         ),
+        not_checked=("release.text",),
+    )
+
+
+def attacked_run() -> AuditResult:
+    """A mean run that a replay attacked, with a long curve and no losses of contexts."""
+    points = [CurvePoint(epsilon=e / 10, delta=0.3 * 0.9**e, delta_lower=0.2 * 0.9**e) for e in range(40)]
+    found = Attack(
+        epsilon=0.41237,
+        estimate=0.63219,
+        delta=4.4e-4,
+        confidence=0.95,
+        trials=1200,
+        beyond=0,
+        curve=tuple(points),
+    )
+    run = mean_run()
+    return mean_run(
+        guarantees=run.guarantees.model_copy(update={"empirical": NO_LOSSES.model_copy(update={"attack": found})})
+    )
+
+
+def public_run() -> AuditResult:
+    """What is left of a median run for readers outside."""
+    run = median_run()
+    return run.model_copy(
+        update={
+            "audience": "public",
+            "guarantees": Guarantees(ex_post=None, approximate=None, empirical=NO_LOSSES),
+            "ledger": (),
+            "batches": (),
+            "tokens": None,
+            "checks": tuple(each.model_copy(update={"measured": ""}) for each in run.checks),
+            "run": {"dpaudit": "0.1.0"},
+        }
     )
 
 
@@ -287,6 +328,7 @@ def user_run() -> AuditResult:
 def unreadable_run() -> AuditResult:
     return AuditResult(
         verdict="error",
+        evidence=2,
         guarantee="No guarantee: the run directory could not be read.",
         caveats=(),
         claim=None,
@@ -329,8 +371,10 @@ def hostile_run() -> AuditResult:
             ),
             check("claim.epsilon", "skip", detail=HOSTILE),
             check("claim.epsilon", "skip", evidence=9),
+            check("\ufffe", "warn", detail="\uffff"),
+            check("claim." + HOSTILE, "skip", applicable=False),
         ),
-        not_checked=(HOSTILE, "record.range"),
+        not_checked=("claim.epsilon",),
         run=run,
     )
 
@@ -363,6 +407,8 @@ SAMPLES = {
     "median": median_run,
     "failed": failed_run,
     "mean": mean_run,
+    "attacked": attacked_run,
+    "public": public_run,
     "approximate only": approximate_only_run,
     "user": user_run,
     "no batch": lambda: median_run(0),

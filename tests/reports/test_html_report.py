@@ -127,6 +127,60 @@ def test_sections_come_in_the_promised_order(samples: Samples) -> None:
         assert place >= 0, words
 
 
+@pytest.mark.parametrize("name", ["median", "failed", "public"])
+def test_what_was_not_made_stands_in_the_verdict_with_its_command(samples: Samples, name: str) -> None:
+    result = samples[name]()
+    verdict = Page(render_html(result)).words.partition("Claimed and recomputed")[0]
+    assert "Checked up to evidence level 2 (record and release)." in verdict
+    for check_id in result.not_checked:
+        (skipped,) = [check for check in result.checks if check.id == check_id]
+        assert check_id in verdict
+        assert skipped.detail in verdict
+    assert ("Needed for a pass, and not made" in verdict) == (name == "failed")
+
+
+def test_skips_that_hide_nothing_are_apart_from_those_that_do(samples: Samples) -> None:
+    text = Page(render_html(samples["median"]())).words
+    unmade, _, others = text[text.index("What was not checked Not made (2)") :].partition("Not about this run (1)")
+    assert "replay.logits" in unmade
+    assert "rebalancing.noise" not in unmade
+    assert "rebalancing.noise" in others.partition("Settings of the run")[0]
+
+
+def test_so_many_checks_not_made_are_counted(samples: Samples) -> None:
+    skipped = [f"family.check{number}" for number in range(31)]
+    one = samples["failed"]().checks[-1].model_copy(update={"detail": "The run cannot be read."})
+    checks = tuple(one.model_copy(update={"id": name}) for name in skipped)
+    result = samples["unreadable"]().model_copy(update={"checks": checks, "not_checked": tuple(skipped)})
+    verdict = Page(render_html(result)).words.partition("Claimed and recomputed")[0]
+    assert "31 checks The run cannot be read." in verdict
+
+
+def test_an_attack_is_a_lower_bound_with_a_short_curve(samples: Samples) -> None:
+    html = render_html(samples["attacked"]())
+    text = Page(html).words
+    for said in (
+        "Attack: ε at least 0.4123 nats (95% confidence)",
+        "Texts on either side 1,200",
+        "no guarantee itself",
+    ):
+        assert said in text
+    rows = html.partition('<table class="curve">')[2].partition("</table>")[0].count("<tr>")
+    assert rows == 13
+    assert "0 0.300 0.2000" in text
+    assert "3.900 " in text
+    assert "Attack: ε" not in Page(render_html(samples["mean"]())).words
+
+
+def test_a_public_report_says_what_it_holds_and_has_no_place_for_the_rest(samples: Samples) -> None:
+    text = Page(render_html(samples["public"]())).words
+    assert "Public. This report holds settings that the run declares public" in text
+    assert "This report is itself private" not in text
+    assert "ε 2.5 nats withheld" in text
+    for heading in ("Where the epsilon was spent", "mattered most", "costliest first", "Measured", "No batch was read"):
+        assert heading not in text
+
+
 def test_failed_checks_come_first_and_say_everything(samples: Samples) -> None:
     text = Page(render_html(samples["failed"]())).words
     checks = text[text.index("Checks Failed") :]

@@ -82,7 +82,31 @@ def test_it_says_what_the_page_says(samples: Samples) -> None:
     assert text.startswith("# ✗ Fail: the run cost more than it claims\n")
     for said in ("> **Private.**", "### Ex-post epsilon", "### Approximate DP", "dpaudit report 'runs/bbc median'"):
         assert said in text
-    assert "`partition.disjoint`, `partition.stable`" in text
+    assert "- `release.text` (needed for a pass): The tokenizer is missing: pass --model DIR." in text
+
+
+def test_what_was_not_made_stands_at_the_verdict_with_its_command(samples: Samples) -> None:
+    verdict = render_markdown(samples["median"]()).partition("\n## ")[0]
+    assert "Checked up to evidence level 2 (record and release). Not made:" in verdict
+    assert "- `replay.logits`, `replay.lower-bound`: Run \\`dpaudit replay RUN\\_DIR --data FILE\\`." in verdict
+
+
+def test_an_attack_is_a_lower_bound_with_its_curve(samples: Samples) -> None:
+    text = render_markdown(samples["attacked"]())
+    assert "- Attack: ε at least: 0.4123 nats (95% confidence)\n- At δ: 0.0004400\n" in text
+    assert "| ε (nats) | Smallest δ, estimated | δ at least |" in text
+    assert "It is no guarantee itself" in text
+
+
+def test_a_public_report_has_no_place_for_what_was_measured(samples: Samples) -> None:
+    text = render_markdown(samples["public"]())
+    assert "> **Public.** This report holds settings that the run declares public" in text
+    assert "Measured" not in text
+    assert "## Batches" not in text
+    assert "--audience public" in text
+    withheld = render_markdown(samples["public"]().model_copy(update={"claim": None}))
+    assert withheld.startswith("# ✓ Pass: a claim that is withheld here holds\n")
+    assert "Claim: Withheld from this report." in withheld
 
 
 def test_a_thousand_batches_list_fifty(large_run: AuditResult) -> None:

@@ -36,11 +36,30 @@ def test_clean_summary_is_read_in_five_seconds(samples: Samples) -> None:
     assert len(text.splitlines()) <= 20
     for said in (
         "claimed       ε ≤ 2.5 nats",
-        "4 passed, 1 skipped",
-        "pass --model DIR",
+        "4 passed, 2 not made, 1 not about this run. Checked up to evidence",
+        "Run `dpaudit replay RUN_DIR",
         "A caveat that stands beside",
     ):
         assert said in text
+
+
+@pytest.mark.parametrize("name", ["median", "failed", "public"])
+def test_what_was_not_made_comes_before_any_figure(samples: Samples, name: str) -> None:
+    result = samples[name]()
+    text = " ".join(_printed(partial(print_summary, result)).split())
+    verdict = text.partition("Ex-post epsilon")[0]
+    for check_id in result.not_checked:
+        (skipped,) = [check for check in result.checks if check.id == check_id]
+        assert check_id in verdict
+        assert skipped.detail in verdict
+    assert ("(needed for a pass)" in verdict) == (name == "failed")
+
+
+def test_an_attack_is_a_lower_bound(samples: Samples) -> None:
+    text = " ".join(_printed(partial(print_summary, samples["attacked"]())).split())
+    assert "attack epsilon at least 0.4123 (95% confidence) at delta 0.0004400, 1,200 texts a side" in text
+    assert "It is no guarantee itself" in text
+    assert "largest loss" not in text
 
 
 def test_failed_summary_names_the_check_and_the_remedy(samples: Samples) -> None:
@@ -63,9 +82,13 @@ def test_hostile_text_is_printed_as_text(samples: Samples) -> None:
 
 def test_failures_are_a_line_each(samples: Samples) -> None:
     text = _printed(lambda console: print_failures(samples["failed"](), console))
-    assert [line.split(":")[0] for line in text.splitlines()] == ["FAIL claim.epsilon", "ERROR record.aggregate"]
+    assert [line.split(":")[0] for line in text.splitlines()] == [
+        "FAIL claim.epsilon",
+        "ERROR record.aggregate",
+        "SKIP release.text",
+    ]
     assert "measured 2.413 nats; expected at most 2.5 nats; Claim at least 2.5" in text
-    assert len(_printed(lambda console: print_failures(samples["hostile"](), console)).splitlines()) == 1
+    assert len(_printed(lambda console: print_failures(samples["hostile"](), console)).splitlines()) == 2
     assert _printed(lambda console: print_failures(samples["median"](), console)) == ""
 
 

@@ -14,7 +14,7 @@ from dpaudit.comparison import compare_runs
 from dpaudit.results import AuditResult
 from reports.compare import render_comparison_html
 from reports.rounding import bound, bound_beside, lower_bound, nearest, saving, stated
-from reports.write import write_comparison, write_reports
+from reports.write import write_comparison, write_reports, write_sarif
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 
@@ -25,7 +25,7 @@ def _mode(path: Path) -> int:
 
 def test_files_and_new_folder_are_the_owners_alone(samples: Samples, tmp_path: Path) -> None:
     paths = write_reports(samples["median"](), tmp_path / "new")
-    assert {path.name for path in paths.values()} == {"report.html", "report.json", "report.md"}
+    assert {path.name for path in paths.values()} == {"report.html", "report.json", "report.md", "junit.xml"}
     assert {path.name for path in (tmp_path / "new").iterdir()} == {path.name for path in paths.values()}
     assert _mode(tmp_path / "new") == 0o700
     assert {_mode(path) for path in paths.values()} == {0o600}
@@ -72,6 +72,12 @@ def test_a_file_in_the_folders_place_is_an_os_error(samples: Samples, tmp_path: 
 def test_a_lone_surrogate_does_not_stop_the_report(samples: Samples, tmp_path: Path) -> None:
     run = samples["median"]().model_copy(update={"run": {"path": "a\ud800b"}})
     assert json.loads(write_reports(run, tmp_path)["json"].read_text("utf-8"))["run"]["path"] == "a\ud800b"
+
+
+def test_findings_are_the_owners_alone(samples: Samples, tmp_path: Path) -> None:
+    write_sarif(samples["failed"](), tmp_path / "new" / "findings.sarif")
+    assert _mode(tmp_path / "new" / "findings.sarif") == 0o600
+    assert json.loads((tmp_path / "new" / "findings.sarif").read_text("utf-8"))["version"] == "2.1.0"
 
 
 def test_a_comparison_is_the_owners_alone(samples: Samples, tmp_path: Path) -> None:

@@ -1,0 +1,134 @@
+"""Would a report for readers outside hold something private? What it says of a run's settings, and whether it may."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dpaudit.checks.facts import Facts
+from dpaudit.checks.registry import Outcome, not_applicable, run_check
+from dpaudit.runs import InputError, KeyedHash
+
+#: Leading hexadecimal digits that give a digest away: long enough for a million records to have none by chance.
+TELLING = 12
+#: The most pairs of a label and a text that are tried as records: a second or two of hashing.
+MOST_PAIRS = 1 << 20
+WITHHELD = "withheld: a path on the machine of the run"
+
+_PRIVACY = ("unit", "relation", "records_per_user_from")
+_BATCHING = ("batches", "batches_per_label", "generate_per_label", "slots", "examples_per_context")
+_SETTINGS = ("mechanism", "stopping", "record", "prompt")
+_MODEL = ("name", "digest", "dtype")
+_HEXADECIMAL = re.compile(f"[0-9a-f]{{{TELLING},}}")
+_PATH = re.compile(r"""(?:^|[\s"'=(,;:])(?:/[\w.~-]+/|~/|[A-Za-z]:[\\/]|\\\\\w)|file:/""")
+_LOCAL = ("/", "./", "../", "~", "\\")
+
+
+def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What a public report says of run.json: only named fields, and numbers only if they are declared public.
+
+    Args:
+        manifest: run.json, with or without its key and its claim.
+    """
+    privacy, batching, origins = manifest["privacy"], manifest["batching"], manifest["origins"]
+    said = {name: manifest[name] for name in ("format_version", "created", "origins", "software")}
+    said["privacy"] = {name: privacy[name] for name in _PRIVACY}
+    if privacy["records_per_user_from"] == "declared":
+        said["privacy"]["records_per_user"] = privacy["records_per_user"]
+    said["batching"] = {name: batching[name] for name in ("rule", "labels")}
+    if origins["batching"] == "public":
+        said["batching"] |= {name: batching[name] for name in _BATCHING}
+    said["clustering"] = {"method": manifest["clustering"]["method"]}
+    said["sampling"] = {"generator": manifest["sampling"]["generator"]}
+    if origins["settings"] == "public":
+        said |= {name: manifest[name] for name in _SETTINGS}
+        said["model"] = {name: manifest["model"][name] for name in _MODEL}
+        if said["model"]["name"].startswith(_LOCAL) or _PATH.search(said["model"]["name"]):
+            said["model"]["name"] = WITHHELD
+    return said
+
+
+@run_check(
+    check_id="disclosure.sensitive",
+    title="A public report would hold no record, digest of a record, key or path",
+    failed="A public report would hold a record, a digest of one, the key or a path",
+    evidence=2,
+    remedy="Change that text in the config, or where the generator writes it, and generate again.",
+    reference="docs/releasing.md",
+)
+def settings_are_fit_to_publish(facts: Facts) -> Outcome:
+    """Each text of a public report's settings against the key, the data's digest, the records' digests, and paths.
+
+    Under the key it is also held against the records themselves.
+    """
+    expected = "settings without a path, the key, a digest of the data or of a record, and a record's text"
+    manifest = facts.manifest
+    texts = list(_texts(public_settings(manifest.model_dump(mode="json"))))
+    places = _digits(texts)
+    for field, text in texts:
+        # Labels are released with the texts; one such as /r/privacy is no place on a disk.
+        if not field.startswith("batching.labels") and _PATH.search(text):
+            return Outcome("fail", f"{field} holds a path", expected)
+    for name, secret in (("the key", manifest.batching.key), ("the data's digest", manifest.data.digest)):
+        if secret is not None and secret[:TELLING] in places:
+            return Outcome("fail", f"{places[secret[:TELLING]]} holds {name}", expected)
+    if len(texts) * max(1, len(manifest.batching.labels)) > MOST_PAIRS:
+        return Outcome("skip", "not tried", expected, f"Too many labels: over {MOST_PAIRS:,} pairs with a text.")
+    return _among_records(facts, len(texts), places, _as_records(facts, texts), expected)
+
+
+def _among_records(
+    facts: Facts, texts: int, places: Mapping[str, str], records: Mapping[str, str], expected: str
+) -> Outcome:
+    count = 0
+    try:
+        for count, assigned in enumerate(facts.reader.assignment(), start=1):
+            if assigned.digest[:TELLING] in places:
+                said = f"{places[assigned.digest[:TELLING]]} holds the digest of the record in line {count}"
+                return Outcome("fail", f"{said} of the assignment", expected)
+            if assigned.digest in records:
+                said = f"{records[assigned.digest]} is the record in line {count} of the assignment, word for word"
+                return Outcome("fail", said, expected)
+    except InputError as error:
+        return Outcome("skip", "not read", expected, str(error))
+    if not count and facts.claim.unit == "context":
+        return not_applicable(expected, "The claim is per context, and no assignment is recorded.")
+    if not count and facts.manifest.data.records:
+        return Outcome("skip", "nothing", expected, "The run records no assignment to compare with.")
+    unkeyed = "" if records else "Without batching.key no text could be held against the records."
+    return Outcome("pass", f"{texts} texts, {count} records", expected, unkeyed)
+
+
+def _texts(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
+    """Every text with the name of its field. Keys that the run chose are texts too, and name no field."""
+    if isinstance(value, str):
+        yield field, value
+    elif field == "software":
+        for number, entry in enumerate(value.items(), start=1):
+            yield from ((f"entry {number} of software", text) for text in entry)
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _texts(inner, f"{field}.{name}" if field else name)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _texts(inner, f"{field}[{number}]")
+
+
+def _digits(texts: list[tuple[str, str]]) -> dict[str, str]:
+    """Field by every run of so many hexadecimal digits that it could be the beginning of a digest."""
+    return {
+        run[start : start + TELLING]: field
+        for field, text in texts
+        for run in _HEXADECIMAL.findall(text.lower())
+        for start in range(len(run) - TELLING + 1)
+    }
+
+
+def _as_records(facts: Facts, texts: list[tuple[str, str]]) -> dict[str, str]:
+    """Field by the digest that a record of that very text would have; empty where no key is recorded."""
+    if facts.manifest.batching.key is None:
+        return {}
+    keyed = KeyedHash(bytes.fromhex(facts.manifest.batching.key))
+    labels = facts.manifest.batching.labels or ("",)
+    return {keyed.digest(label, text): field for field, text in texts for label in labels}

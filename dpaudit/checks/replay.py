@@ -1,0 +1,89 @@
+"""Does the model, on the data, give what was recorded? These checks judge what `dpaudit replay` found."""
+
+from __future__ import annotations
+
+from dpaudit.checks.claim import rounded_up
+from dpaudit.checks.facts import Facts
+from dpaudit.checks.registry import Outcome, run_check
+
+_DOCS = "docs/replay.md"
+#: The command that runs the checks of this family.
+COMMAND = "Run `dpaudit replay RUN_DIR --data FILE`."
+
+
+@run_check(
+    check_id="neighbors.regenerated",
+    title="Leaving a record out of the data changes the texts' probability as the record says",
+    failed="Leaving a record out of the data changes the texts' probability otherwise than the record says",
+    evidence=4,
+    remedy="The record is not that of the model on this data. Do not release; generate again.",
+    reference=_DOCS,
+)
+def regeneration_agrees(facts: Facts) -> Outcome:
+    """Log-ratios of regenerating with a record left out against those that the record gives without the model."""
+    expected = "log-ratios equal within the rounding of the model's dtype"
+    left_out = facts.replay.left_out if facts.replay is not None else ()
+    if not left_out:
+        return Outcome("skip", "not run", expected, COMMAND)
+    apart = [found for found in left_out if not abs(found.recorded - found.regenerated) <= found.tolerance]
+    if apart:
+        worst = max(apart, key=lambda found: abs(found.recorded - found.regenerated))
+        said = (
+            f"{len(apart)} of {len(left_out)} contexts; worst batch {worst.batch}, slot {worst.slot}: "
+            f"{worst.regenerated:.6g} where the record gives {worst.recorded:.6g}"
+        )
+        return Outcome("fail", said, expected)
+    largest = max(abs(found.recorded - found.regenerated) for found in left_out)
+    return Outcome("pass", f"{len(left_out)} contexts left out; differences up to {largest:.2g} nats", expected)
+
+
+@run_check(
+    check_id="replay.logits",
+    title="The model on the data gives the recorded values",
+    failed="The model on the data gives other values than those recorded",
+    evidence=3,
+    remedy="The record is not that of the model on this data. Do not release; generate again.",
+    reference=_DOCS,
+)
+def logits_agree(facts: Facts) -> Outcome:
+    """Central values, sides, aggregates and supports of replayed steps against the recorded ones."""
+    expected = "recorded and recomputed values equal within the rounding of the model's dtype"
+    steps = facts.replay.steps if facts.replay is not None else ()
+    if not steps:
+        return Outcome("skip", "not run", expected, COMMAND)
+    wrong = [step for step in steps if step.problem or not step.difference <= step.tolerance]
+    if wrong:
+        first = wrong[0]
+        problem = first.problem or f"{first.difference:.3g} apart where at most {first.tolerance:.3g} is rounding"
+        place = f"batch {first.batch}, step {first.position}"
+        return Outcome("fail", f"{len(wrong)} of {len(steps)} steps; first {place}: {problem}", expected)
+    largest = max(step.difference for step in steps)
+    tolerance = min(step.tolerance for step in steps)
+    return Outcome("pass", f"{len(steps)} steps; differences up to {largest:.2g} (at most {tolerance:.2g})", expected)
+
+
+@run_check(
+    check_id="replay.lower-bound",
+    title="An attack on neighbouring data does not refute the claim",
+    failed="An attack on neighbouring data refutes the claim or its accounting",
+    evidence=4,
+    remedy="The mechanism is less private than claimed. Do not release; find what differs from its description.",
+    reference=_DOCS,
+)
+def attack_stays_below(facts: Facts) -> Outcome:
+    """The attack's confidence bound against an approximate claim; each text's log-ratio against its ex-post bound."""
+    claim = facts.claim
+    expected = "every text within its own ex-post bound"
+    if claim.kind == "approximate":
+        expected += f", and epsilon at least no more than {claim.epsilon!r}"
+    found = facts.replay.attack if facts.replay is not None else None
+    if found is None:
+        return Outcome("skip", "not run", expected, COMMAND)
+    if found.beyond:
+        return Outcome(
+            "fail", f"{found.beyond} of {2 * found.trials} texts exceed their bound; {found.worst}", expected
+        )
+    shown = f"epsilon at least {found.bound.epsilon:.4g} with {found.bound.confidence:.0%} confidence"
+    if claim.kind == "approximate" and not found.bound.epsilon <= claim.epsilon:
+        return Outcome("fail", f"{shown}, where {rounded_up(claim.epsilon)} is claimed", expected)
+    return Outcome("pass", f"{2 * found.trials} texts; {shown}", expected)

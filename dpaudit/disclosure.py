@@ -1,0 +1,124 @@
+"""An audit's result for readers outside: what is left of it when everything that was worked out from records goes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from dpaudit.checks.disclosure import public_settings
+from dpaudit.checks.registry import registered
+from dpaudit.checks.replay import COMMAND
+from dpaudit.results import AuditResult, CheckResult, Empirical, Guarantees
+
+_DOUBTFUL = "The run's settings are left out, for the check disclosure.sensitive did not find them fit to publish."
+_OUTCOMES = (
+    "The verdict and the checks' outcomes depend on the private data themselves, and no epsilon here pays for "
+    "publishing them."
+)
+_DELTA = "If delta was worked out from the number of records, delta and epsilon tell that number."
+_UNNAMED = (
+    "Without its figure, a claim that holds says nothing about how private the texts are: "
+    "only that the run states its cost truly."
+)
+
+
+def public_form(result: AuditResult) -> AuditResult:
+    """The same result without anything that was worked out from private records or found on the run's machine.
+
+    Verdict, outcomes, settings that are declared public, a claim that was fixed beforehand and what follows from both
+    stay. Everything is named that stays, so that a new field of the result is left out until it is looked at.
+    """
+    manifest: Mapping[str, Any] = result.run.get("manifest", {})
+    withheld = _why_withheld(result, manifest)
+    stated = result.claim if not withheld else None
+    approximate = result.guarantees.approximate if stated is not None else None
+    nothing = Empirical(leave_one_out_max=None, contexts=0, worst=())
+    return AuditResult(
+        audience="public",
+        verdict=result.verdict,
+        evidence=result.evidence,
+        guarantee=_sentence(result, withheld),
+        caveats=_caveats(result, manifest, withheld),
+        claim=stated,
+        guarantees=Guarantees(ex_post=None, approximate=approximate, empirical=nothing),
+        ledger=tuple(tree for tree in result.ledger if tree.kind == "approximate" and approximate is not None),
+        batches=(),
+        tokens=None,
+        checks=_checks(result),
+        not_checked=result.not_checked,
+        run=_run(result, manifest),
+    )
+
+
+def _why_withheld(result: AuditResult, manifest: Mapping[str, Any]) -> str:
+    """Why the claim is not for readers outside, as the end of a sentence; empty where it is."""
+    if result.claim is None or not manifest:
+        return ""
+    if manifest["claim_stated"] != "beforehand":
+        return "the run stated it afterwards, from its own private record"
+    if manifest["origins"]["settings"] != "public":
+        return "the run does not declare that it was chosen without private records"
+    if result.claim.unit == "user" and manifest["privacy"]["records_per_user_from"] != "declared":
+        return "it rests on how many records one user has in the private data"
+    return ""
+
+
+def _sentence(result: AuditResult, withheld: str) -> str:
+    """The guarantee without a figure from the records."""
+    if result.verdict == "error" or result.claim is None:
+        return "No guarantee can be stated: the run cannot be read as a whole."
+    if result.verdict == "fail":
+        return "The run did not pass its audit, so nothing supports a claim. Do not rely on one for these texts."
+    if withheld:
+        return f"The run's {result.claim.kind} claim was checked and holds. It is withheld here: {withheld}."
+    if result.claim.kind == "approximate":
+        return result.guarantee
+    return (
+        "The claim stated here was fixed before the run, was checked, and holds for this data and these texts. "
+        "What they did cost is worked out from the private data, and withheld."
+    )
+
+
+def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: str) -> tuple[str, ...]:
+    declared = bool(manifest) and manifest["privacy"]["records_per_user_from"] == "declared"
+    public = {str(manifest["privacy"]["records_per_user"])} if declared else set()
+    # A caveat with a figure in it may quote the records, unless that figure is one that was declared.
+    kept = [said for said in result.caveats if set(re.findall(r"\d+(?:[.,]\d+)*", said)) <= public]
+    if result.verdict == "pass" and withheld:
+        kept.append(_UNNAMED)
+    elif result.claim is not None and not withheld and result.claim.kind == "approximate":
+        kept.append(_DELTA)
+    if manifest and not _fit(result):
+        kept.append(_DOUBTFUL)
+    return (*kept, _OUTCOMES)
+
+
+def _checks(result: AuditResult) -> tuple[CheckResult, ...]:
+    """Outcomes, with what each check compares in place of what it measured here."""
+    compares = {check.about.id: check.about.compares for check in registered()}
+    return tuple(
+        CheckResult(
+            id=check.id,
+            title=check.title,
+            status=check.status,
+            evidence=check.evidence,
+            measured="",
+            expected=compares.get(check.id, ""),
+            detail=COMMAND if COMMAND in check.detail else "",
+            applicable=check.applicable,
+            reference=check.reference,
+        )
+        for check in result.checks
+    )
+
+
+def _run(result: AuditResult, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    versions: dict[str, Any] = {name: result.run[name] for name in ("dpaudit", "dp_accounting") if name in result.run}
+    return versions | {"manifest": public_settings(manifest)} if manifest and _fit(result) else versions
+
+
+def _fit(result: AuditResult) -> bool:
+    """Whether the settings were looked through, and nothing private was found in them."""
+    found = [check for check in result.checks if check.id == "disclosure.sensitive"]
+    return bool(found) and all(check.status == "pass" or not check.applicable for check in found)

@@ -1,0 +1,262 @@
+"""A distinguishing attack on a step mechanism: texts from two neighbours again and again, with exact log-ratios.
+
+The mechanism is a black box that turns contexts' logits into a distribution. Each text's log-ratio is held against
+the ex-post bound that the declared accounting gives for that very text, and all of them together bound the
+mechanism's epsilon from below. See docs/replay.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.accounting import (
+    ContextChange,
+    LowerBound,
+    central_order_statistics,
+    epsilon_lower_bound,
+    ex_post_accountant,
+    median_of,
+)
+from dpaudit.accounting.medians import Relation
+from dpaudit.runs import Mechanism
+from generation.aggregation import Floats, clip_logits, mean, top_tokens
+from generation.decoding import Decoder
+from generation.sampling import OsEntropy, sample
+
+Doubles: TypeAlias = NDArray[np.float64]
+#: Token ids that a step samples from, ascending: int32 [S]; None for the whole vocabulary.
+Support: TypeAlias = NDArray[np.int32] | None
+#: One step as a black box: (raw logits float32 [n, V], support) -> log-probabilities float64 [S] in nats.
+StepMechanism: TypeAlias = Callable[[Floats, Support], Doubles]
+#: What differs between the neighbours: a record's context, or logits that raise or lower one token as far as any can.
+Canary: TypeAlias = Literal["record", "raise", "lower"]
+CANARIES: tuple[Canary, ...] = get_args(Canary)
+
+#: A log-ratio this far beyond its bound, in nats, is no rounding: float32 log-probabilities keep within a tenth of it.
+SLACK = 1e-3
+#: Central values on either side of the median: enough to bound one replaced context.
+WIDTH = 2
+#: How much further than the clip a crafted canary's logits reach. Clipping hides it; a mechanism without shows it.
+LOUD = 1000.0
+
+
+class Contexts(Protocol):
+    """Where logits come from: a batch's contexts along one text, and a canary record's context as one more."""
+
+    def logits(self) -> Floats:
+        """Raw logits of the next token, float32 [n + 1, V]; the canary record's come last."""
+        ...
+
+    def support(self) -> Support:
+        """The tokens that the next one is sampled from."""
+        ...
+
+    def append(self, token: int) -> None:
+        """Go on with this token."""
+        ...
+
+    def fork(self) -> Contexts:
+        """The same place in the text, to go on from apart from this."""
+        ...
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What the texts showed: `dpaudit.checks.replayed.Attacked`.
+
+    Attributes:
+        bound: of the canary that showed most. Each canary has an equal share of the chance of error.
+        trials: texts from either side, of all canaries together.
+        beyond: texts whose log-ratio exceeds the bound that the accounting gives for them.
+        worst: the one that exceeds it most, in words; empty where none does.
+    """
+
+    bound: LowerBound
+    trials: int
+    beyond: int
+    worst: str
+
+
+@dataclass(frozen=True)
+class DecodedContexts:
+    """A model's decoders as `Contexts`. `top_k` of the public prompt's tokens are the support; None takes all."""
+
+    private: Decoder
+    public: Decoder
+    top_k: int | None
+
+    def logits(self) -> Floats:
+        """See `Contexts`."""
+        return self.private.logits()
+
+    def support(self) -> Support:
+        """See `Contexts`."""
+        return None if self.top_k is None else top_tokens(self.public.logits()[0], self.top_k)
+
+    def append(self, token: int) -> None:
+        """See `Contexts`."""
+        self.private.append(token)
+        self.public.append(token)
+
+    def fork(self) -> DecodedContexts:
+        """See `Contexts`."""
+        return replace(self, private=self.private.fork(), public=self.public.fork())
+
+
+def declared_step(mechanism: Mechanism) -> StepMechanism:
+    """The mechanism that a manifest declares, done honestly: clip, aggregate, truncate, softmax."""
+
+    def step(logits: Floats, support: Support) -> Doubles:
+        values = _clipped(logits, support, mechanism.clip)
+        if mechanism.divisor is None:
+            aggregate = median_of(central_order_statistics(values, mechanism.clip, WIDTH)).astype(np.float64)
+        else:
+            aggregate = mean(values, mechanism.divisor)
+        scores = aggregate / mechanism.temperature
+        scores -= scores.max()
+        result: Doubles = scores - np.log(np.exp(scores).sum())
+        return result
+
+    return step
+
+
+def attack(
+    step: StepMechanism,
+    contexts: Contexts,
+    declared: Mechanism,
+    *,
+    relation: Relation = "add_remove",
+    delta: float = 0.0,
+    confidence: float = 0.95,
+    trials: int,
+    tokens: int,
+    progress: Callable[[], None] | None = None,
+) -> Attack:
+    """Generate texts from both of two neighbours, with each canary, and weigh their log-ratios.
+
+    Args:
+        step: the mechanism, as it really is.
+        contexts: logits before the first token. Only forks of it are changed.
+        declared: the mechanism as it is accounted for.
+        relation: the neighbours are the batch and the batch with a canary more, or with one in its first context's
+            place.
+        delta, confidence: of the lower bound (`epsilon_lower_bound`).
+        trials: texts from either side with each canary, at least 1.
+        tokens: length of each, at least 1. Any length will do: a guarantee covers every prefix.
+        progress: called after every text.
+
+    Raises:
+        ValueError: the model gave logits that no mechanism can use, or an argument is out of its range.
+    """
+    setting = _Setting(step, contexts, declared, relation, tokens)
+    bounds: list[LowerBound] = []
+    texts: list[_Text] = []
+    share = 1 - (1 - confidence) / len(CANARIES)
+    for canary in CANARIES:
+        sides: tuple[list[float], list[float]] = ([], [])
+        for _ in range(trials):
+            for side, losses in enumerate(sides):
+                texts.append(setting.text(canary, side))
+                losses.append(texts[-1].loss)
+                if progress is not None:
+                    progress()
+        bounds.append(epsilon_lower_bound(np.array(sides[0]), np.array(sides[1]), delta, share))
+    strongest = max(bounds, key=lambda bound: (bound.epsilon, bound.estimate))
+    beyond = [text for text in texts if text.excess > SLACK]
+    worst = max(beyond, key=lambda text: text.excess, default=None)
+    return Attack(
+        bound=replace(strongest, confidence=confidence),
+        trials=len(CANARIES) * trials,
+        beyond=len(beyond),
+        worst="" if worst is None else worst.in_words,
+    )
+
+
+@dataclass(frozen=True)
+class _Text:
+    """One text: its log-ratio, own side over the other, and how far up and down the accounting lets it go; in nats."""
+
+    loss: float
+    fall: float
+    rise: float
+
+    @property
+    def excess(self) -> float:
+        """How far the log-ratio lies beyond its bound in either direction; negative inside."""
+        return max(self.loss - self.fall, -self.loss - self.rise)
+
+    @property
+    def in_words(self) -> str:
+        allowed = self.fall if self.loss > 0 else self.rise
+        return f"a log-ratio of {abs(self.loss):.4g} nats where the accounting allows {allowed:.4g}"
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What all texts of an attack have in common."""
+
+    step: StepMechanism
+    contexts: Contexts
+    declared: Mechanism
+    relation: Relation
+    tokens: int
+
+    def text(self, canary: Canary, side: int) -> _Text:
+        """Generate a text from one side (0 without the canary, 1 with it), by the operating system's entropy."""
+        declared, source, entropy = self.declared, self.contexts.fork(), OsEntropy()
+        change = ContextChange(self.relation)
+        accountant = ex_post_accountant(change, declared.temperature, declared.clip, declared.divisor)
+        loss = 0.0
+        for position in range(self.tokens):
+            support = source.support()
+            neighbours = self._neighbours(source.logits(), canary, support)
+            here, there = (self.step(neighbours[which], support) for which in (side, 1 - side))
+            index = sample(here, 1.0, entropy).index
+            loss += float(here[index] - there[index])
+            accountant.charge(0, self._accounted(neighbours[side], support), index)
+            if position + 1 < self.tokens:
+                source.append(index if support is None else int(support[index]))
+        cost = accountant.batch_cost(0)
+        return _Text(loss, cost.fall, cost.rise)
+
+    def _neighbours(self, logits: Floats, canary: Canary, support: Support) -> tuple[Floats, Floats]:
+        """Raw logits [n, V] of the batch without the canary, and with it: one more, or in the first context's place."""
+        first, kept = (logits[:0], logits[:-1]) if self.relation == "add_remove" else (logits[:1], logits[1:-1])
+        added = logits[-1:]
+        if canary != "record":
+            # The adversary knows all other contexts, so it can aim at what they make likeliest.
+            aim = int(self.step(kept, support).argmax())
+            token = aim if support is None else int(support[aim])
+            raised = canary == "raise"
+            added = _crafted(raised, token, logits.shape[1], self.declared.clip)
+            first = _crafted(not raised, token, logits.shape[1], self.declared.clip)[: len(first)]
+        return np.concatenate([first, kept]), np.concatenate([added, kept])
+
+    def _accounted(self, logits: Floats, support: Support) -> NDArray[np.floating]:
+        """What the declared accounting charges for: central order statistics, or the mean."""
+        values = _clipped(logits, support, self.declared.clip)
+        if self.declared.divisor is None:
+            return central_order_statistics(values, self.declared.clip, WIDTH)
+        return mean(values, self.declared.divisor)
+
+
+def _clipped(logits: Floats, support: Support, clip: float) -> Floats:
+    values = clip_logits(logits, clip)
+    return values if support is None else np.ascontiguousarray(values[:, support])
+
+
+def _crafted(raised: bool, token: int, vocabulary: int, clip: float) -> Floats:
+    """A context that moves one token, and all others the other way, as far as clipping lets any: [1, V].
+
+    Added contexts of this kind attain the exact ex-post bound (docs/mathematics.md, "Exact cost").
+    """
+    low, high = np.float32(-LOUD * clip), np.float32(0)
+    at_token, elsewhere = (high, low) if raised else (low, high)
+    row = np.full((1, vocabulary), elsewhere, dtype=np.float32)
+    row[0, token] = at_token
+    return row

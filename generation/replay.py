@@ -1,0 +1,602 @@
+"""A run against its model and its data: values recomputed, the assignment derived anew, records left out, an attack.
+
+Nothing that the run's maker could foresee decides what is looked at: steps, contexts and texts are drawn from the
+operating system's entropy. What is found satisfies `dpaudit.checks.replayed.Replay`; the checks judge it. See
+docs/replay.md.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, zip_longest
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from dpaudit.accounting import (
+    central_order_statistics,
+    context_change,
+    log_probability,
+    mean_losses,
+    median_losses,
+    median_of,
+)
+from dpaudit.runs import BatchReader, InputError, Manifest, Mechanism, RunReader, Step, data_digest
+from dpaudit.runs.assignment import KEY_BYTES
+from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
+from dpaudit.runs.reader import RESUME
+from generation.aggregation import Floats, clip_logits, mean
+from generation.attack import CANARIES, Attack, DecodedContexts, attack, declared_step
+from generation.config import DataConfig, ModelConfig
+from generation.decoding import Prompts
+from generation.models import LanguageModel, load_model
+from generation.partition import Batch, Context, Partition, Rule, partition
+from generation.prompts import template
+from generation.records import Record, read_records
+from generation.sources import PACKAGE
+
+#: How much a replay does where it is not told: a minute or two on two cores for the demo's run.
+STEPS, LEFT_OUT, TRIALS = 10, 2, 6
+#: Length of the attack's texts.
+ATTACK_TOKENS = 3
+#: The record that the attack adds: public, and unlike any other.
+CANARY_TEXT = "zebra quartz " * 64
+
+#: Largest relative error of rounding once (IEEE 754; bfloat16 has 8 significant bits).
+UNIT_ROUNDOFF = {"float32": 2.0**-24, "bfloat16": 2.0**-8}
+#: What sums in float64 may differ by, where models do not come into it.
+DUST = 1e-9
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class ReplayedStep:
+    """See `dpaudit.checks.replayed.ReplayedStep`."""
+
+    batch: int
+    position: int
+    difference: float
+    tolerance: float
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """See `dpaudit.checks.replayed.LeftOut`. `recorded` is NaN where the record gives no loss."""
+
+    batch: int
+    slot: int
+    recorded: float
+    regenerated: float
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """See `dpaudit.checks.replayed.Replay`."""
+
+    assignment: str
+    steps: tuple[ReplayedStep, ...]
+    left_out: tuple[LeftOut, ...]
+    attack: Attack | None
+
+
+def replay(
+    run: Path,
+    data: str,
+    *,
+    model: str | None = None,
+    steps: int = STEPS,
+    chosen: Sequence[tuple[int, int]] = (),
+    left_out: int = LEFT_OUT,
+    trials: int = TRIALS,
+    delta: float | None = None,
+    progress: Progress | None = None,
+) -> Replayed:
+    """Recompute parts of a run with its model and its data.
+
+    Memory is that of one batch: it does not grow with the run.
+
+    Args:
+        run: a finished run directory of `dpaudit generate`.
+        data: the run's private data: what its config had as data.path or data.dataset.
+        model: where the run's model is; None where the manifest says.
+        steps: how many random steps to recompute, where none are chosen.
+        chosen: (batch, position) of the steps to recompute.
+        left_out: how many random contexts to leave out, one at a time.
+        trials: texts that the attack generates from either side with each canary; 0 for no attack.
+        delta: what the attack's lower bound is for; None takes the claim's.
+        progress: called with (forward passes done, forward passes in all).
+
+    Raises:
+        InputError: the run cannot be replayed, or the data or the model is not the run's.
+    """
+    reader = RunReader(run)
+    plan = _plan(reader, steps, chosen, left_out, trials)
+    again = _Again(reader, data, model, _Meter(plan.passes, progress))
+    found: list[ReplayedStep] = []
+    left: list[LeftOut] = []
+    for batch in sorted(plan.positions.keys() | plan.slots.keys()):
+        batch_steps, batch_left = again.force(batch, plan.positions[batch], plan.slots[batch])
+        found += batch_steps
+        left += batch_left
+    return Replayed(
+        assignment=again.assignment_problem(),
+        steps=tuple(found),
+        left_out=tuple(left),
+        attack=again.attack(plan.attacked, trials, delta) if plan.attacked is not None else None,
+    )
+
+
+def rounding_tolerance(scale: float, layers: int, width: int, dtype: str) -> float:
+    """How far rounding can put a model's logits apart when it computes them twice, in logit units.
+
+    Padding, the other rows of a batch and the hardware change the order of sums and nothing else. Rounding errors are
+    then independent with mean zero for all we know, and grow like the root of their number (Higham and Mary, "A new
+    approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019): 2 `layers` blocks add to the
+    residual stream, each rounded to the model's dtype, and each a sum of `width` products that is kept in float32.
+
+    Args:
+        scale: the largest number around: the raw logits' absolute maximum, or the clip.
+        layers: L, hidden layers.
+        width: d, the hidden size.
+        dtype: of weights and activations, "float32" or "bfloat16".
+    """
+    stored = UNIT_ROUNDOFF[dtype] * math.sqrt(2 * layers)
+    summed = UNIT_ROUNDOFF["float32"] * math.sqrt(2 * layers * width)
+    return scale * (stored + summed)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be recomputed: positions and slots by batch, the attacked batch, and the forward passes for it."""
+
+    positions: dict[int, set[int]]
+    slots: dict[int, list[int]]
+    attacked: int | None
+    passes: int
+
+
+def _plan(reader: RunReader, steps: int, chosen: Sequence[tuple[int, int]], left_out: int, trials: int) -> _Plan:
+    """Draw what is to be recomputed, each step and each context of the run alike."""
+    if reader.manifest.claim is None or not reader.batches:
+        raise InputError(str(reader.path), "the run is not finished.", RESUME)
+    draw = secrets.SystemRandom()
+    lengths: list[int] = []
+    contexts: list[int] = []
+    for batch in reader.batches:
+        with reader.batch(batch) as opened:
+            lengths.append(len(opened.tokens))
+            contexts.append(opened.header.contexts)
+    positions: dict[int, set[int]] = defaultdict(set)
+    for batch, position in chosen or _drawn(draw, reader.batches, lengths, steps):
+        if batch not in reader.batches or not 0 <= position < lengths[reader.batches.index(batch)]:
+            problem = f"there is no step {position} of batch {batch} in the run."
+            raise InputError("--step", problem, "Name BATCH:POSITION; both count from 0.")
+        positions[batch].add(position)
+    slots: dict[int, list[int]] = defaultdict(list)
+    for batch, slot in _drawn(draw, reader.batches, contexts, left_out):
+        slots[batch].append(slot)
+    known = [pair for pair in zip(reader.batches, contexts, strict=True) if pair[0] < reader.manifest.batching.batches]
+    filled = [batch for batch, n in known if n] or [batch for batch, _ in known]
+    length = dict(zip(reader.batches, lengths, strict=True))
+    forced = sum(_last(positions[b], slots[b], length[b]) for b in {*positions, *slots})
+    left = sum(length[batch] * len(slots[batch]) for batch in slots)
+    attacking = 2 * trials * len(CANARIES) * ATTACK_TOKENS
+    return _Plan(positions, slots, draw.choice(filled) if trials and filled else None, forced + left + attacking)
+
+
+def _drawn(
+    draw: secrets.SystemRandom, batches: Sequence[int], sizes: Sequence[int], wanted: int
+) -> list[tuple[int, int]]:
+    """Distinct (batch, index below its size), uniform over all that there are."""
+    ends = list(accumulate(sizes))
+    total = ends[-1]
+    places = sorted(draw.sample(range(total), min(wanted, total)))
+    found = [(bisect_right(ends, place), place) for place in places]
+    return [(batches[row], place - (ends[row] - sizes[row])) for row, place in found]
+
+
+def _last(positions: set[int], slots: Sequence[int], length: int) -> int:
+    """How many of a batch's steps are needed: all of them where a context is left out."""
+    return length if slots else max(positions) + 1
+
+
+class _Meter:
+    """Counts forward passes."""
+
+    def __init__(self, passes: int, progress: Progress | None) -> None:
+        self._passes, self._progress, self._done = passes, progress, 0
+
+    def tick(self, passes: int = 1) -> None:
+        """So many passes are done."""
+        self._done += passes
+        if self._progress is not None:
+            self._progress(self._done, self._passes)
+
+
+class _Again:
+    """A run with its data and its model, ready to be computed again."""
+
+    def __init__(self, reader: RunReader, data: str, model: str | None, meter: _Meter) -> None:
+        """Raises InputError where the data or the model is not the run's."""
+        self._reader, self._meter = reader, meter
+        self._where = str(reader.path / MANIFEST)
+        manifest = reader.manifest
+        self._mechanism, self._key = manifest.mechanism, _key(manifest, self._where)
+        self._rule = Rule.of_manifest(manifest, self._where)
+        self._records = read_records(_data_config(manifest, data, self._where)).records
+        self._parts = partition(self._rule, self._records, self._key)
+        _require_data(manifest, self._parts, data, self._where)
+        self._model = _model(manifest, model, self._where)
+        self._prompts = _prompts(manifest, self._model, self._rule, self._where)
+
+    def assignment_problem(self) -> str:
+        """The first line of the recorded assignment that the rule does not give; empty where there is none."""
+        pairs = zip_longest(self._reader.assignment(), self._parts.assignment)
+        for number, (recorded, derived) in enumerate(pairs, start=1):
+            if recorded != derived:
+                return f"line {number} of {ASSIGNMENT} is not what the rule gives for the data"
+        return ""
+
+    def force(
+        self, batch_id: int, positions: set[int], slots: Sequence[int]
+    ) -> tuple[list[ReplayedStep], list[LeftOut]]:
+        """Feed a batch's contexts its own tokens; compare steps at `positions`, leave the contexts in `slots` out."""
+        with self._reader.batch(batch_id) as recorded:
+            obstacle = self._obstacle(recorded)
+            if obstacle:
+                self._meter.tick(_last(positions, slots, len(recorded.tokens)) + len(slots) * len(recorded.tokens))
+                steps = [ReplayedStep(batch_id, p, math.inf, 0.0, obstacle) for p in sorted(positions)]
+                return steps, [LeftOut(batch_id, slot, math.nan, math.nan, 0.0) for slot in slots]
+            found, whole = self._whole(recorded, positions, slots)
+            left = []
+            for slot, loss in zip(slots, whole.losses, strict=True):
+                without = self._log_probability_without(recorded, slot)
+                regenerated = whole.log_probability - without
+                left.append(LeftOut(batch_id, slot, float(loss), regenerated, whole.tolerance))
+            return found, left
+
+    def attack(self, batch_id: int, trials: int, delta: float | None) -> Attack:
+        """Attack the declared mechanism on a batch's contexts, with the canary record as one more."""
+        manifest, mechanism = self._reader.manifest, self._mechanism
+        batch = self._parts.batches[batch_id]
+        canary: Context = (Record(batch.label, CANARY_TEXT),)
+        top_k = mechanism.support.size
+        contexts = DecodedContexts(
+            self._prompts.private(batch.label, (*batch.contexts, canary)),
+            self._prompts.public(batch.label, top_k is not None),
+            top_k,
+        )
+        privacy = manifest.privacy
+        if delta is None:
+            delta = manifest.claim.delta if manifest.claim is not None else 0.0
+        change = context_change(
+            privacy.unit, privacy.relation, self._rule.name, records_per_user=privacy.records_per_user
+        )
+        return attack(
+            declared_step(mechanism),
+            contexts,
+            mechanism,
+            relation="add_remove" if change is None else change.relation,
+            delta=min(delta, math.nextafter(1, 0)),  # no output refutes a delta of 1, or of nearly 1
+            trials=trials,
+            tokens=ATTACK_TOKENS,
+            progress=lambda: self._meter.tick(ATTACK_TOKENS),
+        )
+
+    def _obstacle(self, recorded: BatchReader) -> str:
+        """Why a batch cannot be computed again as it is recorded; empty where it can."""
+        header = recorded.header
+        batch = self._parts.batches[header.id] if header.id < len(self._parts.batches) else None
+        if batch is None or batch.label != header.label:
+            return "the rule gives no such batch with this label"
+        if len(batch.contexts) != header.contexts:
+            return f"the record has {header.contexts} contexts, and the rule gives {len(batch.contexts)}"
+        if not (recorded.tokens.min() >= 0 and recorded.tokens.max() < self._model.vocabulary):
+            return "a recorded token is none of the model's"
+        return ""
+
+    def _whole(
+        self, recorded: BatchReader, positions: set[int], slots: Sequence[int]
+    ) -> tuple[list[ReplayedStep], _Whole]:
+        """One pass over the batch as it was generated."""
+        batch, tokens = self._parts.batches[recorded.header.id], recorded.tokens
+        top_k = self._mechanism.support.size
+        private = self._prompts.private(batch.label, batch.contexts)
+        public = self._prompts.public(batch.label, top_k is not None and bool(positions))
+        found: list[ReplayedStep] = []
+        whole = _Whole(np.zeros(len(slots)))
+        last = _last(positions, slots, len(tokens))
+        for position in range(last):
+            if slots or position in positions:
+                step = recorded.step(position)
+                here = self._computed(private.logits(), step, f"batch {batch.id}, step {position}")
+                if position in positions:
+                    public_logits = public.logits()[0] if top_k is not None else None
+                    found.append(_compared(batch.id, position, step, here, public_logits))
+                if slots:
+                    whole.add(here.log_probability(), _recorded_losses(step, here, slots), here.nats)
+            self._meter.tick()
+            if position + 1 < last:
+                for decoder in (private, public):
+                    decoder.append(int(tokens[position]))
+        return found, whole
+
+    def _log_probability_without(self, recorded: BatchReader, slot: int) -> float:
+        """log p of the batch's tokens, in nats, with one context taken out of the data."""
+        batch, tokens = self._parts.batches[recorded.header.id], recorded.tokens
+        private = self._prompts.private(batch.label, self._contexts_without(batch, slot))
+        total = 0.0
+        for position, token in enumerate(tokens):
+            place = f"batch {batch.id}, step {position}"
+            total += self._computed(private.logits(), recorded.step(position), place).log_probability()
+            self._meter.tick()
+            if position + 1 < len(tokens):
+                private.append(int(token))
+        return total
+
+    def _contexts_without(self, batch: Batch, slot: int) -> tuple[Context, ...]:
+        """The batch's contexts on the data less one record; where slots are fixed, less one context."""
+        if self._rule.name != "hashed-records":
+            return batch.contexts[:slot] + batch.contexts[slot + 1 :]
+        (gone,) = batch.contexts[slot]
+        rest = partition(self._rule, (record for record in self._records if record != gone), self._key)
+        changed = [new.id for new, old in zip(rest.batches, self._parts.batches, strict=True) if new != old]
+        assert changed == [batch.id], "a hashed record's place depends on that record alone"
+        return rest.batches[batch.id].contexts
+
+    def _computed(self, logits: Floats, step: Step, place: str) -> _Computed:
+        """One step's aggregate by the model, over the recorded support."""
+        mechanism = self._mechanism
+        try:
+            values = clip_logits(logits, mechanism.clip)
+        except ValueError as error:
+            raise InputError(place, f"{error}.", "Replay on a machine like the one that made the run.") from None
+        support, index = step.support, step.token
+        problem = _support_problem(support, self._model.vocabulary)
+        if support is not None and not problem:
+            values = np.ascontiguousarray(values[:, support])
+            index = int(np.searchsorted(support, step.token))
+            if index == len(support) or support[index] != step.token:
+                problem = "the sampled token is not in the support"
+        config = self._model.network.config.get_text_config()
+        scale = max(mechanism.clip, float(np.abs(logits[np.isfinite(logits)]).max(initial=0.0)))
+        dtype = self._reader.manifest.model.dtype or "float32"
+        tolerance = rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
+        return _Computed(mechanism, self._reader.manifest.record.width, values, index, tolerance, problem)
+
+
+@dataclass
+class _Whole:
+    """A batch as it was generated: sums over its steps, in nats.
+
+    Attributes:
+        losses: [slots] what the record says that leaving each out changes.
+        log_probability: of the batch's tokens.
+        squares: sum of the steps' squared tolerances.
+    """
+
+    losses: NDArray[np.float64]
+    log_probability: float = 0.0
+    squares: float = 0.0
+
+    def add(self, log_probability: float, losses: NDArray[np.float64], nats: float) -> None:
+        """Take in one step."""
+        self.losses = self.losses + losses
+        self.log_probability += log_probability
+        self.squares += nats**2
+
+    @property
+    def tolerance(self) -> float:
+        """Steps round independently, so their errors add up like the root of the sum of their squares."""
+        return math.sqrt(self.squares) + DUST
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """A step by the model.
+
+    Attributes:
+        values: float32 [n, S] clipped logits over the support.
+        index: the sampled token's place in the support.
+        logits: how far a logit may be off by rounding, in logit units.
+        problem: why the step cannot be compared; empty where it can.
+    """
+
+    mechanism: Mechanism
+    width: int
+    values: Floats
+    index: int
+    logits: float
+    problem: str
+
+    @cached_property
+    def central(self) -> NDArray[np.floating]:
+        """Central order statistics [2 width + n % 2, S]."""
+        return central_order_statistics(self.values, self.mechanism.clip, self.width)
+
+    @cached_property
+    def aggregate(self) -> NDArray[np.floating]:
+        """What the step samples from: [S]."""
+        if self.mechanism.divisor is None:
+            return median_of(self.central)
+        return mean(self.values, self.mechanism.divisor)
+
+    @property
+    def tolerance(self) -> float:
+        """How far the aggregate may be off: a median no more than a logit, a mean n / divisor as much."""
+        if self.mechanism.divisor is None:
+            return self.logits
+        return self.logits * len(self.values) / self.mechanism.divisor + DUST
+
+    @property
+    def nats(self) -> float:
+        """How far a token's log-probability may be off: its own logit one way, and all others the other way."""
+        return 2 * self.tolerance / self.mechanism.temperature
+
+    def log_probability(self) -> float:
+        """Of the sampled token, in nats; NaN where the step cannot be compared."""
+        if self.problem:
+            return math.nan
+        return log_probability(self.aggregate, self.index, self.mechanism.temperature)
+
+
+def _compared(batch: int, position: int, step: Step, here: _Computed, public: Floats | None) -> ReplayedStep:
+    """Hold a recorded step against the model's. `public` are the public prompt's logits, where they choose support."""
+    if here.problem:
+        return ReplayedStep(batch, position, math.inf, here.tolerance, here.problem)
+    recorded, computed = (step.central, here.central) if step.aggregate is None else (step.aggregate, here.aggregate)
+    assert recorded is not None, "the manifest says which of the two a step has"
+    problems = [_sides_problem(step, here), _contexts_problem(step, here)]
+    if public is not None and step.support is not None:
+        problems.append(_top_problem(step.support, public, here.logits))
+    gap = abs(here.log_probability() - step.log_probability)
+    if not gap <= here.nats + DUST:
+        problems.append(f"the token's log-probability is {gap:.3g} nats off")
+    return ReplayedStep(
+        batch, position, _largest(recorded - computed), here.tolerance, "; ".join(filter(None, problems))
+    )
+
+
+def _sides_problem(step: Step, here: _Computed) -> str:
+    """A context that ranks below the median lies at or under the value below it, to within rounding; and so on."""
+    if step.central is None or step.sides is None or not len(step.sides):
+        return ""
+    rows, rounding = len(step.central), here.logits
+    above = ~step.sides
+    if step.holder is not None:
+        holder, columns = step.holder.astype(np.intp), np.arange(len(step.holder))
+        if holder.max() >= len(step.sides):
+            return "a median is held by a context that is not there"
+        above[holder, columns] = False
+        if not _largest(here.values[holder, columns] - step.central[rows // 2]) <= rounding:
+            return "a recorded holder of the median does not hold it"
+    wrong = step.sides & ~(here.values <= step.central[rows // 2 - 1] + rounding)
+    wrong |= above & ~(here.values >= step.central[(rows + 1) // 2] - rounding)
+    return f"{np.count_nonzero(wrong)} sides are not the contexts'" if wrong.any() else ""
+
+
+def _contexts_problem(step: Step, here: _Computed) -> str:
+    if step.contexts is None:
+        return ""
+    gap = _largest(step.contexts - here.values)
+    return "" if gap <= here.logits else f"recorded contexts are {gap:.3g} off"
+
+
+def _support_problem(support: NDArray[np.integer] | None, vocabulary: int) -> str:
+    """Why a recorded support names no tokens, or one twice."""
+    if support is None:
+        return ""
+    ascending = (np.diff(support) > 0).all() and support[0] >= 0 and support[-1] < vocabulary
+    return "" if ascending else "the support is not a list of the model's tokens in ascending order"
+
+
+def _top_problem(support: NDArray[np.integer], public: Floats, rounding: float) -> str:
+    """Every token of the support must be among the public prompt's top ones; twice the rounding may swap two."""
+    least = np.partition(public, -len(support))[-len(support)]
+    wrong = ~(public[support] >= least - 2 * rounding)
+    return f"{np.count_nonzero(wrong)} tokens of the support are not the public prompt's" if wrong.any() else ""
+
+
+def _recorded_losses(step: Step, here: _Computed, slots: Sequence[int]) -> NDArray[np.float64]:
+    """What leaving each slot out changes, by the record; NaN where it does not say."""
+    mechanism, chosen = here.mechanism, np.array(slots)
+    unknown = np.full(len(slots), math.nan)
+    if here.problem:
+        return unknown
+    with np.errstate(all="ignore"):  # a record may hold any numbers
+        if step.central is not None and step.sides is not None:
+            if step.holder is not None and step.holder.max() >= len(step.sides):
+                return unknown
+            losses = median_losses(step.central, step.sides, step.holder, here.index, mechanism.temperature)
+            result: NDArray[np.float64] = losses[chosen]
+            return result
+        if step.aggregate is None or mechanism.divisor is None:
+            return unknown
+        # Without recorded contexts, the record is the aggregate, and what goes is the model's.
+        rows = (here.values if step.contexts is None else step.contexts)[chosen]
+        return mean_losses(step.aggregate, rows, mechanism.divisor, here.index, mechanism.temperature)
+
+
+def _largest(differences: NDArray[np.floating]) -> float:
+    """The largest absolute value, NaN where one is; 0 of none."""
+    return float(np.abs(differences).max(initial=0.0))
+
+
+def _key(manifest: Manifest, where: str) -> bytes:
+    key = bytes.fromhex(manifest.batching.key or "")
+    if len(key) != KEY_BYTES:
+        raise InputError(f"{where}: batching.key", f"the run gives no key of {KEY_BYTES} bytes.", _ONLY_OURS)
+    return key
+
+
+_ONLY_OURS = "Only runs of `dpaudit generate` can be replayed."
+
+
+def _data_config(manifest: Manifest, data: str, where: str) -> DataConfig:
+    """Where the data is: a path, or else the name of a dataset."""
+    named = manifest.data
+    is_path = data.startswith((PACKAGE, ".", "/", "~")) or Path(data).suffix or Path(data).exists()
+    place = {"path": data} if is_path else {"dataset": data, "split": named.split}
+    try:
+        return DataConfig.model_validate(
+            {**place, "text": named.text, "label": named.label, "labels": manifest.batching.labels}
+        )
+    except ValidationError:
+        raise InputError(f"{where}: data", "its column names or labels cannot be used.", _ONLY_OURS) from None
+
+
+def _require_data(manifest: Manifest, parts: Partition, data: str, where: str) -> None:
+    wanted = manifest.data
+    if wanted.digest is None:
+        raise InputError(f"{where}: data.digest", "the run does not say which data it used.", _ONLY_OURS)
+    digest = data_digest(assigned.digest for assigned in parts.assignment)
+    if digest != wanted.digest:
+        problem = (
+            f"this is not the data of the run: {len(parts.assignment)} records with the digest {digest[:12]}..., "
+            f"where the run had {wanted.records} with {wanted.digest[:12]}..."
+        )
+        raise InputError(data, problem, "Give the very data that the run was made from.")
+
+
+def _model(manifest: Manifest, name: str | None, where: str) -> LanguageModel:
+    named = manifest.model
+    if named.digest is None or named.dtype not in UNIT_ROUNDOFF:
+        lacking = "digest" if named.digest is None else "dtype"
+        raise InputError(f"{where}: model.{lacking}", "the run does not say which model it used.", _ONLY_OURS)
+    # A run that was made on a CPU is computed bit for bit only there.
+    place = {"name": name or named.name, "dtype": named.dtype, "device": "cpu" if named.device == "cpu" else "auto"}
+    model = load_model(ModelConfig.model_validate(place), named.digest)
+    if model.vocabulary != manifest.record.vocabulary:
+        problem = f"this is {manifest.record.vocabulary}, but the model scores {model.vocabulary} tokens."
+        raise InputError(f"{where}: record.vocabulary", problem, _ONLY_OURS)
+    return model
+
+
+def _prompts(manifest: Manifest, model: LanguageModel, rule: Rule, where: str) -> Prompts:
+    named = manifest.prompt
+    if named.template not in ("pt", "it") or named.max_example_tokens is None:
+        raise InputError(
+            f"{where}: prompt",
+            "the run names no template, or no length of examples, that this version knows.",
+            _ONLY_OURS,
+        )
+    wording = template(named.template, model.tokenizer)
+    if wording.digest != named.digest:
+        problem = f"the run's template {named.template!r} has another digest than this version's."
+        raise InputError(f"{where}: prompt.digest", problem, "Replay with the dpaudit that made the run.")
+    examples, most = rule.examples_per_context, named.max_example_tokens
+    if model.positions is not None and examples * most > model.positions:
+        problem = f"examples may take {examples * most} tokens, but the model takes {model.positions}."
+        raise InputError(f"{where}: prompt.max_example_tokens", problem, _ONLY_OURS)
+    return Prompts(model, wording, rule.labels, examples, most)

@@ -1,0 +1,97 @@
+"""SARIF 2.1.0: what the checks found, for code scanning. Passed checks are no results there."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from dpaudit.results import AuditResult, CheckResult
+from reports import outline
+from reports.text import LABEL_LENGTH, one_line, printable
+from reports.wording import evidence
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+#: Stands for the run directory, whose own path is private.
+BASE = "RUN_DIR"
+
+_FILE = re.compile(r"\b(?:steps/\d{8}\.zip|samples\.jsonl|tokenizer\.json|run\.json)(?![\w.])")
+_MANIFEST = "run.json"
+
+
+def render_sarif(result: AuditResult) -> str:
+    """The log as JSON text: one run, a rule for each check, a result for each check that did not pass."""
+    needed = {check.id for group in outline.unmade(result) if group.needed for check in group.checks}
+    rules = {check.id: _rule(check) for check in result.checks}
+    places = {check_id: place for place, check_id in enumerate(rules)}
+    run = {
+        "tool": {"driver": {"name": "dpaudit", **_version(result), "rules": list(rules.values())}},
+        "originalUriBaseIds": {BASE: {"description": {"text": "The run directory."}}},
+        "invocations": [{"executionSuccessful": result.verdict != "error"}],
+        "results": [
+            {**_outcome(check, check.id in needed, result), "ruleIndex": places[check.id]}
+            for check in result.checks
+            if check.status != "pass"
+        ],
+        "properties": {
+            "verdict": result.verdict,
+            "evidence": result.evidence,
+            "audience": result.audience,
+            "guarantee": one_line(result.guarantee),
+        },
+    }
+    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    return json.dumps(log, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _version(result: AuditResult) -> dict[str, str]:
+    version = result.run.get("dpaudit")
+    return {"version": one_line(version, LABEL_LENGTH)} if version else {}
+
+
+def _rule(check: CheckResult) -> dict[str, Any]:
+    said = f"{evidence(check.evidence)}. Reference: {one_line(check.reference)}. `dpaudit checks ID` explains a check."
+    return {
+        "id": one_line(check.id, LABEL_LENGTH),
+        "shortDescription": {"text": one_line(check.title)},
+        "help": {"text": said},
+        "properties": {"evidence": check.evidence},
+    }
+
+
+def _outcome(check: CheckResult, needed: bool, result: AuditResult) -> dict[str, Any]:
+    check_id = one_line(check.id, LABEL_LENGTH)
+    return {
+        "ruleId": check_id,
+        **_kind(check, needed),
+        "message": {"text": _message(check, needed, result)},
+        "locations": [_location(check)],
+        # The same finding of the next audit is then the same alert.
+        "partialFingerprints": {"dpauditCheck/v1": check_id},
+    }
+
+
+def _kind(check: CheckResult, needed: bool) -> dict[str, str]:
+    """Kind and level. The standard gives every kind but "fail" the level "none"."""
+    if check.status == "skip" and not needed:
+        return {"kind": "open" if check.applicable else "notApplicable", "level": "none"}
+    return {"kind": "fail", "level": "warning" if check.status == "warn" else "error"}
+
+
+def _message(check: CheckResult, needed: bool, result: AuditResult) -> str:
+    title = check.title
+    if check.status == "skip":
+        title = f"Not made{f', and evidence level {result.evidence} was asked for' if needed else ''}: {check.title}"
+    parts = (("Measured", check.measured), ("Expected", check.expected), ("", check.detail))
+    said = (f"{name}: {text}" if name else text for name, text in parts if text)
+    return "\n".join(printable(text) for text in (title, *said))
+
+
+def _location(check: CheckResult) -> dict[str, Any]:
+    """The file that the check names, or else the manifest; relative to the run directory."""
+    named = _FILE.search(f"{check.measured}\n{check.detail}")
+    file = named.group() if named else _MANIFEST
+    place: dict[str, Any] = {"artifactLocation": {"uri": file, "uriBaseId": BASE}}
+    if not file.endswith(".zip"):
+        place["region"] = {"startLine": 1}
+    return {"physicalLocation": place}

