@@ -16,6 +16,7 @@ import dpaudit
 from dpaudit.accounting import ContextChange, Cost, context_change, ex_post_accountant
 from dpaudit.checks import STEP_CHECKS, Facts
 from dpaudit.checks.claim import recomputed_epsilon, rounded_up
+from dpaudit.checks.integrity import unreadable_indexes
 from dpaudit.checks.record import aggregate_of, token_index
 from dpaudit.checks.registry import Outcome, StepCheck, printable, registered, result_of, step_result
 from dpaudit.checks.release import label_problem, stop_problem, text_problem, without_stop
@@ -34,6 +35,7 @@ from dpaudit.results import (
     Verdict,
 )
 from dpaudit.runs import BatchHeader, BatchReader, Claim, InputError, Manifest, Privacy, RunReader, Step
+from dpaudit.runs.layout import STEPS, steps_file
 from dpaudit.runs.manifest import MAX_WIDTH
 from dpaudit.runs.reader import RESUME, sample_of
 
@@ -160,17 +162,19 @@ class _Pass:
     def read(self, progress: Progress | None) -> None:
         """Go through all batches that are on disk. What cannot be read is noted and judged later."""
         declared = self.facts.manifest.batching.batches
+        for name, error in unreadable_indexes(self.facts.reader):
+            self.facts.refuse(name, error)
         try:
             batches = self.facts.reader.batches
         except InputError as error:
-            self.facts.unreadable.append(error)
+            self.facts.refuse(STEPS, error)
             return
         for done, batch_id in enumerate(batches, start=1):
             try:
                 with self.facts.reader.batch(batch_id) as batch:
                     self._read_batch(batch)
             except InputError as error:
-                self.facts.unreadable.append(error)
+                self.facts.refuse(steps_file(batch_id), error)
                 self.facts.unbounded.add(batch_id)
             if progress:
                 progress(done, declared)
@@ -198,6 +202,8 @@ class _Pass:
             facts.steps += 1
             drawn.update(step.aggregate_digest + step.token.to_bytes(8, "big", signed=True))
             log_probability += step.log_probability
+            if step.support is not None:
+                facts.supports.add(header, batch.tokens[:position], step.support)
             self._check_step(batch, position, step)
             self._account(header, position, step)
         if facts.ex_post is not None:
@@ -220,14 +226,6 @@ class _Pass:
             if problem:
                 self.facts.note(check_id, f"batch {batch.header.id}, step {position}", problem)
 
-    def _note_support(self, header: BatchHeader, position: int, step: Step) -> None:
-        """A public support is a function of label and tokens so far: at the first position, of the label alone."""
-        if position or step.support is None:
-            return
-        digest = hashlib.sha256(step.support.astype("<i8").tobytes()).digest()
-        if self.facts.supports.setdefault(header.label, digest) != digest:
-            self.facts.private_supports.append(f"batch {header.id}")
-
     def _note_floor(self, header: BatchHeader, step: Step) -> None:
         mechanism = self.facts.manifest.mechanism
         if step.aggregate is not None and mechanism.divisor is not None:
@@ -241,7 +239,6 @@ class _Pass:
             self.facts.unbounded.add(batch_id)
             self.losses.skip()
             return
-        self._note_support(header, position, step)
         with np.errstate(all="ignore"):
             self.facts.sampling.add(aggregate_of(step), index, step.aggregate_digest)
             self.losses.add(step, index)
@@ -375,6 +372,8 @@ def _sentence(verdict: Verdict, facts: Facts, unseen: list[CheckResult], checks:
         if not failed:
             named = ", ".join(check.id for check in unseen)
             return f"The claim is not shown to hold: {named} would have to pass and could not be made."
+        if [check.id for check in failed] == ["disclosure.sensitive"]:
+            return f"The record bears the claim out, but its settings are not fit to publish: {failed[0].measured}."
         if any(not check.id.startswith("claim.") for check in failed):
             return "The record cannot be relied on, so nothing supports the claim. Do not release these texts under it."
         reasons = "; ".join(f"{check.measured} where {check.expected} was due" for check in failed)
@@ -402,7 +401,7 @@ def _caveats(verdict: Verdict, facts: Facts) -> tuple[str, ...]:
     if verdict != "pass":
         return ()
     caveats = ["What the run declares of itself is taken as true where no check of a higher level looks behind it."]
-    if facts.manifest.claim_stated == "afterwards":
+    if facts.manifest.claim_stated == "afterwards" and facts.claim == facts.manifest.claim:
         caveats.append("The run stated this claim itself, after it was generated.")
     if facts.claim.unit == "user":
         caveats.append(_user_caveat(facts.manifest.privacy))

@@ -13,6 +13,7 @@ import sys
 import traceback
 from contextlib import contextmanager
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ import click
 import dpaudit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rich.console import Console
 
@@ -93,6 +94,30 @@ MODEL = click.option(
 )
 
 
+CLAIM_OPTIONS = (
+    click.option("--epsilon", type=FiniteRange(min=0), help="Test this epsilon instead of the claimed one."),
+    click.option("--delta", type=FiniteRange(min=0, max=1), help="Test this delta instead of the claimed one."),
+    click.option("--relation", type=RELATIONS, help="Test this neighbouring relation instead of the claimed one."),
+    click.option("--unit", type=UNITS, help="Test this privacy unit instead of the claimed one."),
+)
+
+
+def claim_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say which claim is tested. It gets them as one Question, `question`."""
+
+    @wraps(command)
+    def asked(
+        epsilon: float | None, delta: float | None, relation: str | None, unit: str | None, **others: Any
+    ) -> None:
+        from dpaudit.audit import Question
+
+        command(question=Question(epsilon, delta, relation, unit), **others)
+
+    for option in reversed(CLAIM_OPTIONS):
+        asked = option(asked)
+    return asked
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(dpaudit.__version__, prog_name="dpaudit")
 def cli() -> None:
@@ -144,6 +169,7 @@ def generate(config: Path, out: Path, as_json: bool) -> None:
 )
 @click.option("--sarif", type=NamedPath(path_type=Path, dir_okay=False), help="Write the findings as SARIF here too.")
 @click.option("--open", "open_it", is_flag=True, help="Open report.html in the browser.")
+@claim_options
 @EVIDENCE
 @DATA
 @MODEL
@@ -154,6 +180,7 @@ def report(
     audience: str,
     sarif: Path | None,
     open_it: bool,
+    question: Question,
     evidence: int,
     data: str | None,
     model: str | None,
@@ -172,8 +199,10 @@ def report(
         _spare_runs(out, [run_dir], f"Leave --out away to write into {run_dir / 'report'}, or name a folder elsewhere.")
     if sarif is not None:
         _spare_runs(sarif, [run_dir], f"Name a file elsewhere, or in {run_dir / 'report'}.", keep_folder=True)
-    audited = _audit(run_dir, evidence=evidence, replay=_replayed(run_dir, data, model))
-    result = _for_readers(audited, audience)
+    with _hushed(audience):
+        found = _replayed(run_dir, data, model, question)
+    audited = _audit(run_dir, question, evidence=evidence, replay=found)
+    result = _for_readers(audited, audience, question)
     # Printed first: where nothing can be written, the audit is not lost.
     with _output():
         if as_json:
@@ -182,32 +211,27 @@ def report(
             _print_summary(result)
     if sarif is not None:
         _write_sarif(result, sarif)
-    if audited.claim is not None:
-        paths = _write_reports(result, out or _report_folder(run_dir, audience))
+    folder = out or _report_folder(run_dir, audience)
+    if audited.claim is not None or out is not None or _holds_reports(folder):
+        paths = _write_reports(result, folder)
         if not as_json:
             with _output():
                 click.echo("\n".join(f"  {path}" for path in paths.values()))
         if open_it:
             click.launch(str(paths["html"]))
-    _exit(audited)
+    _exit(result)
 
 
 @cli.command()
 @click.argument("run_dir", type=RUN_DIR)
-@click.option("--epsilon", type=FiniteRange(min=0), help="Test this epsilon instead of the claimed one.")
-@click.option("--delta", type=FiniteRange(min=0, max=1), help="Test this delta instead of the claimed one.")
-@click.option("--relation", type=RELATIONS, help="Test this neighbouring relation instead of the claimed one.")
-@click.option("--unit", type=UNITS, help="Test this privacy unit instead of the claimed one.")
+@claim_options
 @EVIDENCE
 @DATA
 @MODEL
 @JSON
 def verify(
     run_dir: Path,
-    epsilon: float | None,
-    delta: float | None,
-    relation: str | None,
-    unit: str | None,
+    question: Question,
     evidence: int,
     data: str | None,
     model: str | None,
@@ -221,14 +245,12 @@ def verify(
     Example:
       dpaudit verify run --epsilon 3 && publish run/samples.jsonl
     """
-    from dpaudit.audit import Question
-
-    found = _replayed(run_dir, data, model, delta=delta)
-    result = _audit(run_dir, Question(epsilon, delta, relation, unit), evidence=evidence, replay=found)
+    found = _replayed(run_dir, data, model, question)
+    result = _audit(run_dir, question, evidence=evidence, replay=found)
     if as_json:
         with _output():
             click.echo(result.to_json(), nl=False)
-    else:
+    elif result.claim is not None:  # else there is nothing to say but why it cannot be read
         from reports.outline import unmade_lines
         from reports.terminal import print_failures
 
@@ -273,7 +295,10 @@ def replay(run_dir: Path, data: str, chosen: tuple[tuple[int, int], ...], as_jso
         if as_json:
             click.echo(result.to_json(), nl=False)
         else:
+            from reports.terminal import print_higher_levels
+
             _print_summary(result)
+            print_higher_levels(result, _stdout())
     _exit(result)
 
 
@@ -569,7 +594,9 @@ def _audit(
         return audit_run(run_dir, question, progress=advance, evidence=evidence, replay=replay)
 
 
-def _replayed(run_dir: Path, data: str | None, model: str | None = None, **amounts: Any) -> Replay | None:
+def _replayed(
+    run_dir: Path, data: str | None, model: str | None = None, question: Question | None = None, **amounts: Any
+) -> Replay | None:
     """What a replay finds, with its own default where an amount is None; None without data."""
     if data is None:
         if model is not None:
@@ -577,12 +604,13 @@ def _replayed(run_dir: Path, data: str | None, model: str | None = None, **amoun
         return None
     from dpaudit.runs import RunReader
 
-    RunReader(run_dir)  # a mistyped path is told before torch is loaded
+    stated = RunReader(run_dir).manifest.claim  # a mistyped path is told before torch is loaded
+    asked = question.asked_of(stated) if question is not None and stated is not None else stated
     from generation.replay import replay
 
     given = {name: amount for name, amount in amounts.items() if amount is not None}
     with _bar("Replaying") as advance:
-        return replay(run_dir, data, model=model, progress=advance, **given)
+        return replay(run_dir, data, model=model, claim=asked, progress=advance, **given)
 
 
 def _generate(config: Config, out: Path, title: str) -> None:
@@ -631,11 +659,24 @@ def _progress() -> Any:
     )
 
 
-def _for_readers(result: AuditResult, audience: str) -> AuditResult:
+@contextmanager
+def _hushed(audience: str) -> Iterator[None]:
+    """What stops a replay may quote the run or its data: readers outside are told no more than that it stopped."""
+    from dpaudit.runs import InputError
+
+    try:
+        yield
+    except InputError:
+        if audience != PUBLIC:
+            raise
+        raise InputError("--data", "the run cannot be replayed.", "Leave --audience away to see why.") from None
+
+
+def _for_readers(result: AuditResult, audience: str, question: Question) -> AuditResult:
     """The result as these readers may have it."""
     from dpaudit.disclosure import public_form
 
-    return public_form(result) if audience == PUBLIC else result
+    return public_form(result, question) if audience == PUBLIC else result
 
 
 def _report_folder(run_dir: Path, audience: str) -> Path:
@@ -649,6 +690,11 @@ def _report_folder(run_dir: Path, audience: str) -> Path:
         if place.is_symlink():
             raise InputError(str(place), "this is a link, which is not followed.", "Name a folder with --out.")
     return folder / PUBLIC if audience == PUBLIC else folder
+
+
+def _holds_reports(folder: Path) -> bool:
+    """Whether reports of an earlier audit are there, which must not outlive it when the run cannot be read any more."""
+    return all((folder / name).is_file() for name in ("report.html", "report.json"))
 
 
 def _spare_runs(out: Path, runs: Iterable[Path], remedy: str, *, keep_folder: bool = False) -> None:
@@ -675,33 +721,35 @@ def _spare_runs(out: Path, runs: Iterable[Path], remedy: str, *, keep_folder: bo
 def _write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
     from reports.write import write_reports
 
-    with _writing(folder):
+    with _writing(folder, "--out"):
         return write_reports(result, folder)
 
 
 def _write_sarif(result: AuditResult, path: Path) -> None:
     from reports.write import write_sarif
 
-    with _writing(path):
+    with _writing(path, "--sarif"):
         write_sarif(result, path)
 
 
 def _write_comparison(comparison: Comparison, path: Path, links: dict[str, str] | None = None) -> None:
     from reports.write import write_comparison
 
-    with _writing(path):
+    with _writing(path, "--out"):
         write_comparison(comparison, path, links)
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _writing(path: Path, option: str) -> Iterator[None]:
     from dpaudit.runs import InputError
+    from reports.write import NoPlainFileError
 
     try:
         yield
     except OSError as error:
+        named = error.filename if isinstance(error, NoPlainFileError) else path
         raise InputError(
-            str(path), f"cannot be written ({error.strerror}).", "Name another place with --out."
+            str(named), f"cannot be written ({error.strerror}).", f"Name another place with {option}."
         ) from None
 
 
@@ -754,11 +802,13 @@ def _console(stderr: bool) -> Console:
 
 def _exit(*results: AuditResult) -> None:
     """Leave with the worst verdict's exit code; say on stderr why a run could not be judged."""
+    from reports.outline import causes
+
     for result in results:
-        if result.verdict == "error":
-            for check in result.checks:
-                if check.status == "fail" and check.id in ("integrity.format", "integrity.complete"):
-                    _tell(f"dpaudit: {check.id}: {check.measured}: {check.detail}")
+        for check in causes(result):
+            # What is for readers outside holds neither what was measured nor where.
+            said = (check.id, check.measured or check.title, check.detail)
+            _tell(f"dpaudit: {': '.join(filter(None, said))}")
     sys.exit(max(EXIT_CODES[result.verdict] for result in results))
 
 

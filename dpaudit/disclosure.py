@@ -4,33 +4,45 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpaudit.checks.disclosure import public_settings
 from dpaudit.checks.registry import registered
 from dpaudit.checks.replay import COMMAND
-from dpaudit.results import AuditResult, CheckResult, Empirical, Guarantees
+from dpaudit.results import AuditResult, CheckResult, ClaimResult, Empirical, Guarantees
+
+if TYPE_CHECKING:
+    from dpaudit.audit import Question
 
 _DOUBTFUL = "The run's settings are left out, for the check disclosure.sensitive did not find them fit to publish."
 _OUTCOMES = (
     "The verdict and the checks' outcomes depend on the private data themselves, and no epsilon here pays for "
     "publishing them."
 )
-_DELTA = "If delta was worked out from the number of records, delta and epsilon tell that number."
 _UNNAMED = (
     "Without its figure, a claim that holds says nothing about how private the texts are: "
     "only that the run states its cost truly."
 )
+_ASKED = (
+    "The claim was given to the audit, and need not be the run's own. "
+    "Whether it was chosen without looking at the data, only who gave it can say."
+)
 
 
-def public_form(result: AuditResult) -> AuditResult:
+def public_form(result: AuditResult, question: Question | None = None) -> AuditResult:
     """The same result without anything that was worked out from private records or found on the run's machine.
 
     Verdict, outcomes, settings that are declared public, a claim that was fixed beforehand and what follows from both
     stay. Everything is named that stays, so that a new field of the result is left out until it is looked at.
+
+    Args:
+        result: what the audit found.
+        question: what the audit was asked to test. A claim whose figures are all from there is not the run's own, and
+            stays: who asked has chosen to name it.
     """
     manifest: Mapping[str, Any] = result.run.get("manifest", {})
-    withheld = _why_withheld(result, manifest)
+    asked = question is not None and any(value is not None for value in vars(question).values())
+    withheld = _why_withheld(result, manifest, question)
     stated = result.claim if not withheld else None
     approximate = result.guarantees.approximate if stated is not None else None
     nothing = Empirical(leave_one_out_max=None, contexts=0, worst=())
@@ -38,8 +50,8 @@ def public_form(result: AuditResult) -> AuditResult:
         audience="public",
         verdict=result.verdict,
         evidence=result.evidence,
-        guarantee=_sentence(result, withheld),
-        caveats=_caveats(result, manifest, withheld),
+        guarantee=_sentence(result, withheld, asked),
+        caveats=_caveats(result, manifest, withheld, asked),
         claim=stated,
         guarantees=Guarantees(ex_post=None, approximate=approximate, empirical=nothing),
         ledger=tuple(tree for tree in result.ledger if tree.kind == "approximate" and approximate is not None),
@@ -51,44 +63,56 @@ def public_form(result: AuditResult) -> AuditResult:
     )
 
 
-def _why_withheld(result: AuditResult, manifest: Mapping[str, Any]) -> str:
+def _why_withheld(result: AuditResult, manifest: Mapping[str, Any], question: Question | None) -> str:
     """Why the claim is not for readers outside, as the end of a sentence; empty where it is."""
     if result.claim is None or not manifest:
         return ""
-    if manifest["claim_stated"] != "beforehand":
+    if manifest["claim_stated"] != "beforehand" and not _is_given(result.claim, question):
         return "the run stated it afterwards, from its own private record"
     if manifest["origins"]["settings"] != "public":
-        return "the run does not declare that it was chosen without private records"
+        return "the run does not declare that its settings were chosen without private records"
     if result.claim.unit == "user" and manifest["privacy"]["records_per_user_from"] != "declared":
         return "it rests on how many records one user has in the private data"
+    counted = manifest["privacy"]["delta_from"] == "records" and not _is_given(result.claim, question)
+    if result.claim.kind == "approximate" and counted:
+        return "its delta was worked out from the number of private records"
     return ""
 
 
-def _sentence(result: AuditResult, withheld: str) -> str:
+def _is_given(claim: ClaimResult, question: Question | None) -> bool:
+    """Whether no figure of the tested claim is the run's own. A delta of 0 says that the claim has none."""
+    if question is None or question.epsilon is None:
+        return False
+    return question.delta is not None or claim.delta == 0
+
+
+def _sentence(result: AuditResult, withheld: str, asked: bool) -> str:
     """The guarantee without a figure from the records."""
     if result.verdict == "error" or result.claim is None:
         return "No guarantee can be stated: the run cannot be read as a whole."
     if result.verdict == "fail":
         return "The run did not pass its audit, so nothing supports a claim. Do not rely on one for these texts."
     if withheld:
-        return f"The run's {result.claim.kind} claim was checked and holds. It is withheld here: {withheld}."
+        whose = "The" if asked else "The run's"
+        return f"{whose} {result.claim.kind} claim was checked and holds. It is withheld here: {withheld}."
     if result.claim.kind == "approximate":
         return result.guarantee
+    origin = "given to the audit" if asked else "fixed before the run"
     return (
-        "The claim stated here was fixed before the run, was checked, and holds for this data and these texts. "
+        f"The claim stated here was {origin}, was checked, and holds for this data and these texts. "
         "What they did cost is worked out from the private data, and withheld."
     )
 
 
-def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: str) -> tuple[str, ...]:
+def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: str, asked: bool) -> tuple[str, ...]:
     declared = bool(manifest) and manifest["privacy"]["records_per_user_from"] == "declared"
     public = {str(manifest["privacy"]["records_per_user"])} if declared else set()
     # A caveat with a figure in it may quote the records, unless that figure is one that was declared.
     kept = [said for said in result.caveats if set(re.findall(r"\d+(?:[.,]\d+)*", said)) <= public]
+    if asked and result.claim is not None:
+        kept.append(_ASKED)
     if result.verdict == "pass" and withheld:
         kept.append(_UNNAMED)
-    elif result.claim is not None and not withheld and result.claim.kind == "approximate":
-        kept.append(_DELTA)
     if manifest and not _fit(result):
         kept.append(_DOUBTFUL)
     return (*kept, _OUTCOMES)

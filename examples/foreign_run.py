@@ -23,6 +23,7 @@ from dpaudit.runs import (
     Batching,
     Claim,
     Data,
+    InputError,
     KeyedHash,
     Manifest,
     Mechanism,
@@ -148,4 +149,9 @@ def write_run(path: str) -> None:
 
 
 if __name__ == "__main__":
-    write_run(sys.argv[1])
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/foreign_run.py RUN_DIR")
+    try:
+        write_run(sys.argv[1])
+    except InputError as error:
+        sys.exit(str(error))

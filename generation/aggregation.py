@@ -1,14 +1,55 @@
-"""Clipping, the mean, and the public support. The median is `dpaudit.accounting`'s."""
+"""One step from raw logits to what it samples from: clipping, truncation, mean or median, and the public support."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
+
+from dpaudit.accounting import central_order_statistics, median_of
+from dpaudit.runs import Mechanism
 
 Floats = NDArray[np.float32]
 
 #: Tokens whose means are taken in one go, which bounds the memory for their float64 copies.
 COLUMNS = 4096
+
+
+class Aggregated(NamedTuple):
+    """A step before its draw.
+
+    Attributes:
+        values: float32 [n, S], every context's clipped logits over the support.
+        central: [2 width + n % 2, S], the central order statistics; None for the mean.
+        aggregate: [S], what the step samples from.
+    """
+
+    values: Floats
+    central: NDArray[np.floating] | None
+    aggregate: NDArray[np.floating]
+
+
+def aggregated(logits: Floats, support: NDArray[np.integer] | None, mechanism: Mechanism, width: int) -> Aggregated:
+    """Clip, truncate, aggregate (Algorithm 1, lines 6 and 7). Generation, replay and attack all do it here.
+
+    Args:
+        logits: float32 [n, V].
+        support: ids of the tokens to sample from, ascending: int [S]; None for the whole vocabulary.
+        mechanism: aggregator, clip and divisor.
+        width: central order statistics to keep on each side of the median.
+
+    Raises:
+        ValueError: see `clip_logits`.
+    """
+    values = clip_logits(logits, mechanism.clip)
+    if support is not None:
+        # Columns are aggregated one by one, so this equals truncating the aggregate.
+        values = np.ascontiguousarray(values[:, support])
+    if mechanism.divisor is not None:
+        return Aggregated(values, None, mean(values, mechanism.divisor))
+    central = central_order_statistics(values, mechanism.clip, width)
+    return Aggregated(values, central, median_of(central))
 
 
 def clip_logits(logits: Floats, clip: float) -> Floats:

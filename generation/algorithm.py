@@ -13,20 +13,18 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import (
     MedianAccountant,
-    central_order_statistics,
-    median_of,
     median_sides,
 )
 from dpaudit.runs import BatchHeader, InputError, Manifest, RunReader, RunWriter, Step, aggregate_digest
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import MANIFEST
-from generation.aggregation import Floats, clip_logits, mean, top_tokens
+from generation.aggregation import Floats, aggregated, top_tokens
 from generation.config import Config
 from generation.decoding import Decoder, Prompts
 from generation.manifest import build_manifest, changed_contexts, ex_post_claim, require_same_run
 from generation.models import LanguageModel, load_model
 from generation.partition import Batch, Partition, Rule, partition
-from generation.prompts import ends_with, template
+from generation.prompts import ends_with, template, without_stop
 from generation.records import read_records
 from generation.sampling import Draw, OsEntropy, RandomBytes, SeededStream, sample
 
@@ -192,48 +190,27 @@ class _Run:
 
     def _step(self, batch: int, position: int, private: Decoder, public: Decoder, source: RandomBytes) -> Step:
         """One token: support, clipped logits, aggregate, draw (Algorithm 1, lines 6 to 8)."""
-        mechanism = self._config.mechanism
-        support = None if mechanism.top_k is None else top_tokens(public.logits()[0], mechanism.top_k)
+        mechanism = self._manifest.mechanism
+        size = mechanism.support.size
+        support = None if size is None else top_tokens(public.logits()[0], size)
         try:
-            values = clip_logits(private.logits(), mechanism.clip)
+            here = aggregated(private.logits(), support, mechanism, self._manifest.record.width)
         except ValueError as error:
             where = f"batch {batch}, step {position}"
             raise InputError(where, f"{error}.", "Try model.dtype float32, or another model.") from None
-        if support is not None:
-            # Columns are aggregated one by one, so this equals truncating the aggregate.
-            values = np.ascontiguousarray(values[:, support])
-        if self._median:
-            return self._median_step(batch, values, support, source)
-        return self._mean_step(values, support, source)
-
-    def _median_step(self, batch: int, values: Floats, support: NDArray[np.int32] | None, source: RandomBytes) -> Step:
-        mechanism = self._config.mechanism
-        central = central_order_statistics(values, mechanism.clip, self._manifest.record.width)
-        sides, holder = median_sides(values)
-        center = median_of(central)
-        draw = sample(center, mechanism.temperature, source)
-        self._accountant.charge(batch, central, draw.index)
+        draw = sample(here.aggregate, mechanism.temperature, source)
+        if here.central is not None:
+            self._accountant.charge(batch, here.central, draw.index)
+        sides, holder = (None, None) if here.central is None else median_sides(here.values)
         return Step(
             token=_token(draw, support),
             log_probability=draw.log_probability,
-            aggregate_digest=aggregate_digest(center),
-            central=central,
+            aggregate_digest=aggregate_digest(here.aggregate),
+            central=here.central,
             sides=sides,
             holder=holder,
-            contexts=self._kept(values),
-            support=support,
-        )
-
-    def _mean_step(self, values: Floats, support: NDArray[np.int32] | None, source: RandomBytes) -> Step:
-        mechanism = self._config.mechanism
-        aggregate = mean(values, mechanism.divisor or 1.0)
-        draw = sample(aggregate, mechanism.temperature, source)
-        return Step(
-            token=_token(draw, support),
-            log_probability=draw.log_probability,
-            aggregate_digest=aggregate_digest(aggregate),
-            aggregate=aggregate,
-            contexts=self._kept(values),
+            aggregate=here.aggregate if here.central is None else None,
+            contexts=self._kept(here.values),
             support=support,
         )
 
@@ -248,8 +225,7 @@ class _Run:
 
     def _text(self, tokens: list[int]) -> str | None:
         """Text of a sequence without the stop sequence it ends in."""
-        ends = [len(s) for s in self._manifest.stopping.sequences if ends_with(tokens, s)]
-        return self._model.decode(tokens[: len(tokens) - max(ends, default=0)])
+        return self._model.decode(without_stop(tokens, self._manifest.stopping.sequences))
 
 
 def _token(draw: Draw, support: NDArray[np.int32] | None) -> int:

@@ -17,14 +17,12 @@ from numpy.typing import NDArray
 from dpaudit.accounting import (
     ContextChange,
     LowerBound,
-    central_order_statistics,
     epsilon_lower_bound,
     ex_post_accountant,
-    median_of,
 )
 from dpaudit.accounting.medians import Relation
 from dpaudit.runs import Mechanism
-from generation.aggregation import Floats, clip_logits, mean, top_tokens
+from generation.aggregation import Floats, aggregated, top_tokens
 from generation.decoding import Decoder
 from generation.sampling import OsEntropy, sample
 
@@ -109,15 +107,10 @@ class DecodedContexts:
 
 
 def declared_step(mechanism: Mechanism) -> StepMechanism:
-    """The mechanism that a manifest declares, done honestly: clip, aggregate, truncate, softmax."""
+    """The mechanism that a manifest declares, as `dpaudit generate` runs it."""
 
     def step(logits: Floats, support: Support) -> Doubles:
-        values = _clipped(logits, support, mechanism.clip)
-        if mechanism.divisor is None:
-            aggregate = median_of(central_order_statistics(values, mechanism.clip, WIDTH)).astype(np.float64)
-        else:
-            aggregate = mean(values, mechanism.divisor)
-        scores = aggregate / mechanism.temperature
+        scores = aggregated(logits, support, mechanism, WIDTH).aggregate.astype(np.float64) / mechanism.temperature
         scores -= scores.max()
         result: Doubles = scores - np.log(np.exp(scores).sum())
         return result
@@ -239,15 +232,8 @@ class _Setting:
 
     def _accounted(self, logits: Floats, support: Support) -> NDArray[np.floating]:
         """What the declared accounting charges for: central order statistics, or the mean."""
-        values = _clipped(logits, support, self.declared.clip)
-        if self.declared.divisor is None:
-            return central_order_statistics(values, self.declared.clip, WIDTH)
-        return mean(values, self.declared.divisor)
-
-
-def _clipped(logits: Floats, support: Support, clip: float) -> Floats:
-    values = clip_logits(logits, clip)
-    return values if support is None else np.ascontiguousarray(values[:, support])
+        here = aggregated(logits, support, self.declared, WIDTH)
+        return here.aggregate if here.central is None else here.central
 
 
 def _crafted(raised: bool, token: int, vocabulary: int, clip: float) -> Floats:

@@ -85,6 +85,7 @@ def build_manifest(
         data=Data(
             records=len(assignment),
             digest=data_digest(assigned.digest for assigned in assignment),
+            source="path" if config.data.dataset is None else "dataset",
             text=config.data.text,
             label=config.data.label,
             split=config.data.split,
@@ -149,6 +150,7 @@ def _privacy(config: Config, most_per_user: int | None) -> Privacy:
         relation=config.privacy.relation,
         records_per_user=found,
         records_per_user_from="declared" if declared is not None or found is None else "data",
+        delta_from="records" if _delta_is_worked_out(config) else "declared",
     )
 
 
@@ -208,6 +210,10 @@ def _claim_beforehand(config: Config, records: int, records_per_user: int | None
         relation=config.privacy.relation,
         unit=config.privacy.unit,
     )
+
+
+def _delta_is_worked_out(config: Config) -> bool:
+    return config.mechanism.aggregator == "mean" and config.claim is None and config.privacy.delta is None
 
 
 def _delta(config: Config, records: int) -> float:

@@ -55,7 +55,7 @@ class Rule:
             "batches_per_label": hashed and per_label is None,
         }
         for field in (name for name, lacks in missing.items() if lacks):
-            remedy = "Only runs of `dpaudit generate` of this version can be placed anew."
+            remedy = "Only runs of `dpaudit generate` can be replayed."
             raise InputError(f"{where}: batching.{field}", "the run does not say this.", remedy)
         if len(batching.labels) * (generated or 1) != batching.batches:
             problem = f"this is {batching.batches}, which is not generate_per_label for each of the labels."

@@ -11,9 +11,9 @@ import math
 import secrets
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate, zip_longest
 from pathlib import Path
 
@@ -22,24 +22,22 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from dpaudit.accounting import (
-    central_order_statistics,
     context_change,
     log_probability,
     mean_losses,
     median_losses,
-    median_of,
 )
-from dpaudit.runs import BatchReader, InputError, Manifest, Mechanism, RunReader, Step, data_digest
+from dpaudit.runs import BatchReader, Claim, InputError, Manifest, Mechanism, RunReader, Step, data_digest
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
 from dpaudit.runs.reader import RESUME
-from generation.aggregation import Floats, clip_logits, mean
+from generation.aggregation import Aggregated, Floats, aggregated
 from generation.attack import CANARIES, Attack, DecodedContexts, attack, declared_step
 from generation.config import DataConfig, ModelConfig
 from generation.decoding import Prompts
 from generation.models import LanguageModel, load_model
 from generation.partition import Batch, Context, Partition, Rule, partition
-from generation.prompts import template
+from generation.prompts import template, without_stop
 from generation.records import Record, read_records
 from generation.sources import PACKAGE
 
@@ -85,6 +83,7 @@ class Replayed:
     """See `dpaudit.checks.replayed.Replay`."""
 
     assignment: str
+    texts: str
     steps: tuple[ReplayedStep, ...]
     left_out: tuple[LeftOut, ...]
     attack: Attack | None
@@ -99,7 +98,7 @@ def replay(
     chosen: Sequence[tuple[int, int]] = (),
     left_out: int = LEFT_OUT,
     trials: int = TRIALS,
-    delta: float | None = None,
+    claim: Claim | None = None,
     progress: Progress | None = None,
 ) -> Replayed:
     """Recompute parts of a run with its model and its data.
@@ -114,13 +113,16 @@ def replay(
         chosen: (batch, position) of the steps to recompute.
         left_out: how many random contexts to leave out, one at a time.
         trials: texts that the attack generates from either side with each canary; 0 for no attack.
-        delta: what the attack's lower bound is for; None takes the claim's.
+        claim: what the attack is held against; None takes the run's own.
         progress: called with (forward passes done, forward passes in all).
 
     Raises:
         InputError: the run cannot be replayed, or the data or the model is not the run's.
     """
     reader = RunReader(run)
+    asked = claim or reader.manifest.claim
+    if asked is None or not reader.batches:
+        raise InputError(str(reader.path), "the run is not finished.", RESUME)
     plan = _plan(reader, steps, chosen, left_out, trials)
     again = _Again(reader, data, model, _Meter(plan.passes, progress))
     found: list[ReplayedStep] = []
@@ -133,7 +135,8 @@ def replay(
         assignment=again.assignment_problem(),
         steps=tuple(found),
         left_out=tuple(left),
-        attack=again.attack(plan.attacked, trials, delta) if plan.attacked is not None else None,
+        attack=again.attack(plan.attacked, trials, asked) if plan.attacked is not None else None,
+        texts=again.text_problem(),
     )
 
 
@@ -168,8 +171,6 @@ class _Plan:
 
 def _plan(reader: RunReader, steps: int, chosen: Sequence[tuple[int, int]], left_out: int, trials: int) -> _Plan:
     """Draw what is to be recomputed, each step and each context of the run alike."""
-    if reader.manifest.claim is None or not reader.batches:
-        raise InputError(str(reader.path), "the run is not finished.", RESUME)
     draw = secrets.SystemRandom()
     lengths: list[int] = []
     contexts: list[int] = []
@@ -191,8 +192,12 @@ def _plan(reader: RunReader, steps: int, chosen: Sequence[tuple[int, int]], left
     length = dict(zip(reader.batches, lengths, strict=True))
     forced = sum(_last(positions[b], slots[b], length[b]) for b in {*positions, *slots})
     left = sum(length[batch] * len(slots[batch]) for batch in slots)
-    attacking = 2 * trials * len(CANARIES) * ATTACK_TOKENS
+    attacking = 2 * trials * len(CANARIES) * _attack_tokens(reader.manifest)
     return _Plan(positions, slots, draw.choice(filled) if trials and filled else None, forced + left + attacking)
+
+
+def _attack_tokens(manifest: Manifest) -> int:
+    return min(ATTACK_TOKENS, manifest.stopping.max_tokens)
 
 
 def _drawn(
@@ -234,7 +239,8 @@ class _Again:
         manifest = reader.manifest
         self._mechanism, self._key = manifest.mechanism, _key(manifest, self._where)
         self._rule = Rule.of_manifest(manifest, self._where)
-        self._records = read_records(_data_config(manifest, data, self._where)).records
+        with _of_options():
+            self._records = read_records(_data_config(manifest, data, self._where)).records
         self._parts = partition(self._rule, self._records, self._key)
         _require_data(manifest, self._parts, data, self._where)
         self._model = _model(manifest, model, self._where)
@@ -246,6 +252,18 @@ class _Again:
         for number, (recorded, derived) in enumerate(pairs, start=1):
             if recorded != derived:
                 return f"line {number} of {ASSIGNMENT} is not what the rule gives for the data"
+        return ""
+
+    def text_problem(self) -> str:
+        """The first batch whose text is not its tokens decoded with the model's own tokenizer; empty where none is."""
+        for batch_id in self._reader.batches:
+            with self._reader.batch(batch_id) as recorded:
+                if recorded.tokens.min() < 0:
+                    return f"batch {batch_id}: a token is none of the model's"
+                sequences = self._reader.manifest.stopping.sequences
+                own = self._model.decode(without_stop(recorded.tokens.tolist(), sequences))
+                if recorded.text is not None and recorded.text != own:
+                    return f"batch {batch_id}: the model's own tokenizer decodes its tokens to another text"
         return ""
 
     def force(
@@ -266,32 +284,29 @@ class _Again:
                 left.append(LeftOut(batch_id, slot, float(loss), regenerated, whole.tolerance))
             return found, left
 
-    def attack(self, batch_id: int, trials: int, delta: float | None) -> Attack:
+    def attack(self, batch_id: int, trials: int, claim: Claim) -> Attack:
         """Attack the declared mechanism on a batch's contexts, with the canary record as one more."""
         manifest, mechanism = self._reader.manifest, self._mechanism
         batch = self._parts.batches[batch_id]
         canary: Context = (Record(batch.label, CANARY_TEXT),)
-        top_k = mechanism.support.size
+        # No guarantee covers texts that are longer than the public maximum.
+        top_k, tokens = mechanism.support.size, _attack_tokens(manifest)
         contexts = DecodedContexts(
             self._prompts.private(batch.label, (*batch.contexts, canary)),
             self._prompts.public(batch.label, top_k is not None),
             top_k,
         )
-        privacy = manifest.privacy
-        if delta is None:
-            delta = manifest.claim.delta if manifest.claim is not None else 0.0
-        change = context_change(
-            privacy.unit, privacy.relation, self._rule.name, records_per_user=privacy.records_per_user
-        )
+        most = manifest.privacy.records_per_user
+        change = context_change(claim.unit, claim.relation, self._rule.name, records_per_user=most)
         return attack(
             declared_step(mechanism),
             contexts,
             mechanism,
             relation="add_remove" if change is None else change.relation,
-            delta=min(delta, math.nextafter(1, 0)),  # no output refutes a delta of 1, or of nearly 1
+            delta=min(claim.delta, math.nextafter(1, 0)),  # no output refutes a delta of 1, or of nearly 1
             trials=trials,
-            tokens=ATTACK_TOKENS,
-            progress=lambda: self._meter.tick(ATTACK_TOKENS),
+            tokens=tokens,
+            progress=lambda: self._meter.tick(tokens),
         )
 
     def _obstacle(self, recorded: BatchReader) -> str:
@@ -357,23 +372,21 @@ class _Again:
 
     def _computed(self, logits: Floats, step: Step, place: str) -> _Computed:
         """One step's aggregate by the model, over the recorded support."""
-        mechanism = self._mechanism
-        try:
-            values = clip_logits(logits, mechanism.clip)
-        except ValueError as error:
-            raise InputError(place, f"{error}.", "Replay on a machine like the one that made the run.") from None
+        mechanism, manifest = self._mechanism, self._reader.manifest
         support, index = step.support, step.token
         problem = _support_problem(support, self._model.vocabulary)
         if support is not None and not problem:
-            values = np.ascontiguousarray(values[:, support])
             index = int(np.searchsorted(support, step.token))
             if index == len(support) or support[index] != step.token:
                 problem = "the sampled token is not in the support"
-        config = self._model.network.config.get_text_config()
-        scale = max(mechanism.clip, float(np.abs(logits[np.isfinite(logits)]).max(initial=0.0)))
-        dtype = self._reader.manifest.model.dtype or "float32"
+        try:
+            here = aggregated(logits, None if problem else support, mechanism, manifest.record.width)
+        except ValueError as error:
+            raise InputError(place, f"{error}.", "Replay on a machine like the one that made the run.") from None
+        config, dtype = self._model.network.config.get_text_config(), manifest.model.dtype or "float32"
+        scale = max(mechanism.clip, _largest_kept(logits, mechanism.clip))
         tolerance = rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
-        return _Computed(mechanism, self._reader.manifest.record.width, values, index, tolerance, problem)
+        return _Computed(mechanism, here, index, tolerance, problem)
 
 
 @dataclass
@@ -407,30 +420,22 @@ class _Computed:
     """A step by the model.
 
     Attributes:
-        values: float32 [n, S] clipped logits over the support.
+        here: what it computes, over the recorded support.
         index: the sampled token's place in the support.
         logits: how far a logit may be off by rounding, in logit units.
         problem: why the step cannot be compared; empty where it can.
     """
 
     mechanism: Mechanism
-    width: int
-    values: Floats
+    here: Aggregated
     index: int
     logits: float
     problem: str
 
-    @cached_property
-    def central(self) -> NDArray[np.floating]:
-        """Central order statistics [2 width + n % 2, S]."""
-        return central_order_statistics(self.values, self.mechanism.clip, self.width)
-
-    @cached_property
-    def aggregate(self) -> NDArray[np.floating]:
-        """What the step samples from: [S]."""
-        if self.mechanism.divisor is None:
-            return median_of(self.central)
-        return mean(self.values, self.mechanism.divisor)
+    @property
+    def values(self) -> Floats:
+        """Clipped logits, float32 [n, S]."""
+        return self.here.values
 
     @property
     def tolerance(self) -> float:
@@ -448,14 +453,15 @@ class _Computed:
         """Of the sampled token, in nats; NaN where the step cannot be compared."""
         if self.problem:
             return math.nan
-        return log_probability(self.aggregate, self.index, self.mechanism.temperature)
+        return log_probability(self.here.aggregate, self.index, self.mechanism.temperature)
 
 
 def _compared(batch: int, position: int, step: Step, here: _Computed, public: Floats | None) -> ReplayedStep:
     """Hold a recorded step against the model's. `public` are the public prompt's logits, where they choose support."""
     if here.problem:
         return ReplayedStep(batch, position, math.inf, here.tolerance, here.problem)
-    recorded, computed = (step.central, here.central) if step.aggregate is None else (step.aggregate, here.aggregate)
+    recorded = step.aggregate if step.central is None else step.central
+    computed = here.here.aggregate if here.here.central is None else here.here.central
     assert recorded is not None, "the manifest says which of the two a step has"
     problems = [_sides_problem(step, here), _contexts_problem(step, here)]
     if public is not None and step.support is not None:
@@ -528,6 +534,14 @@ def _recorded_losses(step: Step, here: _Computed, slots: Sequence[int]) -> NDArr
         return mean_losses(step.aggregate, rows, mechanism.divisor, here.index, mechanism.temperature)
 
 
+def _largest_kept(logits: Floats, clip: float) -> float:
+    """The largest absolute raw logit that clipping keeps: what lies further down, masked or not, cannot be off."""
+    if not logits.size:
+        return 0.0
+    kept = logits >= logits.max(axis=1, keepdims=True) - 2 * clip
+    return float(np.abs(logits[kept]).max(initial=0.0))
+
+
 def _largest(differences: NDArray[np.floating]) -> float:
     """The largest absolute value, NaN where one is; 0 of none."""
     return float(np.abs(differences).max(initial=0.0))
@@ -540,14 +554,27 @@ def _key(manifest: Manifest, where: str) -> bytes:
     return key
 
 
+_THE_DATA = "Give the very data that the run was made from."
 _ONLY_OURS = "Only runs of `dpaudit generate` can be replayed."
 
 
+@contextmanager
+def _of_options() -> Iterator[None]:
+    """Speak of the command's options where an error speaks of a config's fields, which cannot be changed here."""
+    try:
+        yield
+    except InputError as error:
+        where = {"data.path": "--data", "data.dataset": "--data", "model.name": "--model"}.get(error.where, error.where)
+        problem = error.problem.replace("data.labels", "the run's labels")
+        fixed = problem != error.problem or "data." in error.remedy
+        raise InputError(where, problem, _THE_DATA if fixed else error.remedy) from None
+
+
 def _data_config(manifest: Manifest, data: str, where: str) -> DataConfig:
-    """Where the data is: a path, or else the name of a dataset."""
+    """Where the data is: a path, or the name of a data set where the run read one. No mistyped path goes to the hub."""
     named = manifest.data
-    is_path = data.startswith((PACKAGE, ".", "/", "~")) or Path(data).suffix or Path(data).exists()
-    place = {"path": data} if is_path else {"dataset": data, "split": named.split}
+    on_hub = named.source == "dataset" and not data.startswith(PACKAGE) and not Path(data).exists()
+    place = {"dataset": data, "split": named.split} if on_hub else {"path": data}
     try:
         return DataConfig.model_validate(
             {**place, "text": named.text, "label": named.label, "labels": manifest.batching.labels}
@@ -566,7 +593,7 @@ def _require_data(manifest: Manifest, parts: Partition, data: str, where: str) -
             f"this is not the data of the run: {len(parts.assignment)} records with the digest {digest[:12]}..., "
             f"where the run had {wanted.records} with {wanted.digest[:12]}..."
         )
-        raise InputError(data, problem, "Give the very data that the run was made from.")
+        raise InputError(data, problem, _THE_DATA)
 
 
 def _model(manifest: Manifest, name: str | None, where: str) -> LanguageModel:
@@ -576,7 +603,8 @@ def _model(manifest: Manifest, name: str | None, where: str) -> LanguageModel:
         raise InputError(f"{where}: model.{lacking}", "the run does not say which model it used.", _ONLY_OURS)
     # A run that was made on a CPU is computed bit for bit only there.
     place = {"name": name or named.name, "dtype": named.dtype, "device": "cpu" if named.device == "cpu" else "auto"}
-    model = load_model(ModelConfig.model_validate(place), named.digest)
+    with _of_options():
+        model = load_model(ModelConfig.model_validate(place), named.digest)
     if model.vocabulary != manifest.record.vocabulary:
         problem = f"this is {manifest.record.vocabulary}, but the model scores {model.vocabulary} tokens."
         raise InputError(f"{where}: record.vocabulary", problem, _ONLY_OURS)

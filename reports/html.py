@@ -47,7 +47,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    loaded.filters.update(plain=printable, line=one_line, label=_label)
+    loaded.filters.update(plain=printable, line=one_line, label=_label, spans=_spans)
     loaded.globals.update(wording=wording)
     return loaded
 
@@ -59,6 +59,12 @@ def markup(svg: str | None) -> Markup | None:
 
 def _label(text: object) -> str:
     return one_line(text, LABEL_LENGTH)
+
+
+def _spans(text: str) -> Markup:
+    """Escaped text, with what stands between backticks as code."""
+    parts = re.split("`([^`]+)`", text)
+    return Markup().join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
 
 
 def _anchored(checks: tuple[CheckResult, ...]) -> list[tuple[str, CheckResult]]:

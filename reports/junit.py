@@ -33,25 +33,27 @@ def render_junit(result: AuditResult) -> str:
 
 def _add_case(suite: ET.Element, check: CheckResult, needed: bool, result: AuditResult) -> None:
     case = ET.SubElement(suite, "testcase", classname=f"dpaudit.{suite.get('name')}", name=_line(check.id), time="0")
-    if check.status == "skip" and needed:
-        message = f"Not made, and evidence level {result.evidence} was asked for. {_line(check.detail)}".rstrip()
-        _add(case, "failure", message, check, "not made")
-    elif check.status == "skip":
-        _add(case, "skipped", _line(check.detail), check)
+    said = _said(check, result)
+    if check.status == "skip":
+        why = outline.why_skipped(result, check)
+        if needed:
+            _add(case, "failure", why, said, "not made")
+        else:
+            _add(case, "skipped", why, said)
     elif check.status in ("fail", "error"):
-        tag = "failure" if check.status == "fail" else "error"
-        _add(case, tag, _line(check.title), check, tag)
+        tag = "failure" if check.status == "fail" and check not in outline.causes(result) else "error"
+        _add(case, tag, check.title, said, tag)
     elif check.status == "warn":
-        ET.SubElement(case, "system-out").text = _text(f"Warning: {_said(check)}")
+        ET.SubElement(case, "system-out").text = _text(f"Warning: {said}")
 
 
-def _add(case: ET.Element, tag: str, message: str, check: CheckResult, kind: str = "") -> None:
-    found = ET.SubElement(case, tag, {"message": message, **({"type": kind} if kind else {})})
-    found.text = _text(_said(check))
+def _add(case: ET.Element, tag: str, message: str, said: str, kind: str = "") -> None:
+    found = ET.SubElement(case, tag, {"message": _line(message), **({"type": kind} if kind else {})})
+    found.text = _text(said)
 
 
-def _said(check: CheckResult) -> str:
-    parts = (("Measured", check.measured), ("Expected", check.expected), ("Detail", check.detail))
+def _said(check: CheckResult, result: AuditResult) -> str:
+    parts = (*outline.findings(result, check), ("Detail", check.detail))
     said = [check.title, *(f"{name}: {text}" for name, text in parts if text)]
     return "\n".join([*said, f"Evidence: {evidence(check.evidence)}", f"Reference: {check.reference}"])
 

@@ -16,6 +16,7 @@ from reports.wording import (
     LEDGER_LEAD,
     LOSS_SIGN,
     NO_BATCH_COSTS,
+    REPRODUCE,
     STATUS_MARKS,
     STATUS_NAMES,
     STATUS_ORDER,
@@ -172,7 +173,7 @@ def _checks(result: AuditResult) -> list[str]:
     ran = outline.checks_with(result, *(status for status in STATUS_ORDER if status != "skip"))
     if not ran:
         return [*lines, "No check ran."]
-    said = ("Compared",) if outline.is_public(result) else ("Measured", "Expected")
+    said = (*["Measured"] * (not outline.is_public(result)), outline.expected_name(result))
     lines += table(("Status", "Check", "Outcome", *said, "Evidence"), [_check_row(check, len(said)) for check in ran])
     details = [check for check in ran if check.status != "pass" and check.detail]
     for check in details:
@@ -196,8 +197,9 @@ def _not_checked(result: AuditResult) -> list[str]:
         ("Not about this run:", outline.checks_not_about(result)),
     ):
         if skipped:
-            rows = [(code(check.id), escaped(check.title), escaped(check.detail)) for check in skipped]
-            lines += ["", said, "", *table(("Check", "Title", "Missing"), rows)]
+            shown = 3 if any(check.detail for check in skipped) else 2  # a column with nothing in it is left away
+            rows = [(code(check.id), escaped(check.title), escaped(check.detail))[:shown] for check in skipped]
+            lines += ["", said, "", *table(("Check", "Title", "Missing")[:shown], rows)]
     return lines if len(lines) > 1 else [*lines, "", "Every check was made."]
 
 
@@ -218,7 +220,7 @@ def _branch(entries: Iterable[outline.Setting], depth: int) -> list[str]:
 def _reproduce(result: AuditResult) -> list[str]:
     commands = outline.commands(result)
     fence = "`" * max(3, _longest_run("\n".join(commands)) + 1)
-    return ["## How to reproduce this report", "", fence + "sh", *commands, fence]
+    return ["## How to reproduce this report", "", REPRODUCE, "", fence + "sh", *commands, fence]
 
 
 def _glossary() -> list[str]:

@@ -55,6 +55,9 @@ MOST_POINTS = 12
 CURVE_COLUMNS = ("ε (nats)", "Smallest δ, estimated", "δ at least")
 WORST_COLUMNS = ("Batch", "Slot", "Empirical loss (nats)", "Ex-post bound of the batch, exact (nats)")
 
+#: The evidence level that the commands ask for unless told, and the first that needs the private data.
+_USUAL_EVIDENCE, _WITH_DATA = 2, 3
+
 _SETTINGS_DEPTH = 8
 _SETTINGS_ITEMS = 60
 
@@ -197,6 +200,23 @@ def evidence_asked(result: AuditResult) -> str:
     return f"Checked up to evidence level {result.evidence} ({evidence_name(result.evidence)})."
 
 
+def causes(result: AuditResult) -> list[CheckResult]:
+    """The failed checks for which a run could not be judged; none where it was."""
+    unread = ("integrity.format", "integrity.complete") if result.verdict == "error" else ()
+    return [check for check in checks_with(result, "fail") if check.id in unread]
+
+
+def findings(result: AuditResult, check: CheckResult) -> tuple[tuple[str, str], ...]:
+    """What a check measured and expected, each by its name; readers outside get what it compares in their place."""
+    named = (("Measured", check.measured), (expected_name(result), check.expected))
+    return tuple((name, said) for name, said in named if said)
+
+
+def expected_name(result: AuditResult) -> str:
+    """What stands before a check's `expected`, which says for readers outside what the check compares."""
+    return "Compares" if is_public(result) else "Expected"
+
+
 def checks_not_made(result: AuditResult) -> list[CheckResult]:
     """The skipped checks that are about the run."""
     return [check for check in checks_with(result, "skip") if check.id in result.not_checked]
@@ -214,6 +234,16 @@ def unmade(result: AuditResult) -> tuple[Unmade, ...]:
         groups.setdefault((check.evidence <= result.evidence, check.detail), []).append(check)
     found = [Unmade(tuple(checks), one_line(remedy), needed) for (needed, remedy), checks in groups.items()]
     return tuple(sorted(found, key=lambda group: not group.needed))
+
+
+def why_skipped(result: AuditResult, check: CheckResult) -> str:
+    """Why a skipped check was not made, and whether a pass needs it, in a line."""
+    why = "Not made."
+    if check.id not in result.not_checked:
+        why = "Not about this run."
+    elif check.evidence <= result.evidence:
+        why = f"Not made, and evidence level {result.evidence} was asked for."
+    return f"{why} {one_line(check.detail)}".rstrip()
 
 
 def unmade_lines(result: AuditResult) -> tuple[str, ...]:
@@ -241,15 +271,21 @@ def _privacy_warning(result: AuditResult) -> str:
 
 
 def caution(result: AuditResult) -> str:
-    """What to mind about the recomputed figures where checks other than the claim's own failed; else empty."""
-    found = result.guarantees.ex_post or result.guarantees.approximate
-    doubted = [check for check in checks_with(result, "fail", "error") if not check.id.startswith("claim.")]
-    if not doubted or found is None:
+    """What to mind about the recomputed figures where other checks than the claim's own are no pass; else empty."""
+    if result.guarantees.ex_post is None and result.guarantees.approximate is None:
         return ""
-    return (
-        "Checks of the run itself did not pass. What is recomputed below rests on what the run recorded, "
-        "so it bounds nothing until they do."
-    )
+    failed = checks_with(result, "fail", "error")
+    if any(not check.id.startswith(("claim.", "disclosure.")) for check in failed):
+        return (
+            "Checks of the run itself did not pass. What is recomputed below rests on what the run recorded, "
+            "so it bounds nothing until they do."
+        )
+    if any(group.needed for group in unmade(result)):
+        return (
+            "Checks that a pass needs were not made. What is recomputed below rests on what the run recorded, "
+            "and they would show whether that is so."
+        )
+    return ""
 
 
 def kind_blocks(result: AuditResult) -> tuple[KindBlock, ...]:
@@ -375,6 +411,7 @@ def checks_with(result: AuditResult, *statuses: Status) -> list[CheckResult]:
 def commands(result: AuditResult) -> tuple[str, ...]:
     """What to type to get this report again and to use its claim as a release gate."""
     path = shlex.quote(printable(result.run.get("path") or "RUN_DIR"))
+    rests_on = _rests_on(result)
     verify = f"dpaudit verify {path}"
     if result.claim is not None:
         claim = result.claim
@@ -383,7 +420,21 @@ def commands(result: AuditResult) -> tuple[str, ...]:
             f" --relation {claim.relation} --unit {claim.unit}"
         )
     audience = " --audience public" if is_public(result) else ""
-    return (f"dpaudit report {path}{audience}", verify)
+    return (f"dpaudit report {path}{audience}{rests_on}", f"{verify}{rests_on}")
+
+
+def _rests_on(result: AuditResult) -> str:
+    """The options that say which evidence was asked for and what it needs."""
+    level = "" if result.evidence == _USUAL_EVIDENCE else f" --evidence {result.evidence}"
+    return level + " --data FILE" * (result.evidence >= _WITH_DATA or _is_replayed(result))
+
+
+def _is_replayed(result: AuditResult) -> bool:
+    """Whether a replay found something that the result holds."""
+    return result.guarantees.empirical.attack is not None or any(
+        check.status != "skip" and (check.id.startswith("replay.") or check.id == "neighbors.regenerated")
+        for check in result.checks
+    )
 
 
 def settings(run: Mapping[str, Any]) -> tuple[Setting, ...]:

@@ -1,4 +1,7 @@
-"""SARIF 2.1.0: what the checks found, for code scanning. Passed checks are no results there."""
+"""SARIF 2.1.0: what the checks found, for code scanning, where every result is an alert whatever its kind.
+
+Only what failed, what warned and what a pass lacks are results; the other skips are notifications of the tool.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,27 @@ _MANIFEST = "run.json"
 
 
 def render_sarif(result: AuditResult) -> str:
-    """The log as JSON text: one run, a rule for each check, a result for each check that did not pass."""
+    """The log as JSON text: one run, a rule for each check, a result for each that failed, warned or is lacking."""
     needed = {check.id for group in outline.unmade(result) if group.needed for check in group.checks}
     rules = {check.id: _rule(check) for check in result.checks}
     places = {check_id: place for place, check_id in enumerate(rules)}
     run = {
         "tool": {"driver": {"name": "dpaudit", **_version(result), "rules": list(rules.values())}},
         "originalUriBaseIds": {BASE: {"description": {"text": "The run directory."}}},
-        "invocations": [{"executionSuccessful": result.verdict != "error"}],
+        "invocations": [
+            {
+                "executionSuccessful": result.verdict != "error",
+                "toolExecutionNotifications": [
+                    _notification(check, places[check.id], result)
+                    for check in result.checks
+                    if check.status == "skip" and check.id not in needed
+                ],
+            }
+        ],
         "results": [
-            {**_outcome(check, check.id in needed, result), "ruleIndex": places[check.id]}
+            {**_outcome(check, result), "ruleIndex": places[check.id]}
             for check in result.checks
-            if check.status != "pass"
+            if check.status in ("fail", "error", "warn") or check.id in needed
         ],
         "properties": {
             "verdict": result.verdict,
@@ -59,32 +71,33 @@ def _rule(check: CheckResult) -> dict[str, Any]:
     }
 
 
-def _outcome(check: CheckResult, needed: bool, result: AuditResult) -> dict[str, Any]:
+def _notification(check: CheckResult, place: int, result: AuditResult) -> dict[str, Any]:
+    return {
+        "level": "note",
+        "message": {"text": _message(check, result)},
+        "associatedRule": {"id": one_line(check.id, LABEL_LENGTH), "index": place},
+    }
+
+
+def _outcome(check: CheckResult, result: AuditResult) -> dict[str, Any]:
     check_id = one_line(check.id, LABEL_LENGTH)
     return {
         "ruleId": check_id,
-        **_kind(check, needed),
-        "message": {"text": _message(check, needed, result)},
+        "kind": "fail",
+        "level": "warning" if check.status == "warn" else "error",
+        "message": {"text": _message(check, result)},
         "locations": [_location(check)],
         # The same finding of the next audit is then the same alert.
         "partialFingerprints": {"dpauditCheck/v1": check_id},
     }
 
 
-def _kind(check: CheckResult, needed: bool) -> dict[str, str]:
-    """Kind and level. The standard gives every kind but "fail" the level "none"."""
-    if check.status == "skip" and not needed:
-        return {"kind": "open" if check.applicable else "notApplicable", "level": "none"}
-    return {"kind": "fail", "level": "warning" if check.status == "warn" else "error"}
-
-
-def _message(check: CheckResult, needed: bool, result: AuditResult) -> str:
-    title = check.title
-    if check.status == "skip":
-        title = f"Not made{f', and evidence level {result.evidence} was asked for' if needed else ''}: {check.title}"
-    parts = (("Measured", check.measured), ("Expected", check.expected), ("", check.detail))
-    said = (f"{name}: {text}" if name else text for name, text in parts if text)
-    return "\n".join(printable(text) for text in (title, *said))
+def _message(check: CheckResult, result: AuditResult) -> str:
+    found = [f"{name}: {text}" for name, text in outline.findings(result, check)]
+    said = [check.title, *found, check.detail]
+    if check.status == "skip":  # its title states the good outcome, which nobody saw
+        said = [outline.why_skipped(result, check), f"Check: {check.title}", *found]
+    return "\n".join(printable(text) for text in said if text)
 
 
 def _location(check: CheckResult) -> dict[str, Any]:

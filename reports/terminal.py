@@ -21,6 +21,8 @@ _STYLES: dict[Status, str] = {
     "skip": "dim",
 }
 _INDENT = "  "
+#: The lowest evidence level beyond record and release.
+_HIGHER = 3
 _NAME_WIDTH = 14
 _NARROWEST = 20
 
@@ -46,7 +48,16 @@ def print_summary(result: AuditResult, console: Console) -> None:
             _print_block(block, trees.get(block.kind), console)
     for check in outline.checks_with(result, "fail", "error", "warn"):
         console.print()
-        _print_check(check, console)
+        _print_check(check, result, console)
+
+
+def print_higher_levels(result: AuditResult, console: Console) -> None:
+    """What the checks of the levels beyond the record measured, where they passed."""
+    for check in outline.checks_with(result, "pass"):
+        if check.evidence >= _HIGHER:
+            _print_pair(
+                f"level {check.evidence}", f"{one_line(check.id, LABEL_LENGTH)}: {one_line(check.measured)}", console
+            )
 
 
 def print_failures(result: AuditResult, console: Console) -> None:
@@ -57,7 +68,7 @@ def print_failures(result: AuditResult, console: Console) -> None:
         console.print(line, soft_wrap=True)
     for group in outline.unmade(result):
         for check_id in group.ids if group.needed else ():
-            said = f" {check_id}: not made, and evidence level {result.evidence} was asked for; {group.remedy}"
+            said = f" {check_id}: not made, and evidence level {result.evidence} was asked for. {group.remedy}".rstrip()
             console.print(Text.assemble(("SKIP", _STYLES["warn"]), said), soft_wrap=True)
 
 
@@ -81,16 +92,12 @@ def _in_a_line(figures: list[tuple[str, str]]) -> str:
     return f"ε ≤ {epsilon}{shown_delta}, {neighbours}"
 
 
-def _print_check(check: CheckResult, console: Console) -> None:
+def _print_check(check: CheckResult, result: AuditResult, console: Console) -> None:
     name = Text.assemble((STATUS_NAMES[check.status], _STYLES[check.status]), f" {one_line(check.id, LABEL_LENGTH)}  ")
     console.print(name + Text(one_line(check.title), style="bold"))
-    for label, said in (
-        ("measured", check.measured),
-        ("expected", check.expected),
-        (DETAIL_NAMES[check.status].lower(), check.detail),
-    ):
+    for label, said in (*outline.findings(result, check), (DETAIL_NAMES[check.status], check.detail)):
         if said:
-            _print_pair(label, one_line(said), console)
+            _print_pair(label.lower(), one_line(said), console)
 
 
 def _print_unmade(result: AuditResult, console: Console) -> None:

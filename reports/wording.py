@@ -70,9 +70,9 @@ PRIVATE_REPORT: Final = (
 )
 
 PUBLIC_REPORT: Final = (
-    "This report holds settings that the run declares public, a claim if it was fixed beforehand and what follows from "
-    "both, and the outcomes of checks. It holds no figure that was worked out from the records, no text, "
-    "no digest of a record and no path."
+    "This report holds settings that the run declares public, a claim if it was fixed beforehand or given to the "
+    "audit, what follows from both, and the outcomes of checks. It holds no figure that was worked out from the "
+    "records, no text, no digest of a record and no path."
 )
 
 LOWER_BOUND: Final = (
@@ -115,6 +115,11 @@ LEDGER_LEAD: Final = (
 NO_BATCH_COSTS: Final = (
     "This run has no cost per batch or per token: no ex-post cost was computed for it. "
     "Where an approximate guarantee stands above, it counts tokens in advance and is the same for every batch."
+)
+
+REPRODUCE: Final = (
+    "The first command writes it again. Where another claim than the run's own was asked for, its numbers belong there "
+    "too. The second is the same audit as a gate before a release: it exits with 0 only if the claim holds."
 )
 
 METHOD_NAMES: Final[dict[str, str]] = {

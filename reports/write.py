@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,12 +17,17 @@ from reports.markdown import render_markdown
 from reports.sarif import render_sarif
 
 
+class NoPlainFileError(FileExistsError):
+    """A file is to be written where something else is: a link, a pipe, a device or a folder."""
+
+
 def write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
     """Writes report.html, report.json, report.md and junit.xml into `folder` and returns their paths by format.
 
     A folder that does not exist is made for its owner alone; one that exists keeps its permissions.
 
     Raises:
+        NoPlainFileError: what is in the place of one of the files is none.
         OSError: the folder or a file cannot be written. Files that were already there are then still whole.
     """
     documents = {
@@ -30,6 +37,8 @@ def write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
         "junit": ("junit.xml", render_junit(result)),
     }
     _make_private(folder)
+    for name, _ in documents.values():
+        _refuse_special(folder / name)
     for name, text in documents.values():
         _replace(folder / name, text)
     return {kind: folder / name for kind, (name, _) in documents.items()}
@@ -39,6 +48,7 @@ def write_sarif(result: AuditResult, path: Path) -> None:
     """Writes the checks' findings as SARIF, for its owner alone.
 
     Raises:
+        NoPlainFileError: what is in its place is none.
         OSError: the file cannot be written. One that was already there is then still whole.
     """
     _make_private(path.parent)
@@ -49,6 +59,7 @@ def write_comparison(comparison: Comparison, path: Path, links: Mapping[str, str
     """Writes the comparison as one page, for its owner alone; `links` lead to each run's report, relative to it.
 
     Raises:
+        NoPlainFileError: what is in its place is none.
         OSError: the file cannot be written. One that was already there is then still whole.
     """
     _make_private(path.parent)
@@ -59,7 +70,18 @@ def _make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
+def _refuse_special(path: Path) -> None:
+    """Only a plain file is replaced: a rename would put one in the place of a device, a pipe or a link too."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        raise NoPlainFileError(errno.EEXIST, "what is there is no plain file, and is not replaced", str(path))
+
+
 def _replace(path: Path, text: str) -> None:
+    _refuse_special(path)
     # mkstemp gives the file to its owner alone; a rename keeps that and never shows half a report.
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

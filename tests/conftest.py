@@ -78,9 +78,9 @@ Values: TypeAlias = NDArray[np.floating]
 class Spec:
     """What kind of run to make. `sizes` has the number of contexts of each batch.
 
-    `greedy`, `below_clip` and `over_contexts` make dishonest ones: the most probable token always, contexts that miss
-    the clip, and sums divided by the number of contexts. Every context of a mean run has its first token at -clip, as
-    many tokens of a real vocabulary are, unless `floor` is False.
+    `greedy`, `below_clip` and `divide_by` make dishonest ones: the most probable token always, contexts that miss the
+    clip, and sums divided by the number of "contexts", or by it where it is "larger" than the divisor. Every context of
+    a mean run has its first token at -clip, as many tokens of a real vocabulary are, unless `floor` is False.
     """
 
     aggregator: str = "median"
@@ -99,14 +99,14 @@ class Spec:
     text: bool = True
     greedy: bool = False
     below_clip: float = 0.0
-    over_contexts: bool = False
+    divide_by: str = "divisor"
     floor: bool = True
     seed: int = 0
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Every label has as many batches as every other."""
-        return ("a",) if len(self.sizes) % 2 else ("a", "b")
+        """Every label has as many batches as every other; with supports, two or more to compare."""
+        return ("a",) if len(self.sizes) % 2 or self.top_k else ("a", "b")
 
     @property
     def per_label(self) -> int:
@@ -114,6 +114,11 @@ class Spec:
 
     def label(self, batch: int) -> str:
         return self.labels[batch // self.per_label]
+
+    def divided_by(self, contexts: int) -> float:
+        return {"divisor": self.divisor, "contexts": contexts or 1.0, "larger": max(contexts, self.divisor)}[
+            self.divide_by
+        ]
 
     @property
     def end(self) -> int:
@@ -234,8 +239,7 @@ class Generator:
             else None,
         }
         if self.accountant is None:
-            divisor = float(contexts or 1) if spec.over_contexts else spec.divisor
-            aggregate = (values.sum(axis=0, dtype=np.float64) / divisor).astype("float64")
+            aggregate = (values.sum(axis=0, dtype=np.float64) / spec.divided_by(contexts)).astype("float64")
             record["aggregate"] = aggregate
         else:
             record["central"] = central_order_statistics(values, CLIP, spec.width)

@@ -142,6 +142,43 @@ def test_report_to_an_unwritable_place(make_run, dpaudit, tmp_path, where):
     assert (tmp_path / "file").read_text() == "in the way"
 
 
+SPECIAL = {
+    "pipe": os.mkfifo,
+    "link": lambda path: path.symlink_to(path.parent / "linked"),
+    "link to a file": lambda path: path.symlink_to(__file__),
+}
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize("option", ["--out", "--sarif", "compare"])
+def test_what_is_no_plain_file_is_refused_and_left_as_it_is(make_run, dpaudit, tmp_path, kind, option):
+    run, out = make_run(), tmp_path / "out"
+    out.mkdir()
+    named = out / {"--out": "report.json", "--sarif": "findings", "compare": "page"}[option]
+    SPECIAL[kind](named)
+    before = named.lstat()
+    command = {
+        "--out": ["report", run.path, "--out", out],
+        "--sarif": ["report", run.path, "--out", tmp_path / "other", "--sarif", named],
+        "compare": ["compare", run.path, make_run(seed=1).path, "--out", named],
+    }[option]
+    code, _, err = dpaudit(*command)
+    assert code == 2
+    (line,) = err.splitlines()
+    assert str(named) in line
+    assert "no plain file" in line
+    assert ("--sarif" if option == "--sarif" else "--out") in line
+    assert (named.lstat().st_mode, named.lstat().st_ino) == (before.st_mode, before.st_ino)
+    assert list(out.iterdir()) == [named]
+
+
+def test_a_report_into_a_folder_that_is_a_link(make_run, dpaudit, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    assert dpaudit("report", make_run().path, "--out", tmp_path / "link")[0] == 0
+    assert (tmp_path / "folder/report.html").is_file()
+
+
 def test_comparison_to_an_unwritable_place(make_run, dpaudit, tmp_path):
     (tmp_path / "file").write_text("in the way")
     one, other = make_run(), make_run(seed=1)
@@ -153,6 +190,70 @@ def test_comparison_to_an_unwritable_place(make_run, dpaudit, tmp_path):
 @pytest.mark.parametrize("number", [1, 2])
 def test_compare_needs_two_different_runs(make_run, dpaudit, number):
     assert dpaudit("compare", *[make_run().path] * number)[0] == 2
+
+
+def test_a_report_tests_the_claim_that_verify_tests(make_run, dpaudit, tmp_path):
+    run, out = make_run(), tmp_path / "out"
+    assert dpaudit("report", run.path, "--out", out)[0] == 0
+    for asked in (
+        {"epsilon": run.exact * 0.99},
+        {"epsilon": 1e9, "unit": "context"},
+        {"epsilon": run.exact * 5, "relation": "replace"},
+        {"delta": 1e-6},
+    ):
+        options = [text for name, value in asked.items() for text in (f"--{name}", value)]
+        code = dpaudit("report", run.path, "--out", out, *options)[0]
+        written = strict_json((out / "report.json").read_text("utf-8"))
+        found, gated, _ = dpaudit("verify", run.path, *options, "--json")
+        assert (code, written) == (found, strict_json(gated))
+        assert {name: written["claim"][name] for name in asked} == asked
+
+
+# --- runs that cannot be read ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", [[], ["--out"]], ids=["default", "named"])
+@pytest.mark.parametrize("audience", ["internal", "public"])
+def test_no_report_of_a_pass_outlives_it(make_run, dpaudit, tmp_path, folder, audience):
+    run = make_run()
+    named = tmp_path / "out" if folder else run / {"internal": "report", "public": "report/public"}[audience]
+    options = [*folder, *[named] * len(folder), "--audience", audience]
+    assert dpaudit("report", run.path, *options)[0] == 0
+    (run / "run.json").write_text((run / "run.json").read_text()[:-40])
+    code, out, err = dpaudit("report", run.path, *options)
+    assert code == 2
+    assert str(named / "report.html") in out
+    assert "integrity.format" in err
+    written = {path.name: path.read_text("utf-8") for path in named.iterdir() if path.is_file()}
+    assert strict_json(written["report.json"])["verdict"] == "error"
+    for name in ("report.html", "report.md"):
+        assert "Error: this run could not be audited" in written[name]
+        assert "Pass:" not in written[name]
+    assert "<error " in written["junit.xml"]
+    assert ("run.json" in "".join(written.values())) == (audience == "internal")
+
+
+@pytest.mark.parametrize("there", [[], ["report"], ["report", "report/report.html"], ["report", "report/public"]])
+def test_nothing_is_written_into_what_is_no_run(dpaudit, tmp_path, there):
+    for name in there:
+        (tmp_path / name).write_text("another's") if name.endswith("html") else (tmp_path / name).mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    for audience in ("internal", "public"):
+        assert dpaudit("report", tmp_path, "--audience", audience)[0] == 2
+    assert sorted(tmp_path.rglob("*")) == before
+    assert all(path.read_text() == "another's" for path in before if path.is_file())
+
+
+@pytest.mark.parametrize("name", ["nowhere", "empty", "run.json"])
+def test_verify_says_the_cause_alone(dpaudit, tmp_path, name):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "run.json").write_text("{")
+    code, out, err = dpaudit("verify", tmp_path / name)
+    assert (code, out) == (2, "")
+    assert err.startswith("dpaudit: integrity.format: ")
+    assert str(tmp_path / name) in err
+    assert "not made" not in err
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.99, 1 - 1e-9])
@@ -186,10 +287,13 @@ def test_verify_against_what_the_record_supports(make_run, dpaudit):
     ],
     ids=" ".join,
 )
-def test_verify_refuses_what_is_no_claim(make_run, dpaudit, wrong):
-    code, out, err = dpaudit("verify", make_run().path, *wrong)
-    assert (code, out) == (2, "")
-    assert wrong[0] in err
+def test_what_is_no_claim_is_refused(make_run, dpaudit, wrong):
+    run = make_run()
+    for command in ("verify", "report"):
+        code, out, err = dpaudit(command, run.path, *wrong)
+        assert (code, out) == (2, "")
+        assert wrong[0] in err
+    assert not (run / "report").exists()
 
 
 # --- places to write, and pipes ---------------------------------------------------------------------------------------

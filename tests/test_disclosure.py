@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from dpaudit.audit import Question, audit_run
 from dpaudit.checks import disclosure
 from dpaudit.cli import cli, main
 from dpaudit.disclosure import public_form
@@ -173,6 +174,48 @@ def test_a_public_report_holds_no_private_string_or_number(make_run, tmp_path, k
         assert len(leaks(internal[name], strings, numbers)) > 5
 
 
+def swapped(run: Run) -> None:
+    steps = run / "steps"
+    (steps / "00000000.zip").rename(steps / "kept")
+    (steps / "00000001.zip").rename(steps / "00000000.zip")
+    (steps / "kept").rename(steps / "00000001.zip")
+
+
+def cut(run: Run) -> None:
+    for name in ("steps/00000000.zip", "samples.jsonl", "assignment"):
+        content = (run / name).read_bytes()
+        (run / name).write_bytes(content[: len(content) * 2 // 3])
+
+
+def without_a_batch(run: Run) -> None:
+    (run / "steps/00000001.zip").unlink()
+
+
+def unparsable(run: Run) -> None:
+    (run / "run.json").write_text((run / "run.json").read_text()[:-40])
+
+
+@pytest.mark.parametrize("damage", [swapped, cut, without_a_batch, unparsable])
+@pytest.mark.parametrize("options", [[], ["--json"], ["--data", "records.csv"]], ids=" ".join)
+def test_a_public_report_of_an_unreadable_run_prints_and_writes_nothing_private(
+    make_run, tmp_path_factory, capfd, monkeypatch, damage, options
+):
+    run = distinctive(make_run, "median")
+    result, strings = run.audit(), set(private_strings(run))
+    numbers = set(private_numbers(run, result))
+    damage(run)
+    place = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(place)
+    findings = ["--sarif", "findings.sarif"]
+    assert dpaudit("report", run.path, "--audience", "public", "--out", "public", *findings, *options) == 2
+    shown = dict(zip(("stdout", "stderr"), capfd.readouterr(), strict=True))
+    shown |= {path.name: path.read_text("utf-8") for path in place.rglob("*") if path.is_file()}
+    found = {name: leaks(text, strings, numbers) for name, text in shown.items()}
+    assert not any(found.values()), found
+    assert not any(re.search(r"header is of|steps/\d|\d\.zip", text) for text in shown.values())
+    assert ("cannot be replayed" if "--data" in options else "integrity.") in shown["stderr"]
+
+
 @pytest.mark.parametrize(
     ("kind", "claim", "said"),
     [
@@ -196,8 +239,47 @@ def test_a_claim_is_public_if_it_was_fixed_beforehand(make_run, kind, claim, sai
     assert public.guarantees.approximate == (result.guarantees.approximate if kind == "mean" else None)
     assert {tree.kind for tree in public.ledger} == ({"approximate"} if kind == "mean" else set())
     assert any("depend on the private data themselves" in caveat for caveat in public.caveats)
-    assert any("number of records" in caveat for caveat in public.caveats) == (kind == "mean")
     assert any("says nothing about how private" in caveat for caveat in public.caveats) == (not claim)
+
+
+@pytest.mark.parametrize("epsilon", [999.0, 0.001])
+@pytest.mark.parametrize("kind", ["median", "median, beforehand"])
+def test_a_claim_that_was_asked_for_is_public_and_said_to_be_so(make_run, tmp_path, capfd, kind, epsilon):
+    run = distinctive(make_run, kind)
+    result = run.audit()
+    out = tmp_path / "out"
+    code = dpaudit("report", run.path, "--audience", "public", "--out", out, "--epsilon", epsilon)
+    assert code == (0 if epsilon == 999.0 else 1)
+    public = AuditResult.model_validate_json((out / "report.json").read_text("utf-8"))
+    assert public.claim is not None
+    assert public.claim.epsilon == epsilon
+    assert "fixed before the run" not in public.guarantee
+    assert ("was given to the audit, was checked" in public.guarantee) == (code == 0)
+    assert any("only who gave it can say" in caveat for caveat in public.caveats)
+    assert not any("stated this claim itself" in caveat for caveat in public.caveats)
+    shown = "".join([*capfd.readouterr(), *(path.read_text("utf-8") for path in out.iterdir())])
+    assert not leaks(shown, set(private_strings(run)) - {run.path.parent.name}, private_numbers(run, result))
+
+
+@pytest.mark.parametrize(
+    ("question", "named"),
+    [
+        (Question(), False),
+        (Question(relation="add_remove"), False),
+        (Question(delta=0.0), False),
+        (Question(epsilon=999.0), True),
+        (Question(epsilon=999.0, delta=0.0, relation="add_remove", unit="record"), True),
+    ],
+    ids=str,
+)
+def test_a_claim_is_withheld_where_a_figure_of_it_is_the_runs_own(make_run, question, named):
+    run = distinctive(make_run, "median")
+    public = public_form(audit_run(run.path, question), question)
+    assert (public.claim is not None) == named
+    assert ("is withheld here: the run stated it afterwards" in public.guarantee) == (not named)
+    run.edit_manifest({"origins.settings": "private"})
+    run.rehash()
+    assert public_form(audit_run(run.path, question), question).claim is None
 
 
 def test_users_counted_in_the_data_and_the_claim_for_them_are_private(make_run):
@@ -242,8 +324,6 @@ def test_checks_say_what_they_compare_and_not_what_they_measured(make_run):
 
 
 def test_an_unreadable_run_has_a_public_form(tmp_path):
-    from dpaudit.audit import audit_run
-
     result = audit_run(tmp_path / "nowhere")
     public = public_form(result)
     assert public.verdict == "error"
@@ -282,8 +362,16 @@ FAULTS: dict[str, tuple[str, Callable[[Run], Any], str]] = {
         "entry 1 of software is the record",
     ),
     "a record's digest as the model": ("model.name", a_digest, "model.name holds the digest of the record"),
-    "a digest cut short": ("created", lambda run: f"run {a_digest(run)[:12].upper()}", "created holds the digest of"),
-    "a digest among other digits": ("created", lambda run: f"ab{a_digest(run)[:16]}", "created holds the digest of"),
+    "a digest cut short": (
+        "prompt.template",
+        lambda run: f"run {a_digest(run)[:12].upper()}",
+        "prompt.template holds the digest of",
+    ),
+    "a digest among other digits": (
+        "prompt.template",
+        lambda run: f"ab{a_digest(run)[:16]}",
+        "prompt.template holds the digest of",
+    ),
     "a digest as a version's name": ("software", lambda run: {a_digest(run)[:20]: "1"}, "entry 1 of software holds"),
     "the key in the prompt's name": (
         "prompt.template",
@@ -296,7 +384,7 @@ FAULTS: dict[str, tuple[str, Callable[[Run], Any], str]] = {
         "model.digest holds the data's digest",
     ),
     "a path in a version": ("software", lambda run: {"torch": "2.4 (/home/someone/torch)"}, "software holds a path"),
-    "a path as the time": ("created", lambda run: str(run.path), "created holds a path"),
+    "a path as the prompt": ("prompt.template", lambda run: str(run.path), "prompt.template holds a path"),
 }
 
 
@@ -346,7 +434,7 @@ def test_without_a_key_digests_and_paths_are_still_looked_for(make_run):
     run.rehash()
     found = check_of(run.audit())
     assert (found.status, "Without batching.key" in found.detail) == ("pass", True)
-    run.edit_manifest({"created": a_digest(run)})
+    run.edit_manifest({"prompt.template": a_digest(run)})
     run.rehash()
     assert check_of(run.audit()).status == "fail"
 
@@ -368,7 +456,7 @@ def test_a_run_per_context_needs_no_assignment(make_run):
     result = run.audit()
     assert (check_of(result).status, check_of(result).applicable) == ("skip", False)
     assert "manifest" in public_form(result).run
-    run.edit_manifest({"created": "/home/someone/run"})
+    run.edit_manifest({"prompt.template": "/home/someone/run"})
     run.rehash()
     assert check_of(run.audit()).status == "fail"
 
@@ -445,31 +533,56 @@ def test_verify_names_what_was_not_made_with_its_command(make_run, capfd):
 DOCUMENT = Path(__file__).parents[1] / "docs" / "releasing.md"
 
 
-def steps_of_the_workflow() -> list[dict[str, Any]]:
+def workflow() -> dict[str, Any]:
+    """The document's workflow: its permissions, and the steps of its one job."""
     yaml = pytest.importorskip("yaml")
     (block,) = re.findall(r"^```yaml\n(.*?)^```$", DOCUMENT.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    (job,) = yaml.safe_load(block)["jobs"].values()
-    return list(job["steps"])
+    whole = yaml.safe_load(block)
+    (job,) = whole["jobs"].values()
+    return {"permissions": whole["permissions"], "steps": job["steps"]}
 
 
 def test_the_workflow_calls_what_there_is():
-    lines = [step["run"] for step in steps_of_the_workflow() if step.get("run", "").startswith("dpaudit ")]
+    lines = [step["run"] for step in workflow()["steps"] if step.get("run", "").startswith("dpaudit ")]
     called = []
     for line in lines:
         words = shlex.split(line.partition(">")[0])
         command = cli.commands[words[1]]
         command.make_context(words[1], words[2:])
         called.append(words[1])
-    assert called == ["report", "verify"]
+    assert called == ["report"]
 
 
 def test_the_workflow_uploads_what_it_wrote_and_nothing_private():
-    steps = steps_of_the_workflow()
-    (report,) = [shlex.split(step["run"]) for step in steps if "dpaudit report" in step.get("run", "")]
+    steps = workflow()["steps"]
+    (gate,) = [shlex.split(step["run"]) for step in steps if "dpaudit " in step.get("run", "")]
     uploads = [step for step in steps if "upload" in step.get("uses", "")]
-    assert [step["if"] for step in uploads] == ["always()", "always()"]
-    assert [step["with"].get("sarif_file") or step["with"]["path"] for step in uploads] == [
-        "findings.sarif",
-        "public-report",
+    assert [(step["with"].get("sarif_file") or step["with"]["path"], step["if"]) for step in uploads] == [
+        ("public-report", "success()"),
+        ("findings.sarif", "always()"),
     ]
-    assert {"public", "public-report", "findings.sarif"} <= set(report)
+    assert {"public", "public-report", "findings.sarif"} <= set(gate)
+
+
+def test_the_workflow_tests_agreed_numbers_and_keeps_the_log():
+    held = workflow()
+    (gate,) = [step["run"] for step in held["steps"] if "dpaudit " in step.get("run", "")]
+    command, _, log = gate.partition(">")
+    options = cli.commands["report"].make_context("report", shlex.split(command)[2:]).params
+    assert (options["epsilon"], options["relation"], options["unit"]) == (3.0, "add_remove", "record")
+    assert log == "gate.log 2>&1"
+    assert held["permissions"] == {"contents": "read", "actions": "read", "security-events": "write"}
+
+
+def test_a_delta_that_tells_the_number_of_records_is_withheld(make_run):
+    """records ** -1.1, as a config without privacy.delta has it: whoever reads it can work the number out."""
+    run = make_run(aggregator="mean")
+    run.edit_manifest({"privacy.delta_from": "records"})
+    run.rehash()
+    result = run.audit()
+    public = public_form(result)
+    assert result.verdict == "pass"
+    assert (public.claim, public.guarantees.approximate, public.ledger) == (None, None, ())
+    assert "number of private records" in public.guarantee
+    assert public_form(result, Question(delta=1e-5)).claim is None  # its epsilon still tells
+    assert public_form(result, Question(epsilon=99.0, delta=1e-5)).claim is not None

@@ -54,7 +54,7 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     title="A public report would hold no record, digest of a record, key or path",
     failed="A public report would hold a record, a digest of one, the key or a path",
     evidence=2,
-    remedy="Change that text in the config, or where the generator writes it, and generate again.",
+    remedy="Public reports of this run leave its settings out. Change that text before the next run.",
     reference="docs/releasing.md",
 )
 def settings_are_fit_to_publish(facts: Facts) -> Outcome:

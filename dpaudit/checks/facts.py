@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.accounting import ContextChange, Cost, ExPostAccountant
 from dpaudit.checks.replayed import Replay
@@ -49,6 +53,36 @@ class Floors:
         self.by_number += math.isclose(smallest, -clip, rel_tol=_EQUAL)
 
 
+#: A public support is held against others after so many tokens at most: longer texts seldom agree.
+_LONGEST_PREFIX = 7
+
+
+@dataclass
+class Supports:
+    """Supports after the same label and tokens, which are the same where they follow from public prompts.
+
+    Attributes:
+        compared: steps whose support had another to agree with.
+        private: those that did not agree.
+    """
+
+    compared: int = 0
+    private: list[str] = field(default_factory=list)
+    _known: dict[tuple[str | None, bytes], bytes] = field(default_factory=dict)
+
+    def add(self, header: BatchHeader, tokens: NDArray[np.integer], support: NDArray[np.integer]) -> None:
+        """Take in the support [S] after these tokens."""
+        if len(tokens) > _LONGEST_PREFIX:
+            return
+        digest = hashlib.sha256(support.astype("<i8").tobytes()).digest()
+        known = self._known.setdefault((header.label, tokens.astype("<i8").tobytes()), digest)
+        if known is digest:  # the first of its kind
+            return
+        self.compared += 1
+        if known != digest:
+            self.private.append(f"batch {header.id}, step {len(tokens)}")
+
+
 @dataclass
 class Facts:
     """Everything that is known after all batches were read once. Nothing here grows with the number of steps.
@@ -68,10 +102,10 @@ class Facts:
         texts: problems with released texts, noted while their batches were open.
         stops: problems with the ends of sequences, noted likewise.
         copies: batches that repeat another one, noted likewise.
-        unreadable: files that are not what their names say.
+        unreadable: problems with files that are not what their names say.
+        refused: the names of these files.
         problems: objections of step checks, by check id.
-        supports: digest of the support of each label's first step, where the support is truncated.
-        private_supports: batches whose first support is not the one of their label.
+        supports: what truncated supports say of where they come from.
         floors: what the smallest means say of the divisor.
         losses: the largest leave-one-out loss of each batch that has one, in nats.
         steps: how many steps were read.
@@ -93,19 +127,27 @@ class Facts:
     stops: list[str] = field(default_factory=list)
     copies: list[str] = field(default_factory=list)
     unreadable: list[InputError] = field(default_factory=list)
+    refused: set[str] = field(default_factory=set)
     problems: dict[str, Problems] = field(default_factory=dict)
-    supports: dict[str | None, bytes] = field(default_factory=dict)
-    private_supports: list[str] = field(default_factory=list)
+    supports: Supports = field(default_factory=Supports)
     floors: Floors = field(default_factory=Floors)
     losses: dict[int, float] = field(default_factory=dict)
     steps: int = 0
 
     @property
     def records(self) -> int:
-        """The number of private records that the record bears out: no fewer than its contexts show."""
-        hashed = self.manifest.batching.rule == "hashed-records"
-        shown = sum(header.contexts for header in self.headers.values()) if hashed else 0
+        """The number of private records that the record bears out: no fewer than its contexts show.
+
+        A fixed slot may be empty, so it counts for one only where the claim is per context.
+        """
+        filled = self.manifest.batching.rule != "hashed-slots" or self.claim.unit == "context"
+        shown = sum(header.contexts for header in self.headers.values()) if filled else 0
         return max(self.manifest.data.records, shown)
+
+    def refuse(self, name: str, error: InputError) -> None:
+        """A file cannot be read: it is not looked at again, not even for its digest."""
+        self.unreadable.append(error)
+        self.refused.add(name)
 
     def note(self, check: str, place: str, problem: str) -> None:
         """Count a step check's objection and keep the first."""

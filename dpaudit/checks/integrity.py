@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, run_check
-from dpaudit.runs import InputError
+from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.layout import ASSIGNMENT, CLUSTERS, HASHES, MANIFEST, SAMPLES, STEPS, TOKENIZER, batch_of
 from dpaudit.runs.reader import RESTORE, RESUME
 
@@ -25,8 +25,16 @@ _NAMES = {MANIFEST, SAMPLES, ASSIGNMENT, CLUSTERS, TOKENIZER}
 )
 def files_can_be_read(facts: Facts) -> Outcome:
     """Every file has the shapes and types that the format gives it."""
-    problems = list(facts.unreadable)
-    reader = facts.reader
+    expected = "all files readable, with the shapes and types of format 1"
+    if facts.unreadable:
+        count = len(facts.unreadable)
+        found = f"{count} unreadable file{'s' * (count > 1)}"
+        return Outcome("fail", found, expected, str(facts.unreadable[0]))
+    return Outcome("pass", f"{len(facts.headers)} batches and their indexes read", expected)
+
+
+def unreadable_indexes(reader: RunReader) -> Iterator[tuple[str, InputError]]:
+    """The files beside run.json and the steps that are there and cannot be read to their ends, each with the reason."""
     contents: dict[str, Callable[[], object]] = {
         SAMPLES: reader.samples,
         HASHES: reader.hashes,
@@ -41,11 +49,7 @@ def files_can_be_read(facts: Facts) -> Outcome:
                 if isinstance(content, Iterator):
                     deque(content, maxlen=0)  # all lines, keeping none
         except InputError as error:
-            problems.append(error)
-    expected = "all files readable, with the shapes and types of format 1"
-    if problems:
-        return Outcome("fail", f"{len(problems)} unreadable files", expected, str(problems[0]))
-    return Outcome("pass", f"{len(facts.headers)} batches and their indexes read", expected)
+            yield name, error
 
 
 @run_check(
@@ -62,7 +66,9 @@ def digests_match(facts: Facts) -> Outcome:
     try:
         recorded = facts.reader.hashes()
         present = facts.reader.files()
-        altered = [name for name in present if name in recorded and facts.reader.digest(name) != recorded[name]]
+        # What integrity.format refused is not hashed: a hostile file may be of any size.
+        compared = [name for name in present if name in recorded and name not in facts.refused]
+        altered = [name for name in compared if facts.reader.digest(name) != recorded[name]]
     except InputError as error:
         return Outcome("fail", "digests cannot be compared", expected, str(error))
     missing = sorted(recorded.keys() - set(present))
@@ -73,8 +79,9 @@ def digests_match(facts: Facts) -> Outcome:
     odd += [f"{name} is no file of format 1" for name in unknown if name in recorded]
     if odd:
         remedy = RESTORE if altered or missing else "Remove what was added from the run directory."
-        return Outcome("fail", f"{len(odd)} differences; first: {odd[0]}", expected, remedy)
-    return Outcome("pass", f"{len(present)} digests equal", expected)
+        count = f"{len(odd)} difference{'s' * (len(odd) > 1)}"
+        return Outcome("fail", f"{count}; first: {odd[0]}", expected, remedy)
+    return Outcome("pass", f"{len(compared)} digests equal", expected)
 
 
 @run_check(

@@ -66,7 +66,7 @@ def divisor_is_the_declared_one(facts: Facts) -> Outcome:
     floors, expected = facts.floors, f"sums divided by {divisor:g}"
     if batching.rule == "hashed-slots" and batching.slots == divisor:
         return Outcome("pass", f"every batch has {batching.slots} contexts by its rule: either way the same", expected)
-    if floors.by_number >= FEWEST_FLOORS and not floors.by_divisor:
+    if floors.by_number >= FEWEST_FLOORS:
         return Outcome("fail", f"the smallest mean of {floors.by_number} steps is -clip, as if divided by n", expected)
     if facts.manifest.record.contexts:
         return Outcome("pass", f"contexts of {facts.steps} steps are recorded (record.aggregate)", expected)
@@ -114,13 +114,17 @@ def bounds_are_of_the_unit(facts: Facts) -> Outcome:
     reference="docs/sharp-edges.md",
 )
 def supports_are_public(facts: Facts) -> Outcome:
-    """The first support of every batch against those of other batches with the same label, and so the same prompt."""
-    expected = "one support for all batches of a label at the first position, or the whole vocabulary"
+    """The first supports of every batch against others after the same label and tokens, and so the same prompt."""
+    expected = "one support after the same label and tokens, or the whole vocabulary"
     if facts.manifest.mechanism.support.kind == "full":
         return Outcome("pass", "the whole vocabulary", expected)
-    if facts.private_supports:
-        found = f"{len(facts.private_supports)} batches differ from their label's; first {facts.private_supports[0]}"
+    supports = facts.supports
+    if supports.private:
+        found = f"{len(supports.private)} steps differ from others after the same tokens; first {supports.private[0]}"
         return Outcome("fail", found, expected, "Generate again with a support from a public prompt.")
-    if not facts.supports:
-        return Outcome("skip", "nothing", expected, "No step could be read.")
-    return Outcome("pass", f"{len(facts.supports)} labels with one support each", expected)
+    if supports.compared:
+        return Outcome("pass", f"{supports.compared} supports agree with another", expected)
+    if facts.replay is not None and facts.replay.steps:
+        return Outcome("pass", f"{len(facts.replay.steps)} steps were recomputed (replay.logits)", expected, evidence=3)
+    lacking = "No two batches have a label in common. Generate two batches of a label, or replay."
+    return Outcome("skip", "nothing", expected, f"{lacking} {COMMAND}")

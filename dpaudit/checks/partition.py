@@ -49,14 +49,14 @@ def rule_gives_the_assignment(facts: Facts) -> Outcome:
     """The assignment against batch and slot hashed anew from each digest; with the data, against the whole rule."""
     batching, per_context = facts.manifest.batching, facts.claim.unit == "context"
     expected = "batch and slot of every record as the keyed hash of that record gives them"
+    if facts.replay is not None and facts.replay.assignment:
+        return Outcome("fail", facts.replay.assignment, expected, evidence=3)
     if batching.rule == "paper-slices":
         if per_context:
             return not_applicable(expected, "The claim is per context: it does not rest on where records go.")
         found = f"paper-slices, and a claim per {facts.claim.unit}"
         mend = "One record more or less moves later ones to other batches. Claim per context, or use hashed batches."
         return Outcome("fail", found, expected, mend)
-    if facts.replay is not None and facts.replay.assignment:
-        return Outcome("fail", facts.replay.assignment, expected, evidence=3)
     missing = _missing_for_the_rule(facts)
     if missing and per_context:
         return not_applicable(expected, f"The claim is per context, and the run has no {missing}.")
@@ -187,6 +187,10 @@ class _Placed:
 def _contradiction(facts: Facts, placed: _Placed, digest: str) -> str | None:
     batching, data = facts.manifest.batching, facts.manifest.data
     for batch, header in facts.headers.items():
+        if not placed.records and facts.claim.unit == "context":
+            continue
+        if not placed.records and not data.records and header.contexts:
+            return f"batch {batch} has {header.contexts} contexts, and no record is assigned"
         if batching.rule == "hashed-slots":
             implied = batching.slots
         elif not placed.records:

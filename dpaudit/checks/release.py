@@ -31,6 +31,8 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
     differing = [number for number, pair in enumerate(zip(lines, recorded, strict=False), 1) if pair[0] != pair[1]]
     if differing and len(lines) == len(recorded):
         problems.append(f"line {differing[0]} of samples.jsonl is not the one that the record implies")
+    if facts.replay is not None and facts.replay.texts:
+        problems.append(facts.replay.texts)
     if problems:
         return Outcome("fail", f"{len(problems)} differences; first: {problems[0]}", expected)
     if not lines:

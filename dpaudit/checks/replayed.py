@@ -102,6 +102,11 @@ class Replay(Protocol):
         ...
 
     @property
+    def texts(self) -> str:
+        """Where a text is not its tokens decoded with the model's own tokenizer; empty where all are."""
+        ...
+
+    @property
     def steps(self) -> Sequence[ReplayedStep]:
         """The steps that were computed anew."""
         ...

@@ -50,6 +50,8 @@ CHUNK_KEYS = {"name": "default", "configuration": {"separator": "/"}}
 #: No step's row of one array may be larger, decompressed; a hostile file cannot make the reader allocate more.
 MAX_ROW_BYTES = 1 << 30
 MAX_METADATA_BYTES = 1 << 24
+#: More than a zip file spends on the headers of one entry, beside its name.
+_ENTRY_BYTES = 256
 REGENERATE = "Restore the file from a copy, or generate this batch again."
 
 
@@ -290,7 +292,7 @@ class BatchReader:
                 if self.header.id != batch or not 0 <= self.header.contexts <= MAX_CONTEXTS:
                     raise ValueError(f"the header is of batch {self.header.id} with {self.header.contexts} contexts")
                 specs = step_arrays(manifest, self.header.contexts)
-                _check_archive(archive, specs, manifest.stopping.max_tokens)
+                _check_archive(archive, specs, manifest.stopping.max_tokens, path.stat().st_size)
                 ending = _ENDING.validate_json(json.dumps(_metadata(archive, "token/zarr.json")["attributes"]))
             self.stop, self.text = ending.stop, ending.text
             self._store = ZipStore(path, mode="r")
@@ -359,12 +361,12 @@ def _array(group: zarr.Group, name: str) -> Any:
     return array
 
 
-def _check_archive(archive: zipfile.ZipFile, specs: dict[str, ArraySpec], max_tokens: int) -> None:
+def _check_archive(archive: zipfile.ZipFile, specs: dict[str, ArraySpec], max_tokens: int, present: int) -> None:
     """Compare a batch file's index with what the manifest implies, before any array in it is decompressed.
 
     Raises:
         ValueError: an entry is missing, superfluous, doubled, compressed by the zip, or declares another shape,
-            dtype, codec or size.
+            dtype, codec or size; or the file has `present` bytes, more than its entries account for.
     """
     entries = {entry.filename: entry for entry in archive.infolist()}
     if len(entries) != len(archive.infolist()):
@@ -384,6 +386,9 @@ def _check_archive(archive: zipfile.ZipFile, specs: dict[str, ArraySpec], max_to
         expected |= _check_array(archive, name, spec, spec.shape, spec.shape, 1)
     for name, spec in specs.items():
         expected |= _check_array(archive, name, spec, (max_tokens, *spec.shape), (1, *spec.shape), steps)
+    entered = sum(entry.file_size + _ENTRY_BYTES + 4 * len(entry.filename) for entry in entries.values())
+    if present > entered + _ENTRY_BYTES:
+        raise ValueError(f"the file has {present} bytes, and its entries at most {entered}")
     if entries.keys() != expected:
         odd = sorted(entries.keys() ^ expected)
         raise ValueError(f"{len(odd)} entries are missing or superfluous, the first is {odd[0][:100]!r}")

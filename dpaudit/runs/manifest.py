@@ -61,6 +61,7 @@ class Privacy(Fields):
 
     Attributes:
         records_per_user: the most records that one user has; the unit "user" needs it.
+        delta_from: whether a delta was declared, or worked out from the number of private records, which it then tells.
         records_per_user_from: whether that number was declared beforehand, or is the largest in the private data (and
             a claim per user then holds among data sets whose users have no more).
     """
@@ -69,6 +70,7 @@ class Privacy(Fields):
     relation: Relation = "add_remove"
     records_per_user: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     records_per_user_from: Literal["declared", "data"] = "declared"
+    delta_from: Literal["declared", "records"] = "declared"
 
     @model_validator(mode="after")
     def _users_have_a_bound(self) -> Privacy:
@@ -218,11 +220,13 @@ class Data(Fields):
     """The private data: number of distinct records and `data_digest` of them, which are private figures.
 
     Attributes:
+        source: whether it was read from a path, or from a data set of the Hugging Face hub.
         text, label, split: the columns and the split that were read, so that a replay reads the same.
     """
 
     records: Annotated[int, Field(ge=0)]
     digest: Digest | None = None
+    source: Literal["path", "dataset"] = "path"
     text: str = "text"
     label: str = "label"
     split: str | None = None
@@ -243,7 +247,7 @@ class Manifest(Fields):
 
     format_version: Literal[1] = FORMAT_VERSION
     sensitivity: str = SENSITIVITY
-    created: str
+    created: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$")]
     privacy: Privacy = Privacy()
     mechanism: Mechanism
     batching: Batching

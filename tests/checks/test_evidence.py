@@ -103,6 +103,7 @@ def test_an_assignment_that_cannot_be_read_is_said(make_run):
         ({"sizes": (4, 4)}, "skip"),
         ({"sizes": (4, 4), "rule": "hashed-slots", "floor": False}, "pass"),
         ({"sizes": (0, 0)}, "skip"),
+        ({"sizes": (4, 4), "rule": "paper-slices", "unit": "context", "floor": False}, "skip"),
     ],
 )
 def test_a_divisor_must_show(make_run, fields, status):
@@ -118,9 +119,56 @@ def test_a_replay_shows_the_divisor(make_run):
         batch, position, difference, tolerance, problem = 0, 0, 0.0, 1.0, ""
 
     class Replay:
-        assignment, steps, left_out, attack = "", (Step(),), (), None
+        assignment, texts, steps, left_out, attack = "", "", (Step(),), (), None
 
     run = make_run(aggregator="mean", floor=False)
     result = audit_run(run.path, replay=Replay())
     (check,) = (check for check in result.checks if check.id == "mechanism.divisor")
     assert (check.status, check.evidence, result.verdict) == ("pass", 3, "pass")
+
+
+def test_a_support_must_have_another_to_agree_with(make_run):
+    """One batch of a label shows nothing; a replay does."""
+    result = make_run(top_k=5, sizes=(4,)).audit()
+    (check,) = (check for check in result.checks if check.id == "mechanism.support-public")
+    assert (check.status, check.applicable, result.verdict) == ("skip", True, "fail")
+
+
+@pytest.mark.parametrize(
+    ("difference", "tolerance", "status"), [(0.0, 9.0, "pass"), (0.1, 9.0, "skip"), (1e-3, 9.0, "pass")]
+)
+def test_coarse_rounding_shows_nothing_but_equality(make_run, difference, tolerance, status):
+    """In bfloat16 elsewhere than where a run was made, a replay could not tell a forged record."""
+
+    class Step:
+        batch, position, problem = 0, 0, ""
+
+    class Replay:
+        assignment, texts, steps, left_out, attack = "", "", (Step(),), (), None
+
+    Step.difference, Step.tolerance = difference, tolerance
+    result = audit_run(make_run().path, replay=Replay(), evidence=3)
+    (check,) = (check for check in result.checks if check.id == "replay.logits")
+    assert check.status == status
+    assert result.verdict == ("pass" if status == "pass" else "fail")
+
+
+def test_a_loss_that_rounding_could_make_shows_nothing(make_run):
+    class LeftOut:
+        batch, slot, recorded, regenerated, tolerance = 0, 0, 0.1, 3.0, 5.0
+
+    class Replay:
+        assignment, texts, steps, left_out, attack = "", "", (), (LeftOut(),), None
+
+    result = audit_run(make_run().path, replay=Replay())
+    checks = {check.id: check.status for check in result.checks}
+    assert checks["neighbors.regenerated"] == "skip"
+
+
+def test_without_a_bound_no_loss_is_within_it(make_run):
+    """A mean run whose users have more records than any ex-post cost is worked out for."""
+    run = make_run(aggregator="mean", contexts=True)
+    run.edit_manifest({"privacy.records_per_user": 300, "claim.unit": "user", "claim.epsilon": 1e6})
+    run.rehash()
+    (check,) = (check for check in run.audit().checks if check.id == "neighbors.removal")
+    assert (check.status, check.applicable) == ("skip", True)

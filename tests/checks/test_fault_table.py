@@ -25,6 +25,9 @@ HEAD = f"""# Faults and the checks that catch them
 The tests take clean runs, plant one fault in each, forge the digests, and expect exactly these checks to fail. The
 message is that of the first one. Digests are left alone where the fault is about them.
 
+`neighbors.addition`, and `neighbors.removal` without a replay, hold dpaudit's own bounds against actual neighbours: no
+run can fail them, only an accounting that is wrong. Other tests narrow the bounds and see both fail.
+
 This page is made by the tests: `{UPDATE}=1 pytest tests/checks/test_fault_table.py` writes it anew.
 """
 REPLAYED = """

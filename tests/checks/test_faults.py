@@ -196,6 +196,7 @@ def assigned(change: Callable[[list[list[str]]], None]) -> Callable[[Any], None]
 
 
 SLOTS = {"rule": "hashed-slots", "sizes": (4, 4)}
+SLICES = {"rule": "paper-slices", "unit": "context", "sizes": (4, 4)}
 
 
 def placed(change: Callable[[list[list[str]], int], None]) -> Callable[[Any], None]:
@@ -227,6 +228,21 @@ plain("other_key", manifest(batching__key="ab" * 32), "partition.stable")
 plain("slices_claimed_per_user", manifest(claim__unit="user", privacy__records_per_user=2, claim__epsilon=100.0),
       "partition.stable", "claim.epsilon", "mechanism.unit",
       rule="paper-slices", unit="context", sizes=(4, 4))  # fmt: skip
+
+
+plain("digest_repeated", placed(lambda lines, i: lines.insert(i, lines[i])), "partition.disjoint")
+
+
+def emptied(run):
+    """Say that there are no records at all."""
+    (run / "assignment").write_text("")
+    run.edit_manifest({"data.records": 0, "data.digest": None})
+
+
+plain("no_records_behind_the_contexts", emptied, "partition.disjoint")
+plain("no_records_behind_the_slots", emptied, "partition.disjoint", **SLOTS)
+plain("delta_beyond_the_contexts_shown", lambda run: emptied(run) or run.edit_manifest({"claim.delta": 0.3}),
+      "claim.delta", unit="context", **SLOTS, **MEAN)  # fmt: skip
 
 
 @fault("partition.disjoint", "partition.stable", **SLOTS)
@@ -280,7 +296,7 @@ def opposite_infinities(run):
     run.rewrite(0, change)
 
 
-@fault("record.range", "partition.disjoint", aggregator="mean", contexts=False)
+@fault("record.range", "partition.disjoint", "mechanism.divisor", **MEAN)
 def aggregate_larger_than_contexts_allow(run):
     def change(draft):
         draft.header = replace(draft.header, contexts=1)
@@ -288,7 +304,7 @@ def aggregate_larger_than_contexts_allow(run):
     run.rewrite(0, change)
 
 
-@fault("record.range", top_k=5, text=False)
+@fault("record.range", "mechanism.support-public", top_k=5, text=False)
 def unsorted_support(run):
     def change(draft):
         step = draft.steps[0]
@@ -298,7 +314,8 @@ def unsorted_support(run):
     run.rewrite(0, change)
 
 
-plain("support_outside_vocabulary", altered("support", 4, 12), "record.range", top_k=5, text=False, seed=3)
+plain("support_outside_vocabulary", altered("support", 4, 12), "record.range", "mechanism.support-public",
+      top_k=5, text=False, seed=3)  # fmt: skip
 
 # --- record.aggregate ------------------------------------------------------------------------------------------------
 
@@ -506,6 +523,7 @@ plain("claim_of_nothing", manifest(claim__epsilon=0.0), "claim.epsilon")
 plain("mean_claim_too_low", lambda run: run.edit_manifest({"claim.epsilon": run.approximate * (1 - 1e-9)}),
       "claim.epsilon", **MEAN)  # fmt: skip
 plain("mean_replace_under_an_add_remove_claim", manifest(claim__relation="replace"), "claim.epsilon", **MEAN)
+plain("slots_claimed_a_little_low", scaled_claim(0.9), "claim.epsilon", "mechanism.unit", **SLOTS)
 plain("slices_claimed_per_record", manifest(claim__unit="record"), "claim.epsilon", "mechanism.unit",
       "partition.stable",
       rule="paper-slices", unit="context", sizes=(4, 4))  # fmt: skip
@@ -518,6 +536,7 @@ plain("replace_beyond_the_recorded_width", manifest(claim__relation="replace", c
 plain("ex_post_with_delta", manifest(claim__delta=1e-9), "claim.delta")
 plain("settings_from_private_records", manifest(origins__settings="private"), "claim.tuning")
 plain("path_in_a_public_setting", manifest(prompt__template="/home/jane/prompts/pt"), "disclosure.sensitive")
+plain("path_among_versions", manifest(software={"tool": "1.0 in /home/jane/src"}), "disclosure.sensitive")
 plain("no_delta", manifest(claim__delta=0.0), "claim.delta", "claim.epsilon", **MEAN)
 plain("delta_of_one_record", manifest(claim__delta=1 / 1000), "claim.delta", **MEAN)
 plain("delta_beyond_the_records_shown", lambda run: run.edit_manifest({"data.records": 1, "claim.delta": 0.3})
@@ -560,8 +579,10 @@ def become(**fields: Any) -> Callable[[Any], None]:
 plain("greedy_decoding", become(greedy=True), "sampling.distribution", sizes=(8,) * 8, max_tokens=30)
 plain("greedy_decoding_of_means", become(greedy=True), "sampling.distribution",
       sizes=(8,) * 8, max_tokens=30, divisor=7.5, **MEAN)  # fmt: skip
-plain("divided_by_the_number_of_contexts", become(over_contexts=True), "mechanism.divisor",
+plain("divided_by_the_number_of_contexts", become(divide_by="contexts"), "mechanism.divisor",
       sizes=(8, 6), divisor=4.0, **MEAN)  # fmt: skip
+plain("divided_by_the_larger_number", become(divide_by="larger"), "mechanism.divisor",
+      sizes=(2, 3, 8, 9, 8, 9), divisor=4.0, **MEAN)  # fmt: skip
 plain("contexts_that_miss_the_clip", become(below_clip=0.5), "mechanism.clip", contexts=True, dtype="float64")
 
 
@@ -615,6 +636,7 @@ class Attacked:
 @dataclass(frozen=True)
 class Replayed:
     assignment: str = ""
+    texts: str = ""
     steps: tuple[ReplayedStep, ...] = (ReplayedStep(), ReplayedStep(1, 2))
     left_out: tuple[LeftOut, ...] = (LeftOut(), LeftOut(slot=2))
     attack: Attacked | None = Attacked()
@@ -630,6 +652,8 @@ FINDINGS: dict[str, tuple[Replayed, dict[str, Any], set[str]]] = {
     "loss_beyond_the_bound": (Replayed(left_out=(LeftOut(0, 1, 99.0, 99.0),)), {}, {"neighbors.removal"}),
     "loss_beyond_the_bound_of_a_mean": (Replayed(left_out=(LeftOut(0, 1, 99.0, 99.0),)), MEAN, {"neighbors.removal"}),
     "other_assignment": (Replayed(assignment="line 3: batch 0"), {}, {"partition.stable"}),
+    "other_tokenizer": (Replayed(texts="batch 1: another text"), {}, {"release.text"}),
+    "other_assignment_of_slices": (Replayed(assignment="line 3"), SLICES, {"partition.stable"}),
     "text_beyond_its_bound": (Replayed(attack=Attacked(beyond=1, worst="9 nats")), {}, {"replay.lower-bound"}),
     "attack_refutes_the_claim": (
         Replayed(attack=Attacked(bound=LowerBound(1e-4, 0.95, 99.0, 99.5, ()))), MEAN, {"replay.lower-bound"}
@@ -675,7 +699,7 @@ def test_planted_fault_fails_exactly_its_checks(make_run, failed, name):
             assert check.detail
 
 
-@pytest.mark.parametrize("factor", [0.5, 0.99])
+@pytest.mark.parametrize("factor", [0.5, 0.99, 0.99999])
 def test_bounds_that_are_too_narrow_fail_the_neighbours(make_run, failed, monkeypatch, factor):
     def narrow(central, relation, group=1):
         lower, center, upper = bounds_from_central(central, relation, group)

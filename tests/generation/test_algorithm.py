@@ -299,7 +299,7 @@ def test_no_private_text_is_in_an_error(
     def broken(logits: np.ndarray, clip: float) -> np.ndarray:
         raise ValueError("the model gave NaN or infinite logits")
 
-    monkeypatch.setattr("generation.algorithm.clip_logits", broken)
+    monkeypatch.setattr("generation.aggregation.clip_logits", broken)
     with pytest.raises(InputError, match="batch 0, step 0") as caught:
         generate(make_config(), tmp_path / "run")
     assert canary not in str(caught.value)

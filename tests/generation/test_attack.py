@@ -25,6 +25,10 @@ CLIP = 6.0
 MEDIAN = Mechanism(aggregator="median", clip=CLIP, temperature=1.0)
 MEAN = Mechanism(aggregator="mean", clip=CLIP, temperature=1.0, divisor=8.0)
 DELTA = 1e-3
+#: Log-probabilities of a toy model's 50 tokens: all on the first, all on the second, half on either.
+FIRST, SECOND, EITHER = np.full((3, 50), -np.inf)
+FIRST[0] = SECOND[1] = 0.0
+EITHER[:2] = np.log(0.5)
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,10 @@ def attacked(
     trials: int = 12,
     tokens: int = 4,
     top_k: int | None = None,
+    delta: float | None = None,
 ) -> Attack:
-    delta = 0.0 if declared.divisor is None else DELTA
+    if delta is None:
+        delta = 0.0 if declared.divisor is None else DELTA
     model = ToyModel(contexts, seed, top_k)
     return attack(step, model, declared, relation=relation, delta=delta, trials=trials, tokens=tokens)
 
@@ -92,6 +98,11 @@ def loudest_context(logits: Floats, support: Support) -> Doubles:
     each = np.array([log_softmax(row) for row in clip_logits(logits, CLIP)])
     result: Doubles = each[each.max(axis=1).argmax()]
     return result
+
+
+def told_by_number(eight: Doubles, other: Doubles) -> StepMechanism:
+    """Gives away whether there are eight contexts, which is `attacked`'s number, or another number of them."""
+    return lambda logits, support: eight if len(logits) == 8 else other
 
 
 def colder(declared: Mechanism) -> StepMechanism:
@@ -172,11 +183,67 @@ def test_a_support_that_follows_the_contexts_gives_an_infinite_log_ratio() -> No
     assert found.bound.epsilon == np.inf
 
 
-def test_the_adversarial_canaries_attain_the_bound() -> None:
+@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+def test_the_adversarial_canaries_attain_the_bound(relation: Relation) -> None:
     """One token of the likeliest kind: its exact cost is met, so no smaller bound would hold."""
     colder_by_little = MEDIAN.model_copy(update={"temperature": 0.98})
-    assert attacked(declared_step(MEDIAN), MEDIAN, trials=60, tokens=1).beyond == 0
-    assert attacked(declared_step(colder_by_little), MEDIAN, trials=60, tokens=1).beyond > 0
+    for step, flagged in ((declared_step(MEDIAN), False), (declared_step(colder_by_little), True)):
+        assert (attacked(step, MEDIAN, relation=relation, trials=60, tokens=1).beyond > 0) == flagged
+
+
+def test_every_canary_has_its_share_of_the_chance_of_error() -> None:
+    """Neighbours without a text in common: the mass that n texts prove is (error / 2n)^(1/n)."""
+    trials, share = 4, 0.05 / len(CANARIES)
+    proved = (share / (2 * trials)) ** (1 / trials)
+    for delta, epsilon in ((proved * 0.99, np.inf), (proved * 1.01, 0.0)):
+        found = attacked(told_by_number(FIRST, SECOND), MEDIAN, trials=trials, tokens=1, delta=delta)
+        assert (found.bound.epsilon, found.bound.estimate, found.bound.confidence) == (epsilon, np.inf, 0.95)
+
+
+@pytest.mark.parametrize("sides", [(FIRST, EITHER), (EITHER, FIRST)], ids=["with the canary", "without it"])
+def test_texts_of_both_sides_count(sides: tuple[Doubles, Doubles]) -> None:
+    """A token that one side alone can give shows only in the texts of that side."""
+    assert attacked(told_by_number(*sides), MEDIAN, trials=40, tokens=1).bound.epsilon == np.inf
+
+
+def test_a_replaced_context_leaves_their_number_as_it_is() -> None:
+    step = told_by_number(FIRST, SECOND)
+    assert attacked(step, MEDIAN, trials=1).bound.epsilon == np.inf
+    found = attacked(step, MEDIAN, relation="replace", trials=1)
+    assert (found.beyond, found.bound.epsilon) == (0, 0.0)
+
+
+def test_a_mechanism_that_breaks_at_the_second_token_is_caught() -> None:
+    start = ToyModel(8, 0).logits()
+
+    def step(logits: Floats, support: Support) -> Doubles:
+        broken = not (logits == start[1]).all(axis=1).any()
+        return (unclipped_median if broken else declared_step(MEDIAN))(logits, support)
+
+    assert attacked(step, MEDIAN, trials=60, tokens=1).beyond == 0
+    assert attacked(step, MEDIAN, trials=60, tokens=2).beyond > 0
+
+
+@pytest.mark.parametrize("top_k", [None, 7])
+def test_a_text_goes_on_with_the_tokens_it_was_given(top_k: int | None) -> None:
+    """The contexts see the vocabulary's tokens, not their places in the support."""
+    seen: set[tuple[int, ...]] = set()
+
+    @dataclass(frozen=True)
+    class Watched(ToyModel):
+        def logits(self) -> Floats:
+            seen.add(self.text)
+            return super().logits()
+
+        def fork(self) -> Watched:
+            return Watched(self.contexts, self.seed, self.top_k, self.text)
+
+    model = Watched(8, 0, top_k)
+    attack(declared_step(MEDIAN), model, MEDIAN, trials=8, tokens=3)
+    assert {len(text) for text in seen} == {0, 1, 2}
+    support = model.support()
+    if support is not None:
+        assert {text[0] for text in seen if text} <= set(support.tolist())
 
 
 def test_only_forks_are_changed() -> None:

@@ -6,25 +6,33 @@ import csv
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace as with_fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 from dpaudit.accounting import log_probability, median_of
+from dpaudit.accounting.medians import Relation
 from dpaudit.audit import audit_run
-from dpaudit.runs import BatchWriter, InputError, RunReader, Step, aggregate_digest
+from dpaudit.runs import BatchWriter, Claim, InputError, RunReader, Step, aggregate_digest
 from dpaudit.runs.layout import steps_file
+from dpaudit.runs.manifest import Unit
+from dpaudit.runs.reader import sample_of
+from generation.aggregation import Floats
 from generation.algorithm import generate
+from generation.attack import Attack, Doubles, Support
 from generation.config import Config
 from generation.decoding import Decoder, Prompts
 from generation.models import LanguageModel
-from generation.prompts import template
+from generation.prompts import template, without_stop
 from generation.records import Record
 from generation.replay import Replayed, replay, rounding_tolerance
 
@@ -52,11 +60,12 @@ def make(tmp_path: Path, make_config: MakeConfig) -> Callable[..., Path]:
     return run
 
 
-def rewrite(run: Path, batch: int, change: Callable[[Steps], None]) -> None:
-    """Change one batch's steps on disk, and forge `hashes`."""
+def rewrite(run: Path, batch: int, change: Callable[[Steps], None], text: str | None = None) -> None:
+    """Change one batch's steps on disk, and its text where one is given; forge samples.jsonl and `hashes`."""
     reader = RunReader(run)
     with reader.batch(batch) as opened:
-        steps, header, text, stop = list(opened.steps()), opened.header, opened.text, opened.stop
+        steps, header, stop = list(opened.steps()), opened.header, opened.stop
+        text = opened.text if text is None else text
     change(steps)
     place = run / "steps" / f"{batch}.partial"
     writer = BatchWriter(place, reader.manifest, header)
@@ -64,6 +73,11 @@ def rewrite(run: Path, batch: int, change: Callable[[Steps], None]) -> None:
         writer.write(step)
     writer.finish(text=text, stop=stop)
     place.rename(run / steps_file(batch))
+    lines = []
+    for number in reader.batches:
+        with reader.batch(number) as opened:
+            lines.append(sample_of(opened).line())
+    (run / "samples.jsonl").write_text("".join(lines), encoding="utf-8")
     rehash(run)
 
 
@@ -88,6 +102,11 @@ def edit_manifest(run: Path, **fields: Any) -> None:
 
 def outcomes(run: Path, found: Replayed) -> dict[str, str]:
     return {c.id: c.status for c in audit_run(run, evidence=4, replay=found).checks if c.id in CHECKED}
+
+
+def release(run: Path, found: Replayed | None = None) -> str:
+    (check,) = (c for c in audit_run(run, replay=found).checks if c.id == "release.text")
+    return check.status
 
 
 @contextmanager
@@ -119,7 +138,7 @@ def test_a_clean_run_passes(make: Callable[..., Path], data_file: Path, sections
     found = replay(
         run, str(data_file), steps=100, left_out=3, trials=2, progress=lambda done, total: passes.append((done, total))
     )
-    assert found.assignment == ""
+    assert (found.assignment, found.texts) == ("", "")
     lengths = [len(sample.tokens) for sample in RunReader(run).samples()]
     assert sorted((step.batch, step.position) for step in found.steps) == [
         (batch, position) for batch, length in enumerate(lengths) for position in range(length)
@@ -163,16 +182,75 @@ def test_steps_can_be_chosen_and_are_otherwise_drawn(make: Callable[..., Path], 
             steps(chosen=[wrong])
 
 
+def attacked(run: Path, data: Path, trials: int = 1, **asked: Any) -> Attack:
+    found = replay(run, str(data), steps=0, left_out=0, trials=trials, **asked).attack
+    assert found is not None
+    return found
+
+
 def test_the_attack_is_for_the_claims_delta_or_the_one_asked_for(make: Callable[..., Path], data_file: Path) -> None:
     run = make(mechanism=MEAN, claim={"epsilon": 50.0, "delta": 0.03})
+    claim = RunReader(run).manifest.claim
+    assert claim is not None
 
-    def delta(**asked: float) -> float:
-        found = replay(run, str(data_file), steps=0, left_out=0, trials=1, **asked).attack  # type: ignore[arg-type]
-        assert found is not None
-        return found.bound.delta
+    def delta(asked: float) -> float:
+        return attacked(run, data_file, claim=claim.model_copy(update={"delta": asked})).bound.delta
 
-    assert (delta(), delta(delta=0.2)) == (0.03, 0.2)
-    assert delta(delta=1.0) < 1
+    assert attacked(run, data_file).bound.delta == 0.03
+    assert delta(0.2) == 0.2
+    assert delta(1.0) < 1
+
+
+@pytest.mark.parametrize(
+    ("sections", "asked", "replaced"),
+    [
+        ({}, None, False),
+        ({}, ("context", "add_remove"), False),
+        ({}, ("context", "replace"), True),
+        # A hashed record that is exchanged leaves one place and takes another.
+        ({}, ("record", "replace"), False),
+        (SLOTS, None, True),
+        (SLOTS, ("context", "add_remove"), False),
+    ],
+)
+def test_the_attack_is_for_the_claims_relation_and_unit_or_those_asked_for(
+    make: Callable[..., Path],
+    data_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sections: dict[str, Any],
+    asked: tuple[Unit, Relation] | None,
+    replaced: bool,
+) -> None:
+    """A mechanism that gives away whether the contexts are many: nothing follows where one takes another's place."""
+
+    def told(logits: Floats, support: Support) -> Doubles:
+        result = np.full(logits.shape[1], -np.inf)
+        result[len(logits) % 2] = 0.0
+        return result
+
+    monkeypatch.setattr("generation.replay.declared_step", lambda mechanism: told)
+    run = make(**sections)
+    claim = None if asked is None else Claim(epsilon=1.0, kind="ex-post", unit=asked[0], relation=asked[1])
+    assert attacked(run, data_file, claim=claim).bound.epsilon == (0.0 if replaced else np.inf)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_the_attacks_texts_are_no_longer_than_the_runs(
+    make: Callable[..., Path], data_file: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """The claim covers no more tokens. So few cost so much here that it says what no text's log-ratio can exceed."""
+    run = make(mechanism={**MEAN, "divisor": 0.5}, decoding={"max_tokens": most}, privacy={"delta": 0.02})
+    claim, passes, appended = RunReader(run).manifest.claim, set(), []
+    assert claim is not None
+    assert claim.epsilon == pytest.approx(2 * 4.0 / 0.5 * most, abs=1e-3)
+    append = Decoder.append
+    monkeypatch.setattr(Decoder, "append", lambda decoder, token: (appended.append(token), append(decoder, token)))
+    found = attacked(run, data_file, trials=20, progress=lambda done, total: passes.add((done, total)))
+    assert found.beyond == 0
+    assert found.bound.epsilon <= claim.epsilon
+    texts = 2 * found.trials
+    assert len(appended) == 2 * texts * (most - 1)  # to the private contexts and to the public one
+    assert max(passes) == (texts * most, texts * most)
 
 
 def test_a_batch_beyond_the_declared_ones_is_told(make: Callable[..., Path], data_file: Path) -> None:
@@ -301,6 +379,63 @@ def test_a_changed_record_fails(
         assert outcomes(run, found)["neighbors.regenerated"] == "fail"
 
 
+def random_centers(steps: Steps) -> None:
+    """Other numbers altogether, and all that the record says of them in line. The clip is 4."""
+    generator = np.random.default_rng(0)
+    for position, step in enumerate(steps):
+        assert step.central is not None
+        central = np.sort(generator.uniform(-4, 4, step.central.shape).astype(np.float32), axis=0)
+        center = median_of(central)
+        said = {
+            "aggregate_digest": aggregate_digest(center),
+            "log_probability": log_probability(center, step.token, 1.0),
+        }
+        steps[position] = with_fields(step, central=central, **said)
+
+
+def test_a_masked_logit_hides_no_other(
+    make: Callable[..., Path], data_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models mask tokens with the least finite number, whose rounding is not that of the logits that count."""
+    own = Decoder.logits
+
+    def masked(decoder: Decoder) -> Floats:
+        logits = own(decoder).copy()
+        logits[:, 7] = np.finfo(np.float32).min
+        return logits
+
+    monkeypatch.setattr(Decoder, "logits", masked)
+    run = make()
+    found = replay(run, str(data_file), steps=100, left_out=100, trials=0)
+    assert {(step.difference, step.problem) for step in found.steps} == {(0.0, "")}
+    assert max(step.tolerance for step in found.steps) < 1e-3
+    assert all(abs(left.recorded - left.regenerated) <= left.tolerance < 0.02 for left in found.left_out)
+    rewrite(run, EVEN, random_centers)
+    found = replay(run, str(data_file), chosen=[(EVEN, 1)], left_out=0, trials=0)
+    assert found.steps[0].difference > found.steps[0].tolerance
+    assert outcomes(run, found)["replay.logits"] == "fail"
+
+
+def test_a_text_that_the_models_own_tokenizer_does_not_give_is_found(
+    make: Callable[..., Path], data_file: Path
+) -> None:
+    """The recorded tokenizer writes other letters, and all texts are as it writes them: only the model tells."""
+    run = make()
+    place = run / "tokenizer.json"
+    recorded = json.loads(place.read_text())
+    vocabulary = recorded["model"]["vocab"]
+    letters = [word for word in vocabulary if len(word) == 1 and word != "`"]
+    vocabulary.update(zip(letters, [vocabulary[word] for word in letters[1:] + letters[:1]], strict=True))
+    place.write_text(json.dumps(recorded))
+    forged, manifest = Tokenizer.from_file(str(place)), RunReader(run).manifest
+    for sample in list(RunReader(run).samples()):
+        text = forged.decode(without_stop(sample.tokens, manifest.stopping.sequences))
+        rewrite(run, sample.id, lambda steps: None, text=text)
+    found = replay(run, str(data_file), steps=1, left_out=0, trials=0)
+    assert found.texts == "batch 0: the model's own tokenizer decodes its tokens to another text"
+    assert (release(run), release(run, found)) == ("pass", "fail")
+
+
 def test_a_record_of_other_contexts_fails(make: Callable[..., Path], data_file: Path) -> None:
     """A batch whose header says another number of contexts than the rule gives, or another label."""
     run = make(mechanism=MEAN)
@@ -343,8 +478,48 @@ def test_other_data_is_recognised(make: Callable[..., Path], data_file: Path, tm
         replay(run, str(other))
     assert "not the data of the run: 10 records" in str(caught.value)
     assert canary not in str(caught.value)
-    with refused("nothing is there"):
+    with refused("--data", "nothing is there"):
         replay(run, str(tmp_path / "absent.csv"))
+
+
+def test_an_error_speaks_of_the_commands_options(make: Callable[..., Path], data_file: Path, tmp_path: Path) -> None:
+    """Not of a config's fields, which cannot be changed any more."""
+    run = make()
+    unlabelled, unnamed = tmp_path / "unlabelled.csv", tmp_path / "unnamed.csv"
+    unlabelled.write_text("label,text\nwest,a\n")
+    unnamed.write_text("one,two\nnorth,a\n")
+    for data, model, said in (
+        (tmp_path / "absent.csv", None, "--data: "),
+        (unlabelled, None, "the label is not in the run's labels"),
+        (unnamed, None, "there is no such column"),
+        (data_file, str(tmp_path / "absent"), "--model: "),
+    ):
+        with pytest.raises(InputError) as caught:
+            replay(run, str(data), model=model)
+        told = str(caught.value)
+        assert said in told
+        assert not any(field in told for field in ("data.", "model.name"))
+
+
+def test_only_the_data_of_a_run_from_the_hub_is_sought_there(
+    make: Callable[..., Path], data_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sought: list[tuple[str, str]] = []
+
+    def load(name: str, split: str) -> None:
+        sought.append((name, split))
+        raise OSError
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))
+    run = make()
+    with refused("--data", "nothing is there"):
+        replay(run, "records/north")
+    assert sought == []
+    edit_manifest(run, data__source="dataset", data__split="test")
+    with refused("--data", "cannot be loaded"):
+        replay(run, "records/north")
+    assert sought == [("records/north", "test")]
+    assert replay(run, str(data_file), steps=1, left_out=0, trials=0).assignment == ""
 
 
 def test_the_same_records_in_another_file_are_the_data(
@@ -453,4 +628,8 @@ def test_a_clean_run_of_smollm2_passes(make: Callable[..., Path], data_file: Pat
     )
     found = replay(run, str(data_file), steps=2, left_out=1, trials=0)
     assert {(step.difference, step.problem) for step in found.steps} == {(0.0, "")}
-    assert outcomes(run, found) == {**dict.fromkeys(CHECKED, "pass"), "replay.lower-bound": "skip"}
+    left_out = outcomes(run, found).pop("neighbors.regenerated")
+    # A row less rounds otherwise: in bfloat16 that may be too much beside the claim to tell.
+    assert left_out == "pass" or (dtype, left_out) == ("bfloat16", "skip")
+    expected = {**dict.fromkeys(CHECKED, "pass"), "neighbors.regenerated": left_out, "replay.lower-bound": "skip"}
+    assert outcomes(run, found) == expected

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from dpaudit.results import AuditResult
 from reports.compare import render_comparison_html
 from reports.html import render_html
 from reports.markdown import render_markdown
+from reports.outline import commands
 from reports.rounding import bound, nearest, saving, stated
 from reports.wording import SEVERAL_CONTEXTS
 
@@ -135,8 +137,18 @@ def test_what_was_not_made_stands_in_the_verdict_with_its_command(samples: Sampl
     for check_id in result.not_checked:
         (skipped,) = [check for check in result.checks if check.id == check_id]
         assert check_id in verdict
-        assert skipped.detail in verdict
+        assert "`" not in verdict
+        assert all(part.strip() in verdict for part in skipped.detail.split("`"))
     assert ("Needed for a pass, and not made" in verdict) == (name == "failed")
+
+
+def test_commands_stand_as_code_and_nothing_else_gets_through(samples: Samples) -> None:
+    assert "Run <code>dpaudit replay RUN_DIR --data FILE</code>." in render_html(samples["median"]())
+    detail = "Run `<b>x</b> & {{ 1 }}` or `<script>"
+    (check, *_) = samples["failed"]().checks
+    result = samples["failed"]().model_copy(update={"checks": (check.model_copy(update={"detail": detail}),)})
+    shown = "Run <code>&lt;b&gt;x&lt;/b&gt; &amp; {{ 1 }}</code> or `&lt;script&gt;"
+    assert shown in render_html(result)
 
 
 def test_skips_that_hide_nothing_are_apart_from_those_that_do(samples: Samples) -> None:
@@ -372,6 +384,44 @@ def test_figures_from_a_doubtful_record_carry_a_caution(samples: Samples) -> Non
     assert said not in render_html(only_the_claim)
     assert said not in render_html(samples["median"]())
     assert said not in render_html(samples["unreadable"]())
+
+
+def test_figures_of_a_record_that_was_not_looked_through_carry_another_caution(samples: Samples) -> None:
+    lacking = samples["median"]().model_copy(update={"evidence": 3, "verdict": "fail"})
+    for text in (render_html(lacking), render_markdown(lacking)):
+        assert "Checks that a pass needs were not made." in text
+        assert "did not pass" not in text
+    assert "Checks that a pass needs" not in render_html(samples["median"]())
+    unfit = tuple(check.model_copy(update={"id": "disclosure.sensitive"}) for check in samples["failed"]().checks[3:4])
+    assert "did not pass" not in render_html(samples["failed"]().model_copy(update={"checks": unfit}))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "replayed", "options"),
+    [
+        (2, False, ""),
+        (1, False, " --evidence 1"),
+        (3, False, " --evidence 3 --data FILE"),
+        (4, True, " --evidence 4 --data FILE"),
+        (2, True, " --data FILE"),
+    ],
+)
+def test_the_commands_ask_for_the_same_evidence(samples: Samples, evidence: int, replayed: bool, options: str) -> None:
+    result = samples["median"]()
+    checks = [each.model_copy(update={"status": "pass"} if replayed else {}) for each in result.checks]
+    again = result.model_copy(update={"evidence": evidence, "checks": tuple(checks)})
+    report, verify = commands(again)
+    assert report == f"dpaudit report 'runs/bbc median'{options}"
+    assert verify == (
+        f"dpaudit verify 'runs/bbc median' --epsilon 2.5 --delta 0 --relation add_remove --unit record{options}"
+    )
+    public, _ = commands(again.model_copy(update={"audience": "public"}))
+    assert public == f"dpaudit report 'runs/bbc median' --audience public{options}"
+    assert all(command in unescape(render_html(again)) for command in (report, verify))
+
+
+def test_an_attack_was_replayed(samples: Samples) -> None:
+    assert all(command.endswith(" --data FILE") for command in commands(samples["attacked"]()))
 
 
 def test_hostile_text_is_shown_and_does_nothing(samples: Samples) -> None:

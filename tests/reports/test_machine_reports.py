@@ -15,9 +15,6 @@ from reports.junit import render_junit
 from reports.sarif import render_sarif
 
 Samples = Mapping[str, Callable[[], AuditResult]]
-#: What SARIF 2.1.0 allows (sections 3.27.9 and 3.27.10).
-KINDS = {"notApplicable", "open", "fail"}
-LEVELS = {"none", "warning", "error"}
 
 
 def _cases(result: AuditResult) -> dict[str, ET.Element]:
@@ -53,7 +50,34 @@ def test_junit_says_what_failed_and_what_would_make_the_rest(samples: Samples) -
     assert "3 values at the clip" in (cases["record.range"].findtext("system-out") or "")
     skipped = _cases(samples["median"]())["replay.logits"].find("skipped")
     assert skipped is not None
-    assert skipped.get("message") == "Run `dpaudit replay RUN_DIR --data FILE`."
+    assert skipped.get("message") == "Not made. Run `dpaudit replay RUN_DIR --data FILE`."
+    skipped = _cases(samples["median"]())["rebalancing.noise"].find("skipped")
+    assert skipped is not None
+    assert skipped.get("message") == "Not about this run. No counts were noised."
+
+
+def test_junit_has_an_error_where_the_run_cannot_be_read(samples: Samples) -> None:
+    case = _cases(samples["unreadable"]())["integrity.format"]
+    assert case.find("error") is not None
+    assert case.find("failure") is None
+
+
+def test_public_findings_say_what_is_compared(samples: Samples) -> None:
+    checks = tuple(check.model_copy(update={"measured": "", "detail": ""}) for check in samples["failed"]().checks)
+    public = samples["failed"]().model_copy(update={"audience": "public", "checks": checks})
+    for text in (render_junit(public), render_sarif(public)):
+        assert "Compares: at most 2.5 nats" in text
+        assert "Expected" not in text
+    skipped = tuple(check.model_copy(update={"detail": ""}) for check in samples["public"]().checks)
+    cases = _cases(samples["public"]().model_copy(update={"checks": skipped}))
+    messages = {
+        name: found.get("message") for name, case in cases.items() if (found := case.find("skipped")) is not None
+    }
+    assert messages == {
+        "rebalancing.noise": "Not about this run.",
+        "replay.logits": "Not made.",
+        "replay.lower-bound": "Not made.",
+    }
 
 
 def test_junit_is_red_where_a_pass_needed_a_check_that_was_not_made(samples: Samples) -> None:
@@ -88,15 +112,20 @@ def test_sarif_has_the_structure_of_the_standard(result: AuditResult) -> None:
         assert rule["help"]["text"]
     for found in run["results"]:
         assert rules[found["ruleIndex"]]["id"] == found["ruleId"]
-        assert found["kind"] in KINDS
-        assert found["level"] in LEVELS
-        assert (found["kind"] == "fail") == (found["level"] != "none")
+        assert (found["kind"], found["level"]) in [("fail", "error"), ("fail", "warning")]
         assert found["message"]["text"]
         (location,) = found["locations"]
         place = location["physicalLocation"]["artifactLocation"]
         assert place["uriBaseId"] in run["originalUriBaseIds"]
         assert not place["uri"].startswith(("/", "file:"))
-    assert len(run["results"]) == sum(check.status != "pass" for check in result.checks)
+    (invocation,) = run["invocations"]
+    assert invocation["executionSuccessful"] == (result.verdict != "error")
+    notes = invocation["toolExecutionNotifications"]
+    for note in notes:
+        assert note["level"] == "note"
+        assert note["message"]["text"].startswith("Not ")
+        assert rules[note["associatedRule"]["index"]]["id"] == note["associatedRule"]["id"]
+    assert len(run["results"]) + len(notes) == sum(check.status != "pass" for check in result.checks)
 
 
 def test_sarif_tells_failures_from_warnings_and_skips(samples: Samples) -> None:
@@ -107,11 +136,19 @@ def test_sarif_tells_failures_from_warnings_and_skips(samples: Samples) -> None:
         "claim.epsilon": ("fail", "error"),
         "release.text": ("fail", "error"),  # needed for a pass
     }
-    found = {each["ruleId"]: (each["kind"], each["level"]) for each in _sarif(samples["median"]())["results"]}
-    assert found == {
-        "rebalancing.noise": ("notApplicable", "none"),
-        "replay.logits": ("open", "none"),
-        "replay.lower-bound": ("open", "none"),
+    (lacking,) = [each for each in _sarif(samples["failed"]())["results"] if each["ruleId"] == "release.text"]
+    assert lacking["message"]["text"].startswith("Not made, and evidence level 2 was asked for. The tokenizer is")
+
+
+def test_sarif_has_no_alert_for_what_a_pass_does_not_need(samples: Samples) -> None:
+    run = _sarif(samples["median"]())
+    assert run["results"] == []
+    notes = run["invocations"][0]["toolExecutionNotifications"]
+    said = {note["associatedRule"]["id"]: note["message"]["text"].partition("\n")[0] for note in notes}
+    assert said == {
+        "rebalancing.noise": "Not about this run. No counts were noised.",
+        "replay.logits": "Not made. Run `dpaudit replay RUN_DIR --data FILE`.",
+        "replay.lower-bound": "Not made. Run `dpaudit replay RUN_DIR --data FILE`.",
     }
 
 

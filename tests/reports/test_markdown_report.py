@@ -102,11 +102,22 @@ def test_a_public_report_has_no_place_for_what_was_measured(samples: Samples) ->
     text = render_markdown(samples["public"]())
     assert "> **Public.** This report holds settings that the run declares public" in text
     assert "Measured" not in text
+    assert "Expected" not in text
+    assert "| Compares |" in text
     assert "## Batches" not in text
     assert "--audience public" in text
     withheld = render_markdown(samples["public"]().model_copy(update={"claim": None}))
     assert withheld.startswith("# ✓ Pass: a claim that is withheld here holds\n")
     assert "Claim: Withheld from this report." in withheld
+
+
+def test_a_column_with_nothing_in_it_is_left_away(samples: Samples) -> None:
+    public = samples["public"]()
+    checks = tuple(check.model_copy(update={"detail": ""}) for check in public.checks)
+    text = render_markdown(public.model_copy(update={"checks": checks})).partition("## What was not checked")[2]
+    assert "Missing" not in text
+    assert text.count("| Check | Title |\n| --- | --- |\n") == 2
+    assert "| Check | Title | Missing |" in render_markdown(public)
 
 
 def test_a_thousand_batches_list_fifty(large_run: AuditResult) -> None:

@@ -89,7 +89,16 @@ def test_failures_are_a_line_each(samples: Samples) -> None:
     ]
     assert "measured 2.413 nats; expected at most 2.5 nats; Claim at least 2.5" in text
     assert len(_printed(lambda console: print_failures(samples["hostile"](), console)).splitlines()) == 2
+    assert "evidence level 2 was asked for. The tokenizer is missing" in text
     assert _printed(lambda console: print_failures(samples["median"](), console)) == ""
+
+
+def test_a_public_summary_says_what_is_compared(samples: Samples) -> None:
+    public = samples["failed"]().model_copy(update={"audience": "public"})
+    checks = tuple(check.model_copy(update={"measured": ""}) for check in public.checks)
+    text = _printed(partial(print_summary, public.model_copy(update={"checks": checks})))
+    assert "compares      at most 2.5 nats" in text
+    assert "expected" not in text
 
 
 def test_summary_has_exact_beside_theorem_1_and_the_top_of_the_ledger(samples: Samples) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from dpaudit.comparison import compare_runs
 from dpaudit.results import AuditResult
 from reports.compare import render_comparison_html
 from reports.rounding import bound, bound_beside, lower_bound, nearest, saving, stated
-from reports.write import write_comparison, write_reports, write_sarif
+from reports.write import NoPlainFileError, write_comparison, write_reports, write_sarif
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 
@@ -67,6 +68,39 @@ def test_a_file_in_the_folders_place_is_an_os_error(samples: Samples, tmp_path: 
     (tmp_path / "taken").write_text("x")
     with pytest.raises(OSError, match="taken"):
         write_reports(samples["median"](), tmp_path / "taken")
+
+
+NOT_PLAIN = {
+    "pipe": os.mkfifo,
+    "link": lambda path: path.symlink_to(path.parent / "linked"),
+    "link to a file": lambda path: path.symlink_to(__file__),
+    "folder": Path.mkdir,
+}
+
+
+@pytest.mark.parametrize("kind", NOT_PLAIN)
+@pytest.mark.parametrize("name", ["report.md", "findings.sarif", "comparison.html"])
+def test_what_is_no_plain_file_is_not_replaced(samples: Samples, tmp_path: Path, kind: str, name: str) -> None:
+    NOT_PLAIN[kind](tmp_path / name)
+    before = (tmp_path / name).lstat()
+    write: dict[str, Callable[[], object]] = {
+        "report.md": lambda: write_reports(samples["median"](), tmp_path),
+        "findings.sarif": lambda: write_sarif(samples["median"](), tmp_path / name),
+        "comparison.html": lambda: write_comparison(compare_runs({"a": samples["median"]()}), tmp_path / name),
+    }
+    with pytest.raises(NoPlainFileError, match="no plain file") as refused:
+        write[name]()
+    assert refused.value.filename == str(tmp_path / name)
+    after = (tmp_path / name).lstat()
+    assert (after.st_mode, after.st_ino) == (before.st_mode, before.st_ino)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_folder_may_be_a_link(samples: Samples, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    write_reports(samples["median"](), tmp_path / "link")
+    assert (tmp_path / "folder/report.md").is_file()
 
 
 def test_a_lone_surrogate_does_not_stop_the_report(samples: Samples, tmp_path: Path) -> None:

@@ -224,6 +224,34 @@ def test_hostile_run_is_refused_within_bounds(make_run, bounded, name):
     assert len(said) < 20_000
 
 
+def grown(run, name):
+    """Make a file 4 terabytes of nothing; file systems keep it for free."""
+    with open(run / name, "r+b") as file:
+        file.truncate(1 << 42)
+
+
+def padded_zip(run, name):
+    """Put a terabyte of nothing before a zip: those who look for its end find it whole."""
+    path = run / name
+    data = path.read_bytes()
+    with open(path, "wb") as file:
+        file.seek(1 << 40)
+        file.write(data)
+
+
+@pytest.mark.parametrize(
+    ("grow", "name"),
+    [(grown, name) for name in ("run.json", "samples.jsonl", "assignment", "clusters", "hashes", "tokenizer.json")]
+    + [(grown, "steps/00000000.zip"), (padded_zip, "steps/00000000.zip")],
+)
+def test_a_file_of_terabytes_is_not_read_through(make_run, bounded, grow, name):
+    run = make_run()
+    grow(run, name)
+    code, said, megabytes = bounded("verify", run.path)
+    assert (code, name in said) == (2, True), said[-3000:]
+    assert megabytes < MEGABYTES
+
+
 # --- long files ------------------------------------------------------------------------------------------------------
 
 

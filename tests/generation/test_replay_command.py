@@ -50,7 +50,7 @@ class Asked:
     def __call__(self, run: Path, data: str, **amounts: Any) -> Replayed:
         amounts.pop("progress")
         self.amounts = {"data": data, **amounts}
-        return Replayed("", (self.step,), (), None)
+        return Replayed("", "", (self.step,), (), None)
 
 
 @pytest.fixture
@@ -64,17 +64,24 @@ def checks(out: str) -> dict[str, str]:
     return {check["id"]: check["status"] for check in json.loads(out)["checks"]}
 
 
-def test_amounts_are_passed_on_where_they_are_given(dpaudit: Command, make_run: Any, asked: Asked) -> None:
+def test_amounts_are_passed_on_where_they_are_given(
+    dpaudit: Command, make_run: Any, asked: Asked, tmp_path: Path
+) -> None:
     run = make_run().path
+    claim = RunReader(run).manifest.claim
+    assert claim is not None
     dpaudit("replay", run, "--data", "x.csv")
-    assert asked.amounts == {"data": "x.csv", "model": None, "chosen": ()}
+    assert asked.amounts == {"data": "x.csv", "model": None, "claim": claim, "chosen": ()}
     dpaudit("replay", run, "--data", "x", "--steps", 3, "--left-out", 0, "--trials", 4, "--model", "m")
-    assert asked.amounts == {"data": "x", "model": "m", "chosen": (), "steps": 3, "left_out": 0, "trials": 4}
+    amounts = {"chosen": (), "steps": 3, "left_out": 0, "trials": 4}
+    assert asked.amounts == {"data": "x", "model": "m", "claim": claim, **amounts}
     dpaudit("replay", run, "--data", "x", "--step", "0:7", "--step", "1:0")
     assert asked.amounts["chosen"] == ((0, 7), (1, 0))
-    # The attack's bound is for the delta that is asked for.
-    dpaudit("verify", run, "--data", "x", "--delta", 0.25)
-    assert asked.amounts == {"data": "x", "model": None, "delta": 0.25}
+    # The attack is held against the claim that is asked about.
+    for command in (["verify"], ["report", "--out", tmp_path / "report"]):
+        dpaudit(*command, run, "--data", "x", "--delta", 0.25, "--relation", "replace")
+        other = claim.model_copy(update={"delta": 0.25, "relation": "replace"})
+        assert asked.amounts == {"data": "x", "model": None, "claim": other}
 
 
 def test_the_help_tells_the_defaults(dpaudit: Command) -> None:
@@ -147,7 +154,8 @@ def smollm2_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A run of SmolLM2 with one batch of three contexts and two tokens, and its data."""
     folder = tmp_path_factory.mktemp("replayed")
     data = folder / "records.csv"
-    data.write_text("label,text\n" + "".join(f"north,{TEXT} {number}\n" for number in range(3)))
+    # Prompts show the first tokens alone, and texts that begin alike would cost nothing.
+    data.write_text("label,text\n" + "".join(f"north,{word} of {TEXT}\n" for word in ("Sport", "7", "def")))
     config = Config.model_validate(
         {
             "data": {"path": str(data), "labels": ["north"]},
