@@ -199,7 +199,7 @@ def _compares(function: StepFunction | RunFunction) -> str:
     text = inspect.getdoc(function)
     if not text:
         raise ValueError(f"{function.__name__} needs a docstring that says what it compares")
-    return text
+    return " ".join(text.split())
 
 
 def _claim_id(check_id: str) -> None:

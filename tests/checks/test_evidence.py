@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dpaudit.accounting import LowerBound
 from dpaudit.audit import audit_run
 
 REPLAYED = ("neighbors.regenerated", "replay.logits", "replay.lower-bound")
@@ -172,3 +173,31 @@ def test_without_a_bound_no_loss_is_within_it(make_run):
     run.rehash()
     (check,) = (check for check in run.audit().checks if check.id == "neighbors.removal")
     assert (check.status, check.applicable) == ("skip", True)
+
+
+@pytest.mark.parametrize(("aggregator", "epsilon", "estimate"), [("mean", 0.1, 99.0), ("median", 99.0, 99.5)])
+def test_only_what_an_attack_shows_with_confidence_refutes_a_claim_and_only_an_approximate_one(
+    make_run, aggregator, epsilon, estimate
+):
+    """An ex-post claim is about one output: what all outputs together show is no objection to it."""
+
+    class Attacked:
+        bound, trials, beyond, worst = LowerBound(1e-4, 0.95, epsilon, estimate, ()), 20, 0, ""
+
+    class Replay:
+        assignment, texts, steps, left_out, attack = "", "", (), (), Attacked()
+
+    result = audit_run(make_run(aggregator=aggregator).path, replay=Replay())
+    assert {check.id: check.status for check in result.checks}["replay.lower-bound"] == "pass"
+
+
+def test_two_steps_do_not_tell_a_divisor(make_run):
+    result = make_run(aggregator="mean", sizes=(8, 6), max_tokens=1, divide_by="contexts").audit()
+    assert {check.id: check.status for check in result.checks}["mechanism.divisor"] == "skip"
+
+
+def test_a_maximum_over_some_batches_is_not_judged(make_run):
+    run = make_run()
+    run.drop(1)
+    run.rehash()
+    assert {check.id: check.status for check in run.audit().checks}["composition.all-batches"] == "skip"
