@@ -19,7 +19,7 @@ from dpaudit.checks.claim import recomputed_epsilon, rounded_up
 from dpaudit.checks.integrity import unreadable_indexes
 from dpaudit.checks.record import aggregate_of, token_index
 from dpaudit.checks.registry import Outcome, StepCheck, printable, registered, result_of, step_result
-from dpaudit.checks.release import label_problem, stop_problem, text_problem, without_stop
+from dpaudit.checks.release import label_problem, stop_problem, text_problem
 from dpaudit.checks.replayed import Replay
 from dpaudit.checks.sampling_test import SamplingTest
 from dpaudit.guarantees import approximate, attack, ex_post, ledger, users_records
@@ -34,7 +34,7 @@ from dpaudit.results import (
     TokenCurve,
     Verdict,
 )
-from dpaudit.runs import BatchHeader, BatchReader, Claim, InputError, Manifest, Privacy, RunReader, Step
+from dpaudit.runs import BatchHeader, BatchReader, Claim, InputError, Manifest, Privacy, RunReader, Step, without_stop
 from dpaudit.runs.layout import STEPS, steps_file
 from dpaudit.runs.manifest import MAX_WIDTH
 from dpaudit.runs.reader import RESUME, sample_of

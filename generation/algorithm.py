@@ -15,7 +15,7 @@ from dpaudit.accounting import (
     MedianAccountant,
     median_sides,
 )
-from dpaudit.runs import BatchHeader, InputError, Manifest, RunReader, RunWriter, Step, aggregate_digest
+from dpaudit.runs import BatchHeader, InputError, Manifest, RunReader, RunWriter, Step, aggregate_digest, without_stop
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import MANIFEST
 from generation.aggregation import Floats, aggregated, top_tokens
@@ -24,7 +24,7 @@ from generation.decoding import Decoder, Prompts
 from generation.manifest import build_manifest, changed_contexts, ex_post_claim, require_same_run
 from generation.models import LanguageModel, load_model
 from generation.partition import Batch, Partition, Rule, partition
-from generation.prompts import ends_with, template, without_stop
+from generation.prompts import ends_with, template
 from generation.records import read_records
 from generation.sampling import Draw, OsEntropy, RandomBytes, SeededStream, sample
 

@@ -132,12 +132,6 @@ def ends_with(tokens: Sequence[int], sequence: Sequence[int]) -> bool:
     return len(tokens) >= len(sequence) and tuple(tokens[len(tokens) - len(sequence) :]) == tuple(sequence)
 
 
-def without_stop(tokens: Sequence[int], sequences: Sequence[Sequence[int]]) -> list[int]:
-    """The tokens less the longest of the stop sequences that they end in."""
-    ended = max((len(sequence) for sequence in sequences if ends_with(tokens, sequence)), default=0)
-    return list(tokens[: len(tokens) - ended])
-
-
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool) -> list[int]:
     # verbose=False: the tokenizer warns about long texts, and a cut follows anyway.
     return list(tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"])

@@ -27,7 +27,7 @@ from dpaudit.accounting import (
     mean_losses,
     median_losses,
 )
-from dpaudit.runs import BatchReader, Claim, InputError, Manifest, Mechanism, RunReader, Step, data_digest
+from dpaudit.runs import BatchReader, Claim, InputError, Manifest, Mechanism, RunReader, Step, data_digest, without_stop
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
 from dpaudit.runs.reader import RESUME
@@ -37,7 +37,7 @@ from generation.config import DataConfig, ModelConfig
 from generation.decoding import Prompts
 from generation.models import LanguageModel, load_model
 from generation.partition import Batch, Context, Partition, Rule, partition
-from generation.prompts import template, without_stop
+from generation.prompts import template
 from generation.records import Record, read_records
 from generation.sources import PACKAGE
 

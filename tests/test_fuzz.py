@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from dpaudit.checks.release import without_stop
 from dpaudit.cli import main
-from dpaudit.runs import RunReader
+from dpaudit.runs import RunReader, without_stop
 
 SMALL = {"vocabulary": 8, "max_tokens": 3}
 KINDS = {

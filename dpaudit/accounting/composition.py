@@ -84,8 +84,8 @@ def exponential_mechanism_epsilon(
         steps: how many draws; or one number for each segment.
         delta: in (0, 1).
         method: "rdp" composes (eta^2 / 8)-zCDP events in dp-accounting, as the paper does, and is never above the plain
-            sum of the ranges. "optimal" is the least that
-            holds for every adaptive sequence of such draws, but for the grid (docs/budgets.md).
+            sum of the ranges. "optimal" is the least that holds for every adaptive sequence of such draws, but for the
+            grid (docs/budgets.md).
         laplace: epsilons (shift / scale) of Laplace noise on one number each, such as rebalancing counts.
         pure: epsilons of other pure-DP events, in the worst case (randomised response).
         grid: grid points per largest eta; by default as many as a few seconds allow. Beyond some 10^4 draws that is

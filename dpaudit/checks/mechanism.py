@@ -72,10 +72,8 @@ def divisor_is_the_declared_one(facts: Facts) -> Outcome:
         return Outcome("pass", f"contexts of {facts.steps} steps are recorded (record.aggregate)", expected)
     if floors.by_divisor:
         return Outcome("pass", f"{floors.by_divisor} of {facts.steps} steps reach the floor that it gives", expected)
-    if facts.replay is not None and facts.replay.steps:
-        return Outcome("pass", f"{len(facts.replay.steps)} steps were recomputed (replay.logits)", expected, evidence=3)
     lacking = "No batch has a token that is at -clip in all of its contexts. Generate with record.contexts, or replay."
-    return Outcome("skip", "nothing", expected, f"{lacking} {COMMAND}")
+    return _from_replayed_steps(facts, expected, lacking)
 
 
 @run_check(
@@ -124,7 +122,12 @@ def supports_are_public(facts: Facts) -> Outcome:
         return Outcome("fail", found, expected, "Generate again with a support from a public prompt.")
     if supports.compared:
         return Outcome("pass", f"{supports.compared} supports agree with another", expected)
+    lacking = "No two batches have a label in common. Generate two batches of a label, or replay."
+    return _from_replayed_steps(facts, expected, lacking)
+
+
+def _from_replayed_steps(facts: Facts, expected: str, lacking: str) -> Outcome:
+    """Where the record cannot show something, what replayed steps do; a skip without any."""
     if facts.replay is not None and facts.replay.steps:
         return Outcome("pass", f"{len(facts.replay.steps)} steps were recomputed (replay.logits)", expected, evidence=3)
-    lacking = "No two batches have a label in common. Generate two batches of a label, or replay."
     return Outcome("skip", "nothing", expected, f"{lacking} {COMMAND}")

@@ -36,7 +36,7 @@ def values_in_range(manifest: Manifest, header: BatchHeader, step: Step) -> str 
         largest = clip * header.contexts / (manifest.mechanism.divisor or math.nan)
         if not _within(step.aggregate, largest * (1 + 1e-6)):
             return f"the aggregate holds a value that is not finite or beyond {largest:g}"
-    if step.central is not None and not in_range(step.central, clip):
+    if step.central is not None and not _ascending(step.central):
         return "central values are not in ascending order"
     if step.support is not None:
         ids = step.support.astype(np.int64)
@@ -141,7 +141,11 @@ def token_index(manifest: Manifest, step: Step) -> int | None:
 
 def in_range(central: NDArray[np.floating], clip: float) -> bool:
     """Whether central order statistics are finite, within the clip and ascending."""
-    return _within(central, clip) and bool((np.diff(central, axis=0) >= 0).all())
+    return _within(central, clip) and _ascending(central)
+
+
+def _ascending(central: NDArray[np.floating]) -> bool:
+    return bool((np.diff(central, axis=0) >= 0).all())
 
 
 def _within(values: NDArray[np.floating], limit: float) -> bool:

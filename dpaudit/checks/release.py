@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, run_check
@@ -103,14 +102,6 @@ def stop_problem(sample: Sample, stopping: Stopping) -> str | None:
     if sample.stop == "max-tokens" and length != stopping.max_tokens:
         return f"batch {sample.id}: it ends after {length} tokens, and the public maximum is {stopping.max_tokens}"
     return None
-
-
-def without_stop(tokens: Sequence[int], sequences: Sequence[Sequence[int]]) -> list[int]:
-    """The tokens less the stop sequence they end in, if they do. The longest one counts."""
-    for sequence in sorted(sequences, key=len, reverse=True):
-        if sequence and list(tokens[-len(sequence) :]) == list(sequence):
-            return list(tokens[: -len(sequence)])
-    return list(tokens)
 
 
 def label_problem(sample: Sample, manifest: Manifest) -> str | None:

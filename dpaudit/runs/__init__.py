@@ -1,7 +1,15 @@
 """The run directory: one versioned format, one writer, one reader. The only contract between generation and audit."""
 
 from dpaudit.runs.assignment import Assigned, KeyedHash, data_digest
-from dpaudit.runs.batches import BatchHeader, BatchReader, BatchWriter, Sample, Step, aggregate_digest
+from dpaudit.runs.batches import (
+    BatchHeader,
+    BatchReader,
+    BatchWriter,
+    Sample,
+    Step,
+    aggregate_digest,
+    without_stop,
+)
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import (
     Batching,
@@ -49,4 +57,5 @@ __all__ = [
     "Support",
     "aggregate_digest",
     "data_digest",
+    "without_stop",
 ]

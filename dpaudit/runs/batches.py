@@ -24,7 +24,7 @@ import json
 import os
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -107,6 +107,14 @@ class Sample:
     def line(self) -> str:
         """The sample's line, with its end: the one way in which format 1 writes it."""
         return json.dumps(asdict(self), ensure_ascii=False) + "\n"
+
+
+def without_stop(tokens: Sequence[int], sequences: Iterable[Sequence[int]]) -> list[int]:
+    """The tokens that a released text is decoded from: all but the longest stop sequence that they end in."""
+    for sequence in sorted(sequences, key=len, reverse=True):
+        if sequence and list(tokens[-len(sequence) :]) == list(sequence):
+            return list(tokens[: -len(sequence)])
+    return list(tokens)
 
 
 def aggregate_digest(aggregate: NDArray[np.floating]) -> bytes:

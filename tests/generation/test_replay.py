@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 from dpaudit.accounting import log_probability, median_of
 from dpaudit.accounting.medians import Relation
 from dpaudit.audit import audit_run
-from dpaudit.runs import BatchWriter, Claim, InputError, RunReader, Step, aggregate_digest
+from dpaudit.runs import BatchWriter, Claim, InputError, RunReader, Step, aggregate_digest, without_stop
 from dpaudit.runs.layout import steps_file
 from dpaudit.runs.manifest import Unit
 from dpaudit.runs.reader import sample_of
@@ -32,7 +32,7 @@ from generation.attack import Attack, Doubles, Support
 from generation.config import Config
 from generation.decoding import Decoder, Prompts
 from generation.models import LanguageModel
-from generation.prompts import template, without_stop
+from generation.prompts import template
 from generation.records import Record
 from generation.replay import Replayed, replay, rounding_tolerance
 
