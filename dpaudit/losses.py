@@ -30,7 +30,7 @@ class RealisedLosses:
 
     def add(self, step: Step, token: int) -> None:
         """Take in one step; `token` is its index in the support. A step without exact losses leaves the batch none."""
-        losses = self._losses(step, token)
+        losses = None if self._sums is None else self._losses(step, len(self._sums), token)
         if self._sums is None or losses is None or not np.isfinite(losses).all():
             self._sums = None
         else:
@@ -64,12 +64,12 @@ class RealisedLosses:
             worst=tuple(ContextLoss(batch=-batch, slot=-slot, loss=loss) for _, batch, slot, loss in worst),
         )
 
-    def _losses(self, step: Step, token: int) -> NDArray[np.float64] | None:
+    def _losses(self, step: Step, contexts: int, token: int) -> NDArray[np.float64] | None:
         temperature, divisor = self._mechanism.temperature, self._mechanism.divisor
         if step.central is not None and step.sides is not None:
-            if step.holder is not None and step.holder.max() >= len(step.sides):
+            if step.holder is not None and step.holder.max() >= contexts:
                 return None  # record.sides objects
-            return median_losses(step.central, step.sides, step.holder, token, temperature)
+            return median_losses(step.central, step.sides, step.holder, contexts, token, temperature)
         if step.aggregate is not None and step.contexts is not None and divisor is not None:
             return mean_losses(step.aggregate, step.contexts, divisor, token, temperature)
         return None

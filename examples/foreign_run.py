@@ -80,7 +80,7 @@ def next_step(records: list[str], last: str) -> Step:
     """Blend the records' logits by their median, draw a word, and record what it was drawn from."""
     values = np.array([logits(record, last) for record in records]).reshape(-1, len(WORDS))
     central = central_order_statistics(values, float(CLIP))
-    sides, holder = median_sides(values)
+    sides, holder = median_sides(values, central)
     scaled = median_of(central).astype(np.float64) / TEMPERATURE
     log_probabilities = scaled - np.logaddexp.reduce(scaled)
     (token,) = secrets.SystemRandom().choices(range(len(WORDS)), weights=np.exp(log_probabilities))

@@ -201,7 +201,7 @@ class _Run:
         draw = sample(here.aggregate, mechanism.temperature, source)
         if here.central is not None:
             self._accountant.charge(batch, here.central, draw.index)
-        sides, holder = (None, None) if here.central is None else median_sides(here.values)
+        sides, holder = (None, None) if here.central is None else median_sides(here.values, here.central)
         return Step(
             token=_token(draw, support),
             log_probability=draw.log_probability,

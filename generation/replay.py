@@ -26,6 +26,7 @@ from dpaudit.accounting import (
     log_probability,
     mean_losses,
     median_losses,
+    movable,
 )
 from dpaudit.runs import BatchReader, Claim, InputError, Manifest, Mechanism, RunReader, Step, data_digest, without_stop
 from dpaudit.runs.assignment import KEY_BYTES
@@ -478,17 +479,19 @@ def _sides_problem(step: Step, here: _Computed) -> str:
     """A context that ranks below the median lies at or under the value below it, to within rounding; and so on."""
     if step.central is None or step.sides is None or not len(step.sides):
         return ""
-    rows, rounding = len(step.central), here.logits
-    above = ~step.sides
+    rows, rounding, moves = len(step.central), here.logits, movable(step.central)
+    below = np.unpackbits(step.sides, axis=0, count=len(here.values)).view(np.bool_)
+    above = ~below
     if step.holder is not None:
         holder, columns = step.holder.astype(np.intp), np.arange(len(step.holder))
-        if holder.max() >= len(step.sides):
+        if holder.max() >= len(here.values):
             return "a median is held by a context that is not there"
         above[holder, columns] = False
-        if not _largest(here.values[holder, columns] - step.central[rows // 2]) <= rounding:
+        if not _largest((here.values[holder, columns] - step.central[rows // 2])[moves]) <= rounding:
             return "a recorded holder of the median does not hold it"
-    wrong = step.sides & ~(here.values <= step.central[rows // 2 - 1] + rounding)
+    wrong = below & ~(here.values <= step.central[rows // 2 - 1] + rounding)
     wrong |= above & ~(here.values >= step.central[(rows + 1) // 2] - rounding)
+    wrong &= moves
     return f"{np.count_nonzero(wrong)} sides are not the contexts'" if wrong.any() else ""
 
 
@@ -522,9 +525,10 @@ def _recorded_losses(step: Step, here: _Computed, slots: Sequence[int]) -> NDArr
         return unknown
     with np.errstate(all="ignore"):  # a record may hold any numbers
         if step.central is not None and step.sides is not None:
-            if step.holder is not None and step.holder.max() >= len(step.sides):
+            contexts = len(here.values)
+            if step.holder is not None and step.holder.max() >= contexts:
                 return unknown
-            losses = median_losses(step.central, step.sides, step.holder, here.index, mechanism.temperature)
+            losses = median_losses(step.central, step.sides, step.holder, contexts, here.index, mechanism.temperature)
             result: NDArray[np.float64] = losses[chosen]
             return result
         if step.aggregate is None or mechanism.divisor is None:

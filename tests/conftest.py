@@ -243,7 +243,7 @@ class Generator:
             record["aggregate"] = aggregate
         else:
             record["central"] = central_order_statistics(values, CLIP, spec.width)
-            record["sides"], record["holder"] = median_sides(values)
+            record["sides"], record["holder"] = median_sides(values, record["central"])
             aggregate = median_of(record["central"])
         log_probabilities = log_softmax(aggregate)
         index = int(self.random.choice(len(aggregate), p=np.exp(log_probabilities)))

@@ -33,6 +33,7 @@ from dpaudit.accounting.medians import (
     median_bounds,
     median_of,
     median_sides,
+    movable,
 )
 from dpaudit.accounting.neighbors import ContextChange, context_change
 from dpaudit.accounting.rebalancing import rebalancing_epsilon, rebalancing_events, rebalancing_scale
@@ -66,6 +67,7 @@ __all__ = [
     "median_losses",
     "median_of",
     "median_sides",
+    "movable",
     "rebalancing_epsilon",
     "rebalancing_events",
     "rebalancing_scale",

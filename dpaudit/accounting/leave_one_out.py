@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting.medians import Floats, median_of
 
-#: Contexts looked at in one go: memory is this many rows of the vocabulary, however many contexts there are.
-_ROWS = 64
+#: Which bits each byte sets, the highest first, as `numpy.packbits` packs them: float64 [256, 8].
+_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float64)
 
 
 def median_losses(
     central: Floats,
-    sides: NDArray[np.bool_],
+    sides: NDArray[np.uint8],
     holder: NDArray[np.integer] | None,
+    contexts: int,
     token: int,
     temperature: float,
 ) -> NDArray[np.float64]:
@@ -29,8 +30,9 @@ def median_losses(
 
     Args:
         central: [2w + n % 2, S] central order statistics.
-        sides: [n, S], True where the context ranks below the median (`median_sides`).
+        sides: uint8 [ceil(n / 8), S], bits of the contexts that rank below the median (`median_sides`).
         holder: [S], for odd n the context that is the median, else None.
+        contexts: n.
         token: index of the sampled token along S.
         temperature: tau > 0.
 
@@ -50,16 +52,26 @@ def median_losses(
     largest = float(without_lower.max()) / temperature
     base = np.exp(without_upper.astype(np.float64) / temperature - largest)
     gain = np.exp(without_lower.astype(np.float64) / temperature - largest) - base  # never negative
-    sums = np.full(len(sides), base.sum())
-    for start in range(0, len(sides), _ROWS):
-        sums[start : start + _ROWS] += sides[start : start + _ROWS] @ gain
-    at_token = np.where(sides[:, token], without_lower[token], without_upper[token]).astype(np.float64)
+    sums = base.sum() + _sums_of_bits(sides, gain)[:contexts]
+    below = np.unpackbits(sides[:, token], count=contexts).view(np.bool_)
+    at_token = np.where(below, without_lower[token], without_upper[token]).astype(np.float64)
     if holder is not None and without_holder is not None:
         held = np.exp(without_holder.astype(np.float64) / temperature - largest) - base
-        sums += np.bincount(holder, weights=held, minlength=len(sides))
+        sums += np.bincount(holder, weights=held, minlength=contexts)
         at_token[holder[token]] = without_holder[token]
     without: NDArray[np.float64] = at_token / temperature - largest - np.log(sums)
     return log_probability(center, token, temperature) - without
+
+
+def _sums_of_bits(packed: NDArray[np.uint8], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """For each bit row of packed [r, S], the sum of the weights [S] where it is set: float64 [8 r].
+
+    Weights are gathered by the bytes' values first, so that eight rows take one pass and no bit is unpacked.
+    """
+    weighing = np.flatnonzero(weights)
+    weights = weights[weighing]
+    by_value = (np.bincount(row[weighing], weights=weights, minlength=256) for row in packed)
+    return np.array([sums @ _BITS for sums in by_value]).reshape(-1)
 
 
 def mean_losses(

@@ -117,29 +117,41 @@ def median_bounds(
     return bounds_from_central(central_order_statistics(values, clip, width), relation, group, definition=definition)
 
 
-def median_sides(values: Floats) -> tuple[NDArray[np.bool_], NDArray[np.uint32] | None]:
+def movable(central: Floats) -> NDArray[np.bool_]:
+    """Where the removal of one context can move the median: bool [S], from central values [2w + n % 2, S].
+
+    Elsewhere the values beside the median are equal, and it stays whichever context goes.
+    """
+    middle, odd = central.shape[0] // 2, central.shape[0] % 2
+    moves: NDArray[np.bool_] = central[middle - 1] != central[middle + odd]
+    return moves
+
+
+def median_sides(values: Floats, central: Floats) -> tuple[NDArray[np.uint8], NDArray[np.uint32] | None]:
     """On which side of the median each context lies: what leave-one-out needs beside the central values.
 
     Args:
         values: [n, S] clipped logits.
+        central: [2w + n % 2, S] their central order statistics.
 
     Returns:
-        sides: bool [n, S], True for the floor(n / 2) contexts that rank below the median. Ties go to lower indices.
+        sides: uint8 [ceil(n / 8), S], a bit for each context as `numpy.packbits(axis=0)` packs them: set for the
+            floor(n / 2) contexts that rank below the median. Ties go to lower indices.
         holder: for odd n the index [S] of the context that is the median, else None.
+        Both are 0 where no removal moves the median (`movable`).
     """
-    n, size = values.shape
-    below = n // 2
-    if n == 0:
-        return np.zeros((0, size), dtype=np.bool_), None
-    pivot = np.partition(np.ascontiguousarray(values.T), below - 1 + n % 2, axis=1)[:, below - 1 + n % 2]
-    lower = values < pivot
-    tied = values == pivot
-    wanted = below - np.count_nonzero(lower, axis=0)
-    order = np.cumsum(tied, axis=0, dtype=np.int32)
-    sides = lower | (tied & (order <= wanted))
+    n = len(values)
     if n % 2 == 0:
-        return sides, None
-    return sides, np.argmax(tied & (order == wanted + 1), axis=0).astype(np.uint32)
+        return np.packbits((values <= central[central.shape[0] // 2 - 1]) & movable(central), axis=0), None
+    pivot = central[central.shape[0] // 2]
+    tied = values == pivot
+    sides = values < pivot
+    wanted = n // 2 - np.count_nonzero(sides, axis=0)
+    order = np.cumsum(tied, axis=0, dtype=np.int32)
+    sides |= tied & (order <= wanted)
+    sides &= movable(central)
+    holder = np.argmax(tied & (order == wanted + 1), axis=0).astype(np.uint32)
+    return np.packbits(sides, axis=0), np.where(movable(central), holder, np.uint32(0))
 
 
 def _value_at(central: Floats, position: int) -> Floats:

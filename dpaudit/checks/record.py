@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import central_order_statistics, log_probability, median_of
+from dpaudit.accounting import central_order_statistics, log_probability, median_of, movable
 from dpaudit.checks.registry import step_check
 from dpaudit.runs import BatchHeader, Manifest, Step, aggregate_digest
 
@@ -93,12 +93,15 @@ def sides_are_consistent(manifest: Manifest, header: BatchHeader, step: Step) ->
     padding = max(0, manifest.record.width - n // 2)
     if padding and not ((step.central[:padding] == -clip).all() and (step.central[-padding:] == clip).all()):
         return f"{n} contexts leave {padding} places on each side, which are not -{clip:g} and {clip:g}"
-    if not (np.count_nonzero(step.sides, axis=0) == n // 2).all():
-        return f"the number of contexts below the median is not {n // 2} for every token"
+    moves = movable(step.central)
+    if not (np.bitwise_count(step.sides).sum(axis=0, dtype=np.int64) == np.where(moves, n // 2, 0)).all():
+        return f"the number of contexts below a median that can move is not {n // 2}, or another has some"
+    if n % 8 and (step.sides[-1] & (0xFF >> n % 8)).any():
+        return f"a context beyond the {n} is marked as below a median"
     if step.holder is not None:
-        if step.holder.max() >= n:
-            return f"a median is held by a context outside 0 .. {n - 1}"
-        if np.take_along_axis(step.sides, step.holder[None].astype(np.intp), axis=0).any():
+        if step.holder.max() >= n or step.holder[~moves].any():
+            return f"a median is held by a context outside 0 .. {n - 1}, or one that cannot move is held"
+        if _bits_at(step.sides, step.holder).any():
             return "a context that holds the median is marked as below it"
     if step.contexts is not None and not _sides_fit(step):
         return "a context's side, or the holder of a median, contradicts the recorded logits"
@@ -176,14 +179,22 @@ def _differs_from_contexts(manifest: Manifest, step: Step) -> str | None:
 def _sides_fit(step: Step) -> bool:
     """Whether no context below a median exceeds it and no other falls short of it."""
     assert step.central is not None and step.sides is not None and step.contexts is not None
-    n = len(step.sides)
+    n = len(step.contexts)
     half = step.central.shape[0] // 2
     # For even n the two middle values part the contexts; for odd n both sides border on the median itself.
     top_of_lower, bottom_of_upper = (
         (step.central[half], step.central[half]) if n % 2 else step.central[half - 1 : half + 1]
     )
-    fits = np.where(step.sides, step.contexts <= top_of_lower, step.contexts >= bottom_of_upper)
+    below = np.unpackbits(step.sides, axis=0, count=n).view(np.bool_)
+    fits = np.where(below, step.contexts <= top_of_lower, step.contexts >= bottom_of_upper)
     if step.holder is not None:
         held = np.take_along_axis(step.contexts, step.holder[None].astype(np.intp), axis=0)[0]
         fits &= held == step.central[half]
-    return bool(fits.all())
+    return bool(fits[:, movable(step.central)].all())
+
+
+def _bits_at(packed: NDArray[np.uint8], rows: NDArray[np.integer]) -> NDArray[np.uint8]:
+    """Of each column, the bit of one row: uint8 [S] from packed [ceil(n / 8), S] and rows [S]."""
+    octets = np.take_along_axis(packed, (rows >> 3)[None].astype(np.intp), axis=0)[0]
+    bits: NDArray[np.uint8] = octets >> (7 - (rows & 7)).astype(np.uint8) & 1
+    return bits

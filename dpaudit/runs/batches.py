@@ -75,16 +75,16 @@ class Step:
         token: sampled token id.
         log_probability: natural logarithm of the probability the sampler gave it.
         aggregate_digest: `aggregate_digest` of the vector that was sampled from.
-        sides: bool [n, S]; True where context i's value ranks below the median, so that removing
-            context i moves the median up.
-        holder: int [S]; for odd n the context whose value is the median.
+        sides: uint8 [ceil(n / 8), S]; bit i of a column, packed along axis 0, is set where context i ranks below the
+            median, so that its removal moves the median up. None are set where no removal moves it.
+        holder: int [S]; for odd n the context whose value is the median, 0 where no removal moves it.
     """
 
     token: int
     log_probability: float
     aggregate_digest: bytes
     central: NDArray[np.floating] | None = None
-    sides: NDArray[np.bool_] | None = None
+    sides: NDArray[np.uint8] | None = None
     holder: NDArray[np.integer] | None = None
     aggregate: NDArray[np.floating] | None = None
     contexts: NDArray[np.floating] | None = None
@@ -155,7 +155,7 @@ class BatchWriter:
     """Writes one batch a step at a time. Made by `RunWriter.batch`; nothing is published before `finish`."""
 
     def __init__(self, partial: Path, manifest: Manifest, header: BatchHeader) -> None:
-        self._manifest, self._contexts = manifest, header.contexts
+        self._manifest = manifest
         self._specs = step_arrays(manifest, header.contexts)
         # zarr's zip store creates the file itself; made here first, it is private from the start.
         os.close(private_opener(str(partial), os.O_CREAT | os.O_TRUNC | os.O_WRONLY))
@@ -177,7 +177,7 @@ class BatchWriter:
         position = len(self._tokens)
         if position >= self._manifest.stopping.max_tokens:
             raise ValueError(f"a batch holds at most stopping.max_tokens = {position} steps")
-        rows = _rows(step, self._contexts)
+        rows = _rows(step)
         if rows.keys() != self._specs.keys():
             raise ValueError(f"a step of this run has the arrays {sorted(self._specs)}, not {sorted(rows)}")
         for name, spec in self._specs.items():
@@ -238,23 +238,17 @@ class BatchWriter:
         )
 
 
-def _rows(step: Step, contexts: int) -> dict[str, AnyArray]:
+def _rows(step: Step) -> dict[str, AnyArray]:
     """The arrays of a step as they are stored. Raises ValueError where storing one would change its values."""
     rows: dict[str, AnyArray | None] = {
         "central": step.central,
-        "sides": None if step.sides is None or not len(step.sides) else _packed(step.sides, contexts),
+        "sides": None if step.sides is None or not len(step.sides) else step.sides,
         "holder": None if step.holder is None else _integers("holder", step.holder, "<u4"),
         "aggregate": step.aggregate,
         "contexts": step.contexts,
         "support": None if step.support is None else _integers("support", step.support, "<i4"),
     }
     return {name: row for name, row in rows.items() if row is not None}
-
-
-def _packed(sides: NDArray[np.bool_], contexts: int) -> AnyArray:
-    if sides.dtype != np.bool_ or sides.ndim != 2 or len(sides) != contexts:
-        raise ValueError(f"sides must be bool with {contexts} rows, not {sides.dtype.str} {sides.shape}")
-    return np.packbits(sides, axis=0)
 
 
 def _integers(name: str, values: NDArray[np.integer], dtype: str) -> AnyArray:
@@ -334,11 +328,8 @@ class BatchReader:
         """One step's record. Raises InputError when it cannot be decoded."""
         with self._reading(f", step {position}"):
             rows: dict[str, AnyArray] = {name: np.asarray(array[position]) for name, array in self._arrays.items()}
-        sides = rows.get("sides")
-        if sides is not None:
-            rows["sides"] = np.unpackbits(sides, axis=0, count=self.header.contexts).view(np.bool_)
-        elif "central" in rows:
-            rows["sides"] = np.zeros((0, rows["central"].shape[1]), dtype=np.bool_)
+        if "central" in rows and "sides" not in rows:
+            rows["sides"] = np.zeros((0, rows["central"].shape[1]), dtype=np.uint8)
         return Step(
             token=int(self.tokens[position]),
             log_probability=float(self._log_probability[position]),
@@ -419,7 +410,7 @@ def _check_array(
     if declared != implied:
         raise ValueError(f"{name} is declared as {declared}; this run's manifest implies {implied}")
     raw = dtype.itemsize * int(np.prod(chunk, dtype=object))
-    if raw * (8 if name == "sides" else 1) > MAX_ROW_BYTES:  # bits are unpacked to bytes
+    if raw > MAX_ROW_BYTES:
         raise ValueError(f"a row of {name} has {raw} bytes; at most {MAX_ROW_BYTES} are read")
     rest = "/0" * (len(chunk) - 1)
     names = {f"{name}/c/{index}{rest}" for index in range(chunks)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -22,6 +23,8 @@ MAX_CONTEXTS = 1 << 20
 MAX_TOKENS = 1 << 20
 MAX_BATCHES = 1 << 24
 MAX_WIDTH = 64
+#: Multiples of a grid up to here, and midpoints between two, are exact in float32.
+MAX_GRID_STEPS = 1 << 22
 
 SENSITIVITY = (
     "This directory is as sensitive as the private records it was made from. "
@@ -93,13 +96,28 @@ class Support(Fields):
 
 
 class Mechanism(Fields):
-    """One step's mechanism. Logits lie in [-clip, clip]; tokens follow softmax(aggregate / temperature)."""
+    """One step's mechanism. Logits lie in [-clip, clip]; tokens follow softmax(aggregate / temperature).
+
+    `grid`: each context's clipped logits are rounded to multiples of this power of two, before anything is aggregated;
+    None where they are not. It looks at one context alone, so it costs nothing.
+    """
 
     aggregator: Aggregator
     clip: Positive
     temperature: Positive
     divisor: Positive | None = None
+    grid: Positive | None = None
     support: Support = Support()
+
+    @model_validator(mode="after")
+    def _clip_lies_on_the_grid(self) -> Mechanism:
+        if self.grid is not None:
+            if math.frexp(self.grid)[0] != 0.5:
+                raise ValueError("grid must be a power of two")
+            steps = self.clip / self.grid
+            if steps != int(steps) or steps > MAX_GRID_STEPS:
+                raise ValueError(f"clip must be a multiple of grid, at most {MAX_GRID_STEPS} times as large")
+        return self
 
     @model_validator(mode="after")
     def _divisor_belongs_to_mean(self) -> Mechanism:

@@ -43,8 +43,9 @@ def recomputed(values: Floats, token: int, temperature: float) -> Floats:
 
 
 def from_record(values: Floats, token: int, temperature: float, width: int = 2) -> Floats:
-    sides, holder = median_sides(values)
-    return median_losses(central_order_statistics(values, CLIP, width), sides, holder, token, temperature)
+    central = central_order_statistics(values, CLIP, width)
+    sides, holder = median_sides(values, central)
+    return median_losses(central, sides, holder, len(values), token, temperature)
 
 
 batches = st.tuples(st.integers(1, 9), st.integers(1, 6)).flatmap(

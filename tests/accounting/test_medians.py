@@ -15,6 +15,7 @@ from dpaudit.accounting import (
     median_bounds,
     median_of,
     median_sides,
+    movable,
 )
 
 CLIP = 3.0
@@ -112,8 +113,12 @@ def test_central_values_are_the_sorted_middle_between_sentinels(values: Floats, 
 def test_sides_give_every_leave_one_out_median(values: Floats) -> None:
     """Section by section: what the record keeps is enough to remove any context, without its logits."""
     n, size = values.shape
-    central, (sides, holder) = central_order_statistics(values, CLIP), median_sides(values)
-    assert sides.shape == (n, size)
+    central = central_order_statistics(values, CLIP)
+    packed, holder = median_sides(values, central)
+    assert packed.shape == ((n + 7) // 8, size)
+    assert not packed[:, ~movable(central)].any()
+    sides = np.unpackbits(packed, axis=0, count=n).view(np.bool_)
+    assert (sides.sum(axis=0) == np.where(movable(central), n // 2, 0)).all()
     assert (holder is None) == (n % 2 == 0)
     half = central.shape[0] // 2
     for i in range(n):

@@ -360,9 +360,15 @@ def mean_of_no_contexts_is_not_zero(run):
 # --- record.sides ----------------------------------------------------------------------------------------------------
 
 
-def flipped(place: Any) -> Callable[[Any], None]:
+def bits(step: Any, contexts: int) -> Any:
+    """bool [n, S]: which contexts are marked as below which medians."""
+    return np.unpackbits(step.sides, axis=0, count=contexts).view(np.bool_)
+
+
+def flipped(context: int, column: int) -> Callable[[Any], None]:
     def change(draft):
-        draft.alter(0, "sides", place, ~draft.steps[0].sides[place])
+        octet = draft.steps[0].sides[context // 8, column]
+        draft.alter(0, "sides", (context // 8, column), octet ^ np.uint8(128 >> context % 8))
 
     return lambda run: run.rewrite(0, change)
 
@@ -371,7 +377,7 @@ def other_holder(wanted: Callable[[Any], Any]) -> Callable[[Any], None]:
     """Name another context as the holder of one median."""
 
     def change(draft):
-        candidates = np.flatnonzero(wanted(draft.steps[0]))
+        candidates = np.flatnonzero(wanted(bits(draft.steps[0], draft.header.contexts)[:, 3]))
         draft.alter(0, "holder", 3, next(int(i) for i in candidates if i != draft.steps[0].holder[3]))
 
     return lambda run: run.rewrite(0, change)
@@ -392,16 +398,18 @@ def wrong_padding(run):
 @fault("record.sides", contexts=True)
 def sides_of_two_contexts_swapped(run):
     def change(draft):
-        draft.edit(0, sides=draft.steps[0].sides[::-1].copy())
+        below = bits(draft.steps[0], draft.header.contexts)
+        draft.edit(0, sides=np.packbits(below[::-1], axis=0))
 
     run.rewrite(0, change)
 
 
-plain("flipped_side", flipped((0, 3)), "record.sides", **EVEN)
-plain("flipped_side_of_odd", flipped((4, 11)), "record.sides", **ODD)
+plain("flipped_side", flipped(0, 3), "record.sides", **EVEN)
+plain("flipped_side_of_odd", flipped(4, 11), "record.sides", **ODD)
+plain("side_of_nobody", flipped(7, 3), "record.sides", **EVEN)
 plain("holder_out_of_range", altered("holder", 3, 5), "record.sides", **ODD)
-plain("holder_marked_below", other_holder(lambda step: step.sides[:, 3]), "record.sides", **ODD)
-plain("holder_above", other_holder(lambda step: ~step.sides[:, 3]), "record.sides", contexts=True, **ODD)
+plain("holder_marked_below", other_holder(lambda below: below), "record.sides", **ODD)
+plain("holder_above", other_holder(lambda below: ~below), "record.sides", contexts=True, **ODD)
 plain("wrong_padding_of_0", wrong_padding, "record.sides", "record.aggregate", sizes=(0, 4))
 plain("wrong_padding_of_1", wrong_padding, "record.sides", sizes=(1, 4))
 plain("wrong_padding_of_2", wrong_padding, "record.sides", sizes=(2, 4))

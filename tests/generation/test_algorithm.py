@@ -365,7 +365,7 @@ def test_losses_from_the_record_are_those_of_the_real_logits(
     sums: dict[int, np.ndarray] = {}
     for batch, n, step in steps(RunReader(run)):
         assert n == slots and step.contexts is not None and step.central is not None and step.sides is not None
-        found = median_losses(step.central, step.sides, step.holder, step.token, 0.8)
+        found = median_losses(step.central, step.sides, step.holder, n, step.token, 0.8)
         center = log_softmax(median_bounds(step.contexts, clip=6.0)[1])
         for i in range(n):
             _, without, _ = median_bounds(np.delete(step.contexts, i, axis=0), clip=6.0)

@@ -280,18 +280,26 @@ def altered_center(steps: Steps) -> None:
     )
 
 
+def contexts_of(step: Step) -> int:
+    """n of a step, by its own sides."""
+    assert step.sides is not None
+    assert step.central is not None
+    below = np.bitwise_count(step.sides).sum(axis=0, dtype=np.int64)
+    return 2 * int(below.max()) + len(step.central) % 2
+
+
 def swapped_sides(steps: Steps) -> None:
     """One context's sides under another's name: counts and medians stay right."""
     for position, step in enumerate(steps):
         assert step.sides is not None
-        steps[position] = with_fields(step, sides=np.ascontiguousarray(np.roll(step.sides, 1, axis=0)))
+        below = np.unpackbits(step.sides, axis=0, count=contexts_of(step))
+        steps[position] = with_fields(step, sides=np.packbits(np.roll(below, 1, axis=0), axis=0))
 
 
 def moved_holder(steps: Steps) -> None:
     for position, step in enumerate(steps):
         assert step.holder is not None
-        assert step.sides is not None
-        holder = (step.holder + 1) % len(step.sides)
+        holder = (step.holder + 1) % contexts_of(step)
         steps[position] = with_fields(step, holder=holder)
 
 

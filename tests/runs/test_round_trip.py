@@ -100,10 +100,10 @@ MISFITS = {
     "central big-endian": {"central": lambda a: a.astype(">f4")},
     "sides missing": {"sides": lambda a: None},
     "sides with one more context": {"sides": wrong_shape},
-    "sides with one context less": {"sides": lambda a: a[1:]},
+    "sides with no context": {"sides": lambda a: a[1:]},
     "sides with fewer tokens": {"sides": lambda a: a[:, 1:]},
     "sides as numbers": {"sides": lambda a: a.astype("float32")},
-    "sides as integers": {"sides": lambda a: a.astype("int8")},
+    "sides not packed": {"sides": lambda a: np.unpackbits(a, axis=0)},
     "holder missing": {"holder": lambda a: None},
     "holder shape": {"holder": wrong_shape},
     "holder negative": {"holder": lambda a: a.astype("int64") - 10},
@@ -147,7 +147,7 @@ def test_batch_takes_at_most_the_public_maximum_of_steps(make_run, tmp_path):
 
 def test_superfluous_sides_of_a_mean_step_are_refused(make_run, tmp_path):
     run = make_run.generator(aggregator="mean", sizes=(2,))
-    step = replace(run.step(0, 2), sides=np.zeros((2, 12), dtype=np.bool_))
+    step = replace(run.step(0, 2), sides=np.zeros((1, 12), dtype=np.uint8))
     with (
         run.create(tmp_path / "run") as writer,
         writer.batch(BatchHeader(id=0, contexts=2)) as batch,
