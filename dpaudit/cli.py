@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 import traceback
 from contextlib import contextmanager
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from dpaudit.accounting.medians import Relation
     from dpaudit.audit import Progress, Question
     from dpaudit.checks.replayed import Replay
+    from dpaudit.engines import Engine
     from dpaudit.results import AuditResult, Comparison
+    from dpaudit.runs.storage import Location
     from generation.config import Config
 
 EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
@@ -62,6 +65,30 @@ class NamedPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+class RunLocation(NamedPath):
+    """A run directory: a path, or a URL that fsspec can open."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse one location; a file's URL is its path."""
+        text = os.fspath(value)
+        scheme, separator, rest = text.partition("://")
+        if not separator:
+            if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
+                self.fail(
+                    f"{text!r} is neither a path nor a URL; a URL has two slashes, as in s3://BUCKET/RUN.", param, ctx
+                )
+            return super().convert(value, param, ctx)
+        scheme, rest = scheme.lower(), rest.rstrip("/")
+        if not rest.strip("/"):
+            self.fail(f"{text!r} names no run directory; name one, as in s3://BUCKET/RUN.", param, ctx)
+        if scheme not in ("file", "local"):
+            return f"{scheme}://{rest}"
+        rest = rest.removeprefix("localhost")
+        if not rest.startswith("/"):
+            self.fail(f"{text!r} is not the URL of a file, which has three slashes, as in file:///FOLDER.", param, ctx)
+        return super().convert(rest, param, ctx)
+
+
 def step_name(text: str) -> tuple[int, int]:
     """Parse one step's name, BATCH:POSITION."""
     batch, _, position = text.partition(":")
@@ -70,7 +97,7 @@ def step_name(text: str) -> tuple[int, int]:
     return int(batch), int(position)
 
 
-RUN_DIR = NamedPath(path_type=Path)
+RUN_DIR = RunLocation(path_type=Path)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, and nothing else there.")
 POSITIVE = FiniteRange(min=0, min_open=True)
 RELATIONS = click.Choice(["add_remove", "replace"])
@@ -92,6 +119,49 @@ MODEL = click.option(
     metavar="NAME",
     help="Where the run's model is [default: where the run says].",
 )
+
+ENGINE_OPTIONS = (
+    click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        help="Work in this many processes [default: what fits the machine or the cluster, and the run].",
+    ),
+    click.option(
+        "--engine",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        show_default=True,
+        help="Where these processes run: on this machine, or on a Ray cluster.",
+    ),
+    click.option("--ray-address", metavar="ADDRESS", help="The cluster [default: $RAY_ADDRESS, or one started here]."),
+)
+
+
+def engine_options(command: Callable[..., None], *, models: bool = False) -> Callable[..., None]:
+    """Give a command the options that say where it works. It gets them as one Engine or None, `engine`.
+
+    Args:
+        command: any command.
+        models: whether its workers hold a language model.
+    """
+
+    @wraps(command)
+    def spread(workers: int | None, engine: str, ray_address: str | None, **others: Any) -> None:
+        from dpaudit.engines import LocalEngine, RayEngine, cores
+
+        if engine == "ray":
+            command(engine=RayEngine(ray_address, workers, models=models), **others)
+            return
+        if ray_address is not None:
+            raise click.UsageError("--ray-address is for --engine ray.")
+        command(engine=None if workers is None else LocalEngine(min(workers, 4 * cores())), **others)
+
+    for option in reversed(ENGINE_OPTIONS):
+        spread = option(spread)
+    return spread
+
+
+model_engine_options = partial(engine_options, models=True)
 
 
 CLAIM_OPTIONS = (
@@ -131,12 +201,14 @@ def cli() -> None:
 
 @cli.command()
 @click.argument("config", type=NamedPath(path_type=Path))
-@click.option("--out", required=True, type=RUN_DIR, help="Run directory to write, or to go on with.")
+@click.option("--out", required=True, type=RUN_DIR, help="Run directory to write, or to go on with: a path or a URL.")
+@model_engine_options
 @JSON
-def generate(config: Path, out: Path, as_json: bool) -> None:
+def generate(config: Path, out: Location, engine: Engine | None, as_json: bool) -> None:
     """Run Algorithm 1 on private records and write a run directory.
 
-    A run that was interrupted goes on at its first unfinished batch.
+    A run that was interrupted goes on at its first unfinished batch. On a Ray cluster every worker reads the data and
+    loads the model itself, and writes to the run directory: all nodes must reach them.
 
     \b
     Example:
@@ -145,9 +217,11 @@ def generate(config: Path, out: Path, as_json: bool) -> None:
     from dpaudit.runs import InputError
     from generation.config import in_config, load_config
 
+    if str(out).startswith("memory:"):
+        raise InputError(str(out), "this lives no longer than this command.", "Name a folder, or a URL of a store.")
     settings = load_config(config)
     try:
-        _generate(settings, out, out.name)
+        _generate(settings, out, _last_part(out), engine)
     except InputError as error:
         raise in_config(config, error) from None
     with _output():
@@ -159,7 +233,11 @@ def generate(config: Path, out: Path, as_json: bool) -> None:
 
 @cli.command()
 @click.argument("run_dir", type=RUN_DIR)
-@click.option("--out", type=NamedPath(path_type=Path), help="Folder for the reports [default: RUN_DIR/report].")
+@click.option(
+    "--out",
+    type=NamedPath(path_type=Path),
+    help="Folder for the reports [default: RUN_DIR/report; ./NAME-report for a URL that ends in NAME].",
+)
 @click.option(
     "--audience",
     type=click.Choice(["internal", PUBLIC]),
@@ -173,9 +251,10 @@ def generate(config: Path, out: Path, as_json: bool) -> None:
 @EVIDENCE
 @DATA
 @MODEL
+@engine_options
 @JSON
 def report(
-    run_dir: Path,
+    run_dir: Location,
     out: Path | None,
     audience: str,
     sarif: Path | None,
@@ -184,6 +263,7 @@ def report(
     evidence: int,
     data: str | None,
     model: str | None,
+    engine: Engine | None,
     as_json: bool,
 ) -> None:
     """Audit a run: print the verdict and write the reports.
@@ -196,12 +276,12 @@ def report(
       dpaudit report examples/runs/bbc-median --out /tmp/report
     """
     if out is not None:
-        _spare_runs(out, [run_dir], f"Leave --out away to write into {run_dir / 'report'}, or name a folder elsewhere.")
+        _spare_runs(out, [run_dir], f"Leave --out away to write into {_reports(run_dir)}, or name a folder elsewhere.")
     if sarif is not None:
-        _spare_runs(sarif, [run_dir], f"Name a file elsewhere, or in {run_dir / 'report'}.", keep_folder=True)
+        _spare_runs(sarif, [run_dir], f"Name a file elsewhere, or in {_reports(run_dir)}.", keep_folder=True)
     with _hushed(audience):
         found = _replayed(run_dir, data, model, question)
-    audited = _audit(run_dir, question, evidence=evidence, replay=found)
+    audited = _audit(run_dir, question, evidence=evidence, replay=found, engine=engine)
     result = _for_readers(audited, audience, question)
     # Printed first: where nothing can be written, the audit is not lost.
     with _output():
@@ -228,13 +308,15 @@ def report(
 @EVIDENCE
 @DATA
 @MODEL
+@engine_options
 @JSON
 def verify(
-    run_dir: Path,
+    run_dir: Location,
     question: Question,
     evidence: int,
     data: str | None,
     model: str | None,
+    engine: Engine | None,
     as_json: bool,
 ) -> None:
     """Gate a release by the checks of `report`.
@@ -246,7 +328,7 @@ def verify(
       dpaudit verify run --epsilon 3 && publish run/samples.jsonl
     """
     found = _replayed(run_dir, data, model, question)
-    result = _audit(run_dir, question, evidence=evidence, replay=found)
+    result = _audit(run_dir, question, evidence=evidence, replay=found, engine=engine)
     if as_json:
         with _output():
             click.echo(result.to_json(), nl=False)
@@ -277,8 +359,16 @@ def verify(
 @click.option("--left-out", type=click.IntRange(min=0), help="Leave out this many random contexts [default: 2].")
 @click.option("--trials", type=click.IntRange(min=0), help="The attack's texts a side and canary [default: 6].")
 @MODEL
+@engine_options
 @JSON
-def replay(run_dir: Path, data: str, chosen: tuple[tuple[int, int], ...], as_json: bool, **amounts: Any) -> None:
+def replay(
+    run_dir: Location,
+    data: str,
+    chosen: tuple[tuple[int, int], ...],
+    engine: Engine | None,
+    as_json: bool,
+    **amounts: Any,
+) -> None:
     """Recompute a run with its model and its data.
 
     Audits the run with all that this shows: recorded values, sides and supports of random steps, every record's place,
@@ -290,7 +380,8 @@ def replay(run_dir: Path, data: str, chosen: tuple[tuple[int, int], ...], as_jso
     """
     if chosen and amounts["steps"] is not None:
         raise click.UsageError("Give either --steps or --step.")
-    result = _audit(run_dir, evidence=4, replay=_replayed(run_dir, data, chosen=chosen, **amounts))
+    found = _replayed(run_dir, data, chosen=chosen, **amounts)
+    result = _audit(run_dir, evidence=4, replay=found, engine=engine)
     with _output():
         if as_json:
             click.echo(result.to_json(), nl=False)
@@ -305,8 +396,9 @@ def replay(run_dir: Path, data: str, chosen: tuple[tuple[int, int], ...], as_jso
 @cli.command()
 @click.argument("run_dirs", type=RUN_DIR, nargs=-1, required=True, metavar="RUN_DIR RUN_DIR [...]")
 @click.option("--out", type=NamedPath(path_type=Path, dir_okay=False), help="Write the comparison as HTML here.")
+@engine_options
 @JSON
-def compare(run_dirs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
+def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | None, as_json: bool) -> None:
     """Put the budgets of two or more runs side by side.
 
     Each kind of epsilon has tables of its own. Also: every run's epsilon at one length, and the tokens it can have
@@ -322,8 +414,8 @@ def compare(run_dirs: tuple[Path, ...], out: Path | None, as_json: bool) -> None
     if len(run_dirs) < 2:
         raise click.UsageError("Name two or more run directories.")
     if out is not None:
-        _spare_runs(out, run_dirs, f"Name a file elsewhere, or in {run_dirs[0] / 'report'}.", keep_folder=True)
-    results = {str(path): _audit(path) for path in run_dirs}
+        _spare_runs(out, run_dirs, f"Name a file elsewhere, or in {_reports(run_dirs[0])}.", keep_folder=True)
+    results = {str(path): _audit(path, engine=engine) for path in run_dirs}
     if len(results) < len(run_dirs):
         raise click.UsageError("A run directory is named twice.")
     comparison = compare_runs(results)
@@ -586,16 +678,21 @@ def _rounded(epsilon: float | str, places: int = 4, rounding: str = ROUND_CEILIN
 
 
 def _audit(
-    run_dir: Path, question: Question | None = None, *, evidence: int = 2, replay: Replay | None = None
+    run_dir: Location,
+    question: Question | None = None,
+    *,
+    evidence: int = 2,
+    replay: Replay | None = None,
+    engine: Engine | None = None,
 ) -> AuditResult:
     from dpaudit.audit import audit_run
 
     with _bar("Auditing") as advance:
-        return audit_run(run_dir, question, progress=advance, evidence=evidence, replay=replay)
+        return audit_run(run_dir, question, progress=advance, evidence=evidence, replay=replay, engine=engine)
 
 
 def _replayed(
-    run_dir: Path, data: str | None, model: str | None = None, question: Question | None = None, **amounts: Any
+    run_dir: Location, data: str | None, model: str | None = None, question: Question | None = None, **amounts: Any
 ) -> Replay | None:
     """What a replay finds, with its own default where an amount is None; None without data."""
     if data is None:
@@ -613,29 +710,35 @@ def _replayed(
         return replay(run_dir, data, model=model, claim=asked, progress=advance, **given)
 
 
-def _generate(config: Config, out: Path, title: str) -> None:
-    from generation.algorithm import BatchDone, BatchStarted, Event
+def _generate(config: Config, out: Location, title: str, engine: Engine | None = None) -> None:
     from generation.algorithm import generate as run_algorithm
+    from generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, StepDone
 
-    steps = config.decoding.max_tokens
+    steps, done = config.decoding.max_tokens, 0
+    under_way: dict[int, int] = {}
     with _progress() as progress:
         task = progress.add_task(f"{title}: loading", total=None, epsilon="")
 
         def show(event: Event) -> None:
-            if isinstance(event, BatchStarted):
-                where = f"{title}: batch {event.batch + 1}/{event.batches}"
-                progress.update(task, description=where, total=event.batches * steps, completed=event.batch * steps)
+            nonlocal done
+            if isinstance(event, MemoryRanOut):
+                _tell(f"{title}: out of memory; going on with {event.rows} contexts in a pass")
                 return
-            if isinstance(event, BatchDone):
-                progress.update(task, total=event.batches * steps, completed=(event.batch + 1) * steps)
-                if progress.disable:
-                    _tell(f"{title}: batch {event.batch + 1}/{event.batches} is on disk")
+            if isinstance(event, StepDone):
+                under_way[event.batch] = event.tokens
             else:
-                progress.advance(task)
-            if event.epsilon is not None:
+                done += isinstance(event, BatchDone)
+                under_way.pop(event.batch, None)
+                where = f"{title}: {done}/{event.batches} batches"
+                progress.update(task, description=where, total=event.batches * steps)
+                if progress.disable and isinstance(event, BatchDone):
+                    _tell(f"{where} are on disk")
+            # A text that ended early takes no more steps.
+            progress.update(task, completed=done * steps + sum(under_way.values()))
+            if not isinstance(event, BatchStarted) and event.epsilon is not None:
                 progress.update(task, epsilon=f"epsilon so far {_rounded(event.epsilon, 3)}")
 
-        run_algorithm(config, out, show)
+        run_algorithm(config, out, show, engine)
 
 
 @contextmanager
@@ -679,12 +782,23 @@ def _for_readers(result: AuditResult, audience: str, question: Question) -> Audi
     return public_form(result, question) if audience == PUBLIC else result
 
 
-def _report_folder(run_dir: Path, audience: str) -> Path:
-    """The default folder for reports; a run from elsewhere must not steer where they are written."""
-    from dpaudit.runs import InputError
+def _last_part(location: Location) -> str:
+    """What to call a run."""
+    return location.name if isinstance(location, Path) else location.rpartition("/")[2]
+
+
+def _reports(run_dir: Location) -> Path:
+    """The default folder for reports: in the run directory, or here where that is elsewhere."""
     from dpaudit.runs.layout import REPORT
 
-    folder = run_dir / REPORT
+    return run_dir / REPORT if isinstance(run_dir, Path) else Path(f"{_last_part(run_dir)}-{REPORT}")
+
+
+def _report_folder(run_dir: Location, audience: str) -> Path:
+    """The default folder for reports; a run from elsewhere must not steer where they are written."""
+    from dpaudit.runs import InputError
+
+    folder = _reports(run_dir)
     # A folder of its own: what lies beside a public report would be shared with it.
     for place in (folder, folder / PUBLIC):
         if place.is_symlink():
@@ -697,7 +811,7 @@ def _holds_reports(folder: Path) -> bool:
     return all((folder / name).is_file() for name in ("report.html", "report.json"))
 
 
-def _spare_runs(out: Path, runs: Iterable[Path], remedy: str, *, keep_folder: bool = False) -> None:
+def _spare_runs(out: Path, runs: Iterable[Location], remedy: str, *, keep_folder: bool = False) -> None:
     """Refuse to write into a run directory, but for its report folder: the record must stay as it was written.
 
     Args:
@@ -710,7 +824,7 @@ def _spare_runs(out: Path, runs: Iterable[Path], remedy: str, *, keep_folder: bo
     from dpaudit.runs.layout import MANIFEST, REPORT, STEPS
 
     # realpath, for resolve() raises on links in a circle.
-    place, named = Path(os.path.realpath(out)), {Path(os.path.realpath(run)) for run in runs}
+    place, named = Path(os.path.realpath(out)), {Path(os.path.realpath(run)) for run in runs if isinstance(run, Path)}
     for folder in (place, *place.parents):
         if folder in named or ((folder / MANIFEST).is_file() and (folder / STEPS).is_dir()):
             inside = place.relative_to(folder).parts
@@ -842,3 +956,7 @@ def main(arguments: list[str] | None = None) -> None:
             "traceback, which may quote private data."
         )
         sys.exit(INTERNAL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,75 +1,103 @@
-"""Leave-one-out losses of a run's contexts, gathered a step at a time."""
+"""Leave-one-out losses of a run's contexts: a batch's, a step at a time, and the worst of the run."""
 
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import mean_losses, median_losses
+from dpaudit.accounting import Moving, mean_losses, median_losses
 from dpaudit.results import ContextLoss, Empirical
-from dpaudit.runs import BatchHeader, Manifest, Step
+from dpaudit.runs import Mechanism, Step
 
 #: How many of the worst contexts are listed.
 LISTED = 10
 
 
-class RealisedLosses:
-    """What each batch's tokens cost each of its contexts: sums for the open batch, the worst few for the run."""
+@dataclass(frozen=True)
+class BatchLosses:
+    """What one batch's tokens cost its contexts.
 
-    def __init__(self, manifest: Manifest) -> None:
-        self._mechanism = manifest.mechanism
-        self._sums: NDArray[np.float64] | None = None
-        self._worst: list[tuple[float, int, int, float]] = []
-        self._contexts = 0
+    Attributes:
+        contexts: how many contexts have a loss.
+        worst: the largest losses in absolute value, and in order of slots where they are equal.
+    """
 
-    def start(self, header: BatchHeader) -> None:
-        """A batch's steps follow."""
-        self._sums = np.zeros(header.contexts)
+    contexts: int
+    worst: tuple[ContextLoss, ...]
 
-    def add(self, step: Step, token: int) -> None:
-        """Take in one step; `token` is its index in the support. A step without exact losses leaves the batch none."""
-        losses = None if self._sums is None else self._losses(step, len(self._sums), token)
+    @property
+    def largest(self) -> float:
+        """The largest absolute loss, in nats."""
+        return abs(self.worst[0].loss)
+
+
+class ContextSums:
+    """Adds up the losses of one batch's contexts, a step at a time. A step without exact losses leaves it none."""
+
+    def __init__(self, mechanism: Mechanism, contexts: int) -> None:
+        self._mechanism = mechanism
+        self._sums: NDArray[np.float64] | None = np.zeros(contexts)
+
+    def add(self, step: Step, token: int, moving: Moving | None) -> None:
+        """Take in one step.
+
+        Args:
+            step: its record.
+            token: the token's index in the support.
+            moving: the columns that a neighbour can move, for a median.
+        """
+        losses = None if self._sums is None else self._losses(step, len(self._sums), token, moving)
         if self._sums is None or losses is None or not np.isfinite(losses).all():
             self._sums = None
         else:
             self._sums += losses
 
     def skip(self) -> None:
-        """A step of the open batch cannot be evaluated."""
+        """A step cannot be evaluated."""
         self._sums = None
 
-    def finish(self, header: BatchHeader) -> float | None:
-        """The batch has no more steps: its largest absolute loss in nats, or None where its record gives none."""
-        if self._sums is None or not header.contexts:
+    def result(self, batch: int) -> BatchLosses | None:
+        """The losses of a batch that has no more steps; None where its record gives none."""
+        if self._sums is None or not len(self._sums):
             return None
-        sizes = np.abs(self._sums)
-        self._contexts += header.contexts
-        for slot in np.argsort(-sizes, kind="stable")[:LISTED]:
-            # Equal losses are listed in order of batch and slot.
-            entry = (float(sizes[slot]), -header.id, -int(slot), float(self._sums[slot]))
-            if len(self._worst) < LISTED:
-                heapq.heappush(self._worst, entry)
-            else:
-                heapq.heappushpop(self._worst, entry)
-        return float(sizes.max())
+        order = np.argsort(-np.abs(self._sums), kind="stable")[:LISTED]
+        worst = tuple(ContextLoss(batch=batch, slot=int(slot), loss=float(self._sums[slot])) for slot in order)
+        return BatchLosses(len(self._sums), worst)
 
-    def result(self) -> Empirical:
-        """What is known after all batches."""
-        worst = sorted(self._worst, reverse=True)
-        return Empirical(
-            leave_one_out_max=worst[0][0] if worst else None,
-            contexts=self._contexts,
-            worst=tuple(ContextLoss(batch=-batch, slot=-slot, loss=loss) for _, batch, slot, loss in worst),
-        )
-
-    def _losses(self, step: Step, contexts: int, token: int) -> NDArray[np.float64] | None:
+    def _losses(self, step: Step, contexts: int, token: int, moving: Moving | None) -> NDArray[np.float64] | None:
         temperature, divisor = self._mechanism.temperature, self._mechanism.divisor
-        if step.central is not None and step.sides is not None:
+        if moving is not None and step.sides is not None:
             if step.holder is not None and step.holder.max() >= contexts:
                 return None  # record.sides objects
-            return median_losses(step.central, step.sides, step.holder, contexts, token, temperature)
+            sides = step.sides.take(moving.columns, axis=1)
+            holder = None if step.holder is None else step.holder.take(moving.columns)
+            return median_losses(moving.central, sides, holder, contexts, moving.token, temperature, moving.still)
         if step.aggregate is not None and step.contexts is not None and divisor is not None:
             return mean_losses(step.aggregate, step.contexts, divisor, token, temperature)
         return None
+
+
+class RealisedLosses:
+    """The worst losses of a run, gathered a batch at a time."""
+
+    def __init__(self) -> None:
+        self._worst: list[tuple[float, int, int, ContextLoss]] = []
+        self._contexts = 0
+
+    def take(self, batch: BatchLosses) -> None:
+        """Take in one batch."""
+        self._contexts += batch.contexts
+        # Equal losses are listed in order of batch and slot.
+        found = [(abs(each.loss), -each.batch, -each.slot, each) for each in batch.worst]
+        self._worst = heapq.nlargest(LISTED, self._worst + found, key=lambda entry: entry[:3])
+
+    def result(self) -> Empirical:
+        """What is known after all batches."""
+        return Empirical(
+            leave_one_out_max=self._worst[0][0] if self._worst else None,
+            contexts=self._contexts,
+            worst=tuple(loss for *_, loss in self._worst),
+        )

@@ -1,13 +1,21 @@
 """Algorithm 1: prompts, language models, batching, aggregation and decoding. Writes run directories."""
 
-from generation.algorithm import BatchDone, BatchStarted, Progress, StepDone, generate
+import os
+
+# Before MKL's first use: the same sums in the same order in every row and thread, wherever its numbers lie in memory.
+# Without it a context's logits would depend, in their last bits, on which rows the other contexts sit in.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+
+from generation.algorithm import generate
 from generation.config import Config, load_config
 from generation.demo import demo_configs
+from generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
 
 __all__ = [
     "BatchDone",
     "BatchStarted",
     "Config",
+    "MemoryRanOut",
     "Progress",
     "StepDone",
     "demo_configs",

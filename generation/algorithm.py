@@ -3,102 +3,150 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, TypeAlias
+from functools import partial
+from itertools import chain
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dpaudit.accounting import (
-    MedianAccountant,
-    median_sides,
-)
-from dpaudit.runs import BatchHeader, InputError, Manifest, RunReader, RunWriter, Step, aggregate_digest, without_stop
+from dpaudit.accounting import ContextChange, MedianAccountant
+from dpaudit.engines import Engine
+from dpaudit.runs import BatchStore, InputError, Manifest, RunReader, RunWriter
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import MANIFEST
-from generation.aggregation import Floats, aggregated, top_tokens
+from dpaudit.runs.storage import Location, open_storage
 from generation.config import Config
-from generation.decoding import Decoder, Prompts
+from generation.contexts import Prompts
+from generation.events import BatchDone, Progress
 from generation.manifest import build_manifest, changed_contexts, ex_post_claim, require_same_run
-from generation.models import LanguageModel, load_model
-from generation.partition import Batch, Partition, Rule, partition
-from generation.prompts import ends_with, template
+from generation.memory import free_memory, planned_rows
+from generation.models import LanguageModel, device_of, load_model
+from generation.partition import Partition, Rule, partition
+from generation.prompts import Template, template
 from generation.records import read_records
-from generation.sampling import Draw, OsEntropy, RandomBytes, SeededStream, sample
+from generation.worker import Finished, Worker
 
-StopReason: TypeAlias = Literal["end-token", "max-tokens"]
-
-
-@dataclass(frozen=True)
-class BatchStarted:
-    """A batch is about to be generated. `contexts` is a private figure, as is every epsilon below."""
-
-    batch: int
-    batches: int
-    label: str
-    contexts: int
+#: How many times over a task's contexts fill a pass, and how many tasks there are at least where batches allow it.
+FULL, TASKS = 2, 8
 
 
 @dataclass(frozen=True)
-class StepDone:
-    """A token was sampled. `epsilon` is the run's ex-post sum so far, in nats; None for mean."""
+class _Parts:
+    """What batches are generated from."""
 
-    batch: int
-    tokens: int
-    epsilon: float | None
-
-
-@dataclass(frozen=True)
-class BatchDone:
-    """A batch is on disk. `resumed`: it already was when this process started."""
-
-    batch: int
-    batches: int
-    tokens: int
-    epsilon: float | None
-    resumed: bool
+    model: LanguageModel
+    wording: Template
+    prompts: Prompts
+    records: Partition
+    most_per_user: int | None
+    free: int
 
 
-Event: TypeAlias = BatchStarted | StepDone | BatchDone
-Progress: TypeAlias = Callable[[Event], None]
-
-
-def generate(config: Config, out: Path, progress: Progress | None = None) -> Path:
+def generate(config: Config, out: Location, progress: Progress | None = None, engine: Engine | None = None) -> Location:
     """Run Algorithm 1 and write a run directory, or go on with the one that is there.
 
     Args:
         config: all settings.
-        out: the run directory; new, empty, or an unfinished run of the same config.
-        progress: told of every batch and step, never of any text.
+        out: path or URL of the run directory; new, empty, or an unfinished run of the same config.
+        progress: told of every batch, and of every step that is taken in this process; never of any text.
+        engine: where batches are generated, each worker with a model of its own; None for this process.
 
     Returns:
-        The run directory.
+        The run directory, as it was named.
 
     Raises:
         InputError: the data, the model or the directory cannot be used.
     """
-    existing = RunReader(out).manifest if (out / MANIFEST).exists() else None
+    existing = RunReader(out).manifest if open_storage(out).exists(MANIFEST) else None
     key = _key(config, existing)
+    parts = _parts(config, key)
+    manifest = _manifest(config, key, parts, _rows(config, existing, parts))
+    with _open(out, existing, manifest, parts) as writer:
+        epsilon = _generate(config, writer, parts, progress or (lambda event: None), engine)
+        # A run that was killed while it finished may hold its claim already.
+        writer.finish(None if writer.manifest.claim is not None else ex_post_claim(config, epsilon))
+    return out
+
+
+def _parts(config: Config, key: bytes) -> _Parts:
+    """Read the data, place every record, and load the model. Free memory is measured before that."""
+    free = free_memory(device_of(config.model))
     data = read_records(config.data)
-    parts = partition(Rule.of_config(config), data.records, key)
+    records = partition(Rule.of_config(config), data.records, key)
     model = load_model(config.model)
     wording = template(config.prompt.template, model.tokenizer)
     shown, most = config.prompt.examples_per_context, config.prompt.max_example_tokens
     prompts = Prompts(model, wording, config.data.labels, shown, most)
     _require_room(config, model, prompts.places)
-    manifest = build_manifest(config, key, parts.assignment, data.most_per_user, model, wording)
-    with _open(out, existing, manifest, model, parts) as writer:
-        run = _Run(config, model, prompts, writer, progress or (lambda event: None))
-        for batch in parts.batches:
-            if batch.id in writer.finished:
-                run.resume(batch.id)
-            else:
-                run.generate(batch)
-        # A run that was killed while it finished may hold its claim already.
-        writer.finish(None if writer.manifest.claim is not None else ex_post_claim(config, run.stated_epsilon))
-    return out
+    return _Parts(model, wording, prompts, records, data.most_per_user, free)
+
+
+def _manifest(config: Config, key: bytes, parts: _Parts, rows: int) -> Manifest:
+    assignment, most = parts.records.assignment, parts.most_per_user
+    return build_manifest(config, key, assignment, most, parts.model, parts.wording, rows)
+
+
+def _generate(config: Config, writer: RunWriter, parts: _Parts, progress: Progress, engine: Engine | None) -> float:
+    """Charge for the batches that are on disk, and generate the others; the ex-post sum of all of them, in nats."""
+    accountant = MedianAccountant(_change(config, writer.manifest), config.mechanism.temperature)
+    worker = _worker(writer.store, parts, accountant)
+    batches = range(writer.manifest.batching.batches)
+    for batch in (batch for batch in batches if batch in writer.finished):
+        tokens = worker.recorded(batch).tokens
+        progress(BatchDone(batch, len(batches), tokens, worker.epsilon, resumed=True))
+    missing = [batch for batch in batches if batch not in writer.finished]
+    if engine is None:
+        for _ in worker.run(missing, progress):
+            pass
+        return accountant.epsilon
+    parts.model.leave_gpu()  # the workers have models of their own
+    unkeyed = config.batching.model_copy(update={"key": None})  # secret, and in the run directory already
+    make_worker = partial(BatchTasks, config.model_copy(update={"batching": unkeyed}), writer.location)
+    for finished in chain.from_iterable(engine.map(make_worker, _shares(missing, parts, worker.rows))):
+        if finished.sums is not None:
+            accountant.attach(finished.batch, finished.sums)
+        progress(BatchDone(finished.batch, len(batches), finished.tokens, worker.epsilon))
+    return accountant.epsilon
+
+
+class BatchTasks:
+    """Generates lists of batches wherever an engine puts it: a worker that an engine makes.
+
+    It reads the data and loads the model itself, so what travels between processes are settings and batch ids.
+    """
+
+    def __init__(self, config: Config, location: str) -> None:
+        """Raises InputError where data, model or device here are not those of the run."""
+        manifest = RunReader(location).manifest
+        key = _key(config, manifest)
+        parts = _parts(config, key)
+        require_same_run(location, manifest, _manifest(config, key, parts, manifest.model.rows or 1))
+        accountant = MedianAccountant(_change(config, manifest), config.mechanism.temperature)
+        self._worker = _worker(BatchStore(location, manifest), parts, accountant)
+
+    def __call__(self, batches: Sequence[int]) -> list[Finished]:
+        """Generate these batches, but for those that are on disk."""
+        return list(self._worker.run(batches, lambda event: None))
+
+
+def _shares(batches: Sequence[int], parts: _Parts, rows: int) -> Iterator[list[int]]:
+    """Batches in lists, one for each task. What their contexts need of a pass fills it where there are enough."""
+    share: list[int] = []
+    for batch in batches:
+        share.append(batch)
+        contexts = sum(len(parts.records.batches[i].contexts) for i in share)
+        if contexts >= FULL * rows or len(share) >= max(1, len(batches) // TASKS):
+            yield share
+            share = []
+    if share:
+        yield share
+
+
+def _worker(store: BatchStore, parts: _Parts, accountant: MedianAccountant) -> Worker:
+    return Worker(store, parts.records.batches, parts.model, parts.prompts, accountant)
+
+
+def _change(config: Config, manifest: Manifest) -> ContextChange | None:
+    return changed_contexts(config, manifest.privacy.records_per_user)
 
 
 def _key(config: Config, existing: Manifest | None) -> bytes:
@@ -106,11 +154,16 @@ def _key(config: Config, existing: Manifest | None) -> bytes:
     return secrets.token_bytes(KEY_BYTES) if known is None else bytes.fromhex(known)
 
 
-def _open(
-    out: Path, existing: Manifest | None, manifest: Manifest, model: LanguageModel, parts: Partition
-) -> RunWriter:
+def _rows(config: Config, existing: Manifest | None, parts: _Parts) -> int:
+    """Rows of a forward pass: as the config or the unfinished run says, else as many as memory allows."""
+    known = config.model.rows or (existing.model.rows if existing is not None else None)
+    return known or planned_rows(parts.model, parts.prompts.places, config.decoding.max_tokens, parts.free)
+
+
+def _open(out: Location, existing: Manifest | None, manifest: Manifest, parts: _Parts) -> RunWriter:
     if existing is None:
-        return RunWriter.create(out, manifest, tokenizer_json=model.tokenizer_json, assignment=parts.assignment)
+        json, assignment = parts.model.tokenizer_json, parts.records.assignment
+        return RunWriter.create(out, manifest, tokenizer_json=json, assignment=assignment)
     require_same_run(str(out), existing, manifest)
     return RunWriter.resume(out)
 
@@ -123,115 +176,3 @@ def _require_room(config: Config, model: LanguageModel, places: int) -> None:
         remedy = "Lower decoding.max_tokens, prompt.max_example_tokens or prompt.examples_per_context."
         alone = config.decoding.max_tokens >= model.positions
         raise InputError("decoding.max_tokens" if alone else "prompt.max_example_tokens", problem, remedy)
-
-
-class _Run:
-    """The batches of one run: generates them, or charges for those already on disk."""
-
-    def __init__(
-        self,
-        config: Config,
-        model: LanguageModel,
-        prompts: Prompts,
-        writer: RunWriter,
-        progress: Progress,
-    ) -> None:
-        self._config, self._model, self._prompts = config, model, prompts
-        self._writer, self._manifest, self._progress = writer, writer.manifest, progress
-        change = changed_contexts(config, writer.manifest.privacy.records_per_user)
-        self._accountant = MedianAccountant(change, config.mechanism.temperature)
-        self._median = config.mechanism.aggregator == "median"
-
-    @property
-    def stated_epsilon(self) -> float:
-        """The ex-post sum of all batches so far, in nats."""
-        return self._accountant.epsilon
-
-    @property
-    def _shown_epsilon(self) -> float | None:
-        return self._accountant.epsilon if self._median else None
-
-    def resume(self, batch: int) -> None:
-        """Charge again for a batch that an earlier process finished."""
-        with RunReader(self._writer.path).batch(batch) as recorded:
-            for step in recorded.steps():
-                if step.central is not None:
-                    self._accountant.charge(batch, step.central, _index(step.token, step.support))
-            tokens = len(recorded.tokens)
-        self._accountant.close(batch)
-        self._progress(BatchDone(batch, self._manifest.batching.batches, tokens, self._shown_epsilon, True))
-
-    def generate(self, batch: Batch) -> None:
-        """Generate one batch's text (Algorithm 1, lines 3 to 11)."""
-        contexts, batches = len(batch.contexts), self._manifest.batching.batches
-        self._progress(BatchStarted(batch.id, batches, batch.label, contexts))
-        private = self._prompts.private(batch.label, batch.contexts)
-        public = self._prompts.public(batch.label, self._config.mechanism.top_k is not None)
-        source = self._source(batch.id)
-        tokens: list[int] = []
-        with self._writer.batch(BatchHeader(id=batch.id, contexts=contexts, label=batch.label)) as record:
-            stop: StopReason | None = None
-            while stop is None:
-                step = self._step(batch.id, len(tokens), private, public, source)
-                record.write(step)
-                tokens.append(step.token)
-                self._progress(StepDone(batch.id, len(tokens), self._shown_epsilon))
-                stop = self._stop(tokens)
-                if stop is None:
-                    for decoder in (private, public):
-                        decoder.append(step.token)
-            record.finish(text=self._text(tokens), stop=stop)
-        self._accountant.close(batch.id)
-        self._progress(BatchDone(batch.id, batches, len(tokens), self._shown_epsilon, False))
-
-    def _source(self, batch: int) -> RandomBytes:
-        seed = self._config.decoding.test_seed
-        return OsEntropy() if seed is None else SeededStream(seed, batch)
-
-    def _step(self, batch: int, position: int, private: Decoder, public: Decoder, source: RandomBytes) -> Step:
-        """One token: support, clipped logits, aggregate, draw (Algorithm 1, lines 6 to 8)."""
-        mechanism = self._manifest.mechanism
-        size = mechanism.support.size
-        support = None if size is None else top_tokens(public.logits()[0], size)
-        try:
-            here = aggregated(private.logits(), support, mechanism, self._manifest.record.width)
-        except ValueError as error:
-            where = f"batch {batch}, step {position}"
-            raise InputError(where, f"{error}.", "Try model.dtype float32, or another model.") from None
-        draw = sample(here.aggregate, mechanism.temperature, source)
-        if here.central is not None:
-            self._accountant.charge(batch, here.central, draw.index)
-        sides, holder = (None, None) if here.central is None else median_sides(here.values, here.central)
-        return Step(
-            token=_token(draw, support),
-            log_probability=draw.log_probability,
-            aggregate_digest=aggregate_digest(here.aggregate),
-            central=here.central,
-            sides=sides,
-            holder=holder,
-            aggregate=here.aggregate if here.central is None else None,
-            contexts=self._kept(here.values),
-            support=support,
-        )
-
-    def _kept(self, values: Floats) -> NDArray[np.floating] | None:
-        wanted = self._config.record.contexts and len(values)
-        return values.astype(self._manifest.record.dtype) if wanted else None
-
-    def _stop(self, tokens: Sequence[int]) -> StopReason | None:
-        if any(ends_with(tokens, sequence) for sequence in self._manifest.stopping.sequences):
-            return "end-token"
-        return "max-tokens" if len(tokens) == self._manifest.stopping.max_tokens else None
-
-    def _text(self, tokens: list[int]) -> str | None:
-        """Text of a sequence without the stop sequence it ends in."""
-        return self._model.decode(without_stop(tokens, self._manifest.stopping.sequences))
-
-
-def _token(draw: Draw, support: NDArray[np.int32] | None) -> int:
-    return draw.index if support is None else int(support[draw.index])
-
-
-def _index(token: int, support: NDArray[np.integer] | None) -> int:
-    """Position of a token in the vector it was sampled from."""
-    return token if support is None else int(np.searchsorted(support, token))

@@ -23,7 +23,7 @@ from dpaudit.accounting import (
 from dpaudit.accounting.medians import Relation
 from dpaudit.runs import Mechanism
 from generation.aggregation import Floats, aggregated, top_tokens
-from generation.decoding import Decoder
+from generation.passes import Seat, logits
 from generation.sampling import OsEntropy, sample
 
 Doubles: TypeAlias = NDArray[np.float64]
@@ -84,17 +84,17 @@ class Attack:
 class DecodedContexts:
     """A model's decoders as `Contexts`. `top_k` of the public prompt's tokens are the support; None takes all."""
 
-    private: Decoder
-    public: Decoder
+    private: Seat
+    public: Seat
     top_k: int | None
 
     def logits(self) -> Floats:
         """See `Contexts`."""
-        return self.private.logits()
+        return logits(self.private)
 
     def support(self) -> Support:
         """See `Contexts`."""
-        return None if self.top_k is None else top_tokens(self.public.logits()[0], self.top_k)
+        return None if self.top_k is None else top_tokens(logits(self.public)[0], self.top_k)
 
     def append(self, token: int) -> None:
         """See `Contexts`."""

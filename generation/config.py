@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -13,7 +14,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dpaudit.runs import InputError
-from dpaudit.runs.manifest import MAX_CONTEXTS, MAX_TOKENS, MAX_VOCABULARY, BatchingRule, Origin, Relation, Unit
+from dpaudit.runs.manifest import (
+    MAX_CONTEXTS,
+    MAX_GRID_STEPS,
+    MAX_TOKENS,
+    MAX_VOCABULARY,
+    BatchingRule,
+    Origin,
+    Relation,
+    Unit,
+)
 
 #: exp(-700) is still a normal double, so every token keeps a probability that can be sampled.
 MAX_LOGIT_RANGE = 700.0
@@ -95,11 +105,13 @@ class ModelConfig(Section):
         name: a Hugging Face name, a folder (safetensors or one .gguf file), or package:NAME/FOLDER.
         dtype: of weights and activations; logits are float32 either way.
         device: auto takes a GPU where there is one.
+        rows: contexts that go through the network together; null for as many as memory allows and the device can use.
     """
 
     name: Name
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
 
 
 class PromptConfig(Section):
@@ -151,6 +163,8 @@ class MechanismConfig(Section):
         clip: logits are clipped to [-clip, clip], in nats times temperature.
         temperature: tokens follow softmax(aggregate / temperature).
         divisor: the mean's fixed public divisor.
+        grid: a power of two, to multiples of which each context's clipped logits are rounded; null for none. Costs no
+            privacy and makes records smaller.
         top_k: sample from the top_k tokens of the public prompt; null for the whole vocabulary.
     """
 
@@ -158,6 +172,7 @@ class MechanismConfig(Section):
     clip: Positive
     temperature: Positive
     divisor: Positive | None = None
+    grid: Positive | None = None
     top_k: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
 
     @field_validator("clip")
@@ -165,6 +180,17 @@ class MechanismConfig(Section):
     def _representable(cls, clip: float) -> float:
         """Logits are clipped in float32, so the clip that is declared and accounted for is a float32 number too."""
         return float(np.float32(clip))
+
+    @model_validator(mode="after")
+    def _clip_lies_on_the_grid(self) -> Self:
+        if self.grid is not None:
+            if math.frexp(self.grid)[0] != 0.5:
+                raise _rejected("grid", self.grid, "a power of two, such as 0.015625 (1/64), or null")
+            steps = self.clip / self.grid
+            if not steps.is_integer() or steps > MAX_GRID_STEPS:
+                allowed = f"a power of two of which clip, {self.clip:g}, is a multiple, up to {MAX_GRID_STEPS} times"
+                raise _rejected("grid", self.grid, allowed)
+        return self
 
     @model_validator(mode="after")
     def _fields_fit_the_aggregator(self) -> Self:

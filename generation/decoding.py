@@ -1,4 +1,4 @@
-"""Next-token logits of many prompts that are continued with the same tokens."""
+"""Next-token logits of prompts that are continued with the same tokens, in the model's own way."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from transformers import PreTrainedModel
 
 from generation.models import LanguageModel
-from generation.partition import Context
-from generation.prompts import Template, cut
 
 
 class Decoder:
@@ -21,31 +18,43 @@ class Decoder:
 
     All prompts are padded to a length that the caller fixes, not to the longest of them: padding changes how logits
     are rounded, and one private prompt's length must not reach the others' logits that way.
+
+    Attributes:
+        scores: logits of the next token, float32 [n, V] on the model's device, V as the model scores it (it may exceed
+            the tokenizer's size).
     """
 
-    def __init__(self, model: LanguageModel, prompts: Sequence[Sequence[int]], length: int) -> None:
-        """Raises ValueError when a prompt leaves no padding: a batch without any would take another kernel."""
+    def __init__(self, model: LanguageModel, prompts: Sequence[Sequence[int]], length: int, fewest: int = 1) -> None:
+        """Feed the prompts.
+
+        Args:
+            model: the model.
+            prompts: token ids of each.
+            length: places that each is padded to.
+            fewest: rows that go through the network, if any do.
+
+        Raises:
+            ValueError: a prompt leaves no padding: a batch without any would take another kernel.
+        """
         if any(len(prompt) >= length for prompt in prompts):
             raise ValueError(f"prompts must be shorter than the {length} places they are padded to")
         self._network, self._device = model.network, model.device
-        self._accepted = inspect.signature(model.network.forward).parameters.keys()
         self._rows = len(prompts)
+        # For one to three rows a CPU takes other kernels than for more: what joins or leaves must not choose them.
+        prompts = [*prompts, *[prompts[0]] * (fewest - len(prompts))] if prompts else []
         self._cache: Any = None
-        self._mask = torch.zeros((self._rows, 0), dtype=torch.long, device=self._device)
-        self._logits = torch.empty((0, model.vocabulary), dtype=torch.float32)
+        self._seen = torch.zeros((len(prompts), 0), dtype=torch.long, device=self._device)
+        self.scores = torch.empty((0, model.vocabulary), dtype=torch.float32, device=self._device)
         if prompts:
-            self._prefill(prompts, length)
-
-    def logits(self) -> NDArray[np.float32]:
-        """Logits of the next token: float32 [n, V], V as the model scores it (it may exceed the tokenizer's size)."""
-        result: NDArray[np.float32] = self._logits.numpy()
-        return result
+            ids = torch.tensor([[0] * (length - len(prompt)) + list(prompt) for prompt in prompts])
+            seen = torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+            self._feed(ids.to(self._device), seen.to(self._device))
 
     def append(self, token: int) -> None:
         """Continue every prompt with the same token."""
         if self._rows:
-            ids = torch.full((self._rows, 1), token, device=self._device)
-            self._forward(ids, torch.ones_like(ids))
+            ids = torch.full((len(self._seen), 1), token, device=self._device)
+            self._feed(ids, torch.ones_like(ids))
 
     def fork(self) -> Decoder:
         """A decoder at the same place in the text, which goes on apart from this one."""
@@ -53,62 +62,38 @@ class Decoder:
         twin._cache = copy.deepcopy(self._cache)  # the other tensors are replaced and never changed
         return twin
 
-    def _prefill(self, prompts: Sequence[Sequence[int]], length: int) -> None:
-        ids = torch.tensor([[0] * (length - len(prompt)) + list(prompt) for prompt in prompts], device=self._device)
-        seen = torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-        self._forward(ids, seen.to(self._device))
-
-    @torch.inference_mode()
-    def _forward(self, ids: torch.Tensor, seen: torch.Tensor) -> None:
-        """Feed token ids [n, L]; `seen` is 0 on padding. Keeps the logits after the last one."""
-        self._mask = torch.cat([self._mask, seen], dim=1)
-        positions = (self._mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        # Some architectures know no positions or score every position.
-        optional = {"position_ids": positions, "logits_to_keep": 1}
-        output = self._network(
-            input_ids=ids,
-            attention_mask=self._mask,
-            past_key_values=self._cache,
-            use_cache=True,
-            **{name: value for name, value in optional.items() if name in self._accepted},
-        )
-        self._cache = output.past_key_values
-        self._logits = output.logits[:, -1, :].to(torch.float32).cpu()
+    def _feed(self, ids: torch.Tensor, seen: torch.Tensor) -> None:
+        self._seen = torch.cat([self._seen, seen], dim=1)
+        scores, self._cache = forward(self._network, ids, self._seen, self._cache)
+        self.scores = scores[: self._rows]
 
 
-class Prompts:
-    """The prompts of one run, all padded to the same public number of places, and the decoders that they start.
+@torch.inference_mode()
+def forward(
+    network: PreTrainedModel, ids: torch.Tensor, seen: torch.Tensor, cache: Any, positions: torch.Tensor | None = None
+) -> tuple[torch.Tensor, Any]:
+    """Feed token ids to a network.
 
-    Attributes:
-        places: the longest form that a prompt can take, and one place of padding.
+    Args:
+        network: the language model.
+        ids: int64 [n, L].
+        seen: int64 [n, all columns of the cache and of `ids`], 0 on padding.
+        cache: what was fed before; None for nothing, in whatever form the model keeps it.
+        positions: int64 [n, L]; None where every column that is seen counts as one.
+
+    Returns:
+        Logits of the token after the last one, float32 [n, V], and the cache.
     """
-
-    def __init__(
-        self, model: LanguageModel, template: Template, labels: Sequence[str], examples: int, most_tokens: int
-    ) -> None:
-        """A context shows up to `examples` records, each cut to `most_tokens` tokens."""
-        self._model, self._template, self._most = model, template, most_tokens
-        frame = max(len(template.tokens(label, [""] * shown)) for label in labels for shown in (0, examples))
-        self.places = frame + examples * most_tokens + 1
-
-    def private(self, label: str, contexts: Sequence[Context]) -> Decoder:
-        """The decoder of a batch: a row for each context."""
-        return Decoder(self._model, [self._prompt(label, context) for context in contexts], self.places)
-
-    def public(self, label: str, wanted: bool) -> Decoder:
-        """The public prompt's decoder, which has no row when it is not wanted: the support is the whole vocabulary.
-
-        It runs apart from the private rows: in one batch with them, their number and lengths would reach the
-        support through rounding.
-        """
-        return Decoder(self._model, [self._template.tokens(label, [])] if wanted else [], self.places)
-
-    def _prompt(self, label: str, context: Context) -> list[int]:
-        """A context's prompt. Its examples are cut so that it fits its places, by looking at this context alone."""
-        tokenizer = self._model.tokenizer
-        for most in range(self._most, -1, -1):
-            prompt = self._template.tokens(label, [cut(tokenizer, record.text, most) for record in context])
-            # A cut text, written out and read again, may take a token more than it was cut to.
-            if len(prompt) < self.places:
-                return prompt
-        raise ValueError("a prompt with empty examples exceeds its places")
+    accepted = inspect.signature(network.forward).parameters.keys()
+    if positions is None:
+        positions = (seen.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+    # Some architectures know no positions or score every position.
+    optional = {"position_ids": positions, "logits_to_keep": 1}
+    output = network(
+        input_ids=ids,
+        attention_mask=seen,
+        past_key_values=cache,
+        use_cache=True,
+        **{name: value for name, value in optional.items() if name in accepted},
+    )
+    return output.logits[:, -1, :].to(torch.float32), output.past_key_values

@@ -47,11 +47,13 @@ def build_manifest(
     most_per_user: int | None,
     model: LanguageModel,
     template: Template,
+    rows: int,
 ) -> Manifest:
     """The manifest of a new run. Its claim is None where the generator states its own at the end.
 
     Args:
         most_per_user: the largest number of records of one user; None where the data names no users.
+        rows: contexts in one forward pass.
 
     Raises:
         InputError: the settings do not fit the data or the model.
@@ -66,6 +68,7 @@ def build_manifest(
             clip=mechanism.clip,
             temperature=mechanism.temperature,
             divisor=mechanism.divisor,
+            grid=mechanism.grid,
             support=_support(config, model),
         ),
         batching=Batching(
@@ -90,7 +93,13 @@ def build_manifest(
             label=config.data.label,
             split=config.data.split,
         ),
-        model=Model(name=config.model.name, digest=model.digest, dtype=config.model.dtype, device=model.device.type),
+        model=Model(
+            name=config.model.name,
+            digest=model.digest,
+            dtype=config.model.dtype,
+            device=model.device.type,
+            rows=rows,
+        ),
         prompt=Prompt(
             template=config.prompt.template,
             digest=template.digest,

@@ -69,6 +69,12 @@ class LanguageModel:
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         return None if backend is None else str(backend.to_str())
 
+    def leave_gpu(self) -> None:
+        """Give a GPU's memory back: the weights go on in the computer's own."""
+        if self.device.type == "cuda":
+            self.network.cpu()
+            torch.cuda.empty_cache()
+
     def decode(self, ids: list[int]) -> str | None:
         """Text of token ids, as the `tokenizers` library alone decodes them; None where it cannot."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
@@ -85,7 +91,7 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
     Raises:
         InputError: there is no such model or device, it is no causal language model, or it is another one.
     """
-    device = _device(config.device)
+    device = device_of(config)
     with _quiet(), _model_errors(config.name):
         source = _source(config.name)
         gguf = _gguf_file(source) if isinstance(source, Path) else None
@@ -117,7 +123,9 @@ def cache_folder() -> Path:
     return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("dpaudit"))
 
 
-def _device(wanted: str) -> torch.device:
+def device_of(config: ModelConfig) -> torch.device:
+    """Where a config puts the model. Raises InputError where there is no such device."""
+    wanted = config.device
     available = torch.cuda.is_available()
     if wanted == "cuda" and not available:
         raise InputError("model.device", "this is cuda, but there is no GPU here.", "Allowed: auto or cpu.")

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, zip_longest
 from pathlib import Path
 
@@ -22,22 +23,27 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from dpaudit.accounting import (
+    central_order_statistics,
     context_change,
     log_probability,
     mean_losses,
     median_losses,
+    median_of,
     movable,
 )
 from dpaudit.runs import BatchReader, Claim, InputError, Manifest, Mechanism, RunReader, Step, data_digest, without_stop
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
 from dpaudit.runs.reader import RESUME
-from generation.aggregation import Aggregated, Floats, aggregated
+from dpaudit.runs.storage import Location
+from generation.aggregation import Aggregated, Floats, aggregated, clipped
 from generation.attack import CANARIES, Attack, DecodedContexts, attack, declared_step
 from generation.config import DataConfig, ModelConfig
-from generation.decoding import Prompts
+from generation.contexts import Prompts
+from generation.memory import planned_rows
 from generation.models import LanguageModel, load_model
 from generation.partition import Batch, Context, Partition, Rule, partition
+from generation.passes import Seat, logits, out_of_memory
 from generation.prompts import template
 from generation.records import Record, read_records
 from generation.sources import PACKAGE
@@ -49,6 +55,8 @@ ATTACK_TOKENS = 3
 #: The record that the attack adds: public, and unlike any other.
 CANARY_TEXT = "zebra quartz " * 64
 
+#: How far beyond their root-mean-square size rounding errors are taken to reach.
+REACH = 2.0
 #: Largest relative error of rounding once (IEEE 754; bfloat16 has 8 significant bits).
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "bfloat16": 2.0**-8}
 #: What sums in float64 may differ by, where models do not come into it.
@@ -91,7 +99,7 @@ class Replayed:
 
 
 def replay(
-    run: Path,
+    run: Location,
     data: str,
     *,
     model: str | None = None,
@@ -123,9 +131,19 @@ def replay(
     reader = RunReader(run)
     asked = claim or reader.manifest.claim
     if asked is None or not reader.batches:
-        raise InputError(str(reader.path), "the run is not finished.", RESUME)
+        raise InputError(reader.name, "the run is not finished.", RESUME)
     plan = _plan(reader, steps, chosen, left_out, trials)
     again = _Again(reader, data, model, _Meter(plan.passes, progress))
+    try:
+        return _carried_out(plan, again, trials, asked)
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        remedy = "Replay it on a machine with more memory."
+        raise InputError(reader.name, "memory is too small for a batch of this run.", remedy) from None
+
+
+def _carried_out(plan: _Plan, again: _Again, trials: int, asked: Claim) -> Replayed:
     found: list[ReplayedStep] = []
     left: list[LeftOut] = []
     for batch in sorted(plan.positions.keys() | plan.slots.keys()):
@@ -157,7 +175,7 @@ def rounding_tolerance(scale: float, layers: int, width: int, dtype: str) -> flo
     """
     stored = UNIT_ROUNDOFF[dtype] * math.sqrt(2 * layers)
     summed = UNIT_ROUNDOFF["float32"] * math.sqrt(2 * layers * width)
-    return scale * (stored + summed)
+    return REACH * scale * (stored + summed)
 
 
 @dataclass(frozen=True)
@@ -236,7 +254,7 @@ class _Again:
     def __init__(self, reader: RunReader, data: str, model: str | None, meter: _Meter) -> None:
         """Raises InputError where the data or the model is not the run's."""
         self._reader, self._meter = reader, meter
-        self._where = str(reader.path / MANIFEST)
+        self._where = reader.where(MANIFEST)
         manifest = reader.manifest
         self._mechanism, self._key = manifest.mechanism, _key(manifest, self._where)
         self._rule = Rule.of_manifest(manifest, self._where)
@@ -293,7 +311,7 @@ class _Again:
         # No guarantee covers texts that are longer than the public maximum.
         top_k, tokens = mechanism.support.size, _attack_tokens(manifest)
         contexts = DecodedContexts(
-            self._prompts.private(batch.label, (*batch.contexts, canary)),
+            self._seat(batch.label, (*batch.contexts, canary), tokens),
             self._prompts.public(batch.label, top_k is not None),
             top_k,
         )
@@ -309,6 +327,16 @@ class _Again:
             tokens=tokens,
             progress=lambda: self._meter.tick(tokens),
         )
+
+    def _seat(self, label: str, contexts: Sequence[Context], tokens: int | None = None) -> Seat:
+        """Contexts in passes of the run's own shape, so that they round as they did there."""
+        manifest = self._reader.manifest
+        most = manifest.stopping.max_tokens if tokens is None else tokens
+        planned = planned_rows(self._model, self._prompts.places, most)
+        rows = min(manifest.model.rows or planned, planned)
+        if self._model.device.type == "cpu":  # where the number of rows moves no bit
+            rows = min(rows, max(1, len(contexts)))
+        return self._prompts.alone(label, contexts, rows, most)
 
     def _obstacle(self, recorded: BatchReader) -> str:
         """Why a batch cannot be computed again as it is recorded; empty where it can."""
@@ -328,7 +356,7 @@ class _Again:
         """One pass over the batch as it was generated."""
         batch, tokens = self._parts.batches[recorded.header.id], recorded.tokens
         top_k = self._mechanism.support.size
-        private = self._prompts.private(batch.label, batch.contexts)
+        private = self._seat(batch.label, batch.contexts)
         public = self._prompts.public(batch.label, top_k is not None and bool(positions))
         found: list[ReplayedStep] = []
         whole = _Whole(np.zeros(len(slots)))
@@ -336,26 +364,26 @@ class _Again:
         for position in range(last):
             if slots or position in positions:
                 step = recorded.step(position)
-                here = self._computed(private.logits(), step, f"batch {batch.id}, step {position}")
+                here = self._computed(logits(private), step, f"batch {batch.id}, step {position}")
                 if position in positions:
-                    public_logits = public.logits()[0] if top_k is not None else None
+                    public_logits = logits(public)[0] if top_k is not None else None
                     found.append(_compared(batch.id, position, step, here, public_logits))
                 if slots:
                     whole.add(here.log_probability(), _recorded_losses(step, here, slots), here.nats)
             self._meter.tick()
             if position + 1 < last:
-                for decoder in (private, public):
-                    decoder.append(int(tokens[position]))
+                for seat in (private, public):
+                    seat.append(int(tokens[position]))
         return found, whole
 
     def _log_probability_without(self, recorded: BatchReader, slot: int) -> float:
         """log p of the batch's tokens, in nats, with one context taken out of the data."""
         batch, tokens = self._parts.batches[recorded.header.id], recorded.tokens
-        private = self._prompts.private(batch.label, self._contexts_without(batch, slot))
+        private = self._seat(batch.label, self._contexts_without(batch, slot))
         total = 0.0
         for position, token in enumerate(tokens):
             place = f"batch {batch.id}, step {position}"
-            total += self._computed(private.logits(), recorded.step(position), place).log_probability()
+            total += self._computed(logits(private), recorded.step(position), place).log_probability()
             self._meter.tick()
             if position + 1 < len(tokens):
                 private.append(int(token))
@@ -381,13 +409,14 @@ class _Again:
             if index == len(support) or support[index] != step.token:
                 problem = "the sampled token is not in the support"
         try:
-            here = aggregated(logits, None if problem else support, mechanism, manifest.record.width)
+            support = None if problem else support
+            here = aggregated(logits, support, mechanism, manifest.record.width)
         except ValueError as error:
             raise InputError(place, f"{error}.", "Replay on a machine like the one that made the run.") from None
         config, dtype = self._model.network.config.get_text_config(), manifest.model.dtype or "float32"
         scale = max(mechanism.clip, _largest_kept(logits, mechanism.clip))
         tolerance = rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
-        return _Computed(mechanism, here, index, tolerance, problem)
+        return _Computed(mechanism, logits, support, here, index, tolerance, problem)
 
 
 @dataclass
@@ -421,34 +450,74 @@ class _Computed:
     """A step by the model.
 
     Attributes:
-        here: what it computes, over the recorded support.
+        raw: its logits, float32 [n, V].
+        support: the recorded support.
+        here: what it computes, over the support.
         index: the sampled token's place in the support.
         logits: how far a logit may be off by rounding, in logit units.
         problem: why the step cannot be compared; empty where it can.
     """
 
     mechanism: Mechanism
+    raw: Floats
+    support: NDArray[np.integer] | None
     here: Aggregated
     index: int
     logits: float
     problem: str
 
-    @property
+    @cached_property
     def values(self) -> Floats:
         """Clipped logits, float32 [n, S]."""
-        return self.here.values
+        return clipped(self.raw, self.support, self.mechanism)
+
+    @cached_property
+    def free(self) -> Floats:
+        """Clipped logits before they are rounded to the grid, float32 [n, S]."""
+        return clipped(self.raw, self.support, self.mechanism.model_copy(update={"grid": None}))
+
+    @property
+    def half(self) -> float:
+        """Half of the grid: how far rounding to it moves a value."""
+        return (self.mechanism.grid or 0.0) / 2
+
+    @cached_property
+    def ends(self) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        """With a grid, the least and the greatest aggregate [S] that logits give which are off by rounding.
+
+        Rounding to the grid and aggregating are monotone, so these are reached where all logits are off one way.
+        """
+        clip, grid, divisor = np.float32(self.mechanism.clip), np.float32(self.mechanism.grid), self.mechanism.divisor
+        found: list[NDArray[np.floating]] = []
+        for shift in (-self.logits, self.logits):
+            values = np.clip(np.rint((self.free + np.float32(shift)) / grid) * grid, -clip, clip)
+            if divisor is not None:
+                found.append(values.sum(axis=0, dtype=np.float64) / divisor)
+            else:
+                found.append(median_of(central_order_statistics(values, float(clip))))
+        return found[0], found[1]
 
     @property
     def tolerance(self) -> float:
-        """How far the aggregate may be off: a median no more than a logit, a mean n / divisor as much."""
+        """How far what is compared may be off: a median no more than a logit, a mean n / divisor as much.
+
+        With a grid, medians are compared before they are rounded to it; means lie between `ends`.
+        """
         if self.mechanism.divisor is None:
             return self.logits
-        return self.logits * len(self.values) / self.mechanism.divisor + DUST
+        if self.mechanism.grid is not None:
+            return max(_largest(end - self.here.aggregate) for end in self.ends) + DUST
+        return self.logits * len(self.raw) / self.mechanism.divisor + DUST
 
     @property
     def nats(self) -> float:
         """How far a token's log-probability may be off: its own logit one way, and all others the other way."""
-        return 2 * self.tolerance / self.mechanism.temperature
+        if self.mechanism.grid is None or self.problem:
+            return 2 * self.tolerance / self.mechanism.temperature
+        (least, greatest), x, tau = self.ends, self.index, self.mechanism.temperature
+        likeliest, unlikeliest = least.copy(), greatest.copy()
+        likeliest[x], unlikeliest[x] = greatest[x], least[x]
+        return log_probability(likeliest, x, tau) - log_probability(unlikeliest, x, tau)
 
     def log_probability(self) -> float:
         """Of the sampled token, in nats; NaN where the step cannot be compared."""
@@ -461,36 +530,54 @@ def _compared(batch: int, position: int, step: Step, here: _Computed, public: Fl
     """Hold a recorded step against the model's. `public` are the public prompt's logits, where they choose support."""
     if here.problem:
         return ReplayedStep(batch, position, math.inf, here.tolerance, here.problem)
-    recorded = step.aggregate if step.central is None else step.central
-    computed = here.here.aggregate if here.here.central is None else here.here.central
-    assert recorded is not None, "the manifest says which of the two a step has"
-    problems = [_sides_problem(step, here), _contexts_problem(step, here)]
+    problems = [_sides_problem(step, here), _contexts_problem(step, here), _mean_problem(step, here)]
     if public is not None and step.support is not None:
         problems.append(_top_problem(step.support, public, here.logits))
     gap = abs(here.log_probability() - step.log_probability)
     if not gap <= here.nats + DUST:
         problems.append(f"the token's log-probability is {gap:.3g} nats off")
-    return ReplayedStep(
-        batch, position, _largest(recorded - computed), here.tolerance, "; ".join(filter(None, problems))
-    )
+    return ReplayedStep(batch, position, _difference(step, here), here.tolerance, "; ".join(filter(None, problems)))
+
+
+def _difference(step: Step, here: _Computed) -> float:
+    """The most that a recorded value is off.
+
+    With a grid: that the model's value is off before rounding. A recorded value stands for all those that are rounded
+    to it, so that a coarse grid excuses no other.
+    """
+    if step.central is None:
+        assert step.aggregate is not None, "the manifest says which of the two a step has"
+        return _largest(step.aggregate - here.here.aggregate)
+    free = central_order_statistics(here.free, float(np.float32(here.mechanism.clip)), len(step.central) // 2)
+    gap = _largest(step.central - free)  # NaN where a recorded value is
+    return 0.0 if gap <= here.half else gap - here.half
+
+
+def _mean_problem(step: Step, here: _Computed) -> str:
+    """A mean of values on a grid lies between those of all logits off by rounding one way, and all the other way."""
+    if step.aggregate is None or here.mechanism.grid is None:
+        return ""
+    least, greatest = here.ends
+    wrong = ~((step.aggregate >= least - DUST) & (step.aggregate <= greatest + DUST))
+    return f"{np.count_nonzero(wrong)} means are not of the model's logits on the grid" if wrong.any() else ""
 
 
 def _sides_problem(step: Step, here: _Computed) -> str:
     """A context that ranks below the median lies at or under the value below it, to within rounding; and so on."""
     if step.central is None or step.sides is None or not len(step.sides):
         return ""
-    rows, rounding, moves = len(step.central), here.logits, movable(step.central)
-    below = np.unpackbits(step.sides, axis=0, count=len(here.values)).view(np.bool_)
+    rows, rounding, moves = len(step.central), here.logits + here.half, movable(step.central)
+    below = np.unpackbits(step.sides, axis=0, count=len(here.free)).view(np.bool_)
     above = ~below
     if step.holder is not None:
         holder, columns = step.holder.astype(np.intp), np.arange(len(step.holder))
-        if holder.max() >= len(here.values):
+        if holder.max() >= len(here.free):
             return "a median is held by a context that is not there"
         above[holder, columns] = False
-        if not _largest((here.values[holder, columns] - step.central[rows // 2])[moves]) <= rounding:
+        if not _largest((here.free[holder, columns] - step.central[rows // 2])[moves]) <= rounding:
             return "a recorded holder of the median does not hold it"
-    wrong = below & ~(here.values <= step.central[rows // 2 - 1] + rounding)
-    wrong |= above & ~(here.values >= step.central[(rows + 1) // 2] - rounding)
+    wrong = below & ~(here.free <= step.central[rows // 2 - 1] + rounding)
+    wrong |= above & ~(here.free >= step.central[(rows + 1) // 2] - rounding)
     wrong &= moves
     return f"{np.count_nonzero(wrong)} sides are not the contexts'" if wrong.any() else ""
 
@@ -498,7 +585,7 @@ def _sides_problem(step: Step, here: _Computed) -> str:
 def _contexts_problem(step: Step, here: _Computed) -> str:
     if step.contexts is None:
         return ""
-    gap = _largest(step.contexts - here.values)
+    gap = _largest(step.contexts - here.free) - here.half
     return "" if gap <= here.logits else f"recorded contexts are {gap:.3g} off"
 
 
@@ -525,7 +612,7 @@ def _recorded_losses(step: Step, here: _Computed, slots: Sequence[int]) -> NDArr
         return unknown
     with np.errstate(all="ignore"):  # a record may hold any numbers
         if step.central is not None and step.sides is not None:
-            contexts = len(here.values)
+            contexts = len(here.raw)
             if step.holder is not None and step.holder.max() >= contexts:
                 return unknown
             losses = median_losses(step.central, step.sides, step.holder, contexts, here.index, mechanism.temperature)

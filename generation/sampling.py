@@ -69,11 +69,18 @@ def sample(aggregate: NDArray[np.floating], temperature: float, source: RandomBy
     scores = aggregate.astype(np.float64) / temperature
     scores -= scores.max()
     weights = np.exp(scores)
-    order = np.argsort(scores, kind="stable")
+    order = _ascending(scores)
     line = np.cumsum(weights[order])
     place = int(np.searchsorted(line, uniform(source) * line[-1], side="right"))
     index = int(order[min(place, len(order) - 1)])
     return Draw(index, float(scores[index] - np.log(line[-1])))
+
+
+def _ascending(scores: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Indices in ascending order of scores, ties in their own; most of a vocabulary often ties at the clip's floor."""
+    lowest = scores == scores.min()
+    others = np.flatnonzero(~lowest)
+    return np.concatenate([np.flatnonzero(lowest), others[np.argsort(scores[others], kind="stable")]])
 
 
 def uniform(source: RandomBytes) -> float:

@@ -96,6 +96,7 @@ class Spec:
     records_per_user: int | None = None
     width: int = 2
     divisor: float = 4.0
+    grid: float | None = None
     text: bool = True
     greedy: bool = False
     below_clip: float = 0.0
@@ -142,6 +143,7 @@ class Spec:
                 clip=CLIP,
                 temperature=TEMPERATURE,
                 divisor=None if median else self.divisor,
+                grid=self.grid,
                 support=Support() if self.top_k is None else Support(kind="public-top-k", size=self.top_k),
             ),
             batching=Batching(
@@ -227,6 +229,8 @@ class Generator:
             logits[:, 0] = -100
         values = clipped(logits, spec.dtype)
         values = np.maximum(values - np.asarray(spec.below_clip, dtype=spec.dtype), -CLIP).astype(spec.dtype)
+        if spec.grid is not None:
+            values = np.rint(values / values.dtype.type(spec.grid)) * values.dtype.type(spec.grid) + 0  # no -0.0
         if spec.top_k is not None:
             public = np.random.default_rng([spec.seed, batch // spec.per_label, position]).normal(size=spec.vocabulary)
             support = np.sort(np.argsort(-public)[: spec.top_k]).astype(np.int32)

@@ -644,7 +644,7 @@ def python(code, *arguments):
 
 
 LOADED = "import sys; print(*(m for m in {} if m in sys.modules))"
-HEAVY = ("torch", "transformers", "zarr", "matplotlib", "numpy", "pandas")
+HEAVY = ("torch", "transformers", "numcodecs", "matplotlib", "numpy", "pandas")
 
 
 def test_command_line_alone_loads_nothing_heavy():
@@ -700,3 +700,31 @@ def test_a_check_that_is_not_there(dpaudit):
     code, out, err = dpaudit("checks", "claim.everything")
     assert (code, out) == (2, "")
     assert "no check 'claim.everything'" in err
+
+
+@pytest.mark.parametrize("location", ["s3:/bucket/run", "s3://", "file://work/run", "FILE://", "gs:/x", "memory:///"])
+def test_location_that_is_no_url_is_refused(dpaudit, location):
+    code, out, err = dpaudit("verify", location)
+    assert (code, out) == (2, "")
+    assert location in err
+    assert "//" in err
+
+
+def test_url_of_a_file_is_its_path(make_run, dpaudit):
+    run = make_run()
+    for url in (f"file://{run.path}", f"FILE://localhost{run.path}/"):
+        assert dpaudit("verify", url)[0] == 0
+
+
+def test_run_is_not_generated_to_where_it_would_be_lost(dpaudit, tmp_path):
+    code, _, err = dpaudit("generate", "config.yaml", "--out", "memory://run")
+    assert code == 2
+    assert "no longer than this command" in err
+
+
+@pytest.mark.parametrize("module", ["dpaudit", "dpaudit.cli"])
+def test_modules_are_the_command_line_too(make_run, module):
+    """A gate that did nothing would be open."""
+    ended = subprocess.run([sys.executable, "-m", module, "verify", "/nowhere"], capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert "/nowhere" in ended.stderr

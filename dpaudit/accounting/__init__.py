@@ -1,6 +1,7 @@
 """The mathematics: pure functions on arrays and numbers. No files, no models. All costs are in nats."""
 
 from dpaudit.accounting.attacks import LowerBound, epsilon_lower_bound
+from dpaudit.accounting.columns import Moving, Still, log_sum_exp, moving_columns
 from dpaudit.accounting.composition import (
     Composition,
     Method,
@@ -49,6 +50,8 @@ __all__ = [
     "MeanSensitivity",
     "MedianAccountant",
     "Method",
+    "Moving",
+    "Still",
     "affordable_tokens",
     "bounded_range",
     "bounds_from_central",
@@ -59,6 +62,7 @@ __all__ = [
     "exact_cost",
     "exponential_mechanism_epsilon",
     "log_probability",
+    "log_sum_exp",
     "mean_box",
     "mean_epsilon",
     "mean_losses",
@@ -68,6 +72,7 @@ __all__ = [
     "median_of",
     "median_sides",
     "movable",
+    "moving_columns",
     "rebalancing_epsilon",
     "rebalancing_events",
     "rebalancing_scale",

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpaudit.accounting.columns import NONE_STILL, Still, moving_columns
 from dpaudit.accounting.mean import ROUNDING
 from dpaudit.accounting.medians import Floats, bounds_from_central
 from dpaudit.accounting.neighbors import ContextChange
@@ -47,19 +48,26 @@ def theorem1_cost(lower: Floats, center: Floats, upper: Floats, token: ArrayLike
     return _scalar(theorem1)
 
 
-def exact_cost(lower: Floats, center: Floats, upper: Floats, token: ArrayLike, temperature: float) -> tuple[Any, Any]:
+def exact_cost(
+    lower: Floats,
+    center: Floats,
+    upper: Floats,
+    token: ArrayLike,
+    temperature: float,
+    still: Still = NONE_STILL,
+) -> tuple[Any, Any]:
     """Suprema over the box of log p'(token) - log p(token) and of log p(token) - log p'(token), in nats.
 
     Their larger one never exceeds `theorem1_cost`. With the bounds of an added or removed context it is attained by
     an actual neighbour, so no smaller data-dependent bound exists (docs/mathematics.md, "Exact cost").
 
     Args, Raises:
-        As for `theorem1_cost`.
+        As for `theorem1_cost`; `still` is further columns, in which the three vectors are equal.
 
     Returns:
         (rise, fall), each a float, or float64 [...] for several steps; non-negative, inf where a bound is infinite.
     """
-    _, rise, fall = _costs((lower, center, upper), token, temperature)
+    _, rise, fall = _costs((lower, center, upper), token, temperature, still)
     return _scalar(rise), _scalar(fall)
 
 
@@ -85,15 +93,17 @@ def mean_box(aggregate: Floats, clip: float, divisor: float, half_steps: int = 1
     return center - reach, center, center + reach
 
 
-def rounding_allowance(lower: Floats, upper: Floats, temperature: float) -> float:
+def rounding_allowance(lower: Floats, upper: Floats, temperature: float, still: Still = NONE_STILL) -> float:
     """How far float64 may put a step's cost below its true value, in nats.
 
     Scaled logits of size R are off by R * 2^-53, and so is each exponential's exponent; a sum of S exponentials by
     another S * 2^-53 at most. A sampler adds up S weights, cumulates them and divides: each token is drawn with a
-    probability that is off by some 6 S * 2^-53, for this data set and for its neighbour. The factors are generous.
+    probability that is off by some 6 S * 2^-53, for this data set and for its neighbour. The factors are generous:
+    they hold in whatever order the S exponentials are added up, and for the logarithm of a part of the sum, which is
+    at most R + log S and is rounded three times.
     """
-    largest = float(max(-lower.min(), upper.max(), 0.0)) / temperature
-    return (32 * largest + 16 * len(lower) + 128) * 2.0**-53
+    largest = float(max(-lower.min(), upper.max(), still.largest)) / temperature
+    return (32 * largest + 16 * (len(lower) + still.columns) + 128) * 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -131,13 +141,14 @@ class ExPostAccountant:
         """The boxes for 1, 2, ... up to `change.contexts` changed contexts."""
         raise NotImplementedError
 
-    def charge(self, batch: int, values: Floats, token: int) -> Cost:
+    def charge(self, batch: int, values: Floats, token: int, still: Still | None = None) -> Cost:
         """Add one step and return what it costs when the whole change falls on this batch.
 
         Args:
             batch: batch id. A batch that was closed takes no more steps.
             values: what the step's record holds of its aggregate.
             token: index of the sampled token along S.
+            still: the columns that `values` leaves out (`moving_columns`); None where it has all of them.
 
         Raises:
             ValueError: a value is not a finite number, there are too few central values for the change, or the batch
@@ -145,17 +156,43 @@ class ExPostAccountant:
         """
         if batch in self._closed:
             raise ValueError(f"batch {batch} is closed")
-        costs = np.array([[0.0, 0.0, 0.0], *(self._cost(box, token) for box in self._boxes(values))])
+        if still is None:
+            values, token, still = self._parted(values, token)
+        if not (math.isfinite(still.largest) and not math.isnan(still.log_sum)):
+            raise ValueError("a value is not a finite number")
+        costs = np.array([[0.0, 0.0, 0.0], *(self._cost(box, token, still) for box in self._boxes(values))])
         steps = self._open.setdefault(batch, [np.zeros_like(costs)])
         steps.append(_add_up(steps[-1], costs))
         return Cost(*costs[-1].tolist())
 
     def close(self, batch: int) -> None:
         """No step of this batch will follow: keep its sums only."""
+        sums = self.detach(batch)
+        if sums is not None:
+            self.attach(batch, sums)
+
+    def detach(self, batch: int) -> Doubles | None:
+        """Forget an open batch, whose costs another accountant of the same change is to take; None if it has no steps.
+
+        Returns:
+            float64 [contexts + 1, 3, T + 1] Theorem 1, rise and fall after 0 .. T tokens, in nats, where 0, 1, ...
+            contexts of the change fall on this batch.
+        """
         steps = self._open.pop(batch, None)
-        if steps is not None:
-            self._worst.fold(np.stack(steps, axis=-1))
-            self._closed[batch] = Cost(*steps[-1][-1].tolist())
+        return None if steps is None else np.stack(steps, axis=-1)
+
+    def attach(self, batch: int, sums: Doubles) -> None:
+        """Take in a batch from the sums that another accountant detached. It takes no more steps.
+
+        Raises:
+            ValueError: the batch has steps here already, or the sums are of another change.
+        """
+        if batch in self._closed or batch in self._open:
+            raise ValueError(f"batch {batch} has steps here already")
+        if sums.shape[:2] != (self.change.contexts + 1, 3):
+            raise ValueError(f"sums of shape {sums.shape} are not those of {self.change.contexts} contexts")
+        self._worst.fold(sums)
+        self._closed[batch] = Cost(*sums[-1, :, -1].tolist())
 
     def batch_cost(self, batch: int) -> Cost:
         """What one batch has cost so far when the whole change falls on it."""
@@ -180,9 +217,13 @@ class ExPostAccountant:
         """What the closed batches would have cost had each ended after 0, 1, 2, ... tokens."""
         return [Cost(*totals) for totals in self._worst.totals().T.tolist()]
 
-    def _cost(self, box: Box, token: int) -> tuple[float, float, float]:
-        allowance = rounding_allowance(box[0], box[2], self.temperature)
-        theorem1, rise, fall = _costs(box, token, self.temperature)
+    def _parted(self, values: Floats, token: int) -> tuple[Floats, int, Still]:
+        """The values less columns in which no neighbour differs, and the token's place among those that are left."""
+        return values, token, NONE_STILL
+
+    def _cost(self, box: Box, token: int, still: Still) -> tuple[float, float, float]:
+        allowance = rounding_allowance(box[0], box[2], self.temperature, still)
+        theorem1, rise, fall = _costs(box, token, self.temperature, still)
         up = (math.nextafter(float(cost) + allowance, math.inf) for cost in (theorem1, rise, fall))
         return next(up), next(up), next(up)
 
@@ -193,6 +234,12 @@ class MedianAccountant(ExPostAccountant):
     def _boxes(self, values: Floats) -> Iterator[Box]:
         for contexts in range(1, self.change.contexts + 1):
             yield bounds_from_central(values, self.change.relation, contexts)
+
+    def _parted(self, values: Floats, token: int) -> tuple[Floats, int, Still]:
+        _require_token(token, values.shape[-1])
+        with np.errstate(all="ignore"):  # what infinite values give is refused
+            moving = moving_columns(values, token, self.temperature)
+        return moving.central, moving.token, moving.still
 
 
 class MeanAccountant(ExPostAccountant):
@@ -253,12 +300,16 @@ def _add_up(left: Doubles, right: Doubles) -> Doubles:
     return np.where((left == 0) | (right == 0), total, np.nextafter(total, np.inf))
 
 
-def _costs(box: Box, token: ArrayLike, temperature: float) -> tuple[Doubles, Doubles, Doubles]:
+def _costs(
+    box: Box, token: ArrayLike, temperature: float, still: Still = NONE_STILL
+) -> tuple[Doubles, Doubles, Doubles]:
     """Theorem 1, rise and fall of steps [...] in nats; inf where a bound or a sum is not finite."""
     low, mid, high, at = _scaled(box, token, temperature)
     low_x, mid_x, high_x = (np.take_along_axis(values, at, axis=-1)[..., 0] for values in (low, mid, high))
     with np.errstate(all="ignore"):  # what infinite bounds give is put right below
-        others_low, others_mid, others_high = (_log_sum_of_others(values, at) for values in (low, mid, high))
+        others_low, others_mid, others_high = (
+            np.logaddexp(_log_sum_of_others(values, at), still.log_sum) for values in (low, mid, high)
+        )
         lse_mid = np.logaddexp(others_mid, mid_x)
         up, down = high_x - mid_x + lse_mid, mid_x - low_x - lse_mid
         theorem1 = np.maximum(up - np.logaddexp(others_low, low_x), down + np.logaddexp(others_high, high_x))
@@ -278,11 +329,12 @@ def _scaled(box: Box, token: ArrayLike, temperature: float) -> tuple[Doubles, Do
     index = np.asarray(token)
     if index.dtype.kind not in "iu":
         raise ValueError("a token is a whole number")
-    if index.size and not (index.min() >= 0 and index.max() < mid.shape[-1]):
-        raise ValueError(f"token {index.tolist()} is not among the {mid.shape[-1]} tokens")
-    if np.isnan(low).any() or np.isnan(high).any() or not np.isfinite(mid).all():
+    _require_token(index, mid.shape[-1])
+    # A comparison with NaN is false.
+    ordered = (low <= mid).all() and (mid <= high).all()
+    if not np.isfinite(mid).all() or (not ordered and (np.isnan(low).any() or np.isnan(high).any())):
         raise ValueError("the aggregate or a bound on it is not a number")
-    if not ((low <= mid).all() and (mid <= high).all()):
+    if not ordered:
         raise ValueError("the aggregate does not lie between its bounds")
     return low, mid, high, index[..., None].astype(np.intp)
 
@@ -297,7 +349,8 @@ def _log_sum_of_others(values: Doubles, at: NDArray[np.intp]) -> Doubles:
     np.put_along_axis(others, at, -np.inf, axis=-1)
     largest = others.max(axis=-1)
     shift = np.where(np.isfinite(largest), largest, 0.0)
-    total: Doubles = shift + np.log(np.exp(others - shift[..., None]).sum(axis=-1))
+    others -= shift[..., None]
+    total: Doubles = shift + np.log(np.exp(others, out=others).sum(axis=-1))
     return total
 
 
@@ -308,6 +361,12 @@ def _scalar(cost: Doubles) -> Any:
 def _require_temperature(temperature: float) -> None:
     if not 0 < temperature < math.inf:
         raise ValueError(f"temperature must be positive and finite, not {temperature}")
+
+
+def _require_token(token: ArrayLike, size: int) -> None:
+    index = np.asarray(token)
+    if index.size and not (index.min() >= 0 and index.max() < size):
+        raise ValueError(f"token {index.tolist()} is not among the {size} tokens")
 
 
 def ex_post_accountant(

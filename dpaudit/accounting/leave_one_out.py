@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.accounting.columns import NONE_STILL, Still
 from dpaudit.accounting.medians import Floats, median_of
 
 #: Which bits each byte sets, the highest first, as `numpy.packbits` packs them: float64 [256, 8].
@@ -22,6 +23,7 @@ def median_losses(
     contexts: int,
     token: int,
     temperature: float,
+    still: Still = NONE_STILL,
 ) -> NDArray[np.float64]:
     """log p(token) - log p(token without context i), in nats, for every context of a median step.
 
@@ -35,6 +37,7 @@ def median_losses(
         contexts: n.
         token: index of the sampled token along S.
         temperature: tau > 0.
+        still: further columns, which no removal moves.
 
     Returns:
         float64 [n].
@@ -49,10 +52,11 @@ def median_losses(
         without_lower = (central[middle] + central[middle + 1]) * half
         without_upper = (central[middle - 1] + central[middle]) * half
         without_holder = (central[middle - 1] + central[middle + 1]) * half
-    largest = float(without_lower.max()) / temperature
+    largest = max(float(without_lower.max()) / temperature, still.log_sum)
     base = np.exp(without_upper.astype(np.float64) / temperature - largest)
     gain = np.exp(without_lower.astype(np.float64) / temperature - largest) - base  # never negative
-    sums = base.sum() + _sums_of_bits(sides, gain)[:contexts]
+    rest = float(np.exp(still.log_sum - largest))
+    sums = rest + base.sum() + _sums_of_bits(sides, gain)[:contexts]
     below = np.unpackbits(sides[:, token], count=contexts).view(np.bool_)
     at_token = np.where(below, without_lower[token], without_upper[token]).astype(np.float64)
     if holder is not None and without_holder is not None:
@@ -60,18 +64,18 @@ def median_losses(
         sums += np.bincount(holder, weights=held, minlength=contexts)
         at_token[holder[token]] = without_holder[token]
     without: NDArray[np.float64] = at_token / temperature - largest - np.log(sums)
-    return log_probability(center, token, temperature) - without
+    return log_probability(center, token, temperature, still) - without
 
 
 def _sums_of_bits(packed: NDArray[np.uint8], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """For each bit row of packed [r, S], the sum of the weights [S] where it is set: float64 [8 r].
 
-    Weights are gathered by the bytes' values first, so that eight rows take one pass and no bit is unpacked.
+    Weights are gathered by the bytes' values first, so that eight rows take one pass and no bit is unpacked. The sums
+    do not go through BLAS, whose results may depend on the number of its threads.
     """
-    weighing = np.flatnonzero(weights)
-    weights = weights[weighing]
-    by_value = (np.bincount(row[weighing], weights=weights, minlength=256) for row in packed)
-    return np.array([sums @ _BITS for sums in by_value]).reshape(-1)
+    by_value = np.array([np.bincount(row, weights=weights, minlength=256) for row in packed])
+    sums: NDArray[np.float64] = np.einsum("rv,vb->rb", by_value.reshape(-1, 256), _BITS)
+    return sums.reshape(-1)
 
 
 def mean_losses(
@@ -96,8 +100,9 @@ def mean_losses(
     )
 
 
-def log_probability(values: Floats, token: int, temperature: float) -> float:
-    """log softmax(values / temperature) at a token, in nats."""
+def log_probability(values: Floats, token: int, temperature: float, still: Still = NONE_STILL) -> float:
+    """log softmax(values / temperature) at a token, in nats, of values [S] and further columns."""
     scaled = values.astype(np.float64) / temperature
-    largest = float(scaled.max())
-    return float(scaled[token]) - largest - float(np.log(np.exp(scaled - largest).sum()))
+    largest = max(float(scaled.max()), still.log_sum)
+    total = float(np.exp(scaled - largest).sum()) + float(np.exp(still.log_sum - largest))
+    return float(scaled[token]) - largest - float(np.log(total))

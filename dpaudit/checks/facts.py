@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ContextChange, Cost, ExPostAccountant
+from dpaudit.checks.placement import Placement
 from dpaudit.checks.replayed import Replay
 from dpaudit.checks.sampling_test import SamplingTest
+from dpaudit.losses import BatchLosses
 from dpaudit.results import Approximate
 from dpaudit.runs import BatchHeader, Claim, InputError, Manifest, RunReader
+from dpaudit.runs.layout import steps_file
 
 #: Relative rounding of sums of contexts.
 _EQUAL = 1e-6
@@ -27,6 +30,10 @@ class Problems:
 
     count: int
     first: str
+
+    def merge(self, later: Problems) -> None:
+        """Take in objections to later steps."""
+        self.count += later.count
 
 
 #: So many steps do not have -clip for their smallest mean by chance.
@@ -52,9 +59,31 @@ class Floors:
         self.by_divisor += math.isclose(smallest, -clip * contexts / divisor, rel_tol=_EQUAL)
         self.by_number += math.isclose(smallest, -clip, rel_tol=_EQUAL)
 
+    def merge(self, other: Floors) -> None:
+        """Take in other steps."""
+        self.by_divisor += other.by_divisor
+        self.by_number += other.by_number
+
 
 #: A public support is held against others after so many tokens at most: longer texts seldom agree.
-_LONGEST_PREFIX = 7
+LONGEST_PREFIX = 7
+
+
+@dataclass(frozen=True)
+class SeenSupport:
+    """The support after some tokens: its place, what it must follow from, and its SHA-256."""
+
+    place: str
+    label: str | None
+    tokens: bytes
+    digest: bytes
+
+    @classmethod
+    def of(cls, header: BatchHeader, tokens: NDArray[np.integer], support: NDArray[np.integer]) -> SeenSupport:
+        """The support [S] after these tokens."""
+        digest = hashlib.sha256(support.astype("<i8").tobytes()).digest()
+        place = f"batch {header.id}, step {len(tokens)}"
+        return cls(place, header.label, tokens.astype("<i8").tobytes(), digest)
 
 
 @dataclass
@@ -70,17 +99,65 @@ class Supports:
     private: list[str] = field(default_factory=list)
     _known: dict[tuple[str | None, bytes], bytes] = field(default_factory=dict)
 
-    def add(self, header: BatchHeader, tokens: NDArray[np.integer], support: NDArray[np.integer]) -> None:
-        """Take in the support [S] after these tokens."""
-        if len(tokens) > _LONGEST_PREFIX:
-            return
-        digest = hashlib.sha256(support.astype("<i8").tobytes()).digest()
-        known = self._known.setdefault((header.label, tokens.astype("<i8").tobytes()), digest)
-        if known is digest:  # the first of its kind
+    def add(self, seen: SeenSupport) -> None:
+        """Hold one support against the first of its kind."""
+        known = self._known.setdefault((seen.label, seen.tokens), seen.digest)
+        if known is seen.digest:  # it is the first
             return
         self.compared += 1
-        if known != digest:
-            self.private.append(f"batch {header.id}, step {len(tokens)}")
+        if known != seen.digest:
+            self.private.append(seen.place)
+
+
+@dataclass
+class BatchFacts:
+    """Everything that is learnt from one batch's file. Its size does not grow with the vocabulary.
+
+    It is filled where the file is read, which may be another process, and then only taken in by `Facts`: sums start
+    anew with each batch, so that a run's figures are the same to the last bit wherever its batches were read.
+
+    Attributes:
+        id: the batch.
+        sampling: the evidence of its steps.
+        error: why it could not be read to its end; None where it could.
+        digest: SHA-256 of its file, in hexadecimal; None where it could not be opened.
+        header: None where it could not be opened.
+        length: how many tokens it has.
+        steps: how many of its steps were read.
+        sample_digest, texts, stops, problems, supports, floors: as in Facts.
+        likeness: SHA-256 of its aggregates and tokens; None where another batch could have the same by chance.
+        unbounded: whether a step could not be read, or has a cost that the record does not give.
+        costs: the exact cost of each step, in nats; NaN where the record bounds nothing.
+        sums: what `ExPostAccountant.attach` takes; None where there is nothing to account for.
+        losses: what its tokens cost its contexts; None where the record does not say.
+    """
+
+    id: int
+    sampling: SamplingTest
+    error: InputError | None = None
+    digest: str | None = None
+    header: BatchHeader | None = None
+    length: int = 0
+    steps: int = 0
+    sample_digest: bytes = b""
+    texts: list[str] = field(default_factory=list)
+    stops: list[str] = field(default_factory=list)
+    problems: dict[str, Problems] = field(default_factory=dict)
+    supports: list[SeenSupport] = field(default_factory=list)
+    floors: Floors = field(default_factory=Floors)
+    likeness: bytes | None = None
+    unbounded: bool = False
+    costs: list[float] = field(default_factory=list)
+    sums: NDArray[np.float64] | None = None
+    losses: BatchLosses | None = None
+
+    def note(self, check: str, position: int, problem: str) -> None:
+        """Count a step check's objection and keep the first."""
+        noted = Problems(1, f"batch {self.id}, step {position}: {problem}")
+        if check in self.problems:
+            self.problems[check].merge(noted)
+        else:
+            self.problems[check] = noted
 
 
 @dataclass
@@ -94,10 +171,12 @@ class Facts:
         ex_post: what the record says of the ex-post cost; None where nothing bounds it.
         approximate: what the public settings say of the approximate guarantee; None where there is none.
         sampling: the evidence on how tokens were sampled.
+        placement: where the records went.
         replay: what recomputing with the model and the data found; None where nobody did.
         unbounded: batches with a step that could not be read, or whose cost the record does not give.
         headers: the batches that could be read.
         lengths: their numbers of steps.
+        digests: SHA-256 of the batches' files, by name, as they were read.
         sample_digests: SHA-256 of each batch's line of samples.jsonl, as the steps imply it.
         texts: problems with released texts, noted while their batches were open.
         stops: problems with the ends of sequences, noted likewise.
@@ -118,10 +197,12 @@ class Facts:
     ex_post: ExPostAccountant | None
     approximate: Approximate | None
     sampling: SamplingTest
+    placement: Placement
     replay: Replay | None = None
     unbounded: set[int] = field(default_factory=set)
     headers: dict[int, BatchHeader] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
     sample_digests: dict[int, bytes] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
@@ -133,6 +214,7 @@ class Facts:
     floors: Floors = field(default_factory=Floors)
     losses: dict[int, float] = field(default_factory=dict)
     steps: int = 0
+    _likenesses: dict[bytes, int] = field(default_factory=dict)
 
     @property
     def records(self) -> int:
@@ -149,12 +231,38 @@ class Facts:
         self.unreadable.append(error)
         self.refused.add(name)
 
-    def note(self, check: str, place: str, problem: str) -> None:
-        """Count a step check's objection and keep the first."""
-        if check in self.problems:
-            self.problems[check].count += 1
-        else:
-            self.problems[check] = Problems(1, f"{place}: {problem}")
+    def take(self, batch: BatchFacts) -> None:
+        """Take in what one batch says. Batches come in ascending order."""
+        if batch.error is not None:
+            self.refuse(steps_file(batch.id), batch.error)
+        if batch.unbounded:
+            self.unbounded.add(batch.id)
+        if batch.header is None:
+            return
+        self.headers[batch.id], self.lengths[batch.id] = batch.header, batch.length
+        self.sample_digests[batch.id] = batch.sample_digest
+        if batch.digest is not None:
+            self.digests[steps_file(batch.id)] = batch.digest
+        self.texts += batch.texts
+        self.stops += batch.stops
+        self.steps += batch.steps
+        self.sampling.merge(batch.sampling)
+        self.floors.merge(batch.floors)
+        for check, problems in batch.problems.items():
+            if check in self.problems:
+                self.problems[check].merge(problems)
+            else:
+                self.problems[check] = problems
+        for seen in batch.supports:
+            self.supports.add(seen)
+        if self.ex_post is not None and batch.sums is not None:
+            self.ex_post.attach(batch.id, batch.sums)
+        if batch.losses is not None:
+            self.losses[batch.id] = batch.losses.largest
+        if batch.likeness is not None:
+            first = self._likenesses.setdefault(batch.likeness, batch.id)
+            if first != batch.id:
+                self.copies.append(f"batch {batch.id} repeats batch {first}, aggregates and tokens alike")
 
     def batch_cost(self, batch: int) -> Cost:
         """Ex-post cost of one batch in nats when the whole change falls on it; infinite where a step has no bound."""

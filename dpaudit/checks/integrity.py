@@ -6,10 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from dpaudit.checks.facts import Facts
+from dpaudit.checks.placement import Placement
 from dpaudit.checks.registry import Outcome, run_check
 from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.layout import ASSIGNMENT, CLUSTERS, HASHES, MANIFEST, SAMPLES, STEPS, TOKENIZER, batch_of
-from dpaudit.runs.reader import RESTORE, RESUME
+from dpaudit.runs.reader import RESUME
+from dpaudit.runs.storage import RESTORE
 
 _FORMAT = "docs/run-directory.md"
 _NAMES = {MANIFEST, SAMPLES, ASSIGNMENT, CLUSTERS, TOKENIZER}
@@ -33,12 +35,12 @@ def files_can_be_read(facts: Facts) -> Outcome:
     return Outcome("pass", f"{len(facts.headers)} batches and their indexes read", expected)
 
 
-def unreadable_indexes(reader: RunReader) -> Iterator[tuple[str, InputError]]:
+def unreadable_indexes(reader: RunReader, placement: Placement) -> Iterator[tuple[str, InputError]]:
     """The files beside run.json and the steps that are there and cannot be read to their ends, each with the reason."""
     contents: dict[str, Callable[[], object]] = {
         SAMPLES: reader.samples,
         HASHES: reader.hashes,
-        ASSIGNMENT: reader.assignment,
+        ASSIGNMENT: placement.require,
         CLUSTERS: reader.clusters,
         TOKENIZER: reader.tokenizer_json,
     }
@@ -68,7 +70,7 @@ def digests_match(facts: Facts) -> Outcome:
         present = facts.reader.files()
         # What integrity.format refused is not hashed: a hostile file may be of any size.
         compared = [name for name in present if name in recorded and name not in facts.refused]
-        altered = [name for name in compared if facts.reader.digest(name) != recorded[name]]
+        altered = [name for name in compared if _digest(facts, name) != recorded[name]]
     except InputError as error:
         return Outcome("fail", "digests cannot be compared", expected, str(error))
     missing = sorted(recorded.keys() - set(present))
@@ -82,6 +84,10 @@ def digests_match(facts: Facts) -> Outcome:
         count = f"{len(odd)} difference{'s' * (len(odd) > 1)}"
         return Outcome("fail", f"{count}; first: {odd[0]}", expected, remedy)
     return Outcome("pass", f"{len(compared)} digests equal", expected)
+
+
+def _digest(facts: Facts, name: str) -> str:
+    return facts.digests.get(name) or facts.reader.digest(name)
 
 
 @run_check(

@@ -8,7 +8,7 @@ from dpaudit.checks.claim import recomputed_epsilon, rounded_up
 from dpaudit.checks.facts import FEWEST_FLOORS, Facts
 from dpaudit.checks.registry import Outcome, not_applicable, run_check, step_check
 from dpaudit.checks.replay import COMMAND
-from dpaudit.runs import BatchHeader, Manifest, Step
+from dpaudit.checks.view import StepView
 
 
 @run_check(
@@ -39,15 +39,15 @@ def randomness_is_secret(facts: Facts) -> Outcome:
     applies=lambda manifest: manifest.record.contexts and manifest.mechanism.support.kind == "full",
     otherwise="Contexts are not recorded over the whole vocabulary; record.range checks what is recorded.",
 )
-def contexts_reach_the_clip(manifest: Manifest, header: BatchHeader, step: Step) -> str | None:
+def contexts_reach_the_clip(view: StepView) -> str | None:
     """The maximum of every context's recorded logits against the declared clip."""
-    if step.contexts is None:
+    if view.step.contexts is None:
         return None  # a batch without contexts
-    clip = np.asarray(manifest.mechanism.clip).astype(manifest.record.dtype)
-    largest = step.contexts.max(axis=1)
+    clip = np.asarray(view.manifest.mechanism.clip).astype(view.manifest.record.dtype)
+    largest = view.step.contexts.max(axis=1)
     if (largest == clip).all():
         return None
-    return f"{int((largest != clip).sum())} of {header.contexts} contexts have another maximum than {clip:g}"
+    return f"{int((largest != clip).sum())} of {view.header.contexts} contexts have another maximum than {clip:g}"
 
 
 @run_check(

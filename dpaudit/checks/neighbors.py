@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import bounds_from_central, exact_cost, log_probability, median_of
+from dpaudit.accounting import bounds_from_central, exact_cost, log_probability
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.record import in_range, token_index
 from dpaudit.checks.registry import Outcome, run_check, step_check
 from dpaudit.checks.replay import COMMAND, FINE
 from dpaudit.checks.replayed import LeftOut
-from dpaudit.runs import BatchHeader, Manifest, Step
+from dpaudit.checks.view import StepView
 
 _DOCS = "docs/mathematics.md"
 _UNSOUND = "A bound that an actual neighbour exceeds is no bound. Do not release; report this as a defect of dpaudit."
@@ -68,23 +67,24 @@ def _tells(facts: Facts, left: LeftOut) -> bool:
     applies=lambda manifest: manifest.mechanism.aggregator == "median",
     otherwise="For the mean the bound follows from the clip and the divisor alone.",
 )
-def additions_reach_the_bound(manifest: Manifest, header: BatchHeader, step: Step) -> str | None:
+def additions_reach_the_bound(view: StepView) -> str | None:
     """Medians with a context added, towards the sampled token and against it, against rise and fall."""
-    clip, temperature = manifest.mechanism.clip, manifest.mechanism.temperature
-    index = token_index(manifest, step)
-    if index is None or step.central is None or not in_range(step.central, clip):
+    clip, temperature = view.manifest.mechanism.clip, view.manifest.mechanism.temperature
+    moving, here = view.moving, view.log_probability
+    if moving is None or here is None or not view.in_range:
         return None  # sampling.support or record.range objects
+    central, token, still = moving.central, moving.token, moving.still
     try:
-        rise, fall = exact_cost(*bounds_from_central(step.central, "add_remove"), index, temperature)
+        rise, fall = exact_cost(*bounds_from_central(central, "add_remove"), token, temperature, still)
     except ValueError:
         return None  # claim.epsilon objects to a step that has no bound
-    towards = np.full(step.central.shape[1], -clip)
-    towards[index] = clip
-    here = log_probability(median_of(step.central), index, temperature)
-    gained = log_probability(_with_context(step.central, towards), index, temperature) - here
-    lost = here - log_probability(_with_context(step.central, -towards), index, temperature)
+    # In all other columns the central values are equal, and the median stays whatever joins.
+    towards = np.full(central.shape[1], -clip)
+    towards[token] = clip
+    gained = log_probability(_with_context(central, towards), token, temperature, still) - here
+    lost = here - log_probability(_with_context(central, -towards), token, temperature, still)
     # Midpoints are rounded in the record's precision.
-    slack = _SLACK + 8 * clip / temperature * float(np.finfo(step.central.dtype).eps)
+    slack = _SLACK + 8 * clip / temperature * float(np.finfo(central.dtype).eps)
     for name, bound, found in (("rise", rise, gained), ("fall", fall, lost)):
         if not abs(bound - found) <= slack:
             return f"an added context reaches {found:.6g} nats, and the {name} is {bound:.6g}"
@@ -92,8 +92,11 @@ def additions_reach_the_bound(manifest: Manifest, header: BatchHeader, step: Ste
 
 
 def _with_context(central: NDArray[np.floating], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The median [S] once a context with these values joins: the middle of what is kept stays the middle of all."""
-    joined = np.sort(np.concatenate([central.astype(np.float64), values[None]]), axis=0)
-    half = len(joined) // 2
-    middle: NDArray[np.float64] = joined[half] if len(joined) % 2 else (joined[half - 1] + joined[half]) / 2
-    return middle
+    """The median [M] once a context with these values [M] joins.
+
+    With an even number before, it is the newcomer, held between the two middle values. With an odd one, it is the mean
+    of the middle value and the newcomer, held between the middle value's neighbours.
+    """
+    middle, odd = divmod(central.shape[0], 2)
+    held: NDArray[np.float64] = np.clip(values, central[middle - 1], central[middle + odd], dtype=np.float64)
+    return (held + central[middle]) / 2 if odd else held

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator
-
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.origins import judge_origin
+from dpaudit.checks.placement import lacking
 from dpaudit.checks.registry import Outcome, not_applicable, run_check
-from dpaudit.runs import Assigned, Batching, InputError, KeyedHash, Manifest, data_digest
 
 
 @run_check(
@@ -22,12 +19,10 @@ from dpaudit.runs import Assigned, Batching, InputError, KeyedHash, Manifest, da
 def records_are_placed_once(facts: Facts) -> Outcome:
     """The assignment against the manifest's number of records and the batches' numbers of contexts."""
     expected = "digests ascending without repetition, as many as records; contexts as the batches have them"
-    placed = _Placed(facts.manifest)
-    try:
-        digest = data_digest(placed.read(facts.reader.assignment()))
-    except InputError as error:
-        return Outcome("fail", "the assignment cannot be read", expected, str(error))
-    problem = placed.problem or _contradiction(facts, placed, digest)
+    placed = facts.placement
+    if placed.error is not None:
+        return Outcome("fail", "the assignment cannot be read", expected, str(placed.error))
+    problem = placed.problem or _contradiction(facts)
     if problem:
         return Outcome("fail", problem, expected)
     if not placed.records and facts.claim.unit == "context":
@@ -64,12 +59,10 @@ def rule_gives_the_assignment(facts: Facts) -> Outcome:
         return Outcome(
             "skip", "nothing", expected, f"The run has no {missing}: without it the rule cannot be run again."
         )
-    try:
-        problem = _Rule(batching).contradiction(facts.reader.assignment())
-    except InputError as error:
-        return Outcome("fail", "the assignment cannot be read", expected, str(error))
-    if problem:
-        return Outcome("fail", problem, expected)
+    if facts.placement.error is not None:
+        return Outcome("fail", "the assignment cannot be read", expected, str(facts.placement.error))
+    if facts.placement.misplaced:
+        return Outcome("fail", facts.placement.misplaced, expected)
     if facts.replay is not None:
         return Outcome(
             "pass", f"{facts.manifest.data.records} records, placed anew from the data", expected, evidence=3
@@ -92,100 +85,16 @@ def batching_is_public(facts: Facts) -> Outcome:
 
 def _missing_for_the_rule(facts: Facts) -> str | None:
     """What the run lacks for its hashed rule to be run again; None where nothing."""
-    batching = facts.manifest.batching
-    for name in ("key", "batches_per_label", "generate_per_label"):
-        if getattr(batching, name) is None:
-            return f"batching.{name}"
-    try:
-        unassigned = facts.manifest.data.records and next(facts.reader.assignment(), None) is None
-    except InputError:
+    placement, missing = facts.placement, lacking(facts.manifest.batching)
+    if missing or placement.records:
+        return missing
+    if placement.error is not None:
         return "assignment that can be read"
-    return "assignment" if unassigned else None
+    return "assignment" if facts.manifest.data.records else None
 
 
-class _Rule:
-    """A hashed rule, run again on digests. Labels are not known here: what follows from them is left to a replay."""
-
-    def __init__(self, batching: Batching) -> None:
-        self._hash = KeyedHash(bytes.fromhex(batching.key or ""))
-        self._count, self._generated = batching.batches_per_label or 1, batching.generate_per_label or 1
-        self._slots, self._most = batching.slots, batching.examples_per_context
-        self._labels = max(1, len(batching.labels))
-        self._shown: Counter[tuple[int, int]] = Counter()
-
-    def contradiction(self, assignment: Iterator[Assigned]) -> str | None:
-        """The first line that the rule does not give."""
-        for number, assigned in enumerate(assignment, start=1):
-            problem = self._problem(assigned)
-            if problem:
-                return f"line {number} of the assignment: {problem}"
-        return None
-
-    def _problem(self, assigned: Assigned) -> str | None:
-        number = self._hash.batch(assigned.digest, self._count)
-        slot = None if self._slots is None else self._hash.slot(assigned.digest, self._slots)
-        if assigned.batch is None:
-            left_out = number < self._generated and not self._full(number, slot)
-            return "its record belongs to a generated batch, and is left out" if left_out else None
-        if number >= self._generated:
-            return f"its record belongs to none of the generated batches, and is in batch {assigned.batch}"
-        if assigned.batch % self._generated != number:
-            return f"its record is in batch {assigned.batch}, and the rule sends it to another"
-        if assigned.slot != slot:
-            return f"its record is in slot {assigned.slot}, and the rule sends it to {slot}"
-        if slot is not None:
-            self._shown[assigned.batch, slot] += 1
-        return None
-
-    def _full(self, number: int, slot: int | None) -> bool:
-        """Whether a record may be left out since its slot already shows as many of smaller digest as it can."""
-        if slot is None:
-            return False
-        batches = (label * self._generated + number for label in range(self._labels))
-        return any(self._shown[batch, slot] == self._most for batch in batches)
-
-
-class _Placed:
-    """Counts of records by batch and context, gathered while the assignment goes by."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._batching = manifest.batching
-        self.records = 0
-        self.problem: str | None = None
-        self.contexts: defaultdict[int, Counter[int]] = defaultdict(Counter)
-
-    def read(self, assignment: Iterator[Assigned]) -> Iterator[str]:
-        """Pass on the digests; note the first line that cannot be right."""
-        previous = ""
-        for assigned in assignment:
-            self.records += 1
-            if assigned.digest <= previous:
-                self._note("its record's digest is repeated or out of order")
-            previous = assigned.digest
-            self._place(assigned)
-            yield assigned.digest
-
-    def _place(self, assigned: Assigned) -> None:
-        if assigned.batch is None:
-            return
-        slots = self._batching.slots
-        if assigned.batch >= self._batching.batches:
-            self._note(f"it names batch {assigned.batch} of {self._batching.batches}")
-        elif (assigned.slot is None) != (slots is None) or (assigned.slot or 0) >= (slots or 1):
-            self._note(f"its slot does not fit the rule {self._batching.rule}")
-        else:
-            # Without slots every record is a context of its own.
-            context = self.records if assigned.slot is None else assigned.slot
-            self.contexts[assigned.batch][context] += 1
-            if self.contexts[assigned.batch][context] > self._batching.examples_per_context:
-                self._note(f"its context shows more than {self._batching.examples_per_context} records")
-
-    def _note(self, problem: str) -> None:
-        self.problem = self.problem or f"line {self.records} of the assignment: {problem}"
-
-
-def _contradiction(facts: Facts, placed: _Placed, digest: str) -> str | None:
-    batching, data = facts.manifest.batching, facts.manifest.data
+def _contradiction(facts: Facts) -> str | None:
+    batching, data, placed = facts.manifest.batching, facts.manifest.data, facts.placement
     for batch, header in facts.headers.items():
         if not placed.records and facts.claim.unit == "context":
             continue
@@ -196,11 +105,11 @@ def _contradiction(facts: Facts, placed: _Placed, digest: str) -> str | None:
         elif not placed.records:
             continue
         else:
-            implied = len(placed.contexts[batch])
+            implied = placed.contexts[batch]
         if header.contexts != implied:
             return f"batch {batch} has {header.contexts} contexts, and {implied} by its rule and the assignment"
     if placed.records and placed.records != data.records:
         return f"{placed.records} records are assigned, and data.records is {data.records}"
-    if placed.records and data.digest not in (None, digest):
+    if placed.records and data.digest not in (None, placed.digest):
         return "data.digest is not that of the assigned records"
     return None

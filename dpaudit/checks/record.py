@@ -7,9 +7,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import central_order_statistics, log_probability, median_of, movable
+from dpaudit.accounting import central_order_statistics, movable
 from dpaudit.checks.registry import step_check
-from dpaudit.runs import BatchHeader, Manifest, Step, aggregate_digest
+from dpaudit.checks.view import StepView
+from dpaudit.runs import Manifest, Step, aggregate_digest
 
 _REGENERATE = "The record is not what a correct generator writes. Generate the run again; do not release this one."
 _DOCS = "docs/run-directory.md"
@@ -26,17 +27,19 @@ _LOG_TOLERANCE = 1e-9
     remedy=_REGENERATE,
     reference=_DOCS,
 )
-def values_in_range(manifest: Manifest, header: BatchHeader, step: Step) -> str | None:
+def values_in_range(view: StepView) -> str | None:
     """Every array of the step against the range that clipping gives it."""
+    manifest, step = view.manifest, view.step
     clip = manifest.mechanism.clip
-    for name, values in (("central", step.central), ("contexts", step.contexts)):
-        if values is not None and not _within(values, clip):
-            return f"{name} holds a value that is not finite or outside [-{clip:g}, {clip:g}]"
+    if step.central is not None and not view.in_range and not _within(step.central, clip):
+        return f"central holds a value that is not finite or outside [-{clip:g}, {clip:g}]"
+    if step.contexts is not None and not _within(step.contexts, clip):
+        return f"contexts holds a value that is not finite or outside [-{clip:g}, {clip:g}]"
     if step.aggregate is not None:
-        largest = clip * header.contexts / (manifest.mechanism.divisor or math.nan)
+        largest = clip * view.header.contexts / (manifest.mechanism.divisor or math.nan)
         if not _within(step.aggregate, largest * (1 + 1e-6)):
             return f"the aggregate holds a value that is not finite or beyond {largest:g}"
-    if step.central is not None and not _ascending(step.central):
+    if step.central is not None and not view.ascending:
         return "central values are not in ascending order"
     if step.support is not None:
         ids = step.support.astype(np.int64)
@@ -54,19 +57,18 @@ def values_in_range(manifest: Manifest, header: BatchHeader, step: Step) -> str 
     remedy=_REGENERATE,
     reference=_DOCS,
 )
-def aggregate_is_defined(manifest: Manifest, header: BatchHeader, step: Step) -> str | None:
+def aggregate_is_defined(view: StepView) -> str | None:
     """The recorded digest and log-probability against the aggregate recomputed from the record."""
-    aggregate = aggregate_of(step)
-    if step.contexts is not None or header.contexts == 0:
-        problem = _differs_from_contexts(manifest, step)
+    step = view.step
+    if step.contexts is not None or view.header.contexts == 0:
+        problem = _differs_from_contexts(view.manifest, step)
         if problem:
             return problem
-    if aggregate_digest(aggregate) != step.aggregate_digest:
+    if aggregate_digest(view.aggregate) != step.aggregate_digest:
         return "the vector that was sampled from differs from the recorded one"
-    index = token_index(manifest, step)
-    if index is None:
+    right = view.log_probability
+    if right is None:
         return None  # sampling.support objects
-    right = log_probability(aggregate, index, manifest.mechanism.temperature)
     if not abs(right - step.log_probability) <= _LOG_TOLERANCE * max(1.0, abs(right)):
         return (
             f"the sampler gave its token log-probability {step.log_probability:.6g}, "
@@ -86,20 +88,20 @@ def aggregate_is_defined(manifest: Manifest, header: BatchHeader, step: Step) ->
     applies=lambda manifest: manifest.mechanism.aggregator == "median",
     otherwise="Only median runs record sides.",
 )
-def sides_are_consistent(manifest: Manifest, header: BatchHeader, step: Step) -> str | None:
+def sides_are_consistent(view: StepView) -> str | None:
     """Counts of the side bits, the holder of an odd median, and the padding of small batches."""
-    n, clip = header.contexts, manifest.mechanism.clip
+    step, n, clip = view.step, view.header.contexts, view.manifest.mechanism.clip
     assert step.central is not None and step.sides is not None  # the reader gives both for median runs
-    padding = max(0, manifest.record.width - n // 2)
+    padding = max(0, view.manifest.record.width - n // 2)
     if padding and not ((step.central[:padding] == -clip).all() and (step.central[-padding:] == clip).all()):
         return f"{n} contexts leave {padding} places on each side, which are not -{clip:g} and {clip:g}"
-    moves = movable(step.central)
-    if not (np.bitwise_count(step.sides).sum(axis=0, dtype=np.int64) == np.where(moves, n // 2, 0)).all():
+    below = np.bitwise_count(step.sides).sum(axis=0, dtype=np.uint32)
+    if not (below == view.movable * np.uint32(n // 2)).all():
         return f"the number of contexts below a median that can move is not {n // 2}, or another has some"
     if n % 8 and (step.sides[-1] & (0xFF >> n % 8)).any():
         return f"a context beyond the {n} is marked as below a median"
     if step.holder is not None:
-        if step.holder.max() >= n or step.holder[~moves].any():
+        if step.holder.max() >= n or step.holder[~view.movable].any():
             return f"a median is held by a context outside 0 .. {n - 1}, or one that cannot move is held"
         if _bits_at(step.sides, step.holder).any():
             return "a context that holds the median is marked as below it"
@@ -117,38 +119,13 @@ def sides_are_consistent(manifest: Manifest, header: BatchHeader, step: Step) ->
     remedy=_REGENERATE,
     reference=_DOCS,
 )
-def token_in_support(manifest: Manifest, _: BatchHeader, step: Step) -> str | None:
+def token_in_support(view: StepView) -> str | None:
     """The sampled token against the recorded support."""
-    if token_index(manifest, step) is None:
-        return f"token {step.token} is outside the support"
-    if not math.isfinite(step.log_probability):
-        return f"token {step.token} has probability 0"
+    if view.index is None:
+        return f"token {view.step.token} is outside the support"
+    if not math.isfinite(view.step.log_probability):
+        return f"token {view.step.token} has probability 0"
     return None
-
-
-def aggregate_of(step: Step) -> NDArray[np.floating]:
-    """The vector [S] that the record says was sampled from."""
-    if step.aggregate is not None:
-        return step.aggregate
-    assert step.central is not None  # the reader gives one of the two
-    return median_of(step.central)
-
-
-def token_index(manifest: Manifest, step: Step) -> int | None:
-    """Where the sampled token stands among the support's tokens, or None when it is not there."""
-    if step.support is None:
-        return step.token if 0 <= step.token < manifest.record.vocabulary else None
-    found = np.flatnonzero(step.support == step.token)
-    return int(found[0]) if len(found) else None
-
-
-def in_range(central: NDArray[np.floating], clip: float) -> bool:
-    """Whether central order statistics are finite, within the clip and ascending."""
-    return _within(central, clip) and _ascending(central)
-
-
-def _ascending(central: NDArray[np.floating]) -> bool:
-    return bool((np.diff(central, axis=0) >= 0).all())
 
 
 def _within(values: NDArray[np.floating], limit: float) -> bool:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dpaudit.checks.facts import Facts
+from dpaudit.checks.view import StepView
 from dpaudit.results import CheckResult, Status
-from dpaudit.runs import BatchHeader, Manifest, Step
+from dpaudit.runs import Manifest
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def not_applicable(expected: str, why: str) -> Outcome:
     return Outcome("skip", "not applicable", expected, why, applicable=False)
 
 
-StepFunction: TypeAlias = Callable[[Manifest, BatchHeader, Step], str | None]
+StepFunction: TypeAlias = Callable[[StepView], str | None]
 RunFunction: TypeAlias = Callable[[Facts], Outcome]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +26,10 @@ _POWER_DEVIATES = 2.3263478740408408  # the 99% quantile of a standard normal
 
 #: Temperatures that are tried, as multiples of the declared one.
 TEMPERATURES = (0.1, 0.25, 0.5, 0.6, 2 / 3, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 4.0)
-_FACTORS = np.array(TEMPERATURES)[:, None]
 #: Truncations that are tried: to the most probable k tokens, and to the smallest set of this probability.
 TOP_K = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000)
 TOP_P = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
+_TOP_K, _TOP_P = np.array(TOP_K, dtype=np.float64), np.array(TOP_P)
 BINS = 256
 
 #: Every temperature, every truncation and the two directions of the transform share the rate of false alarms.
@@ -65,19 +66,32 @@ class SamplingTest:
         Args:
             aggregate: [S] what was sampled from.
             token: index of the sampled token along S.
-            salt: the step's digest: with it the transform is randomised, and the audit the same every time.
+            salt: tells the step from all others of the run: with it the transform is randomised, and the audit the
+                same every time.
         """
-        if not np.isfinite(aggregate.astype(np.float64) / self._temperature).all():
+        lowest, highest = (float(end) / self._temperature for end in (aggregate.min(), aggregate.max()))
+        if not (math.isfinite(lowest) and math.isfinite(highest)):  # as they are where any value is not
             return  # other checks object
         self.steps += 1
-        # Most of a large vocabulary lies at the floor of the clip: equal scores are handled together, highest first.
-        values, inverse, counts = np.unique(-aggregate, return_inverse=True, return_counts=True)
-        scores, level = -values.astype(np.float64) / self._temperature, int(inverse[token])
-        here = _log_softmax(scores, counts)
-        self._add_temperatures(scores, here, counts, level)
+        values, counts = _levels(aggregate)
+        level = len(values) - 1 - int(np.searchsorted(values[::-1], aggregate[token]))
+        below = (values.astype(np.float64) - float(values[0])) / self._temperature
+        weights = np.exp(below) * counts
+        total = float(weights.sum())
+        self._add_temperatures(below, counts, level, math.log(total))
         # Among equal scores tokens rank by index.
-        rank = int(counts[:level].sum() + np.count_nonzero(inverse[:token] == level))
-        self._add_truncations(np.exp(here), counts, level, rank, salt)
+        rank = int(counts[:level].sum()) + int(np.count_nonzero(aggregate[:token] == aggregate[token]))
+        self._add_truncations(weights / counts / total, counts, level, rank, salt)
+
+    def merge(self, other: SamplingTest) -> None:
+        """Take in all steps of another test of the same run."""
+        self.steps += other.steps
+        for mine, theirs in zip(self._sums(), other._sums(), strict=True):
+            mine += theirs
+
+    def _sums(self) -> tuple[NDArray[Any], ...]:
+        temperatures = (self._ratio, self._expected, self._variance)
+        return *temperatures, self._top_k, self._top_p, self._left_k, self._left_p, self._counts
 
     def alarms(self) -> list[Alarm]:
         """The alternatives for which an honest run would alarm once in 1 / FALSE_ALARMS runs, strongest first."""
@@ -104,37 +118,53 @@ class SamplingTest:
         said.append(f"truncation to the top {max(ks)} tokens or fewer" if ks else "no truncation")
         return ", ".join(said)
 
-    def _add_temperatures(self, scores: Doubles, here: Doubles, counts: NDArray[np.integer], level: int) -> None:
-        other = _log_softmax(scores[None, :] / _FACTORS, counts)
-        ratio, weights = other - here, np.exp(other) * counts
-        mean = (weights * ratio).sum(axis=1)
-        self._ratio += ratio[:, level]
-        self._expected += mean
-        self._variance += (weights * (ratio - mean[:, None]) ** 2).sum(axis=1)
+    def _add_temperatures(self, below: Doubles, counts: Doubles, level: int, log_total: float) -> None:
+        """Log-ratios, and their mean and variance under each other temperature.
 
-    def _add_truncations(self, each: Doubles, counts: NDArray[np.integer], level: int, rank: int, salt: bytes) -> None:
+        A level's log-ratio is linear in its score, so that its moments follow from those of the scores.
+
+        Args:
+            below: [L] scores of the levels less the highest one, which is first.
+            counts: [L] how many tokens each level has.
+            level: that of the sampled token.
+            log_total: logarithm of the sum of counts * exp(below).
+        """
+        weights = np.empty_like(below)
+        for place, factor in enumerate(TEMPERATURES):
+            np.exp(np.multiply(below, 1 / factor, out=weights), out=weights)
+            weights *= counts
+            total = float(weights.sum())
+            weights *= below
+            mean = float(weights.sum()) / total
+            weights *= below
+            square = float(weights.sum()) / total
+            slope, shift = 1 / factor - 1, math.log(total) - log_total
+            self._ratio[place] += slope * float(below[level]) - shift
+            self._expected[place] += slope * mean - shift
+            self._variance[place] += slope**2 * max(square - mean**2, 0.0)
+
+    def _add_truncations(self, each: Doubles, counts: Doubles, level: int, rank: int, salt: bytes) -> None:
         ends, mass = np.cumsum(counts), np.cumsum(each * counts)
         size = int(ends[-1])
 
-        def mass_of(tokens: int) -> float:
+        def mass_of(tokens: Doubles) -> Doubles:
             """Probability of the `tokens` most probable ones."""
-            at = int(np.searchsorted(ends, tokens))
-            return min(1.0, float(mass[at] - (ends[at] - tokens) * each[at]))
+            at = np.searchsorted(ends, tokens)
+            return np.asarray(np.minimum(1.0, mass[at] - (ends[at] - tokens) * each[at]))
 
-        for i, k in enumerate(TOP_K):
-            if k < size:
-                self._top_k[i] -= math.log(mass_of(k))
-                self._left_k[i] |= rank >= k
-        for i, p in enumerate(TOP_P):
-            at = int(np.searchsorted(mass, p))
-            if at == len(mass):
-                continue
-            before = float(mass[at - 1]) if at else 0.0
-            kept = int(ends[at] - counts[at]) + math.ceil((p - before) / each[at])
-            if kept < size:
-                self._top_p[i] -= math.log(mass_of(kept))
-                self._left_p[i] |= rank >= kept
-        place = (mass_of(rank) if rank else 0.0) + _uniform(salt, self.steps) * float(each[level])
+        cut = np.flatnonzero(size > _TOP_K)
+        self._top_k[cut] -= np.log(mass_of(_TOP_K[cut]))
+        self._left_k[cut] |= rank >= _TOP_K[cut]
+        at = np.searchsorted(mass, _TOP_P)
+        cut = np.flatnonzero(at < len(mass))  # rounding may leave the last sum below a share
+        at = at[cut]
+        before = np.concatenate([[0.0], mass])[at]
+        kept = ends[at] - counts[at] + np.ceil((_TOP_P[cut] - before) / each[at])
+        cut, kept = cut[kept < size], kept[kept < size]
+        self._top_p[cut] -= np.log(mass_of(kept))
+        self._left_p[cut] |= rank >= kept
+        above = float(mass_of(np.array([float(rank)]))[0]) if rank else 0.0
+        place = above + _uniform(salt) * float(each[level])
         self._counts[min(int(place * BINS), BINS - 1)] += 1
 
     def _truncated(self, alternatives: tuple[float, ...]) -> list[tuple[float, float]]:
@@ -151,13 +181,19 @@ class SamplingTest:
         return 2 * self.steps * deviation**2
 
 
-def _log_softmax(scores: Doubles, counts: NDArray[np.integer]) -> Doubles:
-    """Log-probability of one token of each level; `counts` says how many tokens a level has."""
-    largest = scores.max(axis=-1, keepdims=True)
-    total = (np.exp(scores - largest) * counts).sum(axis=-1, keepdims=True)
-    return np.asarray(scores - largest - np.log(total))
+def _levels(aggregate: NDArray[np.floating]) -> tuple[NDArray[np.floating], Doubles]:
+    """The distinct values of an aggregate [S], highest first, and how many tokens have each: both [L].
+
+    Most of a large vocabulary lies at the floor of the clip, so only the others are sorted.
+    """
+    floor = aggregate.min()
+    above = np.sort(aggregate.take(np.flatnonzero(aggregate > floor)))
+    firsts = np.flatnonzero(np.concatenate([[True], above[1:] != above[:-1]])) if len(above) else np.arange(0)
+    counts = np.diff(firsts, append=len(above))
+    values = np.concatenate([[floor], above[firsts]])
+    return values[::-1], np.concatenate([[len(aggregate) - len(above)], counts])[::-1].astype(np.float64)
 
 
-def _uniform(salt: bytes, step: int) -> float:
-    digest = hashlib.sha256(b"dpaudit.transform" + salt + step.to_bytes(8, "big")).digest()
+def _uniform(salt: bytes) -> float:
+    digest = hashlib.sha256(b"dpaudit.transform" + salt).digest()
     return int.from_bytes(digest[:7], "big") / 2**56

@@ -28,12 +28,14 @@ from dpaudit.runs.manifest import (
     Support,
 )
 from dpaudit.runs.reader import RunReader
-from dpaudit.runs.writer import RunWriter
+from dpaudit.runs.writer import BatchExistsError, BatchStore, RunWriter
 
 __all__ = [
     "Assigned",
+    "BatchExistsError",
     "BatchHeader",
     "BatchReader",
+    "BatchStore",
     "BatchWriter",
     "Batching",
     "Claim",

@@ -1,29 +1,28 @@
-"""One batch's steps on disk: a zarr group in a zip file, written a step at a time and read a step at a time.
+"""One batch's steps on disk, written a step at a time and read a step at a time.
 
 A zip file without its closing directory cannot be opened, so a batch that was cut short can never be read as whole.
 
-Arrays (T steps, S tokens in the support, n contexts, w = record.width):
+Arrays (T steps, S tokens in the support, n contexts, w = record.width); codes are those of `dpaudit.runs.encoding`:
 
-    central           [max_tokens, 2w + n % 2, S]  central order statistics, ascending (median)
+    central           [max_tokens, 2w + n % 2, S]  codes of the central order statistics, as differences (median)
+    constant          [max_tokens, ceil(S / 8)] uint8, bits of the tokens whose central values are all equal (median)
     sides             [max_tokens, ceil(n / 8), S] uint8, bits of contexts packed along axis 1 (median, n > 0)
-    holder            [max_tokens, S] uint32, context that holds the median (median, odd n)
-    aggregate         [max_tokens, S]              (mean)
-    contexts          [max_tokens, n, S]           clipped logits of every context (record.contexts, n > 0)
+    holder            [max_tokens, S] uint8 or wider, context that holds the median (median, odd n)
+    aggregate         [max_tokens, S]              with a grid: codes (mean)
+    contexts          [max_tokens, n, S]           codes of every context's clipped logits (record.contexts, n > 0)
     support           [max_tokens, S] int32        token ids, ascending (public-top-k)
     token             [T] int32                    sampled token ids; written last
     log_probability   [T] float64                  of the sampled token, as the sampler had it
     aggregate_digest  [T, 32] uint8                SHA-256 of the aggregate that was sampled from
 
-Rows at and past T were never written.
+Rows at and past T were never written. The columns of a median's central, sides, holder and contexts are those of the
+tokens that are not constant, in ascending order, and then those of the tokens that are.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import struct
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -31,28 +30,32 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError
-from zarr.codecs import BloscCodec
-from zarr.storage import ZipStore
 
+from dpaudit.runs.archive import ArchiveReader, ArchiveWriter, ArraySpec
+from dpaudit.runs.encoding import (
+    FloatCode,
+    GridCode,
+    columns,
+    constant_columns,
+    differences,
+    smallest_unsigned,
+    stored_order,
+    stored_places,
+    totals,
+)
 from dpaudit.runs.errors import InputError
-from dpaudit.runs.layout import private_opener
 from dpaudit.runs.manifest import MAX_CONTEXTS, Manifest, StopReason
 
 AnyArray = NDArray[Any]
 
-CODEC = BloscCodec(cname="zstd", clevel=3, shuffle="shuffle")
 DIGEST_BYTES = 32
-#: Under other keys zarr would not find the chunks and read fill values in their place.
-CHUNK_KEYS = {"name": "default", "configuration": {"separator": "/"}}
-#: No step's row of one array may be larger, decompressed; a hostile file cannot make the reader allocate more.
-MAX_ROW_BYTES = 1 << 30
-MAX_METADATA_BYTES = 1 << 24
-#: More than a zip file spends on the headers of one entry, beside its name.
-_ENTRY_BYTES = 256
-REGENERATE = "Restore the file from a copy, or generate this batch again."
+REGENERATE = "Restore the file from a copy. Only if it never was whole: delete it and generate again."
+_REAL = {"float32": "<f4", "float64": "<f8"}
+_HOLDER = "<u4"
+#: Arrays whose columns are in the stored order.
+_REORDERED = ("central", "sides", "holder", "contexts")
 
 
 @dataclass(frozen=True)
@@ -123,32 +126,98 @@ def aggregate_digest(aggregate: NDArray[np.floating]) -> bytes:
     return hashlib.sha256(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()).digest()
 
 
-@dataclass(frozen=True)
-class ArraySpec:
-    """Dtype and shape of one step's row of an array."""
+class BatchArrays:
+    """What arrays a batch has, by the manifest and its number of contexts alone, and how they are coded.
 
-    dtype: str
-    shape: tuple[int, ...]
+    Attributes:
+        given: dtype and shape of a step's arrays in memory, by name.
+        stored: the arrays on disk that have a chunk per step, by name.
+    """
+
+    def __init__(self, manifest: Manifest, contexts: int) -> None:
+        size = manifest.support_size
+        self._tokens = size
+        self._codes = _codes(manifest, contexts)
+        self.given = _given(manifest, contexts)
+        dtypes = {name: dtype for name, (dtype, _) in self.given.items()}
+        shapes = {name: shape for name, (_, shape) in self.given.items()}
+        dtypes |= {name: code.stored for name, code in self._codes.items() if name in dtypes}
+        if "holder" in dtypes:
+            dtypes["holder"] = smallest_unsigned(contexts - 1)
+        if "central" in dtypes:
+            dtypes["constant"], shapes["constant"] = "|u1", ((size + 7) // 8,)
+        rows = manifest.stopping.max_tokens
+        self.stored = {name: ArraySpec(dtype, shapes[name], rows) for name, dtype in dtypes.items()}
+
+    def encoded(self, rows: dict[str, AnyArray]) -> dict[str, AnyArray]:
+        """A step's arrays as they are stored. Raises ValueError where storing one would change its values."""
+        stored = dict(rows)
+        for name in self._codes.keys() & rows.keys():
+            try:
+                stored[name] = self._codes[name].encode(rows[name])
+            except ValueError as error:
+                raise ValueError(f"{name} must hold {error}") from None
+        for name in {"holder", "support"} & rows.keys():
+            stored[name] = _integers(name, rows[name], self.stored[name].dtype)
+        if "central" in stored:
+            constant = constant_columns(stored["central"])
+            stored["central"] = differences(stored["central"])
+            order = stored_order(constant)
+            stored |= {name: columns(stored[name], order) for name in _REORDERED if name in stored}
+            stored["constant"] = np.packbits(constant)
+        return stored
+
+    def decoded(self, stored: dict[str, AnyArray]) -> dict[str, AnyArray]:
+        """Undo `encoded`. Arrays of `stored` are overwritten."""
+        rows = dict(stored)
+        if "central" in rows:
+            places = stored_places(np.unpackbits(rows.pop("constant"), count=self._tokens).view(np.bool_))
+            rows["central"] = totals(rows["central"])
+            rows |= {name: columns(rows[name], places) for name in _REORDERED if name in rows}
+        for name in self._codes.keys() & rows.keys():
+            rows[name] = self._codes[name].decode(rows[name])
+        if "holder" in rows:
+            rows["holder"] = rows["holder"].astype(_HOLDER)
+        return rows
 
 
-def step_arrays(manifest: Manifest, contexts: int) -> dict[str, ArraySpec]:
-    """The per-step arrays that a batch of `contexts` contexts has, by the manifest alone."""
+def _codes(manifest: Manifest, contexts: int) -> dict[str, FloatCode | GridCode]:
+    """The codes of the arrays that are coded, by name."""
+    mechanism, real = manifest.mechanism, _REAL[manifest.record.dtype]
+    if mechanism.grid is None:
+        return {"central": FloatCode(real), "contexts": FloatCode(real)}
+    logits = GridCode(real, mechanism.grid, mechanism.clip)
+    means = GridCode(real, mechanism.grid, mechanism.clip * contexts, mechanism.divisor or 1.0)
+    return {"central": logits, "contexts": logits, "aggregate": means}
+
+
+def _given(manifest: Manifest, contexts: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Dtype and shape of the arrays that a step of `contexts` contexts has."""
     size, record = manifest.support_size, manifest.record
-    real = {"float32": "<f4", "float64": "<f8"}[record.dtype]
-    arrays: dict[str, ArraySpec] = {}
+    real = _REAL[record.dtype]
+    arrays: dict[str, tuple[str, tuple[int, ...]]] = {}
     if manifest.mechanism.aggregator == "median":
-        arrays["central"] = ArraySpec(real, (2 * record.width + contexts % 2, size))
+        arrays["central"] = real, (2 * record.width + contexts % 2, size)
         if contexts:
-            arrays["sides"] = ArraySpec("|u1", ((contexts + 7) // 8, size))
+            arrays["sides"] = "|u1", ((contexts + 7) // 8, size)
         if contexts % 2:
-            arrays["holder"] = ArraySpec("<u4", (size,))
+            arrays["holder"] = _HOLDER, (size,)
     else:
-        arrays["aggregate"] = ArraySpec(real, (size,))
+        arrays["aggregate"] = real, (size,)
     if record.contexts and contexts:
-        arrays["contexts"] = ArraySpec(real, (contexts, size))
+        arrays["contexts"] = real, (contexts, size)
     if manifest.mechanism.support.kind == "public-top-k":
-        arrays["support"] = ArraySpec("<i4", (size,))
+        arrays["support"] = "<i4", (size,)
     return arrays
+
+
+def _whole_arrays(steps: int) -> dict[str, ArraySpec]:
+    """The arrays that are written once all of a batch's steps are known."""
+    return {
+        "log_probability": ArraySpec("<f8", (), steps, whole=True),
+        "aggregate_digest": ArraySpec("|u1", (DIGEST_BYTES,), steps, whole=True),
+        "token": ArraySpec("<i4", (), steps, whole=True),
+    }
 
 
 class BatchWriter:
@@ -156,12 +225,10 @@ class BatchWriter:
 
     def __init__(self, partial: Path, manifest: Manifest, header: BatchHeader) -> None:
         self._manifest = manifest
-        self._specs = step_arrays(manifest, header.contexts)
-        # zarr's zip store creates the file itself; made here first, it is private from the start.
-        os.close(private_opener(str(partial), os.O_CREAT | os.O_TRUNC | os.O_WRONLY))
-        self._store = ZipStore(partial, mode="w")
-        zarr.create_group(self._store, attributes={"header": asdict(header)})
-        self._arrays = {name: self._create(name, spec) for name, spec in self._specs.items()}
+        self._arrays = BatchArrays(manifest, header.contexts)
+        self._archive = ArchiveWriter(partial, {"header": asdict(header)})
+        for name, spec in self._arrays.stored.items():
+            self._archive.declare(name, spec)
         self._tokens: list[int] = []
         self._log_probabilities: list[float] = []
         self._digests: list[bytes] = []
@@ -172,22 +239,21 @@ class BatchWriter:
 
         Raises:
             ValueError: an array is missing, superfluous, or of another shape or dtype than the manifest implies;
-                or the batch already has `stopping.max_tokens` steps.
+                values are not multiples of a declared grid; or the batch already has `stopping.max_tokens` steps.
         """
         position = len(self._tokens)
         if position >= self._manifest.stopping.max_tokens:
             raise ValueError(f"a batch holds at most stopping.max_tokens = {position} steps")
         rows = _rows(step)
-        if rows.keys() != self._specs.keys():
-            raise ValueError(f"a step of this run has the arrays {sorted(self._specs)}, not {sorted(rows)}")
-        for name, spec in self._specs.items():
-            if rows[name].shape != spec.shape or rows[name].dtype != np.dtype(spec.dtype):
-                raise ValueError(
-                    f"{name} must be {spec.dtype} {spec.shape}, not {rows[name].dtype.str} {rows[name].shape}"
-                )
+        given = self._arrays.given
+        if rows.keys() != given.keys():
+            raise ValueError(f"a step of this run has the arrays {sorted(given)}, not {sorted(rows)}")
+        for name, (dtype, shape) in given.items():
+            if rows[name].shape != shape or rows[name].dtype != np.dtype(dtype):
+                raise ValueError(f"{name} must be {dtype} {shape}, not {rows[name].dtype.str} {rows[name].shape}")
         _check_scalars(step)
-        for name, row in rows.items():
-            self._arrays[name][position] = row
+        for name, row in self._arrays.encoded(rows).items():
+            self._archive.chunk(name, self._arrays.stored[name], position, row)
         self._tokens.append(step.token)
         self._log_probabilities.append(step.log_probability)
         self._digests.append(step.aggregate_digest)
@@ -202,48 +268,29 @@ class BatchWriter:
         steps = len(self._tokens)
         if not steps:
             raise ValueError("a finished batch has at least one step")
-        digests = np.frombuffer(b"".join(self._digests), dtype=np.uint8).reshape(steps, DIGEST_BYTES)
-        self._whole("log_probability", np.array(self._log_probabilities, dtype="<f8"), {})
-        self._whole("aggregate_digest", digests, {})
-        self._whole("token", np.array(self._tokens, dtype="<i4"), {"stop": stop, "text": text})
-        self._store.close()
+        values = {
+            "log_probability": np.array(self._log_probabilities),
+            "aggregate_digest": np.frombuffer(b"".join(self._digests), dtype=np.uint8).reshape(steps, DIGEST_BYTES),
+            "token": np.array(self._tokens),
+        }
+        ending = {"token": {"stop": stop, "text": text}}
+        for name, spec in _whole_arrays(steps).items():
+            self._archive.declare(name, spec, ending.get(name))
+            self._archive.chunk(name, spec, 0, values[name])
+        self._archive.close()
         self.finished = True
 
     def discard(self) -> None:
         """Close the file without finishing it."""
-        self._store.close()
-
-    def _create(self, name: str, spec: ArraySpec) -> zarr.Array[Any]:
-        shape = (self._manifest.stopping.max_tokens, *spec.shape)
-        return zarr.create_array(
-            self._store,
-            name=name,
-            shape=shape,
-            chunks=(1, *spec.shape),
-            dtype=spec.dtype,
-            compressors=CODEC,
-            # A chunk that is absent must mean a step that was never written, not a step of zeros.
-            config={"write_empty_chunks": True},
-        )
-
-    def _whole(self, name: str, data: AnyArray, attributes: dict[str, Any]) -> None:
-        zarr.create_array(
-            self._store,
-            name=name,
-            data=data,
-            chunks=data.shape,
-            compressors=CODEC,
-            attributes=attributes,
-            config={"write_empty_chunks": True},
-        )
+        self._archive.abandon()
 
 
 def _rows(step: Step) -> dict[str, AnyArray]:
-    """The arrays of a step as they are stored. Raises ValueError where storing one would change its values."""
+    """The arrays of a step by name, integers in the one dtype that a step may have them in."""
     rows: dict[str, AnyArray | None] = {
         "central": step.central,
         "sides": None if step.sides is None or not len(step.sides) else step.sides,
-        "holder": None if step.holder is None else _integers("holder", step.holder, "<u4"),
+        "holder": None if step.holder is None else _integers("holder", step.holder, _HOLDER),
         "aggregate": step.aggregate,
         "contexts": step.contexts,
         "support": None if step.support is None else _integers("support", step.support, "<i4"),
@@ -287,22 +334,29 @@ class BatchReader:
 
     def __init__(self, path: Path, where: str, manifest: Manifest, batch: int) -> None:
         """Raises InputError when the file is not a whole batch of this run."""
-        self._path, self._where = path, where
+        self._where = where
         with self._reading():
-            with zipfile.ZipFile(path) as archive:
-                self.header = _HEADER.validate_json(json.dumps(_metadata(archive, "zarr.json")["attributes"]["header"]))
-                if self.header.id != batch or not 0 <= self.header.contexts <= MAX_CONTEXTS:
-                    raise ValueError(f"the header is of batch {self.header.id} with {self.header.contexts} contexts")
-                specs = step_arrays(manifest, self.header.contexts)
-                _check_archive(archive, specs, manifest.stopping.max_tokens, path.stat().st_size)
-                ending = _ENDING.validate_json(json.dumps(_metadata(archive, "token/zarr.json")["attributes"]))
-            self.stop, self.text = ending.stop, ending.text
-            self._store = ZipStore(path, mode="r")
-            group = zarr.open_group(self._store, mode="r", zarr_format=3)
-            self.tokens: NDArray[np.int32] = _array(group, "token")[:]
-            self._log_probability: NDArray[np.float64] = _array(group, "log_probability")[:]
-            self._digest: NDArray[np.uint8] = _array(group, "aggregate_digest")[:]
-            self._arrays = {name: _array(group, name) for name in specs}
+            self._archive = ArchiveReader(path)
+            try:
+                self._open(manifest, batch)
+            except BaseException:
+                self._archive.close()
+                raise
+
+    def _open(self, manifest: Manifest, batch: int) -> None:
+        self.header = _HEADER.validate_json(json.dumps(self._archive.attributes()["header"]))
+        if self.header.id != batch or not 0 <= self.header.contexts <= MAX_CONTEXTS:
+            raise ValueError(f"the header is of batch {self.header.id} with {self.header.contexts} contexts")
+        self._arrays = BatchArrays(manifest, self.header.contexts)
+        steps, most = self._archive.length("token"), manifest.stopping.max_tokens
+        if type(steps) is not int or not 1 <= steps <= most:
+            raise ValueError(f"{steps!r} steps are declared; the public maximum is {most}")
+        self._archive.expect(self._arrays.stored | _whole_arrays(steps), steps)
+        ending = _ENDING.validate_json(json.dumps(self._archive.attributes("token")))
+        self.stop, self.text = ending.stop, ending.text
+        self.tokens: NDArray[np.int32] = self._archive.chunk("token")
+        self._log_probability: NDArray[np.float64] = self._archive.chunk("log_probability")
+        self._digest: NDArray[np.uint8] = self._archive.chunk("aggregate_digest")
 
     def __enter__(self) -> BatchReader:
         return self
@@ -312,7 +366,7 @@ class BatchReader:
 
     def close(self) -> None:
         """Close the file."""
-        self._store.close()
+        self._archive.close()
 
     @property
     def where(self) -> str:
@@ -327,7 +381,7 @@ class BatchReader:
     def step(self, position: int) -> Step:
         """One step's record. Raises InputError when it cannot be decoded."""
         with self._reading(f", step {position}"):
-            rows: dict[str, AnyArray] = {name: np.asarray(array[position]) for name, array in self._arrays.items()}
+            rows = self._arrays.decoded({name: self._archive.chunk(name, position) for name in self._arrays.stored})
         if "central" in rows and "sides" not in rows:
             rows["sides"] = np.zeros((0, rows["central"].shape[1]), dtype=np.uint8)
         return Step(
@@ -351,85 +405,3 @@ class BatchReader:
 
 _HEADER = TypeAdapter(BatchHeader)
 _ENDING = TypeAdapter(_Ending)
-
-
-def _array(group: zarr.Group, name: str) -> Any:
-    array = group[name]
-    if not isinstance(array, zarr.Array):
-        raise ValueError(f"{name} is not an array")
-    return array
-
-
-def _check_archive(archive: zipfile.ZipFile, specs: dict[str, ArraySpec], max_tokens: int, present: int) -> None:
-    """Compare a batch file's index with what the manifest implies, before any array in it is decompressed.
-
-    Raises:
-        ValueError: an entry is missing, superfluous, doubled, compressed by the zip, or declares another shape,
-            dtype, codec or size; or the file has `present` bytes, more than its entries account for.
-    """
-    entries = {entry.filename: entry for entry in archive.infolist()}
-    if len(entries) != len(archive.infolist()):
-        raise ValueError("an entry is doubled")
-    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries.values()):
-        raise ValueError("an entry is compressed by the zip itself")
-    steps = _metadata(archive, "token/zarr.json")["shape"][0]
-    if type(steps) is not int or not 1 <= steps <= max_tokens:
-        raise ValueError(f"{steps!r} steps are declared; the public maximum is {max_tokens}")
-    whole = {
-        "token": ArraySpec("<i4", (steps,)),
-        "log_probability": ArraySpec("<f8", (steps,)),
-        "aggregate_digest": ArraySpec("|u1", (steps, DIGEST_BYTES)),
-    }
-    expected = {"zarr.json"}
-    for name, spec in whole.items():
-        expected |= _check_array(archive, name, spec, spec.shape, spec.shape, 1)
-    for name, spec in specs.items():
-        expected |= _check_array(archive, name, spec, (max_tokens, *spec.shape), (1, *spec.shape), steps)
-    entered = sum(entry.file_size + _ENTRY_BYTES + 4 * len(entry.filename) for entry in entries.values())
-    if present > entered + _ENTRY_BYTES:
-        raise ValueError(f"the file has {present} bytes, and its entries at most {entered}")
-    if entries.keys() != expected:
-        odd = sorted(entries.keys() ^ expected)
-        raise ValueError(f"{len(odd)} entries are missing or superfluous, the first is {odd[0][:100]!r}")
-
-
-def _check_array(
-    archive: zipfile.ZipFile, name: str, spec: ArraySpec, shape: tuple[int, ...], chunk: tuple[int, ...], chunks: int
-) -> set[str]:
-    """Check one array's metadata and the sizes its chunks declare; return the names of its entries."""
-    metadata = _metadata(archive, f"{name}/zarr.json")
-    dtype = np.dtype(spec.dtype)
-    declared = (
-        metadata["shape"],
-        metadata["chunk_key_encoding"],
-        metadata["data_type"],
-        metadata["chunk_grid"]["configuration"]["chunk_shape"],
-        [codec["name"] for codec in metadata["codecs"]],
-    )
-    implied = (list(shape), CHUNK_KEYS, dtype.name, list(chunk), ["bytes", "blosc"])
-    if declared != implied:
-        raise ValueError(f"{name} is declared as {declared}; this run's manifest implies {implied}")
-    raw = dtype.itemsize * int(np.prod(chunk, dtype=object))
-    if raw > MAX_ROW_BYTES:
-        raise ValueError(f"a row of {name} has {raw} bytes; at most {MAX_ROW_BYTES} are read")
-    rest = "/0" * (len(chunk) - 1)
-    names = {f"{name}/c/{index}{rest}" for index in range(chunks)}
-    for entry in names:
-        with archive.open(entry) as file:
-            # A Blosc buffer declares its decompressed size, block size and own size. The decoder trusts the last one
-            # and would read past the end of a shorter buffer.
-            size, compressed = struct.unpack("<4xI4xI", file.read(16))
-        present = archive.getinfo(entry).file_size
-        if (size, compressed) != (raw, present):
-            raise ValueError(f"{entry} declares {size} and {compressed} bytes instead of {raw} and {present}")
-    return names | {f"{name}/zarr.json"}
-
-
-def _metadata(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
-    entry = archive.getinfo(name)
-    if entry.file_size > MAX_METADATA_BYTES or entry.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"{name} is too large, or compressed by the zip itself")
-    metadata = json.loads(archive.read(entry))
-    if not isinstance(metadata, dict):
-        raise ValueError(f"{name} is not an object")
-    return metadata

@@ -1,5 +1,7 @@
 """The one error that a person can mend: a file, a field or a command line that cannot be used."""
 
+from __future__ import annotations
+
 
 class InputError(ValueError):
     """An input that cannot be used.
@@ -15,3 +17,7 @@ class InputError(ValueError):
         self.where = where
         self.problem = problem
         self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
+        """Pickle by the three parts, not by the message: worker processes hand these errors on."""
+        return type(self), (self.where, self.problem, self.remedy)

@@ -1,13 +1,10 @@
-"""Names inside a run directory, and the one way files are made there: private to their owner, whole or absent."""
+"""Names inside a run directory."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO
+import secrets
 
 MANIFEST = "run.json"
 SAMPLES = "samples.jsonl"
@@ -18,9 +15,11 @@ TOKENIZER = "tokenizer.json"
 HASHES = "hashes"
 #: Where `dpaudit report` writes unless told otherwise; not part of the record.
 REPORT = "report"
+#: Says who is writing, where a folder cannot be locked itself; not part of the record.
+LOCK = "writer.lock"
 
 _STEPS_FILE = re.compile(r"^(\d{8})\.zip$")
-PARTIAL = ".part"
+_PARTIAL = re.compile(r"^(.+?)(\.[0-9a-f]{8})?\.part$")
 
 
 def steps_file(batch: int) -> str:
@@ -34,27 +33,17 @@ def batch_of(name: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
+def partial_name(name: str) -> str:
+    """A name of its own for a file that is not whole yet: two processes may be writing the same batch."""
+    return f"{name}.{secrets.token_hex(4)}.part"
+
+
+def whole_name(name: str) -> str | None:
+    """The name that a partial file would get; None when this is no partial file."""
+    match = _PARTIAL.match(name)
+    return match.group(1) if match else None
+
+
 def private_opener(path: str, flags: int) -> int:
     """`opener` for open(): only the owner may read what is created."""
     return os.open(path, flags, 0o600)
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[IO[str]]:
-    """Write a text file that appears under its name only once all of it is on disk."""
-    partial = path.with_name(path.name + PARTIAL)
-    with open(partial, "w", encoding="utf-8", opener=private_opener) as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    publish(partial, path)
-
-
-def publish(partial: Path, path: Path) -> None:
-    """Rename a finished file to its name and make the rename durable."""
-    os.replace(partial, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -115,7 +115,7 @@ class Mechanism(Fields):
             if math.frexp(self.grid)[0] != 0.5:
                 raise ValueError("grid must be a power of two")
             steps = self.clip / self.grid
-            if steps != int(steps) or steps > MAX_GRID_STEPS:
+            if not steps.is_integer() or steps > MAX_GRID_STEPS:
                 raise ValueError(f"clip must be a multiple of grid, at most {MAX_GRID_STEPS} times as large")
         return self
 
@@ -218,12 +218,16 @@ class Record(Fields):
 
 
 class Model(Fields):
-    """The language model: its public name and a digest of its weights, tokenizer and settings."""
+    """The language model: its public name, a digest of its weights, tokenizer and settings, and how it was run.
+
+    `rows`: contexts that went through it together; None where the generator does not say.
+    """
 
     name: str
     digest: Digest | None = None
     dtype: str | None = None
     device: str | None = None
+    rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
 
 
 class Prompt(Fields):

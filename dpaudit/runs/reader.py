@@ -1,4 +1,4 @@
-"""Reads run directories, and trusts nothing in them.
+"""Reads run directories, in folders and in stores that fsspec knows, and trusts nothing in them.
 
 Nothing is executed or unpickled, no link is followed, and sizes are checked before anything is allocated. Whatever
 cannot be read raises InputError with file, problem and remedy.
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -25,6 +23,7 @@ from dpaudit.runs.batches import BatchReader, Sample
 from dpaudit.runs.decoder import require_bounded
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import FORMAT_VERSION, Clustering, Manifest
+from dpaudit.runs.storage import RESTORE, Location, Storage, open_storage
 
 MAX_MANIFEST_BYTES = 1 << 24
 MAX_LINE_BYTES = 1 << 26
@@ -32,7 +31,6 @@ MAX_LINE_BYTES = 1 << 26
 MAX_TOKENIZER_BYTES = 1 << 28
 _HASH_LINE = re.compile(r"^([0-9a-f]{64})  ([^\n]+)$")
 _SAMPLE = TypeAdapter(Sample)
-RESTORE = "Restore the run directory from a copy, or generate the run again."
 RESUME = "Resume it with `dpaudit generate CONFIG.yaml --out RUN_DIR`, or restore it from a copy."
 
 
@@ -40,47 +38,37 @@ class RunReader:
     """One run directory.
 
     Attributes:
-        path: the directory.
+        name: the directory as the caller named it, for messages.
+        location: opens the same directory from any process that can reach it.
         manifest: run.json, validated.
     """
 
-    def __init__(self, path: Path | str) -> None:
-        """Raises InputError when `path` is no run directory that this version reads."""
-        self.path = Path(path)
-        try:
-            self.path.stat()
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise InputError(str(path), f"there is no such directory ({reason}).", "Check the path.") from None
-        if not self.path.is_dir():
-            raise InputError(
-                str(path), "this is a file, not a run directory.", "Name the directory that holds run.json."
-            )
-        if not os.path.lexists(self.path / layout.MANIFEST):
-            raise InputError(
-                str(path), "this is no run directory: it has no run.json.", "Name the directory that holds run.json."
-            )
-        self.manifest = _parse_manifest(self._read(layout.MANIFEST, MAX_MANIFEST_BYTES), self._where(layout.MANIFEST))
+    def __init__(self, location: Location) -> None:
+        """Raises InputError when a path or URL is no run directory that this version reads."""
+        self._storage = open_storage(location)
+        self._storage.require_run()
+        self.name, self.location = self._storage.where(), self._storage.location
+        self.manifest = _parse_manifest(self._read(layout.MANIFEST, MAX_MANIFEST_BYTES), self.where(layout.MANIFEST))
 
     @cached_property
     def batches(self) -> tuple[int, ...]:
         """Ids of the whole batches on disk, ascending."""
-        folder = self.path / layout.STEPS
-        if folder.is_symlink() or not folder.is_dir():
-            raise InputError(str(folder), "the folder is missing or is a link.", RESTORE)
-        with _reading(folder):
-            return tuple(sorted(b for b in map(layout.batch_of, os.listdir(folder)) if b is not None))
+        return whole_batches(self._storage)
 
     def batch(self, batch: int) -> BatchReader:
         """Open one batch. Raises InputError when its file is not a whole batch of this run."""
-        name = layout.steps_file(batch)
-        self._require_plain(name)
-        return BatchReader(self.path / name, self._where(name), self.manifest, batch)
+        with self._batch_file(batch) as (reader, _):
+            return reader
+
+    def batch_and_digest(self, batch: int) -> tuple[BatchReader, str]:
+        """Open one batch, and take its file's SHA-256 as `digest` does: one download where the run is elsewhere."""
+        with self._batch_file(batch) as (reader, path), open(path, "rb") as file:
+            return reader, hashlib.file_digest(file, "sha256").hexdigest()
 
     def samples(self) -> Iterator[Sample]:
         """The lines of samples.jsonl, in the file's order."""
         for number, line in enumerate(self.sample_lines(), start=1):
-            where = f"{self._where(layout.SAMPLES)}, line {number}"
+            where = f"{self.where(layout.SAMPLES)}, line {number}"
             try:
                 yield _SAMPLE.validate_json(line)
             except ValidationError as error:
@@ -96,7 +84,7 @@ class RunReader:
             try:
                 yield parse_assigned(line)
             except ValueError as error:
-                raise InputError(f"{self._where(layout.ASSIGNMENT)}, line {number}", f"{error}.", RESTORE) from None
+                raise InputError(f"{self.where(layout.ASSIGNMENT)}, line {number}", f"{error}.", RESTORE) from None
 
     def clusters(self) -> Clustering:
         """What `clusters` says of how records were grouped."""
@@ -104,7 +92,7 @@ class RunReader:
         try:
             return Clustering.model_validate_json(text)
         except ValidationError as error:
-            _refuse_fields(self._where(layout.CLUSTERS), error)
+            _refuse_fields(self.where(layout.CLUSTERS), error)
 
     def hashes(self) -> dict[str, str]:
         """File name -> SHA-256, as recorded in `hashes` (the format of sha256sum)."""
@@ -113,86 +101,81 @@ class RunReader:
             match = _HASH_LINE.match(line)
             if not match or match.group(2) in recorded:
                 raise InputError(
-                    f"{self._where(layout.HASHES)}, line {number}", "this is not one file's digest and name.", RESTORE
+                    f"{self.where(layout.HASHES)}, line {number}", "this is not one file's digest and name.", RESTORE
                 )
             recorded[match.group(2)] = match.group(1)
         return recorded
 
     def tokenizer_json(self) -> str | None:
         """The recorded tokenizer, fit to decode with, or None when the run has none."""
-        if not os.path.lexists(self.path / layout.TOKENIZER):
+        if not self.has(layout.TOKENIZER):
             return None
         text = self._read(layout.TOKENIZER, MAX_TOKENIZER_BYTES)
         try:
             require_bounded(text)
         except ValueError as error:
             reason = f"this is no tokenizer that can be decoded with ({str(error)[:200]})."
-            raise InputError(self._where(layout.TOKENIZER), reason, RESTORE) from None
+            raise InputError(self.where(layout.TOKENIZER), reason, RESTORE) from None
         return text
 
     def files(self) -> list[str]:
         """Names of all files of the record, relative to the directory and sorted; without `hashes` and reports."""
         names = []
-        with _reading(self.path), os.scandir(self.path) as entries:
-            for entry in entries:
-                if entry.name == layout.STEPS and entry.is_dir(follow_symlinks=False):
-                    names += [f"{layout.STEPS}/{name}" for name in os.listdir(entry)]
-                elif entry.name == layout.REPORT and entry.is_dir(follow_symlinks=False):
-                    continue
-                elif entry.name != layout.HASHES:
-                    names.append(entry.name)
+        for name, folder in self._storage.entries():
+            if name == layout.STEPS and folder:
+                names += [f"{layout.STEPS}/{entry.name}" for entry in self._storage.entries(layout.STEPS)]
+            elif not (name in (layout.HASHES, layout.LOCK) or (name == layout.REPORT and folder)):
+                names.append(name)
         return sorted(names)
 
     def digest(self, name: str) -> str:
         """SHA-256 of a file of the record, in hexadecimal."""
-        self._require_plain(name)
-        with _reading(self.path / name), open(self.path / name, "rb") as file:
+        with self._storage.open(name) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def has(self, name: str) -> bool:
         """Whether the record has something under this name."""
-        return os.path.lexists(self.path / name)
+        return self._storage.exists(name)
 
-    def _where(self, name: str) -> str:
-        return str(self.path / name)
+    def where(self, name: str) -> str:
+        """A file's name for messages."""
+        return self._storage.where(name)
 
-    def _require_plain(self, name: str) -> None:
-        """Refuse links, folders and devices under a file's name."""
-        path = self.path / name
-        try:
-            plain = stat.S_ISREG(path.lstat().st_mode)
-        except OSError as error:
-            reason = "the file is missing" if isinstance(error, FileNotFoundError) else str(error.strerror)
-            raise InputError(str(path), f"{reason}.", RESTORE) from None
-        if not plain:
-            raise InputError(str(path), "this is not a plain file.", RESTORE)
+    @contextmanager
+    def _batch_file(self, batch: int) -> Iterator[tuple[BatchReader, Path]]:
+        """An open batch and its file; a reader that is handed on stays open when a download loses its name."""
+        name = layout.steps_file(batch)
+        with self._storage.local(name) as path:
+            reader = BatchReader(path, self.where(name), self.manifest, batch)
+            try:
+                yield reader, path
+            except BaseException:
+                reader.close()
+                raise
 
     def _read(self, name: str, limit: int) -> str:
-        self._require_plain(name)
-        path = self.path / name
-        if path.stat().st_size > limit:
-            raise InputError(str(path), f"the file is larger than {limit} bytes.", RESTORE)
-        with _reading(path):
-            return path.read_text(encoding="utf-8")
+        with self._storage.open(name, limit) as file, self._text(name):
+            return file.read(limit).decode("utf-8")
 
     def _lines(self, name: str) -> Iterator[str]:
-        self._require_plain(name)
-        with _reading(self.path / name), open(self.path / name, "rb") as file:
+        with self._storage.open(name) as file, self._text(name):
             while line := file.readline(MAX_LINE_BYTES):
                 if not line.endswith(b"\n"):
-                    raise InputError(self._where(name), "the file ends inside a line, or a line is too long.", RESTORE)
+                    raise InputError(self.where(name), "the file ends inside a line, or a line is too long.", RESTORE)
                 yield line[:-1].decode("utf-8")
 
+    @contextmanager
+    def _text(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except UnicodeDecodeError:
+            raise InputError(self.where(name), "the file is not UTF-8 text.", RESTORE) from None
 
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Name the file when the system refuses to read it or its bytes are no text."""
-    try:
-        yield
-    except UnicodeDecodeError:
-        raise InputError(str(path), "the file is not UTF-8 text.", RESTORE) from None
-    except OSError as error:
-        raise InputError(str(path), f"cannot be read ({error.strerror}).", "Check its permissions.") from None
+
+def whole_batches(storage: Storage) -> tuple[int, ...]:
+    """Ids of the batches under whose names there is something, ascending."""
+    names = (entry.name for entry in storage.entries(layout.STEPS))
+    return tuple(sorted(b for b in map(layout.batch_of, names) if b is not None))
 
 
 def sample_of(batch: BatchReader) -> Sample:

@@ -12,92 +12,148 @@ that is killed leaves a directory that `resume` goes on with, at the first batch
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned
 from dpaudit.runs.batches import BatchHeader, BatchWriter
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import MAX_CONTEXTS, Claim, Manifest
-from dpaudit.runs.reader import RunReader, sample_of
+from dpaudit.runs.reader import RunReader, sample_of, whole_batches
+from dpaudit.runs.storage import Location, Storage, open_storage, write_text
+
+
+class BatchExistsError(ValueError):
+    """A batch is whole already: this process or another wrote it, and what it wrote stays."""
+
+    def __init__(self, batch: int) -> None:
+        super().__init__(f"batch {batch} is already whole")
+        self.batch = batch
+
+    def __reduce__(self) -> tuple[type[BatchExistsError], tuple[int]]:
+        return type(self), (self.batch,)
+
+
+@dataclass(frozen=True)
+class BatchStore:
+    """Writes the batches of a run that `RunWriter` started, from any process that reaches its location.
+
+    It can be pickled and sent there. It takes no lock: a batch that two processes write is the first one's.
+
+    Attributes:
+        location: of the run directory.
+        manifest: what run.json holds.
+    """
+
+    location: str
+    manifest: Manifest
+
+    @contextmanager
+    def batch(self, header: BatchHeader) -> Iterator[BatchWriter]:
+        """Write one batch. It is published when the block ends, if `finish` was called, and dropped otherwise.
+
+        Several may be open at a time.
+
+        Raises:
+            BatchExistsError: it is whole already, at the start or since then.
+            InputError: the storage is full or refuses to be written.
+            ValueError: the manifest has no such batch.
+        """
+        if not 0 <= header.id < self.manifest.batching.batches:
+            raise ValueError(f"batch {header.id} is not among the manifest's {self.manifest.batching.batches} batches")
+        if not 0 <= header.contexts <= MAX_CONTEXTS:
+            raise ValueError(f"a batch has 0 to {MAX_CONTEXTS} contexts, not {header.contexts}")
+        storage, name = open_storage(self.location), layout.steps_file(header.id)
+        if storage.exists(name):
+            raise BatchExistsError(header.id)
+        with storage.building(name) as built:
+            writer = BatchWriter(built, self.manifest, header)
+            try:
+                yield writer
+            finally:
+                if not writer.finished:
+                    with suppress(OSError, ValueError):  # what it says of a file that is deleted anyway
+                        writer.discard()
+            if writer.finished:
+                try:
+                    storage.publish(built, name, replace=False)
+                except FileExistsError:
+                    raise BatchExistsError(header.id) from None
 
 
 class RunWriter:
     """One run directory being written. Holds a lock on it until it is closed.
 
     Attributes:
-        path: the run directory.
+        location: the run directory, as other processes can open it.
         manifest: what run.json holds.
+        store: writes batches; other processes may be given it.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, lock: int) -> None:
+    def __init__(self, storage: Storage, manifest: Manifest, release: Callable[[], None]) -> None:
         """Not for callers: use `create` or `resume`."""
-        self.path, self.manifest, self._lock = path, manifest, lock
-        names = os.listdir(path / layout.STEPS)
-        self._finished = {batch for batch in map(layout.batch_of, names) if batch is not None}
+        self._storage, self._release = storage, release
+        self.location, self.manifest = storage.location, manifest
+        self.store = BatchStore(storage.location, manifest)
+        self._finished = set(whole_batches(storage))
 
     @classmethod
     def create(
-        cls, path: Path | str, manifest: Manifest, *, tokenizer_json: str | None, assignment: Iterable[Assigned]
+        cls, location: Location, manifest: Manifest, *, tokenizer_json: str | None, assignment: Iterable[Assigned]
     ) -> RunWriter:
         """Start a run in a new or empty directory, readable by its owner only.
 
         Args:
-            path: the directory.
+            location: path or URL of the directory.
             manifest: all that is known beforehand; `claim` only if it is fixed beforehand.
             tokenizer_json: the tokenizer in the form of the `tokenizers` library, with which an auditor decodes
                 the released tokens. None for a run that releases token ids without text.
             assignment: where each record went, in ascending order of digests.
 
         Raises:
-            InputError: the directory holds something else, or another writer has it.
+            InputError: the directory holds something else, cannot be written, or another writer has it.
             ValueError: the assignment repeats a record or is out of order.
         """
-        folder = Path(path)
-        _make_directory(folder)
-        lock = _lock(folder)
+        storage = open_storage(location)
+        release = storage.lock()
         try:
-            if (folder / layout.MANIFEST).exists() or not _only_leftovers(folder):
-                raise InputError(str(folder), "the directory is not empty.", "Name a new one, or resume the run in it.")
-            folder.chmod(0o700)  # only now: a directory that is refused keeps its permissions
-            shutil.rmtree(folder / layout.STEPS, ignore_errors=True)
-            _make_directory(folder / layout.STEPS)
+            if storage.exists(layout.MANIFEST) or not _only_leftovers(storage):
+                raise InputError(storage.where(), "the directory is not empty.", "Name a new one, or resume its run.")
+            storage.claim()  # only now: a directory that is refused keeps its permissions
+            _drop_partial(storage)
             if tokenizer_json is not None:
-                _write(folder / layout.TOKENIZER, [tokenizer_json])
-            _write(folder / layout.ASSIGNMENT, _assignment_lines(assignment))
-            _write(folder / layout.CLUSTERS, [manifest.clustering.model_dump_json(indent=2), "\n"])
+                write_text(storage, layout.TOKENIZER, [tokenizer_json])
+            write_text(storage, layout.ASSIGNMENT, _assignment_lines(assignment))
+            write_text(storage, layout.CLUSTERS, [manifest.clustering.model_dump_json(indent=2), "\n"])
             fixed = "afterwards" if manifest.claim is None else "beforehand"
             started = manifest.model_copy(update={"claim_stated": fixed})
             # Last: a directory without run.json is one that was never started.
-            _write(folder / layout.MANIFEST, [started.model_dump_json(indent=2), "\n"])
-            return cls(folder, started, lock)
+            write_text(storage, layout.MANIFEST, [started.model_dump_json(indent=2), "\n"])
+            return cls(storage, started, release)
         except BaseException:
-            os.close(lock)
+            release()
             raise
 
     @classmethod
-    def resume(cls, path: Path | str) -> RunWriter:
-        """Go on with a run that was not finished. Half-written batches are dropped.
+    def resume(cls, location: Location) -> RunWriter:
+        """Go on with a run that was not finished. Half-written files are dropped.
 
         Raises:
             InputError: this is no run directory, its run is finished, or another writer has it.
         """
-        folder = Path(path)
-        reader = RunReader(folder)
+        storage, reader = open_storage(location), RunReader(location)
         _ = reader.batches  # refuses a directory without steps
-        lock = _lock(folder)
-        if (folder / layout.HASHES).exists():
-            os.close(lock)
-            raise InputError(str(folder), "this run is finished.", "Audit it, or name a new directory.")
-        for name in os.listdir(folder / layout.STEPS):
-            if name.endswith(layout.PARTIAL):
-                os.unlink(folder / layout.STEPS / name)
-        return cls(folder, reader.manifest, lock)
+        release = storage.lock()
+        try:
+            if storage.exists(layout.HASHES):
+                raise InputError(storage.where(), "this run is finished.", "Audit it, or name a new directory.")
+            _drop_partial(storage)
+            return cls(storage, reader.manifest, release)
+        except BaseException:
+            release()
+            raise
 
     def __enter__(self) -> RunWriter:
         return self
@@ -107,42 +163,25 @@ class RunWriter:
 
     def close(self) -> None:
         """Let go of the directory."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        release, self._release = self._release, _released
+        release()
 
     @property
     def finished(self) -> frozenset[int]:
-        """Ids of the batches that are whole on disk."""
+        """Ids of the batches that were whole when this writer started, and of those that it wrote since."""
         return frozenset(self._finished)
 
     @contextmanager
     def batch(self, header: BatchHeader) -> Iterator[BatchWriter]:
-        """Write one batch. It is published when the block ends, if `finish` was called, and dropped otherwise.
-
-        Raises:
-            ValueError: the manifest has no such batch, or it is already whole.
-        """
-        if not 0 <= header.id < self.manifest.batching.batches:
-            raise ValueError(f"batch {header.id} is not among the manifest's {self.manifest.batching.batches} batches")
-        if header.id in self._finished:
-            raise ValueError(f"batch {header.id} is already whole")
-        if not 0 <= header.contexts <= MAX_CONTEXTS:
-            raise ValueError(f"a batch has 0 to {MAX_CONTEXTS} contexts, not {header.contexts}")
-        path = self.path / layout.steps_file(header.id)
-        partial = path.with_name(path.name + layout.PARTIAL)
-        writer = BatchWriter(partial, self.manifest, header)
+        """Write one batch, as `BatchStore.batch` does."""
         try:
-            yield writer
-        finally:
-            if not writer.finished:
-                writer.discard()
-                partial.unlink()
-        if writer.finished:
-            with open(partial, "rb") as file:
-                os.fsync(file.fileno())
-            layout.publish(partial, path)
+            with self.store.batch(header) as writer:
+                yield writer
+            if writer.finished:
+                self._finished.add(header.id)
+        except BatchExistsError:
             self._finished.add(header.id)
+            raise
 
     def finish(self, claim: Claim | None = None) -> None:
         """Write samples.jsonl, the claim and the hashes, and close.
@@ -153,50 +192,42 @@ class RunWriter:
         Raises:
             ValueError: a batch is missing, there is no claim, or a second one.
         """
-        missing = set(range(self.manifest.batching.batches)) - self._finished
+        reader = RunReader(self.location)
+        missing = set(range(self.manifest.batching.batches)) - set(reader.batches)
         if missing:
             raise ValueError(f"{len(missing)} batches are missing, the first is {min(missing)}")
         if (claim is None) == (self.manifest.claim is None):
             raise ValueError("a run has exactly one claim: fixed beforehand in the manifest, or stated at the end")
         if claim is not None:
             self.manifest = self.manifest.model_copy(update={"claim": claim})
-        reader = RunReader(self.path)
-        _write(self.path / layout.SAMPLES, _sample_lines(reader))
-        _write(self.path / layout.MANIFEST, [self.manifest.model_dump_json(indent=2), "\n"])
-        _write(self.path / layout.HASHES, (f"{reader.digest(name)}  {name}\n" for name in reader.files()))
+        _drop_partial(self._storage)
+        digests: dict[str, str] = {}
+        write_text(self._storage, layout.SAMPLES, _sample_lines(reader, digests))
+        write_text(self._storage, layout.MANIFEST, [self.manifest.model_dump_json(indent=2), "\n"])
+        lines = (f"{digests.get(name) or reader.digest(name)}  {name}\n" for name in reader.files())
+        write_text(self._storage, layout.HASHES, lines)
         self.close()
 
 
-def _make_directory(path: Path) -> None:
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(str(path), f"cannot be used as a directory ({error.strerror}).", "Name another one.") from None
+def _released() -> None:
+    """Nothing is held any more."""
 
 
-def _lock(path: Path) -> int:
-    """Lock the directory itself, so that no lock file is left in the record."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise InputError(str(path), "another process is writing here.", "Wait for it, or name another one.") from None
-    return handle
-
-
-def _only_leftovers(path: Path) -> bool:
+def _only_leftovers(storage: Storage) -> bool:
     """Whether the directory holds nothing but what `create` leaves when it is killed before run.json is there."""
-    own = {layout.STEPS, layout.ASSIGNMENT, layout.CLUSTERS, layout.TOKENIZER}
-    if any(name.removesuffix(layout.PARTIAL) not in own | {layout.MANIFEST} for name in os.listdir(path)):
+    own = {layout.STEPS, layout.ASSIGNMENT, layout.CLUSTERS, layout.TOKENIZER, layout.MANIFEST, layout.LOCK}
+    names = {entry.name for entry in storage.entries()}
+    if any((layout.whole_name(name) or name) not in own for name in names):
         return False
-    steps = path / layout.STEPS
-    return not steps.exists() or not os.listdir(steps)
+    return layout.STEPS not in names or not storage.entries(layout.STEPS)
 
 
-def _write(path: Path, parts: Iterable[str]) -> None:
-    with layout.whole_file(path) as file:
-        file.writelines(parts)
+def _drop_partial(storage: Storage) -> None:
+    """Delete half-written files; a process that is still at a batch, though it was taken for dead, fails."""
+    for folder, prefix in (("", ""), (layout.STEPS, f"{layout.STEPS}/")):
+        for entry in storage.entries(folder):
+            if not entry.folder and layout.whole_name(entry.name):
+                storage.remove(prefix + entry.name)
 
 
 def _assignment_lines(assignment: Iterable[Assigned]) -> Iterator[str]:
@@ -208,7 +239,9 @@ def _assignment_lines(assignment: Iterable[Assigned]) -> Iterator[str]:
         yield assigned.line()
 
 
-def _sample_lines(reader: RunReader) -> Iterator[str]:
+def _sample_lines(reader: RunReader, digests: dict[str, str]) -> Iterator[str]:
+    """The lines of samples.jsonl; takes the digests of the step files on the way."""
     for batch_id in reader.batches:
-        with reader.batch(batch_id) as batch:
+        batch, digests[layout.steps_file(batch_id)] = reader.batch_and_digest(batch_id)
+        with batch:
             yield sample_of(batch).line()

@@ -19,6 +19,8 @@ RUNS = {
     "median, tokens only": {"sizes": ALL_SIZES, "text": False},
     "median, one empty batch": {"sizes": (0,)},
     "median, long": {"sizes": (6, 7), "max_tokens": 20},
+    "median, grid": {"sizes": ALL_SIZES, "grid": 0.125},
+    "median, fine grid, contexts": {"sizes": ALL_SIZES, "grid": 2.0**-18, "contexts": True},
     "slots": {"sizes": (4, 4), "rule": "hashed-slots"},
     "odd slots, replaced": {"sizes": (3, 3), "rule": "hashed-slots", "relation": "replace", "width": 3},
     "slots per context": {"sizes": (4, 4), "rule": "hashed-slots", "unit": "context"},
@@ -28,6 +30,9 @@ RUNS = {
     "mean, float64": {"sizes": ALL_SIZES, "aggregator": "mean", "dtype": "float64", "contexts": True},
     "mean, top-k": {"sizes": ALL_SIZES, "aggregator": "mean", "top_k": 5},
     "mean, replace": {"sizes": ALL_SIZES, "aggregator": "mean", "relation": "replace"},
+    "mean, grid": {"sizes": ALL_SIZES, "aggregator": "mean", "grid": 0.125},
+    "mean, fine grid, contexts": {"sizes": ALL_SIZES, "aggregator": "mean", "grid": 2.0**-18, "contexts": True},
+    "mean, grid, odd divisor": {"sizes": ALL_SIZES, "aggregator": "mean", "grid": 2.0**-6, "divisor": 3.7},
     "mean, slots": {"sizes": (4, 4), "aggregator": "mean", "rule": "hashed-slots"},
 }
 

@@ -286,6 +286,17 @@ plain("unsorted_central", altered("central", (0, slice(None)), CLIP), "record.ra
 plain("nan_in_the_middle", altered("central", (1, 3), np.nan), "record.range", "record.aggregate", "claim.epsilon")
 plain("nan_in_aggregate", altered("aggregate", 3, np.nan), "record.range", "record.aggregate", **MEAN)
 
+GRID = {"grid": 0.125}
+plain("beyond_the_clip_on_a_grid", altered("central", (3, 3), CLIP + 0.125), "record.range", **EVEN, **GRID)
+plain("unsorted_central_on_a_grid", altered("central", (0, slice(None)), CLIP), "record.range", **EVEN, **GRID)
+plain("grid_declared_of_means_that_have_none", manifest(mechanism__grid=0.125), "integrity.format", **MEAN)
+plain("mean_one_step_off_on_a_grid", altered("aggregate", 3, 0.125 / 4), "record.aggregate", **MEAN, **GRID)
+plain("mean_larger_than_contexts_allow_on_a_grid", altered("aggregate", 3, 6.125), "record.range", "record.aggregate",
+      **MEAN, **GRID)  # fmt: skip
+plain("grid_that_the_record_is_not_on", manifest(mechanism__grid=0.25), "record.range", "record.aggregate",
+      "mechanism.clip", "claim.epsilon", contexts=True, **GRID)  # fmt: skip
+plain("grid_of_another_record", manifest(mechanism__grid=2.0**-6), "integrity.format", "claim.epsilon", **GRID)
+
 
 @fault("record.range")
 def opposite_infinities(run):

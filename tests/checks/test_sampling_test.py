@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpaudit.checks.sampling_test import FALSE_ALARMS, THRESHOLD, SamplingTest
+from dpaudit.checks.sampling_test import BINS, FALSE_ALARMS, TEMPERATURES, THRESHOLD, TOP_K, TOP_P, SamplingTest
 
 TEMPERATURE = 1.5
 Draw = Callable[[NDArray[np.float64], np.random.Generator], int]
@@ -97,7 +97,81 @@ def test_the_stated_power_is_the_power() -> None:
 def test_ties_and_a_token_at_the_floor() -> None:
     test = SamplingTest(1.0)
     for token in range(8):
-        test.add(np.zeros(8), token, b"")
+        test.add(np.zeros(8), token, bytes([token]))
     assert test.steps == 8
     assert not test.alarms()
     assert THRESHOLD > 12
+
+
+class Reference:
+    """The evidence by its definitions: every alternative's distribution over all tokens, written out."""
+
+    def __init__(self) -> None:
+        self.ratio, self.expected, self.variance = (np.zeros(len(TEMPERATURES)) for _ in range(3))
+        self.top_k, self.top_p = np.zeros(len(TOP_K)), np.zeros(len(TOP_P))
+        self.places: list[tuple[float, float]] = []
+
+    def add(self, values: NDArray[np.float64], token: int) -> None:
+        here = np.log(softmax(values, TEMPERATURE))
+        for i, factor in enumerate(TEMPERATURES):
+            other = softmax(values, factor * TEMPERATURE)
+            ratio = np.log(other) - here
+            mean = float((other * ratio).sum())
+            self.ratio[i] += ratio[token]
+            self.expected[i] += mean
+            self.variance[i] += float((other * (ratio - mean) ** 2).sum())
+        order = np.argsort(-values, kind="stable")
+        ranked, rank = np.exp(here)[order], int(np.flatnonzero(order == token)[0])
+        mass = np.cumsum(ranked)
+        for i, k in enumerate(TOP_K):
+            self.top_k[i] += np.inf if rank >= k else (-np.log(mass[k - 1]) if k < len(values) else 0.0)
+        for i, p in enumerate(TOP_P):
+            kept = int(np.searchsorted(mass, p)) + 1
+            self.top_p[i] += np.inf if rank >= kept else (-np.log(mass[kept - 1]) if kept < len(values) else 0.0)
+        self.places.append((float(mass[rank] - ranked[rank]), float(mass[rank])))
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(1, "f8"), (2, "f4"), (40, "f4"), (3000, "f4"), (3000, "f8")])
+@pytest.mark.parametrize("draw", [at(TEMPERATURE), at(0.8), among(1)], ids=["honest", "colder", "greedy"])
+def test_evidence_is_that_of_the_definitions(size: int, dtype: str, draw: Draw) -> None:
+    random, test, reference = np.random.default_rng(5), SamplingTest(TEMPERATURE), Reference()
+    for number, row in enumerate(aggregates(20, size, seed=3).astype(dtype)):
+        values = row.astype(np.float64)
+        token = draw(values, random)
+        test.add(row, token, bytes([number]))
+        reference.add(values, token)
+    for found, right in (
+        (test._ratio, reference.ratio),
+        (test._expected, reference.expected),
+        (test._variance, reference.variance),
+        (np.where(test._left_k, np.inf, test._top_k), reference.top_k),
+        (np.where(test._left_p, np.inf, test._top_p), reference.top_p),
+    ):
+        np.testing.assert_allclose(found, right, rtol=1e-9, atol=1e-9)
+    assert test._counts.sum() == 20
+    edges = [tuple(int(np.clip(end * BINS, 0, BINS - 1)) for end in place) for place in reference.places]
+    for bin_ in np.flatnonzero(test._counts):
+        assert any(low <= bin_ <= high for low, high in edges)
+
+
+def test_merged_tests_are_the_test_of_all_steps() -> None:
+    whole, parts = SamplingTest(TEMPERATURE), [SamplingTest(TEMPERATURE) for _ in range(3)]
+    random = np.random.default_rng(0)
+    for number, row in enumerate(aggregates(30, 200, seed=1)):
+        token = at(TEMPERATURE)(row, random)
+        for test in (whole, parts[number // 10]):
+            test.add(row, token, bytes([number]))
+    merged = SamplingTest(TEMPERATURE)
+    for part in parts:
+        merged.merge(part)
+    assert merged.steps == whole.steps == 30
+    for found, right in zip(merged._sums(), whole._sums(), strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-12)
+    assert merged.detectable() == whole.detectable()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_steps_that_are_no_numbers_are_left_to_other_checks(value: float) -> None:
+    test = SamplingTest(TEMPERATURE)
+    test.add(np.array([0.0, value, 1.0]), 0, b"")
+    assert test.steps == 0

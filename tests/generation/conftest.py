@@ -8,26 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from benchmarks.tiny import save_tiny_model
 from generation.config import Config, ModelConfig
 from generation.models import LanguageModel, load_model
 
 CANARY = "canary-7f3a-Zanzibar"
 LABELS = ("north", "south")
 KEY = "0f" * 32
-
-
-def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a byte, but for the fence, which is one token, and the special tokens."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: number for number, token in enumerate(["<eos>", *alphabet, "``", "```"])}
-    backend = Tokenizer(models.BPE(vocabulary, [("`", "`"), ("``", "`")]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>")
 
 
 @pytest.fixture
@@ -40,20 +28,7 @@ def canary() -> str:
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved model whose vocabulary of 272 exceeds its tokenizer's 259."""
     folder = tmp_path_factory.mktemp("tiny")
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=272,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=256,
-        eos_token_id=0,
-        bos_token_id=None,
-        initializer_range=0.4,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
+    save_tiny_model(folder)
     return folder
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from dpaudit.accounting import (
@@ -22,8 +23,10 @@ from dpaudit.accounting import (
 )
 from dpaudit.audit import audit_run
 from dpaudit.runs import InputError, RunReader, Step, aggregate_digest
-from generation.algorithm import BatchDone, BatchStarted, Event, StepDone, generate
+from generation import passes, worker
+from generation.algorithm import generate
 from generation.config import Config
+from generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, StepDone
 
 MakeConfig = Callable[..., Config]
 
@@ -34,6 +37,9 @@ SLICES = {
     "batching": {"rule": "paper-slices", "batches_per_label": None, "slots": 4},
     "privacy": {"unit": "context"},
 }
+
+#: Every batch goes through the network by itself, one after the other.
+ONE_BY_ONE = {"rows": 1}
 
 
 def steps(reader: RunReader) -> list[tuple[int, int, Step]]:
@@ -160,6 +166,7 @@ def test_progress_is_told_of_every_step(tmp_path: Path, make_config: MakeConfig)
     reader = RunReader(generate(make_config(), tmp_path / "run", events.append))
     assert sum(isinstance(event, StepDone) for event in events) == len(steps(reader))
     assert [e.batch for e in events if isinstance(e, BatchStarted)] == [0, 1, 2, 3]
+    assert [e.tokens for e in events if isinstance(e, StepDone)][:4] == [1, 1, 1, 1], "all four share a pass"
     last = events[-1]
     assert isinstance(last, BatchDone)
     assert last.epsilon is not None
@@ -186,20 +193,21 @@ def kill_at(batch: int, tokens: int) -> Callable[[Event], None]:
 def test_a_run_that_was_interrupted_equals_an_unbroken_one(
     tmp_path: Path, make_config: MakeConfig, mechanism: dict[str, Any], place: tuple[int, int]
 ) -> None:
-    config = make_config(mechanism=mechanism)
+    config = make_config(mechanism=mechanism, model=ONE_BY_ONE)
     with pytest.raises(KilledError):
         generate(config, tmp_path / "broken", kill_at(*place))
-    assert RunReader(tmp_path / "broken").batches == tuple(range(place[0]))
+    done = RunReader(tmp_path / "broken").batches
+    assert set(range(place[0] - 1)) <= set(done) <= set(range(place[0])), "a batch without contexts needs no row"
     events: list[Event] = []
     generate(config, tmp_path / "broken", events.append)
-    assert sum(isinstance(event, BatchDone) and event.resumed for event in events) == place[0]
+    assert [event.batch for event in events if isinstance(event, BatchDone) and event.resumed] == list(done)
     assert_same_runs(tmp_path / "broken", generate(config, tmp_path / "whole"))
 
 
 def test_a_run_that_was_killed_equals_an_unbroken_one(
     tmp_path: Path, settings: Callable[..., dict[str, Any]], make_config: MakeConfig
 ) -> None:
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings()))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings(model=ONE_BY_ONE)))
     script = """
 import os, signal, sys
 from pathlib import Path
@@ -215,8 +223,122 @@ generate(load_config(Path("config.yaml")), Path("broken"), progress)
     ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True)
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
     assert RunReader(tmp_path / "broken").batches == (0, 1)
-    generate(make_config(), tmp_path / "broken")
-    assert_same_runs(tmp_path / "broken", generate(make_config(), tmp_path / "whole"))
+    config = make_config(model=ONE_BY_ONE)
+    generate(config, tmp_path / "broken")
+    assert_same_runs(tmp_path / "broken", generate(config, tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("mechanism", [{}, MEAN, {"top_k": 20}])
+@pytest.mark.parametrize("rows", [2, 5, 64])
+def test_batches_are_the_same_whoever_shares_their_passes(
+    tmp_path: Path, make_config: MakeConfig, mechanism: dict[str, Any], rows: int
+) -> None:
+    """Bit for bit: a context's logits depend on its own tokens, in whichever row and beside whomever it sits."""
+    alone = RunReader(generate(make_config(mechanism=mechanism, model=ONE_BY_ONE), tmp_path / "alone"))
+    shared = RunReader(generate(make_config(mechanism=mechanism, model={"rows": rows}), tmp_path / "shared"))
+    assert shared.manifest.model.rows == rows
+    for (_, _, one), (_, _, other) in zip(steps(alone), steps(shared), strict=True):
+        assert (one.token, one.aggregate_digest) == (other.token, other.aggregate_digest)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+@pytest.mark.parametrize("fails_at", [1, 4, 7, 10])
+def test_where_memory_runs_out_half_as_many_share_a_pass(
+    tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, error: Exception, fails_at: int
+) -> None:
+    calls, own = [0], passes.forward
+
+    def scarce(*arguments: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == fails_at:
+            raise error
+        return own(*arguments)
+
+    whole = RunReader(generate(make_config(), tmp_path / "whole"))
+    monkeypatch.setattr(passes, "forward", scarce)
+    events: list[Event] = []
+    reader = RunReader(generate(make_config(), tmp_path / "run", events.append))
+    assert [event.rows for event in events if isinstance(event, MemoryRanOut)] == [32]
+    for (_, _, one), (_, _, other) in zip(steps(whole), steps(reader), strict=True):
+        assert (one.token, one.aggregate_digest) == (other.token, other.aggregate_digest)
+    assert audit_run(tmp_path / "run").verdict == audit_run(tmp_path / "whole").verdict
+
+
+@pytest.mark.parametrize("place", ["aggregated", "clipped", "top_tokens"])
+@pytest.mark.parametrize("fails_at", [1, 6])
+def test_memory_may_run_out_before_a_draw_too(
+    tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, place: str, fails_at: int
+) -> None:
+    """A step that was not drawn yet is taken again; one that was, is not."""
+    calls, own = [0], getattr(worker, place)
+
+    def scarce(*arguments: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == fails_at:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return own(*arguments)
+
+    config = make_config(mechanism={"top_k": 20}, record={"contexts": True})
+    whole = RunReader(generate(config, tmp_path / "whole"))
+    monkeypatch.setattr(worker, place, scarce)
+    events: list[Event] = []
+    reader = RunReader(generate(config, tmp_path / "run", events.append))
+    assert [event.rows for event in events if isinstance(event, MemoryRanOut)] == [32]
+    for (_, _, one), (_, _, other) in zip(steps(whole), steps(reader), strict=True):
+        assert (one.token, one.aggregate_digest) == (other.token, other.aggregate_digest)
+        assert np.array_equal(one.support, other.support)
+
+
+def test_very_many_batches_without_contexts_are_not_open_at_once(
+    tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = [0]
+    own = worker.Worker._begin
+
+    def counted(self: worker.Worker, *arguments: Any) -> None:
+        own(self, *arguments)
+        most[0] = max(most[0], len(self._open))
+
+    monkeypatch.setattr(worker, "MOST_OPEN", 5)
+    monkeypatch.setattr(worker.Worker, "_begin", counted)
+    config = make_config(batching={"batches_per_label": 20, "generate_per_label": 20}, decoding={"max_tokens": 1})
+    assert len(RunReader(generate(config, tmp_path / "run")).batches) == 40
+    assert most[0] == 5
+
+
+def test_memory_that_is_too_small_for_any_batch_is_told(
+    tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(passes, "forward", full)
+    with pytest.raises(InputError, match=r"model\.rows: memory is too small"):
+        generate(make_config(), tmp_path / "run")
+    monkeypatch.undo()
+    generate(make_config(), tmp_path / "run")
+
+
+def test_other_errors_of_a_model_are_no_lack_of_memory(
+    tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = passes.SharedPasses.advance
+
+    def broken(*arguments: Any) -> Any:
+        if len(arguments[1]) > 1:
+            raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+        return own(*arguments)
+
+    monkeypatch.setattr(passes.SharedPasses, "advance", broken)
+    with pytest.raises(RuntimeError, match="mat1"):
+        generate(make_config(), tmp_path / "run")
 
 
 def test_a_random_key_is_kept_over_a_resume(tmp_path: Path, make_config: MakeConfig) -> None:
@@ -296,10 +418,10 @@ def test_no_private_text_is_in_the_run_directory(tmp_path: Path, make_config: Ma
 def test_no_private_text_is_in_an_error(
     tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, canary: str
 ) -> None:
-    def broken(logits: np.ndarray, clip: float) -> np.ndarray:
+    def broken(*arguments: object) -> None:
         raise ValueError("the model gave NaN or infinite logits")
 
-    monkeypatch.setattr("generation.aggregation.clip_logits", broken)
+    monkeypatch.setattr("generation.aggregation._clipping", broken)
     with pytest.raises(InputError, match="batch 0, step 0") as caught:
         generate(make_config(), tmp_path / "run")
     assert canary not in str(caught.value)

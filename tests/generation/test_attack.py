@@ -14,9 +14,9 @@ from dpaudit.accounting import ContextChange, mean_epsilon
 from dpaudit.accounting.medians import Relation
 from dpaudit.runs import Mechanism
 from dpaudit.runs import Support as Declared
-from generation.aggregation import Floats, clip_logits, top_tokens
+from generation.aggregation import Floats, clipped, top_tokens
 from generation.attack import CANARIES, Attack, DecodedContexts, Doubles, StepMechanism, Support, attack, declared_step
-from generation.decoding import Prompts
+from generation.contexts import Prompts
 from generation.models import LanguageModel
 from generation.prompts import template
 from generation.records import Record
@@ -95,7 +95,7 @@ def unclipped_median(logits: Floats, support: Support) -> Doubles:
 
 def loudest_context(logits: Floats, support: Support) -> Doubles:
     """The context with the highest confidence speaks for all."""
-    each = np.array([log_softmax(row) for row in clip_logits(logits, CLIP)])
+    each = np.array([log_softmax(row) for row in clipped(logits, None, MEDIAN)])
     result: Doubles = each[each.max(axis=1).argmax()]
     return result
 
@@ -257,7 +257,7 @@ def decoded(
 ) -> tuple[DecodedContexts, Mechanism]:
     prompts = Prompts(model, template("pt", model.tokenizer), ["sport"], 1, 16)
     records = [Record("sport", text) for text in ("the match", "a goal at last", "he ran far", "zebra " * 9)]
-    private = prompts.private("sport", [(record,) for record in records])
+    private = prompts.alone("sport", [(record,) for record in records], 8, 4)
     contexts = DecodedContexts(private, prompts.public("sport", top_k is not None), top_k)
     return contexts, MEDIAN.model_copy(update={"support": Declared(kind=kind, size=top_k)})
 

@@ -12,10 +12,10 @@ PLACES = 16
 def all_logits(model: LanguageModel, prompts: list[list[int]]) -> np.ndarray:
     """[steps, n, V] along the continuation."""
     decoder = Decoder(model, prompts, PLACES)
-    steps = [decoder.logits()]
+    steps = [decoder.scores.numpy()]
     for token in CONTINUATION:
         decoder.append(token)
-        steps.append(decoder.logits())
+        steps.append(decoder.scores.numpy())
     return np.stack(steps)
 
 
@@ -42,14 +42,14 @@ def test_the_cache_gives_the_logits_of_the_whole_sequence(tiny: LanguageModel) -
     for token in CONTINUATION:
         decoder.append(token)
     whole = Decoder(tiny, [[*prompt, *CONTINUATION] for prompt in PROMPTS], PLACES)
-    assert np.abs(decoder.logits() - whole.logits()).max() < 1e-4
+    assert np.abs(decoder.scores.numpy() - whole.scores.numpy()).max() < 1e-4
 
 
 def test_no_prompts_have_no_logits(tiny: LanguageModel) -> None:
     decoder = Decoder(tiny, [], PLACES)
     decoder.append(3)
-    assert decoder.logits().shape == (0, 272)
-    assert decoder.logits().dtype == np.float32
+    assert decoder.scores.numpy().shape == (0, 272)
+    assert decoder.scores.numpy().dtype == np.float32
 
 
 def test_a_prompt_that_leaves_no_padding_is_refused(tiny: LanguageModel) -> None:

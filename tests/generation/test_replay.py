@@ -26,11 +26,13 @@ from dpaudit.runs import BatchWriter, Claim, InputError, RunReader, Step, aggreg
 from dpaudit.runs.layout import steps_file
 from dpaudit.runs.manifest import Unit
 from dpaudit.runs.reader import sample_of
+from generation import decoding, passes
 from generation.aggregation import Floats
 from generation.algorithm import generate
-from generation.attack import Attack, Doubles, Support
+from generation.attack import Attack, DecodedContexts, Doubles, Support
 from generation.config import Config
-from generation.decoding import Decoder, Prompts
+from generation.contexts import Prompts
+from generation.decoding import Decoder
 from generation.models import LanguageModel
 from generation.prompts import template
 from generation.records import Record
@@ -243,13 +245,13 @@ def test_the_attacks_texts_are_no_longer_than_the_runs(
     claim, passes, appended = RunReader(run).manifest.claim, set(), []
     assert claim is not None
     assert claim.epsilon == pytest.approx(2 * 4.0 / 0.5 * most, abs=1e-3)
-    append = Decoder.append
-    monkeypatch.setattr(Decoder, "append", lambda decoder, token: (appended.append(token), append(decoder, token)))
+    append = DecodedContexts.append
+    monkeypatch.setattr(DecodedContexts, "append", lambda self, token: (appended.append(token), append(self, token)))
     found = attacked(run, data_file, trials=20, progress=lambda done, total: passes.add((done, total)))
     assert found.beyond == 0
     assert found.bound.epsilon <= claim.epsilon
     texts = 2 * found.trials
-    assert len(appended) == 2 * texts * (most - 1)  # to the private contexts and to the public one
+    assert len(appended) == texts * (most - 1)
     assert max(passes) == (texts * most, texts * most)
 
 
@@ -405,14 +407,16 @@ def test_a_masked_logit_hides_no_other(
     make: Callable[..., Path], data_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Models mask tokens with the least finite number, whose rounding is not that of the logits that count."""
-    own = Decoder.logits
+    own = decoding.forward
 
-    def masked(decoder: Decoder) -> Floats:
-        logits = own(decoder).copy()
-        logits[:, 7] = np.finfo(np.float32).min
-        return logits
+    def masked(*arguments: Any) -> Any:
+        scores, cache = own(*arguments)
+        scores = scores.clone()
+        scores[:, 7] = torch.finfo(torch.float32).min
+        return scores, cache
 
-    monkeypatch.setattr(Decoder, "logits", masked)
+    for module in (decoding, passes):
+        monkeypatch.setattr(module, "forward", masked)
     run = make()
     found = replay(run, str(data_file), steps=100, left_out=100, trials=0)
     assert {(step.difference, step.problem) for step in found.steps} == {(0.0, "")}
@@ -594,17 +598,18 @@ def rounding(model: LanguageModel, dtype: str) -> tuple[float, float]:
     prompts = Prompts(model, template("pt", model.tokenizer), ["sport"], 1, 24)
     contexts = [(Record("sport", f"text {number}, and {'again ' * number}"),) for number in range(7)]
 
-    def logits(decoder: Decoder) -> list[np.ndarray]:
-        found = [decoder.logits()]
+    def logits(contexts: list[tuple[Record, ...]]) -> list[np.ndarray]:
+        decoder = Decoder(model, prompts.of("sport", contexts), prompts.places)
+        found = [decoder.scores.numpy()]
         for token in (30, 40, 50):
             decoder.append(token)
-            found.append(decoder.logits())
+            found.append(decoder.scores.numpy())
         return found
 
-    whole = np.stack(logits(prompts.private("sport", contexts)))
-    fewer = np.stack(logits(prompts.private("sport", contexts[:-1])))
+    whole = np.stack(logits(contexts))
+    fewer = np.stack(logits(contexts[:-1]))
     prompts.places += 9
-    longer = np.stack(logits(prompts.private("sport", contexts)))
+    longer = np.stack(logits(contexts))
     difference = max(np.abs(whole[:, :-1] - fewer).max(), np.abs(whole - longer).max())
     config = model.network.config.get_text_config()
     return float(difference), rounding_tolerance(
@@ -641,3 +646,16 @@ def test_a_clean_run_of_smollm2_passes(make: Callable[..., Path], data_file: Pat
     assert left_out == "pass" or (dtype, left_out) == ("bfloat16", "skip")
     expected = {**dict.fromkeys(CHECKED, "pass"), "neighbors.regenerated": left_out, "replay.lower-bound": "skip"}
     assert outcomes(run, found) == expected
+
+
+def test_memory_that_is_too_small_is_told(
+    make: Callable[..., Path], data_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make()
+
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(passes, "forward", full)
+    with refused("memory is too small"):
+        replay(run, str(data_file), steps=1, left_out=0, trials=0)

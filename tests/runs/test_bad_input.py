@@ -432,6 +432,19 @@ ZIPS = {
     "other dtype": metadata("central/zarr.json", "data_type", value="float64"),
     "other codec": metadata("central/zarr.json", "codecs", value=[CODEC]),
     "no codec": metadata("central/zarr.json", "codecs", value=[]),
+    "bits of tokens missing": lambda entries: [e for e in entries if not e.name.startswith("constant/")],
+    "fewer bits of tokens": metadata("constant/zarr.json", "shape", value=[3, 1]),
+    "bits of tokens cut": entry("constant/c/1/0", lambda data: data[:-3]),
+    "bits of tokens a header only": entry("constant/c/1/0", lambda data: data[:3]),
+    "bits of tokens of another array": lambda entries: [
+        e._replace(data=next(o.data for o in entries if o.name == "central/c/0/0/0"))
+        if e.name == "constant/c/0/0"
+        else e
+        for e in entries
+    ],
+    "chunk larger than its array": entry("central/c/1/0/0", lambda data: data + bytes(1 << 16)),
+    "big-endian numbers": metadata("central/zarr.json", "codecs", 0, "configuration", "endian", value="big"),
+    "storage transformers": metadata("central/zarr.json", "storage_transformers", value=[{"name": "x"}]),
     "other chunk names": metadata("central/zarr.json", "chunk_key_encoding", value={"name": "v2"}),
     "group for array": metadata("central/zarr.json", "node_type", value="group"),
     "other zarr": metadata("zarr.json", "zarr_format", value=2),
@@ -477,7 +490,7 @@ def test_row_that_would_not_fit_memory_is_refused(make_run):
 
     def grow(entries):
         entries = metadata("central/zarr.json", "shape", value=[3, *shape])(entries)
-        entries = metadata("central/zarr.json", "data_type", value="float64")(entries)
+        entries = metadata("central/zarr.json", "data_type", value="uint64")(entries)
         return metadata("central/zarr.json", *GRID, value=[1, *shape])(entries)
 
     run.rezip(0, grow)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -118,12 +119,8 @@ def a_million_steps(run):
 
     def grow(entries):
         return [
-            each._replace(
-                data=each.data.replace(b'"shape":[3,', b'"shape":[1048576,').replace(
-                    b'"shape": [\n    3,', b'"shape": [\n    1048576,'
-                )
-            )
-            if each.name.startswith(("central", "sides", "holder"))
+            each._replace(data=each.data.replace(b'"shape": [3,', b'"shape": [1048576,'))
+            if each.name.startswith(("central", "constant", "sides", "holder"))
             else each
             for each in entries
         ]
@@ -135,6 +132,42 @@ def a_million_steps(run):
 def sixteen_million_batches(run):
     names = ("batches", "batches_per_label", "generate_per_label")
     run.edit_manifest({f"batching.{name}": 1 << 24 for name in names})
+
+
+def declared_steps_without_chunks(run):
+    """Names of a million steps, none of which are there."""
+    run.edit_manifest({"stopping.max_tokens": 1 << 20})
+
+    def claim(entries):
+        return [
+            each._replace(data=re.sub(rb'("(?:chunk_)?shape": \[)3', rb"\g<1>1048576", each.data))
+            if each.name.endswith("zarr.json")
+            else each
+            for each in entries
+            if "/c/" not in each.name
+        ]
+
+    run.rezip(0, claim)
+
+
+def large_directory(run):
+    """A zip whose directory is said to have a gigabyte, which is there: a hole in the file."""
+    path = run.steps_file(0)
+    with open(path, "wb") as file:
+        file.truncate(1 << 30)
+        file.seek(1 << 30)
+        file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 1, 1, 1 << 30, 0, 0))
+
+
+def large_directory_of_a_large_file(run):
+    """The same, as files of more than four gigabytes say it."""
+    path, size = run.steps_file(0), 1 << 33
+    with open(path, "wb") as file:
+        file.truncate(size)
+        file.seek(size)
+        file.write(struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, size, 0))
+        file.write(struct.pack("<4sIQI", b"PK\6\7", 0, size, 1))
+        file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0))
 
 
 def many_entries(run):
@@ -199,6 +232,9 @@ HOSTILE = {
         2,
         "00000000.zip",
     ),
+    "a million steps that are not there": (declared_steps_without_chunks, 2, "00000000.zip"),
+    "a directory of a gigabyte": (large_directory, 2, "directory is said to have"),
+    "a directory of eight gigabytes": (large_directory_of_a_large_file, 2, "directory is said to have"),
     "a hundred thousand entries": (many_entries, 2, "superfluous"),
     "zip bomb": (
         lambda run: run.rezip(0, lambda e: [*e[:-1], e[-1]._replace(data=bytes(1 << 28))], compression=8),
@@ -216,7 +252,7 @@ def test_hostile_run_is_refused_within_bounds(make_run, bounded, name):
     plant, code, named = HOSTILE[name]
     run = make_run()
     plant(run)
-    if not re.search(r"link|pipe|digests", name):
+    if not re.search(r"link|pipe|digests|directory", name):
         run.rehash()
     found, said, megabytes = bounded("verify", run.path)
     assert (found, named in said) == (code, True), said[-3000:]

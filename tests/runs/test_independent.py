@@ -1,21 +1,25 @@
-"""Ex-post costs and leave-one-out losses, recomputed from the files without importing anything of dpaudit.
+"""Ex-post costs and leave-one-out losses, recomputed from the files by a reader of its own.
 
-The formulas are written out naively, a token of the vocabulary at a time.
+The reader follows docs/run-directory.md and imports nothing of dpaudit; the formulas are written out naively, a token
+of the vocabulary at a time.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import struct
 import zipfile
 
 import numcodecs
 import numpy as np
 import pytest
 
+from dpaudit.runs import RunReader
 
-def read_batch(path):
-    """Every array of a batch file, as {name: [T, ...]}, and its number of contexts."""
+
+def read_chunks(path):
+    """Every array of a batch file as it is stored, as {name: [T, ...]}, and its number of contexts."""
     with zipfile.ZipFile(path) as archive:
         contexts = json.loads(archive.read("zarr.json"))["attributes"]["header"]["contexts"]
         chunks = {}
@@ -33,6 +37,61 @@ def read_batch(path):
             ]
             arrays[name] = np.concatenate(parts)
     return arrays, contexts
+
+
+def float_of(code, mechanism, dtype):
+    """A value from its code, number by number: a multiple of the grid, or the float of that rank."""
+    if mechanism["grid"] is not None:
+        return code * mechanism["grid"]
+    size, letter = (4, "f") if dtype == "float32" else (8, "d")
+    top = 1 << (8 * size - 1)
+    bits = code - top if code >= top else 2 * top - 1 - code
+    return struct.unpack(f"<{letter}", bits.to_bytes(size, "little"))[0]
+
+
+def sum_of(above, more, dtype):
+    """Modulo the integers' range."""
+    limits = np.iinfo(dtype)
+    return (above + more - limits.min) % (limits.max - limits.min + 1) + limits.min
+
+
+def token_order(packed, size):
+    """The tokens in the order of the stored columns."""
+    constant = [packed[token // 8] >> (7 - token % 8) & 1 for token in range(size)]
+    return sorted(range(size), key=lambda token: constant[token])
+
+
+def step_values(arrays, t, manifest):
+    """One step's arrays with a column per token, and floats for codes."""
+    mechanism, dtype = manifest["mechanism"], manifest["record"]["dtype"]
+    step = {name: rows[t] for name, rows in arrays.items()}
+    if "central" in step:
+        increments = step["central"]
+        codes = [[int(code) for code in increments[0]]]
+        for row in increments[1:]:
+            codes.append([sum_of(a, int(b), increments.dtype) for a, b in zip(codes[-1], row, strict=True)])
+        step["central"] = np.array(codes, dtype=object)
+    for name in {"central", "contexts"} & step.keys():
+        values = [[float_of(int(code), mechanism, dtype) for code in row] for row in step[name]]
+        step[name] = np.array(values, dtype=dtype)
+    if "aggregate" in step and mechanism["grid"] is not None:
+        step["aggregate"] = np.array([int(k) * mechanism["grid"] / mechanism["divisor"] for k in step["aggregate"]])
+    if "central" in step:
+        order = token_order(step.pop("constant"), step["central"].shape[1])
+        for name in {"central", "sides", "holder", "contexts"} & step.keys():
+            stored = step[name]
+            step[name] = np.empty_like(stored)
+            for column, token in enumerate(order):
+                step[name][..., token] = stored[..., column]
+    return step
+
+
+def read_batch(path):
+    """Every array of a batch file, as {name: [T, ...]}, and its number of contexts."""
+    manifest = json.loads((path.parents[1] / "run.json").read_text())
+    arrays, contexts = read_chunks(path)
+    steps = [step_values(arrays, t, manifest) for t in range(len(arrays["token"]))]
+    return {name: np.array([step[name] for step in steps]) for name in steps[0]}, contexts
 
 
 def bounds(central, contexts, relation):
@@ -161,6 +220,10 @@ RUNS = {
     "odd": {"sizes": (1, 3, 5, 9)},
     "odd, wide": {"sizes": (1, 3, 5, 9), "width": 5},
     "float64": {"sizes": ALL_SIZES, "dtype": "float64"},
+    "contexts": {"sizes": ALL_SIZES, "contexts": True},
+    "grid": {"sizes": ALL_SIZES, "grid": 0.125, "contexts": True},
+    "fine grid": {"sizes": ALL_SIZES, "grid": 2.0**-18},
+    "float64 on a grid": {"sizes": ALL_SIZES, "dtype": "float64", "grid": 2.0**-6},
     "top-k": {"sizes": ALL_SIZES, "top_k": 5},
     "replace": {"sizes": ALL_SIZES, "relation": "replace"},
     "replace, top-k": {"sizes": ALL_SIZES, "relation": "replace", "top_k": 5},
@@ -173,6 +236,7 @@ RUNS = {
     "user of two": {"sizes": ALL_SIZES, "unit": "user", "records_per_user": 2, "width": 3},
     "mean, user of two": {"sizes": (3, 5, 6), "unit": "user", "records_per_user": 2, "aggregator": "mean"},
     "mean, replace": {"sizes": (3, 5), "relation": "replace", "aggregator": "mean"},
+    "mean on a grid": {"sizes": ALL_SIZES, "aggregator": "mean", "grid": 0.125, "divisor": 3.7},
 }
 
 
@@ -190,6 +254,22 @@ def test_audit_agrees_with_independent_arithmetic_on_the_files(make_run, kind):
         assert np.array(batches) == pytest.approx(np.array(naive), rel=TOLERANCE, abs=1e-10)
     if run.spec.aggregator == "median":
         assert result.guarantees.empirical.leave_one_out_max == pytest.approx(largest_loss(run.path), abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", RUNS.values(), ids=RUNS.keys())
+def test_reader_gives_what_the_documented_layout_holds(make_run, kind):
+    run = make_run(**kind)
+    reader = RunReader(run.path)
+    for batch_id in reader.batches:
+        arrays, contexts = read_batch(run.steps_file(batch_id))
+        with reader.batch(batch_id) as batch:
+            assert batch.header.contexts == contexts
+            for t, step in enumerate(batch.steps()):
+                for name, rows in arrays.items():
+                    found = getattr(step, name)
+                    assert np.array_equal(
+                        np.frombuffer(found, np.uint8) if name == "aggregate_digest" else found, rows[t]
+                    )
 
 
 def test_hand_made_even_and_odd_bounds():

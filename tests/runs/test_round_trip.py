@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from zarr.storage import ZipStore
 
-from dpaudit.runs import BatchHeader, RunReader, Step
+from dpaudit.accounting import central_order_statistics, median_sides
+from dpaudit.runs import BatchHeader, RunReader, Step, batches
+from dpaudit.runs.archive import ArchiveReader
 
 KINDS = {
     "median": {},
@@ -19,6 +24,14 @@ KINDS = {
     "mean": {"aggregator": "mean"},
     "mean-contexts": {"aggregator": "mean", "contexts": True, "dtype": "float64"},
     "mean-top-k": {"aggregator": "mean", "top_k": 5},
+}
+GRIDS = {
+    "grid": {"grid": 0.125},
+    "grid-contexts": {"grid": 2.0**-6, "contexts": True},
+    "grid-fine": {"grid": 2.0**-18, "contexts": True, "width": 3},
+    "grid-float64": {"grid": 2.0**-6, "dtype": "float64", "contexts": True},
+    "grid-top-k": {"grid": 0.125, "top_k": 5},
+    "grid-mean": {"grid": 2.0**-6, "aggregator": "mean", "contexts": True},
 }
 
 
@@ -49,7 +62,7 @@ def write_and_read(run, path, headers, steps):
     return read
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize("kind", (KINDS | GRIDS).values(), ids=(KINDS | GRIDS).keys())
 @pytest.mark.parametrize("contexts", [0, 1, 2, 3, 4, 5, 8, 9])
 def test_every_array_comes_back_bit_for_bit(make_run, tmp_path, kind, contexts):
     run = make_run.generator(sizes=(contexts,), **kind)
@@ -154,3 +167,72 @@ def test_superfluous_sides_of_a_mean_step_are_refused(make_run, tmp_path):
         pytest.raises(ValueError, match="sides"),
     ):
         batch.write(step)
+
+
+def test_a_large_batch_and_a_mostly_constant_one_come_back(make_run, tmp_path):
+    """More contexts than a byte counts, and tokens that are all at the floor, or none."""
+    for number, floor in enumerate((0.0, 0.9, 1.0)):
+        run = make_run.generator(sizes=(301,), vocabulary=3000, contexts=True)
+        step = run.step(0, 301)
+        random = np.random.default_rng(number)
+        values = np.where(random.random(3000) < floor, np.float32(-6), step.contexts).astype(np.float32)
+        central = central_order_statistics(values, 6.0)
+        sides, holder = median_sides(values, central)
+        step = replace(step, contexts=values, central=central, sides=sides, holder=holder)
+        path = tmp_path / f"run{number}"
+        _, (read,), *_ = write_and_read(run, path, [BatchHeader(id=0, contexts=301)], {0: [step]})[0]
+        assert differing(step, read) == []
+
+
+@pytest.mark.parametrize("name", ["central", "contexts"])
+@pytest.mark.parametrize("value", [0.1, -0.0, np.nan, np.inf, 16.0], ids=str)
+def test_value_off_a_declared_grid_is_refused(make_run, tmp_path, name, value):
+    run = make_run.generator(sizes=(5,), contexts=True, grid=0.125)
+    step = run.step(0, 5)
+    values = getattr(step, name).copy()
+    values[1, 3] = value
+    with run.create(tmp_path / "run") as writer, writer.batch(BatchHeader(id=0, contexts=5)) as batch:
+        with pytest.raises(ValueError, match=rf"{name} must hold multiples of mechanism\.grid = 0\.125"):
+            batch.write(replace(step, **{name: values}))
+        batch.write(step)
+        batch.finish(text=None, stop="max-tokens")
+
+
+def test_value_beyond_the_clip_can_be_expressed_on_a_grid(make_run, tmp_path):
+    """The audit objects to it, so it must get that far."""
+    run = make_run.generator(sizes=(5,), grid=0.125)
+    step = run.step(0, 5)
+    central = step.central.copy()
+    central[-1, 3], central[0, 4], central[0, 5] = 6.125, 6.0, -6.125
+    step = replace(step, central=central)
+    _, (read,), *_ = write_and_read(run, tmp_path / "run", [BatchHeader(id=0, contexts=5)], {0: [step]})[0]
+    assert differing(step, read) == []
+
+
+def test_same_steps_make_the_same_file(make_run, tmp_path):
+    run = make_run.generator(sizes=(5,), contexts=True)
+    steps = [run.step(0, 5) for _ in range(3)]
+    for name in ("one", "two"):
+        write_and_read(run, tmp_path / name, [BatchHeader(id=0, contexts=5)], {0: steps})
+    files = [(tmp_path / name / "steps/00000000.zip").read_bytes() for name in ("one", "two")]
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("kind", (KINDS | GRIDS).values(), ids=(KINDS | GRIDS).keys())
+def test_batch_file_is_a_zarr_group(make_run, kind):
+    """Read by zarr itself: names, shapes and every number of every chunk that was written."""
+    path = make_run(sizes=(5, 4), **kind).steps_file(0)
+    arrays = ArchiveReader(path)
+    with ZipStore(path, mode="r") as store:
+        group = zarr.open_group(store, mode="r")
+        assert group.attrs["header"]["contexts"] == 5
+        with RunReader(path.parents[1]).batch(0) as batch:
+            stored = batch._arrays.stored
+            steps = len(batch.tokens)
+            assert group["token"].attrs["stop"] == batch.stop
+            assert np.array_equal(group["token"][:], batch.tokens)
+            arrays.expect(stored | batches._whole_arrays(steps), steps)
+            assert {name for name, _ in group.arrays()} == stored.keys() | batches._whole_arrays(steps).keys()
+            for name, step in itertools.product(stored, range(steps)):
+                assert same(group[name][step], arrays.chunk(name, step))
+    arrays.close()

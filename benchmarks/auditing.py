@@ -1,0 +1,114 @@
+"""What an audit costs, against reading the same arrays: seconds a step, and memory as the run grows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.rows import Row, Wanted
+from benchmarks.synthetic import TEMPERATURE, Shape, write_run
+from benchmarks.timing import interleaved
+from dpaudit.accounting import MedianAccountant, context_change, median_losses, moving_columns
+from dpaudit.audit import audit_run
+from dpaudit.engines import Engine, LocalEngine, cores
+from dpaudit.runs import RunReader, Step
+
+#: As large as SmolLM2's.
+VOCABULARY = 49_152
+#: How `peak_memory` is run in a process of its own.
+PEAK = "import sys; from benchmarks.auditing import peak_memory; print(peak_memory(sys.argv[1]))"
+
+
+def rows(small: bool) -> Iterator[Row]:
+    """Accounting and whole audit against reading; then peak memory."""
+    shape = Shape(2, 2, 8, 512) if small else Shape(batches=8, steps=12, contexts=32, vocabulary=VOCABULARY)
+    with TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        write_run(run, shape)
+        yield from _times(run, shape, rounds=1 if small else 5)
+    if not sys.platform.startswith("linux"):
+        yield Row("audit", "peak memory", None, skipped="only measured on Linux")
+        return
+    few, many = (2, 6) if small else (10, 1000)
+    yield _memory(few, many, Shape(0, 4, 8, 2048))
+    if not small:
+        yield _memory(2, 20, Shape(0, 3, 32, VOCABULARY))
+
+
+def _times(run: Path, shape: Shape, rounds: int) -> Iterator[Row]:
+    steps = list(_read(run))
+    cases = {
+        "read": lambda: sum(1 for _ in _read(run)),
+        "account": lambda: _account(steps),
+        "audit": lambda: _require_pass(run, LocalEngine(1)),
+        "audit, all cores": lambda: _require_pass(run),
+    }
+    timings = interleaved(cases, rounds)
+    number = shape.batches * shape.steps
+    case = f"{number} steps of {shape.contexts} contexts and {shape.vocabulary:,} tokens"
+    for what, name, wanted in (
+        ("accounting and every leave-one-out loss over reading", "account", Wanted("at most", 3)),
+        ("whole audit over reading, one core", "audit", None),
+        (f"whole audit over reading, {cores()} cores", "audit, all cores", None),
+    ):
+        figures: dict[str, float | str] = {
+            f"{name}, ms a step": timings.median(name) / number * 1e3,
+            "read, ms a step": timings.median("read") / number * 1e3,
+            "lowest to highest": timings.spread(name, "read"),
+        }
+        yield Row("audit", f"{what}: {case}", timings.ratio(name, "read"), wanted=wanted, figures=figures)
+
+
+def _read(run: Path) -> Iterator[Step]:
+    reader = RunReader(run)
+    for number in reader.batches:
+        with reader.batch(number) as batch:
+            yield from batch.steps()
+
+
+def _account(steps: list[Step]) -> None:
+    """Theorem 1, the exact cost and all leave-one-out losses of every step."""
+    accountant = MedianAccountant(context_change("record", "add_remove", "hashed-records"), TEMPERATURE)
+    for step in steps:
+        assert step.central is not None and step.sides is not None
+        moving = moving_columns(step.central, step.token, TEMPERATURE)
+        accountant.charge(0, moving.central, moving.token, moving.still)
+        sides = step.sides.take(moving.columns, axis=1)
+        holder = None if step.holder is None else step.holder.take(moving.columns)
+        median_losses(moving.central, sides, holder, 8 * len(step.sides), moving.token, TEMPERATURE, moving.still)
+
+
+def _require_pass(run: Path, engine: Engine | None = None) -> None:
+    result = audit_run(run, engine=engine)
+    if result.verdict != "pass":
+        raise RuntimeError(f"the run that is measured does not pass: {result.verdict}")
+
+
+def _memory(few: int, many: int, shape: Shape) -> Row:
+    """Peak memory of an audit of many batches over that of a few."""
+    peaks = {}
+    for batches in (few, many):
+        with TemporaryDirectory() as folder:
+            run = Path(folder) / "run"
+            write_run(run, Shape(batches, shape.steps, shape.contexts, shape.vocabulary))
+            command = [sys.executable, "-c", PEAK, str(run)]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
+            peaks[batches] = int(done.stdout)
+    return Row(
+        "audit",
+        f"peak memory, {many:,} batches over {few}: {shape.vocabulary:,} tokens, one process",
+        peaks[many] / peaks[few],
+        wanted=Wanted("at most", 1.1),
+        figures={f"{batches:,} batches, MiB": peak / 2**20 for batches, peak in peaks.items()},
+    )
+
+
+def peak_memory(run: str) -> int:
+    """Audit a run in this process: its peak resident bytes. Linux only."""
+    _require_pass(Path(run), LocalEngine(1))
+    # getrusage's figure is handed down from the process that started this one.
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024

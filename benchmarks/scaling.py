@@ -1,0 +1,271 @@
+"""docs/scaling.md: time, storage and cost at full size, worked out step by step from the latest measured rates.
+
+`python -m benchmarks.scaling` prints the page; `python -m benchmarks --page` writes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.rows import RESULTS, Results, significant
+
+PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
+#: Of the model that records and audits were measured with.
+MEASURED_VOCABULARY = 49_152
+
+
+NAMED = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
+
+
+class Factor(NamedTuple):
+    """A number in the arithmetic, with what it counts."""
+
+    value: float
+    unit: str
+
+    def __str__(self) -> str:
+        for size, name in NAMED:
+            if self.value >= size:
+                return f"{significant(self.value / size)} {name} {self.unit}".strip()
+        return f"{significant(self.value)} {self.unit}".strip()
+
+
+MEASURED_MODEL = Factor(134.5e6, "parameters")
+
+
+class Given(NamedTuple):
+    """A number that was not measured here: what it is, and who says so."""
+
+    name: str
+    factor: Factor
+    source: str
+
+
+ASSUMED = "**assumed**"
+PRICE = f"{ASSUMED} on 2026-11-21: no quote; put your own"
+GEMMA = "Gemma 2 report, arXiv 2408.00118"
+H100 = "NVIDIA's data sheet of the H100 SXM"
+
+TOKENS = Given("longest text", Factor(400, "tokens"), "the paper has 331 to 373 at epsilon 10")
+CONTEXTS = Given("contexts of a batch", Factor(64, "contexts"), "the paper, at epsilon 10")
+VOCABULARY = Given("vocabulary", Factor(256_000, "words"), "Gemma 2, rounded")
+PROMPT = Given("padded prompt", Factor(128, "tokens"), f"{ASSUMED}: a news text of some 100 tokens in its frame")
+PARAMETERS = Given("Gemma 2 2B", Factor(2.6e9, "parameters"), GEMMA)
+CACHE = Given(
+    "keys and values of one token",
+    Factor(26 * 4 * 256 * 2 * 2, "bytes"),
+    f"{GEMMA}: 26 layers, 4 heads of 256, 16 bits",
+)
+COMPUTE = Given("a GPU's arithmetic", Factor(989e12, "FLOP/s"), f"{H100}: bfloat16, dense")
+BANDWIDTH = Given("a GPU's memory", Factor(3.35e12, "bytes/s"), H100)
+REACHED = Given("what is reached of both", Factor(0.3, ""), f"{ASSUMED}: no GPU was at hand")
+ROWS = Given("contexts forwarded together", Factor(512, "contexts"), f"{ASSUMED}: eight batches, some 28 GB of cache")
+PASSES = Given(
+    "an aggregation on the GPU",
+    Factor(12, "memory passes"),
+    f"{ASSUMED}: the bound that a CPU is held to in benchmarks.md",
+)
+GPU_HOUR = Given("an H100 for an hour", Factor(3.0, "USD"), PRICE)
+CORE_HOUR = Given("a core for an hour", Factor(0.05, "USD"), PRICE)
+STORAGE = Given("a GB of object storage for a month", Factor(0.023, "USD"), PRICE)
+GIVEN = (
+    *(TOKENS, CONTEXTS, VOCABULARY, PROMPT, PARAMETERS, CACHE, COMPUTE, BANDWIDTH, REACHED, ROWS, PASSES),
+    *(GPU_HOUR, CORE_HOUR, STORAGE),
+)
+
+HOUR = Factor(3600, "s/h")
+GIGA = Factor(1e9, "bytes/GB")
+NANO = Factor(1e9, "ns/s")
+FLOP = Factor(2, "FLOP a parameter")
+FLOAT = Factor(4, "bytes")
+
+#: Heading -> number of texts, each from a batch of its own, and what that number says of the private data.
+SETTINGS = {
+    "The paper's full setting": (
+        1_700,
+        "At one record a context, 64 contexts a batch, the 108,000 records of AG News fill some 1,700 batches.",
+    ),
+    "A million texts": (
+        1_000_000,
+        "Every text needs a batch of records that no other batch shows: 64 million of them at one a context.",
+    ),
+}
+
+INTRODUCTION = """\
+Made by `make bench` from the rates of [benchmarks.md](benchmarks.md); do not edit. What was not measured is listed
+with its source, and can be changed at the top of `benchmarks/scaling.py`; `python -m benchmarks --page` then writes
+this page anew. **No GPU was at hand**: every figure of a GPU follows from data sheets and the assumptions below, not
+from a measurement.
+"""
+
+PROPORTION = f"""\
+Whatever is done for every word of the vocabulary was measured over the {MEASURED_VOCABULARY:,} words of SmolLM2-135M,
+and is taken to grow in proportion.
+"""
+
+CONCLUSION = """\
+## What it says
+
+- Batches share nothing: twice the GPUs or cores take half the time, down to one batch each.
+- The work of the GPU grows with the number of contexts. Record and audit grow with the vocabulary: a public support
+  of the top k words divides them by 256,000 / k.
+- An audit needs neither GPU nor model. Storage is for the record without loss; a grid, declared before the run, makes
+  it smaller."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What was measured.
+
+    Attributes:
+        aggregation: a step of 64 contexts and 256,000 tokens on all cores of the machine.
+        writing, audit: seconds of one core a step and token of the vocabulary.
+        record, on_grid: bytes a step and token of the vocabulary, at clip 6.
+        contexts: contexts times tokens that SmolLM2-135M generates in a second.
+        device: that it runs on, "cpu" meaning all cores.
+    """
+
+    aggregation: Factor
+    writing: Factor
+    audit: Factor
+    record: Factor
+    on_grid: Factor
+    contexts: Factor
+    device: str
+
+    @classmethod
+    def of(cls, results: Results) -> Rates:
+        """From a whole run's results. Raises ValueError when a row is missing."""
+
+        def figure(topic: str, what: str, name: str) -> float:
+            return float(results.row(topic, what).figures[name])
+
+        generated = "ours over a bare loop: 4 texts of 32"
+        size, clip = "whole record over raw central:", "clip 6"
+        writing = figure("record", f"time to write over generation: {clip}, no grid", "writing, ms a step")
+        audit = figure("audit", "whole audit over reading, one core", "audit, ms a step")
+        per_word = 1 / MEASURED_VOCABULARY
+        return cls(
+            Factor(figure("aggregation", "ours over one pass of amax: 64 x 256,000, realistic", "ours, ms") / 1e3, "s"),
+            Factor(writing * 1e6 * per_word, "ns a word"),
+            Factor(audit * 1e6 * per_word, "ns a word"),
+            Factor(figure("record", f"{size} {clip}, no grid", "KiB a step") * 1024 * per_word, "bytes a word"),
+            Factor(figure("record", f"{size} {clip}, grid", "KiB a step") * 1024 * per_word, "bytes a word"),
+            Factor(figure("generation", generated, "ours, tokens/s") * 32, "context tokens/s"),
+            results.row("generation", generated).what.rpartition(", ")[2],
+        )
+
+
+@dataclass
+class Sheet:
+    """Arithmetic, a line each: what, from which numbers, and the result."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def product(self, what: str, unit: str, times: tuple[Factor, ...], over: tuple[Factor, ...] = ()) -> Factor:
+        """Multiply and divide, and write it down."""
+        value = math.prod(factor.value for factor in times) / math.prod(factor.value for factor in over)
+        return self._line(what, " × ".join(map(str, times)) + "".join(f" ÷ {factor}" for factor in over), value, unit)
+
+    def sum(self, what: str, unit: str, *parts: Factor) -> Factor:
+        """Add, and write it down."""
+        return self._line(what, " + ".join(map(str, parts)), sum(part.value for part in parts), unit)
+
+    def _line(self, what: str, arithmetic: str, value: float, unit: str) -> Factor:
+        result = Factor(value, unit)
+        self.lines.append(f"| {what} | {arithmetic} | {result} |")
+        return result
+
+
+def rendered(results: Results) -> str:
+    """The page."""
+    return "\n".join(_lines(results)) + "\n"
+
+
+def _lines(results: Results) -> Iterator[str]:
+    rates, machine = Rates.of(results), results.machine
+    yield from ("# Scaling: time, storage and cost at full size", "", INTRODUCTION, "## Measured rates", "")
+    yield f"On {machine['date']}, {machine['processor']}, {machine['cores']} cores. {PROPORTION}"
+    yield from ("| what | rate |", "|---|---|")
+    yield from (f"| {what} | {rate} |" for what, rate in _named(rates))
+    yield from ("", "## Taken from elsewhere", "", "| what | value | source |", "|---|---|---|")
+    yield from (f"| {given.name} | {given.factor} | {given.source} |" for given in GIVEN)
+    for heading, (texts, records) in SETTINGS.items():
+        yield from ("", f"## {heading}", "", records, "", "| what | arithmetic | result |", "|---|---|---|")
+        yield from _worked_out(rates, machine["cores"], Factor(texts, "batches"))
+    yield from ("", CONCLUSION)
+
+
+def _named(rates: Rates) -> Iterator[tuple[str, Factor]]:
+    yield "aggregate a step of 64 contexts and 256,000 words, all cores", rates.aggregation
+    yield "write a step at clip 6, one core", rates.writing
+    yield "audit a step, one core", rates.audit
+    yield "a step's record at clip 6, without loss", rates.record
+    yield "the same on a grid", rates.on_grid
+    yield f"generate with SmolLM2-135M ({MEASURED_MODEL}), 32 contexts a text, {rates.device}", rates.contexts
+
+
+def _worked_out(rates: Rates, cores: int, texts: Factor) -> Iterator[str]:
+    sheet = Sheet()
+    steps = sheet.product("steps", "steps", (texts, TOKENS.factor))
+    shown = sheet.product("prompt tokens read", "tokens", (texts, CONTEXTS.factor, PROMPT.factor))
+    decoded = sheet.product("tokens of contexts decoded", "tokens", (steps, CONTEXTS.factor))
+    gpu = _gpu(sheet, steps, shown, decoded)
+    words = sheet.product("words over all steps", "words", (steps, VOCABULARY.factor))
+    writing = sheet.product("write, one core", "core hours", (words, rates.writing), (NANO, HOUR))
+    audit = sheet.product("audit, one core", "core hours", (words, rates.audit), (NANO, HOUR))
+    stored = sheet.product("record, without loss", "GB", (words, rates.record), (GIGA,))
+    sheet.product("record on a grid", "GB", (words, rates.on_grid), (GIGA,))
+    machine = Factor(cores, "cores")
+    sheet.product(
+        "for comparison, generate on the measured machine",
+        "h",
+        (decoded, PARAMETERS.factor),
+        (MEASURED_MODEL, rates.contexts, HOUR),
+    )
+    sheet.product(
+        "for comparison, aggregate on the measured machine", "core hours", (steps, rates.aggregation, machine), (HOUR,)
+    )
+    on_gpus = sheet.product("cost of the GPU", "USD", (gpu, GPU_HOUR.factor))
+    on_cores = sheet.product(
+        "cost of writing and audit", "USD", (Factor(writing.value + audit.value, "core hours"), CORE_HOUR.factor)
+    )
+    a_month = sheet.product("cost of a month's storage", "USD", (stored, STORAGE.factor))
+    sheet.sum("**cost**", "USD", on_gpus, on_cores, a_month)
+    yield from sheet.lines
+
+
+def _gpu(sheet: Sheet, steps: Factor, shown: Factor, decoded: Factor) -> Factor:
+    """Hours of one GPU: arithmetic of all tokens, then what decoding reads from memory, then aggregation."""
+    passed = sheet.sum("tokens passed through the model", "tokens", shown, decoded)
+    arithmetic = sheet.product(
+        "arithmetic (GPU, assumed)", "h", (passed, FLOP, PARAMETERS.factor), (COMPUTE.factor, REACHED.factor, HOUR)
+    )
+    weights = sheet.product(
+        "weights read (GPU, assumed)",
+        "h",
+        (decoded, PARAMETERS.factor, Factor(2, "bytes")),
+        (ROWS.factor, BANDWIDTH.factor, REACHED.factor, HOUR),
+    )
+    half = Factor(PROMPT.factor.value + TOKENS.factor.value / 2, "tokens of mean length")
+    cache = sheet.product(
+        "keys and values read (GPU, assumed)",
+        "h",
+        (decoded, half, CACHE.factor),
+        (BANDWIDTH.factor, REACHED.factor, HOUR),
+    )
+    aggregation = sheet.product(
+        "aggregation (GPU, assumed)",
+        "h",
+        (steps, CONTEXTS.factor, VOCABULARY.factor, FLOAT, PASSES.factor),
+        (BANDWIDTH.factor, HOUR),
+    )
+    return sheet.sum("one GPU (assumed)", "GPU hours", arithmetic, weights, cache, aggregation)
+
+
+if __name__ == "__main__":
+    print(rendered(Results.read(RESULTS)), end="")

@@ -1,0 +1,220 @@
+"""`python -m benchmarks.soak`: kill -9 generating processes at random moments, resume them, prove that nothing is lost.
+
+Each run is started by `dpaudit generate`, killed at a moment drawn from its whole duration, started again, and so on
+until it ends. Then every batch must be there exactly once and be the one that was there after the first kill that it
+survived, every digest must be right, no other file may be left, and the audit must pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+import yaml
+
+from benchmarks.tiny import save_tiny_model
+from dpaudit.audit import audit_run
+
+LABELS = ("north", "south")
+#: Batches of each label.
+BATCHES = 6
+TOKENS = 24
+RECORDS = 60
+#: Of a forward pass: room for a batch or two, so that batches end at many moments.
+ROWS = 8
+#: All that a finished run holds beside its batches.
+FILES = {"run.json", "samples.jsonl", "assignment", "clusters", "tokenizer.json", "hashes"}
+#: What a process imports first, once for all of them, so that a life is spent on generating.
+PRELOADED = ["dpaudit.cli", "generation.algorithm"]
+
+Tell = Callable[[str], None]
+
+
+class BrokenError(Exception):
+    """A run did not survive its kills."""
+
+
+@dataclass
+class Run:
+    """One run directory over all its lives.
+
+    Attributes:
+        digests: of every batch file that was there after a kill.
+    """
+
+    config: Path
+    path: Path
+    digests: dict[str, str] = field(default_factory=dict)
+
+    def live(self, seconds: float | None) -> tuple[bool, bool]:
+        """Generate until the end, or until killed after so many seconds.
+
+        Returns:
+            Whether the run is finished, and whether the process was killed.
+        """
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
+        process = context.Process(target=_generate, args=(self.config, self.path, self._log))
+        process.start()
+        process.join(seconds)
+        killed = process.is_alive()
+        if killed:
+            process.kill()  # SIGKILL
+            process.join()
+        elif process.exitcode:
+            raise BrokenError(f"dpaudit generate ended with code {process.exitcode}: {self._log.read_text()}")
+        for name, digest in self._batches().items():
+            if self.digests.setdefault(name, digest) != digest:
+                raise BrokenError(f"{name} was whole after a kill, and was written again")
+        # A process may be killed when its run is finished and it has nothing left to do but to say so.
+        return not killed or (self.path / "hashes").exists(), killed
+
+    @property
+    def _log(self) -> Path:
+        return self.path.with_suffix(".log")
+
+    @property
+    def whole(self) -> int:
+        """Batches that are whole on disk."""
+        return len(self._batches())
+
+    def prove(self) -> None:
+        """Raises BrokenError unless the finished run is whole, and holds nothing else."""
+        wanted = [f"{batch:08d}.zip" for batch in range(BATCHES * len(LABELS))]
+        found = sorted(path.relative_to(self.path).as_posix() for path in self.path.rglob("*") if not path.is_dir())
+        if found != sorted([*FILES, *(f"steps/{name}" for name in wanted)]):
+            raise BrokenError(f"files are missing or left over: {found}")
+        if sorted(self.digests) != wanted:
+            raise BrokenError(f"batches are missing: {sorted(self.digests)}")
+        samples = (self.path / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+        if [json.loads(line)["id"] for line in samples] != list(range(len(wanted))):
+            raise BrokenError("samples.jsonl does not hold every batch exactly once")
+        lines = (self.path / "hashes").read_text(encoding="utf-8").splitlines()
+        if sorted(lines) != sorted(f"{_digest(self.path / name)}  {name}" for name in found if name != "hashes"):
+            raise BrokenError("a digest in `hashes` is wrong")
+        result = audit_run(self.path)
+        if result.verdict != "pass":
+            failures = [f"{check.id}: {check.detail}" for check in result.checks if check.status in ("fail", "error")]
+            raise BrokenError(f"the audit says {result.verdict}: {failures}")
+
+    def _batches(self) -> dict[str, str]:
+        """Name -> SHA-256 of every batch file under its final name."""
+        return {path.name: _digest(path) for path in sorted((self.path / "steps").glob("*.zip"))}
+
+
+def soak(folder: Path, kills: int, moments: random.Random, tell: Tell) -> int:
+    """Kill so many times, over as many runs as it takes, and prove each run.
+
+    Args:
+        folder: where the model, the data and the runs go; a run that is proved is deleted.
+        kills: how many.
+        moments: where the moments come from.
+        tell: told of every life.
+
+    Returns:
+        The number of runs.
+
+    Raises:
+        BrokenError: a run did not survive.
+    """
+    config = write_config(folder)
+    _life_after_life(Run(config, folder / "first"), [None], tell)  # starts the server of processes too
+    start = time.perf_counter()
+    Run(config, folder / "second").live(None)
+    duration = time.perf_counter() - start
+    tell(f"an undisturbed run takes {duration:.2f} s")
+    done = runs = 0
+    while done < kills:
+        lives = [*(moments.uniform(0, duration) for _ in range(kills - done)), None]
+        done += _life_after_life(Run(config, folder / f"run{runs}"), lives, tell)
+        runs += 1
+    return runs
+
+
+def _life_after_life(run: Run, lives: Sequence[float | None], tell: Tell) -> int:
+    """Generate one run, killed after each of these times until it is finished. Returns how often it was killed."""
+    name, kills = run.path.name, 0
+    for seconds in lives:
+        finished, killed = run.live(seconds)
+        kills += killed
+        if killed:
+            tell(f"{name}: killed after {seconds:.3f} s, {run.whole} of {BATCHES * len(LABELS)} batches whole")
+        if finished:
+            break
+    run.prove()
+    tell(f"{name}: proved after {kills} kills")
+    shutil.rmtree(run.path)
+    return kills
+
+
+def write_config(folder: Path) -> Path:
+    """A tiny model, data and the config of a run that may be released, but for its model. Returns the config's path."""
+    save_tiny_model(folder / "model")
+    rows = (f"{LABELS[number % 2]},story {number} of a storm\n" for number in range(RECORDS))
+    (folder / "data.csv").write_text("label,text\n" + "".join(rows), encoding="utf-8")
+    settings = {
+        "data": {"path": str(folder / "data.csv"), "labels": list(LABELS)},
+        "model": {"name": str(folder / "model"), "device": "cpu", "rows": ROWS},
+        "prompt": {"max_example_tokens": 24},
+        "batching": {"batches_per_label": BATCHES, "generate_per_label": BATCHES},
+        "mechanism": {"aggregator": "median", "clip": 4.0, "temperature": 1.0},
+        "decoding": {"max_tokens": TOKENS},
+        "chosen_from": {"batching": "public", "settings": "public"},
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    return path
+
+
+def _generate(config: Path, out: Path, log: Path) -> None:
+    """The command in a process of its own; what it says goes to the log."""
+    from dpaudit.cli import main
+
+    with log.open("w", encoding="utf-8") as file:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(file.fileno(), stream.fileno())
+        sys.argv = ["dpaudit", "generate", str(config), "--out", str(out)]
+        main()
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@click.command()
+@click.option("--kills", type=click.IntRange(min=1), default=50, show_default=True, help="How often to kill.")
+@click.option("--seed", type=int, help="Draws the same moments again [default: at random].")
+def main(kills: int, seed: int | None) -> None:
+    """Kill a generating process again and again, and prove every run that it leaves.
+
+    \b
+    Example:
+      python -m benchmarks.soak --kills 200
+    """
+    seed = random.SystemRandom().randrange(2**32) if seed is None else seed
+    click.echo(f"{kills} kills, --seed {seed}")
+    # The killed processes' semaphores are found and freed at the end; nobody needs to read of that.
+    os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"
+    folder = Path(tempfile.mkdtemp(prefix="dpaudit-soak-"))
+    try:
+        runs = soak(folder, kills, random.Random(seed), click.echo)  # noqa: S311
+    except BrokenError as error:
+        click.echo(f"BROKEN: {error}\nLeft for inspection: {folder}", err=True)
+        sys.exit(1)
+    shutil.rmtree(folder)
+    click.echo(f"{kills} kills, {runs} runs: every batch exactly once, all digests right, every audit passed")
+
+
+if __name__ == "__main__":
+    main()

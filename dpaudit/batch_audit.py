@@ -1,0 +1,159 @@
+"""One batch's file -> BatchFacts: the part of an audit that is worth spreading over processes."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from dpaudit.accounting import ContextChange, ExPostAccountant, ex_post_accountant
+from dpaudit.checks import STEP_CHECKS
+from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, SeenSupport
+from dpaudit.checks.release import label_problem, stop_problem, text_problem
+from dpaudit.checks.sampling_test import SamplingTest
+from dpaudit.checks.view import StepView
+from dpaudit.losses import ContextSums
+from dpaudit.runs import BatchReader, InputError, Manifest, RunReader, without_stop
+from dpaudit.runs.manifest import MAX_WIDTH
+from dpaudit.runs.reader import sample_of
+
+#: The largest group whose ex-post cost is worked out: as many contexts as the widest record of a median run bounds.
+MOST_CONTEXTS = 2 * MAX_WIDTH - 1
+
+#: Logarithm of the probability below which two batches do not draw the same tokens by chance.
+_NO_COINCIDENCE = -20.0
+
+_INTERRUPTIONS = (KeyboardInterrupt, SystemExit)
+
+
+class BatchAuditor:
+    """Reads batches of one run. What it says of a batch depends on that batch's file and on run.json alone."""
+
+    def __init__(self, location: str, change: ContextChange | None) -> None:
+        """Open a run.
+
+        Args:
+            location: of the run directory.
+            change: what the ex-post cost is for; None where nothing bounds it.
+        """
+        self._reader = RunReader(location)
+        self._change = change
+        self._decode = _decoder(self._reader)
+
+    def __call__(self, batch_id: int) -> BatchFacts:
+        """Read one batch to its end, or to where that fails."""
+        facts = BatchFacts(batch_id, SamplingTest(self._reader.manifest.mechanism.temperature))
+        try:
+            batch, facts.digest = self._reader.batch_and_digest(batch_id)
+            with batch:
+                self._read_release(batch, facts)
+                self._read_steps(batch, facts)
+        except InputError as error:
+            facts.error, facts.unbounded = error, True
+        return facts
+
+    def _read_release(self, batch: BatchReader, facts: BatchFacts) -> None:
+        manifest = self._reader.manifest
+        facts.header, facts.length = batch.header, len(batch.tokens)
+        sample = sample_of(batch)
+        facts.sample_digest = hashlib.sha256(sample.line().encode()).digest()
+        tokens = without_stop(sample.tokens, manifest.stopping.sequences)
+        text = text_problem(sample, self._decode(tokens) if self._decode and sample.text is not None else None)
+        facts.texts += [problem for problem in (text, label_problem(sample, manifest)) if problem]
+        facts.stops += [problem for problem in (stop_problem(sample, manifest.stopping),) if problem]
+
+    def _read_steps(self, batch: BatchReader, facts: BatchFacts) -> None:
+        manifest, header = self._reader.manifest, batch.header
+        accountant = accountant_for(manifest, self._change)
+        losses = ContextSums(manifest.mechanism, header.contexts)
+        drawn, log_probability = hashlib.sha256(), 0.0
+        for position, step in enumerate(batch.steps()):
+            facts.steps += 1
+            drawn.update(step.aggregate_digest + step.token.to_bytes(8, "big", signed=True))
+            log_probability += step.log_probability
+            if step.support is not None and position <= LONGEST_PREFIX:
+                facts.supports.append(SeenSupport.of(header, batch.tokens[:position], step.support))
+            view = StepView(manifest, header, step)
+            # Corrupt values overflow and compare oddly; the checks say so in words, numpy need not.
+            with np.errstate(all="ignore"):
+                _check(view, position, facts)
+                _account(view, position, facts, losses, accountant)
+        if accountant is not None:
+            facts.sums = accountant.detach(header.id)
+        facts.losses = losses.result(header.id)
+        if header.contexts and log_probability < _NO_COINCIDENCE:
+            facts.likeness = drawn.digest()
+
+
+def accountant_for(manifest: Manifest, change: ContextChange | None) -> ExPostAccountant | None:
+    """The accountant of a run's ex-post cost; None where nothing bounds the change, or it is too large to work out."""
+    if change is None or change.contexts > MOST_CONTEXTS:
+        return None
+    mechanism = manifest.mechanism
+    return ex_post_accountant(change, mechanism.temperature, mechanism.clip, mechanism.divisor)
+
+
+def _check(view: StepView, position: int, facts: BatchFacts) -> None:
+    for check_id, check in STEP_CHECKS.items():
+        problem = check.problem(view) if check.applies(view.manifest) else None
+        if problem:
+            facts.note(check_id, position, problem)
+
+
+def _account(
+    view: StepView, position: int, facts: BatchFacts, losses: ContextSums, accountant: ExPostAccountant | None
+) -> None:
+    """Charge the step, and note what it cost each context. A step that bounds nothing is counted."""
+    facts.costs.append(math.nan)
+    if view.index is None:
+        facts.unbounded = True
+        losses.skip()
+        return
+    place = facts.id.to_bytes(8, "big") + position.to_bytes(8, "big")
+    facts.sampling.add(view.aggregate, view.index, view.step.aggregate_digest + place)
+    losses.add(view.step, view.index, view.moving)
+    mechanism, aggregate = view.manifest.mechanism, view.step.aggregate
+    if aggregate is not None and mechanism.divisor is not None:
+        facts.floors.add(float(aggregate.min()), view.header.contexts, mechanism.clip, mechanism.divisor)
+    if accountant is None:
+        return
+    try:
+        if view.moving is None:
+            cost = accountant.charge(facts.id, view.aggregate, view.index)
+        else:
+            cost = accountant.charge(facts.id, view.moving.central, view.moving.token, view.moving.still)
+    except ValueError:
+        facts.unbounded = True
+        return
+    facts.costs[-1] = cost.exact
+
+
+def _decoder(reader: RunReader) -> Callable[[list[int]], str | None] | None:
+    """Decodes tokens with the run's own tokenizer, or None when there is none that can be read."""
+    try:
+        serialised = reader.tokenizer_json()
+    except InputError:
+        return None
+    if serialised is None:
+        return None
+    from tokenizers import Tokenizer
+
+    # The library raises plain Exception for what it does not understand, and BaseException where it panics.
+    try:
+        tokenizer = Tokenizer.from_str(serialised)
+    except _INTERRUPTIONS:
+        raise
+    except BaseException:
+        return None
+
+    def decode(tokens: list[int]) -> str | None:
+        try:
+            return str(tokenizer.decode(tokens, skip_special_tokens=True))
+        except _INTERRUPTIONS:
+            raise
+        except BaseException:  # a negative token id, for one
+            return None
+
+    return decode

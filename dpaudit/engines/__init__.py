@@ -1,0 +1,7 @@
+"""Where work runs: in this process, on the cores of this machine, or elsewhere. Results come in the tasks' order."""
+
+from dpaudit.engines.interfaces import Engine, Work
+from dpaudit.engines.local import LocalEngine, cores
+from dpaudit.engines.ray import RayEngine
+
+__all__ = ["Engine", "LocalEngine", "RayEngine", "Work", "cores"]

@@ -1,0 +1,156 @@
+"""A step's clipped logits as integers that compress well, and back, bit for bit.
+
+Codes are in the order of the values. Central order statistics ascend, so that all rows but the first keep what they
+add to the row above. Tokens whose central values are all equal, as at the floor of the clip, are moved behind the
+others in every array, where they are long runs of equal numbers.
+
+Arithmetic is modulo the integers' range: values out of order, beyond the clip or no numbers at all come back as they
+are, for the audit to object to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Codes = NDArray[np.integer[Any]]
+Floats = NDArray[np.floating[Any]]
+AnyArray = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class FloatCode:
+    """Codes of any floats: their ranks. Every bit pattern has one of its own, -0.0 and NaN included.
+
+    A rank is the bits of IEEE 754 with the sign bit inverted, or all bits of a negative number: an unsigned integer.
+
+    Attributes:
+        dtype: of the values, "<f4" or "<f8".
+    """
+
+    dtype: str
+
+    @property
+    def stored(self) -> str:
+        """The codes' dtype."""
+        return self.dtype.replace("f", "u")
+
+    def encode(self, values: Floats) -> Codes:
+        """The codes, of the values' shape."""
+        bits = values.view(self._signed)
+        inverted = self._signs(bits)
+        inverted |= np.iinfo(self._signed).min
+        inverted ^= bits
+        return inverted.view(self.stored)
+
+    def decode(self, codes: Codes) -> Floats:
+        """Undo `encode`, in the memory of `codes`."""
+        bits = codes.view(self._signed)
+        inverted = ~self._signs(bits)
+        inverted |= np.iinfo(self._signed).min
+        bits ^= inverted
+        return bits.view(self.dtype)
+
+    @property
+    def _signed(self) -> str:
+        return self.dtype.replace("f", "i")
+
+    @staticmethod
+    def _signs(bits: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:
+        """-1 where the top bit is set, else 0: the shift copies it into every bit."""
+        signs: NDArray[np.signedinteger[Any]] = bits >> (8 * bits.dtype.itemsize - 1)
+        return signs
+
+
+@dataclass(frozen=True)
+class GridCode:
+    """Codes of multiples of a grid, or of such sums over a divisor: which multiple, a signed integer.
+
+    Attributes:
+        dtype: of the values, "<f4" or "<f8".
+        grid: a power of two, in logit units.
+        largest: the multiple, in logit units, up to which there is a code at least.
+        divisor: what each value's multiple is divided by.
+    """
+
+    dtype: str
+    grid: float
+    largest: float
+    divisor: float = 1.0
+
+    @property
+    def stored(self) -> str:
+        """The codes' dtype: the smallest that has one."""
+        return np.min_scalar_type(-int(self.largest / self.grid) - 1).newbyteorder("<").str
+
+    def encode(self, values: Floats) -> Codes:
+        """The codes, of the values' shape.
+
+        Raises:
+            ValueError: a value is no such multiple, or is -0.0.
+        """
+        real = values.dtype.type
+        with np.errstate(all="ignore"):  # what has no code is found below
+            codes: Codes = np.rint(values * real(self.divisor) / real(self.grid)).astype(self.stored)
+        bits = self.dtype.replace("f", "i")
+        if not np.array_equal(self.decode(codes).view(bits), values.view(bits)):
+            shares = f", divided by {self.divisor:g}" if self.divisor != 1 else ""
+            raise ValueError(f"multiples of mechanism.grid = {self.grid:g}{shares}, within the clip, and no -0.0")
+        return codes
+
+    def decode(self, codes: Codes) -> Floats:
+        """Undo `encode`."""
+        values: Floats = codes.astype(self.dtype)
+        with np.errstate(over="ignore"):  # a foreign manifest may declare any grid
+            values *= self.grid
+            values /= self.divisor
+        return values
+
+
+def smallest_unsigned(largest: int) -> str:
+    """The smallest dtype of unsigned integers up to `largest`, little-endian."""
+    return np.min_scalar_type(largest).newbyteorder("<").str
+
+
+def differences(codes: Codes) -> Codes:
+    """All rows but the first as what they add to the row above."""
+    result = codes.copy()
+    result[1:] -= codes[:-1]
+    return result
+
+
+def totals(increments: Codes) -> Codes:
+    """Undo `differences`, in place."""
+    for above, row in pairwise(increments):
+        row += above
+    return increments
+
+
+def constant_columns(codes: Codes) -> NDArray[np.bool_]:
+    """Where all rows are equal: bool [S]."""
+    constant: NDArray[np.bool_] = (codes[1:] == codes[0]).all(axis=0)
+    return constant
+
+
+def stored_order(constant: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """The tokens [S] in the order of the stored columns: those that are not constant, then those that are."""
+    return np.concatenate((np.flatnonzero(~constant), np.flatnonzero(constant)))
+
+
+def stored_places(constant: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """The stored column [S] of each token."""
+    places = np.empty(len(constant), dtype=np.intp)
+    places[stored_order(constant)] = np.arange(len(constant))
+    return places
+
+
+def columns(array: AnyArray, wanted: NDArray[np.intp]) -> AnyArray:
+    """These columns of an array [..., S]."""
+    result = np.empty_like(array)
+    # The mode spares numpy a buffer: all indices are in range.
+    np.take(array, wanted, axis=-1, out=result, mode="clip")
+    return result

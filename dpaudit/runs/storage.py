@@ -1,0 +1,566 @@
+"""Where a run directory lies: a folder, or a URL of any file system that fsspec knows (`s3://`, `gs://`, ...).
+
+Both kinds keep the same promises. A file is under its name whole or not at all, a batch that is under its name is never
+replaced, and one process at a time has the run's lock. What is read is a plain file of a size that was asked for first.
+A folder is private to its owner; what protects a bucket is set on the bucket.
+
+A file system beyond fsspec that is no object store (sftp, hdfs, ...) gets a whole file by upload and rename, and there
+two writers of one batch in the same instant can both succeed: the second replaces the first.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import json
+import os
+import secrets
+import shutil
+import socket
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
+from urllib.parse import urlsplit
+
+from dpaudit.runs import layout
+from dpaudit.runs.errors import InputError
+
+Location: TypeAlias = Path | str
+
+RESTORE = "Restore the run directory from a copy, or generate the run again."
+#: A finished upload appears whole under its name in these, and fsspec's `mode="create"` replaces nothing.
+OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory"})
+#: Of a remote file, at most so much is in memory.
+BLOCK_BYTES = 1 << 24
+_MAX_LOCK_BYTES = 1 << 12
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+#: What flock says where it cannot lock a folder: NFS and Lustre, by how they are mounted.
+_NO_FLOCK = frozenset({errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+#: What link says on file systems that have no hard links.
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK})
+
+
+class Entry(NamedTuple):
+    """A name in a folder, and whether it is a folder itself (a link to one is not)."""
+
+    name: str
+    folder: bool
+
+
+class Storage(Protocol):
+    """One run directory's place. Names are relative to it, with "/" between folder and file.
+
+    Whatever goes wrong raises InputError with the file's name and a remedy, unless a method says otherwise.
+
+    Attributes:
+        location: opens the same place from any process that can reach it.
+    """
+
+    location: str
+
+    def where(self, name: str = "") -> str:
+        """A file's name for messages, without any password that the address has."""
+
+    def require_run(self) -> None:
+        """Refuse a place that has no run.json."""
+
+    def exists(self, name: str) -> bool:
+        """Whether anything is under the name."""
+
+    def entries(self, folder: str = "") -> list[Entry]:
+        """What a folder holds."""
+
+    def open(self, name: str, limit: int | None = None) -> AbstractContextManager[io.BufferedReader]:
+        """A plain file as a stream, of at most `limit` bytes."""
+
+    def local(self, name: str) -> AbstractContextManager[Path]:
+        """A plain file on this machine. Once it is open it may lose its name: open it within the block."""
+
+    def lock(self) -> Callable[[], None]:
+        """Make sure that the place exists, and become its one writer; returns what gives the lock back."""
+
+    def claim(self) -> None:
+        """Make the folders of a run in a place that was found free."""
+
+    def building(self, name: str) -> AbstractContextManager[Path]:
+        """A fresh private file on this machine to build `name` in; what is left of it in the end is deleted."""
+
+    def publish(self, built: Path, name: str, *, replace: bool) -> None:
+        """Give a built file its name, once all of it is stored.
+
+        Raises:
+            FileExistsError: not `replace`, and the name is taken.
+        """
+
+    def remove(self, name: str) -> None:
+        """Delete a file that may be gone already."""
+
+
+def is_url(location: Location) -> bool:
+    """Whether this names a place beyond the file system, or one written as a URL."""
+    return isinstance(location, str) and "://" in location
+
+
+def open_storage(location: Location) -> Storage:
+    """The storage of a path or a URL. Raises InputError when nothing here can open such a URL."""
+    if not is_url(location):
+        return LocalStorage(Path(location))
+    scheme, _, path = str(location).partition("://")
+    return LocalStorage(Path(path)) if scheme in ("file", "local") else RemoteStorage(str(location))
+
+
+@contextmanager
+def writing(where: str) -> Iterator[None]:
+    """Say which file could not be written, whatever part of a library met the error.
+
+    Raises:
+        InputError: the disk is full, the quota is used up, or the system refuses to write.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise _unwritten(where, error) from None
+
+
+def _unwritten(where: str, error: OSError) -> InputError:
+    remedy = "Make it writable and give the same command again: what is whole there is kept."
+    if error.errno in _FULL:
+        remedy = "Make room and give the same command again: what is whole there is kept."
+    return InputError(where, f"cannot be written ({_reason(error)}).", remedy)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__}: {str(error)[:200]}"
+
+
+def _writer_note() -> bytes:
+    """Who holds a lock: enough to find the process, and nothing of the run."""
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    note = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "token": secrets.token_hex(8)}
+    return json.dumps(note).encode()
+
+
+def _locked(where: str, note: bytes) -> InputError:
+    try:
+        fields = json.loads(note)
+        holder = f"process {fields['pid']} on {fields['host']} since {fields['since']}"[:200]
+    except (ValueError, KeyError, TypeError):
+        holder = "another process"
+    return InputError(where, f"{holder} is writing here.", "Wait for it; if that process is dead, delete this file.")
+
+
+class LocalStorage:
+    """A folder of this machine, or one that it shares with others."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.location = os.path.abspath(path)
+
+    def where(self, name: str = "") -> str:
+        """The path as it was given."""
+        return str(self._path / name)
+
+    def require_run(self) -> None:
+        """Refuse what is no directory or has no run.json."""
+        try:
+            self._path.stat()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise InputError(self.where(), f"there is no such directory ({reason}).", "Check the path.") from None
+        name_it = "Name the directory that holds run.json."
+        if not self._path.is_dir():
+            raise InputError(self.where(), "this is a file, not a run directory.", name_it)
+        if not self.exists(layout.MANIFEST):
+            raise InputError(self.where(), "this is no run directory: it has no run.json.", name_it)
+
+    def exists(self, name: str) -> bool:
+        """Whether anything is under the name, a broken link too."""
+        return os.path.lexists(self._path / name)
+
+    def entries(self, folder: str = "") -> list[Entry]:
+        """What a folder holds; steps/ must not be a link."""
+        path = self._path / folder
+        if folder and (path.is_symlink() or not path.is_dir()):
+            raise InputError(str(path), "the folder is missing or is a link.", RESTORE)
+        with _reading(str(path)), os.scandir(path) as entries:
+            return [Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+
+    @contextmanager
+    def open(self, name: str, limit: int | None = None) -> Iterator[io.BufferedReader]:
+        """Open a plain file: no link, folder or device."""
+        where = self._require_plain(name, limit)
+        with _reading(where), open(where, "rb") as file:
+            yield file
+
+    @contextmanager
+    def local(self, name: str) -> Iterator[Path]:
+        """The file itself."""
+        self._require_plain(name)
+        yield self._path / name
+
+    def lock(self) -> Callable[[], None]:
+        """Lock the folder itself, so that no file is left in the record; where that cannot be done, by a file."""
+        self._make_folder("")
+        with writing(self.where()):
+            handle = os.open(self._path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self.exists(layout.LOCK):
+                raise self._lock_refused()
+        except OSError as error:
+            os.close(handle)
+            if error.errno in _NO_FLOCK:
+                return self._lock_file()
+            problem = "another process is writing here."
+            raise InputError(self.where(), problem, "Wait for it, or name another one.") from None
+        except BaseException:
+            os.close(handle)
+            raise
+        return lambda: os.close(handle)
+
+    def claim(self) -> None:
+        """Make the folder private, and an empty steps/ in it."""
+        with writing(self.where()):
+            self._path.chmod(0o700)
+            shutil.rmtree(self._path / layout.STEPS, ignore_errors=True)
+        self._make_folder(layout.STEPS)
+
+    @contextmanager
+    def building(self, name: str) -> Iterator[Path]:
+        """A file beside the one it will be, so that a rename is all that is left to do."""
+        built = self._path / layout.partial_name(name)
+        with writing(str(built)):
+            os.close(layout.private_opener(str(built), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        try:
+            yield built
+        finally:
+            with suppress(OSError):
+                built.unlink(missing_ok=True)
+
+    def publish(self, built: Path, name: str, *, replace: bool) -> None:
+        """Rename the file; its bytes are on the disk before its name is, and its name when this returns."""
+        path = self._path / name
+        try:
+            _sync(built)
+            if replace:
+                os.replace(built, path)
+            else:
+                _rename_to_free(built, path)
+            _sync(path.parent)
+        except OSError as error:
+            if isinstance(error, FileExistsError) and not replace:
+                raise
+            raise _unwritten(str(path), error) from None
+
+    def remove(self, name: str) -> None:
+        """Delete a file."""
+        with writing(self.where(name)):
+            (self._path / name).unlink(missing_ok=True)
+
+    def _make_folder(self, name: str) -> None:
+        try:
+            (self._path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            problem = f"cannot be used as a directory ({error.strerror})."
+            raise InputError(self.where(name), problem, "Name another one.") from None
+
+    def _require_plain(self, name: str, limit: int | None = None) -> str:
+        """Refuse links, folders, devices and what is too large; return the path."""
+        path = self._path / name
+        try:
+            found = path.lstat()
+        except OSError as error:
+            reason = "the file is missing" if isinstance(error, FileNotFoundError) else str(error.strerror)
+            raise InputError(str(path), f"{reason}.", RESTORE) from None
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError(str(path), "this is not a plain file.", RESTORE)
+        _require_size(str(path), found.st_size, limit)
+        return str(path)
+
+    def _lock_file(self) -> Callable[[], None]:
+        path, note = self._path / layout.LOCK, _writer_note()
+        try:
+            handle = layout.private_opener(str(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        except FileExistsError:
+            raise self._lock_refused() from None
+        except OSError as error:
+            raise _unwritten(str(path), error) from None
+        with writing(str(path)), os.fdopen(handle, "wb") as file:
+            file.write(note)
+
+        def release() -> None:
+            with suppress(OSError):
+                if path.read_bytes() == note:  # else someone took us for dead, and holds it now
+                    path.unlink()
+
+        return release
+
+    def _lock_refused(self) -> InputError:
+        try:
+            with self.open(layout.LOCK, _MAX_LOCK_BYTES) as file:
+                note = file.read()
+        except InputError:
+            note = b""
+        return _locked(self.where(layout.LOCK), note)
+
+
+class RemoteStorage:
+    """A URL that fsspec opens. A file is built or read on this machine, in a private temporary folder."""
+
+    def __init__(self, url: str) -> None:
+        """Raises InputError when fsspec cannot open such a URL."""
+        self.location = url
+        self._shown = _without_secrets(url)
+        from fsspec.core import url_to_fs
+
+        try:
+            self._files, root = url_to_fs(url)
+        except Exception as error:  # a package that is missing, a scheme or an address that nobody knows
+            remedy = "Check the address, and install the fsspec package for it (s3fs for s3://, gcsfs for gs://)."
+            raise InputError(self._shown, f"cannot be opened ({_reason(error)}).", remedy) from None
+        self._root = str(root).rstrip("/")
+        protocols = self._files.protocol
+        named = {protocols} if isinstance(protocols, str) else set(protocols)
+        self._objects = bool(named & OBJECT_STORES)
+
+    def where(self, name: str = "") -> str:
+        """The URL, without its password and query."""
+        return f"{self._shown}/{name}" if name else self._shown
+
+    def require_run(self) -> None:
+        """Refuse a place that has no run.json."""
+        if not self.exists(layout.MANIFEST):
+            problem = "this is no run directory: it has no run.json."
+            raise InputError(self.where(), problem, "Name the directory that holds run.json.")
+
+    def exists(self, name: str) -> bool:
+        """Whether the store has the name now."""
+        with self._asking(name):
+            self._files.invalidate_cache()
+            return bool(self._files.exists(self._path(name)))
+
+    def entries(self, folder: str = "") -> list[Entry]:
+        """What lies under a prefix: nothing, where the store knows no such prefix."""
+        with self._asking(folder):
+            self._files.invalidate_cache()
+            try:
+                found = self._files.ls(self._path(folder), detail=True)
+            except FileNotFoundError:
+                return []
+            return [
+                Entry(entry["name"].rstrip("/").rpartition("/")[2], entry["type"] == "directory") for entry in found
+            ]
+
+    @contextmanager
+    def open(self, name: str, limit: int | None = None) -> Iterator[io.BufferedReader]:
+        """Stream a file, neither more of it nor less than its stated size."""
+        size = self._size(name, limit)
+        with self._asking(name):
+            file = self._files.open(self._path(name), "rb", block_size=BLOCK_BYTES)
+        stated: Any = _Stated(file, size, partial(self._asking, name))
+        with file, io.BufferedReader(stated) as stream:
+            yield stream
+
+    @contextmanager
+    def local(self, name: str) -> Iterator[Path]:
+        """Download the file; it is deleted when the block ends."""
+        size = self._size(name)
+        with _private_folder() as folder:
+            free = shutil.disk_usage(folder).free
+            if size > free:
+                problem = f"the file has {size} bytes, and only {free} are free in {folder.parent}."
+                raise InputError(self.where(name), problem, "Set TMPDIR to a folder with more room.")
+            copy = folder / "file"
+            with self.open(name) as source, writing(str(copy)), open(copy, "wb") as file:
+                shutil.copyfileobj(source, file, BLOCK_BYTES)
+            yield copy
+
+    def lock(self) -> Callable[[], None]:
+        """Create a lock object, which says who holds it."""
+        path, note = self._path(layout.LOCK), _writer_note()
+        with self._asking(layout.LOCK, "cannot be written"):
+            if not self._objects:
+                self._files.makedirs(self._root, exist_ok=True)
+            try:
+                self._files.pipe_file(path, note, mode="create")
+            except FileExistsError:
+                raise _locked(self.where(layout.LOCK), self._lock_note()) from None
+
+        def release() -> None:
+            with suppress(InputError), self._asking(layout.LOCK):
+                if self._lock_note() == note:  # else someone took us for dead, and holds it now
+                    self._files.rm_file(path)
+
+        return release
+
+    def claim(self) -> None:
+        """Make steps/ where the store has folders."""
+        if not self._objects:
+            with self._asking(layout.STEPS, "cannot be written"):
+                self._files.makedirs(self._path(layout.STEPS), exist_ok=True)
+
+    @contextmanager
+    def building(self, name: str) -> Iterator[Path]:
+        """A file in a temporary folder of this machine."""
+        with _private_folder() as folder:
+            built = folder / name.rpartition("/")[2]
+            os.close(layout.private_opener(str(built), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            yield built
+
+    def publish(self, built: Path, name: str, *, replace: bool) -> None:
+        """Upload the file: in one put, or under another name first."""
+        path, mode = self._path(name), "overwrite" if replace else "create"
+        try:
+            self._files.invalidate_cache()
+            if not replace and self._files.exists(path):
+                raise FileExistsError(errno.EEXIST, "the name is taken", path)
+            if self._objects:
+                self._files.put_file(str(built), path, mode=mode)
+            else:
+                self._upload_and_rename(built, path, name)
+        except Exception as error:
+            if isinstance(error, FileExistsError) and not replace:
+                raise
+            raise self._failed(name, "cannot be written", error) from None
+
+    def remove(self, name: str) -> None:
+        """Delete a file."""
+        with self._asking(name, "cannot be deleted"), suppress(FileNotFoundError):
+            self._files.rm_file(self._path(name))
+
+    def _upload_and_rename(self, built: Path, path: str, name: str) -> None:
+        beside = self._path(layout.partial_name(name))
+        try:
+            self._files.put_file(str(built), beside)
+            self._files.mv(beside, path)
+        except BaseException:
+            with suppress(Exception):
+                self._files.rm_file(beside)
+            raise
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def _size(self, name: str, limit: int | None = None) -> int:
+        """Size of a plain file in bytes."""
+        with self._asking(name):
+            self._files.invalidate_cache()
+            found = self._files.info(self._path(name))
+        size = found.get("size")
+        if found.get("type") != "file" or not isinstance(size, int):
+            raise InputError(self.where(name), "this is not a plain file of a stated size.", RESTORE)
+        _require_size(self.where(name), size, limit)
+        return size
+
+    def _lock_note(self) -> bytes:
+        """What the lock object says; empty when it is gone or too large to be one."""
+        try:
+            with self.open(layout.LOCK, _MAX_LOCK_BYTES) as file:
+                return file.read()
+        except InputError:
+            return b""
+
+    @contextmanager
+    def _asking(self, name: str, problem: str = "cannot be read") -> Iterator[None]:
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:  # every file system has errors of its own
+            raise self._failed(name, problem, error) from None
+
+    def _failed(self, name: str, problem: str, error: Exception) -> InputError:
+        if isinstance(error, FileNotFoundError):
+            return InputError(self.where(name), "the file is missing.", RESTORE)
+        remedy = "Check the address, the network and your permissions, and give the same command again."
+        return InputError(self.where(name), f"{problem} ({_reason(error)}).", remedy)
+
+
+class _Stated(io.RawIOBase):
+    """A remote file as a stream of exactly the size that was stated of it, whose errors name it."""
+
+    def __init__(self, file: Any, size: int, asking: Callable[[], AbstractContextManager[None]]) -> None:
+        self._file, self._left, self._asking = file, size, asking
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        with self._asking():
+            data = self._file.read(min(len(buffer), self._left))
+            if not data and self._left and len(buffer):
+                raise EOFError(f"its last {self._left} bytes did not arrive")
+        buffer[: len(data)] = data
+        self._left -= len(data)
+        return len(data)
+
+
+@contextmanager
+def _reading(where: str) -> Iterator[None]:
+    """Name the file when the system refuses to read it."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(where, f"cannot be read ({error.strerror}).", "Check its permissions.") from None
+
+
+@contextmanager
+def _private_folder() -> Iterator[Path]:
+    """A temporary folder for its owner alone, in TMPDIR."""
+    with writing(tempfile.gettempdir()):
+        folder = tempfile.mkdtemp(prefix="dpaudit-")
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _require_size(where: str, size: int, limit: int | None) -> None:
+    if limit is not None and size > limit:
+        raise InputError(where, f"the file is larger than {limit} bytes.", RESTORE)
+
+
+def _rename_to_free(built: Path, path: Path) -> None:
+    """Rename to a name that is free. Without hard links, two processes in the same instant can both succeed."""
+    try:
+        os.link(built, path, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        os.rename(built, path)
+        return
+    built.unlink()
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file's bytes, or a folder's names, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _without_secrets(url: str) -> str:
+    """A URL without the user, the password and the query that may be in it."""
+    scheme, _, rest = url.partition("://")
+    parts = urlsplit(f"//{rest}")
+    return f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+
+
+def write_text(storage: Storage, name: str, parts: Iterable[str]) -> None:
+    """Write a text file that appears under its name, or replaces what is there, only once all of it is stored."""
+    with storage.building(name) as built:
+        with writing(storage.where(name)), open(built, "w", encoding="utf-8") as file:
+            file.writelines(parts)
+        storage.publish(built, name, replace=True)

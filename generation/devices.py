@@ -1,0 +1,72 @@
+"""One step's numbers by torch, on whatever device the logits are: the same, bit for bit, as numpy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from generation.rows import column_sums, grid_shift, network, select
+
+NOT_FINITE = "the model gave NaN or infinite logits"
+
+
+def clip(logits: Tensor, support: NDArray[np.integer] | None, bound: float, grid: float | None) -> Tensor:
+    """Clipped logits float32 [n, S] from raw ones [n, V], n >= 1 (`generation.aggregation.clipped`).
+
+    Raises:
+        ValueError: a logit is NaN or +inf, or a row has no finite logit.
+    """
+    logits = logits.detach().to(torch.float32)
+    tops = logits.amax(dim=1, keepdim=True)  # NaN wins over every number
+    if not bool(tops.isfinite().all()):
+        raise ValueError(NOT_FINITE)
+    if support is not None:
+        logits = logits[:, torch.as_tensor(support, device=logits.device, dtype=torch.long)]
+    values = (logits - tops).add_(bound).clamp_(min=-bound)
+    if grid is not None:
+        shift = grid_shift(grid)
+        values.add_(shift).sub_(shift)
+    return values
+
+
+def central_values(values: Tensor, bound: float, width: int) -> Tensor:
+    """The central order statistics [2 width + n % 2, S] of clipped logits [n, S]."""
+    n, columns = values.shape
+    first, last = n // 2 - width, n // 2 + width + n % 2
+    ordered = values.clone()
+    spare = values.new_empty((n // 2, columns))
+    select(ordered, spare, network(n, max(first, 0), min(last, n)), torch.minimum, torch.maximum)
+    below, above = (
+        values.new_full((max(rows, 0), columns), end) for rows, end in ((-first, -bound), (last - n, bound))
+    )
+    return torch.cat([below, ordered[max(first, 0) : min(last, n)], above])
+
+
+def sides(values: Tensor, central: Tensor) -> tuple[Tensor, Tensor | None]:
+    """`dpaudit.accounting.median_sides`, with the holder as int64."""
+    n, middle, odd = len(values), len(central) // 2, len(central) % 2
+    moves = central[middle - 1] != central[middle + odd]
+    if not odd:
+        return _packed((values <= central[middle - 1]) & moves), None
+    below, tied = values < central[middle], values == central[middle]
+    wanted = n // 2 - below.sum(dim=0)
+    rank = tied.cumsum(dim=0, dtype=torch.int32)
+    below |= tied & (rank <= wanted)
+    holder = (tied & (rank == wanted + 1)).to(torch.uint8).argmax(dim=0)
+    return _packed(below & moves), holder * moves
+
+
+def means(values: Tensor, divisor: float) -> Tensor:
+    """Sums of columns over a divisor: float64 [S] from float32 [n, S]."""
+    total: Tensor = column_sums(values.to(torch.float64)) / divisor
+    return total
+
+
+def _packed(flags: Tensor) -> Tensor:
+    n, columns = flags.shape
+    bits = flags.new_zeros((-(-n // 8) * 8, columns), dtype=torch.uint8)
+    bits[:n] = flags
+    weights = (1 << torch.arange(7, -1, -1, device=flags.device)).to(torch.uint8)[:, None]
+    return (bits.view(-1, 8, columns) * weights).sum(dim=1, dtype=torch.uint8)

@@ -1,0 +1,48 @@
+"""What a generation tells of itself while it runs: never any text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class BatchStarted:
+    """A batch is about to be generated. `contexts` is a private figure, as is every epsilon below."""
+
+    batch: int
+    batches: int
+    label: str
+    contexts: int
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """A token was sampled. `epsilon` is the run's ex-post sum so far, in nats; None for mean."""
+
+    batch: int
+    tokens: int
+    epsilon: float | None
+
+
+@dataclass(frozen=True)
+class BatchDone:
+    """A batch is on disk. `resumed`: it already was when this process started."""
+
+    batch: int
+    batches: int
+    tokens: int
+    epsilon: float | None
+    resumed: bool = False
+
+
+@dataclass(frozen=True)
+class MemoryRanOut:
+    """Passes have so many rows from here on."""
+
+    rows: int
+
+
+Event: TypeAlias = BatchStarted | StepDone | BatchDone | MemoryRanOut
+Progress: TypeAlias = Callable[[Event], None]

@@ -1,0 +1,315 @@
+"""Generates batches, several in one forward pass, and writes each to the run directory (Algorithm 1, lines 3 to 11)."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dpaudit.accounting import MedianAccountant
+from dpaudit.runs import (
+    BatchExistsError,
+    BatchHeader,
+    BatchStore,
+    BatchWriter,
+    InputError,
+    RunReader,
+    Step,
+    aggregate_digest,
+    without_stop,
+)
+from generation.aggregation import Aggregated, Floats, aggregated, clipped, top_tokens
+from generation.contexts import Prompts
+from generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
+from generation.models import LanguageModel
+from generation.partition import Batch
+from generation.passes import Passes, Seat, logits, out_of_memory, passes_for
+from generation.prompts import ends_with
+from generation.sampling import OsEntropy, RandomBytes, SeededStream, sample
+
+StopReason: TypeAlias = Literal["end-token", "max-tokens"]
+Doubles: TypeAlias = NDArray[np.float64]
+
+#: Batches in the making at a time: each holds a file open, and batches without contexts take no row.
+MOST_OPEN = 256
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A batch that is on disk.
+
+    Attributes:
+        batch: its id.
+        tokens: how many it has.
+        sums: what it cost, as `ExPostAccountant.detach` gives it; None for the mean.
+    """
+
+    batch: int
+    tokens: int
+    sums: Doubles | None
+
+
+@dataclass(eq=False)
+class _Open:
+    """A batch in the making.
+
+    Attributes:
+        seat: has the logits of the token after `tokens`; None while the batch waits for room.
+        public: the public prompt's, with the first `told` of the tokens; None before it is needed.
+    """
+
+    batch: Batch
+    record: BatchWriter
+    closing: ExitStack
+    source: RandomBytes
+    tokens: list[int] = field(default_factory=list)
+    seat: Seat | None = None
+    public: Seat | None = None
+    told: int = 0
+
+
+class _Prepared(NamedTuple):
+    """A step before its draw: support [S], aggregate, and clipped logits [n, S] where contexts are recorded."""
+
+    support: NDArray[np.int32] | None
+    here: Aggregated
+    contexts: Floats | None
+
+
+class Worker:
+    """Generates the batches of one run, on one device.
+
+    Attributes:
+        rows: contexts in a forward pass; fewer once memory ran out.
+    """
+
+    def __init__(
+        self,
+        store: BatchStore,
+        batches: Sequence[Batch],
+        model: LanguageModel,
+        prompts: Prompts,
+        accountant: MedianAccountant,
+    ) -> None:
+        """Args: where batches go, all batches of the run by id, what makes logits, and what adds up medians' costs."""
+        self._store, self._manifest, self._batches = store, store.manifest, batches
+        self._model, self._prompts = model, prompts
+        self._accountant = accountant
+        self.rows = store.manifest.model.rows or 1
+        self._passes: Passes | None = None
+        self._open: list[_Open] = []
+
+    @property
+    def epsilon(self) -> float | None:
+        """The ex-post sum of all batches so far, in nats; None for the mean."""
+        return self._accountant.epsilon if self._manifest.mechanism.aggregator == "median" else None
+
+    def recorded(self, batch: int) -> Finished:
+        """Charge for a batch that is on disk already."""
+        with RunReader(self._store.location).batch(batch) as reader:
+            for step in reader.steps():
+                if step.central is not None:
+                    self._accountant.charge(batch, step.central, _index(step.token, step.support))
+            tokens = len(reader.tokens)
+        return self._closed(batch, tokens)
+
+    def run(self, ids: Sequence[int], progress: Progress) -> Iterator[Finished]:
+        """Generate batches, but for those that are on disk. Each is yielded when it is there, whichever ends first.
+
+        Raises:
+            InputError: the model's logits cannot be used, memory is too small for one batch, or the disk is full.
+        """
+        there = set(RunReader(self._store.location).batches)
+        yield from (self.recorded(batch) for batch in ids if batch in there)
+        waiting = deque(batch for batch in ids if batch not in there)
+        try:
+            while waiting or self._open:
+                while self._has_room(waiting, progress):
+                    if not self._unseated:
+                        try:
+                            self._begin(self._batches[waiting.popleft()], progress)
+                        except BatchExistsError as error:  # another worker has written it since
+                            yield self.recorded(error.batch)
+                            continue
+                    self._seat(self._unseated[0], progress)
+                fed: list[_Open] = []
+                for batch in list(self._open):
+                    step = self._prepared(batch, progress)
+                    if step is None:
+                        continue
+                    stop = self._extend(batch, step, progress)
+                    if stop is None:
+                        fed.append(batch)
+                    else:
+                        yield self._finish(batch, stop, progress)
+                self._advance(fed, progress)
+        finally:
+            for batch in self._open:
+                batch.closing.close()
+            self._open.clear()
+            self._passes = None
+
+    @property
+    def _unseated(self) -> list[_Open]:
+        return [batch for batch in self._open if batch.seat is None]
+
+    def _has_room(self, waiting: Sequence[int], progress: Progress) -> bool:
+        """Whether a batch needs a seat, and the first of those that do would have one."""
+        if not waiting and not self._unseated:
+            return False
+        if not self._unseated and len(self._open) >= MOST_OPEN:
+            return False
+        first = self._unseated[0].batch if self._unseated else self._batches[waiting[0]]
+        while self._passes is None:
+            try:
+                self._passes = passes_for(self._model, self.rows, self._prompts.places, self._most_tokens)
+            except Exception as error:
+                self._shrink(error, progress)
+        return self._passes.room(len(first.contexts))
+
+    def _seat(self, batch: _Open, progress: Progress) -> None:
+        """Give a batch the logits after the tokens that it has."""
+        assert self._passes is not None
+        label = batch.batch.label
+        try:
+            seat = self._passes.seat(self._prompts.of(label, batch.batch.contexts), self._prompts.prefix(label))
+            for token in batch.tokens:
+                seat.append(token)
+            batch.seat = seat
+        except Exception as error:
+            self._shrink(error, progress)
+
+    def _begin(self, batch: Batch, progress: Progress) -> None:
+        """Open a batch's record."""
+        contexts = len(batch.contexts)
+        progress(BatchStarted(batch.id, self._manifest.batching.batches, batch.label, contexts))
+        closing = ExitStack()
+        record = closing.enter_context(self._store.batch(BatchHeader(batch.id, contexts, batch.label)))
+        seed = self._manifest.sampling.seed
+        source = OsEntropy() if seed is None else SeededStream(seed, batch.id)
+        self._open.append(_Open(batch, record, closing, source))
+
+    def _advance(self, fed: Sequence[_Open], progress: Progress) -> None:
+        """Continue batches with their last tokens."""
+        tokens = [(batch.seat, batch.tokens[-1]) for batch in fed if batch.seat is not None]
+        try:
+            if self._passes is not None and tokens:
+                self._passes.advance(tokens)
+        except Exception as error:
+            self._shrink(error, progress)
+
+    def _shrink(self, error: Exception, progress: Progress) -> None:
+        """Where memory ran out, go on with half as many rows, and everyone seated anew. Raises any other error."""
+        if not out_of_memory(error):
+            raise error
+        if self.rows == 1:
+            remedy = "Use bfloat16 or a smaller model, shorter prompts, or more and smaller batches."
+            raise InputError("model.rows", "memory is too small for one batch's contexts.", remedy) from None
+        self.rows //= 2
+        self._passes = None
+        for batch in self._open:
+            batch.seat, batch.public, batch.told = None, None, 0
+        gc.collect()
+        if self._model.device.type == "cuda":
+            torch.cuda.empty_cache()
+        progress(MemoryRanOut(self.rows))
+
+    def _prepared(self, batch: _Open, progress: Progress) -> _Prepared | None:
+        """What a seated batch samples its next token from; None where it has no seat, or loses it to lack of memory.
+
+        Memory may run out here, before anything is drawn, and nowhere later.
+        """
+        if batch.seat is None:
+            return None
+        try:
+            return self._aggregated(batch, batch.seat.scores)
+        except ValueError as error:
+            where = f"batch {batch.batch.id}, step {len(batch.tokens)}"
+            raise InputError(where, f"{error}.", "Try model.dtype float32, or another model.") from None
+        except Exception as error:
+            self._shrink(error, progress)
+            return None
+
+    def _aggregated(self, batch: _Open, scores: torch.Tensor) -> _Prepared:
+        """Support, clipped logits, aggregate (Algorithm 1, lines 6 and 7)."""
+        mechanism, record = self._manifest.mechanism, self._manifest.record
+        support = None if mechanism.support.size is None else self._support(batch, mechanism.support.size)
+        here = aggregated(scores, support, mechanism, record.width)
+        kept = clipped(scores, support, mechanism) if record.contexts and len(scores) else None
+        return _Prepared(support, here, kept)
+
+    def _support(self, batch: _Open, size: int) -> NDArray[np.int32]:
+        """The public prompt's most likely next tokens."""
+        if batch.public is None:
+            batch.public = self._prompts.public(batch.batch.label)
+        while batch.told < len(batch.tokens):
+            batch.public.append(batch.tokens[batch.told])
+            batch.told += 1
+        return top_tokens(logits(batch.public)[0], size)
+
+    def _extend(self, batch: _Open, prepared: _Prepared, progress: Progress) -> StopReason | None:
+        """Draw a token (Algorithm 1, line 8) and record it; say why it is the last one, if it is."""
+        here, support, kept = prepared.here, prepared.support, prepared.contexts
+        draw = sample(here.aggregate, self._manifest.mechanism.temperature, batch.source)
+        step = Step(
+            token=draw.index if support is None else int(support[draw.index]),
+            log_probability=draw.log_probability,
+            aggregate_digest=aggregate_digest(here.aggregate),
+            central=here.central,
+            sides=here.sides,
+            holder=here.holder,
+            aggregate=here.aggregate if here.central is None else None,
+            contexts=None if kept is None else kept.astype(self._manifest.record.dtype),
+            support=support,
+        )
+        if step.central is not None:
+            self._accountant.charge(batch.batch.id, step.central, draw.index)
+        batch.record.write(step)
+        batch.tokens.append(step.token)
+        progress(StepDone(batch.batch.id, len(batch.tokens), self.epsilon))
+        return self._stop(batch.tokens)
+
+    @property
+    def _most_tokens(self) -> int:
+        return self._manifest.stopping.max_tokens
+
+    def _stop(self, tokens: Sequence[int]) -> StopReason | None:
+        if any(ends_with(tokens, sequence) for sequence in self._manifest.stopping.sequences):
+            return "end-token"
+        return "max-tokens" if len(tokens) == self._most_tokens else None
+
+    def _finish(self, batch: _Open, stop: StopReason, progress: Progress) -> Finished:
+        """Let a batch appear on disk and its seat go."""
+        assert batch.seat is not None
+        assert self._passes is not None
+        text = self._model.decode(without_stop(batch.tokens, self._manifest.stopping.sequences))
+        batch.record.finish(text=text, stop=stop)
+        self._open.remove(batch)
+        self._passes.leave(batch.seat)
+        try:
+            batch.closing.close()
+            finished = self._closed(batch.batch.id, len(batch.tokens))
+        except BatchExistsError:  # another worker was first: its batch stays and counts, and this one is dropped
+            self._accountant.detach(batch.batch.id)
+            finished = self.recorded(batch.batch.id)
+        batches = self._manifest.batching.batches
+        progress(BatchDone(finished.batch, batches, finished.tokens, self.epsilon))
+        return finished
+
+    def _closed(self, batch: int, tokens: int) -> Finished:
+        sums = self._accountant.detach(batch)
+        if sums is not None:
+            self._accountant.attach(batch, sums)
+        return Finished(batch, tokens, sums)
+
+
+def _index(token: int, support: NDArray[np.integer] | None) -> int:
+    """Position of a token in the vector it was sampled from."""
+    return token if support is None else int(np.searchsorted(support, token))

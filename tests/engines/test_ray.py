@@ -1,0 +1,280 @@
+"""The Ray engine, on a cluster of two workers: what the local engine finds, whatever becomes of its actors."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import dpaudit
+from dpaudit.audit import audit_run
+from dpaudit.cli import main
+from dpaudit.engines import LocalEngine, RayEngine
+from dpaudit.engines.ray import connected, room
+from dpaudit.runs import InputError, RunReader, RunWriter
+
+if importlib.util.find_spec("ray") is None:
+    pytest.skip("Ray is not installed", allow_module_level=True)
+# Ray leaves sockets and log files to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+#: What the actors of these tests do. A module of its own: other processes import it.
+WORKERS = '''
+import os
+import pathlib
+import signal
+import time
+
+from dpaudit.runs import BatchExistsError, RunReader
+
+
+class Traced:
+    """Notes its process, so that a test can look for it."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        (self.folder / f"worker-{os.getpid()}").touch()
+
+    def die(self, times):
+        """Have this process killed, as often as that."""
+        deaths = len(list(self.folder.glob("death-*")))
+        if deaths < times:
+            (self.folder / f"death-{deaths}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Square(Traced):
+    """Later tasks are the quicker ones; task 3 kills."""
+
+    def __init__(self, folder, times=0):
+        super().__init__(folder)
+        self.times = times
+
+    def __call__(self, n):
+        time.sleep(0.02 * (5 - n % 5))
+        if n == 3:
+            self.die(self.times)
+        return n * n
+
+
+class Raising(Traced):
+    def __call__(self, n):
+        raise ZeroDivisionError(f"task {n}")
+
+
+class Unmade:
+    def __init__(self):
+        raise LookupError("no model here")
+
+
+class Copying(Traced):
+    """Writes batches of a run as another has them. Dies twice: within a batch, and as soon as one is published."""
+
+    def __init__(self, folder, original, store):
+        super().__init__(folder)
+        self.original, self.store = RunReader(original), store
+
+    def __call__(self, batch):
+        with self.original.batch(batch) as source:
+            try:
+                with self.store.batch(source.header) as copy:
+                    for step in source.steps():
+                        copy.write(step)
+                        if batch == 2:
+                            self.die(1)
+                    copy.finish(text=source.text, stop=source.stop)
+            except BatchExistsError:
+                return batch, "was there"
+        if batch == 5:
+            self.die(2)
+        return batch, "written"
+'''
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+    folder = tmp_path_factory.mktemp("workers")
+    (folder / "ray_test_workers.py").write_text(WORKERS)
+    sys.path.insert(0, str(folder))
+    yield importlib.import_module("ray_test_workers")
+    sys.path.remove(str(folder))
+    sys.modules.pop("ray_test_workers")
+
+
+@pytest.fixture(scope="module")
+def engine(workers: ModuleType) -> Iterator[RayEngine]:
+    """On one cluster for all tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(workers.__file__ or "").parent))
+        patch.delenv("RAY_ADDRESS", raising=False)
+        engine = RayEngine(workers=2)
+        with connected(engine):
+            yield engine
+
+
+def processes(folder: Path) -> list[int]:
+    return [int(path.name.removeprefix("worker-")) for path in folder.glob("worker-*")]
+
+
+def require_all_gone(folder: Path) -> None:
+    started, until = processes(folder), time.monotonic() + 20
+    assert started
+    while any(Path(f"/proc/{process}").exists() for process in started):
+        assert time.monotonic() < until, "an actor was left behind"
+        time.sleep(0.05)
+
+
+def without_path(result: Any) -> Any:
+    report = json.loads(result.to_json())
+    del report["run"]["path"]
+    return report
+
+
+def test_results_come_in_order_and_once(engine: RayEngine, workers: ModuleType, tmp_path: Path) -> None:
+    assert list(engine.map(partial(workers.Square, tmp_path), range(40))) == [n * n for n in range(40)]
+    assert len(processes(tmp_path)) == 2
+    require_all_gone(tmp_path)
+
+
+def test_killed_actor_loses_and_doubles_nothing(engine: RayEngine, workers: ModuleType, tmp_path: Path) -> None:
+    assert list(engine.map(partial(workers.Square, tmp_path, 2), range(20))) == [n * n for n in range(20)]
+    assert len(list(tmp_path.glob("death-*"))) == 2
+    assert len(processes(tmp_path)) == 4
+    require_all_gone(tmp_path)
+
+
+def test_task_that_kills_every_actor_is_given_up(engine: RayEngine, workers: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="4 of them died over the same task") as refused:
+        list(engine.map(partial(workers.Square, tmp_path, 99), range(20)))
+    assert "memory" in refused.value.remedy
+    require_all_gone(tmp_path)
+
+
+def test_exception_of_a_worker_is_raised_as_it_is(engine: RayEngine, workers: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError, match="task 0"):
+        list(engine.map(partial(workers.Raising, tmp_path), [0]))
+    with pytest.raises(LookupError, match="no model here"):
+        list(engine.map(workers.Unmade, [0]))
+    require_all_gone(tmp_path)
+
+
+def test_no_more_tasks_are_taken_than_can_soon_run(engine: RayEngine, workers: ModuleType, tmp_path: Path) -> None:
+    taken = count()
+    tasks = (next(taken) for _ in range(1000))
+    with closing(engine.map(partial(workers.Square, tmp_path), tasks)) as results:
+        assert next(results) == 0
+    assert next(taken) <= 12
+    require_all_gone(tmp_path)
+
+
+def test_tasks_do_not_wait_for_actors_that_find_no_room(engine: RayEngine, workers: ModuleType, tmp_path: Path) -> None:
+    assert list(RayEngine(workers=5).map(partial(workers.Square, tmp_path), range(30))) == [n * n for n in range(30)]
+    assert len(processes(tmp_path)) == 2
+
+
+def test_node_with_another_version_is_refused(
+    engine: RayEngine, workers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dpaudit, "__version__", "0.0.0")
+    with pytest.raises(InputError, match="Install the same version on every node"):
+        list(engine.map(partial(workers.Square, tmp_path), [0]))
+
+
+def test_audit_on_ray_equals_the_local_one(engine: RayEngine, make_run: Callable[..., Any]) -> None:
+    run = make_run(sizes=(3, 4, 5, 0, 1, 2, 8, 3, 4, 5, 6, 7), contexts=True)
+    here = audit_run(run.path, engine=LocalEngine(1))
+    assert audit_run(run.path, engine=engine).to_json() == here.to_json()
+    run.steps_file(5).write_bytes(b"PK")
+    damaged = audit_run(run.path, engine=engine)
+    assert damaged.verdict == "error"
+    assert damaged.to_json() == audit_run(run.path, engine=LocalEngine(1)).to_json()
+
+
+def test_actors_that_are_killed_while_they_write_leave_every_batch_once(
+    engine: RayEngine, workers: ModuleType, make_run: Callable[..., Any], tmp_path: Path
+) -> None:
+    run = make_run(sizes=(3, 4, 5, 2, 1, 2, 8, 3))
+    reader, location = RunReader(run.path), tmp_path / "written"
+    started = reader.manifest.model_copy(update={"claim": None})
+    with RunWriter.create(
+        location, started, tokenizer_json=reader.tokenizer_json(), assignment=reader.assignment()
+    ) as writer:
+        copying = partial(workers.Copying, tmp_path, run.path, writer.store)
+        outcomes = list(engine.map(copying, range(8)))
+        writer.finish(reader.manifest.claim)
+    assert outcomes == [(batch, "was there" if batch == 5 else "written") for batch in range(8)]
+    assert len(list(tmp_path.glob("death-*"))) == 2
+    assert sorted(os.listdir(location / "steps")) == [f"{batch:08d}.zip" for batch in range(8)]
+    assert without_path(audit_run(location)) == without_path(audit_run(run.path))
+
+
+def test_command_starts_and_stops_a_cluster_of_its_own(make_run: Callable[..., Any], tmp_path: Path) -> None:
+    run = make_run(sizes=(3, 4, 5, 2))
+    environment = {name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"}
+    command = [sys.executable, "-c", "from dpaudit.cli import main; main()", "verify", str(run.path), "--json"]
+    options = ["--engine", "ray", "--workers", "2"]
+    spread, here = (
+        subprocess.run([*command, *more], env=environment, cwd=tmp_path, capture_output=True, timeout=120, check=True)
+        for more in (options, [])
+    )
+    assert spread.stdout == here.stdout
+    assert spread.stderr == b""
+
+
+def test_ray_that_is_not_installed_is_named(
+    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(SystemExit) as left:
+        main(["verify", str(make_run().path), "--engine", "ray"])
+    assert left.value.code == 2
+    assert "pip install 'dpaudit[ray]'" in capsys.readouterr().err
+
+
+def test_address_where_nobody_answers_is_told_at_once(make_run: Callable[..., Any]) -> None:
+    command = [sys.executable, "-c", "from dpaudit.cli import main; main()", "verify", str(make_run().path)]
+    options = ["--engine", "ray", "--ray-address", "127.0.0.1:1"]
+    done = subprocess.run([*command, *options], capture_output=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert b"--ray-address: the Ray cluster cannot be reached" in done.stderr and b"Traceback" not in done.stderr
+
+
+def test_address_without_ray_is_a_mistake(make_run: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["verify", str(make_run().path), "--ray-address", "auto"])
+    assert left.value.code == 2
+    assert "--engine ray" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("nodes", "workers", "models", "expected"),
+    [
+        ([{"CPU": 4.0}, {"CPU": 8.0, "GPU": 1.0}], None, False, (12, {"num_cpus": 1})),
+        ([{"CPU": 4.0}], 7, False, (7, {"num_cpus": 1})),
+        ([{"CPU": 16.0, "GPU": 4.0}, {"CPU": 8.0, "GPU": 2.0}], None, True, (6, {"num_cpus": 4, "num_gpus": 1})),
+        ([{"CPU": 16.0, "GPU": 4.0}], 2, True, (2, {"num_cpus": 8, "num_gpus": 1})),
+        ([{"CPU": 16.0}, {"CPU": 8.0}, {}], None, True, (2, {"num_cpus": 8})),
+        ([{"CPU": 64.0}, {"CPU": 8.0, "GPU": 4.0}], None, True, (4, {"num_cpus": 2, "num_gpus": 1})),
+        ([{"CPU": 8.0, "GPU": 2.0}], 5, True, (5, {"num_cpus": 4, "num_gpus": 1})),
+        ([{"CPU": 4.0}] * 4, 5, True, (5, {"num_cpus": 2})),
+        ([{"CPU": 2.0}], 5, True, (5, {"num_cpus": 1})),
+        ([], None, True, (1, {"num_cpus": 1})),
+    ],
+)
+def test_workers_fit_onto_the_nodes(
+    nodes: list[dict[str, float]], workers: int | None, models: bool, expected: tuple[int, dict[str, int]]
+) -> None:
+    assert room(nodes, workers, models) == expected

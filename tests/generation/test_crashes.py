@@ -1,0 +1,107 @@
+"""Processes that are killed at any moment, and two that want the same run directory."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.soak import BATCHES, LABELS, TOKENS, BrokenError, Run, soak, write_config
+from dpaudit.runs import RunReader
+
+COMMAND = [sys.executable, "-c", "from dpaudit.cli import main; main()"]
+PATIENCE = 120
+
+
+def test_runs_survive_being_killed_at_random_moments(tmp_path: Path) -> None:
+    said: list[str] = []
+    runs = soak(tmp_path, 4, random.Random(0), said.append)
+    assert sum("killed" in line for line in said) == 4
+    assert sum("proved" in line for line in said) == runs + 1
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("finished")
+    run = Run(write_config(folder), folder / "run")
+    assert run.live(None) == (True, False)
+    return run
+
+
+def leave_a_partial_file(path: Path) -> None:
+    (path / "steps" / "00000000.zip.part").touch()
+
+
+def lose_a_batch(path: Path) -> None:
+    (path / "steps" / "00000001.zip").unlink()
+
+
+def release_a_batch_twice(path: Path) -> None:
+    lines = (path / "samples.jsonl").read_text().splitlines(keepends=True)
+    (path / "samples.jsonl").write_text("".join([*lines, lines[0]]))
+
+
+def change_a_byte(path: Path) -> None:
+    (path / "clusters").write_bytes((path / "clusters").read_bytes() + b" ")
+
+
+@pytest.mark.parametrize("damage", [leave_a_partial_file, lose_a_batch, release_a_batch_twice, change_a_byte])
+def test_the_soak_notices_what_a_crash_could_do(finished: Run, tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    copy = Run(finished.config, Path(shutil.copytree(finished.path, tmp_path / "run")), dict(finished.digests))
+    copy.prove()
+    damage(copy.path)
+    with pytest.raises(BrokenError):
+        copy.prove()
+
+
+def test_what_a_killed_writer_left_beside_the_batches_is_dropped(finished: Run, tmp_path: Path) -> None:
+    killed_at_the_end = Run(finished.config, Path(shutil.copytree(finished.path, tmp_path / "end")))
+    for name in ("hashes", "samples.jsonl"):
+        (killed_at_the_end.path / name).rename(killed_at_the_end.path / f"{name}.0123abcd.part")
+    killed_at_the_start = Run(finished.config, tmp_path / "start")
+    (killed_at_the_start.path / "steps").mkdir(parents=True)
+    (killed_at_the_start.path / "tokenizer.json.0123abcd.part").touch()
+    for run in (killed_at_the_end, killed_at_the_start):
+        assert run.live(None) == (True, False)
+        run.prove()
+
+
+def test_the_soak_notices_a_batch_that_is_written_again(tmp_path: Path) -> None:
+    run = Run(write_config(tmp_path), tmp_path / "run", {"00000000.zip": "of an earlier life"})
+    with pytest.raises(BrokenError, match="written again"):
+        run.live(None)
+
+
+@pytest.fixture
+def first_writer(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """`dpaudit generate`, stopped in the middle of its run and therefore alive for as long as the test wants."""
+    command = [*COMMAND, "generate", str(write_config(tmp_path)), "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(command, text=True, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + PATIENCE
+    while not (tmp_path / "run" / "run.json").exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGSTOP)
+    yield process
+    process.send_signal(signal.SIGCONT)
+    process.kill()
+    process.communicate()
+
+
+def test_a_second_writer_is_refused_while_the_first_lives(tmp_path: Path, first_writer: subprocess.Popen[str]) -> None:
+    command = [*COMMAND, "generate", str(tmp_path / "config.yaml"), "--out", str(tmp_path / "run")]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert refused.returncode == 2
+    assert "another process is writing here" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    first_writer.send_signal(signal.SIGCONT)
+    assert first_writer.wait(PATIENCE) == 0
+    reader = RunReader(tmp_path / "run")
+    assert len(reader.batches) == BATCHES * len(LABELS)
+    assert all(len(sample.tokens) <= TOKENS for sample in reader.samples())

@@ -1,0 +1,90 @@
+"""Generation on a Ray cluster of two workers: the run that one process makes, though a worker is killed on the way."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dpaudit.engines import RayEngine
+from dpaudit.engines.ray import connected
+from dpaudit.runs import RunReader
+from generation.algorithm import generate
+from generation.config import Config
+from generation.events import BatchDone, Event
+
+if importlib.util.find_spec("ray") is None:
+    pytest.skip("Ray is not installed", allow_module_level=True)
+# Ray leaves sockets and log files to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+MakeConfig = Callable[..., Config]
+SMALL = {"batching": {"batches_per_label": 6, "generate_per_label": 6}, "model": {"rows": 2}}
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[RayEngine]:
+    """On one cluster for all tests, of two CPUs however many there are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("RAY_ADDRESS", raising=False)
+        with connected(RayEngine(workers=2)):
+            yield RayEngine(workers=2, models=True)
+
+
+def record(location: Path) -> dict[str, str]:
+    """Digests of all files but run.json, which says when the run was made."""
+    return {name: digest for name, digest in RunReader(location).hashes().items() if name != "run.json"}
+
+
+def parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def actors() -> list[int]:
+    """Processes of this cluster's actors: children of a child of this process."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"_Actor" in (folder / "cmdline").read_bytes() and parent(parent(int(folder.name))) == os.getpid():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_run_of_a_cluster_is_that_of_one_process_though_a_worker_is_killed(
+    engine: RayEngine, make_config: MakeConfig, tmp_path: Path
+) -> None:
+    config = make_config(**SMALL, decoding={"max_tokens": 20})
+    events: list[Event] = []
+    killed: list[int] = []
+
+    def kill_one(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, BatchDone) and not killed:
+            killed.append(actors()[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    generate(config, tmp_path / "here")
+    generate(config, tmp_path / "there", kill_one, engine)
+    assert killed
+    assert record(tmp_path / "there") == record(tmp_path / "here")
+    here, there = (RunReader(tmp_path / name) for name in ("here", "there"))
+    assert there.manifest.model_dump(exclude={"created"}) == here.manifest.model_dump(exclude={"created"})
+    assert sorted(os.listdir(tmp_path / "there/steps")) == [f"{batch:08d}.zip" for batch in range(12)]
+    assert [event.batch for event in events if isinstance(event, BatchDone)] == list(range(12))
+
+
+def test_unfinished_run_goes_on_with_another_engine(engine: RayEngine, make_config: MakeConfig, tmp_path: Path) -> None:
+    config = make_config(**SMALL, mechanism={"aggregator": "mean", "divisor": 4.0})
+    for name in ("here", "there"):
+        generate(config, tmp_path / name)
+    (tmp_path / "there/hashes").unlink()
+    for batch in (1, 2, 7):
+        (tmp_path / f"there/steps/{batch:08d}.zip").unlink()
+    generate(config, tmp_path / "there", engine=engine)
+    assert record(tmp_path / "there") == record(tmp_path / "here")

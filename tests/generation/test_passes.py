@@ -1,0 +1,225 @@
+"""Shared forward passes against the model's own way, against each other, and for architectures of other kinds."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from generation.decoding import Decoder
+from generation.models import LanguageModel
+from generation.passes import OwnPasses, Passes, SharedPasses, out_of_memory, passes_for
+
+PLACES, TOKENS = 16, 6
+ONE = [[5], [7, 8, 9, 10, 11, 12, 13], [20, 21, 22]]
+OTHER = [[7, 8, 40, 41], [7, 8, 9], [60], [61, 62], [63] * 15]
+CONTINUATION = (30, 31, 5)
+
+
+def shared(model: LanguageModel, rows: int = 8, tokens: int = TOKENS) -> SharedPasses:
+    passes = SharedPasses.fit(model, rows, PLACES, tokens)
+    assert passes is not None
+    return passes
+
+
+def along(passes: Passes, prompts: list[list[int]], prefix: tuple[int, ...] = ()) -> np.ndarray:
+    """[steps, n, V] along the continuation."""
+    seat = passes.seat(prompts, prefix)
+    found = [seat.scores.clone()]
+    for token in CONTINUATION:
+        seat.append(token)
+        found.append(seat.scores.clone())
+    return torch.stack(found).numpy()
+
+
+def gap(one: np.ndarray, other: np.ndarray) -> float:
+    return float(np.abs(one - other).max())
+
+
+@pytest.mark.parametrize("prefix", [(), (7,), (7, 8), (1, 2)])
+@pytest.mark.parametrize("rows", [1, 4, 8])
+def test_shared_passes_give_the_models_own_logits(tiny: LanguageModel, rows: int, prefix: tuple[int, ...]) -> None:
+    own = along(OwnPasses(tiny, 8, PLACES), ONE + OTHER)
+    assert gap(own, along(shared(tiny, rows), ONE + OTHER, prefix)) < 1e-4
+
+
+@pytest.mark.model
+def test_shared_passes_give_smollm2s_own_logits(smollm2: LanguageModel) -> None:
+    own = along(OwnPasses(smollm2, 8, PLACES), ONE + OTHER)
+    assert gap(own, along(shared(smollm2), ONE + OTHER, (7, 8))) < 1e-3
+
+
+def beside_others(model: LanguageModel, lag: int, first: list[list[int]]) -> np.ndarray:
+    """ONE's logits where `first` sat down before it and went on with tokens of its own."""
+    passes = shared(model, rows=16)
+    early = passes.seat(first)
+    for token in range(lag):
+        early.append(50 + token)
+    seat = passes.seat(ONE)
+    found = [seat.scores.clone()]
+    for position, token in enumerate(CONTINUATION):
+        passes.advance([(early, 70 + position), (seat, token)] if lag + position < TOKENS else [(seat, token)])
+        found.append(seat.scores.clone())
+    return torch.stack(found).numpy()
+
+
+def assert_independent(model: LanguageModel) -> None:
+    alone = along(shared(model), ONE)
+    for lag, first in ((0, OTHER), (2, OTHER), (5, OTHER[:1]), (1, [[9]] * 12)):
+        assert np.array_equal(alone, beside_others(model, lag, first))
+    assert np.array_equal(alone[:, [0, 2]], along(shared(model), [ONE[0], ONE[2]])), "a removed context moves no bit"
+    assert np.array_equal(alone[:, ::-1], along(shared(model), ONE[::-1]))
+    assert np.array_equal(alone, along(shared(model, rows=64), ONE))
+    assert np.array_equal(alone, along(shared(model, rows=1), ONE))
+
+
+def test_no_bit_of_a_contexts_logits_depends_on_other_contexts(tiny: LanguageModel) -> None:
+    """The accounting takes each context's logits to depend on that context alone, rounding included."""
+    assert_independent(tiny)
+
+
+@pytest.mark.model
+def test_no_bit_of_a_contexts_logits_depends_on_other_contexts_with_smollm2(smollm2: LanguageModel) -> None:
+    assert_independent(smollm2)
+
+
+def test_nor_does_it_in_passes_of_a_batchs_own(tiny: LanguageModel) -> None:
+    whole = along(OwnPasses(tiny, 8, PLACES), ONE + OTHER)
+    for n in range(1, len(ONE + OTHER)):
+        assert np.array_equal(whole[:, :n], along(OwnPasses(tiny, 8, PLACES), (ONE + OTHER)[:n]))
+
+
+def test_rows_of_those_who_left_are_taken_again(tiny: LanguageModel) -> None:
+    passes = shared(tiny, rows=4)
+    alone = along(shared(tiny), ONE)
+    for _ in range(3):
+        assert passes.room(3)
+        seat = passes.seat(ONE)
+        assert not passes.room(2)
+        assert passes.room(1)
+        assert np.array_equal(seat.scores.numpy(), alone[0])
+        seat.append(CONTINUATION[0])
+        assert np.array_equal(seat.scores.numpy(), alone[1])
+        passes.leave(seat)
+
+
+def test_a_batch_that_is_larger_than_a_pass_takes_several(tiny: LanguageModel) -> None:
+    passes = shared(tiny, rows=4)
+    assert passes.room(len(ONE + OTHER))
+    assert np.array_equal(along(passes, ONE + OTHER), along(shared(tiny, rows=16), ONE + OTHER))
+
+
+def test_forks_go_on_apart(tiny: LanguageModel) -> None:
+    passes = shared(tiny)
+    seat = passes.seat(ONE)
+    seat.append(30)
+    fork = seat.fork()
+    fork.append(44)
+    fork.append(45)
+    seat.append(31)
+    again = fork.fork()
+    seat.append(5)
+    again.append(46)
+    assert np.array_equal(seat.scores.numpy(), along(shared(tiny), ONE)[-1])
+    straight = shared(tiny).seat(ONE)
+    for token in (30, 44, 45, 46):
+        straight.append(token)
+    assert np.array_equal(again.scores.numpy(), straight.scores.numpy())
+
+
+@pytest.mark.parametrize("passes", [shared, lambda model: OwnPasses(model, 8, PLACES)])
+def test_no_prompts_have_no_logits(tiny: LanguageModel, passes: Any) -> None:
+    made = passes(tiny)
+    seat = made.seat([])
+    made.advance([(seat, 3)])
+    seat.append(4)
+    assert tuple(seat.scores.shape) == (0, tiny.vocabulary)
+
+
+def test_a_prompt_that_leaves_no_padding_is_refused(tiny: LanguageModel) -> None:
+    with pytest.raises(ValueError, match="shorter than the 16 places"):
+        shared(tiny).seat([[1] * PLACES])
+
+
+SIZES: dict[str, Any] = {"vocab_size": 96, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+WIDE = SIZES | {"intermediate_size": 32, "num_key_value_heads": 1, "head_dim": 8}
+
+
+def made_of(config: transformers.PreTrainedConfig) -> LanguageModel:
+    torch.manual_seed(0)
+    network = transformers.AutoModelForCausalLM.from_config(config).eval()
+    return LanguageModel(network, None, "", 96)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        transformers.LlamaConfig(**WIDE),
+        transformers.GPT2Config(vocab_size=96, n_embd=16, n_layer=2, n_head=2),
+        transformers.Gemma2Config(**WIDE, sliding_window=64, attn_implementation="eager"),
+        transformers.MistralConfig(**WIDE, sliding_window=23),
+        transformers.Qwen2Config(**WIDE),
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_architectures_that_share_passes(config: transformers.PreTrainedConfig) -> None:
+    model = made_of(config)
+    assert isinstance(passes_for(model, 8, PLACES, TOKENS), SharedPasses)
+    assert gap(along(OwnPasses(model, 8, PLACES), ONE), along(shared(model), ONE, (7,))) < 1e-4
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        transformers.MistralConfig(**WIDE, sliding_window=22),
+        transformers.Lfm2Config(**WIDE, layer_types=["conv", "full_attention"]),
+        transformers.BloomConfig(vocab_size=96, hidden_size=16, n_layer=2, n_head=2),
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_architectures_whose_caches_are_of_another_kind_do_not(config: transformers.PreTrainedConfig) -> None:
+    model = made_of(config)
+    passes = passes_for(model, 8, PLACES, TOKENS)
+    assert isinstance(passes, OwnPasses)
+    assert along(passes, ONE).shape == (4, 3, 96)
+
+
+def test_passes_that_a_model_misreads_are_not_used(tiny: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that took positions from the cache's length, say, would give other logits."""
+    own = tiny.network.forward
+
+    def misread(**arguments: Any) -> Any:
+        if arguments["input_ids"].shape[1] == 1 and "position_ids" in arguments:
+            arguments["position_ids"] = arguments["position_ids"] + 7
+        return own(**arguments)
+
+    misread.__signature__ = __import__("inspect").signature(own)  # type: ignore[attr-defined]
+    monkeypatch.setattr(tiny.network, "forward", misread)
+    assert isinstance(passes_for(tiny, 8, PLACES, TOKENS), OwnPasses)
+
+
+def test_own_passes_have_room_for_rows_of_contexts(tiny: LanguageModel) -> None:
+    passes = OwnPasses(tiny, 4, PLACES)
+    assert passes.room(9)
+    seat = passes.seat(ONE)
+    assert isinstance(seat, Decoder)
+    assert passes.room(1)
+    assert not passes.room(2)
+    passes.leave(seat)
+    assert passes.room(9)
+
+
+@pytest.mark.parametrize(
+    ("error", "means_it"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), True),
+        (MemoryError(), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8"), True),
+        (RuntimeError("not enough memory: you tried to allocate 8"), True),
+        (RuntimeError("size mismatch"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_what_means_that_memory_ran_out(error: Exception, means_it: bool) -> None:
+    assert out_of_memory(error) is means_it
