@@ -31,7 +31,7 @@ test-core: $(VENV)/.installed-core
 
 $(VENV)/.installed-core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)
-	$(PIP) --editable . hypothesis jsonschema pytest pytest-xdist
+	$(PIP) --editable . hypothesis jsonschema pytest pytest-xdist zarr
 	! $(BIN)/python -c 'import torch' 2>/dev/null
 	touch $@
 

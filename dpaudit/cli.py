@@ -215,10 +215,11 @@ def generate(config: Path, out: Location, engine: Engine | None, as_json: bool) 
       dpaudit generate examples/bbc-median.yaml --out run
     """
     from dpaudit.runs import InputError
-    from generation.config import in_config, load_config
 
     if str(out).startswith("memory:"):
         raise InputError(str(out), "this lives no longer than this command.", "Name a folder, or a URL of a store.")
+    from generation.config import in_config, load_config
+
     settings = load_config(config)
     try:
         _generate(settings, out, _last_part(out), engine)
