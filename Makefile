@@ -22,8 +22,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/dpaudit demo --out $(DEMO_OUT)
 
+# A process per core already: numerical libraries get a thread each.
 test: setup
-	$(BIN)/pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
 
 # The auditor alone, on any supported Python and without torch: make test-core PYTHON=python3.13 VENV=.venv-3.13
 test-core: $(VENV)/.installed-core
