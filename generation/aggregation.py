@@ -15,9 +15,10 @@ import torch
 from numpy.typing import NDArray
 
 from dpaudit.accounting import median_of, median_sides
+from dpaudit.engines import cores
 from dpaudit.runs import Mechanism
 from generation import devices
-from generation.cores import cores, share_out
+from generation.cores import share_out
 from generation.rows import column_sums, grid_shift, network, select
 
 Floats: TypeAlias = NDArray[np.float32]

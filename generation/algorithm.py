@@ -90,21 +90,19 @@ def _generate(config: Config, writer: RunWriter, parts: _Parts, progress: Progre
     accountant = MedianAccountant(_change(config, writer.manifest), config.mechanism.temperature)
     worker = _worker(writer.store, parts, accountant)
     batches = range(writer.manifest.batching.batches)
-    for batch in (batch for batch in batches if batch in writer.finished):
-        tokens = worker.recorded(batch).tokens
-        progress(BatchDone(batch, len(batches), tokens, worker.epsilon, resumed=True))
-    missing = [batch for batch in batches if batch not in writer.finished]
+    finished = writer.finished
+    for _ in worker.run(batches if engine is None else sorted(finished), progress):
+        pass
     if engine is None:
-        for _ in worker.run(missing, progress):
-            pass
         return accountant.epsilon
+    missing = [batch for batch in batches if batch not in finished]
     parts.model.leave_gpu()  # the workers have models of their own
     unkeyed = config.batching.model_copy(update={"key": None})  # secret, and in the run directory already
     make_worker = partial(BatchTasks, config.model_copy(update={"batching": unkeyed}), writer.location)
-    for finished in chain.from_iterable(engine.map(make_worker, _shares(missing, parts, worker.rows))):
-        if finished.sums is not None:
-            accountant.attach(finished.batch, finished.sums)
-        progress(BatchDone(finished.batch, len(batches), finished.tokens, worker.epsilon))
+    for done in chain.from_iterable(engine.map(make_worker, _shares(missing, parts, worker.rows))):
+        if done.sums is not None:
+            accountant.attach(done.batch, done.sums)
+        progress(BatchDone(done.batch, len(batches), done.tokens, worker.epsilon))
     return accountant.epsilon
 
 
@@ -131,12 +129,13 @@ class BatchTasks:
 def _shares(batches: Sequence[int], parts: _Parts, rows: int) -> Iterator[list[int]]:
     """Batches in lists, one for each task. What their contexts need of a pass fills it where there are enough."""
     share: list[int] = []
+    contexts = 0
     for batch in batches:
         share.append(batch)
-        contexts = sum(len(parts.records.batches[i].contexts) for i in share)
+        contexts += len(parts.records.batches[batch].contexts)
         if contexts >= FULL * rows or len(share) >= max(1, len(batches) // TASKS):
             yield share
-            share = []
+            share, contexts = [], 0
     if share:
         yield share
 

@@ -27,6 +27,7 @@ class Prompts:
     ) -> None:
         """A context shows up to `examples` records, each cut to `most_tokens` tokens."""
         self._model, self._template, self._most = model, template, most_tokens
+        self._prefixes: dict[str, Prompt] = {}
         frame = max(len(template.tokens(label, [""] * shown)) for label in labels for shown in (0, examples))
         self.places = frame + examples * most_tokens + 1
 
@@ -36,9 +37,11 @@ class Prompts:
 
     def prefix(self, label: str) -> Prompt:
         """What prompts of a label begin with, whatever they show: known from the template alone."""
-        prompts = [self._template.tokens(label, [probe]) for probe in _PROBES]
-        same = takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
-        return [column[0] for column in same]
+        if label not in self._prefixes:
+            prompts = [self._template.tokens(label, [probe]) for probe in _PROBES]
+            same = takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
+            self._prefixes[label] = [column[0] for column in same]
+        return self._prefixes[label]
 
     def alone(self, label: str, contexts: Sequence[Context], rows: int, tokens: int) -> Seat:
         """A batch in passes of its own, with the logits that it has among others. Arguments as for `passes_for`."""

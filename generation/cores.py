@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 
+from dpaudit.engines import cores
+
 
 def share_out(size: int, block: int, work: Callable[[Iterator[slice]], object]) -> None:
     """Cut 0 .. size into blocks and call `work` on every core, with an iterator that they all draw blocks from.
@@ -26,11 +28,6 @@ def share_out(size: int, block: int, work: Callable[[Iterator[slice]], object]) 
         wait(others)
     for other in others:
         other.result()
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -68,6 +69,12 @@ class Decoder:
         self.scores = scores[: self._rows]
 
 
+@cache
+def parameters_of(function: Callable[..., object]) -> frozenset[str]:
+    """Names of the arguments that a function takes."""
+    return frozenset(inspect.signature(function).parameters)
+
+
 @torch.inference_mode()
 def forward(
     network: PreTrainedModel, ids: torch.Tensor, seen: torch.Tensor, cache: Any, positions: torch.Tensor | None = None
@@ -84,7 +91,7 @@ def forward(
     Returns:
         Logits of the token after the last one, float32 [n, V], and the cache.
     """
-    accepted = inspect.signature(network.forward).parameters.keys()
+    accepted = parameters_of(type(network).forward)
     if positions is None:
         positions = (seen.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
     # Some architectures know no positions or score every position.

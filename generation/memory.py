@@ -41,8 +41,9 @@ def planned_rows(model: LanguageModel, places: int, tokens: int, free: int | Non
         free -= sum(weights.numel() * weights.element_size() for weights in model.network.parameters())
     config = model.network.config.get_text_config()
     item = torch.finfo(model.network.dtype).bits // 8
-    row = (places + tokens + 1) * _cached_bytes(model) + 4 * _LOGIT_COPIES * model.vocabulary
-    prefill = PREFILL_TOKENS * (_ACTIVATIONS * config.hidden_size * item + _cached_bytes(model))
+    cached = _cached_bytes(model)
+    row = (places + tokens + 1) * cached + 4 * _LOGIT_COPIES * model.vocabulary
+    prefill = PREFILL_TOKENS * (_ACTIVATIONS * config.hidden_size * item + cached)
     fitting = max(1, int((SHARE * free - prefill) // row))
     return min(MOST_ROWS.get(model.device.type, MOST_ROWS["cpu"]), 1 << (fitting.bit_length() - 1))
 

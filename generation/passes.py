@@ -8,7 +8,6 @@ others take their rows.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
-from generation.decoding import Decoder, forward
+from generation.decoding import Decoder, forward, parameters_of
 from generation.models import LanguageModel
 
 #: Prompt tokens that go through the network in one go. It bounds the memory for activations.
@@ -92,7 +91,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 class SharedPasses:
-    """See `Passes`: one pass for all rows. `columns` are a row's places for its prompt and for the tokens after it."""
+    """See `Passes`: one pass for all rows. A row's columns are for its prompt and for the tokens after it."""
 
     def __init__(self, model: LanguageModel, rows: int, places: int, tokens: int) -> None:
         """Args: `rows` of a pass, `places` of a prompt (with one place of padding), `tokens` after it at most."""
@@ -393,4 +392,4 @@ def _has_plain_cache(network: PreTrainedModel, width: int) -> bool:
         type(layer) is DynamicLayer or (type(layer) is DynamicSlidingWindowLayer and layer.sliding_window >= width)
         for layer in layers
     )
-    return plain and "position_ids" in inspect.signature(network.forward).parameters
+    return plain and "position_ids" in parameters_of(type(network).forward)

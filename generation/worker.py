@@ -111,7 +111,7 @@ class Worker:
         """The ex-post sum of all batches so far, in nats; None for the mean."""
         return self._accountant.epsilon if self._manifest.mechanism.aggregator == "median" else None
 
-    def recorded(self, batch: int) -> Finished:
+    def _recorded(self, batch: int) -> Finished:
         """Charge for a batch that is on disk already."""
         with RunReader(self._store.location).batch(batch) as reader:
             for step in reader.steps():
@@ -127,7 +127,8 @@ class Worker:
             InputError: the model's logits cannot be used, memory is too small for one batch, or the disk is full.
         """
         there = set(RunReader(self._store.location).batches)
-        yield from (self.recorded(batch) for batch in ids if batch in there)
+        for batch in (batch for batch in ids if batch in there):
+            yield self._told(self._recorded(batch), progress, resumed=True)
         waiting = deque(batch for batch in ids if batch not in there)
         try:
             while waiting or self._open:
@@ -136,23 +137,23 @@ class Worker:
                         try:
                             self._begin(self._batches[waiting.popleft()], progress)
                         except BatchExistsError as error:  # another worker has written it since
-                            yield self.recorded(error.batch)
+                            yield self._told(self._recorded(error.batch), progress)
                             continue
                     self._seat(self._unseated[0], progress)
                 fed: list[_Open] = []
-                for batch in list(self._open):
-                    step = self._prepared(batch, progress)
+                for current in list(self._open):
+                    step = self._prepared(current, progress)
                     if step is None:
                         continue
-                    stop = self._extend(batch, step, progress)
+                    stop = self._extend(current, step, progress)
                     if stop is None:
-                        fed.append(batch)
+                        fed.append(current)
                     else:
-                        yield self._finish(batch, stop, progress)
+                        yield self._told(self._finish(current, stop), progress)
                 self._advance(fed, progress)
         finally:
-            for batch in self._open:
-                batch.closing.close()
+            for current in self._open:
+                current.closing.close()
             self._open.clear()
             self._passes = None
 
@@ -285,7 +286,7 @@ class Worker:
             return "end-token"
         return "max-tokens" if len(tokens) == self._most_tokens else None
 
-    def _finish(self, batch: _Open, stop: StopReason, progress: Progress) -> Finished:
+    def _finish(self, batch: _Open, stop: StopReason) -> Finished:
         """Let a batch appear on disk and its seat go."""
         assert batch.seat is not None
         assert self._passes is not None
@@ -295,12 +296,14 @@ class Worker:
         self._passes.leave(batch.seat)
         try:
             batch.closing.close()
-            finished = self._closed(batch.batch.id, len(batch.tokens))
         except BatchExistsError:  # another worker was first: its batch stays and counts, and this one is dropped
             self._accountant.detach(batch.batch.id)
-            finished = self.recorded(batch.batch.id)
+            return self._recorded(batch.batch.id)
+        return self._closed(batch.batch.id, len(batch.tokens))
+
+    def _told(self, finished: Finished, progress: Progress, *, resumed: bool = False) -> Finished:
         batches = self._manifest.batching.batches
-        progress(BatchDone(finished.batch, batches, finished.tokens, self.epsilon))
+        progress(BatchDone(finished.batch, batches, finished.tokens, self.epsilon, resumed))
         return finished
 
     def _closed(self, batch: int, tokens: int) -> Finished:

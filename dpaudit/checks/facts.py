@@ -153,11 +153,7 @@ class BatchFacts:
 
     def note(self, check: str, position: int, problem: str) -> None:
         """Count a step check's objection and keep the first."""
-        noted = Problems(1, f"batch {self.id}, step {position}: {problem}")
-        if check in self.problems:
-            self.problems[check].merge(noted)
-        else:
-            self.problems[check] = noted
+        _add(self.problems, check, Problems(1, f"batch {self.id}, step {position}: {problem}"))
 
 
 @dataclass
@@ -249,10 +245,7 @@ class Facts:
         self.sampling.merge(batch.sampling)
         self.floors.merge(batch.floors)
         for check, problems in batch.problems.items():
-            if check in self.problems:
-                self.problems[check].merge(problems)
-            else:
-                self.problems[check] = problems
+            _add(self.problems, check, problems)
         for seen in batch.supports:
             self.supports.add(seen)
         if self.ex_post is not None and batch.sums is not None:
@@ -277,3 +270,11 @@ class Facts:
         if self.ex_post is None or self.unbounded or unread:
             return INFINITE
         return self.ex_post.cost
+
+
+def _add(known: dict[str, Problems], check: str, problems: Problems) -> None:
+    """Add a check's objections to those that are known of it."""
+    if check in known:
+        known[check].merge(problems)
+    else:
+        known[check] = problems

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from typing import Protocol, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 #: What a worker does with a task. It may hold something heavy, such as a model.
 Work: TypeAlias = Callable[[Task], Result]
+
+
+#: Results that may wait for an earlier one, for each worker.
+WAITING = 4
+
+
+@dataclass
+class Job:
+    """A task, its place among all tasks, and how many workers died over it."""
+
+    number: int
+    task: Any
+    deaths: int = 0
 
 
 class Engine(Protocol):

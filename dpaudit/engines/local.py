@@ -19,13 +19,11 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from dpaudit.engines.interfaces import Result, Task, Work
+from dpaudit.engines.interfaces import WAITING, Job, Result, Task, Work
 from dpaudit.runs import InputError
 
 #: How often a task is tried whose worker dies.
 ATTEMPTS = 2
-#: Results that may wait for an earlier one, for each worker.
-_WAITING = 4
 #: Numerical libraries start as many threads as there are cores, in every process, unless these say otherwise.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 #: A worker finds the caller's modules where the caller does. Only a socket's number and this path are passed.
@@ -69,17 +67,10 @@ class LocalEngine:
 
 
 @dataclass
-class _Job:
-    number: int
-    task: Any
-    deaths: int = 0
-
-
-@dataclass
 class _Worker:
     process: subprocess.Popen[bytes]
     connection: Connection
-    job: _Job | None = None
+    job: Job | None = None
 
     def stop(self) -> None:
         self.connection.close()
@@ -99,10 +90,10 @@ class _Pool:
 
     def results(self, tasks: Iterable[Any]) -> Generator[Any, None, None]:
         """Every task's result, in order."""
-        jobs = (_Job(number, task) for number, task in enumerate(tasks))
+        jobs = (Job(number, task) for number, task in enumerate(tasks))
         upcoming = next(jobs, None)
         while True:
-            while upcoming is not None and upcoming.number < self.due + _WAITING * self.size and self._has_room():
+            while upcoming is not None and upcoming.number < self.due + WAITING * self.size and self._has_room():
                 self._give(self._free_worker(), upcoming)
                 upcoming = next(jobs, None)
             if self.due in self.done:
@@ -132,7 +123,7 @@ class _Pool:
         self._send(worker, self.make_worker)
         return worker
 
-    def _give(self, worker: _Worker, job: _Job) -> None:
+    def _give(self, worker: _Worker, job: Job) -> None:
         worker.job = job
         self._send(worker, job.task)
 
@@ -157,7 +148,7 @@ class _Pool:
             worker.job = None
             self.done[job.number] = content
 
-    def _replace(self, worker: _Worker, job: _Job) -> None:
+    def _replace(self, worker: _Worker, job: Job) -> None:
         """A worker died: another one gets its task."""
         self.workers.remove(worker)
         worker.stop()

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import dpaudit
-from dpaudit.engines.interfaces import Result, Task, Work
+from dpaudit.engines.interfaces import WAITING, Job, Result, Task, Work
 from dpaudit.engines.local import cores
 from dpaudit.engines.process import answered
 from dpaudit.runs import InputError
@@ -32,8 +32,6 @@ ATTEMPTS = 4
 _SECONDS = 10.0
 #: Seconds without any worker until that is said.
 _PATIENCE = 60.0
-#: Results that may wait for an earlier one, for each worker.
-_WAITING = 4
 #: Of a cluster that is started here, for results on their way. The least that Ray takes is a quarter of it.
 _STORE_BYTES = 1 << 28
 
@@ -94,13 +92,6 @@ def room(nodes: list[dict[str, float]], workers: int | None, models: bool) -> tu
 
 
 @dataclass
-class _Job:
-    number: int
-    task: Any
-    deaths: int = 0
-
-
-@dataclass
 class _Actors:
     """Actors, and the results that wait for their turn. An actor gets a task only once it has found its place."""
 
@@ -111,15 +102,15 @@ class _Actors:
     free: list[Any] = field(default_factory=list)
     #: What Ray will answer by -> whose answer it is, and for `busy` to which task.
     starting: dict[Any, Any] = field(default_factory=dict)
-    busy: dict[Any, tuple[Any, _Job]] = field(default_factory=dict)
-    todo: deque[_Job] = field(default_factory=deque)
+    busy: dict[Any, tuple[Any, Job]] = field(default_factory=dict)
+    todo: deque[Job] = field(default_factory=deque)
     done: dict[int, Any] = field(default_factory=dict)
     due: int = 0
     failed_starts: int = 0
 
     def results(self, tasks: Iterable[Any]) -> Iterator[Any]:
         """Every task's result, in order."""
-        jobs = (_Job(number, task) for number, task in enumerate(tasks))
+        jobs = (Job(number, task) for number, task in enumerate(tasks))
         upcoming = next(jobs, None)
         while True:
             while upcoming is not None and self._takes(upcoming):
@@ -139,8 +130,8 @@ class _Actors:
         for actor in [*self.free, *self.starting.values(), *(actor for actor, _ in self.busy.values())]:
             self.ray.kill(actor)
 
-    def _takes(self, job: _Job) -> bool:
-        return len(self.todo) + len(self.busy) < self.size and job.number < self.due + _WAITING * self.size
+    def _takes(self, job: Job) -> bool:
+        return len(self.todo) + len(self.busy) < self.size and job.number < self.due + WAITING * self.size
 
     def _give(self) -> None:
         """Give tasks to actors that have none, and start further ones for the others."""
@@ -179,7 +170,7 @@ class _Actors:
                 raise content
             self.done[job.number] = content
 
-    def _bury(self, job: _Job | None, error: Exception) -> None:
+    def _bury(self, job: Job | None, error: Exception) -> None:
         """An actor died: another one gets its task. Raises InputError when that has been tried often enough."""
         if job is None:
             self.failed_starts += 1
