@@ -97,5 +97,5 @@ def _made_up(count: int) -> list[str]:
 
 def _texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], most: int) -> list[str]:
     """Distinct texts on one line each, cut so that nobody's own cutting or cleaning changes them."""
-    cleaned = (" ".join(cut(tokenizer, " ".join(text.split()), most - 4).split()) for text in texts)
-    return list(dict.fromkeys(text for text in cleaned if text))
+    cleaned = (" ".join(cut(tokenizer, " ".join(text.split()), most - 1).split()) for text in texts)
+    return list(dict.fromkeys(text for text in cleaned if text and cut(tokenizer, text, most) == text))

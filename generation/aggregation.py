@@ -30,6 +30,8 @@ Support: TypeAlias = NDArray[np.integer] | None
 #: Values of a block. Small enough for a processor's cache; many enough that numpy's calls cost less than they do.
 BLOCK = 1 << 20
 LEAST_COLUMNS, MOST_COLUMNS = 4096, 16384
+#: Columns of float32 that fill whole cache lines.
+ALIGNED = 64
 #: The columns of a block that need sorting are gathered where they are a smaller share of it than this.
 GATHERED = 0.75
 
@@ -69,7 +71,7 @@ def aggregated(logits: Logits, support: Support, mechanism: Mechanism, width: in
         return Aggregated(None, _means(clipping, mechanism.divisor))
     medians = _Medians.empty(clipping, width)
     if len(clipping.logits):
-        share_out(clipping.size, _columns(len(clipping.logits)), medians.work)
+        share_out(clipping.size, clipping.columns, medians.work)
     return Aggregated(medians.central, medians.aggregate, medians.sides, medians.holder)
 
 
@@ -113,7 +115,7 @@ def clipped(logits: Logits, support: Support, mechanism: Mechanism) -> Floats:
         for block in blocks:
             clipping.write(block, result[:, block])
 
-    share_out(clipping.size, _columns(len(result)), work)
+    share_out(clipping.size, clipping.columns, work)
     return result
 
 
@@ -145,6 +147,13 @@ class _Clipping:
     def size(self) -> int:
         """S."""
         return self.logits.shape[1] if self.support is None else len(self.support)
+
+    @property
+    def columns(self) -> int:
+        """How many columns a block has: no core is left with one block more than the others."""
+        most = min(max(BLOCK // max(len(self.logits), 1), LEAST_COLUMNS), MOST_COLUMNS)
+        blocks = max(1, -(-self.size // (most * cores()))) * cores()
+        return min(most, ALIGNED * -(-self.size // (ALIGNED * blocks)))
 
     def write(self, block: slice, out: Floats) -> None:
         """Clipped values of some of the S columns, into `out` [n, columns]."""
@@ -203,7 +212,7 @@ class _Medians:
 
     def work(self, blocks: Iterator[slice]) -> None:
         """Clip and sort, column by column."""
-        n, most = len(self.clipping.logits), min(_columns(len(self.clipping.logits)), self.clipping.size)
+        n, most = len(self.clipping.logits), self.clipping.columns
         clipped, ordered, spare = (np.empty(rows * most, dtype=np.float32) for rows in (n, n, n // 2))
         for block in blocks:
             columns = block.stop - block.start
@@ -258,11 +267,6 @@ def _means(clipping: _Clipping, divisor: float) -> NDArray[np.float64]:
             sums[block] = column_sums(values.astype(np.float64))
 
     if n:
-        share_out(len(sums), _columns(n), work)
+        share_out(len(sums), clipping.columns, work)
     result: NDArray[np.float64] = sums / divisor
     return result
-
-
-def _columns(n: int) -> int:
-    """How many columns of n rows a block has."""
-    return min(max(BLOCK // max(n, 1), LEAST_COLUMNS), MOST_COLUMNS)

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
+from typing import TypeVar
 
 from dpaudit.engines import cores
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: Whether this thread does work that is shared out.
+_here = threading.local()
 
 
 def share_out(size: int, block: int, work: Callable[[Iterator[slice]], object]) -> None:
     """Cut 0 .. size into blocks and call `work` on every core, with an iterator that they all draw blocks from.
+
+    Within work that is shared out already, it is called once, for all blocks.
 
     Args:
         size: how much there is to do.
@@ -20,14 +30,38 @@ def share_out(size: int, block: int, work: Callable[[Iterator[slice]], object]) 
     """
     slices = [slice(start, min(start + block, size)) for start in range(0, size, block)]
     blocks = iter(slices)  # a list's iterator gives each item once, whichever thread asks
-    helpers = min(cores(), len(slices)) - 1
-    others = [_threads().submit(work, blocks) for _ in range(helpers)]
-    try:
+    helpers = 0 if getattr(_here, "shared", False) else min(cores(), len(slices)) - 1
+    if helpers <= 0:
         work(blocks)
+        return
+    others = [_threads().submit(_as_shared, work, blocks) for _ in range(helpers)]
+    try:
+        _as_shared(work, blocks)
     finally:
         wait(others)
     for other in others:
         other.result()
+
+
+def _as_shared(work: Callable[[Iterator[slice]], object], blocks: Iterator[slice]) -> None:
+    _here.shared = True
+    try:
+        work(blocks)
+    finally:
+        _here.shared = False
+
+
+def each(items: Sequence[Item], work: Callable[[Item], Result]) -> list[Result]:
+    """What `work`, thread-safe, makes of every item, several at a time. Its first exception is raised here."""
+    results: dict[int, Result] = {}
+
+    def some(blocks: Iterator[slice]) -> None:
+        for block in blocks:
+            results[block.start] = work(items[block.start])
+
+    if items:
+        share_out(len(items), 1, some)
+    return [results[index] for index in range(len(items))]
 
 
 @cache

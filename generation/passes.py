@@ -197,9 +197,7 @@ class SharedPasses:
             if fed:
                 scores = block.feed(fed)
                 for seat, _, _ in tokens:
-                    here = [i for i, (block_number, _) in enumerate(seat.places) if block_number == number]
-                    if here:
-                        seat.scores[here] = scores[[seat.places[i][1] for i in here]]
+                    seat.take(number, scores)
         for seat, position, token in tokens:
             seat.written[position:] = [token]
 
@@ -247,6 +245,15 @@ class _SharedSeat:
         twin.passes, twin.places, twin.written = self.passes, self.places, self.written
         twin.tokens, twin.scores = list(self.tokens), self.scores.clone()
         return twin
+
+    def take(self, block: int, scores: torch.Tensor) -> None:
+        """Keep this seat's rows of a block's scores [rows, V]; without copying where they are all in one piece."""
+        here = [i for i, (number, _) in enumerate(self.places) if number == block]
+        rows = [self.places[i][1] for i in here]
+        if here and len(here) == len(self.places) and rows == list(range(rows[0], rows[0] + len(rows))):
+            self.scores = scores[rows[0] : rows[0] + len(rows)]
+        elif here:
+            self.scores[here] = scores[rows]
 
     def catch_up(self) -> None:
         """Write those of this seat's tokens that the rows do not hold any more."""

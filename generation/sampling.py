@@ -66,21 +66,16 @@ def sample(aggregate: NDArray[np.floating], temperature: float, source: RandomBy
         temperature: tau.
         source: gives one uniform.
     """
-    scores = aggregate.astype(np.float64) / temperature
-    scores -= scores.max()
-    weights = np.exp(scores)
-    order = _ascending(scores)
-    line = np.cumsum(weights[order])
+    ascending = np.sort(aggregate)
+    scores = ascending.astype(np.float64) / temperature
+    scores -= scores[-1]
+    line = np.cumsum(np.exp(scores))
     place = int(np.searchsorted(line, uniform(source) * line[-1], side="right"))
-    index = int(order[min(place, len(order) - 1)])
-    return Draw(index, float(scores[index] - np.log(line[-1])))
-
-
-def _ascending(scores: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Indices in ascending order of scores, ties in their own; most of a vocabulary often ties at the clip's floor."""
-    lowest = scores == scores.min()
-    others = np.flatnonzero(~lowest)
-    return np.concatenate([np.flatnonzero(lowest), others[np.argsort(scores[others], kind="stable")]])
+    place = min(place, len(line) - 1)
+    # Equal values have equal shares, in the order of their indices.
+    rank = place - int(np.searchsorted(ascending, ascending[place]))
+    index = int(np.flatnonzero(aggregate == ascending[place])[rank])
+    return Draw(index, float(scores[place] - np.log(line[-1])))
 
 
 def uniform(source: RandomBytes) -> float:

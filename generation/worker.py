@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from dpaudit.accounting import MedianAccountant
+from dpaudit.engines import cores
 from dpaudit.runs import (
     BatchExistsError,
     BatchHeader,
@@ -27,6 +28,7 @@ from dpaudit.runs import (
 )
 from generation.aggregation import Aggregated, Floats, aggregated, clipped, top_tokens
 from generation.contexts import Prompts
+from generation.cores import each
 from generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
 from generation.models import LanguageModel
 from generation.partition import Batch
@@ -76,8 +78,9 @@ class _Open:
 
 
 class _Prepared(NamedTuple):
-    """A step before its draw: support [S], aggregate, and clipped logits [n, S] where contexts are recorded."""
+    """A batch's step before its draw: support [S], aggregate, clipped logits [n, S] where contexts are recorded."""
 
+    batch: _Open
     support: NDArray[np.int32] | None
     here: Aggregated
     contexts: Floats | None
@@ -140,17 +143,10 @@ class Worker:
                             yield self._told(self._recorded(error.batch), progress)
                             continue
                     self._seat(self._unseated[0], progress)
-                fed: list[_Open] = []
-                for current in list(self._open):
-                    step = self._prepared(current, progress)
-                    if step is None:
-                        continue
-                    stop = self._extend(current, step, progress)
-                    if stop is None:
-                        fed.append(current)
-                    else:
+                for current, stop in self._extended(progress):
+                    if stop is not None:
                         yield self._told(self._finish(current, stop), progress)
-                self._advance(fed, progress)
+                self._advance(progress)
         finally:
             for current in self._open:
                 current.closing.close()
@@ -197,9 +193,9 @@ class Worker:
         source = OsEntropy() if seed is None else SeededStream(seed, batch.id)
         self._open.append(_Open(batch, record, closing, source))
 
-    def _advance(self, fed: Sequence[_Open], progress: Progress) -> None:
-        """Continue batches with their last tokens."""
-        tokens = [(batch.seat, batch.tokens[-1]) for batch in fed if batch.seat is not None]
+    def _advance(self, progress: Progress) -> None:
+        """Continue the seated batches with their last tokens."""
+        tokens = [(batch.seat, batch.tokens[-1]) for batch in self._open if batch.seat is not None]
         try:
             if self._passes is not None and tokens:
                 self._passes.advance(tokens)
@@ -222,32 +218,30 @@ class Worker:
             torch.cuda.empty_cache()
         progress(MemoryRanOut(self.rows))
 
-    def _prepared(self, batch: _Open, progress: Progress) -> _Prepared | None:
-        """What a seated batch samples its next token from; None where it has no seat, or loses it to lack of memory.
+    def _extended(self, progress: Progress) -> Iterator[tuple[_Open, StopReason | None]]:
+        """Give every seated batch one more token, and say why it is the last one, if it is.
 
-        Memory may run out here, before anything is drawn, and nowhere later.
+        As many batches as there are cores are at it together, a core each.
         """
-        if batch.seat is None:
-            return None
-        try:
-            return self._aggregated(batch, batch.seat.scores)
-        except ValueError as error:
-            where = f"batch {batch.batch.id}, step {len(batch.tokens)}"
-            raise InputError(where, f"{error}.", "Try model.dtype float32, or another model.") from None
-        except Exception as error:
-            self._shrink(error, progress)
-            return None
+        seated = [batch for batch in self._open if batch.seat is not None]
+        for start in range(0, len(seated), cores()):
+            together = seated[start : start + cores()]
+            try:  # memory may run out here, before anything is drawn, and nowhere later
+                supports = [self._support(batch) for batch in together]
+                prepared = each(list(zip(together, supports, strict=True)), lambda pair: self._prepared(*pair))
+            except Exception as error:
+                self._shrink(error, progress)
+                return
+            each(prepared, self._draw)
+            for batch in together:
+                progress(StepDone(batch.batch.id, len(batch.tokens), self.epsilon))
+                yield batch, self._stop(batch.tokens)
 
-    def _aggregated(self, batch: _Open, scores: torch.Tensor) -> _Prepared:
-        """Support, clipped logits, aggregate (Algorithm 1, lines 6 and 7)."""
-        mechanism, record = self._manifest.mechanism, self._manifest.record
-        support = None if mechanism.support.size is None else self._support(batch, mechanism.support.size)
-        here = aggregated(scores, support, mechanism, record.width)
-        kept = clipped(scores, support, mechanism) if record.contexts and len(scores) else None
-        return _Prepared(support, here, kept)
-
-    def _support(self, batch: _Open, size: int) -> NDArray[np.int32]:
-        """The public prompt's most likely next tokens."""
+    def _support(self, batch: _Open) -> NDArray[np.int32] | None:
+        """The public prompt's most likely next tokens; None where all are sampled from."""
+        size = self._manifest.mechanism.support.size
+        if size is None:
+            return None
         if batch.public is None:
             batch.public = self._prompts.public(batch.batch.label)
         while batch.told < len(batch.tokens):
@@ -255,9 +249,21 @@ class Worker:
             batch.told += 1
         return top_tokens(logits(batch.public)[0], size)
 
-    def _extend(self, batch: _Open, prepared: _Prepared, progress: Progress) -> StopReason | None:
-        """Draw a token (Algorithm 1, line 8) and record it; say why it is the last one, if it is."""
-        here, support, kept = prepared.here, prepared.support, prepared.contexts
+    def _prepared(self, batch: _Open, support: NDArray[np.int32] | None) -> _Prepared:
+        """What a seated batch samples its next token from (Algorithm 1, lines 6 and 7)."""
+        assert batch.seat is not None
+        mechanism, record, scores = self._manifest.mechanism, self._manifest.record, batch.seat.scores
+        try:
+            here = aggregated(scores, support, mechanism, record.width)
+            kept = clipped(scores, support, mechanism) if record.contexts and len(scores) else None
+        except ValueError as error:
+            where = f"batch {batch.batch.id}, step {len(batch.tokens)}"
+            raise InputError(where, f"{error}.", "Try model.dtype float32, or another model.") from None
+        return _Prepared(batch, support, here, kept)
+
+    def _draw(self, prepared: _Prepared) -> None:
+        """Draw a token (Algorithm 1, line 8), record it and charge for it."""
+        batch, support, here, kept = prepared
         draw = sample(here.aggregate, self._manifest.mechanism.temperature, batch.source)
         step = Step(
             token=draw.index if support is None else int(support[draw.index]),
@@ -274,8 +280,6 @@ class Worker:
             self._accountant.charge(batch.batch.id, step.central, draw.index)
         batch.record.write(step)
         batch.tokens.append(step.token)
-        progress(StepDone(batch.batch.id, len(batch.tokens), self.epsilon))
-        return self._stop(batch.tokens)
 
     @property
     def _most_tokens(self) -> int:
@@ -288,12 +292,11 @@ class Worker:
 
     def _finish(self, batch: _Open, stop: StopReason) -> Finished:
         """Let a batch appear on disk and its seat go."""
-        assert batch.seat is not None
-        assert self._passes is not None
         text = self._model.decode(without_stop(batch.tokens, self._manifest.stopping.sequences))
         batch.record.finish(text=text, stop=stop)
         self._open.remove(batch)
-        self._passes.leave(batch.seat)
+        if self._passes is not None and batch.seat is not None:
+            self._passes.leave(batch.seat)
         try:
             batch.closing.close()
         except BatchExistsError:  # another worker was first: its batch stays and counts, and this one is dropped

@@ -144,6 +144,8 @@ class ExPostAccountant:
     def charge(self, batch: int, values: Floats, token: int, still: Still | None = None) -> Cost:
         """Add one step and return what it costs when the whole change falls on this batch.
 
+        Threads may charge for different batches at a time.
+
         Args:
             batch: batch id. A batch that was closed takes no more steps.
             values: what the step's record holds of its aggregate.

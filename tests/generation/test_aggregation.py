@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,13 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from numpy.typing import NDArray
 
 from dpaudit.accounting.mean import ROUNDING
 from dpaudit.runs import Mechanism
 from generation import aggregation
 from generation.aggregation import Aggregated, Floats, Support, aggregated, aggregated_by_torch, clipped, top_tokens
-from generation.cores import share_out
 from generation.rows import network, select
 
 CLIP = 3.0
@@ -281,32 +278,3 @@ def test_the_room_for_rounding_covers_sums_of_many_contexts(total: int) -> None:
     mechanism = mean_of(8.0, 9.0)
     whole, less = (aggregated(rows, None, mechanism, 2).aggregate for rows in (logits, logits[1:]))
     assert (np.abs(whole - less) <= 9 / 8 * (1 + ROUNDING)).all()
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_forked_process_has_threads_of_its_own() -> None:
-    def doubled() -> NDArray[np.int64]:
-        result = np.zeros(100, dtype=np.int64)
-
-        def work(blocks: Iterator[slice]) -> None:
-            for block in blocks:
-                result[block] = np.arange(block.start, block.stop) * 2
-
-        share_out(100, 7, work)
-        return result
-
-    assert doubled().tolist() == list(range(0, 200, 2))
-    child = os.fork()
-    if not child:
-        os._exit(0 if doubled().tolist() == list(range(0, 200, 2)) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_what_fails_on_another_core_is_raised() -> None:
-    def work(blocks: Iterator[slice]) -> None:
-        for block in blocks:
-            if block.start == 50:
-                raise ValueError("the sixth block")
-
-    with pytest.raises(ValueError, match="the sixth block"):
-        share_out(100, 10, work)
