@@ -150,7 +150,9 @@ def engine_options(command: Callable[..., None], *, models: bool = False) -> Cal
         from dpaudit.engines import LocalEngine, RayEngine, cores
 
         if engine == "ray":
-            command(engine=RayEngine(ray_address, workers, models=models), **others)
+            cluster = RayEngine(ray_address, workers, models=models)
+            cluster.require_cluster()
+            command(engine=cluster, **others)
             return
         if ray_address is not None:
             raise click.UsageError("--ray-address is for --engine ray.")

@@ -225,6 +225,9 @@ def _model_errors(name: str) -> Iterator[None]:
         yield
     except InputError:
         raise
+    except PermissionError as error:
+        problem = f"{str(error.filename)!r} of the model {name!r} may not be read."
+        raise InputError(FIELD, problem, "Give this user leave to read it, or name a copy.") from None
     except OSError:
         problem = f"the model {name!r} was not found, here or on the Hugging Face hub."
         remedy = "Check the name and the network; without a network, name a folder or an installed package."

@@ -7,6 +7,7 @@ stays text in the page's own font. matplotlib is imported inside the functions: 
 from __future__ import annotations
 
 import io
+import logging
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -206,6 +207,7 @@ def _gaps(values: tuple[float, ...]) -> list[float]:
 
 
 def _drawn(draw: Callable[[Figure], None], height: float = _HEIGHT) -> str:
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where it may not write, it tells of a temporary folder
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

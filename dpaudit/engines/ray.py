@@ -56,6 +56,16 @@ class RayEngine:
         self.address, self.workers = address or os.environ.get("RAY_ADDRESS") or None, workers
         self.models = models
 
+    def require_cluster(self) -> None:
+        """Ask before anything else is done whether there is a cluster. One that answers may refuse later.
+
+        Raises:
+            InputError: Ray is not installed, or nobody answers at the address.
+        """
+        _ray(starting=self.address is None)
+        with _reached():
+            _require_answer(self.address)
+
     def map(
         self, make_worker: Callable[[], Work[Task, Result]], tasks: Iterable[Task]
     ) -> Generator[Result, None, None]:
@@ -248,20 +258,32 @@ def connected(engine: RayEngine) -> Iterator[Any]:
     with ExitStack() as stack:
         if not ray.is_initialized():
             stack.callback(ray.shutdown)
-            try:
+            with _reached():
                 _connect(ray, engine, stack)
-            except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-                problem = f"the Ray cluster cannot be reached ({str(error)[:200]})."
-                raise InputError("--ray-address", problem, "Check the address, and that it is running.") from None
         yield ray
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    """Say in a caller's words why a cluster cannot be reached."""
+    try:
+        yield
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        problem = f"the Ray cluster cannot be reached ({str(error)[:200]})."
+        raise InputError("--ray-address", problem, "Check the address, and that it is running.") from None
+
+
+def _require_answer(address: str | None) -> None:
+    """Raises OSError where nobody listens at host:port: Ray itself takes minutes to notice."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=_SECONDS).close()
 
 
 def _connect(ray: Any, engine: RayEngine, stack: ExitStack) -> None:
     quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
     if engine.address is not None:
-        host, _, port = engine.address.removeprefix("ray://").rpartition(":")
-        if host and port.isdecimal():  # Ray itself takes minutes to notice that nobody is there
-            socket.create_connection((host, int(port)), timeout=_SECONDS).close()
+        _require_answer(engine.address)
         ray.init(engine.address, **quiet)
         return
     # Ray opens its folder to everyone, so it lies in another. With a longer path a socket's name would be too long.

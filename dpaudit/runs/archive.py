@@ -11,7 +11,7 @@ import os
 import re
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +106,7 @@ class ArchiveWriter:
         with writing(self._path):
             self._file = open(path, "wb", opener=private_opener)  # noqa: SIM115
         self._zip = zipfile.ZipFile(self._file, "w")
-        self._json(_GROUP, {"attributes": dict(attributes), "zarr_format": 3, "node_type": "group"})
+        self._json(_GROUP, _group(dict(attributes)))
 
     def declare(self, name: str, spec: ArraySpec, attributes: Mapping[str, Any] | None = None) -> None:
         """Write an array's metadata."""
@@ -166,16 +166,17 @@ class ArchiveReader:
         """What an array says its leading axis is; nothing of it is checked."""
         return self._metadata(f"{array}/{_GROUP}")["shape"][0]
 
-    def expect(self, specs: Mapping[str, ArraySpec], steps: int) -> None:
+    def expect(self, specs: Mapping[str, ArraySpec], steps: int, attributed: Collection[str]) -> None:
         """Compare the file's index with the arrays that it must have, before any of them is decompressed.
 
         Args:
             specs: every array by name.
             steps: how many chunks the arrays with a chunk per step have.
+            attributed: arrays that may have attributes; the caller looks at these, and at the group's.
 
         Raises:
             ValueError: an entry is missing, superfluous, doubled, compressed by the zip, or declares another shape,
-                dtype, codec or size; or the file has more bytes than its entries account for.
+                dtype, codec or size, or anything else; or the file has more bytes than its entries account for.
         """
         listed = self._zip.infolist()
         entries = {entry.filename: entry for entry in listed}
@@ -184,14 +185,14 @@ class ArchiveReader:
         if any(_is_compressed(entry) for entry in listed):
             raise ValueError("an entry is compressed by the zip itself")
         group = self._metadata(_GROUP)
-        if (group.get("zarr_format"), group.get("node_type")) != (3, "group"):
-            raise ValueError("this is no zarr group of format 3")
+        if group != _group(group.get("attributes")):
+            raise ValueError("this is no zarr group of format 3, or one with more than attributes")
         wanted = 1 + sum(1 + (1 if spec.whole else steps) for spec in specs.values())
         if len(listed) != wanted:  # told before all their names are written out
             raise ValueError(f"entries are missing or superfluous: there are {len(listed)} instead of {wanted}")
         expected = {_GROUP}
         for name, spec in specs.items():
-            self._require_declared(name, spec)
+            self._require_declared(name, spec, name in attributed)
             chunks = {_chunk_entry(name, spec, index) for index in range(1 if spec.whole else steps)}
             expected |= chunks | {f"{name}/{_GROUP}"}
             large = next((e for e in chunks & entries.keys() if entries[e].file_size > _most(spec)), None)
@@ -218,12 +219,13 @@ class ArchiveReader:
         Blosc().decode(data, values)
         return values
 
-    def _require_declared(self, name: str, spec: ArraySpec) -> None:
-        found, wanted = (_of_layout(metadata) for metadata in (self._metadata(f"{name}/{_GROUP}"), spec.metadata({})))
-        wrong = next((key for key in wanted if found[key] != wanted[key]), None)
+    def _require_declared(self, name: str, spec: ArraySpec, attributed: bool) -> None:
+        found = self._metadata(f"{name}/{_GROUP}")
+        wanted = spec.metadata(found.get("attributes", {}) if attributed else {})
+        wrong = next((key for key in [*wanted, *found] if key not in found or found[key] != wanted.get(key)), None)
         if wrong is not None:
-            problem = f"{name} is declared with {wrong} {str(found[wrong])[:100]}"
-            raise ValueError(f"{problem}; this run's manifest implies {wanted[wrong]}")
+            problem = f"{name} is declared with {wrong[:100]!r} {str(found.get(wrong))[:100]}"
+            raise ValueError(f"{problem}; this run's manifest implies {wanted.get(wrong)}")
         if spec.chunk_bytes > MAX_CHUNK_BYTES:
             raise ValueError(f"a row of {name} has {spec.chunk_bytes} bytes; at most {MAX_CHUNK_BYTES} are read")
 
@@ -241,6 +243,11 @@ class ArchiveReader:
         if not isinstance(metadata, dict):
             raise ValueError(f"{name} is not an object")
         return metadata
+
+
+def _group(attributes: Any) -> dict[str, Any]:
+    """The group's zarr.json."""
+    return {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
 
 
 def _require_modest_directory(file: IO[bytes]) -> None:
@@ -280,16 +287,3 @@ def _most(spec: ArraySpec) -> int:
 
 def _is_compressed(entry: zipfile.ZipInfo) -> bool:
     return entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size
-
-
-def _of_layout(metadata: dict[str, Any]) -> dict[str, Any]:
-    """What of an array's metadata decides how its chunks are read: a Blosc buffer knows its own settings."""
-    first, *others = metadata["codecs"]
-    return {
-        "node": (metadata["zarr_format"], metadata["node_type"], metadata.get("storage_transformers", [])),
-        "shape": metadata["shape"],
-        "chunks": (metadata["chunk_grid"]["name"], metadata["chunk_grid"]["configuration"]["chunk_shape"]),
-        "keys": metadata["chunk_key_encoding"],
-        "dtype": metadata["data_type"],
-        "codecs": [first, *(codec["name"] for codec in others)],
-    }

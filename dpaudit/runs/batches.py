@@ -314,6 +314,15 @@ def _check_scalars(step: Step) -> None:
 
 
 @dataclass(frozen=True)
+class _Beginning:
+    """Attributes of the group."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+    header: BatchHeader
+
+
+@dataclass(frozen=True)
 class _Ending:
     """Attributes of the `token` array: what is known of a batch after its last step."""
 
@@ -344,14 +353,14 @@ class BatchReader:
                 raise
 
     def _open(self, manifest: Manifest, batch: int) -> None:
-        self.header = _HEADER.validate_json(json.dumps(self._archive.attributes()["header"]))
+        self.header = _BEGINNING.validate_json(json.dumps(self._archive.attributes())).header
         if self.header.id != batch or not 0 <= self.header.contexts <= MAX_CONTEXTS:
             raise ValueError(f"the header is of batch {self.header.id} with {self.header.contexts} contexts")
         self._arrays = BatchArrays(manifest, self.header.contexts)
         steps, most = self._archive.length("token"), manifest.stopping.max_tokens
         if type(steps) is not int or not 1 <= steps <= most:
             raise ValueError(f"{steps!r} steps are declared; the public maximum is {most}")
-        self._archive.expect(self._arrays.stored | _whole_arrays(steps), steps)
+        self._archive.expect(self._arrays.stored | _whole_arrays(steps), steps, attributed=("token",))
         ending = _ENDING.validate_json(json.dumps(self._archive.attributes("token")))
         self.stop, self.text = ending.stop, ending.text
         self.tokens: NDArray[np.int32] = self._archive.chunk("token")
@@ -403,5 +412,5 @@ class BatchReader:
             raise InputError(f"{self._where}{place}", f"this is not a whole batch ({reason}).", REGENERATE) from error
 
 
-_HEADER = TypeAdapter(BatchHeader)
+_BEGINNING = TypeAdapter(_Beginning)
 _ENDING = TypeAdapter(_Ending)

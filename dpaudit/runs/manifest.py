@@ -154,6 +154,8 @@ class Batching(Fields):
     @model_validator(mode="after")
     def _batches_fit_the_labels(self) -> Batching:
         per_label, generated = self.batches_per_label, self.generate_per_label
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError("a label is listed twice")
         if self.labels and per_label is not None and self.batches > len(self.labels) * per_label:
             raise ValueError("there are more batches than batches_per_label times labels")
         if per_label is not None and generated is not None and generated > per_label:

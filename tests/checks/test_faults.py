@@ -415,6 +415,20 @@ def sides_of_two_contexts_swapped(run):
     run.rewrite(0, change)
 
 
+@fault("record.sides", **EVEN)
+def sides_of_a_median_that_cannot_move(run):
+    """The two middle values are one, their mean: the aggregate stays."""
+
+    def change(draft):
+        central, aggregate = draft.steps[0].central.copy(), draft.steps[0].aggregate
+        middle = len(central) // 2
+        central[middle - 1 : middle + 1, 3] = (central[middle - 1, 3] + central[middle, 3]) / 2
+        assert aggregate is None
+        draft.edit(0, central=central)
+
+    run.rewrite(0, change)
+
+
 plain("flipped_side", flipped(0, 3), "record.sides", **EVEN)
 plain("flipped_side_of_odd", flipped(4, 11), "record.sides", **ODD)
 plain("side_of_nobody", flipped(7, 3), "record.sides", **EVEN)

@@ -252,6 +252,13 @@ def test_address_where_nobody_answers_is_told_at_once(make_run: Callable[..., An
     assert b"--ray-address: the Ray cluster cannot be reached" in done.stderr and b"Traceback" not in done.stderr
 
 
+def test_nothing_is_read_before_the_cluster_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["report", str(tmp_path / "no run"), "--engine", "ray", "--ray-address", "127.0.0.1:1"])
+    assert left.value.code == 2
+    assert "--ray-address: the Ray cluster cannot be reached" in capsys.readouterr().err
+
+
 def test_address_without_ray_is_a_mistake(make_run: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["verify", str(make_run().path), "--ray-address", "auto"])

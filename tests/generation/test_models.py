@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -29,6 +30,14 @@ def test_a_folder_is_loaded(tiny: LanguageModel) -> None:
 def test_bfloat16_weights(tiny_folder: Path) -> None:
     model = load_model(ModelConfig(name=str(tiny_folder), dtype="bfloat16", device="cpu"))
     assert model.network.dtype == torch.bfloat16
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_weights_that_may_not_be_read(tiny_folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "closed"
+    shutil.copytree(tiny_folder, copy)
+    (copy / "model.safetensors").chmod(0)
+    assert "model.safetensors' of the model" in failure(copy)
 
 
 def test_the_digest_follows_weights_config_and_tokenizer(

@@ -231,7 +231,7 @@ def test_batch_file_is_a_zarr_group(make_run, kind):
             steps = len(batch.tokens)
             assert group["token"].attrs["stop"] == batch.stop
             assert np.array_equal(group["token"][:], batch.tokens)
-            arrays.expect(stored | batches._whole_arrays(steps), steps)
+            arrays.expect(stored | batches._whole_arrays(steps), steps, attributed=["token"])
             assert {name for name, _ in group.arrays()} == stored.keys() | batches._whole_arrays(steps).keys()
             for name, step in itertools.product(stored, range(steps)):
                 assert same(group[name][step], arrays.chunk(name, step))
