@@ -498,6 +498,7 @@ def test_row_that_would_not_fit_memory_is_refused(make_run):
     def grow(entries):
         entries = metadata("central/zarr.json", "shape", value=[3, *shape])(entries)
         entries = metadata("central/zarr.json", "data_type", value="uint64")(entries)
+        entries = metadata("central/zarr.json", "codecs", 1, "configuration", "typesize", value=8)(entries)
         return metadata("central/zarr.json", *GRID, value=[1, *shape])(entries)
 
     run.rezip(0, grow)
