@@ -1,0 +1,58 @@
+"""What all ways of finding cluster centres have in common: what they see, what they give, and what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.runs.manifest import Relation
+from generation.clustering.noise import Noise
+
+#: Embeddings or centres: float32 [n, d].
+Vectors: TypeAlias = NDArray[np.float32]
+#: Who had a say in where the centres lie: public data alone, private records through noise, or private records.
+CentersOrigin: TypeAlias = Literal["public", "noised", "private"]
+
+
+@dataclass(frozen=True)
+class ClusteringCost:
+    """What centres, and all else that a method lets through, tell of one private record: (epsilon, delta)-DP.
+
+    Attributes:
+        epsilon: in nats; inf where nothing bounds it.
+        delta: 0 for pure differential privacy.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+
+
+class ClusteringMethod(Protocol):
+    """A way of finding cluster centres. Records then go to the nearest one (`assignment.nearest`)."""
+
+    @property
+    def name(self) -> str:
+        """As configs and tables have it."""
+        ...
+
+    @property
+    def origin(self) -> CentersOrigin:
+        """Where its centres come from."""
+        ...
+
+    def cost(self, relation: Relation) -> ClusteringCost:
+        """What its centres cost for each private record, fixed before any is seen."""
+        ...
+
+    def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
+        """Centres float32 [k, d], d that of the embeddings.
+
+        Args:
+            private: embeddings [n, d] of the private records; n = 0 is allowed.
+            public: embeddings [m, d] of public texts.
+            noise: where randomness that privacy rests on comes from.
+        """
+        ...

@@ -1,0 +1,74 @@
+"""Noise has the distribution that its guarantee is stated for."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from generation.clustering.noise import Noise
+from generation.sampling import OsEntropy, SeededStream
+
+
+def noise(seed: int = 1) -> Noise:
+    return Noise(SeededStream(seed, 0))
+
+
+def probability(value: int, scale: float) -> float:
+    """Of Laplace noise within half of an integer."""
+    laplace = stats.laplace(scale=scale)
+    return float(laplace.cdf(value + 0.5) - laplace.cdf(value - 0.5))
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 10.0, 12.345])
+def test_rounded_laplace_is_laplace_noise_rounded(scale: float) -> None:
+    drawn = noise().rounded_laplace(scale, 20_000)
+    most = math.ceil(4 * scale)
+    counts = Counter(np.clip(drawn, -most, most).tolist())
+    inner = {value: probability(value, scale) for value in range(-most + 1, most)}
+    tail = (1 - sum(inner.values())) / 2
+    expected = {**inner, -most: tail, most: tail}
+    found = [counts[value] for value in expected]
+    assert stats.chisquare(found, [20_000 * share for share in expected.values()]).pvalue > 1e-4
+
+
+def test_rounded_laplace_of_a_large_scale() -> None:
+    drawn = noise().rounded_laplace(1e6, 4000)
+    assert stats.kstest(drawn, stats.laplace(scale=1e6).cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, math.inf, math.nan])
+def test_a_scale_that_is_none_is_refused(scale: float) -> None:
+    with pytest.raises(ValueError, match="positive and finite"):
+        noise().rounded_laplace(scale, 1)
+
+
+@pytest.mark.parametrize("exponent", [Fraction(0), Fraction(1, 3), Fraction(1), Fraction(5, 2)])
+def test_coins_that_exponentials_are_made_of(exponent: Fraction) -> None:
+    source = noise()
+    heads = sum(source._happens_exp(exponent) for _ in range(20_000))
+    assert stats.binomtest(heads, 20_000, math.exp(-exponent)).pvalue > 1e-4
+
+
+def test_gaussian_noise() -> None:
+    drawn = noise().gaussian(2.5, (301, 67))
+    assert drawn.shape == (301, 67)
+    assert stats.kstest(drawn.ravel(), stats.norm(scale=2.5).cdf).pvalue > 1e-4
+    assert abs(np.corrcoef(drawn[:, 0], drawn[:, 1])[0, 1]) < 0.25
+
+
+def test_choices_follow_the_exponential_mechanism() -> None:
+    scores, source = np.array([0.0, 1.0, 3.0]), noise()
+    found = Counter(source.choice(scores, 1.0, 0.5) for _ in range(20_000))
+    weights = np.exp(scores)
+    expected = 20_000 * weights / weights.sum()
+    assert stats.chisquare([found[index] for index in range(3)], expected).pvalue > 1e-4
+
+
+def test_the_operating_system_gives_other_noise_every_time() -> None:
+    source = Noise(OsEntropy())
+    assert source.rounded_laplace(1e9, 4).tolist() != source.rounded_laplace(1e9, 4).tolist()
