@@ -40,9 +40,8 @@ class Noise:
         pairs = -(-count // 2)
         first, second = self._uniforms(pairs), self._uniforms(pairs)
         radius, angle = np.sqrt(-2 * np.log(first)), 2 * np.pi * second
-        values = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
-        result: NDArray[np.float64] = values.reshape(shape) * scale
-        return result
+        values: NDArray[np.float64] = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
+        return scale * values.reshape(shape)
 
     def choice(self, scores: NDArray[np.float64], epsilon: float, sensitivity: float) -> int:
         """The exponential mechanism: an index, with probability in proportion to exp(epsilon score / (2 sensitivity)).
@@ -61,7 +60,8 @@ class Noise:
     def _uniforms(self, count: int) -> NDArray[np.float64]:
         """Uniform on (0, 1]."""
         pieces = b"".join(self._source.take(_PIECE) for _ in range(-(-8 * count // _PIECE)))
-        return ((np.frombuffer(pieces, dtype="<u8", count=count) >> 11) + 1) * 2.0**-53
+        bits = (np.frombuffer(pieces, dtype="<u8", count=count) >> 11) + 1
+        return bits.astype(np.float64) * 2.0**-53
 
     def _rounded_laplace(self, scale: Fraction) -> int:
         """Zero with probability 1 - exp(-1 / (2 scale)); beyond, both sides fall geometrically."""
