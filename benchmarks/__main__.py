@@ -22,6 +22,7 @@ MODULES = {
     "record": "recording",
     "audit": "auditing",
     "engine": "engines",
+    "clustering": "clustering",
     "composition": "composition",
 }
 

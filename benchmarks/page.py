@@ -63,6 +63,14 @@ size of a process that audits and does nothing else, its libraries included.
 What spreading work over processes costs when the work itself takes no time.
 """,
     ),
+    "clustering": (
+        "Clustering",
+        """\
+Assigning vectors to their nearest centres: exactly, with ties to the lowest index, from a file that is read piece by
+piece. It is held against `vectors @ centers.T` in float32, which only gives the products, from the same pieces and on
+all cores. Peak memory is the resident size of a process that assigns and does nothing else, its libraries included.
+""",
+    ),
     "composition": (
         "Optimal composition",
         """\

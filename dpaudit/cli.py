@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dpaudit.audit import Progress, Question
     from dpaudit.checks.replayed import Replay
     from dpaudit.engines import Engine
-    from dpaudit.results import AuditResult, Comparison
+    from dpaudit.results import AuditResult, ClusterComparison, Comparison
     from dpaudit.runs.storage import Location
     from generation.config import Config
 
@@ -430,6 +430,59 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
         else:
             print_comparison(comparison, _stdout())
     _exit(*results.values())
+
+
+@cli.command()
+@click.argument("data", metavar="DATA")
+@click.option("--public", required=True, metavar="FILE", help="Public texts, whose clusters cost nothing.")
+@click.option("--text", default="text", show_default=True, help="The column of the private texts.")
+@click.option("--public-text", default="text", show_default=True, help="The column of the public texts.")
+@click.option("--embedding", default=None, help="Sentence-embedding model [default: all-MiniLM-L6-v2, offline].")
+@click.option("--normalize/--no-normalize", default=True, show_default=True, help="Make vectors unit vectors.")
+@click.option("--centers", type=click.IntRange(min=2), help="Cluster centres, k [default: 500].")
+@click.option("--keep", type=click.IntRange(min=1), help="Centres that rebalancing keeps, k' [default: 100].")
+@click.option("--chang-epsilon", type=FiniteRange(min=0, min_open=True), help="Budget [default: 0.1].")
+@click.option("--dpm-epsilon", type=FiniteRange(min=0, min_open=True), help="Budget [default: 10].")
+@click.option("--rebalancing-epsilon", type=FiniteRange(min=0, min_open=True), help="Budget [default: 0.1].")
+@click.option("--delta", type=FiniteRange(min=0, max=1, min_open=True, max_open=True), help="[default: 1e-06]")
+@click.option(
+    "--private-cache",
+    type=NamedPath(path_type=Path, file_okay=False),
+    help="Keep embeddings of private texts in this folder. They are as sensitive as the texts.",
+)
+@click.option("--out", type=NamedPath(path_type=Path), help="Write clusters.html, clusters.json and clusters.csv here.")
+@JSON
+def clusters(
+    data: str,
+    public: str,
+    text: str,
+    public_text: str,
+    embedding: str | None,
+    normalize: bool,
+    private_cache: Path | None,
+    out: Path | None,
+    as_json: bool,
+    **settings: float | None,
+) -> None:
+    """Compare clustering methods on private texts: clusters, cost, and agreement with k-means.
+
+    Every figure looks at the private texts without noise: they are for choosing a method, by whoever may see the texts.
+
+    \b
+    Example:
+      dpaudit clusters records.csv --public dbpedia.csv --out clusters
+    """
+    from reports.clusters import print_clusters
+
+    chosen = {name: value for name, value in settings.items() if value is not None}
+    comparison = _clustered((data, text), (public, public_text), embedding, normalize, private_cache, chosen)
+    with _output():
+        if as_json:
+            click.echo(comparison.to_json(), nl=False)
+        else:
+            print_clusters(comparison, _stdout())
+    if out is not None:
+        _write_clusters(comparison, out)
 
 
 @cli.command()
@@ -847,6 +900,46 @@ def _write_sarif(result: AuditResult, path: Path) -> None:
 
     with _writing(path, "--sarif"):
         write_sarif(result, path)
+
+
+def _clustered(
+    private: tuple[str, str],
+    public: tuple[str, str],
+    embedding: str | None,
+    normalize: bool,
+    private_cache: Path | None,
+    settings: dict[str, Any],
+) -> ClusterComparison:
+    from generation.clustering.comparison import ComparisonSettings, compare_texts
+    from generation.clustering.embedding import OFFLINE, Embedder
+    from generation.clustering.noise import Noise
+    from generation.clustering.vector_cache import VectorCache
+    from generation.records import read_texts
+    from generation.sampling import OsEntropy
+
+    wanted = ComparisonSettings(**settings)
+    texts, open_texts = read_texts(*private, "DATA"), read_texts(*public, "--public")
+    embedder = Embedder(embedding or OFFLINE, normalize=normalize, field="--embedding")
+    cache = None if private_cache is None else VectorCache(folder=private_cache)
+    with _progress() as progress:
+        task = progress.add_task("", total=None, epsilon="")
+        return compare_texts(
+            texts,
+            open_texts,
+            embedder,
+            wanted,
+            private_cache=cache,
+            noise=Noise(OsEntropy()),
+            watch=lambda what, done, total: progress.update(task, description=what, completed=done, total=total),
+        )
+
+
+def _write_clusters(comparison: ClusterComparison, folder: Path) -> None:
+    from reports.write import write_clusters
+
+    with _writing(folder, "--out"):
+        for path in write_clusters(comparison, folder):
+            _stderr().print(f"Written: {path}", markup=False, soft_wrap=True)
 
 
 def _write_comparison(comparison: Comparison, path: Path, links: dict[str, str] | None = None) -> None:

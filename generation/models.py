@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 import torch
-import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils.hub import cached_file
 
 from dpaudit.runs import InputError
+from generation.checkpoints import digest_of, identity_files, loading, origin_of
 from generation.config import ModelConfig
-from generation.sources import PACKAGE, locate
 
 FIELD = "model.name"
 CACHE_VARIABLE = "DPAUDIT_CACHE"
-#: The files in a model's folder that decide what it computes.
-IDENTITY = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
 
 
 @dataclass(frozen=True)
@@ -92,18 +85,18 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
         InputError: there is no such model or device, it is no causal language model, or it is another one.
     """
     device = device_of(config)
-    with _quiet(), _model_errors(config.name):
-        source = _source(config.name)
+    with loading(config.name, FIELD, "a causal language model"):
+        source = origin_of(config.name, FIELD)
         gguf = _gguf_file(source) if isinstance(source, Path) else None
         found = None
         if isinstance(source, Path):  # known before its weights are loaded; a hub's files may not be here yet
-            found = _digest([gguf] if gguf is not None else _identity_files(source))
+            found = digest_of([gguf] if gguf is not None else identity_files(source, FIELD))
             _require_digest(config.name, digest, found)
         origin: Path | str = source if gguf is None else _converted(gguf)
         network = _load_network(origin, config)
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin)
         if found is None:
-            found = _digest(_identity_files(origin))
+            found = digest_of(identity_files(origin, FIELD))
             _require_digest(config.name, digest, found)
     network.to(device)  # type: ignore[arg-type]
     network.train(False)
@@ -130,13 +123,6 @@ def device_of(config: ModelConfig) -> torch.device:
     if wanted == "cuda" and not available:
         raise InputError("model.device", "this is cuda, but there is no GPU here.", "Allowed: auto or cpu.")
     return torch.device("cuda" if available and wanted != "cpu" else "cpu")
-
-
-def _source(name: str) -> Path | str:
-    """A folder, or else a name on the Hugging Face hub."""
-    if name.startswith((PACKAGE, "/", "./", "../", "~")):
-        return locate(name, FIELD)
-    return Path(name) if Path(name).is_dir() else name
 
 
 def _gguf_file(folder: Path) -> Path | None:
@@ -197,63 +183,3 @@ def _convert(gguf: Path, folder: Path) -> None:
     network.load_state_dict(quantized.state_dict())
     network.save_pretrained(folder)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
-
-
-def _identity_files(origin: Path | str) -> list[Path]:
-    if isinstance(origin, str):
-        config = cached_file(origin, "config.json")
-        if config is None:
-            raise InputError(FIELD, f"{origin!r} has no config.json.", "Name a model in Hugging Face's format.")
-        origin = Path(config).parent
-    return [file for pattern in IDENTITY for file in origin.glob(pattern)]
-
-
-def _digest(files: Iterable[Path]) -> str:
-    """SHA-256 over sorted (file name, SHA-256 of its content)."""
-    total = hashlib.sha256()
-    for path in sorted(files, key=lambda path: path.name):
-        with open(path, "rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        total.update(f"{content}  {path.name}\n".encode())
-    return total.hexdigest()
-
-
-@contextlib.contextmanager
-def _model_errors(name: str) -> Iterator[None]:
-    """Say in a config author's words why a model cannot be loaded."""
-    try:
-        yield
-    except InputError:
-        raise
-    except PermissionError as error:
-        problem = f"{str(error.filename)!r} of the model {name!r} may not be read."
-        raise InputError(FIELD, problem, "Give this user leave to read it, or name a copy.") from None
-    except OSError:
-        problem = f"the model {name!r} was not found, here or on the Hugging Face hub."
-        remedy = "Check the name and the network; without a network, name a folder or an installed package."
-        raise InputError(FIELD, problem, remedy) from None
-    except Exception as error:  # a broken file makes the libraries raise many kinds
-        reason = str(error).strip().split("\n")[0][:200]
-        problem = f"{name!r} cannot be loaded as a causal language model without running its own code ({reason})."
-        raise InputError(FIELD, problem, "Name a model that transformers supports.") from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence transformers' progress bars and warnings; errors are raised all the same."""
-    logging: Any = transformers.logging
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    hub = getLogger("huggingface_hub")  # it tells of every retry
-    hub_level = hub.level
-    hub.setLevel(CRITICAL)
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        # Reading a GGUF file draws a bar that no setting turns off.
-        with contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logging.set_verbosity(verbosity)
-        hub.setLevel(hub_level)
-        if bars:
-            logging.enable_progress_bar()

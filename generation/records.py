@@ -65,6 +65,24 @@ def read_records(config: DataConfig) -> Records:
     return Records(tuple(sorted(records)), most)
 
 
+def read_texts(name: str, column: str, setting: str) -> tuple[str, ...]:
+    """The distinct texts of a file or a folder, sorted; their labels do not matter.
+
+    Args:
+        name: as `DataConfig.path`.
+        column: of the texts.
+        setting: what gave the name, for errors.
+
+    Raises:
+        InputError: as `read_records` does, or there is no text.
+    """
+    config = DataConfig(path=name, text=column, labels=("any",))
+    texts = {_value(row, column, f"{setting}'s column") for row in _path_rows(config, locate(name, setting))}
+    if not texts:
+        raise InputError(setting, f"{name!r} holds no texts.", "Name a file with at least one.")
+    return tuple(sorted(texts))
+
+
 def _record(row: Row, config: DataConfig) -> Record:
     text, label = _value(row, config.text, "data.text"), _value(row, config.label, "data.label")
     if label not in config.labels:

@@ -104,6 +104,30 @@ def spreads_svg(spreads: Sequence[tuple[int, Spread]], description: str) -> str 
     return _inline(svg, "spreads", "Exact ex-post cost per batch of each run", description)
 
 
+def cluster_sizes_svg(methods: Sequence[tuple[str, Sequence[int]]], description: str) -> str | None:
+    """Sizes of clusters, descending, in a panel for each method; None where there are no records."""
+    drawn = [(title, sizes) for title, sizes in methods if sizes]
+    if not drawn:
+        return None
+    svg = _drawn(lambda figure: _draw_sizes(figure, drawn), height=2.2 * -(-len(drawn) // 2))
+    return _inline(svg, "cluster-sizes", "Records of each cluster by method", description)
+
+
+def _draw_sizes(figure: Figure, methods: Sequence[tuple[str, Sequence[int]]]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    for place, (title, sizes) in enumerate(methods, start=1):
+        axes = figure.add_subplot(-(-len(methods) // 2), 2, place)
+        axes.stairs(sizes, fill=True, color=_BAR)
+        axes.set_title(title, fontsize=9, loc="left")
+        axes.set_xlabel("Cluster, by size", fontsize=9)
+        axes.set_ylabel("Records", fontsize=9)
+        axes.tick_params(labelsize=8)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
+        axes.grid(axis="y")
+
+
 def _draw_histogram(figure: Figure, costs: BatchCosts) -> None:
     from matplotlib.ticker import MaxNLocator
 

@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from dpaudit.results import AuditResult, Comparison
+from dpaudit.results import AuditResult, ClusterComparison, Comparison
+from reports.clusters import clusters_csv, render_clusters_html
 from reports.compare import render_comparison_html
 from reports.html import render_html
 from reports.junit import render_junit
@@ -36,12 +37,19 @@ def write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
         "markdown": ("report.md", render_markdown(result)),
         "junit": ("junit.xml", render_junit(result)),
     }
-    _make_private(folder)
-    for name, _ in documents.values():
-        _refuse_special(folder / name)
-    for name, text in documents.values():
-        _replace(folder / name, text)
+    _write_all(folder, dict(documents.values()))
     return {kind: folder / name for kind, (name, _) in documents.items()}
+
+
+def write_clusters(comparison: ClusterComparison, folder: Path) -> list[Path]:
+    """Writes clusters.html, clusters.json and clusters.csv into `folder`, as `write_reports` does."""
+    documents = {
+        "clusters.html": render_clusters_html(comparison),
+        "clusters.json": comparison.to_json(),
+        "clusters.csv": clusters_csv(comparison),
+    }
+    _write_all(folder, documents)
+    return [folder / name for name in documents]
 
 
 def write_sarif(result: AuditResult, path: Path) -> None:
@@ -64,6 +72,14 @@ def write_comparison(comparison: Comparison, path: Path, links: Mapping[str, str
     """
     _make_private(path.parent)
     _replace(path, render_comparison_html(comparison, links))
+
+
+def _write_all(folder: Path, documents: Mapping[str, str]) -> None:
+    _make_private(folder)
+    for name in documents:
+        _refuse_special(folder / name)
+    for name, text in documents.items():
+        _replace(folder / name, text)
 
 
 def _make_private(folder: Path) -> None:

@@ -43,6 +43,11 @@ class ClusteringMethod(Protocol):
         """Where its centres come from."""
         ...
 
+    @property
+    def settings(self) -> dict[str, int | float | str]:
+        """What decides its centres beside the data, by name: numbers of centres, dimension, projection, budgets."""
+        ...
+
     def cost(self, relation: Relation) -> ClusteringCost:
         """What its centres cost for each private record, fixed before any is seen."""
         ...

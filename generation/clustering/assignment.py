@@ -1,0 +1,149 @@
+"""The nearest centre of each vector, exactly, in memory that does not grow with the number of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from generation.clustering.interfaces import Vectors
+from generation.cores import share_out
+
+#: Scores that a core has around at a time.
+_SCORES = 2**20
+#: Coordinates that are compared in float64 at a time.
+_COORDINATES = 2**18
+#: Unit roundoffs, and what is lost at most to numbers that are too small to be written down.
+_SINGLE, _DOUBLE, _UNDERFLOW = 2.0**-24, 2.0**-53, 2.0**-100
+#: Products beyond it could leave float32.
+_LARGEST = 2.0**126
+
+
+def nearest(vectors: Vectors | Iterable[Vectors], centers: Vectors) -> NDArray[np.int32]:
+    """The index of each vector's nearest centre by Euclidean distance; of equally near ones the lowest.
+
+    Nearest means: by squared distances that are summed up in float64, in an order that the number of dimensions fixes.
+    A matrix product in float32 only rules out centres that rounding cannot have made look far. So a vector's centre is
+    a function of that vector and the centres, bit for bit: no record's arrival moves another one to another cluster,
+    which is what the sensitivity of counts rests on. Centres whose squared distances differ by less than
+    (d + 2) 2^-52 of their size may change places.
+
+    Args:
+        vectors: float32 [n, d], a memory-mapped array too; or pieces of them, in order, where they should not even be
+            mapped at once.
+        centers: float32 [k, d].
+
+    Returns:
+        int32 [n].
+
+    Raises:
+        ValueError: there is no centre, dimensions differ, a number is not finite, or vectors are longer than 2^62.
+    """
+    search = _Search(centers)
+    pieces = (vectors,) if isinstance(vectors, np.ndarray) else vectors
+    return np.concatenate([np.empty(0, dtype=np.int32), *(search.nearest(piece) for piece in pieces)])
+
+
+def nearest_of(
+    vectors: Vectors | Iterable[Vectors], centers: Vectors, allowed: NDArray[np.integer]
+) -> NDArray[np.int32]:
+    """As `nearest`, among some centres only: those that are kept, or those of one label.
+
+    Args:
+        vectors: see `nearest`.
+        centers: float32 [k, d].
+        allowed: indices of the centres that may be taken, in any order.
+
+    Returns:
+        Indices into `centers`: int32 [n].
+    """
+    kept = np.unique(allowed).astype(np.int32)
+    return kept[nearest(vectors, centers[kept])]
+
+
+class _Search:
+    """Looks for nearest centres. Half of a squared distance, less half of the vector's own square, is a score."""
+
+    def __init__(self, centers: Vectors) -> None:
+        if centers.ndim != 2 or not len(centers):
+            raise ValueError(f"centres must be [k, d] with k of at least 1, not {list(centers.shape)}")
+        self._centers = np.ascontiguousarray(centers, dtype=np.float32)
+        half_squares = 0.5 * _squares(self._centers)
+        self._longest = float(np.sqrt(2 * half_squares.max()))
+        with np.errstate(over="ignore"):  # found by `_margins`
+            self._weights = np.vstack([-self._centers.T, half_squares.astype(np.float32)])
+
+    def nearest(self, vectors: Vectors) -> NDArray[np.int32]:
+        """See `nearest`."""
+        count, dimensions = self._centers.shape
+        if vectors.ndim != 2 or vectors.shape[1] != dimensions:
+            raise ValueError(f"vectors must be [n, {dimensions}], not {list(vectors.shape)}")
+        found = np.empty(len(vectors), dtype=np.int32)
+        rows = max(1, min(_SCORES // max(count, dimensions + 1), len(vectors)))
+
+        def work(blocks: Iterator[slice]) -> None:
+            points = np.ones((rows, dimensions + 1), dtype=np.float32)
+            scores = np.empty((rows, count), dtype=np.float32)
+            for block in blocks:
+                size = block.stop - block.start
+                points[:size, :-1] = vectors[block]
+                found[block] = self._nearest(points[:size], scores[:size])
+
+        with threadpool_limits(1, user_api="blas"):  # a block a core is faster than a product that all cores share
+            share_out(len(vectors), rows, work)
+        return found
+
+    def _nearest(self, points: Vectors, scores: Vectors) -> NDArray[np.int64]:
+        """Nearest centres of points [m, d + 1], each with a 1 at its end. `scores` [m, k] is room to compute in."""
+        margins = self._margins(points[:, :-1])
+        np.matmul(points, self._weights, out=scores)
+        limits = np.nextafter((scores.min(axis=1) + margins).astype(np.float32), np.float32(np.inf))
+        rows, columns = np.divmod(np.flatnonzero(scores <= limits[:, None]), scores.shape[1])
+        starts = np.flatnonzero(np.diff(rows, prepend=-1))  # every row has its lowest score at least
+        found: NDArray[np.int64] = columns[starts]
+        close = (np.diff(starts, append=len(rows)) > 1)[rows]
+        if close.any():
+            near, at = self._nearest_of_close(points, rows[close], columns[close])
+            found[near] = at
+        return found
+
+    def _margins(self, points: Vectors) -> NDArray[np.float64]:
+        """How far above the lowest score the nearest centre's may lie.
+
+        A dot product of m terms in float32, in whatever order and with or without fused steps, is wrong by at most
+        m u / (1 - m u) of the product of the lengths (Higham: Accuracy and Stability of Numerical Algorithms, section
+        3.1). Two scores may be wrong; and a squared distance in float64 is wrong in the same way.
+        """
+        lengths = np.sqrt(_squares(points))
+        farthest = (lengths + self._longest) ** 2
+        if not bool((farthest < _LARGEST).all()):
+            raise ValueError("vectors and centres must be finite, and shorter than 2^62")
+        sizes = lengths * self._longest + 0.5 * self._longest**2
+        terms = points.shape[1] + 4
+        single, double = (terms * unit / (1 - terms * unit) for unit in (_SINGLE, _DOUBLE))
+        margins: NDArray[np.float64] = 2 * single * sizes + double * farthest + _UNDERFLOW
+        return margins
+
+    def _nearest_of_close(
+        self, points: Vectors, rows: NDArray[np.int64], columns: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of pairs (point, centre), ascending: the points, and the nearest centre of each."""
+        distances = np.empty(len(rows), dtype=np.float64)
+        step = max(1, _COORDINATES // self._centers.shape[1])
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            apart = points[rows[part], :-1].astype(np.float64, order="C") - self._centers[columns[part]]
+            distances[part] = np.square(apart, out=apart).sum(axis=1)
+        starts = np.flatnonzero(np.diff(rows, prepend=-1))
+        least = np.repeat(np.minimum.reduceat(distances, starts), np.diff(starts, append=len(rows)))
+        nearest_pairs = np.flatnonzero(distances == least)
+        near, first = np.unique(rows[nearest_pairs], return_index=True)
+        return near, columns[nearest_pairs[first]]
+
+
+def _squares(vectors: Vectors) -> NDArray[np.float64]:
+    """Squared lengths: float64 [n]."""
+    squares: NDArray[np.float64] = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
+    return squares

@@ -1,0 +1,5 @@
+"""Cluster centres from a locality-sensitive tree with noisy counts (Chang and Kamath, 2021)."""
+
+from generation.clustering.chang.method import Chang
+
+__all__ = ["Chang"]

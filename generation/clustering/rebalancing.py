@@ -1,0 +1,143 @@
+"""Keeps the centres that most records fall to, by noisy counts (paper, section 4.1, "Public centers with rebalancing").
+
+All counts get their noise first (`PrivateCounts.noised`). Which centres are kept and how many batches their records are
+hashed into is then post-processing, and costs nothing more.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.accounting import rebalancing_epsilon, rebalancing_scale
+from dpaudit.runs.manifest import Relation
+from generation.clustering.assignment import nearest
+from generation.clustering.counts import NoisyCounts, PrivateCounts
+from generation.clustering.interfaces import CentersOrigin, ClusteringCost, ClusteringMethod, Vectors
+from generation.clustering.noise import Noise
+
+
+def kept_centers(noisy: NoisyCounts, keep: int) -> NDArray[np.int32]:
+    """The centres of the highest noisy counts of each label; of equal ones those of lower index.
+
+    Args:
+        noisy: counts of k centres.
+        keep: how many, 1 to k. Public.
+
+    Returns:
+        int32 [labels, keep], each row ascending.
+
+    Raises:
+        ValueError: `keep` is out of its range.
+    """
+    centers = noisy.values.shape[1]
+    if not 1 <= keep <= centers:
+        raise ValueError(f"keep must be between 1 and the number of centres, {centers}, not {keep}")
+    descending = np.argsort(-noisy.values, axis=1, kind="stable")
+    return np.sort(descending[:, :keep], axis=1).astype(np.int32)
+
+
+def batches_per_cluster(
+    noisy: NoisyCounts, kept: NDArray[np.int32], records_per_batch: float, most: int
+) -> NDArray[np.int64]:
+    """How many batches the records of each kept cluster are hashed into, for about so many records a batch.
+
+    Records of a label that were at other centres move to kept ones, so its kept clusters share out the noisy number of
+    all its records, in proportion to their own noisy counts.
+
+    Args:
+        noisy: counts of k centres.
+        kept: int [labels, keep], the centres that are kept.
+        records_per_batch: wanted, positive.
+        most: batches a cluster, at least 1.
+
+    Returns:
+        int64 [labels, keep], each between 1 and `most`.
+
+    Raises:
+        ValueError: `records_per_batch` or `most` is out of its range, or `kept` is of other labels.
+    """
+    if not 0 < records_per_batch < math.inf or most < 1:
+        raise ValueError(f"records_per_batch {records_per_batch} must be positive, and most {most} at least 1")
+    if len(kept) != len(noisy.values):
+        raise ValueError(f"{len(kept)} rows of kept centres are not one for each of {len(noisy.values)} labels")
+    weights = np.maximum(np.take_along_axis(noisy.values, kept, axis=1), 0).astype(np.float64)
+    totals = np.maximum(noisy.values.sum(axis=1, keepdims=True), 0)
+    # Without a positive count among them there is nothing to share out by: 1 batch each.
+    records = totals * weights / np.maximum(weights.sum(axis=1, keepdims=True), 1)
+    batches: NDArray[np.int64] = np.clip(np.rint(records / records_per_batch), 1, most).astype(np.int64)
+    return batches
+
+
+@dataclass(frozen=True)
+class Rebalanced:
+    """A method's centres, of which those with the highest noisy counts of private records are kept.
+
+    Attributes:
+        base: where the centres come from: public ones, in the paper.
+        keep: how many are kept, for each label where there are any.
+        epsilon: of the counts, in nats, under `relation`.
+        relation: whether records come and go, or are exchanged.
+
+    Raises:
+        ValueError: `keep` or `epsilon` is out of its range.
+    """
+
+    base: ClusteringMethod
+    keep: int
+    epsilon: float
+    relation: Relation = "add_remove"
+
+    def __post_init__(self) -> None:
+        if self.keep < 1 or not 0 < self.epsilon < math.inf:
+            raise ValueError(f"keep {self.keep} and epsilon {self.epsilon} must be positive, and epsilon finite")
+
+    @property
+    def name(self) -> str:
+        """See `ClusteringMethod`."""
+        return f"{self.base.name}-rebalanced"
+
+    @property
+    def origin(self) -> CentersOrigin:
+        """See `ClusteringMethod`: private records have a say now, through noise."""
+        return "private" if self.base.origin == "private" else "noised"
+
+    @property
+    def settings(self) -> dict[str, int | float | str]:
+        """See `ClusteringMethod`: the base's, and how centres are kept."""
+        kept = {"keep": self.keep, "rebalancing_epsilon": self.epsilon, "rebalancing_relation": self.relation}
+        return {**self.base.settings, **kept}
+
+    def cost(self, relation: Relation) -> ClusteringCost:
+        """See `ClusteringMethod`: what the base costs, and the counts."""
+        base = self.base.cost(relation)
+        counts = self.epsilon
+        if relation != self.relation:
+            counts = rebalancing_epsilon(rebalancing_scale(self.epsilon, self.relation), relation)
+        epsilon = math.nextafter(base.epsilon + counts, math.inf) if base.epsilon else counts
+        return ClusteringCost(epsilon, base.delta)
+
+    def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
+        """See `ClusteringMethod`: the kept centres [keep, d] where all records have one label.
+
+        Raises:
+            ValueError: the base gives fewer centres than are to be kept, or cannot work with what it is given.
+        """
+        centers = self.base.fit(private, public, noise)
+        places = nearest(private, centers)
+        counts = PrivateCounts(np.zeros_like(places), places, (1, len(centers)))
+        _, kept = self.select(counts, noise)
+        chosen: Vectors = centers[kept[0]]
+        return chosen
+
+    def select(self, counts: PrivateCounts, noise: Noise) -> tuple[NoisyCounts, NDArray[np.int32]]:
+        """Noise on all counts of records at the base's centres, then the choice: int32 [labels, keep].
+
+        Raises:
+            ValueError: there are fewer centres than are to be kept.
+        """
+        noisy = counts.noised(self.epsilon, self.relation, noise)
+        return noisy, kept_centers(noisy, self.keep)

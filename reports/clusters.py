@@ -1,0 +1,114 @@
+"""Clustering methods side by side: a table, the cluster sizes that each leaves, and a file for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dpaudit.results import ClusterComparison, ClusteredBy
+from reports.figures import cluster_sizes_svg
+from reports.html import environment, markup
+from reports.rounding import bound
+from reports.text import LABEL_LENGTH, counted, one_line
+
+#: The methods by their names in configs, in words.
+TITLES = {
+    "k-means": "k-means on the records",
+    "chang": "DP clustering (Chang)",
+    "dpm": "DPM (Liebenow)",
+    "public-centers": "Public centres",
+    "public-centers-rebalanced": "Public, rebalanced",
+}
+#: Those whose cluster sizes are drawn, as in the paper's figure 2.
+DRAWN = ("k-means", "chang", "public-centers", "public-centers-rebalanced")
+ORIGINS = {
+    "public": "public texts",
+    "noised": "noised records",
+    "private": "the records",
+}
+WARNING = (
+    "These figures were counted on the private records without noise. They are for choosing a method, by whoever may "
+    "see the records: do not publish them."
+)
+HEADER = ("Centres from", "Centres", "Clusters", "Large", "Epsilon", "Delta", "V-measure")
+NOTE = (
+    "Centres from the records themselves protect nobody: that method is for reference. Clusters hold two records or more, large ones at least {large}. Epsilon (nats) and delta: what centres and counts "
+    "tell of one record that comes or goes. V-measure: agreement with {reference}, from 0 to 1."
+)
+
+
+def print_clusters(comparison: ClusterComparison, console: Console) -> None:
+    """The comparison as a table that fits the console."""
+    console.print(Text(_about(comparison)))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("Method", *HEADER):
+        table.add_column(Text(name), overflow="fold", justify="left" if name in ("Method", HEADER[0]) else "right")
+    for method in comparison.methods:
+        table.add_row(*(Text(cell) for cell in (title(method), *cells(method))))
+    console.print(table)
+    console.print(Text(note(comparison), style="dim"))
+    console.print(Text(f"Internal. {WARNING}", style="bold"))
+
+
+def render_clusters_html(comparison: ClusterComparison) -> str:
+    """The comparison as one self-contained page."""
+    template = environment().get_template("clusters.html.j2")
+    drawn = [method for method in comparison.methods if method.method in DRAWN]
+    described = "; ".join(map(_sizes_described, drawn))
+    return template.render(
+        about=_about(comparison),
+        header=HEADER,
+        rows=[(method, title(method), cells(method)) for method in comparison.methods],
+        figure=markup(cluster_sizes_svg([(title(m), m.sizes) for m in drawn], described)),
+        note=note(comparison),
+        warning=WARNING,
+    )
+
+
+def clusters_csv(comparison: ClusterComparison) -> str:
+    """The table for spreadsheets, every figure in full."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["method", "origin", "centers", "clusters", "large", "epsilon", "delta", "v_measure", "sizes"])
+    for m in comparison.methods:
+        sizes = " ".join(map(str, m.sizes))
+        writer.writerow([m.method, m.origin, m.centers, m.clusters, m.large, m.epsilon, m.delta, m.v_measure, sizes])
+    return text.getvalue()
+
+
+def title(method: ClusteredBy) -> str:
+    """The method in words."""
+    return TITLES.get(method.method, one_line(method.method, LABEL_LENGTH))
+
+
+def cells(method: ClusteredBy) -> tuple[str, ...]:
+    """A method's cells under `HEADER`; budgets are rounded up."""
+    epsilon = "∞" if math.isinf(method.epsilon) else bound(method.epsilon)
+    counts = (f"{count:,}" for count in (method.centers, method.clusters, method.large))
+    return (ORIGINS[method.origin], *counts, epsilon, bound(method.delta), f"{method.v_measure:.3f}")
+
+
+def note(comparison: ClusterComparison) -> str:
+    """What the columns mean."""
+    reference = TITLES.get(comparison.reference, one_line(comparison.reference, LABEL_LENGTH))
+    return NOTE.format(large=comparison.large, reference=reference)
+
+
+def _about(comparison: ClusterComparison) -> str:
+    model, vectors = one_line(comparison.embedding, LABEL_LENGTH), f"{comparison.dimension} dimensions"
+    unit = ", made unit vectors" if comparison.normalized else ""
+    private, public = counted(comparison.records, "private record"), counted(comparison.public_records, "public text")
+    return f"{private} and {public}, embedded by {model} ({vectors}{unit})."
+
+
+def _sizes_described(method: ClusteredBy) -> str:
+    if not method.sizes:
+        return f"{title(method)}: no records"
+    sizes = method.sizes
+    shown = f"largest {sizes[0]:,}, middle {sizes[len(sizes) // 2]:,}, least {sizes[-1]:,}"
+    return f"{title(method)}: {counted(len(sizes), 'cluster')}, {shown}"

@@ -1,0 +1,218 @@
+"""Centres are kept by noisy counts, and what is worked out from them costs nothing more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
+from scipy.stats import beta
+
+from generation.clustering.counts import NoisyCounts, PrivateCounts
+from generation.clustering.dpm import Dpm
+from generation.clustering.interfaces import CentersOrigin, ClusteringCost, Vectors
+from generation.clustering.noise import Noise
+from generation.clustering.rebalancing import Rebalanced, batches_per_cluster, kept_centers
+from generation.sampling import SeededStream
+
+#: So many draws show a fault, and are quick.
+DRAWS = 2000
+
+VALUES = arrays.arrays(
+    np.int64,
+    st.tuples(st.integers(1, 4), st.integers(1, 12)),
+    elements=st.one_of(st.integers(-5, 5), st.integers(-(2**40), 2**40)),
+)
+
+
+def noise(seed: int = 1) -> Noise:
+    return Noise(SeededStream(seed, 0))
+
+
+def noisy(values: Any) -> NoisyCounts:
+    return NoisyCounts(np.asarray(values, dtype=np.int64), 1.0, 1.0, "add_remove", 1)
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+@given(VALUES, st.data())
+def test_the_highest_counts_are_kept(values: NDArray[np.int64], data: st.DataObject) -> None:
+    keep = data.draw(st.integers(1, values.shape[1]))
+    kept = kept_centers(noisy(values), keep)
+    assert kept.dtype == np.int32
+    expected = [
+        sorted(sorted(range(len(row)), key=lambda center: (-row[center], center))[:keep]) for row in values.tolist()
+    ]
+    assert kept.tolist() == expected
+
+
+def test_of_equal_counts_the_lower_index_is_kept() -> None:
+    assert kept_centers(noisy([[3, 7, 3, 7, 3], [0, 0, 0, 0, 0]]), 3).tolist() == [[0, 1, 3], [0, 1, 2]]
+
+
+@pytest.mark.parametrize("keep", [0, -1, 4])
+def test_keeping_none_or_more_than_there_are_is_refused(keep: int) -> None:
+    with pytest.raises(ValueError, match="keep must be between 1 and the number of centres, 3"):
+        kept_centers(noisy([[1, 2, 3]]), keep)
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_batches_are_in_proportion_to_noisy_counts() -> None:
+    counts = noisy([[600, 300, 90, 10], [5, -40, 100, 20]])
+    # The first label's 1000 records go to its kept centres 2 : 1; the second's 85 to one that has them all.
+    assert batches_per_cluster(counts, np.array([[0, 1], [1, 2]], dtype=np.int32), 32, 50).tolist() == [
+        [21, 10],
+        [1, 3],
+    ]
+
+
+@given(VALUES, st.data())
+def test_batches_are_within_their_bounds(values: NDArray[np.int64], data: st.DataObject) -> None:
+    keep, most = data.draw(st.integers(1, values.shape[1])), data.draw(st.integers(1, 1000))
+    wanted = data.draw(st.floats(1e-3, 1e6))
+    kept = kept_centers(noisy(values), keep)
+    batches = batches_per_cluster(noisy(values), kept, wanted, most)
+    assert batches.dtype == np.int64
+    assert batches.shape == kept.shape
+    assert ((batches >= 1) & (batches <= most)).all()
+    for row, centers, found in zip(values.tolist(), kept.tolist(), batches.tolist(), strict=True):
+        weights = [max(0, row[center]) for center in centers]
+        total = max(0, sum(row))
+        for weight, number in zip(weights, found, strict=True):
+            exact = total * weight / max(1, sum(weights)) / wanted
+            assert abs(min(max(exact, 1), most) - number) <= 0.5 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("wanted", "most"), [(0.0, 5), (math.inf, 5), (math.nan, 5), (10.0, 0)])
+def test_batches_of_no_size_or_number_are_refused(wanted: float, most: int) -> None:
+    with pytest.raises(ValueError, match="records_per_batch"):
+        batches_per_cluster(noisy([[1, 2]]), np.array([[0]], dtype=np.int32), wanted, most)
+
+
+def test_kept_centers_of_other_labels_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 rows of kept centres"):
+        batches_per_cluster(noisy([[1, 2]]), np.array([[0], [1]], dtype=np.int32), 10, 5)
+
+
+# --- noise before choice ----------------------------------------------------------------------------------------------
+
+
+def right_order(values: NDArray[np.int64], epsilon: float, seed: int) -> int:
+    """The center that is kept, of one label's two."""
+    places = np.repeat([0, 1], values)
+    counts = PrivateCounts(np.zeros_like(places), places, (1, 2))
+    return int(Rebalanced(Points(2), 1, epsilon).select(counts, noise(seed))[1][0, 0])
+
+
+def swapped(values: NDArray[np.int64], epsilon: float, seed: int) -> int:
+    """The fault: chosen by the counts, which get their noise afterwards."""
+    return int(kept_centers(noisy([values]), 1)[0, 0])
+
+
+def proven(keep: Callable[[NDArray[np.int64], float, int], int], epsilon: float) -> float:
+    """Epsilon that 99.9 % of such samples prove at most (Clopper and Pearson), from a tie that one record breaks."""
+    seconds = [
+        sum(keep(np.array([10, 10 + more]), epsilon, 2 * seed + more) for seed in range(DRAWS)) for more in (0, 1)
+    ]
+    first, second = seconds
+    sides = [(first, second), (second, first), (DRAWS - first, DRAWS - second), (DRAWS - second, DRAWS - first)]
+    return max(0.0, *(math.log(max(_low(often), 1e-300) / _high(rare)) for often, rare in sides))
+
+
+def _low(successes: int) -> float:
+    return float(beta.ppf(1e-3 / 8, successes, DRAWS - successes + 1)) if successes else 0.0
+
+
+def _high(successes: int) -> float:
+    return float(beta.isf(1e-3 / 8, successes + 1, DRAWS - successes)) if successes < DRAWS else 1.0
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_the_choice_tells_no_more_than_the_noise_allows(epsilon: float) -> None:
+    assert proven(right_order, epsilon) <= epsilon
+
+
+def test_a_choice_before_the_noise_is_caught() -> None:
+    assert proven(swapped, 1.0) > 1.0
+
+
+# --- the method -------------------------------------------------------------------------------------------------------
+
+
+FREE = ClusteringCost(0.0)
+
+
+@dataclass(frozen=True)
+class Points:
+    """Centres 0, 1, ..., k - 1 on a line, at a price."""
+
+    k: int
+    price: ClusteringCost = FREE
+    origin: CentersOrigin = "public"
+    name: str = "points"
+
+    @property
+    def settings(self) -> dict[str, int | float | str]:
+        return {"k": self.k}
+
+    def cost(self, relation: Any) -> ClusteringCost:
+        return self.price
+
+    def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
+        return np.arange(self.k, dtype=np.float32)[:, None]
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+def test_the_centers_of_most_records_are_kept(relation: Any) -> None:
+    private = np.repeat([2.1, 3.9, 0.2], [5000, 7000, 40]).astype(np.float32)[:, None]
+    method = Rebalanced(Points(6), 2, 1.0, relation)
+    centers = method.fit(private, np.empty((0, 1), dtype=np.float32), noise())
+    assert centers.tolist() == [[2.0], [4.0]]
+
+
+def test_each_label_keeps_its_own() -> None:
+    labels, places = np.repeat([0, 1], 1000), np.repeat([4, 1], 1000)
+    counts, kept = Rebalanced(Points(6), 1, 1.0).select(PrivateCounts(labels, places, (2, 6)), noise())
+    assert kept.tolist() == [[4], [1]]
+    assert counts.epsilon == 1.0
+
+
+def test_no_records_keep_some_centers() -> None:
+    nobody = np.empty((0, 1), dtype=np.float32)
+    assert Rebalanced(Points(6), 2, 0.1).fit(nobody, nobody, noise()).shape == (2, 1)
+
+
+def test_cost_is_that_of_the_base_and_of_the_counts() -> None:
+    public = Rebalanced(Points(6), 2, 0.1)
+    assert public.cost("add_remove") == ClusteringCost(0.1)
+    assert public.cost("replace").epsilon == pytest.approx(0.2)
+    assert Rebalanced(Points(6), 2, 0.1, "replace").cost("add_remove").epsilon == pytest.approx(0.05)
+    base = Dpm(1.0, 1e-6)
+    both = Rebalanced(base, 2, 0.1).cost("replace")
+    assert both.delta == 1e-6
+    assert both.epsilon == pytest.approx(base.cost("replace").epsilon + 0.2)
+    assert both.epsilon >= base.cost("replace").epsilon + 0.2
+    assert Rebalanced(Points(6, ClusteringCost(math.inf)), 2, 0.1).cost("replace").epsilon == math.inf
+
+
+def test_what_it_is_called_and_made_of() -> None:
+    public = Rebalanced(Points(6), 2, 0.1)
+    assert (public.name, public.origin) == ("points-rebalanced", "noised")
+    assert public.settings == {"k": 6, "keep": 2, "rebalancing_epsilon": 0.1, "rebalancing_relation": "add_remove"}
+    assert Rebalanced(Points(6, origin="private"), 2, 0.1).origin == "private"
+
+
+@pytest.mark.parametrize(("keep", "epsilon"), [(0, 0.1), (2, 0.0), (2, math.inf), (2, math.nan)])
+def test_fields_out_of_range_are_refused(keep: int, epsilon: float) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        Rebalanced(Points(6), keep, epsilon)
