@@ -28,7 +28,7 @@ test: setup
 
 # The auditor alone, on any supported Python and without torch: make test-core PYTHON=python3.13 VENV=.venv-3.13
 test-core: $(VENV)/.installed-core
-	$(BIN)/pytest -n auto -m 'not model' --ignore tests/generation --ignore tests/docs $(CORE_TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m 'not model' --ignore tests/generation --ignore tests/docs $(CORE_TESTS)
 
 $(VENV)/.installed-core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)

@@ -18,7 +18,7 @@ from dpaudit.accounting import median_of, median_sides
 from dpaudit.engines import cores
 from dpaudit.runs import Mechanism
 from generation import devices
-from generation.cores import share_out
+from generation.cores import even_blocks, share_out
 from generation.rows import column_sums, grid_shift, network, select
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -30,8 +30,6 @@ Support: TypeAlias = NDArray[np.integer] | None
 #: Values of a block. Small enough for a processor's cache; many enough that numpy's calls cost less than they do.
 BLOCK = 1 << 20
 LEAST_COLUMNS, MOST_COLUMNS = 4096, 16384
-#: Columns of float32 that fill whole cache lines.
-ALIGNED = 64
 #: The columns of a block that need sorting are gathered where they are a smaller share of it than this.
 GATHERED = 0.75
 
@@ -135,6 +133,7 @@ class _Clipping:
         support: the columns to keep.
         clip: c.
         shift: `grid_shift` of the mechanism's grid; None without one.
+        columns: of a block; the same for all threads.
     """
 
     logits: Floats
@@ -142,18 +141,12 @@ class _Clipping:
     support: Support
     clip: np.float32
     shift: np.float32 | None
+    columns: int
 
     @property
     def size(self) -> int:
         """S."""
         return self.logits.shape[1] if self.support is None else len(self.support)
-
-    @property
-    def columns(self) -> int:
-        """How many columns a block has: no core is left with one block more than the others."""
-        most = min(max(BLOCK // max(len(self.logits), 1), LEAST_COLUMNS), MOST_COLUMNS)
-        blocks = max(1, -(-self.size // (most * cores()))) * cores()
-        return min(most, ALIGNED * -(-self.size // (ALIGNED * blocks)))
 
     def write(self, block: slice, out: Floats) -> None:
         """Clipped values of some of the S columns, into `out` [n, columns]."""
@@ -183,7 +176,9 @@ def _clipping(logits: Logits, support: Support, mechanism: Mechanism) -> _Clippi
     if not np.isfinite(tops).all():
         raise ValueError(devices.NOT_FINITE)
     shift = None if mechanism.grid is None else np.float32(grid_shift(mechanism.grid))
-    return _Clipping(array, tops, support, np.float32(mechanism.clip), shift)
+    most = min(max(BLOCK // max(len(array), 1), LEAST_COLUMNS), MOST_COLUMNS)
+    columns = even_blocks(array.shape[1] if support is None else len(support), LEAST_COLUMNS, most)
+    return _Clipping(array, tops, support, np.float32(mechanism.clip), shift, columns)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from typing import TypeVar
 
@@ -14,6 +14,8 @@ from dpaudit.engines import cores
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+#: Numbers that fill whole cache lines, whatever their size.
+_ALIGNED = 64
 #: Whether this thread does work that is shared out.
 _here = threading.local()
 
@@ -34,8 +36,9 @@ def share_out(size: int, block: int, work: Callable[[Iterator[slice]], object]) 
     if helpers <= 0:
         work(blocks)
         return
-    others = [_threads().submit(_as_shared, work, blocks) for _ in range(helpers)]
+    others: list[Future[None]] = []
     try:
+        others.extend(_threads().submit(_as_shared, work, blocks) for _ in range(helpers))
         _as_shared(work, blocks)
     finally:
         wait(others)
@@ -49,6 +52,18 @@ def _as_shared(work: Callable[[Iterator[slice]], object], blocks: Iterator[slice
         work(blocks)
     finally:
         _here.shared = False
+
+
+def even_blocks(size: int, least: int, most: int) -> int:
+    """How large `share_out` should make its blocks: so that no core is left with one more than the others.
+
+    Args:
+        size: how much there is to do.
+        least, most: of a block. Within work that is shared out already, blocks are as large as they may be.
+    """
+    sharing = 1 if getattr(_here, "shared", False) else cores()
+    blocks = sharing * max(1, -(-size // (most * sharing)))
+    return min(most, max(least, _ALIGNED * -(-size // (_ALIGNED * blocks))))
 
 
 def each(items: Sequence[Item], work: Callable[[Item], Result]) -> list[Result]:

@@ -196,8 +196,10 @@ class SharedPasses:
             }
             if fed:
                 scores = block.feed(fed)
+                # A view holds the scores of all rows in memory: it is for seats that have most of them.
+                whole = 2 * len(fed) >= len(scores)
                 for seat, _, _ in tokens:
-                    seat.take(number, scores)
+                    seat.take(number, scores, view=whole)
         for seat, position, token in tokens:
             seat.written[position:] = [token]
 
@@ -246,11 +248,11 @@ class _SharedSeat:
         twin.tokens, twin.scores = list(self.tokens), self.scores.clone()
         return twin
 
-    def take(self, block: int, scores: torch.Tensor) -> None:
-        """Keep this seat's rows of a block's scores [rows, V]; without copying where they are all in one piece."""
+    def take(self, block: int, scores: torch.Tensor, *, view: bool) -> None:
+        """Keep this seat's rows of a block's scores [rows, V]; as a view if it may be, and they are in one piece."""
         here = [i for i, (number, _) in enumerate(self.places) if number == block]
         rows = [self.places[i][1] for i in here]
-        if here and len(here) == len(self.places) and rows == list(range(rows[0], rows[0] + len(rows))):
+        if view and here and len(here) == len(self.places) and rows == list(range(rows[0], rows[0] + len(rows))):
             self.scores = scores[rows[0] : rows[0] + len(rows)]
         elif here:
             self.scores[here] = scores[rows]

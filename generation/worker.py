@@ -226,13 +226,13 @@ class Worker:
         seated = [batch for batch in self._open if batch.seat is not None]
         for start in range(0, len(seated), cores()):
             together = seated[start : start + cores()]
-            try:  # memory may run out here, before anything is drawn, and nowhere later
+            try:  # where memory runs out before anything is drawn, these steps are taken again
                 supports = [self._support(batch) for batch in together]
                 prepared = each(list(zip(together, supports, strict=True)), lambda pair: self._prepared(*pair))
             except Exception as error:
                 self._shrink(error, progress)
                 return
-            each(prepared, self._draw)
+            self._draw_all(prepared)
             for batch in together:
                 progress(StepDone(batch.batch.id, len(batch.tokens), self.epsilon))
                 yield batch, self._stop(batch.tokens)
@@ -260,6 +260,16 @@ class Worker:
             where = f"batch {batch.batch.id}, step {len(batch.tokens)}"
             raise InputError(where, f"{error}.", "Try model.dtype float32, or another model.") from None
         return _Prepared(batch, support, here, kept)
+
+    def _draw_all(self, prepared: Sequence[_Prepared]) -> None:
+        """Draw a token of each batch. A second draw would be an answer more than is paid for: nothing is done again."""
+        try:
+            each(prepared, self._draw)
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+            remedy = "Lower model.rows, and give the same command again: batches that are whole are kept."
+            raise InputError("model.rows", "memory ran out while a token was recorded.", remedy) from None
 
     def _draw(self, prepared: _Prepared) -> None:
         """Draw a token (Algorithm 1, line 8), record it and charge for it."""

@@ -277,7 +277,7 @@ def _require_answer(address: str | None) -> None:
     """Raises OSError where nobody listens at host:port: Ray itself takes minutes to notice."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS).close()
 
 
 def _connect(ray: Any, engine: RayEngine, stack: ExitStack) -> None:

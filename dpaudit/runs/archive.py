@@ -44,8 +44,9 @@ MAX_DIRECTORY_BYTES = 1 << 28
 _ENDING, _ENDING64, _IN_ZIP64, _TAIL = struct.Struct("<12xI6x"), struct.Struct("<40xQ8x"), (1 << 32) - 1, 1 << 17
 #: A Blosc buffer is at most so much larger than what is in it.
 _BLOSC_BYTES = 16
-#: More than a zip file spends on the headers of one entry, beside its name.
-_ENTRY_BYTES = 256
+#: What a zip file spends on an entry beside its contents and twice its name; and, where it is large, on a far entry's
+#: place and on its end.
+_ENTRY_BYTES, _PLACE64_BYTES, _ENDING64_BYTES = 30 + 46, 28, 56 + 20
 #: The earliest date that a zip file can say; when a batch was written is nobody's business.
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 _GROUP = "zarr.json"
@@ -132,7 +133,7 @@ class ArchiveWriter:
             self._file.close()
 
     def _json(self, name: str, content: Mapping[str, Any]) -> None:
-        self._entry(name, json.dumps(content).encode())
+        self._entry(name, _json_bytes(content))
 
     def _entry(self, name: str, data: bytes) -> None:
         about = zipfile.ZipInfo(name, _NO_DATE)
@@ -184,9 +185,7 @@ class ArchiveReader:
             raise ValueError("an entry is doubled")
         if any(_is_compressed(entry) for entry in listed):
             raise ValueError("an entry is compressed by the zip itself")
-        group = self._metadata(_GROUP)
-        if group != _group(group.get("attributes")):
-            raise ValueError("this is no zarr group of format 3, or one with more than attributes")
+        self._require_written(_GROUP, _group(self._metadata(_GROUP).get("attributes")))
         wanted = 1 + sum(1 + (1 if spec.whole else steps) for spec in specs.values())
         if len(listed) != wanted:  # told before all their names are written out
             raise ValueError(f"entries are missing or superfluous: there are {len(listed)} instead of {wanted}")
@@ -226,14 +225,23 @@ class ArchiveReader:
         if wrong is not None:
             problem = f"{name} is declared with {wrong[:100]!r} {str(found.get(wrong))[:100]}"
             raise ValueError(f"{problem}; this run's manifest implies {wanted.get(wrong)}")
+        self._require_written(f"{name}/{_GROUP}", wanted)
         if spec.chunk_bytes > MAX_CHUNK_BYTES:
             raise ValueError(f"a row of {name} has {spec.chunk_bytes} bytes; at most {MAX_CHUNK_BYTES} are read")
 
+    def _require_written(self, name: str, content: Mapping[str, Any]) -> None:
+        """Other bytes could say the same and more: a field twice, of which one is read, or any amount of blanks."""
+        if self._zip.read(name) != _json_bytes(content):
+            raise ValueError(f"{name} is not as format 1 writes it")
+
     def _require_no_more_bytes(self, listed: list[zipfile.ZipInfo]) -> None:
+        """Comments, other fields and gaps could hold anything."""
         present = os.fstat(self._zip.fp.fileno()).st_size if self._zip.fp is not None else 0
-        entered = sum(entry.file_size + _ENTRY_BYTES + 4 * len(entry.filename) for entry in listed)
-        if present > entered + _ENTRY_BYTES:
-            raise ValueError(f"the file has {present} bytes, and its entries at most {entered}")
+        entered = sum(entry.file_size + _ENTRY_BYTES + 2 * len(entry.filename) for entry in listed) + _ENDING.size
+        large = present > zipfile.ZIP64_LIMIT or len(listed) > zipfile.ZIP_FILECOUNT_LIMIT
+        most = entered + large * (_ENDING64_BYTES + _PLACE64_BYTES * len(listed))
+        if not entered <= present <= most:
+            raise ValueError(f"the file has {present} bytes, and its entries account for {most}")
 
     def _metadata(self, name: str) -> dict[str, Any]:
         entry = self._zip.getinfo(name)
@@ -243,6 +251,11 @@ class ArchiveReader:
         if not isinstance(metadata, dict):
             raise ValueError(f"{name} is not an object")
         return metadata
+
+
+def _json_bytes(content: Mapping[str, Any]) -> bytes:
+    """The one way in which format 1 writes metadata."""
+    return json.dumps(content).encode()
 
 
 def _group(attributes: Any) -> dict[str, Any]:

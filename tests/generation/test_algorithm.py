@@ -23,6 +23,7 @@ from dpaudit.accounting import (
 )
 from dpaudit.audit import audit_run
 from dpaudit.runs import InputError, RunReader, Step, aggregate_digest
+from dpaudit.runs.batches import BatchWriter
 from generation import passes, worker
 from generation.algorithm import generate
 from generation.config import Config
@@ -272,11 +273,12 @@ def test_where_memory_runs_out_half_as_many_share_a_pass(
 
 
 @pytest.mark.parametrize("place", ["aggregated", "clipped", "top_tokens"])
-@pytest.mark.parametrize("fails_at", [1, 6])
+@pytest.mark.parametrize(("cores", "fails_at"), [(1, 1), (1, 2), (2, 1), (2, 4), (3, 4), (3, 8), (8, 6)])
 def test_memory_may_run_out_before_a_draw_too(
-    tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, place: str, fails_at: int
+    tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, place: str, cores: int, fails_at: int
 ) -> None:
-    """A step that was not drawn yet is taken again; one that was, is not."""
+    """A step that was not drawn yet is taken again; one that was, is not: there are batches in turns before it."""
+    monkeypatch.setattr(worker, "cores", lambda: cores)
     calls, own = [0], getattr(worker, place)
 
     def scarce(*arguments: Any) -> Any:
@@ -294,6 +296,25 @@ def test_memory_may_run_out_before_a_draw_too(
     for (_, _, one), (_, _, other) in zip(steps(whole), steps(reader), strict=True):
         assert (one.token, one.aggregate_digest) == (other.token, other.aggregate_digest)
         assert np.array_equal(one.support, other.support)
+
+
+def test_memory_that_runs_out_after_a_draw_ends_the_run_and_draws_nothing_again(
+    tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, calls = BatchWriter.write, [0]
+
+    def scarce(*arguments: Any) -> None:
+        calls[0] += 1
+        if calls[0] == 6:
+            raise MemoryError
+        own(*arguments)
+
+    monkeypatch.setattr(BatchWriter, "write", scarce)
+    with pytest.raises(InputError, match=r"model\.rows: memory ran out while a token was recorded"):
+        generate(make_config(), tmp_path / "run")
+    monkeypatch.undo()
+    generate(make_config(), tmp_path / "run")
+    assert_same_runs(tmp_path / "run", generate(make_config(), tmp_path / "whole"))
 
 
 def test_very_many_batches_without_contexts_are_not_open_at_once(

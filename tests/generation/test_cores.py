@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from generation.cores import each, share_out
+import generation.cores
+from generation.cores import each, even_blocks, share_out
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -60,17 +64,33 @@ def test_each_raises_what_one_of_them_raises() -> None:
         each(list(range(7)), work)
 
 
-def test_work_within_work_waits_for_nobody() -> None:
-    """Otherwise all threads of the pool could wait for one that none of them lets go."""
+def test_work_within_work_stays_on_its_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are busy already."""
+    monkeypatch.setattr(generation.cores, "cores", lambda: 3)
 
     def row(item: int) -> int:
-        result = np.zeros(100, dtype=np.int64)
+        threads, result = set(), np.zeros(100, dtype=np.int64)
 
         def work(blocks: Iterator[slice]) -> None:
+            threads.add(threading.get_ident())
             for block in blocks:
                 result[block] = item
 
         share_out(100, 7, work)
+        assert threads == {threading.get_ident()}
         return int(result.sum())
 
     assert each(list(range(50)), row) == [100 * item for item in range(50)]
+
+
+@given(st.integers(0, 10_000), st.integers(1, 300), st.integers(1, 300), st.integers(1, 64))
+def test_even_blocks_leave_no_core_with_two_more(size: int, first: int, second: int, count: int) -> None:
+    least, most = sorted((first, second))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generation.cores, "cores", lambda: count)
+        block = even_blocks(size, least, most)
+        assert least <= block <= most
+        [alone] = each([0], lambda _: even_blocks(size, least, most))
+        within = each([0, 1], lambda _: even_blocks(size, least, most))
+    assert alone == block
+    assert all(inner >= block for inner in within), "a core that is alone with its work cuts it into no more blocks"

@@ -110,6 +110,22 @@ def test_a_batch_that_is_larger_than_a_pass_takes_several(tiny: LanguageModel) -
     assert np.array_equal(along(passes, ONE + OTHER), along(shared(tiny, rows=16), ONE + OTHER))
 
 
+def test_a_seats_scores_hold_no_more_memory_than_most_of_it_needs(tiny: LanguageModel) -> None:
+    """Not even where every batch is fed in a pass of its own, as after memory ran out."""
+    passes = shared(tiny, rows=16)
+    seats = [passes.seat([[5], [7, 9]]) for _ in range(8)]
+
+    def held() -> float:
+        own = sum(seat.scores.nbytes for seat in seats)
+        return sum({(s := seat.scores.untyped_storage()).data_ptr(): s.nbytes() for seat in seats}.values()) / own
+
+    for seat in seats:
+        seat.append(3)
+    assert held() <= 2
+    passes.advance([(seat, 4) for seat in seats])
+    assert held() <= 2
+
+
 def test_forks_go_on_apart(tiny: LanguageModel) -> None:
     passes = shared(tiny)
     seat = passes.seat(ONE)

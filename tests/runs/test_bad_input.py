@@ -449,6 +449,12 @@ ZIPS = {
     "other chunk names": metadata("central/zarr.json", "chunk_key_encoding", value={"name": "v2"}),
     "group for array": metadata("central/zarr.json", "node_type", value="group"),
     "other zarr": metadata("zarr.json", "zarr_format", value=2),
+    "a field twice": entry("central/zarr.json", lambda data: b'{"shape": "hidden", ' + data[1:]),
+    "a field of the header twice": entry("zarr.json", lambda data: data.replace(b'{"id"', b'{"id": "hidden", "id"')),
+    "blanks behind": entry("token/zarr.json", lambda data: data + b" " * 1000),
+    "another byte order mark": entry("central/zarr.json", lambda data: b"\xef\xbb\xbf" + data),
+    "false for zero": metadata("central/zarr.json", "fill_value", value=False),
+    "a format in halves": metadata("central/zarr.json", "zarr_format", value=3.0),
     "more of the group": metadata("zarr.json", "note", value="hidden"),
     "more attributes of the group": metadata("zarr.json", "attributes", "note", value="hidden"),
     "more of an array": metadata("central/zarr.json", "note", value="hidden"),
@@ -487,6 +493,22 @@ def test_zip_bomb_is_not_decompressed(make_run, compression):
     run.rezip(0, entry("central/c/0/0/0", lambda data: bytes(1 << 26)), compression)
     run.rehash()
     assert_refused(run.audit(), "compressed by the zip itself")
+
+
+def test_comments_of_a_zip_are_refused(make_run):
+    """They could hold anything, and nothing else looks at them."""
+    for comment in ("", "hidden"):
+        run = make_run()
+        path = run.steps_file(0)
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.comment = comment.encode()
+            archive.infolist()[0].comment = comment.encode()
+            archive._didModify = True
+        run.rehash()
+        if comment:
+            assert_refused(run.audit(), "account for")
+        else:
+            assert run.audit().verdict == "pass"
 
 
 def test_row_that_would_not_fit_memory_is_refused(make_run):
