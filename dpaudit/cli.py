@@ -13,6 +13,7 @@ import re
 import sys
 import traceback
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from functools import partial, wraps
 from pathlib import Path
@@ -441,6 +442,7 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
 @click.option("--normalize/--no-normalize", default=True, show_default=True, help="Make vectors unit vectors.")
 @click.option("--centers", type=click.IntRange(min=2), help="Cluster centres, k [default: 500].")
 @click.option("--keep", type=click.IntRange(min=1), help="Centres that rebalancing keeps, k' [default: 100].")
+@click.option("--dimension", type=click.IntRange(min=1), help="Chang's vectors are projected onto this [default: 16].")
 @click.option("--chang-epsilon", type=FiniteRange(min=0, min_open=True), help="Budget [default: 0.1].")
 @click.option("--dpm-epsilon", type=FiniteRange(min=0, min_open=True), help="Budget [default: 10].")
 @click.option("--rebalancing-epsilon", type=FiniteRange(min=0, min_open=True), help="Budget [default: 0.1].")
@@ -918,6 +920,10 @@ def _clustered(
     from generation.sampling import OsEntropy
 
     wanted = ComparisonSettings(**settings)
+    if "keep" not in settings:
+        wanted = replace(wanted, keep=min(wanted.keep, wanted.centers))
+    if wanted.keep > wanted.centers:
+        raise click.UsageError(f"--keep {wanted.keep} is more than the {wanted.centers} of --centers.")
     texts, open_texts = read_texts(*private, "DATA"), read_texts(*public, "--public")
     embedder = Embedder(embedding or OFFLINE, normalize=normalize, field="--embedding")
     cache = None if private_cache is None else VectorCache(folder=private_cache)

@@ -5,19 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from dpaudit.accounting import ContextChange, bounded_range, exponential_mechanism_epsilon, mean_sensitivity
+from dpaudit.accounting import ContextChange, Method, bounded_range, exponential_mechanism_epsilon, mean_sensitivity
 from dpaudit.accounting.ledger import Entry, Figure, Kind, joint, leaf, total, worst
 from dpaudit.checks import Facts
+from dpaudit.checks.grouping import GroupingCost, added, grouping_cost
 from dpaudit.results import Approximate, Attack, CurvePoint, ExPost, LedgerEntry
 from dpaudit.runs import Claim, Manifest
 
 #: Batches that the ledger lists; reports have the others.
 LISTED = 50
 _DOCS = "docs/mathematics.md"
+_METHODS: tuple[Method, Method] = ("optimal", "rdp")
 
 
 def approximate(manifest: Manifest, claim: Claim, change: ContextChange | None) -> Approximate | None:
     """(epsilon, delta) of a mean run at the claim's delta, from public settings: maximum length, not realised ones.
+
+    Noisy counts are composed jointly with the tokens, at the delta that the centres leave; what the centres cost is
+    added to that.
 
     None for other aggregators, and where the claim has no delta to work it out at.
     """
@@ -28,11 +33,18 @@ def approximate(manifest: Manifest, claim: Claim, change: ContextChange | None) 
     if change is not None:
         eta = bounded_range(mechanism.clip, mechanism.temperature, mechanism.divisor, change)
         sensitivity = mean_sensitivity(change).text
-    found = exponential_mechanism_epsilon(eta, tokens, claim.delta)
+    grouping = grouping_cost(manifest, claim)
+    left = _delta_left(claim, grouping)
+    if not left or math.isinf(grouping.counts):
+        eta = math.inf  # nothing bounds the rest either
+    found, rdp = (
+        exponential_mechanism_epsilon(eta, tokens, left or claim.delta, method=method, laplace=grouping.events)
+        for method in _METHODS
+    )
     return Approximate(
-        epsilon=found.epsilon,
-        epsilon_lower=found.epsilon_lower,
-        rdp=exponential_mechanism_epsilon(eta, tokens, claim.delta, method="rdp").epsilon,
+        epsilon=added(found.epsilon, grouping.centers),
+        epsilon_lower=None if grouping.delta else found.epsilon_lower,
+        rdp=added(rdp.epsilon, grouping.centers),
         delta=claim.delta,
         method=found.method,
         relation=claim.relation,
@@ -40,8 +52,17 @@ def approximate(manifest: Manifest, claim: Claim, change: ContextChange | None) 
         records_per_user=users_records(manifest, claim),
         tokens=tokens,
         sensitivity=sensitivity,
-        rebalancing=0.0,
+        rebalancing=grouping.counts,
+        centers=grouping.centers,
+        centers_delta=grouping.delta,
     )
+
+
+def _delta_left(claim: Claim, grouping: GroupingCost) -> float:
+    """What of the claim's delta the centres leave, rounded down; 0 where nothing."""
+    if not grouping.delta:
+        return claim.delta
+    return max(0.0, math.nextafter(claim.delta - grouping.delta, 0.0))
 
 
 def users_records(manifest: Manifest, claim: Claim) -> int | None:
@@ -60,8 +81,8 @@ def ex_post(facts: Facts) -> ExPost:
         exact=cost.exact,
         rise=cost.rise,
         fall=cost.fall,
-        rebalancing=0.0,
-        total=cost.exact,
+        rebalancing=facts.grouping.epsilon,
+        total=facts.ex_post_total,
     )
 
 
@@ -102,8 +123,23 @@ def _ex_post_tree(facts: Facts) -> Entry | None:
             f"{_DOCS}#runs",
             max(0, len(batches) - LISTED),
         )
-    rebalancing = leaf("rebalancing: no noisy counts were used", _figure(facts, "ex-post", 0.0), f"{_DOCS}#rebalancing")
-    return total("pipeline", [rebalancing, generation], f"{_DOCS}#ledger")
+    return total("pipeline", [*_grouping(facts, "ex-post"), generation], f"{_DOCS}#ledger")
+
+
+def _grouping(facts: Facts, kind: Kind) -> Iterator[Entry]:
+    """What was spent before any token was drawn."""
+    clustering, spent, reference = facts.manifest.clustering, facts.grouping, f"{_DOCS}#rebalancing"
+    counts = "no noisy counts were used"
+    if clustering.counts is not None:
+        counts = f"noisy counts of records, Laplace noise of scale {clustering.counts.scale:g}"
+    yield leaf(f"rebalancing: {counts}", _figure(facts, kind, spent.counts), reference)
+    if clustering.method == "none":
+        return
+    centers = f"centres: {clustering.origin}, {clustering.method}"
+    if spent.delta and kind == "ex-post":
+        centers += f", but for delta {spent.delta!r}"
+    delta = spent.delta if kind == "approximate" else 0.0
+    yield leaf(centers, _figure(facts, kind, spent.centers, delta), reference)
 
 
 def _batches(facts: Facts) -> Iterator[Entry]:
@@ -136,19 +172,19 @@ def _approximate_tree(facts: Facts) -> Entry | None:
         _figure(facts, "approximate", eta),
         "docs/budgets.md#bounded-range",
     )
-    figure = _figure(facts, "approximate", found.epsilon, found.delta)
+    figure, drawn = _figure(facts, "approximate", found.epsilon, found.delta), found.epsilon
+    left = _delta_left(facts.claim, facts.grouping)
+    if facts.grouping.epsilon and math.isfinite(found.epsilon):  # of the tokens alone, without counts and centres
+        drawn = exponential_mechanism_epsilon(eta, found.tokens, left).epsilon
     batch = joint(
         f"any one batch: {found.tokens} tokens, {found.method} composition",
-        figure,
+        _figure(facts, "approximate", drawn, left),
         [token],
         "docs/budgets.md",
         omitted=found.tokens - 1,
     )
     generation = worst("generation: batches share no records, so the costliest counts", [batch], f"{_DOCS}#runs")
-    rebalancing = leaf(
-        "rebalancing: no noisy counts were used", _figure(facts, "approximate", 0.0), f"{_DOCS}#rebalancing"
-    )
-    return joint("pipeline", figure, [rebalancing, generation], f"{_DOCS}#ledger")
+    return joint("pipeline", figure, [*_grouping(facts, "approximate"), generation], f"{_DOCS}#ledger")
 
 
 def _tried(loss: float) -> Figure:

@@ -57,7 +57,7 @@ class ExPost(Result):
             `theorem1`.
         rise: how much more probable a neighbour can have made the texts.
         fall: how much less probable.
-        rebalancing: pure epsilon of the noisy counts that decided how records were grouped.
+        rebalancing: epsilon of what decided how records were grouped: noisy counts, and centres.
         total: exact + rebalancing, which a claim must cover.
     """
 
@@ -82,6 +82,7 @@ class Approximate(Result):
         tokens: the public maximum length that was accounted for.
         sensitivity: what moves a logit how far, in words.
         rebalancing: pure epsilon of the noisy counts, already in `epsilon`.
+        centers, centers_delta: of the cluster centres, already in `epsilon` and `delta`.
     """
 
     epsilon: Number
@@ -95,6 +96,8 @@ class Approximate(Result):
     tokens: int
     sensitivity: str
     rebalancing: Number
+    centers: Number = 0.0
+    centers_delta: Number = 0.0
 
 
 class ContextLoss(Result):

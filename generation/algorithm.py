@@ -10,23 +10,39 @@ from itertools import chain
 
 from dpaudit.accounting import ContextChange, MedianAccountant
 from dpaudit.engines import Engine
-from dpaudit.runs import BatchStore, InputError, Manifest, RunReader, RunWriter
+from dpaudit.runs import BatchStore, Clustering, Clusters, InputError, Manifest, Privacy, RunReader, RunWriter
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import MANIFEST
 from dpaudit.runs.storage import Location, open_storage
 from generation.config import Config
 from generation.contexts import Prompts
 from generation.events import BatchDone, Progress
-from generation.manifest import build_manifest, changed_contexts, ex_post_claim, require_same_run
+from generation.manifest import (
+    build_manifest,
+    changed_contexts,
+    declared_privacy,
+    ex_post_claim,
+    require_same_method,
+    require_same_run,
+)
 from generation.memory import free_memory, planned_rows
 from generation.models import LanguageModel, device_of, load_model
-from generation.partition import Partition, Rule, partition
+from generation.partition import Partition, Rule, partition, partition_as_recorded
 from generation.prompts import Template, template
-from generation.records import read_records
+from generation.records import Record, read_records
 from generation.worker import Finished, Worker
 
 #: How many times over a task's contexts fill a pass, and how many tasks there are at least where batches allow it.
 FULL, TASKS = 2, 8
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """Where every record goes, and by which clusters."""
+
+    records: Partition
+    clustering: Clustering
+    clusters: Clusters
 
 
 @dataclass(frozen=True)
@@ -36,9 +52,14 @@ class _Parts:
     model: LanguageModel
     wording: Template
     prompts: Prompts
-    records: Partition
-    most_per_user: int | None
+    placed: _Placed
+    privacy: Privacy
     free: int
+
+    @property
+    def records(self) -> Partition:
+        """Every record's place."""
+        return self.placed.records
 
 
 def generate(config: Config, out: Location, progress: Progress | None = None, engine: Engine | None = None) -> Location:
@@ -56,33 +77,64 @@ def generate(config: Config, out: Location, progress: Progress | None = None, en
     Raises:
         InputError: the data, the model or the directory cannot be used.
     """
-    existing = RunReader(out).manifest if open_storage(out).exists(MANIFEST) else None
+    begun = RunReader(out) if open_storage(out).exists(MANIFEST) else None
+    existing = begun.manifest if begun is not None else None
+    progress = progress or (lambda event: None)
     key = _key(config, existing)
-    parts = _parts(config, key)
+    parts = _parts(config, key, begun, progress)
     manifest = _manifest(config, key, parts, _rows(config, existing, parts))
     with _open(out, existing, manifest, parts) as writer:
-        epsilon = _generate(config, writer, parts, progress or (lambda event: None), engine)
+        epsilon = _generate(config, writer, parts, progress, engine)
         # A run that was killed while it finished may hold its claim already.
-        writer.finish(None if writer.manifest.claim is not None else ex_post_claim(config, epsilon))
+        claimed = writer.manifest.claim is not None
+        writer.finish(None if claimed else ex_post_claim(config, epsilon, writer.manifest.clustering))
     return out
 
 
-def _parts(config: Config, key: bytes) -> _Parts:
+def _parts(config: Config, key: bytes, begun: RunReader | None, progress: Progress) -> _Parts:
     """Read the data, place every record, and load the model. Free memory is measured before that."""
     free = free_memory(device_of(config.model))
     data = read_records(config.data)
-    records = partition(Rule.of_config(config), data.records, key)
+    privacy = declared_privacy(config, data.most_per_user)
+    placed = _placed(config, key, data.records, privacy, begun, progress)
     model = load_model(config.model)
     wording = template(config.prompt.template, model.tokenizer)
     shown, most = config.prompt.examples_per_context, config.prompt.max_example_tokens
     prompts = Prompts(model, wording, config.data.labels, shown, most)
     _require_room(config, model, prompts.places)
-    return _Parts(model, wording, prompts, records, data.most_per_user, free)
+    return _Parts(model, wording, prompts, placed, privacy, free)
+
+
+def _placed(
+    config: Config,
+    key: bytes,
+    records: Sequence[Record],
+    privacy: Privacy,
+    begun: RunReader | None,
+    progress: Progress,
+) -> _Placed:
+    """Place every record: by the rule, or, where a run with clusters has begun, as it says."""
+    if begun is not None:
+        require_same_method(begun.name, begun.manifest, config)
+    if config.clustering is None:
+        return _Placed(partition(Rule.of_config(config), records, key), Clustering(), Clusters())
+    # Embedding takes other libraries and a model.
+    from generation.grouping import group, recorded_statement
+
+    if begun is None:
+        grouping = group(config, records, privacy, progress)
+        rule = Rule.of_config(config, grouping.clusters)
+        return _Placed(partition(rule, records, key, grouping.centers), grouping.statement, grouping.clusters)
+    clusters = begun.clusters()
+    parts = partition_as_recorded(Rule.of_config(config, clusters), records, key, begun.assignment())
+    return _Placed(parts, recorded_statement(config, begun.manifest, privacy), clusters)
 
 
 def _manifest(config: Config, key: bytes, parts: _Parts, rows: int) -> Manifest:
-    assignment, most = parts.records.assignment, parts.most_per_user
-    return build_manifest(config, key, assignment, most, parts.model, parts.wording, rows)
+    placed = parts.placed
+    return build_manifest(
+        config, key, placed.records, parts.privacy, placed.clustering, parts.model, parts.wording, rows
+    )
 
 
 def _generate(config: Config, writer: RunWriter, parts: _Parts, progress: Progress, engine: Engine | None) -> float:
@@ -114,9 +166,10 @@ class BatchTasks:
 
     def __init__(self, config: Config, location: str) -> None:
         """Raises InputError where data, model or device here are not those of the run."""
-        manifest = RunReader(location).manifest
+        begun = RunReader(location)
+        manifest = begun.manifest
         key = _key(config, manifest)
-        parts = _parts(config, key)
+        parts = _parts(config, key, begun, lambda event: None)
         require_same_run(location, manifest, _manifest(config, key, parts, manifest.model.rows or 1))
         accountant = MedianAccountant(_change(config, manifest), config.mechanism.temperature)
         self._worker = _worker(BatchStore(location, manifest), parts, accountant)
@@ -161,8 +214,10 @@ def _rows(config: Config, existing: Manifest | None, parts: _Parts) -> int:
 
 def _open(out: Location, existing: Manifest | None, manifest: Manifest, parts: _Parts) -> RunWriter:
     if existing is None:
-        json, assignment = parts.model.tokenizer_json, parts.records.assignment
-        return RunWriter.create(out, manifest, tokenizer_json=json, assignment=assignment)
+        json, placed = parts.model.tokenizer_json, parts.placed
+        return RunWriter.create(
+            out, manifest, tokenizer_json=json, assignment=placed.records.assignment, clusters=placed.clusters
+        )
     require_same_run(str(out), existing, manifest)
     return RunWriter.resume(out)
 

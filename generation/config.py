@@ -15,6 +15,8 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dpaudit.runs import InputError
 from dpaudit.runs.manifest import (
+    MAX_BATCHES,
+    MAX_CENTERS,
     MAX_CONTEXTS,
     MAX_GRID_STEPS,
     MAX_TOKENS,
@@ -51,6 +53,7 @@ Real = Annotated[float, BeforeValidator(_yaml_exponent), Field(allow_inf_nan=Fal
 Positive = Annotated[Real, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Slots = Annotated[int, Field(ge=1, le=MAX_CONTEXTS)]
+Batches = Annotated[int, Field(ge=1, le=MAX_BATCHES)]
 Delta = Annotated[Real, Field(gt=0, lt=1)]
 Name = Annotated[str, Field(min_length=1)]
 Label = Annotated[str, Field(pattern=r"^[^\r\n]*\S[^\r\n]*$")]
@@ -129,6 +132,10 @@ class BatchingConfig(Section):
         rule: hashed looks at one record alone; paper-slices cuts each label's records into slices.
         batches_per_label: how many batches a label's records are hashed into (hashed only).
         generate_per_label: how many of each label's batches are generated.
+        batches_per_cluster: with `clustering`, how many batches the records of each cluster are hashed into.
+        records_per_batch: instead: so many of them that about so many records are in each, by noisy counts.
+        most_batches: with records_per_batch, the most batches of a cluster.
+        generate_per_cluster: with `clustering`, how many of each cluster's batches are generated.
         slots: contexts per batch. Required for paper-slices and for more than one example per context.
         key: 64 hexadecimal digits that fix the hash; random when null.
     """
@@ -136,15 +143,32 @@ class BatchingConfig(Section):
     rule: Literal["hashed", "paper-slices"] = "hashed"
     batches_per_label: Count | None = None
     generate_per_label: Count = 1
+    batches_per_cluster: Batches | None = None
+    records_per_batch: Positive | None = None
+    most_batches: Batches | None = None
+    generate_per_cluster: Count = 1
     slots: Slots | None = None
     key: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+    @property
+    def of_clusters(self) -> dict[str, Any]:
+        """The fields that are for clusters, where they are given."""
+        names = ("batches_per_cluster", "records_per_batch", "most_batches", "generate_per_cluster")
+        return {name: getattr(self, name) for name in names if name in self.model_fields_set and getattr(self, name)}
+
+    @property
+    def of_labels(self) -> dict[str, Any]:
+        """The fields that are for labels alone, where they are given."""
+        names = ("batches_per_label", "generate_per_label")
+        return {name: getattr(self, name) for name in names if name in self.model_fields_set and getattr(self, name)}
 
     @model_validator(mode="after")
     def _fields_fit_the_rule(self) -> Self:
         if self.rule == "hashed":
-            if self.batches_per_label is None:
-                raise _rejected("batches_per_label", None, "a whole number of at least 1 when rule is hashed")
-            if self.generate_per_label > self.batches_per_label:
+            if self.batches_per_label is None and not self.of_clusters:
+                allowed = "a whole number of at least 1 when rule is hashed and there is no clustering"
+                raise _rejected("batches_per_label", None, allowed)
+            if self.batches_per_label is not None and self.generate_per_label > self.batches_per_label:
                 allowed = f"at most batches_per_label, which is {self.batches_per_label}"
                 raise _rejected("generate_per_label", self.generate_per_label, allowed)
         else:
@@ -154,6 +178,82 @@ class BatchingConfig(Section):
             if self.slots is None:
                 raise _rejected("slots", None, "a whole number of at least 1 when rule is paper-slices")
         return self
+
+    @model_validator(mode="after")
+    def _one_number_of_batches(self) -> Self:
+        if (self.records_per_batch is None) != (self.most_batches is None):
+            lacking = "most_batches" if self.most_batches is None else "records_per_batch"
+            raise _rejected(lacking, None, "a number of at least 1: records_per_batch and most_batches go together")
+        if self.batches_per_cluster is not None and self.records_per_batch is not None:
+            allowed = "null when batches_per_cluster says how many batches there are"
+            raise _rejected("records_per_batch", self.records_per_batch, allowed)
+        most = self.batches_per_cluster or self.most_batches
+        if most is not None and self.generate_per_cluster > most:
+            name = "batches_per_cluster" if self.batches_per_cluster else "most_batches"
+            raise _rejected("generate_per_cluster", self.generate_per_cluster, f"at most {name}, which is {most}")
+        return self
+
+
+#: The fields that a clustering method needs; the others of these must be null.
+_NEEDED = {
+    "k-means": ("centers",),
+    "chang": ("centers", "epsilon", "delta", "dimension"),
+    "dpm": ("public", "epsilon", "delta"),
+    "public-centers": ("public", "centers"),
+    "public-centers-rebalanced": ("public", "centers", "keep", "epsilon"),
+}
+
+
+class ClusteringConfig(Section):
+    """How each label's records are grouped before they are batched (paper, section "Batching by clustering").
+
+    Attributes:
+        method: where centres come from; k-means looks at private records, with no privacy at all.
+        public: public texts, as data.path. Nobody's private records must be among them.
+        public_text: their column.
+        embedding: the sentence-embedding model, as model.name; null for the one that needs no network.
+        normalize: whether embeddings are made unit vectors.
+        centers: k, how many centres are looked for; dpm finds their number itself.
+        keep: k', how many centres each label keeps, by noisy counts of its records.
+        epsilon: of the counts for public-centers-rebalanced, of the centres for chang and dpm, in nats.
+        delta: of the centres.
+        dimension: onto which chang projects embeddings.
+    """
+
+    method: Literal["k-means", "chang", "dpm", "public-centers", "public-centers-rebalanced"]
+    public: Name | None = None
+    public_text: Name = "text"
+    embedding: Name | None = None
+    normalize: bool = True
+    centers: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
+    keep: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
+    epsilon: Positive | None = None
+    delta: Delta | None = None
+    dimension: Count | None = None
+
+    @property
+    def budget(self) -> float:
+        """`epsilon`, of a method that has one."""
+        if self.epsilon is None:
+            raise ValueError(f"{self.method} has no epsilon")
+        return self.epsilon
+
+    @model_validator(mode="after")
+    def _fields_fit_the_method(self) -> Self:
+        for field in ("public", "centers", "keep", "epsilon", "delta", "dimension"):
+            value, needed = getattr(self, field), field in _NEEDED[self.method]
+            if needed and value is None:
+                raise _rejected(field, None, f"{_WANTED.get(field, 'a number')} when method is {self.method}")
+            if not needed and value is not None:
+                raise _rejected(field, value, f"null when method is {self.method}")
+        if self.keep is not None and self.centers is not None and self.keep > self.centers:
+            raise _rejected("keep", self.keep, f"at most centers, which is {self.centers}")
+        if self.method == "chang" and not self.normalize:
+            raise _rejected("normalize", False, "true when method is chang: its noise is for vectors of length 1")
+        return self
+
+
+_WANTED = {"public": "a file or a folder of public texts", "keep": "a whole number of at least 1, at most centers"}
 
 
 class MechanismConfig(Section):
@@ -258,6 +358,7 @@ class Config(Section):
     model: ModelConfig
     prompt: PromptConfig = PromptConfig()
     batching: BatchingConfig
+    clustering: ClusteringConfig | None = None
     mechanism: MechanismConfig
     decoding: DecodingConfig
     record: RecordConfig = RecordConfig()
@@ -294,17 +395,71 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _batches_are_of_clusters_or_of_labels(self) -> Self:
+        batching = self.batching
+        if self.clustering is None:
+            for field, value in batching.of_clusters.items():
+                raise _rejected(f"batching.{field}", value, "null without a section clustering")
+            return self
+        if batching.rule == "paper-slices":
+            raise _rejected("batching.rule", batching.rule, "hashed with a section clustering")
+        for field, value in batching.of_labels.items():
+            name = field.replace("label", "cluster")
+            raise _rejected(f"batching.{field}", value, f"{name} instead, with a section clustering")
+        if batching.records_per_batch is not None and self.clustering.keep is None:
+            allowed = "null, and batches_per_cluster instead: only public-centers-rebalanced has noisy counts"
+            raise _rejected("batching.records_per_batch", batching.records_per_batch, allowed)
+        if batching.batches_per_cluster is None and batching.records_per_batch is None:
+            instead = "" if self.clustering.keep is None else "; or give records_per_batch and most_batches"
+            raise _rejected("batching.batches_per_cluster", None, f"a whole number of at least 1{instead}")
+        return self
+
+    @model_validator(mode="after")
+    def _clustering_fits_data_and_privacy(self) -> Self:
+        if self.clustering is None:
+            return self
+        method, unit = self.clustering.method, self.privacy.unit
+        if self.clustering.public is not None and self.clustering.public == self.data.path:
+            raise _rejected("clustering.public", self.clustering.public, "public texts, not the private ones")
+        if method == "k-means" and self.chosen_from.batching == "public":
+            allowed = "private when clustering.method is k-means, whose centres are found by looking at private records"
+            raise _rejected("chosen_from.batching", "public", allowed)
+        if method in ("chang", "dpm") and unit == "user":
+            raise _rejected(
+                "privacy.unit", unit, f"record when clustering.method is {method}: its noise hides a record"
+            )
+        if unit == "context" and self.batching.slots is not None:
+            allowed = "record or user with a section clustering: a context's records are of many counts"
+            raise _rejected("privacy.unit", unit, allowed)
+        return self
+
+    @model_validator(mode="after")
     def _delta_fits_the_aggregator(self) -> Self:
         if self.mechanism.aggregator == "median":
             if self.privacy.delta is not None:
                 raise _rejected("privacy.delta", self.privacy.delta, "null for median: an ex-post guarantee has none")
-            if self.claim is not None and self.claim.delta != 0:
-                raise _rejected("claim.delta", self.claim.delta, "0 for median: an ex-post guarantee has no delta")
         elif self.claim is not None:
             if self.claim.delta == 0:
                 raise _rejected("claim.delta", self.claim.delta, "a number above 0 and below 1 for mean")
             if self.privacy.delta not in (None, self.claim.delta):
                 raise _rejected("privacy.delta", self.privacy.delta, "null or equal to claim.delta")
+        return self
+
+    @model_validator(mode="after")
+    def _delta_covers_the_centers(self) -> Self:
+        centers = 0.0 if self.clustering is None or self.clustering.delta is None else self.clustering.delta
+        if self.mechanism.aggregator == "median":
+            if self.claim is not None and self.claim.delta != centers:
+                allowed = (
+                    f"{centers:g} for median with this clustering, whose delta it is"
+                    if centers
+                    else "0 for median: an ex-post guarantee has no delta"
+                )
+                raise _rejected("claim.delta", self.claim.delta, allowed)
+        elif centers and self.claim is not None and self.claim.delta <= centers:
+            raise _rejected("claim.delta", self.claim.delta, f"above clustering.delta, which is {centers:g}")
+        elif centers and self.privacy.delta is not None and self.privacy.delta <= centers:
+            raise _rejected("privacy.delta", self.privacy.delta, f"above clustering.delta, which is {centers:g}")
         return self
 
 
@@ -414,6 +569,7 @@ def _section_at(location: tuple[int | str, ...]) -> type[Section]:
         "model": ModelConfig,
         "prompt": PromptConfig,
         "batching": BatchingConfig,
+        "clustering": ClusteringConfig,
         "mechanism": MechanismConfig,
         "decoding": DecodingConfig,
         "record": RecordConfig,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 
 @dataclass(frozen=True)
@@ -44,5 +44,14 @@ class MemoryRanOut:
     rows: int
 
 
-Event: TypeAlias = BatchStarted | StepDone | BatchDone | MemoryRanOut
+@dataclass(frozen=True)
+class TextsEmbedded:
+    """So many texts have embeddings, before the first batch. How many private ones there are is a private figure."""
+
+    texts: Literal["public", "private"]
+    done: int
+    total: int
+
+
+Event: TypeAlias = BatchStarted | StepDone | BatchDone | MemoryRanOut | TextsEmbedded
 Progress: TypeAlias = Callable[[Event], None]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from importlib import metadata
 from typing import Any
 
-from dpaudit.accounting import ContextChange, context_change, mean_epsilon
+from dpaudit.accounting import ContextChange, context_change, mean_epsilon, rebalancing_events
 from dpaudit.runs import (
-    Assigned,
     Batching,
     Claim,
+    Clustering,
     Data,
     InputError,
     Manifest,
@@ -32,6 +31,7 @@ from dpaudit.runs import (
 from dpaudit.runs.manifest import MAX_WIDTH
 from generation.config import Config
 from generation.models import LanguageModel
+from generation.partition import Partition
 from generation.prompts import Template
 
 SOFTWARE = ("dpaudit", "numpy", "tokenizers", "torch", "transformers")
@@ -43,8 +43,9 @@ DELTA_EXPONENT = -1.1
 def build_manifest(
     config: Config,
     key: bytes,
-    assignment: Sequence[Assigned],
-    most_per_user: int | None,
+    parts: Partition,
+    privacy: Privacy,
+    clustering: Clustering,
     model: LanguageModel,
     template: Template,
     rows: int,
@@ -52,14 +53,16 @@ def build_manifest(
     """The manifest of a new run. Its claim is None where the generator states its own at the end.
 
     Args:
-        most_per_user: the largest number of records of one user; None where the data names no users.
+        parts: every record's place.
+        privacy: see `declared_privacy`.
+        clustering: how records are grouped within labels; its cost is part of the claim.
         rows: contexts in one forward pass.
 
     Raises:
         InputError: the settings do not fit the data or the model.
     """
     mechanism, batching, decoding = config.mechanism, config.batching, config.decoding
-    privacy = _privacy(config, most_per_user)
+    assignment, clustered = parts.assignment, clustering.method != "none"
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         privacy=privacy,
@@ -73,14 +76,16 @@ def build_manifest(
         ),
         batching=Batching(
             rule=config.rule,
-            batches=len(config.data.labels) * batching.generate_per_label,
+            batches=len(parts.batches),
             batches_per_label=batching.batches_per_label,
-            generate_per_label=batching.generate_per_label,
+            generate_per_label=None if clustered else batching.generate_per_label,
+            generate_per_cluster=batching.generate_per_cluster if clustered else None,
             slots=batching.slots,
             examples_per_context=config.prompt.examples_per_context,
             labels=config.data.labels,
             key=key.hex(),
         ),
+        clustering=clustering,
         origins=Origins(**config.chosen_from.model_dump()),
         stopping=Stopping(max_tokens=decoding.max_tokens, sequences=_stop_sequences(model, template)),
         sampling=Sampling() if decoding.test_seed is None else Sampling(generator="test-seed", seed=decoding.test_seed),
@@ -106,13 +111,20 @@ def build_manifest(
             max_example_tokens=config.prompt.max_example_tokens,
         ),
         software={"python": platform.python_version(), **dict(_versions())},
-        claim=_claim_beforehand(config, len(assignment), privacy.records_per_user),
+        claim=_claim_beforehand(config, len(assignment), privacy.records_per_user, clustering),
     )
 
 
-def ex_post_claim(config: Config, epsilon: float) -> Claim:
-    """What a median run states of itself: its own sum, rounded up."""
-    return Claim(epsilon=round_up(epsilon), kind="ex-post", relation=config.privacy.relation, unit=config.privacy.unit)
+def ex_post_claim(config: Config, epsilon: float, clustering: Clustering) -> Claim:
+    """What a median run states of itself: its own sum and its clusters' cost, rounded up."""
+    counts, centers = _clustering_epsilons(clustering)
+    return Claim(
+        epsilon=round_up(_added(epsilon, _added(counts, centers))),
+        delta=clustering.delta or 0.0,
+        kind="ex-post",
+        relation=config.privacy.relation,
+        unit=config.privacy.unit,
+    )
 
 
 def round_up(epsilon: float) -> float:
@@ -141,14 +153,34 @@ def require_same_run(path: str, existing: Manifest, wanted: Manifest) -> None:
         raise InputError(path, problem, "Restore the config, the data and the model, or name a new directory.")
 
 
+def require_same_method(path: str, existing: Manifest, config: Config) -> None:
+    """Refuse to go on with a run whose records are clustered otherwise, before its clusters are used.
+
+    Raises:
+        InputError: the method differs.
+    """
+    method = "none" if config.clustering is None else config.clustering.method
+    if existing.clustering.method != method:
+        problem = "the run there was started with another clustering.method."
+        raise InputError(path, problem, "Restore the config, or name a new directory.")
+
+
 def changed_contexts(config: Config, records_per_user: int | None) -> ContextChange | None:
     """What one unit's difference does to the contexts under this config; None where nothing bounds it."""
     privacy = config.privacy
     return context_change(privacy.unit, privacy.relation, config.rule, records_per_user=records_per_user)
 
 
-def _privacy(config: Config, most_per_user: int | None) -> Privacy:
-    """Unit and relation, with the group size of a claim per user: declared, or the largest in the data."""
+def declared_privacy(config: Config, most_per_user: int | None) -> Privacy:
+    """Unit and relation, with the group size of a claim per user: declared, or the largest in the data.
+
+    Args:
+        config: all settings.
+        most_per_user: the largest number of records of one user; None where the data names no users.
+
+    Raises:
+        InputError: a user has more records than the config declares.
+    """
     declared = config.privacy.records_per_user
     if declared is not None and most_per_user is not None and most_per_user > declared:
         problem = f"this is {declared}, but one user has {most_per_user} records."
@@ -202,14 +234,16 @@ def _width(change: ContextChange | None) -> int:
     return width
 
 
-def _claim_beforehand(config: Config, records: int, records_per_user: int | None) -> Claim | None:
+def _claim_beforehand(
+    config: Config, records: int, records_per_user: int | None, clustering: Clustering
+) -> Claim | None:
     """The config's claim; for mean without one, its guarantee, which follows from public settings."""
     mean = config.mechanism.aggregator == "mean"
     if config.claim is not None:
         epsilon, delta = config.claim.epsilon, config.claim.delta
     elif mean:
         delta = _delta(config, records)
-        epsilon = round_up(_mean_epsilon(config, delta, changed_contexts(config, records_per_user)))
+        epsilon = round_up(_mean_epsilon(config, delta, changed_contexts(config, records_per_user), clustering))
     else:
         return None
     return Claim(
@@ -236,13 +270,43 @@ def _delta(config: Config, records: int) -> float:
     return float(delta.quantize(Decimal(1).scaleb(delta.adjusted() - 2), rounding=ROUND_FLOOR))
 
 
-def _mean_epsilon(config: Config, delta: float, change: ContextChange | None) -> float:
-    """By the paper's accounting, which any other library can repeat; the audit also knows a tighter one."""
+def _mean_epsilon(config: Config, delta: float, change: ContextChange | None, clustering: Clustering) -> float:
+    """By the paper's accounting, which any other library can repeat; the audit also knows a tighter one.
+
+    Noisy counts are composed jointly with the tokens. The centres' epsilon and delta are added to theirs.
+    """
     mechanism = config.mechanism
     if mechanism.divisor is None:
         raise ValueError("the mean aggregator needs a divisor")
-    tokens = config.decoding.max_tokens
-    return mean_epsilon(mechanism.clip, mechanism.temperature, mechanism.divisor, tokens, delta, change)
+    counts, centers = _clustering_epsilons(clustering)
+    rest = delta - (clustering.delta or 0.0)
+    if rest <= 0:
+        problem = f"this is {delta:g}, of which the clustering's centres alone take {clustering.delta:g}."
+        raise InputError("privacy.delta", problem, "Allowed: a number above clustering.delta and below 1.")
+    tokens = mean_epsilon(
+        mechanism.clip,
+        mechanism.temperature,
+        mechanism.divisor,
+        config.decoding.max_tokens,
+        rest,
+        change,
+        laplace=rebalancing_events(counts, config.privacy.relation),
+    )
+    return _added(tokens, centers)
+
+
+def _clustering_epsilons(clustering: Clustering) -> tuple[float, float]:
+    """What noisy counts and centres cost, in nats, for the run's own unit and relation.
+
+    Centres by k-means on private records have no finite cost. A run with them says so (`origins`, `clustering.origin`),
+    fails its audit, and its claim is of its tokens alone.
+    """
+    return 0.0 if clustering.counts is None else clustering.counts.epsilon, clustering.epsilon or 0.0
+
+
+def _added(left: float, right: float) -> float:
+    """The sum, rounded up; exact where one of them is 0."""
+    return left + right if 0 in (left, right) else math.nextafter(left + right, math.inf)
 
 
 def _versions() -> list[tuple[str, str]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpaudit.runs import Assigned, InputError, KeyedHash, Manifest
+from dpaudit.runs import Assigned, Clusters, InputError, KeyedHash, Manifest, cluster_places
 from dpaudit.runs.manifest import BatchingRule
 from generation.config import Config
 from generation.records import Record
@@ -16,61 +16,105 @@ Context = tuple[Record, ...]
 
 
 @dataclass(frozen=True)
+class Group:
+    """Records that share their batches: those of a label, or of one cluster within it.
+
+    Attributes:
+        label: theirs.
+        cluster: index of their centre; None where labels alone group records.
+        batches: how many they are hashed into; None where slices are cut instead.
+        ids: of the batches that are generated, the first ones.
+    """
+
+    label: str
+    cluster: int | None
+    batches: int | None
+    ids: range
+
+
+@dataclass(frozen=True)
 class Rule:
-    """How records become contexts and batches: all that decides it beside the key. Fields as in run.json."""
+    """How records become contexts and batches: all that decides it beside the key. Fields as in run.json.
+
+    Attributes:
+        groups: in order of their batches' ids.
+    """
 
     name: BatchingRule
     labels: tuple[str, ...]
-    batches_per_label: int | None
-    generate_per_label: int
+    groups: tuple[Group, ...]
     slots: int | None
     examples_per_context: int
 
     @classmethod
-    def of_config(cls, config: Config) -> Rule:
-        """The rule that a config asks for."""
-        batching = config.batching
-        return cls(
-            config.rule,
-            config.data.labels,
-            batching.batches_per_label,
-            batching.generate_per_label,
-            batching.slots,
-            config.prompt.examples_per_context,
-        )
+    def of_config(cls, config: Config, clusters: Clusters | None = None) -> Rule:
+        """The rule that a config asks for.
+
+        Args:
+            config: all settings.
+            clusters: those of each label, where the config asks for a clustering.
+        """
+        batching, labels = config.batching, config.data.labels
+        if clusters is None:
+            groups = _of_labels(labels, batching.batches_per_label, batching.generate_per_label)
+        else:
+            groups = _of_clusters(labels, clusters, batching.generate_per_cluster)
+        return cls(config.rule, labels, tuple(groups), batching.slots, config.prompt.examples_per_context)
 
     @classmethod
-    def of_manifest(cls, manifest: Manifest, where: str) -> Rule:
+    def of_manifest(cls, manifest: Manifest, clusters: Clusters, where: str) -> Rule:
         """The rule that a run declares.
 
+        Args:
+            manifest: run.json.
+            clusters: the file of that name, which fits run.json (`grouping.recorded_centers`).
+            where: names run.json.
+
         Raises:
-            InputError: it declares less than this generator does. `where` names its run.json.
+            InputError: it declares less than this generator does.
         """
-        batching = manifest.batching
-        generated, per_label = batching.generate_per_label, batching.batches_per_label
-        hashed = batching.rule != "paper-slices"
+        batching, labels = manifest.batching, manifest.batching.labels
+        clustered = manifest.clustering.method != "none"
+        part = "cluster" if clustered else "label"
+        generated = batching.generate_per_cluster if clustered else batching.generate_per_label
+        hashed = batching.rule != "paper-slices" and not clustered
         missing = {
-            "labels": not batching.labels,
-            "generate_per_label": generated is None,
-            "batches_per_label": hashed and per_label is None,
+            "labels": not labels,
+            f"generate_per_{part}": generated is None,
+            "batches_per_label": hashed and batching.batches_per_label is None,
         }
         for field in (name for name, lacks in missing.items() if lacks):
             remedy = "Only runs of `dpaudit generate` can be replayed."
             raise InputError(f"{where}: batching.{field}", "the run does not say this.", remedy)
-        if len(batching.labels) * (generated or 1) != batching.batches:
-            problem = f"this is {batching.batches}, which is not generate_per_label for each of the labels."
+        if clustered:
+            groups = tuple(_of_clusters(labels, clusters, generated or 1))
+        else:
+            groups = tuple(_of_labels(labels, batching.batches_per_label, generated or 1))
+        if sum(len(group.ids) for group in groups) != batching.batches:
+            problem = f"this is {batching.batches}, which is not generate_per_{part} for each of the {part}s."
             raise InputError(f"{where}: batching.batches", problem, "Restore the run, or generate it again.")
-        return cls(
-            batching.rule, batching.labels, per_label, generated or 1, batching.slots, batching.examples_per_context
-        )
+        return cls(batching.rule, labels, groups, batching.slots, batching.examples_per_context)
+
+
+def _of_labels(labels: Sequence[str], batches: int | None, generated: int) -> Iterator[Group]:
+    for number, label in enumerate(labels):
+        yield Group(label, None, batches, range(number * generated, (number + 1) * generated))
+
+
+def _of_clusters(labels: Sequence[str], clusters: Clusters, generated: int) -> Iterator[Group]:
+    for batch, place in enumerate(cluster_places(clusters, generated)):
+        if place.number == 0:
+            ids = range(batch, batch + min(generated, place.count))
+            yield Group(labels[place.label], place.center, place.count, ids)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch to generate: `id` is label index * generate_per_label + number within the label."""
+    """One batch to generate, of one group. `cluster`: index of the group's centre, None where it has none."""
 
     id: int
     label: str
+    cluster: int | None
     contexts: tuple[Context, ...]
 
 
@@ -92,33 +136,65 @@ class _Placed:
     slot: int | None
 
 
-def partition(rule: Rule, records: Iterable[Record], key: bytes) -> Partition:
-    """Place every record (mathematics: a rule that looks at one record alone; `paper-slices` does not)."""
+def partition(
+    rule: Rule, records: Iterable[Record], key: bytes, clusters: Mapping[Record, int] | None = None
+) -> Partition:
+    """Place every record (mathematics: a rule that looks at one record alone; `paper-slices` does not).
+
+    Args:
+        rule: how.
+        records: distinct ones, in any order.
+        key: of the hash.
+        clusters: the centre that each record goes to, one that its label keeps; None where labels alone group records.
+    """
     place = {"hashed-records": _hashed, "hashed-slots": _hashed_slots, "paper-slices": _slices}[rule.name]
     hashing = KeyedHash(key)
-    ordered = sorted(
-        ((hashing.digest(record.label, record.text), record) for record in records), key=lambda pair: pair[0]
-    )
-    placed = place(rule, hashing, ordered)
+    groups = {(group.label, group.cluster): group for group in rule.groups}
+    ordered = [
+        (digest, record, groups[record.label, None if clusters is None else clusters[record]])
+        for digest, record in _by_digest(hashing, records)
+    ]
+    return _parted(rule, place(rule, hashing, ordered))
+
+
+def partition_as_recorded(
+    rule: Rule, records: Iterable[Record], key: bytes, assignment: Iterable[Assigned]
+) -> Partition:
+    """The partition of a run that has begun, read off its assignment: no record is clustered twice.
+
+    A record that the assignment lacks goes nowhere; the digest of the data then tells that it is not the run's.
+    """
+    places = {assigned.digest: assigned for assigned in assignment}
+    placed = []
+    for digest, record in _by_digest(KeyedHash(key), records):
+        known = places.get(digest, Assigned(digest, None, None))
+        placed.append(_Placed(digest, record, known.batch, known.slot))
+    return _parted(rule, placed)
+
+
+_Ordered = Sequence[tuple[str, Record, Group]]
+
+
+def _by_digest(hashing: KeyedHash, records: Iterable[Record]) -> list[tuple[str, Record]]:
+    digests = ((hashing.digest(record.label, record.text), record) for record in records)
+    return sorted(digests, key=lambda pair: pair[0])
+
+
+def _parted(rule: Rule, placed: Sequence[_Placed]) -> Partition:
     return Partition(_batches(rule, placed), tuple(Assigned(p.digest, p.batch, p.slot) for p in placed))
 
 
-_Ordered = Sequence[tuple[str, Record]]
-
-
 def _hashed(rule: Rule, hashing: KeyedHash, ordered: _Ordered) -> list[_Placed]:
-    batch_of = _hashed_batch(rule, hashing)
-    return [_Placed(digest, record, batch_of(digest, record), None) for digest, record in ordered]
+    return [_Placed(digest, record, _hashed_batch(hashing, digest, group), None) for digest, record, group in ordered]
 
 
 def _hashed_slots(rule: Rule, hashing: KeyedHash, ordered: _Ordered) -> list[_Placed]:
     """Of the records that hash to a slot, the `examples_per_context` of smallest digest are shown."""
     slots, most = rule.slots or 1, rule.examples_per_context
-    batch_of = _hashed_batch(rule, hashing)
     shown: dict[tuple[int, int], int] = defaultdict(int)
     placed = []
-    for digest, record in ordered:
-        batch, slot = batch_of(digest, record), hashing.slot(digest, slots)
+    for digest, record, group in ordered:
+        batch, slot = _hashed_batch(hashing, digest, group), hashing.slot(digest, slots)
         if batch is None or shown[batch, slot] == most:
             placed.append(_Placed(digest, record, None, None))
             continue
@@ -127,27 +203,21 @@ def _hashed_slots(rule: Rule, hashing: KeyedHash, ordered: _Ordered) -> list[_Pl
     return placed
 
 
-def _hashed_batch(rule: Rule, hashing: KeyedHash) -> Callable[[str, Record], int | None]:
-    count, generated, labels = rule.batches_per_label or 1, rule.generate_per_label, rule.labels
-
-    def batch_of(digest: str, record: Record) -> int | None:
-        number = hashing.batch(digest, count)
-        return labels.index(record.label) * generated + number if number < generated else None
-
-    return batch_of
+def _hashed_batch(hashing: KeyedHash, digest: str, group: Group) -> int | None:
+    number = hashing.batch(digest, group.batches or 1)
+    return group.ids[number] if number < len(group.ids) else None
 
 
 def _slices(rule: Rule, hashing: KeyedHash, ordered: _Ordered) -> list[_Placed]:
     """The paper's implementation: each label's records, in hash order, cut into slices of fixed size."""
-    most, slots, generated = rule.examples_per_context, rule.slots or 1, rule.generate_per_label
+    most, slots = rule.examples_per_context, rule.slots or 1
     seen: dict[str, int] = defaultdict(int)
     placed = []
-    for digest, record in ordered:
+    for digest, record, group in ordered:
         number, rest = divmod(seen[record.label], slots * most)
         seen[record.label] += 1
-        if number < generated:
-            batch = rule.labels.index(record.label) * generated + number
-            placed.append(_Placed(digest, record, batch, rest // most))
+        if number < len(group.ids):
+            placed.append(_Placed(digest, record, group.ids[number], rest // most))
         else:
             placed.append(_Placed(digest, record, None, None))
     return placed
@@ -159,8 +229,11 @@ def _batches(rule: Rule, placed: Sequence[_Placed]) -> tuple[Batch, ...]:
         if p.batch is not None:
             # Without slots every record is a context of its own.
             contexts[p.batch][p.digest if p.slot is None else p.slot].append(p.record)
-    labels = (label for label in rule.labels for _ in range(rule.generate_per_label))
-    return tuple(Batch(number, label, _filled(rule, contexts[number])) for number, label in enumerate(labels))
+    return tuple(
+        Batch(batch, group.label, group.cluster, _filled(rule, contexts[batch]))
+        for group in rule.groups
+        for batch in group.ids
+    )
 
 
 def _filled(rule: Rule, contexts: Mapping[int | str, list[Record]]) -> tuple[Context, ...]:

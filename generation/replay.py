@@ -31,7 +31,18 @@ from dpaudit.accounting import (
     median_of,
     movable,
 )
-from dpaudit.runs import BatchReader, Claim, InputError, Manifest, Mechanism, RunReader, Step, data_digest, without_stop
+from dpaudit.runs import (
+    BatchReader,
+    Claim,
+    InputError,
+    KeyedHash,
+    Manifest,
+    Mechanism,
+    RunReader,
+    Step,
+    data_digest,
+    without_stop,
+)
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
 from dpaudit.runs.reader import RESUME
@@ -40,9 +51,10 @@ from generation.aggregation import Aggregated, Floats, aggregated, clipped
 from generation.attack import CANARIES, Attack, DecodedContexts, attack, declared_step
 from generation.config import DataConfig, ModelConfig
 from generation.contexts import Prompts
+from generation.grouping import grouped_again
 from generation.memory import planned_rows
 from generation.models import LanguageModel, load_model
-from generation.partition import Batch, Context, Partition, Rule, partition
+from generation.partition import Batch, Context, Rule, partition
 from generation.passes import Seat, logits, out_of_memory
 from generation.prompts import template
 from generation.records import Record, read_records
@@ -257,11 +269,13 @@ class _Again:
         self._where = reader.where(MANIFEST)
         manifest = reader.manifest
         self._mechanism, self._key = manifest.mechanism, _key(manifest, self._where)
-        self._rule = Rule.of_manifest(manifest, self._where)
+        clusters = reader.clusters()
+        self._rule = Rule.of_manifest(manifest, clusters, self._where)
         with _of_options():
             self._records = read_records(_data_config(manifest, data, self._where)).records
-        self._parts = partition(self._rule, self._records, self._key)
-        _require_data(manifest, self._parts, data, self._where)
+        _require_data(manifest, self._records, self._key, data, self._where)
+        self._centers = grouped_again(manifest, clusters, self._records, self._where)
+        self._parts = partition(self._rule, self._records, self._key, self._centers)
         self._model = _model(manifest, model, self._where)
         self._prompts = _prompts(manifest, self._model, self._rule, self._where)
 
@@ -344,6 +358,8 @@ class _Again:
         batch = self._parts.batches[header.id] if header.id < len(self._parts.batches) else None
         if batch is None or batch.label != header.label:
             return "the rule gives no such batch with this label"
+        if batch.cluster != header.cluster:
+            return "the rule gives this batch to another cluster"
         if len(batch.contexts) != header.contexts:
             return f"the record has {header.contexts} contexts, and the rule gives {len(batch.contexts)}"
         if not (recorded.tokens.min() >= 0 and recorded.tokens.max() < self._model.vocabulary):
@@ -394,7 +410,8 @@ class _Again:
         if self._rule.name != "hashed-records":
             return batch.contexts[:slot] + batch.contexts[slot + 1 :]
         (gone,) = batch.contexts[slot]
-        rest = partition(self._rule, (record for record in self._records if record != gone), self._key)
+        others = (record for record in self._records if record != gone)
+        rest = partition(self._rule, others, self._key, self._centers)
         changed = [new.id for new, old in zip(rest.batches, self._parts.batches, strict=True) if new != old]
         assert changed == [batch.id], "a hashed record's place depends on that record alone"
         return rest.batches[batch.id].contexts
@@ -674,14 +691,15 @@ def _data_config(manifest: Manifest, data: str, where: str) -> DataConfig:
         raise InputError(f"{where}: data", "its column names or labels cannot be used.", _ONLY_OURS) from None
 
 
-def _require_data(manifest: Manifest, parts: Partition, data: str, where: str) -> None:
+def _require_data(manifest: Manifest, records: Sequence[Record], key: bytes, data: str, where: str) -> None:
     wanted = manifest.data
     if wanted.digest is None:
         raise InputError(f"{where}: data.digest", "the run does not say which data it used.", _ONLY_OURS)
-    digest = data_digest(assigned.digest for assigned in parts.assignment)
+    hashing = KeyedHash(key)
+    digest = data_digest(sorted(hashing.digest(record.label, record.text) for record in records))
     if digest != wanted.digest:
         problem = (
-            f"this is not the data of the run: {len(parts.assignment)} records with the digest {digest[:12]}..., "
+            f"this is not the data of the run: {len(records)} records with the digest {digest[:12]}..., "
             f"where the run had {wanted.records} with {wanted.digest[:12]}..."
         )
         raise InputError(data, problem, _THE_DATA)

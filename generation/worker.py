@@ -188,7 +188,8 @@ class Worker:
         contexts = len(batch.contexts)
         progress(BatchStarted(batch.id, self._manifest.batching.batches, batch.label, contexts))
         closing = ExitStack()
-        record = closing.enter_context(self._store.batch(BatchHeader(batch.id, contexts, batch.label)))
+        header = BatchHeader(batch.id, contexts, batch.label, batch.cluster)
+        record = closing.enter_context(self._store.batch(header))
         seed = self._manifest.sampling.seed
         source = OsEntropy() if seed is None else SeededStream(seed, batch.id)
         self._open.append(_Open(batch, record, closing, source))

@@ -18,7 +18,7 @@ from reports.text import LABEL_LENGTH, counted, one_line
 
 #: The methods by their names in configs, in words.
 TITLES = {
-    "k-means": "k-means on the records",
+    "k-means": "k-means, reference only",
     "chang": "DP clustering (Chang)",
     "dpm": "DPM (Liebenow)",
     "public-centers": "Public centres",
@@ -37,8 +37,9 @@ WARNING = (
 )
 HEADER = ("Centres from", "Centres", "Clusters", "Large", "Epsilon", "Delta", "V-measure")
 NOTE = (
-    "Centres from the records themselves protect nobody: that method is for reference. Clusters hold two records or more, large ones at least {large}. Epsilon (nats) and delta: what centres and counts "
-    "tell of one record that comes or goes. V-measure: agreement with {reference}, from 0 to 1."
+    "Centres from the records themselves protect nobody: that method is for reference. Clusters hold two records or "
+    "more, large ones at least {large}. Epsilon (nats) and delta: what centres and counts tell of one record that "
+    "comes or goes. V-measure: agreement with {reference}, from 0 to 1."
 )
 
 
@@ -95,7 +96,7 @@ def cells(method: ClusteredBy) -> tuple[str, ...]:
 
 def note(comparison: ClusterComparison) -> str:
     """What the columns mean."""
-    reference = TITLES.get(comparison.reference, one_line(comparison.reference, LABEL_LENGTH))
+    reference = one_line(comparison.reference, LABEL_LENGTH)
     return NOTE.format(large=comparison.large, reference=reference)
 
 

@@ -32,6 +32,8 @@ from dpaudit.accounting import (
     mean_epsilon,
     median_of,
     median_sides,
+    rebalancing_epsilon,
+    rebalancing_events,
 )
 from dpaudit.audit import audit_run
 from dpaudit.results import AuditResult, CheckResult
@@ -40,6 +42,10 @@ from dpaudit.runs import (
     BatchHeader,
     Batching,
     Claim,
+    Clustering,
+    ClusterPlaces,
+    Clusters,
+    CountsNoise,
     Data,
     KeyedHash,
     Manifest,
@@ -56,7 +62,9 @@ from dpaudit.runs import (
     Stopping,
     Support,
     aggregate_digest,
+    cluster_places,
     data_digest,
+    encoded_centers,
 )
 from dpaudit.runs.batches import BatchWriter
 from dpaudit.runs.reader import sample_of
@@ -70,6 +78,10 @@ KEY = "5eed" * 16
 #: Batches of a label that are not generated: where the records go that no batch needs.
 SPARE = 8
 SIZES = (0, 1, 2, 3, 4, 5, 8)
+#: Of a clustered run: noisy counts of two labels at four centres, the two that either keeps, and their batches.
+NOISY, KEPT, RECORDS_PER_BATCH = ((40, -3, 75, 12), (5, 60, 0, 61)), ((0, 2), (1, 3)), 10.0
+BY_COUNTS, MOST_BATCHES, PUBLIC_BATCHES = ((4, 8), (6, 6)), 50, 5
+COUNTS_SCALE, CENTERS_EPSILON, CENTERS_DELTA = 8.0, 0.25, 1e-6
 
 Values: TypeAlias = NDArray[np.floating]
 
@@ -81,6 +93,7 @@ class Spec:
     `greedy`, `below_clip` and `divide_by` make dishonest ones: the most probable token always, contexts that miss the
     clip, and sums divided by the number of "contexts", or by it where it is "larger" than the divisor. Every context of
     a mean run has its first token at -clip, as many tokens of a real vocabulary are, unless `floor` is False.
+    `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four.
     """
 
     aggregator: str = "median"
@@ -102,6 +115,7 @@ class Spec:
     below_clip: float = 0.0
     divide_by: str = "divisor"
     floor: bool = True
+    clusters: str = "none"
     seed: int = 0
 
     @property
@@ -133,6 +147,71 @@ class Spec:
     def change(self) -> ContextChange | None:
         return context_change(self.unit, self.relation, self.rule, records_per_user=self.records_per_user)
 
+    @property
+    def rebalanced(self) -> bool:
+        return self.clusters.endswith("-rebalanced")
+
+    @property
+    def counts_epsilon(self) -> float:
+        """What the noisy counts cost one unit."""
+        if not self.rebalanced:
+            return 0.0
+        return rebalancing_epsilon(COUNTS_SCALE, self.relation, self.records_per_user or 1)
+
+    @property
+    def centers_cost(self) -> tuple[float, float]:
+        return (CENTERS_EPSILON, CENTERS_DELTA) if self.clusters == "chang" else (0.0, 0.0)
+
+    @property
+    def centers(self) -> NDArray[np.float32]:
+        return np.random.default_rng(1).normal(size=(4 if self.rebalanced else 2, 3)).astype(np.float32)
+
+    def clustering(self) -> Clustering:
+        if self.clusters == "none":
+            return Clustering()
+        epsilon, delta = self.centers_cost
+        return Clustering(
+            method=self.clusters,
+            origin="noised" if self.clusters == "chang" else "public",
+            embedding="miniature",
+            normalized=True,
+            centers=len(self.centers),
+            keep=2,
+            digest=encoded_centers(self.centers)[1],
+            epsilon=epsilon,
+            delta=delta,
+            counts=CountsNoise(epsilon=self.counts_epsilon, scale=COUNTS_SCALE, noised="before-selection")
+            if self.rebalanced
+            else None,
+            records_per_batch=RECORDS_PER_BATCH if self.rebalanced else None,
+            most_batches=MOST_BATCHES if self.rebalanced else None,
+        )
+
+    def grouping(self) -> Clusters:
+        """What the file `clusters` holds."""
+        if self.clusters == "none":
+            return Clusters()
+        return Clusters(
+            method=self.clusters,
+            centers=encoded_centers(self.centers)[0],
+            noisy_counts=NOISY if self.rebalanced else (),
+            kept=KEPT if self.rebalanced else ((0, 1), (0, 1)),
+            batches=BY_COUNTS if self.rebalanced else ((PUBLIC_BATCHES,) * 2,) * 2,
+        )
+
+    @cached_property
+    def places(self) -> ClusterPlaces | None:
+        return None if self.clusters == "none" else cluster_places(self.grouping(), self.per_label // 2)
+
+    def cluster(self, batch: int) -> int | None:
+        return self.places[batch].center if self.places else None
+
+    def place(self, batch: int) -> tuple[int, int]:
+        """A batch's number, and how many its label or cluster has."""
+        if self.places:
+            return self.places[batch].number, self.places[batch].count
+        return batch % self.per_label, self.per_label + SPARE
+
     def manifest(self) -> Manifest:
         median = self.aggregator == "median"
         return Manifest(
@@ -149,12 +228,14 @@ class Spec:
             batching=Batching(
                 rule=self.rule,
                 batches=len(self.sizes),
-                batches_per_label=None if self.rule == "paper-slices" else self.per_label + SPARE,
-                generate_per_label=self.per_label,
+                batches_per_label=None if self.rule == "paper-slices" or self.places else self.per_label + SPARE,
+                generate_per_label=None if self.places else self.per_label,
+                generate_per_cluster=self.per_label // 2 if self.places else None,
                 slots=None if self.rule == "hashed-records" else max(self.sizes),
                 labels=self.labels,
                 key=KEY,
             ),
+            clustering=self.clustering(),
             origins=Origins(batching="public", settings="public"),
             stopping=Stopping(max_tokens=self.max_tokens, sequences=self.sequences),
             sampling=Sampling(),
@@ -175,7 +256,10 @@ class Spec:
         places = [(b, None if self.rule == "hashed-records" else i) for b, n in enumerate(self.sizes) for i in range(n)]
         digests = {label: self._digests(label) for label in self.labels}
         found = [Assigned(next(d for d in digests[self.label(b)] if self._goes(d, b, s)), b, s) for b, s in places]
-        spare = (d for d in digests["a"] if self._hash.batch(d, self.per_label + SPARE) >= self.per_label)
+        generated, most = self.per_label, self.per_label + SPARE
+        if self.places:
+            generated, most = self.per_label // 2, max(self.places.counts)
+        spare = (d for d in digests["a"] if self._hash.batch(d, most) >= generated)
         found += [Assigned(next(spare), None, None) for _ in range(RECORDS - len(places))]
         return sorted(found, key=lambda assigned: assigned.digest)
 
@@ -188,13 +272,16 @@ class Spec:
         return (self._hash.digest(label, f"record {number} of {self.seed}") for number in itertools.count())
 
     def _goes(self, digest: str, batch: int, slot: int | None) -> bool:
-        if self._hash.batch(digest, self.per_label + SPARE) != batch % self.per_label:
+        number, count = self.place(batch)
+        if self._hash.batch(digest, count) != number:
             return False
         return slot is None or self._hash.slot(digest, max(self.sizes)) == slot
 
     def _mean_claim(self) -> Claim:
-        delta = RECORDS**-1.1
-        epsilon = mean_epsilon(CLIP, TEMPERATURE, self.divisor, self.max_tokens, delta, self.change)
+        delta, (centers, spent) = RECORDS**-1.1, self.centers_cost
+        events = rebalancing_events(self.counts_epsilon, self.relation)
+        settings = (CLIP, TEMPERATURE, self.divisor, self.max_tokens)
+        epsilon = mean_epsilon(*settings, delta - spent, self.change, laplace=events) + centers
         return Claim(epsilon=epsilon, delta=delta, kind="approximate", relation=self.relation, unit=self.unit)
 
 
@@ -264,7 +351,7 @@ class Generator:
 
     def batch(self, writer: RunWriter, batch: int) -> None:
         contexts = self.spec.sizes[batch]
-        with writer.batch(BatchHeader(id=batch, contexts=contexts, label=self.spec.label(batch))) as record:
+        with writer.batch(self._header(batch)) as record:
             tokens: list[int] = []
             kept = None
             while kept is None and len(tokens) < self.spec.max_tokens:
@@ -275,6 +362,10 @@ class Generator:
             text = self.tokenizer.decode(tokens if kept is None else kept, skip_special_tokens=True)
             record.finish(text=text if self.spec.text else None, stop="max-tokens" if kept is None else "end-token")
 
+    def _header(self, batch: int) -> BatchHeader:
+        spec = self.spec
+        return BatchHeader(batch, spec.sizes[batch], spec.label(batch), spec.cluster(batch))
+
     def _before_stop(self, tokens: list[int]) -> list[int] | None:
         ended = [len(s) for s in self.spec.sequences if tuple(tokens[-len(s) :]) == s]
         return tokens[: -max(ended)] if ended else None
@@ -283,12 +374,19 @@ class Generator:
         """What the manifest does not hold already: the running sum, rounded up."""
         if self.accountant is None:
             return None
-        epsilon = math.ceil(self.accountant.epsilon * 1e4) / 1e4
-        return Claim(epsilon=epsilon, kind="ex-post", relation=self.spec.relation, unit=self.spec.unit)
+        spec, (centers, delta) = self.spec, self.spec.centers_cost
+        epsilon = math.ceil((self.accountant.epsilon + spec.counts_epsilon + centers) * 1e4) / 1e4
+        return Claim(epsilon=epsilon, delta=delta, kind="ex-post", relation=spec.relation, unit=spec.unit)
 
     def create(self, path: Path) -> RunWriter:
         tokenizer = self.tokenizer.to_str() if self.spec.text else None
-        return RunWriter.create(path, self.spec.manifest(), tokenizer_json=tokenizer, assignment=self.spec.assignment())
+        return RunWriter.create(
+            path,
+            self.spec.manifest(),
+            tokenizer_json=tokenizer,
+            assignment=self.spec.assignment(),
+            clusters=self.spec.grouping(),
+        )
 
     def run(self, path: Path) -> None:
         with self.create(path) as writer:
@@ -381,6 +479,11 @@ class Run:
                 place = place[parent]
             place[last] = value
         (self / "run.json").write_text(json.dumps(manifest))
+
+    def edit_clusters(self, **change: Any) -> None:
+        """Set fields of the file `clusters`."""
+        clusters = json.loads((self / "clusters").read_text())
+        (self / "clusters").write_text(json.dumps(clusters | change))
 
     def edit_samples(self, change: Callable[[list[dict[str, Any]]], None]) -> None:
         lines = [json.loads(line) for line in (self / "samples.jsonl").read_text().splitlines()]

@@ -37,7 +37,14 @@ from dpaudit.accounting.medians import (
     movable,
 )
 from dpaudit.accounting.neighbors import ContextChange, context_change
-from dpaudit.accounting.rebalancing import rebalancing_epsilon, rebalancing_events, rebalancing_scale
+from dpaudit.accounting.rebalancing import (
+    batches_by_counts,
+    kept_by_counts,
+    noise_covers,
+    rebalancing_epsilon,
+    rebalancing_events,
+    rebalancing_scale,
+)
 
 __all__ = [
     "Composition",
@@ -53,6 +60,7 @@ __all__ = [
     "Moving",
     "Still",
     "affordable_tokens",
+    "batches_by_counts",
     "bounded_range",
     "bounds_from_central",
     "central_order_statistics",
@@ -61,6 +69,7 @@ __all__ = [
     "ex_post_accountant",
     "exact_cost",
     "exponential_mechanism_epsilon",
+    "kept_by_counts",
     "log_probability",
     "log_sum_exp",
     "mean_box",
@@ -73,6 +82,7 @@ __all__ = [
     "median_sides",
     "movable",
     "moving_columns",
+    "noise_covers",
     "rebalancing_epsilon",
     "rebalancing_events",
     "rebalancing_scale",

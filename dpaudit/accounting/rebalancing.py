@@ -1,4 +1,6 @@
-"""What noisy counts of records per cluster cost: Laplace noise on all of them, before anything is chosen by them.
+"""What noisy counts of records per cluster cost, and what follows from them without further cost.
+
+Laplace noise is on all of them, before anything is chosen by them; choices are then post-processing.
 
 A record that comes or goes changes one count by 1; an exchanged one changes two, or none. Noise on the counts of g
 records' clusters costs most when all g fall into one (docs/budgets.md, "Rebalancing").
@@ -7,6 +9,10 @@ records' clusters costs most when all g fall into one (docs/budgets.md, "Rebalan
 from __future__ import annotations
 
 import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.accounting.medians import HALF_STEPS, Relation
 
@@ -51,6 +57,71 @@ def rebalancing_events(epsilon: float, relation: Relation) -> tuple[float, ...]:
     _require_positive("epsilon", epsilon)
     counts = HALF_STEPS[relation]
     return (epsilon / counts,) * counts
+
+
+def noise_covers(scale: float, epsilon: float, relation: Relation, records: int = 1) -> bool:
+    """Whether Laplace noise of this scale on every count costs this epsilon or less: exactly, without any rounding.
+
+    Raises:
+        ValueError: the scale or epsilon is not positive, or `records` is below 1.
+    """
+    _require_positive("scale", scale)
+    _require_positive("epsilon", epsilon)
+    return Fraction(scale) * Fraction(epsilon) >= _sensitivity(relation, records)
+
+
+def kept_by_counts(noisy: NDArray[np.int64], keep: int) -> NDArray[np.int64]:
+    """The centres of the highest noisy counts of each label; of equal ones those of lower index.
+
+    Args:
+        noisy: int64 [labels, k], counts after their noise.
+        keep: how many, 1 to k. Public.
+
+    Returns:
+        int64 [labels, keep], each row ascending.
+
+    Raises:
+        ValueError: `keep` is out of its range.
+    """
+    centers = noisy.shape[1]
+    if not 1 <= keep <= centers:
+        raise ValueError(f"keep must be between 1 and the number of centres, {centers}, not {keep}")
+    descending = np.argsort(-noisy, axis=1, kind="stable")
+    return np.sort(descending[:, :keep], axis=1)
+
+
+def batches_by_counts(
+    noisy: NDArray[np.int64], kept: NDArray[np.integer], records_per_batch: float, most: int
+) -> NDArray[np.int64]:
+    """How many batches the records of each kept cluster are hashed into, for about so many records a batch.
+
+    Records of a label that were at other centres move to kept ones, so its kept clusters share out the noisy number of
+    all its records, in proportion to their own noisy counts.
+
+    Args:
+        noisy: int64 [labels, k], counts after their noise.
+        kept: int [labels, keep], the centres that are kept.
+        records_per_batch: wanted, positive.
+        most: batches a cluster, at least 1.
+
+    Returns:
+        int64 [labels, keep], each between 1 and `most`.
+
+    Raises:
+        ValueError: `records_per_batch` or `most` is out of its range, or `kept` is of other labels.
+    """
+    if not 0 < records_per_batch < math.inf or most < 1:
+        raise ValueError(f"records_per_batch {records_per_batch} must be positive, and most {most} at least 1")
+    if len(kept) != len(noisy):
+        raise ValueError(f"{len(kept)} rows of kept centres are not one for each of {len(noisy)} labels")
+    weights = np.maximum(np.take_along_axis(noisy, kept, axis=1), 0)
+    totals = np.maximum(noisy.sum(axis=1, keepdims=True), 0)
+    # Without a positive count among them there is nothing to share out by: 1 batch each.
+    records = totals.astype(np.float64) * weights / np.maximum(weights.sum(axis=1, keepdims=True), 1)
+    with np.errstate(over="ignore"):  # an infinite number is more than `most` too
+        wanted = np.rint(records / records_per_batch)
+    batches: NDArray[np.int64] = np.clip(wanted, 1, most).astype(np.int64)
+    return batches
 
 
 def _sensitivity(relation: Relation, records: int) -> int:

@@ -41,13 +41,16 @@ def epsilon_is_covered(facts: Facts) -> Outcome:
     title="Delta suits the claim's kind and the number of records",
     failed="Delta does not suit the claim's kind or the number of records",
     evidence=0,
-    remedy="An ex-post claim has delta 0. An approximate one needs a delta below 1 / records, such as records ** -1.1.",
+    remedy="An ex-post claim has delta 0, or that of noised centres. An approximate one needs one below 1 / records.",
     reference=_SHARP,
 )
 def delta_is_small(facts: Facts) -> Outcome:
-    """Delta is 0 for an ex-post claim; for an approximate one it is positive and below 1 / records."""
-    claim = facts.claim
-    if claim.kind == "ex-post":
+    """Delta is 0 for an ex-post claim, or covers that of the centres; for an approximate one it is positive.
+
+    Where it is not 0, it is below 1 / records.
+    """
+    claim, centers = facts.claim, facts.grouping.delta
+    if claim.kind == "ex-post" and not centers:
         zero = "delta 0 for an ex-post claim"
         if claim.delta == 0:
             return Outcome("pass", "delta 0", zero)
@@ -56,10 +59,16 @@ def delta_is_small(facts: Facts) -> Outcome:
     records = max(2, facts.records)
     limit = 1 / records
     expected = f"0 < delta < 1 / {records} (the records)"
-    if 0 < claim.delta < limit:
+    if centers:
+        expected += f", and {'at least' if claim.kind == 'ex-post' else 'more than'} the centres' {centers!r}"
+    # What is left of it is spent on the tokens of an approximate claim; an ex-post one needs none for them.
+    least = claim.delta >= centers if claim.kind == "ex-post" else claim.delta > centers
+    if 0 < claim.delta < limit and least:
         return Outcome("pass", f"delta {claim.delta!r}", expected)
     remedy = "A delta of 1 / records allows publishing one record whole. Claim a smaller one, such as records ** -1.1."
-    if claim.delta == 0:
+    if not least and centers:
+        remedy = "The centres have spent that much of delta: claim a larger one, or give them a smaller one."
+    elif claim.delta == 0:
         remedy = "An approximate guarantee is worked out for a delta above 0. Claim one, such as records ** -1.1."
     return Outcome("fail", f"delta {claim.delta!r}", expected, remedy)
 
@@ -102,7 +111,7 @@ def recomputed_epsilon(facts: Facts) -> float | None:
     if facts.claim.kind not in _KINDS[facts.manifest.mechanism.aggregator]:
         return None
     if facts.claim.kind == "ex-post":
-        return facts.ex_post_cost.exact
+        return facts.ex_post_total
     return facts.approximate.epsilon if facts.approximate else math.inf
 
 
@@ -129,6 +138,8 @@ def _why_exceeded(facts: Facts, recomputed: float) -> str:
         )
     if claim.kind == "ex-post" and facts.ex_post is None:
         return f"No ex-post cost is worked out for a difference of {facts.change.contexts} contexts: claim for fewer."
+    if facts.grouping.unbounded:
+        return f"{facts.grouping.unbounded} Generate with public centres, or claim for the declared relation and unit."
     if facts.unbounded or len(facts.headers) != facts.manifest.batching.batches:
         return "Some steps give no bound: they are missing, cannot be read, or hold values that are not finite."
     if math.isfinite(recomputed):

@@ -11,6 +11,7 @@ import math
 from dpaudit.accounting import bounded_range, exponential_mechanism_epsilon
 from dpaudit.checks.claim import recomputed_epsilon, rounded_up
 from dpaudit.checks.facts import Facts
+from dpaudit.checks.grouping import added
 from dpaudit.checks.registry import Outcome, run_check
 
 _DOCS = "docs/mathematics.md"
@@ -27,9 +28,9 @@ _STATED = 1e-3
     reference=_DOCS,
 )
 def everything_is_counted(facts: Facts) -> Outcome:
-    """A claim that is too small against the mean over batches and the figure for the realised length."""
-    expected = "the maximum over batches, for the public maximum length"
-    for rule, figure in _partial_figures(facts):
+    """A claim that is too small against the mean over batches, a realised length, and the cost without clusters."""
+    expected = "the maximum over batches, for the public maximum length, with what clusters cost"
+    for rule, figure in _partial_figures(facts) if _falls_short(facts) else ():
         if _explains(facts, figure):
             found = f"epsilon {facts.claim.epsilon!r} is covered by {rule} only ({rounded_up(figure)})"
             return Outcome("fail", found, expected, _what_to_claim(facts))
@@ -53,7 +54,7 @@ def every_batch_counts(facts: Facts) -> Outcome:
             "skip", f"{len(facts.headers)} batches", expected, "Not every batch could be read: restore them."
         )
     if facts.claim.kind == "ex-post" and facts.ex_post is not None and facts.ex_post.change.contexts == 1:
-        costs = sorted(facts.batch_cost(batch).exact for batch in facts.headers)
+        costs = sorted(added(facts.batch_cost(batch).exact, facts.grouping.epsilon) for batch in facts.headers)
         lesser = [cost for cost in costs[:-1] if _explains(facts, cost)]
         if lesser:
             left_out = sum(cost > facts.claim.epsilon for cost in costs)
@@ -70,21 +71,49 @@ def _what_to_claim(facts: Facts) -> str:
 
 def _explains(facts: Facts, figure: float) -> bool:
     """Whether the claim is too small, and a wrong figure would have been rounded up to it."""
-    recomputed, claimed = recomputed_epsilon(facts), facts.claim.epsilon
-    if recomputed is None or not claimed < recomputed < math.inf:
-        return False
-    return figure <= claimed <= figure * (1 + _STATED) + _STATED
+    return _falls_short(facts) and figure <= facts.claim.epsilon <= figure * (1 + _STATED) + _STATED
+
+
+def _falls_short(facts: Facts) -> bool:
+    """Whether the claim is too small, where there is a figure that it should have been."""
+    recomputed = recomputed_epsilon(facts)
+    return recomputed is not None and facts.claim.epsilon < recomputed < math.inf
 
 
 def _partial_figures(facts: Facts) -> list[tuple[str, float]]:
+    """Wrong sums by the rule that gives them, in nats."""
+    return [*_without_clusters(facts), *(_ex_post_means(facts) if facts.claim.kind == "ex-post" else _realised(facts))]
+
+
+def _without_clusters(facts: Facts) -> list[tuple[str, float]]:
+    """The cost of generation, without noisy counts and centres; empty where those cost nothing."""
+    grouping, alone = facts.grouping, "generation without its clusters"
+    if not grouping.epsilon or facts.change is None:
+        return []
     if facts.claim.kind == "ex-post":
-        costs = [facts.batch_cost(batch) for batch in facts.headers]
-        if not costs:
-            return []
-        return [
-            ("the mean over batches", math.fsum(cost.exact for cost in costs) / len(costs)),
-            ("the mean over batches of Theorem 1", math.fsum(cost.theorem1 for cost in costs) / len(costs)),
-        ]
+        return [(alone, facts.ex_post_cost.exact), (alone, added(facts.ex_post_cost.exact, grouping.counts))]
+    mechanism, tokens = facts.manifest.mechanism, facts.manifest.stopping.max_tokens
+    if facts.approximate is None or mechanism.divisor is None:
+        return []
+    eta = bounded_range(mechanism.clip, mechanism.temperature, mechanism.divisor, facts.change)
+    return [
+        (alone, exponential_mechanism_epsilon(eta, tokens, facts.claim.delta, method="rdp").epsilon),
+        (alone, exponential_mechanism_epsilon(eta, tokens, facts.claim.delta).epsilon),
+    ]
+
+
+def _ex_post_means(facts: Facts) -> list[tuple[str, float]]:
+    costs = [facts.batch_cost(batch) for batch in facts.headers]
+    if not costs:
+        return []
+    spent = facts.grouping.epsilon
+    return [
+        ("the mean over batches", added(math.fsum(cost.exact for cost in costs) / len(costs), spent)),
+        ("the mean over batches of Theorem 1", added(math.fsum(cost.theorem1 for cost in costs) / len(costs), spent)),
+    ]
+
+
+def _realised(facts: Facts) -> list[tuple[str, float]]:
     mechanism, longest = facts.manifest.mechanism, max(facts.lengths.values(), default=0)
     shorter = 0 < longest < facts.manifest.stopping.max_tokens
     if facts.approximate is None or facts.change is None or mechanism.divisor is None or not shorter:

@@ -5,17 +5,28 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ContextChange, Cost, ExPostAccountant
+from dpaudit.checks.grouping import GroupingCost, added, grouping_cost
 from dpaudit.checks.placement import Placement
 from dpaudit.checks.replayed import Replay
 from dpaudit.checks.sampling_test import SamplingTest
 from dpaudit.losses import BatchLosses
 from dpaudit.results import Approximate
-from dpaudit.runs import BatchHeader, Claim, InputError, Manifest, RunReader
+from dpaudit.runs import (
+    BatchHeader,
+    Claim,
+    ClusterPlaces,
+    Clusters,
+    InputError,
+    Manifest,
+    RunReader,
+    cluster_places,
+)
 from dpaudit.runs.layout import steps_file
 
 #: Relative rounding of sums of contexts.
@@ -169,6 +180,7 @@ class Facts:
         sampling: the evidence on how tokens were sampled.
         placement: where the records went.
         replay: what recomputing with the model and the data found; None where nobody did.
+        clusters: what the file `clusters` says; None where it cannot be read.
         unbounded: batches with a step that could not be read, or whose cost the record does not give.
         headers: the batches that could be read.
         lengths: their numbers of steps.
@@ -195,6 +207,7 @@ class Facts:
     sampling: SamplingTest
     placement: Placement
     replay: Replay | None = None
+    clusters: Clusters | None = None
     unbounded: set[int] = field(default_factory=set)
     headers: dict[int, BatchHeader] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
@@ -270,6 +283,29 @@ class Facts:
         if self.ex_post is None or self.unbounded or unread:
             return INFINITE
         return self.ex_post.cost
+
+    @property
+    def ex_post_total(self) -> float:
+        """Epsilon that an ex-post claim must cover, in nats: of generation, and of the clusters before it."""
+        return added(self.ex_post_cost.exact, self.grouping.epsilon)
+
+    @cached_property
+    def grouping(self) -> GroupingCost:
+        """What grouping records by clusters cost one unit of the claim."""
+        return grouping_cost(self.manifest, self.claim)
+
+    @cached_property
+    def places(self) -> ClusterPlaces | None:
+        """Where batches stand among clusters; None without a clustering, and where the run does not say."""
+        return known_places(self.manifest, self.clusters)
+
+
+def known_places(manifest: Manifest, clusters: Clusters | None) -> ClusterPlaces | None:
+    """Where batches stand among clusters; None without a clustering, and where the run does not say."""
+    each = manifest.batching.generate_per_cluster
+    if clusters is None or each is None or clusters.method == "none":
+        return None
+    return cluster_places(clusters, each)
 
 
 def _add(known: dict[str, Problems], check: str, problems: Problems) -> None:

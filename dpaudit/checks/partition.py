@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dpaudit.checks.facts import Facts
+from dpaudit.checks.grouping import counts_are_noised
 from dpaudit.checks.origins import judge_origin
 from dpaudit.checks.placement import lacking
 from dpaudit.checks.registry import Outcome, not_applicable, run_check
@@ -79,13 +80,22 @@ def rule_gives_the_assignment(facts: Facts) -> Outcome:
     reference="docs/sharp-edges.md",
 )
 def batching_is_public(facts: Facts) -> Outcome:
-    """The declared origin of the batching rule's numbers."""
+    """The declared origin of the batching rule's numbers; with clusters, what their numbers of batches rest on."""
+    clustering, batches = facts.manifest.clustering, facts.clusters.batches if facts.clusters else ()
+    if clustering.records_per_batch is not None and not counts_are_noised(clustering):
+        found = "numbers of batches rest on counts of private records without noise"
+        return Outcome("fail", found, "numbers that are public, or rest on noisy counts")
+    if clustering.records_per_batch is None and len({count for row in batches for count in row}) > 1:
+        found = "clusters have different numbers of batches, and no rule says why"
+        return Outcome("fail", found, "one number for all clusters, or numbers that rest on noisy counts")
     return judge_origin(facts.manifest.origins.batching, "batching")
 
 
 def _missing_for_the_rule(facts: Facts) -> str | None:
     """What the run lacks for its hashed rule to be run again; None where nothing."""
-    placement, missing = facts.placement, lacking(facts.manifest.batching)
+    placement, missing = facts.placement, lacking(facts.manifest)
+    if missing is None and facts.manifest.clustering.method != "none" and facts.places is None:
+        missing = "file clusters that can be read"
     if missing or placement.records:
         return missing
     if placement.error is not None:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from dpaudit.runs import Assigned, Batching, InputError, KeyedHash, RunReader, data_digest
+from dpaudit.runs import Assigned, Batching, ClusterPlaces, InputError, KeyedHash, Manifest, RunReader, data_digest
 
 
 @dataclass
@@ -35,25 +35,33 @@ class Placement:
             raise self.error
 
 
-def read_placement(reader: RunReader) -> Placement:
-    """Read a run's assignment once. Memory grows with the contexts, not with the records."""
-    placement, batching = Placement(), reader.manifest.batching
+def read_placement(reader: RunReader, places: ClusterPlaces | None = None) -> Placement:
+    """Read a run's assignment once. Memory grows with the contexts, not with the records.
+
+    Args:
+        reader: of the run.
+        places: of its batches' ids, where records are clustered; None where they are not, or the places are not known.
+    """
+    placement, manifest = Placement(), reader.manifest
+    known = places is not None or manifest.clustering.method == "none"
+    rule = _Rule(manifest.batching, places) if known and can_be_run(manifest) else None
     try:
-        placement.digest = data_digest(_digests(reader, placement, _Rule(batching) if can_be_run(batching) else None))
+        placement.digest = data_digest(_digests(reader, placement, rule))
     except InputError as error:
         placement.error = error
     return placement
 
 
-def can_be_run(batching: Batching) -> bool:
+def can_be_run(manifest: Manifest) -> bool:
     """Whether the manifest says all that running its batching rule again takes."""
-    return batching.rule != "paper-slices" and lacking(batching) is None
+    return manifest.batching.rule != "paper-slices" and lacking(manifest) is None
 
 
-def lacking(batching: Batching) -> str | None:
+def lacking(manifest: Manifest) -> str | None:
     """The first number of a hashed rule that the manifest leaves out; None where it has them all."""
-    names = ("key", "batches_per_label", "generate_per_label")
-    return next((f"batching.{name}" for name in names if getattr(batching, name) is None), None)
+    by_label = ("key", "batches_per_label", "generate_per_label")
+    names = by_label if manifest.clustering.method == "none" else ("key", "generate_per_cluster")
+    return next((f"batching.{name}" for name in names if getattr(manifest.batching, name) is None), None)
 
 
 def _digests(reader: RunReader, placement: Placement, rule: _Rule | None) -> Iterator[str]:
@@ -100,31 +108,57 @@ class _Places:
 
 
 class _Rule:
-    """A hashed rule, run again on digests. Labels are not known here: what follows from them is left to a replay."""
+    """A hashed rule, run again on digests. Labels are not known here: what follows from them is left to a replay.
 
-    def __init__(self, batching: Batching) -> None:
+    Nor is the cluster of a record that is in no batch. One that is in a batch is of its cluster.
+    """
+
+    def __init__(self, batching: Batching, places: ClusterPlaces | None) -> None:
         self._hash = KeyedHash(bytes.fromhex(batching.key or ""))
-        self._count, self._generated = batching.batches_per_label or 1, batching.generate_per_label or 1
+        self._places, self._batches = places, batching.batches
+        self._per_label, self._generated = batching.batches_per_label or 1, batching.generate_per_label or 1
+        if places is not None:
+            self._generated = batching.generate_per_cluster or 1
+        #: Into how many batches some cluster's records are hashed; the largest, whose records are left out most, first.
+        self._counts = [self._per_label] if places is None else sorted(places.counts, reverse=True)
         self._slots, self._most = batching.slots, batching.examples_per_context
         self._shown: Counter[tuple[int, int]] = Counter()
-        self._full: set[tuple[int, int]] = set()  # numbers within a label, and slots, that are full for some label
+        #: Numbers of batches, a batch's number among them, and slots, that are full for some label or cluster.
+        self._full: set[tuple[int, int, int]] = set()
 
     def problem(self, assigned: Assigned) -> str | None:
         """Why the rule does not give this line."""
-        number = self._hash.batch(assigned.digest, self._count)
         slot = None if self._slots is None else self._hash.slot(assigned.digest, self._slots)
         if assigned.batch is None:
-            # A record may be left out where its slot shows as many of smaller digest as it can.
-            left_out = number < self._generated and (number, slot) not in self._full
+            left_out = not any(self._leaves_out(assigned.digest, count, slot) for count in self._counts)
             return "its record belongs to a generated batch, and is left out" if left_out else None
+        if self._places is not None and assigned.batch >= min(self._batches, len(self._places)):
+            return None  # partition.disjoint or release.selection objects
+        count, place = self._place(assigned.batch)
+        number = self._hash.batch(assigned.digest, count)
         if number >= self._generated:
             return f"its record belongs to none of the generated batches, and is in batch {assigned.batch}"
-        if assigned.batch % self._generated != number:
+        if number != place:
             return f"its record is in batch {assigned.batch}, and the rule sends it to another"
         if assigned.slot != slot:
             return f"its record is in slot {assigned.slot}, and the rule sends it to {slot}"
         if slot is not None:
             self._shown[assigned.batch, slot] += 1
             if self._shown[assigned.batch, slot] == self._most:
-                self._full.add((number, slot))
+                self._full.add((count, number, slot))
         return None
+
+    def _place(self, batch: int) -> tuple[int, int]:
+        """Into how many batches a batch's cluster or label is hashed, and the batch's number among them."""
+        if self._places is None:
+            return self._per_label, batch % self._generated
+        place = self._places[batch]
+        return place.count, place.number
+
+    def _leaves_out(self, digest: str, count: int, slot: int | None) -> bool:
+        """Whether a record in a label or cluster of so many batches may be in none that is generated.
+
+        It is where its own is not, and may be where its slot shows as many of smaller digest as it can.
+        """
+        number = self._hash.batch(digest, count)
+        return number >= self._generated or (slot is not None and (count, number, slot) in self._full)

@@ -1,23 +1,128 @@
-"""Were records counted by cluster with noise that was paid for?"""
+"""Did private records decide clusters only through noise that was paid for?"""
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.accounting import batches_by_counts, kept_by_counts, noise_covers, rebalancing_epsilon
+from dpaudit.checks.claim import rounded_up
 from dpaudit.checks.facts import Facts
+from dpaudit.checks.grouping import rests_on_counts, unit_records
 from dpaudit.checks.registry import Outcome, not_applicable, run_check
+from dpaudit.runs import Clustering, Clusters, CountsNoise
+
+_DOCS = "docs/mathematics.md#rebalancing"
+#: Who has a say in a method's centres, counts apart.
+_ORIGINS = {
+    "k-means": "private",
+    "chang": "noised",
+    "dpm": "noised",
+    "public-centers": "public",
+    "public-centers-rebalanced": "public",
+}
 
 
 @run_check(
     check_id="rebalancing.noise",
-    title="Clusters rest on noisy counts that are paid for",
-    failed="Clusters rest on counts that no noise is declared for",
+    title="Clusters follow from public data, or from noise that is paid for",
+    failed="Clusters follow from private records without noise that is paid for",
     evidence=1,
-    remedy="Noise all counts before any is used, and declare it; or generate without clusters.",
-    reference="docs/mathematics.md#rebalancing",
+    remedy="Take public centres, noise all counts before any is used, and declare both; or generate without clusters.",
+    reference=_DOCS,
 )
 def clusters_are_noised(facts: Facts) -> Outcome:
-    """The clusters that batches name against the noise that the run declares; this version knows no clustering."""
+    """The declared noise against its cost, and the kept centres and numbers of batches against the noisy counts."""
+    clustering = facts.manifest.clustering
+    if clustering.method == "none":
+        return _without_clustering(facts)
+    expected = "centres that are public or noised, Laplace noise on all counts, and choices that follow from it"
+    problem = _centers_problem(clustering) or _counts_problem(facts, clustering)
+    if problem:
+        return Outcome("fail", problem, expected)
+    if facts.clusters is None:
+        return Outcome("skip", "nothing", expected, "The file clusters cannot be read: restore it.")
+    problem = _choice_problem(facts, clustering, facts.clusters)
+    if problem:
+        return Outcome("fail", problem, expected)
+    return Outcome("pass", _measured(clustering), expected)
+
+
+def _without_clustering(facts: Facts) -> Outcome:
     expected = "no cluster without declared noise"
     named = [batch for batch, header in facts.headers.items() if header.cluster is not None]
     if named:
         return Outcome("fail", f"{len(named)} batches name a cluster; first batch {named[0]}", expected)
     return not_applicable(expected, "The run declares no clustering, and no batch names a cluster.")
+
+
+def _centers_problem(clustering: Clustering) -> str | None:
+    """Why the centres cannot be relied on, by what is declared of them."""
+    if clustering.origin == "private":
+        return f"{clustering.method} on private records has epsilon infinite: for reference only"
+    if clustering.origin != _ORIGINS[clustering.method]:
+        return f"centres of {clustering.method} are declared {clustering.origin}"
+    if clustering.origin == "noised" and not clustering.epsilon:
+        return "the centres are noised, and no epsilon above 0 is declared for that"
+    return None
+
+
+def _counts_problem(facts: Facts, clustering: Clustering) -> str | None:
+    """Why the counts cannot be relied on, by what is declared of their noise."""
+    noise = clustering.counts
+    if noise is None:
+        listed = facts.clusters is not None and facts.clusters.noisy_counts
+        if listed or rests_on_counts(clustering) or clustering.method == "public-centers-rebalanced":
+            return "counts of private records decide clusters, and no noise is declared for them"
+        return None
+    if noise.noised == "after-selection":
+        return "centres were chosen by counts that had no noise yet"
+    return _scale_problem(facts, noise)
+
+
+def _scale_problem(facts: Facts, noise: CountsNoise) -> str | None:
+    claim, records = facts.claim, unit_records(facts.manifest, facts.claim)
+    if records is None:
+        return "nothing bounds how many counts one user moves"
+    if noise_covers(noise.scale, noise.epsilon, claim.relation, records):
+        return None
+    costs = rounded_up(rebalancing_epsilon(noise.scale, claim.relation, records))
+    return (
+        f"counts with noise of scale {noise.scale:g} are said to cost epsilon {noise.epsilon!r}, and cost one "
+        f"{claim.unit} ({claim.relation}) {costs}"
+    )
+
+
+def _choice_problem(facts: Facts, clustering: Clustering, clusters: Clusters) -> str | None:
+    """Where kept centres or numbers of batches are not those that the noisy counts give."""
+    assert clustering.centers is not None  # as the manifest's own validation has it
+    assert clustering.keep is not None
+    kept = np.array(clusters.kept, dtype=np.int64)
+    if not clusters.noisy_counts:
+        return None  # all centres are kept, and partition.public-parameters has the numbers of batches
+    noisy = np.array(clusters.noisy_counts, dtype=np.int64)
+    if where := _differs(facts, kept_by_counts(noisy, clustering.keep), kept):
+        return f"{where} keeps other centres than the {clustering.keep} of its highest noisy counts"
+    if clustering.records_per_batch is None or clustering.most_batches is None:
+        return None
+    batches = batches_by_counts(noisy, kept, clustering.records_per_batch, clustering.most_batches)
+    if where := _differs(facts, batches, np.array(clusters.batches, dtype=np.int64)):
+        return f"{where} has clusters of other numbers of batches than its noisy counts give"
+    return None
+
+
+def _differs(facts: Facts, due: NDArray[np.int64], found: NDArray[np.int64]) -> str | None:
+    """The first label whose rows differ, as messages name it; None where none do."""
+    rows = np.flatnonzero((due != found).any(axis=1))
+    if not len(rows):
+        return None
+    labels = facts.manifest.batching.labels
+    return f"label {labels[rows[0]]!r}" if labels else "the run"
+
+
+def _measured(clustering: Clustering) -> str:
+    kept = f"{clustering.method}: {clustering.keep} of {clustering.centers} centres"
+    if clustering.counts is None:
+        return f"{kept}, and no counts"
+    spare = "" if rests_on_counts(clustering) else ", on which nothing rests"
+    return f"{kept}, by counts with Laplace noise of scale {clustering.counts.scale:g}{spare}"

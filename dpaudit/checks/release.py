@@ -44,11 +44,13 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
     title="The batches that are there are those that a public rule names",
     failed="Batches were chosen by another rule than the declared one, or by none",
     evidence=2,
-    remedy="Generate the first generate_per_label batches of every label, costly or not, and release all of them.",
+    remedy="Generate the first batches of every label or cluster, costly or not, and release all of them.",
     reference="docs/claims.md",
 )
 def batches_follow_a_public_rule(facts: Facts) -> Outcome:
-    """The number of batches, and each one's label, against the declared generate_per_label."""
+    """The number of batches, and each one's label and cluster, against the declared number for each of them."""
+    if facts.manifest.clustering.method != "none":
+        return _batches_of_clusters(facts)
     batching = facts.manifest.batching
     each, labels = batching.generate_per_label, batching.labels or (None,)
     if each is None:
@@ -61,11 +63,38 @@ def batches_follow_a_public_rule(facts: Facts) -> Outcome:
     for batch, header in facts.headers.items():
         if batch // each >= len(labels) or header.label != labels[batch // each]:
             return Outcome("fail", f"batch {batch} has another label than its number implies", expected)
-    if len(facts.headers) != batching.batches:
+    return _whole(facts, "label", expected)
+
+
+def _batches_of_clusters(facts: Facts) -> Outcome:
+    batching, each, places = facts.manifest.batching, facts.manifest.batching.generate_per_cluster, facts.places
+    if each is None:
+        expected = "a number of batches per cluster that was fixed without the data"
+        remedy = "Declare batching.generate_per_cluster, and generate that many of every cluster."
+        return Outcome("skip", "no rule is declared", expected, remedy)
+    expected = f"the first {each} of each cluster's batches"
+    if places is None:
+        return Outcome("skip", "nothing", expected, "The file clusters cannot be read: restore it.")
+    expected += f": {len(places)} in all"
+    if batching.batches != len(places):
+        return Outcome("fail", f"{batching.batches} batches", expected)
+    labels = batching.labels or (None,)
+    for batch, header in facts.headers.items():
+        if batch >= len(places) or header.label != labels[places[batch].label]:
+            return Outcome("fail", f"batch {batch} has another label than its number implies", expected)
+        if header.cluster != places[batch].center:
+            return Outcome("fail", f"batch {batch} has another cluster than its number implies", expected)
+    return _whole(facts, "label and cluster", expected)
+
+
+def _whole(facts: Facts, what: str, expected: str) -> Outcome:
+    """A pass, where every batch could be read."""
+    batches = facts.manifest.batching.batches
+    if len(facts.headers) != batches:
         return Outcome(
             "skip", f"{len(facts.headers)} batches", expected, "Not every batch could be read: restore them."
         )
-    return Outcome("pass", f"{batching.batches} batches, each with its label", expected)
+    return Outcome("pass", f"{batches} batches, each with its {what}", expected)
 
 
 @run_check(

@@ -10,11 +10,14 @@ from dpaudit.runs.batches import (
     aggregate_digest,
     without_stop,
 )
+from dpaudit.runs.clusters import ClusterPlace, ClusterPlaces, cluster_places, decoded_centers, encoded_centers
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import (
     Batching,
     Claim,
     Clustering,
+    Clusters,
+    CountsNoise,
     Data,
     Manifest,
     Mechanism,
@@ -39,7 +42,11 @@ __all__ = [
     "BatchWriter",
     "Batching",
     "Claim",
+    "ClusterPlace",
+    "ClusterPlaces",
     "Clustering",
+    "Clusters",
+    "CountsNoise",
     "Data",
     "InputError",
     "KeyedHash",
@@ -58,6 +65,9 @@ __all__ = [
     "Stopping",
     "Support",
     "aggregate_digest",
+    "cluster_places",
     "data_digest",
+    "decoded_centers",
+    "encoded_centers",
     "without_stop",
 ]

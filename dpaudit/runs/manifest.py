@@ -15,6 +15,7 @@ Unit = Literal["record", "context", "user"]
 Aggregator = Literal["median", "mean"]
 BatchingRule = Literal["hashed-records", "hashed-slots", "paper-slices"]
 Origin = Literal["public", "private"]
+ClusteringMethod = Literal["none", "k-means", "chang", "dpm", "public-centers", "public-centers-rebalanced"]
 StopReason = Literal["end-token", "max-tokens"]
 
 #: Bounds on what a manifest may declare, so that a hostile one cannot make the reader allocate at will.
@@ -23,6 +24,9 @@ MAX_CONTEXTS = 1 << 20
 MAX_TOKENS = 1 << 20
 MAX_BATCHES = 1 << 24
 MAX_WIDTH = 64
+MAX_CENTERS = 1 << 20
+#: Far beyond any count and its noise, and small enough that no sum of a file of them overflows 64 bits.
+MAX_COUNT = 1 << 40
 #: Multiples of a grid up to here, and midpoints between two, are exact in float32.
 MAX_GRID_STEPS = 1 << 22
 
@@ -136,6 +140,8 @@ class Batching(Fields):
         batches_per_label: how many batches each label's records are hashed into; None when not by label.
         generate_per_label: how many of each label's batches are generated, the first ones: batch id = index of its
             label * generate_per_label + number within the label. None declares no rule for which batches are.
+        generate_per_cluster: how many of each cluster's batches are generated, the first ones, instead: ids go through
+            labels, their kept centres, and numbers within a cluster. The file `clusters` has how many there are.
         slots: contexts per batch for "hashed-slots" and "paper-slices", None for "hashed-records".
         examples_per_context: k, the most records that one context shows.
         labels: the public list of labels, in the order in which batches are numbered; empty when there are none.
@@ -146,6 +152,7 @@ class Batching(Fields):
     batches: Annotated[int, Field(ge=1, le=MAX_BATCHES)]
     batches_per_label: Annotated[int, Field(ge=1)] | None = None
     generate_per_label: Annotated[int, Field(ge=1)] | None = None
+    generate_per_cluster: Annotated[int, Field(ge=1)] | None = None
     slots: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     examples_per_context: Annotated[int, Field(ge=1)] = 1
     labels: tuple[str, ...] = ()
@@ -256,10 +263,91 @@ class Data(Fields):
     split: str | None = None
 
 
-class Clustering(Fields):
-    """How records were grouped before batching. Only grouping by label exists in this version."""
+class CountsNoise(Fields):
+    """Laplace noise on how many records of each label are nearest to each centre.
 
-    method: Literal["none"] = "none"
+    Attributes:
+        epsilon: what the counts are said to cost one unit, in nats.
+        scale: of the noise, in records.
+        noised: whether all counts had their noise before any centre was chosen by them.
+    """
+
+    epsilon: Positive
+    scale: Positive
+    noised: Literal["before-selection", "after-selection"]
+
+
+class Clustering(Fields):
+    """How records were grouped within their labels before batching: each goes to the nearest of its label's centres.
+
+    Which centres a label keeps, and how many batches each cluster has, is in the file `clusters`.
+
+    Attributes:
+        method: how centres were found; "none" where labels alone group records, and all else is None then.
+        origin: who had a say in where the k centres lie, counts apart: public data, private records through noise, or
+            private records. Centres that are rebalanced are as public as before.
+        embedding, embedding_digest, normalized: the embedding model, and whether its vectors were made unit vectors.
+        centers: k, how many centres were found.
+        keep: k', to how many of them each label's records go.
+        digest: SHA-256 of the centres, row by row as little-endian float32.
+        epsilon, delta: what the centres are said to cost one unit of `privacy`, counts apart, epsilon in nats; epsilon
+            is None where nothing bounds it.
+        counts: the noise on counts; None where no counts were used.
+        records_per_batch, most_batches: public numbers by which noisy counts become a cluster's number of batches; None
+            where that number is public itself, and the same for all clusters.
+    """
+
+    method: ClusteringMethod = "none"
+    origin: Literal["public", "noised", "private"] | None = None
+    embedding: str | None = None
+    embedding_digest: Digest | None = None
+    normalized: bool | None = None
+    centers: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
+    keep: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
+    digest: Digest | None = None
+    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    delta: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] | None = None
+    counts: CountsNoise | None = None
+    records_per_batch: Positive | None = None
+    most_batches: Annotated[int, Field(ge=1, le=MAX_BATCHES)] | None = None
+
+    @model_validator(mode="after")
+    def _fields_fit_the_method(self) -> Clustering:
+        stated = {name for name, value in self if name != "method" and value is not None}
+        if self.method == "none":
+            if stated:
+                raise ValueError(f"{min(stated)} is for a clustering method, and method is none")
+            return self
+        for name in ("origin", "embedding", "normalized", "centers", "keep", "delta"):
+            if name not in stated:
+                raise ValueError(f"{name} must be stated for the method {self.method}")
+        if (self.keep or 0) > (self.centers or 0):
+            raise ValueError("keep is larger than centers")
+        if ("records_per_batch" in stated) != ("most_batches" in stated):
+            raise ValueError("records_per_batch and most_batches go together")
+        if self.origin == "public" and (self.epsilon, self.delta) != (0, 0):
+            raise ValueError("centres of public data cost nothing: epsilon and delta must be 0")
+        return self
+
+
+class Clusters(Fields):
+    """The file `clusters`. Rows are labels in the manifest's order.
+
+    Attributes:
+        method: as in run.json.
+        centers: [k, d] the centres, row by row as little-endian float32, in base64; `clustering.digest` is of these
+            bytes. Empty where neither is recorded.
+        noisy_counts: [labels][k] how many records of a label are nearest to each centre, with noise; empty where no
+            counts were used.
+        kept: [labels][k'] indices of the centres that a label's records go to, ascending.
+        batches: [labels][k'] how many batches the records of each of these clusters are hashed into.
+    """
+
+    method: ClusteringMethod = "none"
+    centers: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$")] = ""
+    noisy_counts: tuple[tuple[Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)], ...], ...] = ()
+    kept: tuple[tuple[Annotated[int, Field(ge=0, lt=MAX_CENTERS)], ...], ...] = ()
+    batches: tuple[tuple[Annotated[int, Field(ge=1, le=MAX_BATCHES)], ...], ...] = ()
 
 
 class Manifest(Fields):
@@ -301,6 +389,15 @@ class Manifest(Fields):
                 "record.dtype must be float64 for the mean: rounding in float32 moves a mean by more than the "
                 "clip / divisor that its guarantee allows one context"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _batches_are_of_clusters_or_of_labels(self) -> Manifest:
+        batching, clustered = self.batching, self.clustering.method != "none"
+        if clustered and (batching.batches_per_label, batching.generate_per_label) != (None, None):
+            raise ValueError("with a clustering, batching has no batches_per_label and no generate_per_label")
+        if not clustered and batching.generate_per_cluster is not None:
+            raise ValueError("batching.generate_per_cluster is for a clustering, and there is none")
         return self
 
     @property

@@ -20,12 +20,14 @@ from pydantic import TypeAdapter, ValidationError
 from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned, parse_assigned
 from dpaudit.runs.batches import BatchReader, Sample
+from dpaudit.runs.clusters import clusters_problem
 from dpaudit.runs.decoder import require_bounded
 from dpaudit.runs.errors import InputError
-from dpaudit.runs.manifest import FORMAT_VERSION, Clustering, Manifest
+from dpaudit.runs.manifest import FORMAT_VERSION, Clusters, Manifest
 from dpaudit.runs.storage import RESTORE, Location, Storage, open_storage
 
 MAX_MANIFEST_BYTES = 1 << 24
+MAX_CLUSTERS_BYTES = 1 << 24
 MAX_LINE_BYTES = 1 << 26
 #: A tokenizer of a million tokens has some 100 MB.
 MAX_TOKENIZER_BYTES = 1 << 28
@@ -86,13 +88,16 @@ class RunReader:
             except ValueError as error:
                 raise InputError(f"{self.where(layout.ASSIGNMENT)}, line {number}", f"{error}.", RESTORE) from None
 
-    def clusters(self) -> Clustering:
-        """What `clusters` says of how records were grouped."""
-        text = self._read(layout.CLUSTERS, MAX_MANIFEST_BYTES)
+    def clusters(self) -> Clusters:
+        """What `clusters` says of how records were grouped: its shapes are those that run.json gives it."""
+        text, where = self._read(layout.CLUSTERS, MAX_CLUSTERS_BYTES), self.where(layout.CLUSTERS)
         try:
-            return Clustering.model_validate_json(text)
+            clusters = Clusters.model_validate_json(text)
         except ValidationError as error:
-            _refuse_fields(self.where(layout.CLUSTERS), error)
+            _refuse_fields(where, error)
+        if problem := clusters_problem(clusters, self.manifest):
+            raise InputError(where, f"{problem}.", RESTORE)
+        return clusters
 
     def hashes(self) -> dict[str, str]:
         """File name -> SHA-256, as recorded in `hashes` (the format of sha256sum)."""

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned
 from dpaudit.runs.batches import BatchHeader, BatchWriter
+from dpaudit.runs.clusters import clusters_problem
 from dpaudit.runs.errors import InputError
-from dpaudit.runs.manifest import MAX_CONTEXTS, Claim, Manifest
-from dpaudit.runs.reader import RunReader, sample_of, whole_batches
+from dpaudit.runs.manifest import MAX_CONTEXTS, Claim, Clusters, Manifest
+from dpaudit.runs.reader import MAX_CLUSTERS_BYTES, RunReader, sample_of, whole_batches
 from dpaudit.runs.storage import Location, Storage, open_storage, write_text
 
 
@@ -101,7 +102,13 @@ class RunWriter:
 
     @classmethod
     def create(
-        cls, location: Location, manifest: Manifest, *, tokenizer_json: str | None, assignment: Iterable[Assigned]
+        cls,
+        location: Location,
+        manifest: Manifest,
+        *,
+        tokenizer_json: str | None,
+        assignment: Iterable[Assigned],
+        clusters: Clusters | None = None,
     ) -> RunWriter:
         """Start a run in a new or empty directory, readable by its owner only.
 
@@ -111,11 +118,19 @@ class RunWriter:
             tokenizer_json: the tokenizer in the form of the `tokenizers` library, with which an auditor decodes
                 the released tokens. None for a run that releases token ids without text.
             assignment: where each record went, in ascending order of digests.
+            clusters: what the file of that name holds; None for a run without a clustering.
 
         Raises:
             InputError: the directory holds something else, cannot be written, or another writer has it.
-            ValueError: the assignment repeats a record or is out of order.
+            ValueError: the assignment repeats a record or is out of order; or `clusters` is not what the
+                manifest makes of it.
         """
+        clusters = clusters or Clusters()
+        if problem := clusters_problem(clusters, manifest):
+            raise ValueError(f"clusters: {problem}")
+        grouping = f"{clusters.model_dump_json()}\n"
+        if len(grouping) > MAX_CLUSTERS_BYTES:
+            raise ValueError(f"clusters takes {len(grouping)} bytes, and readers take {MAX_CLUSTERS_BYTES} at most")
         storage = open_storage(location)
         release = storage.lock()
         try:
@@ -126,7 +141,7 @@ class RunWriter:
             if tokenizer_json is not None:
                 write_text(storage, layout.TOKENIZER, [tokenizer_json])
             write_text(storage, layout.ASSIGNMENT, _assignment_lines(assignment))
-            write_text(storage, layout.CLUSTERS, [manifest.clustering.model_dump_json(indent=2), "\n"])
+            write_text(storage, layout.CLUSTERS, [grouping])
             fixed = "afterwards" if manifest.claim is None else "beforehand"
             started = manifest.model_copy(update={"claim_stated": fixed})
             # Last: a directory without run.json is one that was never started.

@@ -19,7 +19,7 @@ from generation.clustering.assignment import nearest
 from generation.clustering.chang import Chang
 from generation.clustering.dpm import Dpm
 from generation.clustering.embedding import Embedder
-from generation.clustering.interfaces import ClusteringMethod, Vectors
+from generation.clustering.interfaces import CentersOrigin, ClusteringCost, ClusteringMethod, Settings, Vectors
 from generation.clustering.kmeans import PrivateKMeans, PublicKMeans
 from generation.clustering.noise import Noise
 from generation.clustering.rebalancing import Rebalanced
@@ -43,6 +43,7 @@ class ComparisonSettings:
         keep: k', of rebalanced centres.
         chang_epsilon, dpm_epsilon, rebalancing_epsilon: budgets, in nats.
         delta: of the methods that need one.
+        dimension: that vectors are projected onto for Chang's method.
     """
 
     centers: int = 500
@@ -51,17 +52,56 @@ class ComparisonSettings:
     dpm_epsilon: float = 10.0
     rebalancing_epsilon: float = 0.1
     delta: float = 1e-6
+    dimension: int = 16
 
-    def methods(self) -> list[ClusteringMethod]:
-        """In the paper's order; the first is what V-measures compare with."""
-        public = PublicKMeans(self.centers)
+    def methods(self, public: Vectors, noise: Noise) -> list[ClusteringMethod]:
+        """In the paper's order; the first is what V-measures compare with.
+
+        Args:
+            public: embeddings of public texts, whose largest length is the radius that private ones are cut to.
+            noise: for seeds.
+        """
+        radius = float(np.linalg.norm(public, axis=1).max())
+        centers = PublicKMeans(self.centers)
+        shared = _Fitted(centers, centers.fit(public[:0], public, noise))
         return [
             PrivateKMeans(self.centers),
-            Chang(self.centers, self.chang_epsilon, self.delta),
-            Dpm(self.dpm_epsilon, self.delta),
-            public,
-            Rebalanced(public, self.keep, self.rebalancing_epsilon),
+            Chang(self.centers, self.chang_epsilon, self.delta, self.dimension, radius=radius),
+            Dpm(self.dpm_epsilon, self.delta, radius=radius),
+            shared,
+            Rebalanced(shared, self.keep, self.rebalancing_epsilon),
         ]
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """A method of public centres with the centres that it found: two methods start from the same ones."""
+
+    method: PublicKMeans
+    centers: Vectors
+
+    @property
+    def name(self) -> str:
+        """See `ClusteringMethod`."""
+        return self.method.name
+
+    @property
+    def origin(self) -> CentersOrigin:
+        """See `ClusteringMethod`."""
+        return self.method.origin
+
+    @property
+    def settings(self) -> Settings:
+        """See `ClusteringMethod`."""
+        return self.method.settings
+
+    def cost(self, relation: Relation) -> ClusteringCost:
+        """See `ClusteringMethod`."""
+        return self.method.cost(relation)
+
+    def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
+        """See `ClusteringMethod`."""
+        return self.centers
 
 
 def compare_texts(
@@ -123,7 +163,8 @@ def compare(
     Returns:
         Private figures, in the paper's order.
     """
-    methods, found = settings.methods(), list[ClusteredBy]()
+    watch("Clustering: public texts", 0, 1)
+    methods, found = settings.methods(public, noise), list[ClusteredBy]()
     reference: NDArray[np.int32] | None = None
     for number, method in enumerate(methods):
         watch(f"Clustering: {method.name}", number, len(methods))

@@ -21,7 +21,7 @@ it stands, all counts and splits below are paid twice, and two sums have moved b
 what was released, so at each Renyi order the dearest course counts: the moment of the privacy loss from a level on is
 at most the level's own times the largest that can follow, level by level from the last.
 
-Arithmetic. Clipped and projected records lie on a grid on which sums are exact (`generation.clustering.chang.grid`), so
+Arithmetic. Clipped and projected records lie on a grid on which sums are exact (`generation.clustering.grid`), so
 no record's coordinates depend on which others are there. Rounding gaussian noise to the same grid discards the last
 bits of its doubles: what is released is the exact sum plus a whole number drawn without a look at it.
 """
@@ -39,7 +39,7 @@ from dp_accounting.rdp import RdpAccountant, compute_epsilon
 from numpy.typing import NDArray
 
 from dpaudit.runs.manifest import Relation
-from generation.clustering.chang.grid import RADIUS, Projection, on_grid
+from generation.clustering.grid import RADIUS, Projection, on_grid
 from generation.clustering.interfaces import CentersOrigin, ClusteringCost, Vectors
 from generation.clustering.noise import Noise
 

@@ -15,6 +15,8 @@ from generation.clustering.noise import Noise
 Vectors: TypeAlias = NDArray[np.float32]
 #: Who had a say in where the centres lie: public data alone, private records through noise, or private records.
 CentersOrigin: TypeAlias = Literal["public", "noised", "private"]
+#: What decides a method's centres beside the data, by name: numbers of centres, dimension, projection, budgets.
+Settings: TypeAlias = dict[str, int | float | str]
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,8 @@ class ClusteringMethod(Protocol):
         ...
 
     @property
-    def settings(self) -> dict[str, int | float | str]:
-        """What decides its centres beside the data, by name: numbers of centres, dimension, projection, budgets."""
+    def settings(self) -> Settings:
+        """What decides its centres beside the data."""
         ...
 
     def cost(self, relation: Relation) -> ClusteringCost:

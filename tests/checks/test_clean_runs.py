@@ -33,6 +33,26 @@ RUNS = {
     "mean, grid": {"sizes": ALL_SIZES, "aggregator": "mean", "grid": 0.125},
     "mean, fine grid, contexts": {"sizes": ALL_SIZES, "aggregator": "mean", "grid": 2.0**-18, "contexts": True},
     "mean, grid, odd divisor": {"sizes": ALL_SIZES, "aggregator": "mean", "grid": 2.0**-6, "divisor": 3.7},
+    "rebalanced": {"sizes": (3, 4, 0, 5, 4, 2, 1, 8), "clusters": "public-centers-rebalanced"},
+    "rebalanced, replace": {"sizes": (3, 4, 5, 2), "clusters": "public-centers-rebalanced", "relation": "replace"},
+    "rebalanced, slots": {"sizes": (4,) * 4, "clusters": "public-centers-rebalanced", "rule": "hashed-slots"},
+    "rebalanced, per user": {
+        "sizes": (3, 4, 5, 2),
+        "clusters": "public-centers-rebalanced",
+        "unit": "user",
+        "records_per_user": 2,
+        "width": 3,
+    },
+    "public centers": {"sizes": (3, 4, 5, 2), "clusters": "public-centers"},
+    "noised centers": {"sizes": (3, 4, 5, 2), "clusters": "chang"},
+    "mean, rebalanced": {"sizes": (3, 4, 5, 2), "clusters": "public-centers-rebalanced", "aggregator": "mean"},
+    "mean, rebalanced, replace": {
+        "sizes": (3, 4, 5, 2),
+        "clusters": "public-centers-rebalanced",
+        "aggregator": "mean",
+        "relation": "replace",
+    },
+    "mean, noised centers": {"sizes": (3, 4, 5, 2), "clusters": "chang", "aggregator": "mean"},
     "mean, slots": {"sizes": (4, 4), "aggregator": "mean", "rule": "hashed-slots"},
 }
 

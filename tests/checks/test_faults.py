@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 from dpaudit.accounting import LowerBound, bounds_from_central
 from dpaudit.audit import audit_run
 from dpaudit.checks import RUN_CHECKS, STEP_CHECKS
-from dpaudit.runs import aggregate_digest
+from dpaudit.runs import KeyedHash, RunReader, aggregate_digest
 
 CLIP = 6.0
 ODD, EVEN = {"sizes": (5, 4)}, {"sizes": (4, 5)}
@@ -547,6 +548,137 @@ def goes_on_past_an_end_token(run):
 
 
 plain("test_seed_declared", manifest(sampling={"generator": "test-seed", "seed": 1}), "mechanism.randomness")
+
+# --- clusters --------------------------------------------------------------------------------------------------------
+
+REBALANCED = {"clusters": "public-centers-rebalanced", "sizes": (3, 4, 5, 2)}
+PUBLIC = {"clusters": "public-centers", "sizes": (3, 4, 5, 2)}
+NOISED = {"clusters": "chang", "sizes": (3, 4, 5, 2)}
+
+
+def grouped(**change: Any) -> Callable[[Any], None]:
+    """Set fields of the file `clusters`."""
+    return lambda run: run.edit_clusters(**change)
+
+
+def undeclared(*fields: str) -> Callable[[Any], None]:
+    return lambda run: run.edit_manifest({f"clustering.{name}": None for name in fields})
+
+
+def headed(**change: Any) -> Callable[[Any], None]:
+    """Change batch 0's header."""
+    return lambda run: run.rewrite(0, lambda draft: setattr(draft, "header", replace(draft.header, **change)))
+
+
+plain("counts_of_too_little_noise", manifest(clustering__counts__scale=4.0), "rebalancing.noise", "claim.epsilon",
+      **REBALANCED)  # fmt: skip
+plain("counts_of_too_little_noise_that_are_paid_for",
+      manifest(clustering__counts__scale=4.0, claim__epsilon=100.0), "rebalancing.noise", **REBALANCED)  # fmt: skip
+plain("counts_noised_after_selection", manifest(clustering__counts__noised="after-selection"), "rebalancing.noise",
+      "partition.public-parameters", "claim.epsilon", **REBALANCED)  # fmt: skip
+plain("counts_whose_noise_is_not_declared", undeclared("counts"), "rebalancing.noise", "partition.public-parameters",
+      "claim.epsilon", **REBALANCED)  # fmt: skip
+plain("batches_from_counts_without_noise",
+      manifest(clustering__records_per_batch=10.0, clustering__most_batches=50), "rebalancing.noise",
+      "partition.public-parameters", "claim.epsilon", **PUBLIC)  # fmt: skip
+plain("clusters_of_different_sizes_without_a_rule", undeclared("records_per_batch", "most_batches"),
+      "partition.public-parameters", **REBALANCED)  # fmt: skip
+plain("counts_listed_without_noise", grouped(noisy_counts=[[7, 9], [3, 1]]), "rebalancing.noise", **PUBLIC)
+plain("noise_of_the_other_relation", manifest(claim__relation="replace", claim__epsilon=100.0), "rebalancing.noise",
+      **REBALANCED)  # fmt: skip
+plain("noise_of_a_smaller_user", manifest(privacy__records_per_user=3, claim__epsilon=100.0), "rebalancing.noise",
+      unit="user", records_per_user=2, width=4, **REBALANCED)  # fmt: skip
+plain("counts_of_a_user_without_a_bound", manifest(claim__unit="user", claim__epsilon=100.0), "rebalancing.noise",
+      "claim.epsilon", **REBALANCED)  # fmt: skip
+plain("mean_counts_of_too_little_noise", manifest(clustering__counts__scale=1.0), "rebalancing.noise",
+      "claim.epsilon", **REBALANCED, **MEAN)  # fmt: skip
+plain("rebalanced_without_counts", lambda run: run.edit_manifest({"clustering.method": "public-centers-rebalanced"})
+      or run.edit_clusters(method="public-centers-rebalanced"), "rebalancing.noise", **PUBLIC)  # fmt: skip
+
+
+@fault("rebalancing.noise", **REBALANCED)
+def kept_centre_swapped(run):
+    """Label a keeps a centre of few records in place of one of many; batches and headers follow."""
+    run.edit_clusters(kept=[[0, 3], [1, 3]])
+    run.rewrite(1, lambda draft: setattr(draft, "header", replace(draft.header, cluster=3)))
+
+
+@fault("rebalancing.noise", **REBALANCED)
+def kept_centre_with_the_count_of_another(run):
+    """Counts are equal, and the centre of higher index is kept."""
+    run.edit_clusters(noisy_counts=[[40, 40, 75, 12], [5, 60, 0, 61]], kept=[[1, 2], [1, 3]], batches=[[6, 11], [6, 6]])
+    run.rewrite(0, lambda draft: setattr(draft, "header", replace(draft.header, cluster=1)))
+
+
+plain("noisy_counts_altered", grouped(noisy_counts=[[40, -3, 75, 12], [5, 60, 0, 600]]), "rebalancing.noise",
+      **REBALANCED)  # fmt: skip
+plain("batches_that_no_noisy_count_gives", grouped(batches=[[4, 8], [6, 7]]), "rebalancing.noise",
+      "partition.disjoint", "partition.stable", **REBALANCED)  # fmt: skip
+plain("private_kmeans", lambda run: run.edit_manifest({"clustering.method": "k-means", "clustering.origin": "private",
+          "clustering.epsilon": None}) or run.edit_clusters(method="k-means"), "rebalancing.noise", "claim.epsilon",
+      **NOISED)  # fmt: skip
+plain("private_kmeans_declared_public", lambda run: run.edit_manifest({"clustering.method": "k-means"})
+      or run.edit_clusters(method="k-means"), "rebalancing.noise", **PUBLIC)  # fmt: skip
+plain("noised_centers_for_nothing", manifest(clustering__epsilon=0.0), "rebalancing.noise", "claim.epsilon", **NOISED)
+plain("noised_centers_without_a_bound", undeclared("epsilon"), "rebalancing.noise", "claim.epsilon", **NOISED)
+plain("noised_centers_under_another_relation", manifest(claim__relation="replace", claim__epsilon=100.0),
+      "claim.epsilon", **NOISED)  # fmt: skip
+plain("delta_of_the_centers_left_out", manifest(claim__delta=0.0), "claim.delta", **NOISED)
+plain("delta_of_the_centers_not_covered", manifest(claim__delta=1e-7), "claim.delta", **NOISED)
+plain("delta_all_spent_on_the_centers", manifest(clustering__delta=1e-3), "claim.delta", "claim.epsilon",
+      **NOISED, **MEAN)  # fmt: skip
+
+
+def without_clusters(run: Any) -> None:
+    """Claim what generation costs alone."""
+    run.edit_manifest({"claim.epsilon": math.ceil(run.exact * 1e4) / 1e4})
+
+
+def mean_without_clusters(run: Any) -> None:
+    manifest, accounts = json.loads((run / "run.json").read_text()), run.sibling(clusters="none")
+    run.edit_manifest({"claim.epsilon": accounts.approximate})
+    assert manifest["claim"]["epsilon"] > accounts.approximate
+
+
+plain("claim_without_rebalancing", without_clusters, "claim.epsilon", "composition.total", **REBALANCED)
+plain("claim_without_centers", without_clusters, "claim.epsilon", "composition.total", **NOISED)
+plain("mean_claim_without_rebalancing", mean_without_clusters, "claim.epsilon", "composition.total",
+      **REBALANCED, **MEAN)  # fmt: skip
+plain("mean_claim_without_centers", mean_without_clusters, "claim.epsilon", "composition.total", **NOISED, **MEAN)
+plain("batch_of_another_cluster", headed(cluster=1), "release.selection", **REBALANCED)
+plain("batch_without_its_cluster", headed(cluster=None), "release.selection", **REBALANCED)
+plain("batch_of_a_clusters_other_label", headed(label="b"), "release.selection", **REBALANCED)
+plain("more_batches_of_each_cluster_declared", manifest(batching__generate_per_cluster=2), "release.selection",
+      "partition.stable", **REBALANCED)  # fmt: skip
+plain("clusters_record_kept_out_of_its_batch", moved("-"), "partition.disjoint", **REBALANCED)
+plain("other_key_of_clusters", manifest(batching__key="ab" * 32), "partition.stable", **REBALANCED)
+
+
+@fault("partition.disjoint", "partition.stable", **REBALANCED)
+def record_in_another_clusters_batch(run):
+    """Of cluster 0 and hashed to its batch, which is another number among the eight of cluster 2."""
+    hashing, places = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key)), run.spec.places
+
+    def change(lines):
+        line = next(line for line in lines if line[1] == "0" and hashing.batch(line[0], places[1].count))
+        line[1] = "1"
+
+    assigned(change)(run)
+
+
+plain("clusters_of_another_method", grouped(method="k-means"), "integrity.format", **PUBLIC)
+plain("clusters_of_a_run_without_any", grouped(kept=[[0], [0]]), "integrity.format")
+plain("clusters_of_too_few_labels", grouped(kept=[[0, 2]]), "integrity.format", **REBALANCED)
+plain("clusters_that_keep_too_many", grouped(kept=[[0, 1, 2], [1, 3]]), "integrity.format", **REBALANCED)
+plain("clusters_that_keep_one_twice", grouped(kept=[[0, 2], [3, 3]]), "integrity.format", **REBALANCED)
+plain("clusters_that_keep_what_is_none", grouped(kept=[[0, 2], [1, 4]]), "integrity.format", **REBALANCED)
+plain("clusters_of_no_batches", grouped(batches=[[4, 0], [6, 6]]), "integrity.format", **REBALANCED)
+plain("clusters_of_too_many_batches", grouped(batches=[[4, 8], [6, 51]]), "integrity.format", **REBALANCED)
+plain("clusters_without_noisy_counts", grouped(noisy_counts=[]), "integrity.format", **REBALANCED)
+plain("clusters_of_uneven_counts", grouped(noisy_counts=[[1, 2, 3], [1, 2, 3, 4]]), "integrity.format", **REBALANCED)
+plain("clusters_of_other_centers", grouped(centers="AAAA" * 4), "integrity.format", **REBALANCED)
+plain("clusters_without_centers", grouped(centers=""), "integrity.format", **REBALANCED)
+plain("clusters_of_half_a_center", grouped(centers="AAAA"), "integrity.format", **REBALANCED)
 
 # --- claim -----------------------------------------------------------------------------------------------------------
 

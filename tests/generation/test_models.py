@@ -35,7 +35,7 @@ def test_weights_that_may_not_be_read(tiny_folder: Path, monkeypatch: pytest.Mon
     def closed(*_: object) -> str:
         raise PermissionError(13, "Permission denied", "model.safetensors")
 
-    monkeypatch.setattr("generation.models._digest", closed)
+    monkeypatch.setattr("generation.models.digest_of", closed)
     assert "'model.safetensors' of the model" in failure(tiny_folder)
 
 

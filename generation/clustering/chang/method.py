@@ -11,9 +11,9 @@ from sklearn.cluster import KMeans
 
 from dpaudit.runs.manifest import Relation
 from generation.clustering.chang.accounting import LEAST_DELTA, MOST_DELTA, Scales, calibrated
-from generation.clustering.chang.grid import Doubles, Projection, on_grid
 from generation.clustering.chang.tree import Integers, Tree, grow, hyperplanes, paths
-from generation.clustering.interfaces import CentersOrigin, ClusteringCost, Vectors
+from generation.clustering.grid import Doubles, Projection, on_grid
+from generation.clustering.interfaces import CentersOrigin, ClusteringCost, Settings, Vectors
 from generation.clustering.noise import Noise
 
 #: Deepest tree: a hash fits into an int64 with a bit to spare.
@@ -94,6 +94,22 @@ class Chang:
     def origin(self) -> CentersOrigin:
         """See `ClusteringMethod`."""
         return "noised"
+
+    @property
+    def settings(self) -> Settings:
+        """See `ClusteringMethod`."""
+        return {
+            "centers": self.k,
+            "dimension": self.dimension,
+            "depth": self.depth,
+            "radius": self.radius,
+            "counts_share": self.counts_share,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "relation": self.relation,
+            "projection": "random, onto `dimension` axes",
+            "clustering": "weighted k-means on noisy averages of a hash tree's leaves",
+        }
 
     @cached_property
     def scales(self) -> Scales:

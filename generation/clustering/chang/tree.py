@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from generation.clustering.chang.accounting import Scales
-from generation.clustering.chang.grid import RADIUS, UNIT, Doubles
+from generation.clustering.grid import RADIUS, UNIT, Doubles
 from generation.clustering.noise import Noise
 
 Integers: TypeAlias = NDArray[np.int64]

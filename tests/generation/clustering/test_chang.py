@@ -18,8 +18,8 @@ from sklearn.cluster import KMeans
 from dpaudit.runs.manifest import Relation
 from generation.clustering.chang import Chang
 from generation.clustering.chang.accounting import Change, Scales, calibrated, changes
-from generation.clustering.chang.grid import RADIUS, UNIT, Doubles, Projection, on_grid
 from generation.clustering.chang.tree import Integers, Tree, grow, hyperplanes, paths
+from generation.clustering.grid import RADIUS, UNIT, Doubles, Projection, on_grid
 from generation.clustering.interfaces import ClusteringMethod, Vectors
 from generation.clustering.noise import Noise
 from generation.sampling import SeededStream

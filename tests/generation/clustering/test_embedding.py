@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertModel
+from transformers import BertModel
 
 from benchmarks.tiny import byte_tokenizer
 from dpaudit.runs import InputError
@@ -23,25 +23,6 @@ from generation.clustering.interfaces import Vectors
 #: The tiny encoder's limit, in bytes of text.
 LIMIT = 48
 TEXTS = ("a", "", "nearly sixteen!!", "a text that takes some more places", "x" * LIMIT, "y" * 200, "end")
-
-
-@pytest.fixture(scope="session")
-def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A randomly initialised encoder with one token a byte."""
-    folder = tmp_path_factory.mktemp("encoder")
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=272,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=LIMIT,
-        initializer_range=0.4,
-    )
-    BertModel(config).save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,94 @@
+"""What it cost to group records by clusters, for a claim's relation and unit: noisy counts, and centres."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dpaudit.accounting import noise_covers, rebalancing_epsilon, rebalancing_events
+from dpaudit.runs import Claim, Clustering, Manifest
+
+
+@dataclass(frozen=True)
+class GroupingCost:
+    """What is spent before any token is drawn; 0 throughout for a run without a clustering.
+
+    Attributes:
+        counts: pure epsilon of the noisy counts, in nats; infinite where counts were used without noise.
+        centers: epsilon of the centres, in nats; infinite where nothing bounds it for this claim.
+        delta: of the centres.
+        events: the counts' cost as events for joint composition (`rebalancing_events`); empty where it is infinite.
+        unbounded: why one of them is infinite, as a sentence; empty where none is.
+    """
+
+    counts: float = 0.0
+    centers: float = 0.0
+    delta: float = 0.0
+    events: tuple[float, ...] = ()
+    unbounded: str = ""
+
+    @property
+    def epsilon(self) -> float:
+        """Both together, rounded up."""
+        return added(self.counts, self.centers)
+
+
+def added(left: float, right: float) -> float:
+    """The sum of two costs, rounded up; exact where one of them is 0."""
+    return left + right if 0 in (left, right) else math.nextafter(left + right, math.inf)
+
+
+def rests_on_counts(clustering: Clustering) -> bool:
+    """Whether counts of private records decided which centres are kept, or how many batches a cluster has."""
+    return clustering.keep != clustering.centers or clustering.records_per_batch is not None
+
+
+def counts_are_noised(clustering: Clustering) -> bool:
+    """Whether every count is declared to have had its noise before anything was chosen by it."""
+    return clustering.counts is not None and clustering.counts.noised == "before-selection"
+
+
+def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
+    """What the manifest's clustering costs one unit of the claim: counts by their scale, centres as declared."""
+    clustering = manifest.clustering
+    if clustering.method == "none":
+        return GroupingCost()
+    records, reasons = unit_records(manifest, claim), []
+    counts = _counts_cost(clustering, claim, records)
+    if math.isinf(counts):
+        reasons.append("Counts of private records were used without noise, or nothing bounds how many one unit moves.")
+    centers, reason = _centers_cost(manifest, claim)
+    reasons += [reason] * bool(reason)
+    events = rebalancing_events(counts, claim.relation) if math.isfinite(counts) else ()
+    return GroupingCost(counts, centers, clustering.delta or 0.0, events, " ".join(reasons))
+
+
+def unit_records(manifest: Manifest, claim: Claim) -> int | None:
+    """How many records one unit of the claim has at most; None where nothing bounds it."""
+    if claim.unit == "user":
+        return manifest.privacy.records_per_user
+    return manifest.batching.examples_per_context if claim.unit == "context" else 1
+
+
+def _counts_cost(clustering: Clustering, claim: Claim, records: int | None) -> float:
+    noise = clustering.counts
+    if noise is None:
+        return math.inf if rests_on_counts(clustering) else 0.0
+    if records is None or not counts_are_noised(clustering):
+        return math.inf
+    cost = rebalancing_epsilon(noise.scale, claim.relation, records)
+    # Rounding up may pass the declared figure by its last bit where that figure is enough.
+    return min(cost, noise.epsilon) if noise_covers(noise.scale, noise.epsilon, claim.relation, records) else cost
+
+
+def _centers_cost(manifest: Manifest, claim: Claim) -> tuple[float, str]:
+    """Epsilon, and why it is infinite."""
+    clustering, privacy = manifest.clustering, manifest.privacy
+    if clustering.origin == "public":
+        return 0.0, ""
+    if clustering.origin == "private" or not clustering.epsilon:
+        return math.inf, "The centres follow from private records without noise that is paid for."
+    if (claim.relation, claim.unit) != (privacy.relation, privacy.unit):
+        said = f"The centres' cost is declared for one {privacy.unit} ({privacy.relation})"
+        return math.inf, f"{said}, and bounds nothing for one {claim.unit} ({claim.relation})."
+    return clustering.epsilon, ""

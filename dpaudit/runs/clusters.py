@@ -1,0 +1,142 @@
+"""What the file `clusters` holds: centres, and which batch of which cluster has which id."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.runs.manifest import Clusters, Manifest
+
+_FLOAT = np.dtype("<f4")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlace:
+    """Where a batch id stands.
+
+    Attributes:
+        label: index of the label.
+        position: of the cluster among the centres that the label keeps.
+        center: index of the centre.
+        number: of the batch within the cluster.
+        count: how many batches the cluster's records are hashed into.
+    """
+
+    label: int
+    position: int
+    center: int
+    number: int
+    count: int
+
+
+class ClusterPlaces(Sequence[ClusterPlace]):
+    """The places of batch ids 0, 1, 2, ...: worked out when asked for, so that memory grows with the clusters only."""
+
+    def __init__(self, clusters: Clusters, generate_per_cluster: int) -> None:
+        self._clusters = clusters
+        self._kept = len(clusters.kept[0]) if clusters.kept else 0
+        generated = (min(generate_per_cluster, count) for row in clusters.batches for count in row)
+        self._ends = list(accumulate(generated))
+
+    @property
+    def counts(self) -> frozenset[int]:
+        """Into how many batches one cluster or another is hashed."""
+        return frozenset(count for row in self._clusters.batches for count in row)
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, batch: int) -> ClusterPlace: ...
+    @overload
+    def __getitem__(self, batch: slice) -> list[ClusterPlace]: ...
+    def __getitem__(self, batch: int | slice) -> ClusterPlace | list[ClusterPlace]:
+        if isinstance(batch, slice):
+            return [self[number] for number in range(*batch.indices(len(self)))]
+        if not 0 <= batch < len(self):
+            raise IndexError(f"there are {len(self)} batches, and none has the id {batch}")
+        cluster = bisect_right(self._ends, batch)
+        label, position = divmod(cluster, self._kept)
+        number = batch - (self._ends[cluster - 1] if cluster else 0)
+        clusters = self._clusters
+        return ClusterPlace(label, position, clusters.kept[label][position], number, clusters.batches[label][position])
+
+    def __iter__(self) -> Iterator[ClusterPlace]:
+        return (self[batch] for batch in range(len(self)))
+
+
+def cluster_places(clusters: Clusters, generate_per_cluster: int) -> ClusterPlaces:
+    """The places of batch ids 0, 1, 2, ...: through labels, their clusters, and the first batches of each.
+
+    Args:
+        clusters: the file `clusters`; rows of `kept` and `batches` have the same lengths.
+        generate_per_cluster: how many batches of each cluster are generated at most.
+    """
+    return ClusterPlaces(clusters, generate_per_cluster)
+
+
+def encoded_centers(centers: NDArray[np.float32]) -> tuple[str, str]:
+    """Centres [k, d] as `Clusters.centers` has them, and their digest as `Clustering.digest` has it."""
+    data = np.ascontiguousarray(centers).astype(_FLOAT, copy=False).tobytes()
+    return base64.b64encode(data).decode("ascii"), hashlib.sha256(data).hexdigest()
+
+
+def decoded_centers(clusters: Clusters, count: int) -> NDArray[np.float32]:
+    """The centres: float32 [count, d], read-only.
+
+    Raises:
+        ValueError: the file does not hold so many.
+    """
+    data = base64.b64decode(clusters.centers, validate=True)
+    if not data or len(data) % (count * _FLOAT.itemsize):
+        raise ValueError(f"centers does not hold {count} rows of float32")
+    return np.frombuffer(data, dtype=_FLOAT).reshape(count, -1)
+
+
+def clusters_problem(clusters: Clusters, manifest: Manifest) -> str | None:
+    """Why the file `clusters` cannot be that of this run.json, as the end of a sentence; None where it can."""
+    declared = manifest.clustering
+    if clusters.method != declared.method:
+        return f"method is {clusters.method}, and clustering.method in run.json is {declared.method}"
+    if declared.method == "none":
+        listed = [name for name in ("centers", "noisy_counts", "kept", "batches") if getattr(clusters, name)]
+        return f"{listed[0]} is for a clustering, and there is none" if listed else None
+    assert declared.centers is not None  # as the manifest's own validation has it
+    assert declared.keep is not None
+    labels = len(manifest.batching.labels) or 1
+    shapes = {"kept": (labels, declared.keep), "batches": (labels, declared.keep)}
+    if clusters.noisy_counts or declared.counts is not None:
+        shapes["noisy_counts"] = (labels, declared.centers)
+    for name, (rows, columns) in shapes.items():
+        table = getattr(clusters, name)
+        if len(table) != rows or any(len(row) != columns for row in table):
+            return f"{name} is not {columns} numbers for each of {rows} labels"
+    for row in clusters.kept:
+        if any(here >= after for here, after in pairwise(row)) or row[-1] >= declared.centers:
+            return f"a row of kept is not ascending indices of {declared.centers} centres"
+    return _batches_problem(clusters, manifest) or _centers_problem(clusters, declared.centers, declared.digest)
+
+
+def _batches_problem(clusters: Clusters, manifest: Manifest) -> str | None:
+    most = manifest.clustering.most_batches
+    if most is not None and any(count > most for row in clusters.batches for count in row):
+        return f"a cluster has more than clustering.most_batches, {most}"
+    return None
+
+
+def _centers_problem(clusters: Clusters, count: int, digest: str | None) -> str | None:
+    if not clusters.centers and digest is None:
+        return None
+    try:
+        _, found = encoded_centers(decoded_centers(clusters, count))
+    except ValueError as error:
+        return str(error)
+    return None if digest in (None, found) else "centers are not those of clustering.digest in run.json"

@@ -1,0 +1,272 @@
+"""A run's clusters within labels: found once, when it begins, and taken from its directory ever after.
+
+Noise is drawn before anything is written and never again: a second draw would cost as much as the first. A run that
+goes on, its workers and its replay read centres, noisy counts and kept centres from the file `clusters`.
+
+Why it is private. Centres cost what their method says. Given the centres, a record is in one count of its label, which
+`PrivateCounts.noised` answers for. Given centres and noisy counts, kept centres and numbers of batches are
+post-processing, and where a record goes depends on that record alone, so batches cost what they cost in a run by
+labels. The three compose in sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.accounting import batches_by_counts, kept_by_counts, rebalancing_scale
+from dpaudit.runs import (
+    Clustering,
+    Clusters,
+    CountsNoise,
+    InputError,
+    Manifest,
+    Privacy,
+    decoded_centers,
+    encoded_centers,
+)
+from dpaudit.runs.manifest import MAX_BATCHES
+from dpaudit.runs.reader import MAX_CLUSTERS_BYTES
+from generation.clustering.assignment import nearest, nearest_of
+from generation.clustering.chang import Chang
+from generation.clustering.counts import NoisyCounts, PrivateCounts
+from generation.clustering.dpm import Dpm
+from generation.clustering.embedding import OFFLINE, Embedder
+from generation.clustering.interfaces import ClusteringMethod, Vectors
+from generation.clustering.kmeans import PrivateKMeans, PublicKMeans
+from generation.clustering.noise import Noise
+from generation.clustering.vector_cache import VectorCache
+from generation.config import ClusteringConfig, Config
+from generation.events import Progress, TextsEmbedded
+from generation.records import Record, read_texts
+from generation.sampling import OsEntropy, SeededStream
+
+#: Of a test seed: a stream that no batch has.
+_STREAM = MAX_BATCHES
+_EMBEDDING = "clustering.embedding"
+
+#: Labels of records, by their index: int64 [n].
+_Labels: TypeAlias = NDArray[np.int64]
+#: Centres that labels keep: integers [labels, k'].
+_Kept: TypeAlias = NDArray[np.integer]
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """How the records of a new run are grouped.
+
+    Attributes:
+        statement: what run.json says of it.
+        clusters: the file of that name.
+        centers: the centre that each record goes to, by its index. Private.
+    """
+
+    statement: Clustering
+    clusters: Clusters
+    centers: Mapping[Record, int]
+
+
+def group(config: Config, records: Sequence[Record], privacy: Privacy, progress: Progress) -> Grouping:
+    """Embed texts, find centres, draw noise, and send every record to a centre.
+
+    Args:
+        config: all settings, with a clustering.
+        records: the private ones, distinct.
+        privacy: the run's: it says how many records a unit has.
+        progress: told of embeddings.
+
+    Raises:
+        InputError: the embedding model, the public texts or the settings cannot be used.
+    """
+    settings, all_labels = clustering_of(config), config.data.labels
+    embedder = Embedder(
+        settings.embedding or OFFLINE, normalize=settings.normalize, device=config.model.device, field=_EMBEDDING
+    )
+    public = _public(settings, embedder, progress)
+    vectors = _embedded(records, embedder, lambda done, of: progress(TextsEmbedded("private", done, of)))
+    labels = _labels(records, all_labels)
+    noise, method = _noise(config), _method(config, public)
+    centers = method.fit(vectors, public, noise)
+    noisy, kept = None, np.tile(np.arange(len(centers)), (len(all_labels), 1))
+    if settings.keep is not None:
+        _require_enough(settings.keep, len(centers))
+        counts = PrivateCounts(labels, nearest(vectors, centers), (len(all_labels), len(centers)))
+        noisy = counts.noised(settings.budget, privacy.relation, noise, _records_per_unit(privacy))
+        kept = kept_by_counts(noisy.values, settings.keep)
+    clusters, digest = _clusters(config, centers, noisy, kept)
+    statement = Clustering(
+        **_declared(config, method, privacy),
+        embedding_digest=embedder.digest,
+        centers=len(centers),
+        keep=kept.shape[1],
+        digest=digest,
+    )
+    return Grouping(statement, clusters, _nearest_kept(records, labels, vectors, centers, kept))
+
+
+def recorded_statement(config: Config, existing: Manifest, privacy: Privacy) -> Clustering:
+    """What run.json would say of the clustering of a run that has begun, if it had begun under this config.
+
+    What was found then, such as the number of centres and their digest, is not looked for again.
+    """
+    settings = clustering_of(config)
+    # Where centres lie does not matter here, so neither do the public texts.
+    declared = _declared(config, _method(config, np.ones((1, 1), dtype=np.float32)), privacy)
+    keep = existing.clustering.keep if settings.keep is None else settings.keep
+    return existing.clustering.model_copy(update={**declared, "keep": keep})
+
+
+def grouped_again(
+    manifest: Manifest, clusters: Clusters, records: Sequence[Record], where: str
+) -> dict[Record, int] | None:
+    """The centre that each record of a run goes to, embedded anew, by recorded centres; None without a clustering.
+
+    Args:
+        manifest: run.json.
+        clusters: the file of that name, as `RunReader.clusters` has it.
+        records: the run's.
+        where: names run.json.
+
+    Raises:
+        InputError: the run does not say which model or centres it had, or the model is not the run's.
+    """
+    stated = manifest.clustering
+    if stated.method == "none":
+        return None
+    if stated.embedding is None or stated.embedding_digest is None or stated.digest is None or stated.centers is None:
+        problem = "the run does not say which embedding model or which centres it used."
+        raise InputError(f"{where}: clustering", problem, "Only runs of `dpaudit generate` can be replayed.")
+    # A vector that was made on a CPU is computed bit for bit only there.
+    device: Literal["auto", "cpu"] = "cpu" if manifest.model.device == "cpu" else "auto"
+    field = f"{where}: {_EMBEDDING}"
+    embedder = Embedder(stated.embedding, normalize=bool(stated.normalized), device=device, field=field)
+    centers = decoded_centers(clusters, stated.centers)
+    if embedder.digest != stated.embedding_digest or embedder.dimensions != centers.shape[1]:
+        problem = f"the model that {stated.embedding!r} names now is not the one that the run used."
+        raise InputError(field, problem, "Put the run's model there.")
+    labels, kept = _labels(records, manifest.batching.labels), np.array(clusters.kept)
+    vectors = _embedded(records, embedder, lambda done, of: None)
+    return _nearest_kept(records, labels, vectors, centers, kept)
+
+
+def clustering_of(config: Config) -> ClusteringConfig:
+    """The section of a config that has it."""
+    if config.clustering is None:
+        raise ValueError("the config asks for no clustering")
+    return config.clustering
+
+
+def _public(settings: ClusteringConfig, embedder: Embedder, progress: Progress) -> Vectors:
+    """Embeddings of the public texts, kept in the user's cache folder: float32 [m, d], m = 0 where there are none."""
+    if settings.public is None:
+        return np.empty((0, embedder.dimensions), dtype=np.float32)
+    texts = read_texts(settings.public, settings.public_text, "clustering.public")
+    return embedder.embed(texts, VectorCache(), lambda done, of: progress(TextsEmbedded("public", done, of)))
+
+
+def _embedded(records: Sequence[Record], embedder: Embedder, watch: Callable[[int, int], None]) -> Vectors:
+    """Embeddings of the records: float32 [n, d]. They are as sensitive as the texts, so none of them is kept."""
+    return embedder.embed([record.text for record in records], None, watch)
+
+
+def _labels(records: Sequence[Record], labels: Sequence[str]) -> _Labels:
+    numbers = {label: number for number, label in enumerate(labels)}
+    return np.array([numbers[record.label] for record in records], dtype=np.int64)
+
+
+def _noise(config: Config) -> Noise:
+    seed = config.decoding.test_seed
+    return Noise(OsEntropy() if seed is None else SeededStream(seed, _STREAM))
+
+
+def _method(config: Config, public: Vectors) -> ClusteringMethod:
+    """Where the centres come from. Which of them are kept is decided later."""
+    settings, relation = clustering_of(config), config.privacy.relation
+    centers, delta = settings.centers or 1, settings.delta or 0.0
+    try:
+        if settings.method == "k-means":
+            return PrivateKMeans(centers)
+        if settings.method == "chang":
+            # Unit vectors: the config asks for no others.
+            return Chang(centers, settings.budget, delta, settings.dimension or 1, relation=relation)
+        if settings.method == "dpm":
+            radius = 1.0 if settings.normalize else float(np.linalg.norm(public, axis=1).max())
+            return Dpm(settings.budget, delta, relation, radius=radius)
+    except ValueError as error:
+        raise InputError("clustering", f"{error}.", "Choose another number.") from None
+    return PublicKMeans(centers)
+
+
+def _declared(config: Config, method: ClusteringMethod, privacy: Privacy) -> dict[str, Any]:
+    """The fields of run.json's clustering that follow from the config."""
+    settings, batching = clustering_of(config), config.batching
+    cost, counts = method.cost(privacy.relation), None
+    if settings.keep is not None:
+        scale = rebalancing_scale(settings.budget, privacy.relation, _records_per_unit(privacy))
+        counts = CountsNoise(epsilon=settings.budget, scale=scale, noised="before-selection")
+    return {
+        "method": settings.method,
+        "origin": method.origin,
+        "embedding": settings.embedding or OFFLINE,
+        "normalized": settings.normalize,
+        "epsilon": cost.epsilon if np.isfinite(cost.epsilon) else None,
+        "delta": cost.delta,
+        "counts": counts,
+        "records_per_batch": batching.records_per_batch,
+        "most_batches": batching.most_batches,
+    }
+
+
+def _records_per_unit(privacy: Privacy) -> int:
+    """A context of the rules that a clustering goes with is a record, where claims are per context."""
+    return (privacy.records_per_user or 1) if privacy.unit == "user" else 1
+
+
+def _require_enough(keep: int, centers: int) -> None:
+    if keep > centers:
+        problem = f"this is {keep}, but the public texts have only {centers} distinct centres."
+        raise InputError("clustering.keep", problem, "Keep fewer, or give more public texts.")
+
+
+def _clusters(config: Config, centers: Vectors, noisy: NoisyCounts | None, kept: _Kept) -> tuple[Clusters, str]:
+    """The file `clusters`, and the digest of the centres in it.
+
+    Raises:
+        InputError: it would be larger than what readers take.
+    """
+    batching, encoded = config.batching, encoded_centers(centers)
+    if noisy is not None and batching.records_per_batch is not None and batching.most_batches is not None:
+        batches = batches_by_counts(noisy.values, kept, batching.records_per_batch, batching.most_batches)
+    else:
+        batches = np.full(kept.shape, batching.batches_per_cluster)
+    clusters = Clusters(
+        method=clustering_of(config).method,
+        centers=encoded[0],
+        noisy_counts=() if noisy is None else _rows(noisy.values),
+        kept=_rows(kept),
+        batches=_rows(batches),
+    )
+    if len(clusters.model_dump_json()) >= MAX_CLUSTERS_BYTES:
+        problem = f"{len(centers):,} centres of {centers.shape[1]} dimensions are more than a run directory holds."
+        raise InputError("clustering.centers", problem, "Ask for fewer.")
+    return clusters, encoded[1]
+
+
+def _rows(table: NDArray[np.integer]) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, table.tolist()))
+
+
+def _nearest_kept(
+    records: Sequence[Record], labels: _Labels, vectors: Vectors, centers: Vectors, kept: _Kept
+) -> dict[Record, int]:
+    """The nearest centre of each record among those that its label keeps."""
+    found: dict[Record, int] = {}
+    for label, allowed in enumerate(kept):
+        rows = np.flatnonzero(labels == label)
+        places = nearest_of(vectors[rows], centers, allowed)
+        found.update(zip((records[row] for row in rows.tolist()), places.tolist(), strict=True))
+    return found
