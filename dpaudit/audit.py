@@ -308,10 +308,11 @@ def _sentence(verdict: Verdict, facts: Facts, unseen: list[CheckResult], checks:
     if claim.kind == "ex-post":
         recomputed = recomputed_epsilon(facts)
         found = rounded_up(math.inf if recomputed is None else recomputed)
+        spent = f", but for delta {delta}, which the clusters' centres spent" if claim.delta else ""
         return (
             f"{aggregator.capitalize()} aggregation would have produced these very texts with a probability that "
             f"differs by at most a factor e^{epsilon} {change} (data-dependent ex-post epsilon, recomputed from the "
-            f"record as {found}; it holds for this data and these texts only)."
+            f"record as {found}; it holds for this data and these texts only{spent})."
         )
     return (
         f"{aggregator.capitalize()} aggregation is ({epsilon}, {delta})-differentially private: {change}, no set "

@@ -770,7 +770,7 @@ def _replayed(
 
 def _generate(config: Config, out: Location, title: str, engine: Engine | None = None) -> None:
     from generation.algorithm import generate as run_algorithm
-    from generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, StepDone
+    from generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, StepDone, TextsEmbedded
 
     steps, done = config.decoding.max_tokens, 0
     under_way: dict[int, int] = {}
@@ -781,6 +781,11 @@ def _generate(config: Config, out: Location, title: str, engine: Engine | None =
             nonlocal done
             if isinstance(event, MemoryRanOut):
                 _tell(f"{title}: out of memory; going on with {event.rows} contexts in a pass")
+                return
+            if isinstance(event, TextsEmbedded):
+                progress.update(
+                    task, description=f"{title}: embedding {event.texts} texts", total=event.total, completed=event.done
+                )
                 return
             if isinstance(event, StepDone):
                 under_way[event.batch] = event.tokens

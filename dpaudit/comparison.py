@@ -14,7 +14,14 @@ from typing import Literal, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from dpaudit.accounting import ContextChange, affordable_tokens, context_change, mean_epsilon, rebalancing_events
+from dpaudit.accounting import (
+    ContextChange,
+    affordable_tokens,
+    context_change,
+    mean_epsilon,
+    rebalancing_events,
+    rounded_sum,
+)
 from dpaudit.results import (
     Affordable,
     Afforded,
@@ -101,7 +108,7 @@ class _ExPostRun:
 
     @property
     def figure(self) -> RunEpsilon:
-        return self._figure(self.found.exact, self.found.theorem1)
+        return self._figure(self.found.total, self._with_clusters(self.found.theorem1))
 
     @property
     def length(self) -> int:
@@ -112,7 +119,8 @@ class _ExPostRun:
 
     def at(self, tokens: int) -> RunEpsilon:
         assert self.curve is not None
-        return self._figure(self.curve.exact[tokens - 1], self.curve.theorem1[tokens - 1])
+        costs = self.curve.exact[tokens - 1], self.curve.theorem1[tokens - 1]
+        return self._figure(*map(self._with_clusters, costs))
 
     def within(self, budget: RunEpsilon) -> Afforded:
         if not self.length:
@@ -122,6 +130,10 @@ class _ExPostRun:
         while tokens < self.length and self.at(tokens + 1).epsilon <= budget.epsilon:
             tokens += 1
         return Afforded(tokens=tokens, all_generated=tokens == self.longest, reason="")
+
+    def _with_clusters(self, cost: float) -> float:
+        """A cost of generation and that of the clusters, which is spent before the first token."""
+        return rounded_sum(cost, self.found.rebalancing)
 
     def _figure(self, epsilon: float, theorem1: float) -> RunEpsilon:
         return RunEpsilon(
@@ -169,23 +181,24 @@ class _MeanRun:
             self.settings.temperature,
             self.settings.divisor,
             tokens,
-            self.found.delta,
+            self._left(self.found.delta),
             self.settings.change,
             laplace=self._laplace,
             method=self._method,
         )
-        return self._figure(min(shorter, self.found.epsilon))  # a shorter run costs no more than the whole one
+        # A shorter run costs no more than the whole one.
+        return self._figure(min(rounded_sum(shorter, self.found.centers), self.found.epsilon))
 
     def within(self, budget: RunEpsilon) -> Afforded:
         if self.settings is None or budget.delta is None:
             return _no_answer(_NO_SETTINGS)
         try:
             tokens = affordable_tokens(
-                budget.epsilon,
+                budget.epsilon - self.found.centers,
                 self.settings.clip,
                 self.settings.temperature,
                 self.settings.divisor,
-                budget.delta,
+                self._left(budget.delta),
                 self.settings.change,
                 laplace=self._laplace,
                 method=self._method,
@@ -193,6 +206,10 @@ class _MeanRun:
         except ValueError as error:
             return _no_answer(str(error))
         return Afforded(tokens=tokens, all_generated=False, reason="")
+
+    def _left(self, delta: float) -> float:
+        """What the centres leave of a delta."""
+        return delta - self.found.centers_delta
 
     @property
     def _laplace(self) -> Sequence[float]:
@@ -236,7 +253,7 @@ def _problem(kind: Literal["ex-post", "approximate"], result: AuditResult) -> st
         return ""
     if result.verdict == "error":
         return "the run cannot be read as a whole"
-    return "" if math.isfinite(found.exact) else "its ex-post cost is not finite"
+    return "" if math.isfinite(found.total) else "its ex-post cost is not finite"
 
 
 def _no_figure(kind: str) -> str:
@@ -251,6 +268,8 @@ def _settings(result: AuditResult, found: Approximate) -> _Settings | None:
         return None
     change = context_change(found.unit, found.relation, batching.rule, records_per_user=privacy.records_per_user)
     if change is None or not (0 < found.delta < 1 and 0 <= found.rebalancing < math.inf):
+        return None
+    if not (0 <= found.centers < math.inf and 0 <= found.centers_delta < found.delta):
         return None
     return _Settings(mechanism.clip, mechanism.temperature, mechanism.divisor, change)
 

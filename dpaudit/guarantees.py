@@ -5,10 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from dpaudit.accounting import ContextChange, Method, bounded_range, exponential_mechanism_epsilon, mean_sensitivity
+from dpaudit.accounting import (
+    ContextChange,
+    Method,
+    bounded_range,
+    exponential_mechanism_epsilon,
+    mean_sensitivity,
+    rounded_sum,
+)
 from dpaudit.accounting.ledger import Entry, Figure, Kind, joint, leaf, total, worst
 from dpaudit.checks import Facts
-from dpaudit.checks.grouping import GroupingCost, added, grouping_cost
+from dpaudit.checks.grouping import GroupingCost, grouping_cost
 from dpaudit.results import Approximate, Attack, CurvePoint, ExPost, LedgerEntry
 from dpaudit.runs import Claim, Manifest
 
@@ -42,9 +49,9 @@ def approximate(manifest: Manifest, claim: Claim, change: ContextChange | None) 
         for method in _METHODS
     )
     return Approximate(
-        epsilon=added(found.epsilon, grouping.centers),
+        epsilon=rounded_sum(found.epsilon, grouping.centers),
         epsilon_lower=None if grouping.delta else found.epsilon_lower,
-        rdp=added(rdp.epsilon, grouping.centers),
+        rdp=rounded_sum(rdp.epsilon, grouping.centers),
         delta=claim.delta,
         method=found.method,
         relation=claim.relation,

@@ -277,8 +277,8 @@ class RunEpsilon(Result):
     """One run's epsilon, in nats, with what it cannot be read without.
 
     Attributes:
-        epsilon: for ex-post the exact cost of generation; for approximate everything, rebalancing included.
-        theorem1: the paper's bound beside an exact one; None where the kind has none.
+        epsilon: of everything, rebalancing and centres included; for ex-post by the exact cost of generation.
+        theorem1: the same by the paper's bound, beside an exact one; None where the kind has none.
         delta: None where the kind has none.
     """
 

@@ -22,7 +22,7 @@ from generation.manifest import (
     changed_contexts,
     declared_privacy,
     ex_post_claim,
-    require_same_method,
+    require_same_clusters,
     require_same_run,
 )
 from generation.memory import free_memory, planned_rows
@@ -114,10 +114,11 @@ def _placed(
     progress: Progress,
 ) -> _Placed:
     """Place every record: by the rule, or, where a run with clusters has begun, as it says."""
+    clusters = Clusters() if begun is None else begun.clusters()
     if begun is not None:
-        require_same_method(begun.name, begun.manifest, config)
+        require_same_clusters(begun.name, begun.manifest, clusters, config)
     if config.clustering is None:
-        return _Placed(partition(Rule.of_config(config), records, key), Clustering(), Clusters())
+        return _Placed(partition(Rule.of_config(config), records, key), Clustering(), clusters)
     # Embedding takes other libraries and a model.
     from generation.grouping import group, recorded_statement
 
@@ -125,7 +126,6 @@ def _placed(
         grouping = group(config, records, privacy, progress)
         rule = Rule.of_config(config, grouping.clusters)
         return _Placed(partition(rule, records, key, grouping.centers), grouping.statement, grouping.clusters)
-    clusters = begun.clusters()
     parts = partition_as_recorded(Rule.of_config(config, clusters), records, key, begun.assignment())
     return _Placed(parts, recorded_statement(config, begun.manifest, privacy), clusters)
 

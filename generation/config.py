@@ -204,6 +204,16 @@ _NEEDED = {
 }
 
 
+_WANTED = {
+    "public": "a file or a folder of public texts",
+    "centers": "a whole number of at least 1",
+    "keep": "a whole number of at least 1",
+    "epsilon": "a number above 0",
+    "delta": "a number above 0 and below 1",
+    "dimension": "a whole number of at least 1",
+}
+
+
 class ClusteringConfig(Section):
     """How each label's records are grouped before they are batched (paper, section "Batching by clustering").
 
@@ -240,10 +250,10 @@ class ClusteringConfig(Section):
 
     @model_validator(mode="after")
     def _fields_fit_the_method(self) -> Self:
-        for field in ("public", "centers", "keep", "epsilon", "delta", "dimension"):
+        for field, wanted in _WANTED.items():
             value, needed = getattr(self, field), field in _NEEDED[self.method]
             if needed and value is None:
-                raise _rejected(field, None, f"{_WANTED.get(field, 'a number')} when method is {self.method}")
+                raise _rejected(field, None, f"{wanted} when method is {self.method}")
             if not needed and value is not None:
                 raise _rejected(field, value, f"null when method is {self.method}")
         if self.keep is not None and self.centers is not None and self.keep > self.centers:
@@ -251,9 +261,6 @@ class ClusteringConfig(Section):
         if self.method == "chang" and not self.normalize:
             raise _rejected("normalize", False, "true when method is chang: its noise is for vectors of length 1")
         return self
-
-
-_WANTED = {"public": "a file or a folder of public texts", "keep": "a whole number of at least 1, at most centers"}
 
 
 class MechanismConfig(Section):

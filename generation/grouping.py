@@ -83,13 +83,14 @@ def group(config: Config, records: Sequence[Record], privacy: Privacy, progress:
         InputError: the embedding model, the public texts or the settings cannot be used.
     """
     settings, all_labels = clustering_of(config), config.data.labels
+    _method(config)  # refuses what is out of range before anything is embedded
     embedder = Embedder(
         settings.embedding or OFFLINE, normalize=settings.normalize, device=config.model.device, field=_EMBEDDING
     )
     public = _public(settings, embedder, progress)
     vectors = _embedded(records, embedder, lambda done, of: progress(TextsEmbedded("private", done, of)))
     labels = _labels(records, all_labels)
-    noise, method = _noise(config), _method(config, public)
+    noise, method = _noise(config), _method(config, _radius(settings, public))
     centers = method.fit(vectors, public, noise)
     noisy, kept = None, np.tile(np.arange(len(centers)), (len(all_labels), 1))
     if settings.keep is not None:
@@ -113,11 +114,9 @@ def recorded_statement(config: Config, existing: Manifest, privacy: Privacy) -> 
 
     What was found then, such as the number of centres and their digest, is not looked for again.
     """
-    settings = clustering_of(config)
-    # Where centres lie does not matter here, so neither do the public texts.
-    declared = _declared(config, _method(config, np.ones((1, 1), dtype=np.float32)), privacy)
-    keep = existing.clustering.keep if settings.keep is None else settings.keep
-    return existing.clustering.model_copy(update={**declared, "keep": keep})
+    settings, found = clustering_of(config), existing.clustering
+    keep = found.keep if settings.keep is None else settings.keep
+    return found.model_copy(update={**_declared(config, _method(config), privacy), "keep": keep})
 
 
 def grouped_again(
@@ -183,19 +182,23 @@ def _noise(config: Config) -> Noise:
     return Noise(OsEntropy() if seed is None else SeededStream(seed, _STREAM))
 
 
-def _method(config: Config, public: Vectors) -> ClusteringMethod:
-    """Where the centres come from. Which of them are kept is decided later."""
+def _radius(settings: ClusteringConfig, public: Vectors) -> float:
+    """Public: of unit vectors 1, else the length of the longest public one."""
+    return 1.0 if settings.normalize or not len(public) else float(np.linalg.norm(public, axis=1).max())
+
+
+def _method(config: Config, radius: float = 1.0) -> ClusteringMethod:
+    """Where the centres come from: which of them are kept is decided later. No cost depends on the radius."""
     settings, relation = clustering_of(config), config.privacy.relation
     centers, delta = settings.centers or 1, settings.delta or 0.0
     try:
         if settings.method == "k-means":
             return PrivateKMeans(centers)
         if settings.method == "chang":
-            # Unit vectors: the config asks for no others.
-            return Chang(centers, settings.budget, delta, settings.dimension or 1, relation=relation)
+            dimension = settings.dimension or 1
+            return Chang(centers, settings.budget, delta, dimension, radius=radius, relation=relation)
         if settings.method == "dpm":
-            radius = 1.0 if settings.normalize else float(np.linalg.norm(public, axis=1).max())
-            return Dpm(settings.budget, delta, relation, radius=radius)
+            return Dpm(settings.budget, delta, relation, radius)
     except ValueError as error:
         raise InputError("clustering", f"{error}.", "Choose another number.") from None
     return PublicKMeans(centers)

@@ -14,6 +14,7 @@ from dpaudit.runs import (
     Batching,
     Claim,
     Clustering,
+    Clusters,
     Data,
     InputError,
     Manifest,
@@ -153,15 +154,23 @@ def require_same_run(path: str, existing: Manifest, wanted: Manifest) -> None:
         raise InputError(path, problem, "Restore the config, the data and the model, or name a new directory.")
 
 
-def require_same_method(path: str, existing: Manifest, config: Config) -> None:
+def require_same_clusters(path: str, existing: Manifest, clusters: Clusters, config: Config) -> None:
     """Refuse to go on with a run whose records are clustered otherwise, before its clusters are used.
 
     Raises:
-        InputError: the method differs.
+        InputError: the method, the labels or the public number of a cluster's batches differ.
     """
     method = "none" if config.clustering is None else config.clustering.method
+    each = config.batching.batches_per_cluster
+    differing = ""
     if existing.clustering.method != method:
-        problem = "the run there was started with another clustering.method."
+        differing = "clustering.method"
+    elif existing.batching.labels != config.data.labels:
+        differing = "batching.labels"
+    elif each is not None and any(count != each for row in clusters.batches for count in row):
+        differing = "batching.batches_per_cluster"
+    if differing:
+        problem = f"the run there was started with another {differing}."
         raise InputError(path, problem, "Restore the config, or name a new directory.")
 
 

@@ -388,15 +388,44 @@ def test_one_number_never_shows_in_two_ways() -> None:
     assert "0.6001" not in shown
 
 
+def test_what_clusters_cost_is_in_every_figure_of_an_ex_post_run() -> None:
+    clustered = run(ex_post(0.5, rebalancing=0.25, total=math.nextafter(0.75, 1)), curve([0.2, 0.5]))
+    comparison = compare_runs({"labels": run(ex_post(0.5), curve([0.25, 0.5])), "clusters": clustered})
+    (figures,) = comparison.same_length
+    assert [figure.epsilon for figure in figures.figures] == [0.5, math.nextafter(0.75, 1)]
+    assert [figure.theorem1 for figure in figures.figures] == pytest.approx([0.75, 1.0])
+    (affordable,) = comparison.affordable
+    assert [[cell.tokens for cell in row] for row in affordable.cells] == [[2, 2], [1, 2]]
+    spent = run(ex_post(0.5, rebalancing=math.inf, total=math.inf), curve([0.25, 0.5]))
+    assert "not finite" in compare_runs({"labels": SHORT, "clusters": spent}).left_out[-1].reason
+
+
+def test_what_clusters_cost_is_in_every_figure_of_a_mean_run() -> None:
+    """Counts are composed jointly, centres added; a shorter run has both too."""
+    epsilons = {"rebalancing": 0.2, "centers": 0.3, "centers_delta": 4e-6}
+    settings = {**SETTINGS, "delta": DELTA - 4e-6, "change": CHANGE, "laplace": (0.2,)}
+    full, shorter = (mean_epsilon(**settings, tokens=tokens) + 0.3 for tokens in (100, 40))
+    clustered = run(mean=approximate(100, epsilon=full, **epsilons))
+    comparison = compare_runs({"labels": run(mean=approximate(40)), "clusters": clustered})
+    (figures,) = comparison.same_length
+    assert figures.tokens == 40
+    assert figures.figures[1].epsilon == pytest.approx(shorter, rel=1e-12)
+    (affordable,) = comparison.affordable
+    by_hand = affordable_tokens(approximate(40).epsilon - 0.3, **settings)
+    assert affordable.cells[1][0].tokens == by_hand < 40
+    unbounded = run(mean=approximate(100, epsilon=math.inf, centers=math.inf))
+    assert compare_runs({"labels": run(mean=approximate(40)), "clusters": unbounded}).left_out
+
+
 def test_json_is_strict_and_complete() -> None:
     results = {
         "short": SHORT,
-        "bad": run(ex_post(1.0, total=math.inf), curve([math.inf, math.nan])),
+        "bad": run(ex_post(1.0, theorem1=math.inf), curve([math.inf, math.nan])),
         "mean": run(mean=approximate(9)),
     }
     comparison = compare_runs(results)
     document = json.loads(comparison.to_json(), parse_constant=pytest.fail)
-    assert document["runs"][1]["guarantees"]["ex_post"]["total"] == "inf"
+    assert document["runs"][1]["guarantees"]["ex_post"]["theorem1"] == "inf"
     assert document["same_length"][0]["figures"][1]["epsilon"] == "nan"
     assert set(document) >= {"schema_version", "runs", "same_length", "affordable", "spreads", "left_out"}
     assert Comparison.model_validate_json(comparison.to_json()).to_json() == comparison.to_json()

@@ -315,6 +315,23 @@ def test_what_is_not_declared_public_is_left_out(make_run):
     assert public.guarantees.approximate is None
 
 
+@pytest.mark.parametrize("aggregator", ["median", "mean"])
+def test_noisy_counts_and_centres_stay_in_the_run_directory(make_run, tmp_path, aggregator):
+    run = make_run(sizes=(3, 4, 5, 2), clusters="public-centers-rebalanced", aggregator=aggregator)
+    counts = [[40123457, -3077191, 75219331, 12043777], [5011973, 60177389, 1319447, 61291853]]
+    run.edit_clusters(noisy_counts=counts)
+    run.edit_manifest({"clustering.records_per_batch": 10.5e6})
+    run.rehash()
+    result = run.audit()
+    assert result.verdict == "pass"
+    recorded = json.loads((run / "clusters").read_text())
+    secrets = {str(abs(count)) for row in counts for count in row}
+    secrets |= {recorded["centers"], manifest(run)["clustering"]["digest"]}
+    written = documents(public_form(result), tmp_path / "public")
+    assert not {secret for secret in secrets for text in written.values() if secret in text}
+    assert public_form(result).run["manifest"]["clustering"] == {"method": "public-centers-rebalanced"}
+
+
 def test_checks_say_what_they_compare_and_not_what_they_measured(make_run):
     result = distinctive(make_run, "median, failing").audit()
     public = public_form(result)

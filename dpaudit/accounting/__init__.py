@@ -19,6 +19,7 @@ from dpaudit.accounting.ex_post import (
     theorem1_cost,
 )
 from dpaudit.accounting.leave_one_out import log_probability, mean_losses, median_losses
+from dpaudit.accounting.ledger import rounded_sum
 from dpaudit.accounting.mean import (
     DivisorKind,
     MeanSensitivity,
@@ -86,6 +87,7 @@ __all__ = [
     "rebalancing_epsilon",
     "rebalancing_events",
     "rebalancing_scale",
+    "rounded_sum",
     "theorem1_cost",
     "zcdp_epsilon",
     "zcdp_rho",

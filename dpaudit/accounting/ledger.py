@@ -53,7 +53,7 @@ class Figure:
         self.require_same_kind(other)
         if self.kind == "empirical":
             raise KindError("empirical losses of different neighbours do not add up to anything")
-        value, delta = (_up(a, b) for a, b in ((self.value, other.value), (self.delta, other.delta)))
+        value, delta = (rounded_sum(a, b) for a, b in ((self.value, other.value), (self.delta, other.delta)))
         return Figure(self.kind, self.relation, self.unit, value, min(1.0, delta))
 
     def require_same_kind(self, other: Figure) -> None:
@@ -110,5 +110,6 @@ def joint(name: str, figure: Figure, children: Sequence[Entry], reference: str, 
     return Entry(name, figure, "joint", reference, tuple(children), omitted)
 
 
-def _up(left: float, right: float) -> float:
+def rounded_sum(left: float, right: float) -> float:
+    """The sum of two costs, rounded up; exact where one of them is 0."""
     return left + right if 0 in (left, right) else math.nextafter(left + right, math.inf)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 
-from dpaudit.accounting import bounded_range, exponential_mechanism_epsilon
+from dpaudit.accounting import bounded_range, exponential_mechanism_epsilon, rounded_sum
 from dpaudit.checks.claim import recomputed_epsilon, rounded_up
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.grouping import added
 from dpaudit.checks.registry import Outcome, run_check
 
 _DOCS = "docs/mathematics.md"
@@ -54,7 +53,7 @@ def every_batch_counts(facts: Facts) -> Outcome:
             "skip", f"{len(facts.headers)} batches", expected, "Not every batch could be read: restore them."
         )
     if facts.claim.kind == "ex-post" and facts.ex_post is not None and facts.ex_post.change.contexts == 1:
-        costs = sorted(added(facts.batch_cost(batch).exact, facts.grouping.epsilon) for batch in facts.headers)
+        costs = sorted(rounded_sum(facts.batch_cost(batch).exact, facts.grouping.epsilon) for batch in facts.headers)
         lesser = [cost for cost in costs[:-1] if _explains(facts, cost)]
         if lesser:
             left_out = sum(cost > facts.claim.epsilon for cost in costs)
@@ -91,7 +90,7 @@ def _without_clusters(facts: Facts) -> list[tuple[str, float]]:
     if not grouping.epsilon or facts.change is None:
         return []
     if facts.claim.kind == "ex-post":
-        return [(alone, facts.ex_post_cost.exact), (alone, added(facts.ex_post_cost.exact, grouping.counts))]
+        return [(alone, facts.ex_post_cost.exact), (alone, rounded_sum(facts.ex_post_cost.exact, grouping.counts))]
     mechanism, tokens = facts.manifest.mechanism, facts.manifest.stopping.max_tokens
     if facts.approximate is None or mechanism.divisor is None:
         return []
@@ -108,8 +107,11 @@ def _ex_post_means(facts: Facts) -> list[tuple[str, float]]:
         return []
     spent = facts.grouping.epsilon
     return [
-        ("the mean over batches", added(math.fsum(cost.exact for cost in costs) / len(costs), spent)),
-        ("the mean over batches of Theorem 1", added(math.fsum(cost.theorem1 for cost in costs) / len(costs), spent)),
+        ("the mean over batches", rounded_sum(math.fsum(cost.exact for cost in costs) / len(costs), spent)),
+        (
+            "the mean over batches of Theorem 1",
+            rounded_sum(math.fsum(cost.theorem1 for cost in costs) / len(costs), spent),
+        ),
     ]
 
 

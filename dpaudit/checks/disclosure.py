@@ -17,7 +17,14 @@ MOST_PAIRS = 1 << 20
 WITHHELD = "withheld: a path on the machine of the run"
 
 _PRIVACY = ("unit", "relation", "records_per_user_from")
-_BATCHING = ("batches", "batches_per_label", "generate_per_label", "slots", "examples_per_context")
+_BATCHING = (
+    "batches",
+    "batches_per_label",
+    "generate_per_label",
+    "generate_per_cluster",
+    "slots",
+    "examples_per_context",
+)
 _SETTINGS = ("mechanism", "stopping", "record", "prompt")
 _MODEL = ("name", "digest", "dtype")
 _HEXADECIMAL = re.compile(f"[0-9a-f]{{{TELLING},}}")
@@ -38,7 +45,7 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
         said["privacy"]["records_per_user"] = privacy["records_per_user"]
     said["batching"] = {name: batching[name] for name in ("rule", "labels")}
     if origins["batching"] == "public":
-        said["batching"] |= {name: batching[name] for name in _BATCHING}
+        said["batching"] |= {name: batching[name] for name in _BATCHING if name in batching}
     said["clustering"] = {"method": manifest["clustering"]["method"]}
     said["sampling"] = {"generator": manifest["sampling"]["generator"]}
     if origins["settings"] == "public":

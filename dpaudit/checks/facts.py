@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import ContextChange, Cost, ExPostAccountant
-from dpaudit.checks.grouping import GroupingCost, added, grouping_cost
+from dpaudit.accounting import ContextChange, Cost, ExPostAccountant, rounded_sum
+from dpaudit.checks.grouping import GroupingCost, grouping_cost
 from dpaudit.checks.placement import Placement
 from dpaudit.checks.replayed import Replay
 from dpaudit.checks.sampling_test import SamplingTest
@@ -287,7 +287,7 @@ class Facts:
     @property
     def ex_post_total(self) -> float:
         """Epsilon that an ex-post claim must cover, in nats: of generation, and of the clusters before it."""
-        return added(self.ex_post_cost.exact, self.grouping.epsilon)
+        return rounded_sum(self.ex_post_cost.exact, self.grouping.epsilon)
 
     @cached_property
     def grouping(self) -> GroupingCost:

@@ -5,8 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dpaudit.accounting import noise_covers, rebalancing_epsilon, rebalancing_events
+from dpaudit.accounting import noise_covers, rebalancing_epsilon, rebalancing_events, rounded_sum
 from dpaudit.runs import Claim, Clustering, Manifest
+
+#: Who has a say in a method's centres, counts apart.
+ORIGINS = {
+    "k-means": "private",
+    "chang": "noised",
+    "dpm": "noised",
+    "public-centers": "public",
+    "public-centers-rebalanced": "public",
+}
 
 
 @dataclass(frozen=True)
@@ -30,12 +39,7 @@ class GroupingCost:
     @property
     def epsilon(self) -> float:
         """Both together, rounded up."""
-        return added(self.counts, self.centers)
-
-
-def added(left: float, right: float) -> float:
-    """The sum of two costs, rounded up; exact where one of them is 0."""
-    return left + right if 0 in (left, right) else math.nextafter(left + right, math.inf)
+        return rounded_sum(self.counts, self.centers)
 
 
 def rests_on_counts(clustering: Clustering) -> bool:
@@ -84,9 +88,10 @@ def _counts_cost(clustering: Clustering, claim: Claim, records: int | None) -> f
 def _centers_cost(manifest: Manifest, claim: Claim) -> tuple[float, str]:
     """Epsilon, and why it is infinite."""
     clustering, privacy = manifest.clustering, manifest.privacy
-    if clustering.origin == "public":
+    origin = clustering.origin if clustering.origin == ORIGINS[clustering.method] else "private"
+    if origin == "public":
         return 0.0, ""
-    if clustering.origin == "private" or not clustering.epsilon:
+    if origin == "private" or not clustering.epsilon:
         return math.inf, "The centres follow from private records without noise that is paid for."
     if (claim.relation, claim.unit) != (privacy.relation, privacy.unit):
         said = f"The centres' cost is declared for one {privacy.unit} ({privacy.relation})"

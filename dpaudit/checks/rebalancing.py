@@ -8,19 +8,11 @@ from numpy.typing import NDArray
 from dpaudit.accounting import batches_by_counts, kept_by_counts, noise_covers, rebalancing_epsilon
 from dpaudit.checks.claim import rounded_up
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.grouping import rests_on_counts, unit_records
+from dpaudit.checks.grouping import ORIGINS, rests_on_counts, unit_records
 from dpaudit.checks.registry import Outcome, not_applicable, run_check
 from dpaudit.runs import Clustering, Clusters, CountsNoise
 
 _DOCS = "docs/mathematics.md#rebalancing"
-#: Who has a say in a method's centres, counts apart.
-_ORIGINS = {
-    "k-means": "private",
-    "chang": "noised",
-    "dpm": "noised",
-    "public-centers": "public",
-    "public-centers-rebalanced": "public",
-}
 
 
 @run_check(
@@ -60,7 +52,7 @@ def _centers_problem(clustering: Clustering) -> str | None:
     """Why the centres cannot be relied on, by what is declared of them."""
     if clustering.origin == "private":
         return f"{clustering.method} on private records has epsilon infinite: for reference only"
-    if clustering.origin != _ORIGINS[clustering.method]:
+    if clustering.origin != ORIGINS[clustering.method]:
         return f"centres of {clustering.method} are declared {clustering.origin}"
     if clustering.origin == "noised" and not clustering.epsilon:
         return "the centres are noised, and no epsilon above 0 is declared for that"

@@ -13,7 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpaudit.accounting import (
+    batches_by_counts,
     exponential_mechanism_epsilon,
+    kept_by_counts,
+    noise_covers,
     rebalancing_epsilon,
     rebalancing_events,
     rebalancing_scale,
@@ -77,3 +80,63 @@ def test_costs_are_never_below_the_exact_quotient() -> None:
     for scale in np.random.default_rng(0).uniform(0.01, 100, 500).tolist():
         for relation, sensitivity in (("add_remove", 1), ("replace", 2)):
             assert Fraction(rebalancing_epsilon(scale, relation, 3)) >= Fraction(3 * sensitivity) / Fraction(scale)  # type: ignore[arg-type]
+
+
+@given(epsilon=st.floats(1e-6, 1e3), relation=st.sampled_from(["add_remove", "replace"]), records=st.integers(1, 50))
+def test_the_scale_of_an_epsilon_covers_it_and_hardly_any_less(
+    epsilon: float, relation: Relation, records: int
+) -> None:
+    scale = rebalancing_scale(epsilon, relation, records)
+    assert noise_covers(scale, epsilon, relation, records)
+    assert not noise_covers(scale, epsilon * (1 - 1e-12), relation, records)
+    assert not noise_covers(scale, epsilon, relation, records + 1)
+
+
+def test_covering_noise_is_refused_like_its_epsilon() -> None:
+    with pytest.raises(ValueError, match="scale"):
+        noise_covers(0.0, 1.0, "add_remove")
+    with pytest.raises(ValueError, match="epsilon"):
+        noise_covers(1.0, math.inf, "add_remove")
+
+
+counts = st.integers(1, 8).flatmap(
+    lambda k: st.lists(st.lists(st.integers(-50, 500), min_size=k, max_size=k), min_size=1, max_size=4)
+)
+
+
+@given(counts=counts, data=st.data())
+def test_the_highest_counts_are_kept_and_the_lower_index_of_equal_ones(
+    counts: list[list[int]], data: st.DataObject
+) -> None:
+    keep = data.draw(st.integers(1, len(counts[0])))
+    kept = kept_by_counts(np.array(counts), keep)
+    for row, chosen in zip(counts, kept.tolist(), strict=True):
+        assert chosen == sorted(sorted(range(len(row)), key=lambda center: (-row[center], center))[:keep])
+
+
+@given(counts=counts, records_per_batch=st.floats(0.5, 200), most=st.integers(1, 60))
+def test_batches_share_out_a_labels_records(counts: list[list[int]], records_per_batch: float, most: int) -> None:
+    noisy = np.array(counts)
+    kept = kept_by_counts(noisy, min(2, noisy.shape[1]))
+    for row, chosen, batches in zip(
+        counts, kept.tolist(), batches_by_counts(noisy, kept, records_per_batch, most).tolist(), strict=True
+    ):
+        positive = [max(row[center], 0) for center in chosen]
+        for share, count in zip(positive, batches, strict=True):
+            assert 1 <= count <= most
+            records = Fraction(max(sum(row), 0) * share, max(sum(positive), 1))
+            exact = records / Fraction(records_per_batch)
+            assert min(max(exact - Fraction(501, 1000), 1), most) <= count <= max(exact + Fraction(501, 1000), 1)
+
+
+def test_choices_are_refused_where_they_cannot_be_made() -> None:
+    noisy = np.array([[3, 1]])
+    for keep in (0, 3):
+        with pytest.raises(ValueError, match="keep"):
+            kept_by_counts(noisy, keep)
+    for records_per_batch, most in ((0.0, 1), (math.inf, 1), (math.nan, 1), (1.0, 0)):
+        with pytest.raises(ValueError, match="records_per_batch"):
+            batches_by_counts(noisy, kept_by_counts(noisy, 1), records_per_batch, most)
+    with pytest.raises(ValueError, match="labels"):
+        batches_by_counts(noisy, np.array([[0], [1]]), 1.0, 1)
+    assert batches_by_counts(noisy, np.array([[0]]), 1e-320, 7).tolist() == [[7]]

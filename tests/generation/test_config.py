@@ -164,3 +164,113 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_bytes(b"\xff\xfe\x00")
     assert "UTF-8" in str(failure(path))
+
+
+REBALANCED = {
+    "method": "public-centers-rebalanced",
+    "public": "public.csv",
+    "centers": 6,
+    "keep": 3,
+    "epsilon": 0.5,
+}
+CHANG = {"method": "chang", "centers": 6, "epsilon": 0.5, "delta": 1e-6, "dimension": 4}
+MEAN = {"aggregator": "mean", "divisor": 8}
+
+
+@pytest.fixture
+def clustered(settings: Settings) -> Settings:
+    """A config's values with a clustering; keyword arguments replace fields of sections."""
+
+    def make(**sections: dict[str, Any]) -> dict[str, Any]:
+        values = settings(**{"clustering": REBALANCED, **sections})
+        values["batching"] = {"batches_per_cluster": 2, **sections.get("batching", {})}
+        return values
+
+    return make
+
+
+def test_a_clustering_is_read(tmp_path: Path, clustered: Settings) -> None:
+    config = load_config(write(tmp_path, yaml.safe_dump(clustered())))
+    assert config.clustering is not None
+    assert (config.clustering.budget, config.clustering.normalize, config.clustering.embedding) == (0.5, True, None)
+    by_counts = {"batches_per_cluster": None, "records_per_batch": 20, "most_batches": 4, "generate_per_cluster": 4}
+    config = load_config(write(tmp_path, yaml.safe_dump(clustered(batching=by_counts))))
+    assert (config.batching.records_per_batch, config.batching.generate_per_cluster) == (20.0, 4)
+
+
+@pytest.mark.parametrize(
+    ("sections", "field", "given", "allowed"),
+    [
+        ({"clustering": {**REBALANCED, "method": "dbscan"}}, "clustering.method", "'dbscan'", "'chang', 'dpm'"),
+        ({"clustering": {**REBALANCED, "public": None}}, "clustering.public", "null", "public texts when method is"),
+        ({"clustering": {**REBALANCED, "centers": None}}, "clustering.centers", "null", "a whole number"),
+        ({"clustering": {**REBALANCED, "keep": 7}}, "clustering.keep", "7", "at most centers, which is 6"),
+        ({"clustering": {**REBALANCED, "keep": 0}}, "clustering.keep", "0", "greater than or equal to 1"),
+        ({"clustering": {**REBALANCED, "epsilon": None}}, "clustering.epsilon", "null", "above 0"),
+        ({"clustering": {**REBALANCED, "epsilon": -1}}, "clustering.epsilon", "-1", "greater than 0"),
+        ({"clustering": {**REBALANCED, "delta": 1e-6}}, "clustering.delta", "1e-06", "null when method is public"),
+        ({"clustering": {**REBALANCED, "epsilom": 1}}, "clustering.epsilom", "no such field", "Did you mean epsilon?"),
+        ({"clustering": {**CHANG, "dimension": None}}, "clustering.dimension", "null", "method is chang"),
+        ({"clustering": {**CHANG, "public": "p.csv"}}, "clustering.public", "'p.csv'", "null when method is chang"),
+        ({"clustering": {**CHANG, "normalize": False}}, "clustering.normalize", "False", "true when method is chang"),
+        ({"clustering": CHANG, "privacy": {"unit": "user", "records_per_user": 2}}, "privacy.unit", "'user'", "record"),
+        (
+            {"clustering": {"method": "k-means", "centers": 6}},
+            "chosen_from.batching",
+            "'public'",
+            "private when clustering.method is k-means",
+        ),
+        ({"batching": {"batches_per_label": 2}}, "batching.batches_per_label", "2", "batches_per_cluster instead"),
+        ({"batching": {"generate_per_label": 1}}, "batching.generate_per_label", "1", "generate_per_cluster instead"),
+        (
+            {"batching": {"batches_per_cluster": None, "generate_per_cluster": 1}},
+            "batching.batches_per_cluster",
+            "null",
+            "or give",
+        ),
+        ({"batching": {"records_per_batch": 9}}, "batching.most_batches", "null", "go together"),
+        ({"batching": {"records_per_batch": 9, "most_batches": 2}}, "batching.records_per_batch", "9", "null when"),
+        ({"batching": {"generate_per_cluster": 3}}, "batching.generate_per_cluster", "3", "which is 2"),
+        (
+            {"batching": {"rule": "paper-slices", "slots": 2}, "privacy": {"unit": "context"}},
+            "batching.rule",
+            "'paper-slices'",
+            "hashed",
+        ),
+        ({"batching": {"slots": 2}, "privacy": {"unit": "context"}}, "privacy.unit", "'context'", "record or user"),
+        ({"clustering": CHANG, "claim": {"epsilon": 3.0}}, "claim.delta", "0.0", "1e-06 for median"),
+        ({"claim": {"epsilon": 3.0, "delta": 1e-6}}, "claim.delta", "1e-06", "0 for median"),
+        ({"clustering": CHANG, "mechanism": MEAN, "privacy": {"delta": 1e-6}}, "privacy.delta", "1e-06", "above"),
+        (
+            {"clustering": CHANG, "mechanism": MEAN, "claim": {"epsilon": 3.0, "delta": 1e-7}},
+            "claim.delta",
+            "1e-07",
+            "above",
+        ),
+    ],
+)
+def test_a_mistake_with_clusters_is_named(
+    tmp_path: Path, clustered: Settings, sections: dict[str, Any], field: str, given: str, allowed: str
+) -> None:
+    path = write(tmp_path, yaml.safe_dump(clustered(**sections)))
+    error = failure(path)
+    assert error.where == f"{path}: {field}"
+    assert given in error.problem
+    assert allowed in error.remedy
+
+
+def test_public_texts_are_not_the_private_ones(tmp_path: Path, clustered: Settings) -> None:
+    values = clustered(data={"path": "public.csv"})
+    assert "clustering.public" in str(failure(write(tmp_path, yaml.safe_dump(values))))
+
+
+def test_only_noisy_counts_size_batches(tmp_path: Path, clustered: Settings) -> None:
+    by_counts = {"batches_per_cluster": None, "records_per_batch": 9, "most_batches": 2}
+    values = clustered(batching=by_counts, clustering=CHANG)
+    values["clustering"] = CHANG
+    assert "only public-centers-rebalanced has noisy counts" in str(failure(write(tmp_path, yaml.safe_dump(values))))
+
+
+def test_numbers_for_clusters_need_a_clustering(tmp_path: Path, settings: Settings) -> None:
+    values = settings(batching={"generate_per_cluster": 2})
+    assert "batching.generate_per_cluster: the value is 2" in str(failure(write(tmp_path, yaml.safe_dump(values))))

@@ -229,6 +229,93 @@ def test_missing_file_is_noticed_though_the_hashes_are_forged(make_run, name):
     assert_refused(run.audit(), "00000001" if name == "00000001.zip" else name.split("/")[0], ("error", "fail"))
 
 
+# --- clusters --------------------------------------------------------------------------------------------------------
+
+CLUSTERED = {"sizes": (1, 2, 1, 2), "clusters": "public-centers-rebalanced"}
+CLUSTERS = {
+    "surprise": 1,
+    "method": "means",
+    "noisy_counts": [[1, 2, 3, 1 << 41]] * 2,
+    "kept": [[0, -1], [1, 3]],
+    "batches": [[4, 8], [6, 1e300]],
+    "centers": "no base64!",
+}
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_clusters_of_the_wrong_type_or_value(make_run, name):
+    run = make_run(**CLUSTERED)
+    run.edit_clusters(**{name: CLUSTERS[name]})
+    run.rehash()
+    result = run.audit()
+    assert_refused(result, "clusters")
+    assert name in complaints(result)
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+def test_clusters_that_are_not_json_of_format_1(make_run, text):
+    run = make_run(**CLUSTERED)
+    (run / "clusters").write_bytes(text if isinstance(text, bytes) else text.encode())
+    run.rehash()
+    assert_refused(run.audit(), "clusters")
+
+
+CLUSTERINGS = {
+    "centers": 0,
+    "keep": 5,
+    "origin": None,
+    "delta": 1.0,
+    "epsilon": 0.5,  # of public centres
+    "embedding": None,
+    "digest": "0" * 63,
+    "counts": {"epsilon": 1.0, "scale": 0.0, "noised": "before-selection"},
+    "counts.noised": "later",
+    "records_per_batch": None,
+    "most_batches": 0,
+}
+
+
+@pytest.mark.parametrize("name", CLUSTERINGS)
+def test_clustering_of_the_wrong_type_or_value(make_run, name):
+    run = make_run(**CLUSTERED)
+    run.edit_manifest({f"clustering.{name}": CLUSTERINGS[name]})
+    run.rehash()
+    assert_refused(run.audit(), "run.json: clustering")
+
+
+@pytest.mark.parametrize("change", [{"batches_per_label": 9}, {"generate_per_label": 1}], ids=str)
+def test_batches_are_of_labels_or_of_clusters(make_run, change):
+    run = make_run(**CLUSTERED)
+    run.edit_manifest({f"batching.{name}": value for name, value in change.items()})
+    run.rehash()
+    assert_refused(run.audit(), "with a clustering")
+    plain = make_run()
+    plain.edit_manifest({"batching.generate_per_cluster": 1})
+    plain.rehash()
+    assert_refused(plain.audit(), "generate_per_cluster")
+
+
+HUGE = [
+    {"batching.generate_per_cluster": 10**18},
+    {"clustering.records_per_batch": 5e-324},
+    {"clustering.counts.scale": 5e-324},
+    {"clustering.counts.scale": 1e308, "clustering.counts.epsilon": 5e-324},
+    {"clustering.counts.epsilon": 1e308},
+    {"clustering.delta": 0.5, "clustering.origin": "noised"},
+]
+
+
+@pytest.mark.parametrize("change", HUGE, ids=str)
+@pytest.mark.parametrize("aggregator", ["median", "mean"])
+def test_extreme_clusterings_overflow_nowhere(make_run, change, aggregator):
+    run = make_run(**CLUSTERED, aggregator=aggregator)
+    run.edit_manifest(change)
+    run.rehash()
+    result = run.audit()
+    json.loads(result.to_json())
+    assert result.verdict == ("pass" if "clustering.counts.epsilon" in change and len(change) == 1 else "fail")
+
+
 # --- samples.jsonl, hashes, tokenizer.json ---------------------------------------------------------------------------
 
 

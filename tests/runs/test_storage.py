@@ -347,7 +347,7 @@ class TestReading:
     def test_file_above_its_limit_is_not_downloaded(self, generator, url, monkeypatch):
         write(generator, url)
         reader = RunReader(url)
-        monkeypatch.setattr("dpaudit.runs.reader.MAX_MANIFEST_BYTES", 10)
+        monkeypatch.setattr("dpaudit.runs.reader.MAX_CLUSTERS_BYTES", 10)
         monkeypatch.setattr(MemoryFileSystem, "_open", None)
         monkeypatch.setattr(SharedFiles, "_open", None)
         with pytest.raises(InputError, match=r"clusters: the file is larger than 10 bytes"):

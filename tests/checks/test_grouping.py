@@ -1,0 +1,113 @@
+"""What clusters cost one unit of a claim, and where the audit shows it."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from dpaudit.accounting import exponential_mechanism_epsilon, rebalancing_events
+from dpaudit.audit import Question, audit_run
+from dpaudit.checks.grouping import GroupingCost, grouping_cost
+from dpaudit.runs import Claim, RunReader
+
+REBALANCED = {"clusters": "public-centers-rebalanced", "sizes": (3, 4, 5, 2)}
+NOISED = {"clusters": "chang", "sizes": (3, 4, 5, 2)}
+EXACT = 1e-12
+
+
+def cost(run, relation="add_remove", unit="record"):
+    return grouping_cost(RunReader(run.path).manifest, Claim(epsilon=1.0, kind="ex-post", relation=relation, unit=unit))
+
+
+def test_no_clustering_costs_nothing(make_run):
+    assert cost(make_run()) == GroupingCost()
+
+
+@pytest.mark.parametrize(("relation", "unit", "records"), [
+    ("add_remove", "record", 1), ("replace", "record", 2), ("add_remove", "user", 3), ("replace", "user", 6),
+    ("add_remove", "context", 1), ("replace", "context", 2),
+])  # fmt: skip
+def test_counts_cost_what_one_unit_moves_over_their_scale(make_run, relation, unit, records):
+    found = cost(make_run(**REBALANCED, records_per_user=3, width=5), relation, unit)
+    assert found.counts == pytest.approx(records / 8, rel=EXACT)
+    assert found.counts >= records / 8
+    assert sum(found.events) == pytest.approx(records / 8, rel=EXACT)
+    assert (found.centers, found.delta, found.unbounded) == (0, 0, "")
+
+
+def test_a_context_of_several_records_moves_as_many_counts(make_run):
+    run = make_run(clusters="public-centers-rebalanced", rule="hashed-slots", sizes=(4,) * 4)
+    run.edit_manifest({"batching.examples_per_context": 3})
+    assert cost(run, unit="context").counts == pytest.approx(3 / 8, rel=EXACT)
+    assert cost(run).counts == pytest.approx(1 / 8, rel=EXACT)
+
+
+def test_counts_of_a_user_without_a_bound_cost_infinity(make_run):
+    found = cost(make_run(**REBALANCED), unit="user")
+    assert math.isinf(found.counts)
+    assert found.unbounded
+    assert found.events == ()
+
+
+def test_an_epsilon_that_is_enough_is_not_passed_by_rounding(make_run):
+    run = make_run(**REBALANCED)
+    run.edit_manifest({"clustering.counts.epsilon": 0.125})
+    assert cost(run).counts == 0.125
+
+
+def test_centres_cost_what_is_declared_for_the_declared_neighbours_only(make_run):
+    run = make_run(**NOISED)
+    assert (cost(run).centers, cost(run).delta, cost(run).counts) == (0.25, 1e-6, 0)
+    for relation, unit in (("replace", "record"), ("add_remove", "context")):
+        assert math.isinf(cost(run, relation, unit).centers)
+        assert "record (add_remove)" in cost(run, relation, unit).unbounded
+
+
+@pytest.mark.parametrize("kind", [REBALANCED, NOISED], ids=["counts", "centers"])
+def test_the_ex_post_total_and_its_ledger_hold_both(make_run, kind):
+    result = make_run(**kind).audit()
+    found, (tree,) = result.guarantees.ex_post, [tree for tree in result.ledger if tree.kind == "ex-post"]
+    spent = 0.125 if kind is REBALANCED else 0.25
+    assert found.rebalancing == pytest.approx(spent, rel=EXACT)
+    assert found.total == tree.value == math.nextafter(found.exact + found.rebalancing, math.inf)
+    parts = (spent, 0) if kind is REBALANCED else (0, spent)
+    assert [child.value for child in tree.children][:2] == pytest.approx(parts, rel=EXACT)
+
+
+@pytest.mark.parametrize("kind", [REBALANCED, NOISED], ids=["counts", "centers"])
+def test_the_approximate_guarantee_composes_counts_jointly_and_adds_centres(make_run, kind):
+    run = make_run(**kind, aggregator="mean")
+    result = run.audit()
+    found, eta = result.guarantees.approximate, 2 * 6.0 / 4.0 / 1.25
+    laplace = rebalancing_events(found.rebalancing, "add_remove")
+    alone = exponential_mechanism_epsilon(eta, 3, found.delta - found.centers_delta, laplace=laplace).epsilon
+    assert found.epsilon == pytest.approx(alone + found.centers, rel=1e-6)
+    assert (found.epsilon_lower is None) == (kind is NOISED)
+    (tree,) = [tree for tree in result.ledger if tree.kind == "approximate"]
+    counts, centers, generation = tree.children
+    assert (counts.value, centers.value, centers.delta) == (found.rebalancing, found.centers, found.centers_delta)
+    assert generation.value <= found.epsilon <= generation.value + counts.value + centers.value + 1e-3
+    assert tree.value == found.epsilon
+
+
+def test_a_delta_of_the_centres_is_said_beside_the_ex_post_epsilon(make_run):
+    assert "but for delta 1e-06" in make_run(**NOISED).audit().guarantee
+    assert "delta" not in make_run(**REBALANCED).audit().guarantee
+
+
+def test_another_relation_is_worked_out_from_the_scale(make_run):
+    """The claim of a run under another relation needs its own noise, and its figure is that relation's."""
+    result = audit_run(make_run(**REBALANCED).path, Question(epsilon=100.0, relation="replace"))
+    assert result.guarantees.ex_post.rebalancing == pytest.approx(0.25, rel=EXACT)
+    assert [check.id for check in result.checks if check.status == "fail"] == ["rebalancing.noise"]
+
+
+def test_lines_of_slots_that_are_full_for_one_cluster_may_be_left_out(make_run):
+    """A line without a batch contradicts the rule only where no cluster's would leave it out."""
+    run = make_run(clusters="public-centers", sizes=(3, 4, 5, 2))
+    run.edit_manifest({"batching.generate_per_cluster": 5, "batching.batches": 20})
+    found = {check.id: check for check in run.audit().checks}
+    assert "left out" in found["partition.stable"].measured
+    assert json.loads((run / "clusters").read_text())["batches"] == [[5, 5], [5, 5]]

@@ -1,0 +1,334 @@
+"""Runs whose records are clustered: what they record, claim and draw, and that audits and replays agree."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dpaudit.accounting import (
+    MedianAccountant,
+    context_change,
+    kept_by_counts,
+    mean_epsilon,
+    rebalancing_events,
+    rebalancing_scale,
+)
+from dpaudit.audit import audit_run
+from dpaudit.runs import InputError, KeyedHash, RunReader, cluster_places, decoded_centers
+from generation import grouping
+from generation.algorithm import BatchTasks, generate
+from generation.clustering.embedding import Embedder
+from generation.clustering.noise import Noise
+from generation.config import Config
+from generation.events import BatchDone, Event, TextsEmbedded
+from generation.models import CACHE_VARIABLE
+from generation.replay import replay
+
+CANARY = "canary-7f3a"
+LABELS = ["north", "south"]
+KEY = "0f" * 32
+WORDS = ("rain", "goals", "votes", "shares", "films")
+
+PUBLIC_CENTERS = {"method": "public-centers", "centers": 4}
+REBALANCED = {"method": "public-centers-rebalanced", "centers": 6, "keep": 3, "epsilon": 0.5}
+CHANG = {"method": "chang", "centers": 3, "epsilon": 2.0, "delta": 1e-3, "dimension": 4, "public": None}
+DPM = {"method": "dpm", "epsilon": 2.0, "delta": 1e-3}
+K_MEANS = {"method": "k-means", "centers": 3, "public": None}
+
+MEAN = {"aggregator": "mean", "divisor": 8.0}
+BY_COUNTS = {"records_per_batch": 5, "most_batches": 3}
+
+MakeConfig = Callable[..., Config]
+
+
+class KilledError(Exception):
+    """What a test kills a generation with."""
+
+
+def text(number: int) -> str:
+    return f"{WORDS[number % len(WORDS)] * 3} {CANARY} {number}"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees another one's embeddings."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Forty records with the label north, ten with south; every text holds the canary."""
+    path = tmp_path / "records.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["label", "text"])
+        writer.writerows([LABELS[number % 5 == 4], text(number)] for number in range(50))
+    return path
+
+
+@pytest.fixture
+def clustered(tmp_path: Path, data: Path, tiny_folder: Path, encoder_folder: Path) -> MakeConfig:
+    """A config with a clustering: its fields, and sections as keyword arguments."""
+    public = tmp_path / "public.csv"
+    public.write_text("text\n" + "".join(f"{WORDS[n % 5]} in public {n}\n" for n in range(30)))
+
+    def make(clustering: dict[str, Any], **sections: dict[str, Any]) -> Config:
+        values: dict[str, Any] = {
+            "data": {"path": str(data), "labels": LABELS},
+            "model": {"name": str(tiny_folder), "device": "cpu"},
+            "prompt": {"max_example_tokens": 24},
+            "batching": {"key": KEY},
+            "clustering": {"public": str(public), "embedding": str(encoder_folder), **clustering},
+            "mechanism": {"aggregator": "median", "clip": 4.0, "temperature": 1.0},
+            "decoding": {"max_tokens": 2, "test_seed": 7},
+            "chosen_from": {"batching": "public", "settings": "public"},
+        }
+        values["batching"]["batches_per_cluster"] = 2
+        for name, fields in sections.items():
+            values[name] = {**values.get(name, {}), **fields}
+        return Config.model_validate(values)
+
+    return make
+
+
+def truth(config: Config, reader: RunReader) -> tuple[NDArray[np.int64], dict[str, int]]:
+    """By plain loops: counts [labels, k] of records at their nearest centre, and digests with the kept one."""
+    clusters, manifest = reader.clusters(), reader.manifest
+    assert config.data.path is not None
+    centers = decoded_centers(clusters, manifest.clustering.centers or 0).astype(np.float64)
+    counts, homes = np.zeros((2, len(centers)), dtype=np.int64), {}
+    embedder = Embedder(manifest.clustering.embedding or "", normalize=True, device="cpu")
+    with Path(config.data.path).open() as file:
+        for row in csv.DictReader(file):
+            label = LABELS.index(row["label"])
+            apart = ((centers - embedder.embed([row["text"]])[0]) ** 2).sum(axis=1)
+            counts[label, apart.argmin()] += 1
+            kept = np.array(clusters.kept[label])
+            homes[KeyedHash(bytes.fromhex(KEY)).digest(row["label"], row["text"])] = int(kept[apart[kept].argmin()])
+    return counts, homes
+
+
+@pytest.mark.parametrize(
+    ("clustering", "batching"),
+    [
+        (PUBLIC_CENTERS, {}),
+        (REBALANCED, {"generate_per_cluster": 2}),
+        (REBALANCED, {"batches_per_cluster": None, **BY_COUNTS, "generate_per_cluster": 2}),
+        (REBALANCED, {"slots": 4}),
+        (CHANG, {}),
+        (DPM, {}),
+    ],
+)
+def test_records_go_to_the_nearest_centre_that_their_label_keeps(
+    tmp_path: Path, clustered: MakeConfig, clustering: dict[str, Any], batching: dict[str, Any]
+) -> None:
+    config = clustered(clustering, batching={"batches_per_cluster": 2, **batching})
+    run = tmp_path / "run"
+    reader = RunReader(generate(config, run))
+    clusters, stated = reader.clusters(), reader.manifest.clustering
+    assert stated.method == clusters.method == clustering["method"]
+    assert (stated.origin == "public") == clustering["method"].startswith("public")
+    places = cluster_places(clusters, config.batching.generate_per_cluster)
+    assert len(places) == reader.manifest.batching.batches == len(reader.batches)
+    _, homes = truth(config, reader)
+    hashing = KeyedHash(bytes.fromhex(KEY))
+    for assigned in reader.assignment():
+        if assigned.batch is not None:
+            place = places[assigned.batch]
+            assert place.center == homes[assigned.digest]
+            assert place.number == hashing.batch(assigned.digest, place.count)
+    for batch in reader.batches:
+        with reader.batch(batch) as opened:
+            place = places[batch]
+            assert (opened.header.label, opened.header.cluster) == (LABELS[place.label], place.center)
+    failed = [check.id for check in audit_run(run, evidence=1).checks if check.status == "fail"]
+    assert failed == ["mechanism.randomness"]  # the test seed
+
+
+def test_counts_are_noised_before_anything_is_chosen_by_them(
+    tmp_path: Path, clustered: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[tuple[float, NDArray[np.int64]]] = []
+    original = Noise.rounded_laplace
+
+    def watched(self: Noise, scale: float, size: int) -> NDArray[np.int64]:
+        values = original(self, scale, size)
+        drawn.append((scale, values))
+        return values
+
+    monkeypatch.setattr(Noise, "rounded_laplace", watched)
+    config = clustered(REBALANCED, privacy={"unit": "user", "relation": "replace", "records_per_user": 3})
+    reader = RunReader(generate(config, tmp_path / "run"))
+    ((scale, noise),) = drawn
+    counts, _ = truth(config, reader)
+    noisy = np.array(reader.clusters().noisy_counts)
+    assert np.array_equal(noisy, counts + noise.reshape(2, 6))
+    assert scale == rebalancing_scale(0.5, "replace", 3)
+    stated = reader.manifest.clustering.counts
+    assert stated is not None
+    assert (stated.scale, stated.epsilon, stated.noised) == (scale, 0.5, "before-selection")
+    assert np.array_equal(reader.clusters().kept, kept_by_counts(noisy, 3))
+
+
+@pytest.mark.parametrize("killed_after", [1, 3])
+def test_noise_is_drawn_once_however_often_a_run_goes_on(
+    tmp_path: Path, clustered: MakeConfig, monkeypatch: pytest.MonkeyPatch, killed_after: int
+) -> None:
+    config = clustered(REBALANCED, batching={"batches_per_cluster": None, **BY_COUNTS})
+    secret = config.model_copy(update={"batching": config.batching.model_copy(update={"key": None})})
+    unbroken = RunReader(generate(config, tmp_path / "unbroken"))
+    done: list[Event] = []
+
+    def kill(event: Event) -> None:
+        done.append(event)
+        if sum(isinstance(event, BatchDone) for event in done) == killed_after:
+            raise KilledError
+
+    run = tmp_path / "run"
+    with pytest.raises(KilledError):
+        generate(config, run, kill)
+    embedded = [event for event in done if isinstance(event, TextsEmbedded)]
+    assert {(event.texts, event.total) for event in embedded} == {("public", 30), ("private", 50)}
+    begun = (run / "clusters").read_bytes()
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError("a run that goes on embeds nothing and draws no noise for counts")
+
+    monkeypatch.setattr(grouping, "Embedder", forbidden)
+    monkeypatch.setattr(Noise, "rounded_laplace", forbidden)
+    tasks = BatchTasks(secret, str(run))
+    on_disk = set(RunReader(run).batches)
+    other = min(set(range(unbroken.manifest.batching.batches)) - on_disk)
+    assert [finished.batch for finished in tasks([other])] == [other]
+    generate(config, run)
+    assert (run / "clusters").read_bytes() == begun == (tmp_path / "unbroken" / "clusters").read_bytes()
+    for name in ("assignment", "samples.jsonl"):
+        assert (run / name).read_bytes() == (tmp_path / "unbroken" / name).read_bytes()
+
+
+def test_a_run_goes_on_under_its_own_clustering_only(tmp_path: Path, clustered: MakeConfig) -> None:
+    run = tmp_path / "run"
+
+    def kill(event: Event) -> None:
+        if isinstance(event, BatchDone):
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        generate(clustered(REBALANCED), run, kill)
+    others = {
+        "clustering.method": PUBLIC_CENTERS,
+        "clustering.keep": {**REBALANCED, "keep": 2},
+        "clustering.counts.epsilon, clustering.counts.scale": {**REBALANCED, "epsilon": 5.0},
+        "clustering.normalized": {**REBALANCED, "normalize": False},
+    }
+    for field, clustering in others.items():
+        with pytest.raises(InputError, match=f"started with another {field}"):
+            generate(clustered(clustering), run)
+    sections: dict[str, dict[str, dict[str, Any]]] = {
+        "batching.batches_per_cluster": {"batching": {"batches_per_cluster": 3}},
+        "batching.batches, batching.generate_per_cluster": {"batching": {"generate_per_cluster": 2}},
+        "batching.labels": {"data": {"labels": [*LABELS, "east"]}},
+        "batching.key": {"batching": {"key": "f0" * 32}},
+    }
+    for field, changed in sections.items():
+        with pytest.raises(InputError, match=f"started with another .*{field}"):
+            generate(clustered(REBALANCED, **changed), run)
+
+
+def test_a_median_run_claims_its_clusters_too(tmp_path: Path, clustered: MakeConfig) -> None:
+    for clustering, cost, delta in ((PUBLIC_CENTERS, 0.0, 0.0), (REBALANCED, 0.5, 0.0), (CHANG, 2.0, 1e-3)):
+        reader = RunReader(generate(clustered(clustering), tmp_path / str(clustering["method"])))
+        accountant = MedianAccountant(context_change("record", "add_remove", "hashed-records"), 1.0)
+        for batch in reader.batches:
+            with reader.batch(batch) as opened:
+                for step in opened.steps():
+                    assert step.central is not None
+                    accountant.charge(batch, step.central, step.token)
+        claim = reader.manifest.claim
+        assert claim is not None
+        assert (claim.kind, claim.delta) == ("ex-post", delta)
+        assert 0 <= claim.epsilon - accountant.epsilon - (reader.manifest.clustering.epsilon or 0) <= cost + 1.001e-4
+        assert claim.epsilon >= accountant.epsilon + 0.99 * cost
+
+
+def test_a_mean_run_claims_its_clusters_too(tmp_path: Path, clustered: MakeConfig) -> None:
+    change = context_change("record", "add_remove", "hashed-records")
+    delta = 1e-2
+    for clustering in (REBALANCED, CHANG):
+        config = clustered(clustering, mechanism=MEAN, privacy={"delta": delta})
+        manifest = RunReader(generate(config, tmp_path / str(clustering["method"]))).manifest
+        events = rebalancing_events(0.5, "add_remove") if manifest.clustering.counts else ()
+        rest = delta - (manifest.clustering.delta or 0)
+        tokens = mean_epsilon(4.0, 1.0, 8.0, 2, rest, change, laplace=events)
+        assert manifest.claim is not None
+        assert manifest.claim.delta == delta
+        assert 0 <= manifest.claim.epsilon - tokens - (manifest.clustering.epsilon or 0) < 1.001e-4
+
+
+def test_a_delta_that_the_centres_use_up_is_refused(tmp_path: Path, clustered: MakeConfig) -> None:
+    greedy = clustered({**CHANG, "delta": 0.09}, mechanism=MEAN)  # 50 records give a delta of 0.0135
+    with pytest.raises(InputError, match=r"privacy\.delta.*centres alone take 0\.09"):
+        generate(greedy, tmp_path / "run")
+
+
+@pytest.mark.parametrize("mechanism", [{}, MEAN])
+def test_replays_embed_anew_and_agree(tmp_path: Path, clustered: MakeConfig, mechanism: dict[str, Any]) -> None:
+    config = clustered(REBALANCED, mechanism=mechanism, batching={"batches_per_cluster": None, **BY_COUNTS})
+    run, data = tmp_path / "run", config.data.path
+    assert data is not None
+    generate(config, run)
+    found = replay(run, data, steps=3, left_out=2, trials=0)
+    assert (found.assignment, found.texts) == ("", "")
+    assert [step.problem for step in found.steps] == [""] * 3
+    checks = {check.id: check.status for check in audit_run(run, evidence=4, replay=found).checks}
+    assert {checks[name] for name in ("partition.stable", "replay.logits", "neighbors.regenerated")} == {"pass"}
+
+
+def test_a_replay_wants_the_very_embedding_model(
+    tmp_path: Path, clustered: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = clustered(REBALANCED)
+    run, data = tmp_path / "run", config.data.path
+    assert data is not None
+    generate(config, run)
+
+    class Other(Embedder):
+        def __init__(self, *arguments: Any, **settings: Any) -> None:
+            super().__init__(*arguments, **settings)
+            self.digest = "0" * 64
+
+    monkeypatch.setattr(grouping, "Embedder", Other)
+    with pytest.raises(InputError, match=r"clustering\.embedding.*not the one that the run used"):
+        replay(run, data, trials=0)
+
+
+def test_k_means_on_private_records_fails_its_audit(tmp_path: Path, clustered: MakeConfig) -> None:
+    run = tmp_path / "run"
+    manifest = RunReader(generate(clustered(K_MEANS, chosen_from={"batching": "private"}), run)).manifest
+    assert (manifest.clustering.origin, manifest.clustering.epsilon) == ("private", None)
+    failed = {check.id for check in audit_run(run, evidence=1).checks if check.status == "fail"}
+    assert {"partition.public-parameters", "claim.epsilon"} <= failed
+
+
+def test_no_private_text_and_no_exact_count_is_written(tmp_path: Path, clustered: MakeConfig) -> None:
+    config = clustered({**REBALANCED, "epsilon": 0.01})
+    reader = RunReader(generate(config, tmp_path / "run"))
+    exact, _ = truth(config, reader)
+    assert np.count_nonzero(np.array(reader.clusters().noisy_counts) == exact) <= 2
+    places = [tmp_path / "run", tmp_path / "cache"]
+    for file in (file for place in places for file in place.rglob("*") if file.is_file()):
+        assert CANARY.encode() not in file.read_bytes()
+
+
+def test_too_few_public_texts_are_refused(tmp_path: Path, clustered: MakeConfig) -> None:
+    for clustering in ({**REBALANCED, "centers": 31}, {**PUBLIC_CENTERS, "centers": 31}):
+        with pytest.raises(InputError, match="too few for 31 cluster centres") as caught:
+            generate(clustered(clustering), tmp_path / "run")
+        assert CANARY not in str(caught.value)
+    assert not (tmp_path / "run").exists()

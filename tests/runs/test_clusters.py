@@ -1,0 +1,92 @@
+"""The file `clusters`: places of batches against a naive listing, centres bit for bit, and what it may not hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpaudit.runs import ClusterPlace, Clusters, RunReader, RunWriter, cluster_places, decoded_centers, encoded_centers
+
+CLUSTERED = {"sizes": (1, 2, 1, 2), "clusters": "public-centers-rebalanced"}
+
+
+def listed(clusters: Clusters, generated: int) -> list[ClusterPlace]:
+    """Every place, by counting."""
+    places = []
+    for label, (kept, batches) in enumerate(zip(clusters.kept, clusters.batches, strict=True)):
+        for position, (center, count) in enumerate(zip(kept, batches, strict=True)):
+            places += [ClusterPlace(label, position, center, n, count) for n in range(count) if n < generated]
+    return places
+
+
+rows = st.integers(1, 4).flatmap(
+    lambda keep: st.lists(st.lists(st.integers(1, 6), min_size=keep, max_size=keep), min_size=1, max_size=4)
+)
+
+
+@given(batches=rows, generated=st.integers(1, 8))
+def test_places_are_those_of_counting(batches: list[list[int]], generated: int) -> None:
+    kept = tuple(tuple(range(1, 2 * len(row), 2)) for row in batches)
+    clusters = Clusters(method="public-centers", kept=kept, batches=tuple(map(tuple, batches)))
+    places = cluster_places(clusters, generated)
+    assert list(places) == [places[batch] for batch in range(len(places))] == listed(clusters, generated)
+    assert places[1:3] == listed(clusters, generated)[1:3]
+    assert places.counts == {count for row in batches for count in row}
+    for batch in (-1, len(places)):
+        with pytest.raises(IndexError, match="none has the id"):
+            places[batch]
+
+
+def test_places_take_no_memory_of_their_own() -> None:
+    clusters = Clusters(method="public-centers", kept=((0, 1),), batches=((1 << 24, 1 << 24),))
+    places = cluster_places(clusters, 10**18)
+    assert len(places) == 1 << 25
+    assert places[len(places) - 1] == ClusterPlace(0, 1, 1, (1 << 24) - 1, 1 << 24)
+
+
+def test_no_clustering_has_no_places() -> None:
+    assert list(cluster_places(Clusters(), 3)) == []
+
+
+def test_centres_come_back_bit_for_bit() -> None:
+    centers = np.array([[0.1, -0.0, np.nan], [1e-45, np.inf, 3.0]], dtype=np.float32)
+    text, digest = encoded_centers(centers)
+    assert decoded_centers(Clusters(method="dpm", centers=text), 2).tobytes() == centers.tobytes()
+    assert encoded_centers(np.asfortranarray(centers)) == (text, digest)
+    for count in (4, 5):
+        with pytest.raises(ValueError, match=f"{count} rows"):
+            decoded_centers(Clusters(method="dpm", centers=text), count)
+
+
+def test_a_run_has_its_clusters_as_they_were_written(make_run):
+    run = make_run(**CLUSTERED)
+    reader = RunReader(run.path)
+    assert reader.clusters() == run.spec.grouping()
+    assert decoded_centers(reader.clusters(), 4).tobytes() == run.spec.centers.tobytes()
+    assert [reader.batch(batch).header.cluster for batch in reader.batches] == [0, 2, 1, 3]
+
+
+WRONG = {
+    "another method": {"method": "dpm"},
+    "another shape": {"kept": ((0, 1, 2), (0, 1, 2))},
+    "no counts": {"noisy_counts": ()},
+    "other centres": {"centers": "AAAA" * 4},
+}
+
+
+@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG.keys())
+def test_a_writer_takes_no_clusters_that_a_reader_would_refuse(make_run, tmp_path, change):
+    spec = make_run.generator(**CLUSTERED).spec
+    clusters = spec.grouping().model_copy(update=change)
+    with pytest.raises(ValueError, match="clusters: "):
+        RunWriter.create(tmp_path / "run", spec.manifest(), tokenizer_json=None, assignment=[], clusters=clusters)
+    with pytest.raises(ValueError, match="method is none"):
+        RunWriter.create(tmp_path / "run", spec.manifest(), tokenizer_json=None, assignment=[])
+
+
+def test_a_writer_takes_no_clusters_that_are_too_large(make_run, tmp_path, monkeypatch):
+    monkeypatch.setattr("dpaudit.runs.writer.MAX_CLUSTERS_BYTES", 100)
+    with pytest.raises(ValueError, match="100 at most"):
+        make_run.generator(**CLUSTERED).create(tmp_path / "run")
