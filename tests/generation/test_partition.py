@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpaudit.runs import KeyedHash
+from dpaudit.runs import Clusters, KeyedHash
 from generation.config import Config
-from generation.partition import Rule, partition
+from generation.partition import Rule, partition, partition_as_recorded
 from generation.records import Record
 
 KEY = bytes(range(32))
@@ -120,3 +120,65 @@ def test_places_are_spread_evenly_and_slots_do_not_follow_batches() -> None:
     # Nine cells of 1000 expected; five standard deviations are about 150.
     assert len(places) == 9
     assert all(abs(count - 1000) < 150 for count in places.values())
+
+
+CLUSTERS = Clusters(method="public-centers", kept=((0, 3), (1, 2)), batches=((2, 1), (3, 4)))
+
+
+def clustered(batching: dict[str, Any], examples: int = 1) -> Rule:
+    config = {
+        "data": {"path": "x.csv", "labels": list(LABELS)},
+        "model": {"name": "m"},
+        "prompt": {"examples_per_context": examples},
+        "batching": {"batches_per_cluster": 4, "generate_per_cluster": 2, **batching},
+        "clustering": {"method": "public-centers", "public": "y.csv", "centers": 4},
+        "mechanism": {"aggregator": "median", "clip": 1.0, "temperature": 1.0},
+        "decoding": {"max_tokens": 1},
+        "chosen_from": {"batching": "public", "settings": "public"},
+    }
+    return Rule.of_config(Config.model_validate(config), CLUSTERS)
+
+
+IN_CLUSTERS = (clustered({}), clustered({"slots": 3}, examples=2))
+
+
+def center_of(record: Record) -> int:
+    """Some centre that the record's label keeps, by its text alone."""
+    return CLUSTERS.kept[LABELS.index(record.label)][len(record.text) % 2]
+
+
+def test_ids_of_clusters_go_through_labels_and_their_kept_centres() -> None:
+    found = [(group.label, group.cluster, group.batches, group.ids) for group in IN_CLUSTERS[0].groups]
+    assert found == [
+        ("a", 0, 2, range(2)),
+        ("a", 3, 1, range(2, 3)),
+        ("b", 1, 3, range(3, 5)),
+        ("b", 2, 4, range(5, 7)),
+    ]
+
+
+@given(record_sets, st.data())
+def test_a_clustered_place_depends_on_that_record_and_its_centre_alone(
+    records: set[Record], data: st.DataObject
+) -> None:
+    removed = data.draw(st.sampled_from(sorted(records)))
+    centers = {record: center_of(record) for record in records}
+    for settings in IN_CLUSTERS:
+        whole, rest = (partition(settings, rows, KEY, centers) for rows in (records, records - {removed}))
+        contexts = [[c for batch in parts.batches for c in batch.contexts] for parts in (whole, rest)]
+        if settings.slots is None:
+            assert set(rest.assignment) <= set(whole.assignment)
+            assert len(contexts[0]) - len(contexts[1]) <= 1
+        else:
+            assert sum(old != new for old, new in zip(*contexts, strict=True)) <= 1
+        for batch in whole.batches:
+            for record in (record for context in batch.contexts for record in context):
+                assert (record.label, center_of(record)) == (batch.label, batch.cluster)
+
+
+@given(record_sets)
+def test_a_partition_is_read_off_its_assignment(records: set[Record]) -> None:
+    centers = {record: center_of(record) for record in records}
+    for settings in IN_CLUSTERS:
+        parts = partition(settings, records, KEY, centers)
+        assert partition_as_recorded(settings, records, KEY, parts.assignment) == parts
