@@ -466,9 +466,9 @@ def clusters(
     as_json: bool,
     **settings: float | None,
 ) -> None:
-    """Compare clustering methods on private texts: clusters, cost, and agreement with k-means.
+    """Compare clustering methods on private texts.
 
-    Every figure looks at the private texts without noise: they are for choosing a method, by whoever may see the texts.
+    Clusters, cost, and agreement with k-means. Every figure looks at the private texts without noise: they are for choosing a method, by whoever may see the texts.
 
     \b
     Example:
