@@ -121,7 +121,7 @@ class Worker:
                 if step.central is not None:
                     self._accountant.charge(batch, step.central, _index(step.token, step.support))
             tokens = len(reader.tokens)
-        return self._closed(batch, tokens)
+        return Finished(batch, tokens, self._accountant.close(batch))
 
     def run(self, ids: Sequence[int], progress: Progress) -> Iterator[Finished]:
         """Generate batches, but for those that are on disk. Each is yielded when it is there, whichever ends first.
@@ -313,18 +313,12 @@ class Worker:
         except BatchExistsError:  # another worker was first: its batch stays and counts, and this one is dropped
             self._accountant.detach(batch.batch.id)
             return self._recorded(batch.batch.id)
-        return self._closed(batch.batch.id, len(batch.tokens))
+        return Finished(batch.batch.id, len(batch.tokens), self._accountant.close(batch.batch.id))
 
     def _told(self, finished: Finished, progress: Progress, *, resumed: bool = False) -> Finished:
         batches = self._manifest.batching.batches
         progress(BatchDone(finished.batch, batches, finished.tokens, self.epsilon, resumed))
         return finished
-
-    def _closed(self, batch: int, tokens: int) -> Finished:
-        sums = self._accountant.detach(batch)
-        if sums is not None:
-            self._accountant.attach(batch, sums)
-        return Finished(batch, tokens, sums)
 
 
 def _index(token: int, support: NDArray[np.integer] | None) -> int:

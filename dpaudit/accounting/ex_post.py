@@ -167,11 +167,12 @@ class ExPostAccountant:
         steps.append(_add_up(steps[-1], costs))
         return Cost(*costs[-1].tolist())
 
-    def close(self, batch: int) -> None:
-        """No step of this batch will follow: keep its sums only."""
+    def close(self, batch: int) -> Doubles | None:
+        """No step of this batch will follow: keep its sums only, and return them as `detach` does."""
         sums = self.detach(batch)
         if sums is not None:
             self.attach(batch, sums)
+        return sums
 
     def detach(self, batch: int) -> Doubles | None:
         """Forget an open batch, whose costs another accountant of the same change is to take; None if it has no steps.
