@@ -468,7 +468,8 @@ def clusters(
 ) -> None:
     """Compare clustering methods on private texts.
 
-    Clusters, cost, and agreement with k-means. Every figure looks at the private texts without noise: they are for choosing a method, by whoever may see the texts.
+    Clusters, cost, and agreement with k-means. Every figure looks at the private texts without noise: they are for
+    choosing a method, by whoever may see the texts.
 
     \b
     Example:
