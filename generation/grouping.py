@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import batches_by_counts, kept_by_counts, rebalancing_scale
+from dpaudit.accounting import rebalancing_scale
 from dpaudit.runs import (
     Clustering,
     Clusters,
@@ -39,6 +39,7 @@ from generation.clustering.embedding import OFFLINE, Embedder
 from generation.clustering.interfaces import ClusteringMethod, Vectors
 from generation.clustering.kmeans import PrivateKMeans, PublicKMeans
 from generation.clustering.noise import Noise
+from generation.clustering.rebalancing import batches_per_cluster, kept_centers
 from generation.clustering.vector_cache import VectorCache
 from generation.config import ClusteringConfig, Config
 from generation.events import Progress, TextsEmbedded
@@ -51,8 +52,8 @@ _EMBEDDING = "clustering.embedding"
 
 #: Labels of records, by their index: int64 [n].
 _Labels: TypeAlias = NDArray[np.int64]
-#: Centres that labels keep: integers [labels, k'].
-_Kept: TypeAlias = NDArray[np.integer]
+#: Centres that labels keep: int64 [labels, k'].
+_Kept: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +69,19 @@ class Grouping:
     statement: Clustering
     clusters: Clusters
     centers: Mapping[Record, int]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedAgain:
+    """What a replay finds of a run's clusters. All of it is private.
+
+    Attributes:
+        centers: the centre that each record goes to, by its index.
+        noise: see `dpaudit.checks.replayed.Replay.noise`.
+    """
+
+    centers: Mapping[Record, int]
+    noise: int | None
 
 
 def group(config: Config, records: Sequence[Record], privacy: Privacy, progress: Progress) -> Grouping:
@@ -97,7 +111,7 @@ def group(config: Config, records: Sequence[Record], privacy: Privacy, progress:
         _require_enough(settings.keep, len(centers))
         counts = PrivateCounts(labels, nearest(vectors, centers), (len(all_labels), len(centers)))
         noisy = counts.noised(settings.budget, privacy.relation, noise, _records_per_unit(privacy))
-        kept = kept_by_counts(noisy.values, settings.keep)
+        kept = kept_centers(noisy, settings.keep)
     clusters, digest = _clusters(config, centers, noisy, kept)
     statement = Clustering(
         **_declared(config, method, privacy),
@@ -119,10 +133,8 @@ def recorded_statement(config: Config, existing: Manifest, privacy: Privacy) -> 
     return found.model_copy(update={**_declared(config, _method(config), privacy), "keep": keep})
 
 
-def grouped_again(
-    manifest: Manifest, clusters: Clusters, records: Sequence[Record], where: str
-) -> dict[Record, int] | None:
-    """The centre that each record of a run goes to, embedded anew, by recorded centres; None without a clustering.
+def grouped_again(manifest: Manifest, clusters: Clusters, records: Sequence[Record], where: str) -> GroupedAgain | None:
+    """Where each record of a run goes, embedded anew, by recorded centres; None without a clustering.
 
     Args:
         manifest: run.json.
@@ -149,7 +161,16 @@ def grouped_again(
         raise InputError(field, problem, "Put the run's model there.")
     labels, kept = _labels(records, manifest.batching.labels), np.array(clusters.kept)
     vectors = _embedded(records, embedder, lambda done, of: None)
-    return _nearest_kept(records, labels, vectors, centers, kept)
+    noise = _noise_on_counts(labels, vectors, centers, clusters) if clusters.noisy_counts else None
+    return GroupedAgain(_nearest_kept(records, labels, vectors, centers, kept), noise)
+
+
+def _noise_on_counts(labels: _Labels, vectors: Vectors, centers: Vectors, clusters: Clusters) -> int:
+    """Absolute differences of recorded counts and exact ones, added up. Only an audit may look at exact ones."""
+    noisy = np.array(clusters.noisy_counts, dtype=np.int64)
+    places = np.ravel_multi_index((labels, nearest(vectors, centers)), noisy.shape)
+    exact = np.bincount(places, minlength=noisy.size).reshape(noisy.shape)
+    return int(np.abs(noisy - exact).sum())
 
 
 def clustering_of(config: Config) -> ClusteringConfig:
@@ -243,7 +264,7 @@ def _clusters(config: Config, centers: Vectors, noisy: NoisyCounts | None, kept:
     """
     batching, encoded = config.batching, encoded_centers(centers)
     if noisy is not None and batching.records_per_batch is not None and batching.most_batches is not None:
-        batches = batches_by_counts(noisy.values, kept, batching.records_per_batch, batching.most_batches)
+        batches = batches_per_cluster(noisy, kept, batching.records_per_batch, batching.most_batches)
     else:
         batches = np.full(kept.shape, batching.batches_per_cluster)
     clusters = Clusters(
@@ -259,7 +280,7 @@ def _clusters(config: Config, centers: Vectors, noisy: NoisyCounts | None, kept:
     return clusters, encoded[1]
 
 
-def _rows(table: NDArray[np.integer]) -> tuple[tuple[int, ...], ...]:
+def _rows(table: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, table.tolist()))
 
 

@@ -104,6 +104,7 @@ class Replayed:
     """See `dpaudit.checks.replayed.Replay`."""
 
     assignment: str
+    noise: int | None
     texts: str
     steps: tuple[ReplayedStep, ...]
     left_out: tuple[LeftOut, ...]
@@ -164,6 +165,7 @@ def _carried_out(plan: _Plan, again: _Again, trials: int, asked: Claim) -> Repla
         left += batch_left
     return Replayed(
         assignment=again.assignment_problem(),
+        noise=again.noise,
         steps=tuple(found),
         left_out=tuple(left),
         attack=again.attack(plan.attacked, trials, asked) if plan.attacked is not None else None,
@@ -261,7 +263,11 @@ class _Meter:
 
 
 class _Again:
-    """A run with its data and its model, ready to be computed again."""
+    """A run with its data and its model, ready to be computed again.
+
+    Attributes:
+        noise: see `dpaudit.checks.replayed.Replay`.
+    """
 
     def __init__(self, reader: RunReader, data: str, model: str | None, meter: _Meter) -> None:
         """Raises InputError where the data or the model is not the run's."""
@@ -274,7 +280,9 @@ class _Again:
         with _of_options():
             self._records = read_records(_data_config(manifest, data, self._where)).records
         _require_data(manifest, self._records, self._key, data, self._where)
-        self._centers = grouped_again(manifest, clusters, self._records, self._where)
+        grouped = grouped_again(manifest, clusters, self._records, self._where)
+        self._centers = None if grouped is None else grouped.centers
+        self.noise = None if grouped is None else grouped.noise
         self._parts = partition(self._rule, self._records, self._key, self._centers)
         self._model = _model(manifest, model, self._where)
         self._prompts = _prompts(manifest, self._model, self._rule, self._where)

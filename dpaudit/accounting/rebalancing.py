@@ -124,6 +124,29 @@ def batches_by_counts(
     return batches
 
 
+def noise_tail(total: int, scale: float, counts: int) -> float:
+    """How likely noise is to be as small as it was: log of a bound from above (Chernoff's), in nats.
+
+    Args:
+        total: absolute values of the noise on all counts, added up; Laplace noise that was rounded to integers.
+        scale: of the noise, in records.
+        counts: how many counts there are.
+
+    Returns:
+        log p, p >= P(the sum is `total` or less); 0 where nothing is to be said.
+
+    Raises:
+        ValueError: the scale is not positive.
+    """
+    _require_positive("scale", scale)
+    # Any tilt gives a bound; these hold the best one to within a few per cent of its logarithm.
+    tilts = np.geomspace(1e-3 / max(scale, 1.0), 60.0, 2000)
+    fall = math.exp(-1 / scale)
+    beyond = (1 - fall) * math.exp(-0.5 / scale) * np.exp(-tilts) / (1 - fall * np.exp(-tilts))
+    moments = -math.expm1(-0.5 / scale) + beyond  # E exp(-tilt |noise|)
+    return min(0.0, float((counts * np.log(moments) + tilts * total).min()))
+
+
 def _sensitivity(relation: Relation, records: int) -> int:
     if records < 1:
         raise ValueError(f"records must be at least 1, not {records}")

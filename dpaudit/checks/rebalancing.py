@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import batches_by_counts, kept_by_counts, noise_covers, rebalancing_epsilon
+from dpaudit.accounting import batches_by_counts, kept_by_counts, noise_covers, noise_tail, rebalancing_epsilon
 from dpaudit.checks.claim import rounded_up
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.grouping import ORIGINS, rests_on_counts, unit_records
@@ -13,6 +15,8 @@ from dpaudit.checks.registry import Outcome, not_applicable, run_check
 from dpaudit.runs import Clustering, Clusters, CountsNoise
 
 _DOCS = "docs/mathematics.md#rebalancing"
+#: How rarely the noise that is declared may be as small as what is found, for a failure.
+_RARELY = 1e-6
 
 
 @run_check(
@@ -37,7 +41,19 @@ def clusters_are_noised(facts: Facts) -> Outcome:
     problem = _choice_problem(facts, clustering, facts.clusters)
     if problem:
         return Outcome("fail", problem, expected)
-    return Outcome("pass", _measured(clustering), expected)
+    return _against_the_data(facts, clustering, expected)
+
+
+def _against_the_data(facts: Facts, clustering: Clustering, expected: str) -> Outcome:
+    """With the data, whether there is as much noise on the counts as is declared."""
+    noise = facts.replay.noise if facts.replay is not None else None
+    if noise is None or clustering.counts is None or facts.clusters is None:
+        return Outcome("pass", _measured(clustering), expected)
+    scale, counts = clustering.counts.scale, sum(map(len, facts.clusters.noisy_counts))
+    if noise_tail(noise, scale, counts) < math.log(_RARELY):
+        found = f"noisy counts lie closer to the data's than noise of scale {scale:g} leaves one run in a million"
+        return Outcome("fail", found, expected, evidence=3)
+    return Outcome("pass", f"{_measured(clustering)}, held against the data", expected, evidence=3)
 
 
 def _without_clustering(facts: Facts) -> Outcome:

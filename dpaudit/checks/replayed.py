@@ -102,6 +102,14 @@ class Replay(Protocol):
         ...
 
     @property
+    def noise(self) -> int | None:
+        """Absolute differences of noisy counts and counts of the data, added up; None in a run without noisy counts.
+
+        Together with the noisy counts it tells of exact ones: it is not for reports.
+        """
+        ...
+
+    @property
     def texts(self) -> str:
         """Where a text is not its tokens decoded with the model's own tokenizer; empty where all are."""
         ...

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import rebalancing_epsilon, rebalancing_scale
+from dpaudit.accounting import batches_by_counts, kept_by_counts, rebalancing_epsilon, rebalancing_scale
 from dpaudit.runs.manifest import Relation
 from generation.clustering.assignment import nearest
 from generation.clustering.counts import NoisyCounts, PrivateCounts
@@ -20,56 +20,16 @@ from generation.clustering.interfaces import CentersOrigin, ClusteringCost, Clus
 from generation.clustering.noise import Noise
 
 
-def kept_centers(noisy: NoisyCounts, keep: int) -> NDArray[np.int32]:
-    """The centres of the highest noisy counts of each label; of equal ones those of lower index.
-
-    Args:
-        noisy: counts of k centres.
-        keep: how many, 1 to k. Public.
-
-    Returns:
-        int32 [labels, keep], each row ascending.
-
-    Raises:
-        ValueError: `keep` is out of its range.
-    """
-    centers = noisy.values.shape[1]
-    if not 1 <= keep <= centers:
-        raise ValueError(f"keep must be between 1 and the number of centres, {centers}, not {keep}")
-    descending = np.argsort(-noisy.values, axis=1, kind="stable")
-    return np.sort(descending[:, :keep], axis=1).astype(np.int32)
+def kept_centers(noisy: NoisyCounts, keep: int) -> NDArray[np.int64]:
+    """`dpaudit.accounting.kept_by_counts` of counts that have their noise: int64 [labels, keep]."""
+    return kept_by_counts(noisy.values, keep)
 
 
 def batches_per_cluster(
-    noisy: NoisyCounts, kept: NDArray[np.int32], records_per_batch: float, most: int
+    noisy: NoisyCounts, kept: NDArray[np.int64], records_per_batch: float, most: int
 ) -> NDArray[np.int64]:
-    """How many batches the records of each kept cluster are hashed into, for about so many records a batch.
-
-    Records of a label that were at other centres move to kept ones, so its kept clusters share out the noisy number of
-    all its records, in proportion to their own noisy counts.
-
-    Args:
-        noisy: counts of k centres.
-        kept: int [labels, keep], the centres that are kept.
-        records_per_batch: wanted, positive.
-        most: batches a cluster, at least 1.
-
-    Returns:
-        int64 [labels, keep], each between 1 and `most`.
-
-    Raises:
-        ValueError: `records_per_batch` or `most` is out of its range, or `kept` is of other labels.
-    """
-    if not 0 < records_per_batch < math.inf or most < 1:
-        raise ValueError(f"records_per_batch {records_per_batch} must be positive, and most {most} at least 1")
-    if len(kept) != len(noisy.values):
-        raise ValueError(f"{len(kept)} rows of kept centres are not one for each of {len(noisy.values)} labels")
-    weights = np.maximum(np.take_along_axis(noisy.values, kept, axis=1), 0).astype(np.float64)
-    totals = np.maximum(noisy.values.sum(axis=1, keepdims=True), 0)
-    # Without a positive count among them there is nothing to share out by: 1 batch each.
-    records = totals * weights / np.maximum(weights.sum(axis=1, keepdims=True), 1)
-    batches: NDArray[np.int64] = np.clip(np.rint(records / records_per_batch), 1, most).astype(np.int64)
-    return batches
+    """`dpaudit.accounting.batches_by_counts` of counts that have their noise: int64 [labels, keep]."""
+    return batches_by_counts(noisy.values, kept, records_per_batch, most)
 
 
 @dataclass(frozen=True)
@@ -133,8 +93,8 @@ class Rebalanced:
         chosen: Vectors = centers[kept[0]]
         return chosen
 
-    def select(self, counts: PrivateCounts, noise: Noise) -> tuple[NoisyCounts, NDArray[np.int32]]:
-        """Noise on all counts of records at the base's centres, then the choice: int32 [labels, keep].
+    def select(self, counts: PrivateCounts, noise: Noise) -> tuple[NoisyCounts, NDArray[np.int64]]:
+        """Noise on all counts of records at the base's centres, then the choice: int64 [labels, keep].
 
         Raises:
             ValueError: there are fewer centres than are to be kept.

@@ -17,6 +17,7 @@ from dpaudit.accounting import (
     exponential_mechanism_epsilon,
     kept_by_counts,
     noise_covers,
+    noise_tail,
     rebalancing_epsilon,
     rebalancing_events,
     rebalancing_scale,
@@ -127,6 +128,39 @@ def test_batches_share_out_a_labels_records(counts: list[list[int]], records_per
             records = Fraction(max(sum(row), 0) * share, max(sum(positive), 1))
             exact = records / Fraction(records_per_batch)
             assert min(max(exact - Fraction(501, 1000), 1), most) <= count <= max(exact + Fraction(501, 1000), 1)
+
+
+@given(scale=st.floats(0.05, 30), counts=st.integers(1, 12), share=st.floats(0, 1))
+def test_small_noise_is_no_likelier_than_the_bound(scale: float, counts: int, share: float) -> None:
+    """Against the exact distribution of the sum, by convolution."""
+    sizes = np.arange(int(40 * scale) + 3)
+    one = np.exp(-(sizes - 0.5) / scale) - np.exp(-(sizes + 0.5) / scale)
+    one[0] = -math.expm1(-0.5 / scale)
+    sums = np.ones(1)
+    for _ in range(counts):
+        sums = np.convolve(sums, one)
+    total = int(share * 2 * counts * scale)
+    exact = math.log(sums[: total + 1].sum())
+    bound = noise_tail(total, scale, counts)
+    assert exact - 1e-9 <= bound <= 0
+    if exact < -10:  # where it decides, Chernoff's bound is loose by the logarithm of a few standard deviations
+        assert bound < 0.75 * exact + 3
+
+
+def test_a_bound_for_noise_that_is_missing_or_abundant() -> None:
+    assert noise_tail(0, 10.0, 2000) < -5000
+    assert noise_tail(15_000, 10.0, 2000) < math.log(1e-6)  # one label of four without any
+    assert noise_tail(20_000, 10.0, 2000) > math.log(1e-3)
+    assert noise_tail(2**60, 10.0, 2000) == 0
+    with pytest.raises(ValueError, match="scale"):
+        noise_tail(1, 0.0, 1)
+
+
+def test_ties_go_to_the_lower_index_and_negative_counts_weigh_nothing() -> None:
+    assert kept_by_counts(np.array([[3, 7, 3, 7, 3], [0, 0, 0, 0, 0]]), 3).tolist() == [[0, 1, 3], [0, 1, 2]]
+    counts = np.array([[600, 300, 90, 10], [5, -40, 100, 20]])
+    # The first label's 1000 records go to its kept centres 2 : 1; the second's 85 to one that has them all.
+    assert batches_by_counts(counts, np.array([[0, 1], [1, 2]]), 32, 50).tolist() == [[21, 10], [1, 3]]
 
 
 def test_choices_are_refused_where_they_cannot_be_made() -> None:

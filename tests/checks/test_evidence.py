@@ -159,7 +159,7 @@ def test_a_loss_that_rounding_could_make_shows_nothing(make_run):
         batch, slot, recorded, regenerated, tolerance = 0, 0, 0.1, 3.0, 5.0
 
     class Replay:
-        assignment, texts, steps, left_out, attack = "", "", (), (LeftOut(),), None
+        assignment, noise, texts, steps, left_out, attack = "", None, "", (), (LeftOut(),), None
 
     result = audit_run(make_run().path, replay=Replay())
     checks = {check.id: check.status for check in result.checks}
@@ -185,7 +185,7 @@ def test_only_what_an_attack_shows_with_confidence_refutes_a_claim_and_only_an_a
         bound, trials, beyond, worst = LowerBound(1e-4, 0.95, epsilon, estimate, ()), 20, 0, ""
 
     class Replay:
-        assignment, texts, steps, left_out, attack = "", "", (), (), Attacked()
+        assignment, noise, texts, steps, left_out, attack = "", None, "", (), (), Attacked()
 
     result = audit_run(make_run(aggregator=aggregator).path, replay=Replay())
     assert {check.id: check.status for check in result.checks}["replay.lower-bound"] == "pass"

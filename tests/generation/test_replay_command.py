@@ -50,7 +50,7 @@ class Asked:
     def __call__(self, run: Path, data: str, **amounts: Any) -> Replayed:
         amounts.pop("progress")
         self.amounts = {"data": data, **amounts}
-        return Replayed("", "", (self.step,), (), None)
+        return Replayed("", None, "", (self.step,), (), None)
 
 
 @pytest.fixture

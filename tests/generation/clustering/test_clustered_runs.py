@@ -285,9 +285,35 @@ def test_replays_embed_anew_and_agree(tmp_path: Path, clustered: MakeConfig, mec
     generate(config, run)
     found = replay(run, data, steps=3, left_out=2, trials=0)
     assert (found.assignment, found.texts) == ("", "")
+    reader = RunReader(run)
+    noisy, (exact, _) = np.array(reader.clusters().noisy_counts), truth(config, reader)
+    assert found.noise == np.abs(noisy - exact).sum() > 0
     assert [step.problem for step in found.steps] == [""] * 3
-    checks = {check.id: check.status for check in audit_run(run, evidence=4, replay=found).checks}
-    assert {checks[name] for name in ("partition.stable", "replay.logits", "neighbors.regenerated")} == {"pass"}
+    checks = {check.id: check for check in audit_run(run, evidence=4, replay=found).checks}
+    levels = {"partition.stable": 3, "rebalancing.noise": 3, "replay.logits": 3, "neighbors.regenerated": 4}
+    assert {(name, checks[name].status, checks[name].evidence) for name in levels} == {
+        (name, "pass", level) for name, level in levels.items()
+    }
+
+
+def test_counts_that_never_had_their_noise_fail_against_the_data(tmp_path: Path, clustered: MakeConfig) -> None:
+    """Noise of scale 10 is declared, and none was drawn: the record alone cannot tell."""
+
+    class Silent(Noise):
+        def rounded_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
+            return np.zeros(size, dtype=np.int64)
+
+    config = clustered({**REBALANCED, "epsilon": 0.1})
+    run, data = tmp_path / "run", config.data.path
+    assert data is not None
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(grouping, "Noise", Silent)
+        generate(config, run)
+    statuses = []
+    for found in (None, replay(run, data, steps=1, left_out=0, trials=0)):
+        (check,) = (check for check in audit_run(run, replay=found).checks if check.id == "rebalancing.noise")
+        statuses.append(check.status)
+    assert statuses == ["pass", "fail"]
 
 
 def test_a_replay_wants_the_very_embedding_model(

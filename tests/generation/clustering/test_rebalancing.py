@@ -9,9 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 from scipy.stats import beta
 
@@ -25,12 +22,6 @@ from generation.sampling import SeededStream
 #: So many draws show a fault, and are quick.
 DRAWS = 2000
 
-VALUES = arrays.arrays(
-    np.int64,
-    st.tuples(st.integers(1, 4), st.integers(1, 12)),
-    elements=st.one_of(st.integers(-5, 5), st.integers(-(2**40), 2**40)),
-)
-
 
 def noise(seed: int = 1) -> Noise:
     return Noise(SeededStream(seed, 0))
@@ -40,68 +31,15 @@ def noisy(values: Any) -> NoisyCounts:
     return NoisyCounts(np.asarray(values, dtype=np.int64), 1.0, 1.0, "add_remove", 1)
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------------
+# --- what follows from noisy counts (tests/accounting/test_rebalancing.py has the rest) -------------------------------
 
 
-@given(VALUES, st.data())
-def test_the_highest_counts_are_kept(values: NDArray[np.int64], data: st.DataObject) -> None:
-    keep = data.draw(st.integers(1, values.shape[1]))
-    kept = kept_centers(noisy(values), keep)
-    assert kept.dtype == np.int32
-    expected = [
-        sorted(sorted(range(len(row)), key=lambda center: (-row[center], center))[:keep]) for row in values.tolist()
-    ]
-    assert kept.tolist() == expected
-
-
-def test_of_equal_counts_the_lower_index_is_kept() -> None:
-    assert kept_centers(noisy([[3, 7, 3, 7, 3], [0, 0, 0, 0, 0]]), 3).tolist() == [[0, 1, 3], [0, 1, 2]]
-
-
-@pytest.mark.parametrize("keep", [0, -1, 4])
-def test_keeping_none_or_more_than_there_are_is_refused(keep: int) -> None:
-    with pytest.raises(ValueError, match="keep must be between 1 and the number of centres, 3"):
-        kept_centers(noisy([[1, 2, 3]]), keep)
-
-
-# --- batches ----------------------------------------------------------------------------------------------------------
-
-
-def test_batches_are_in_proportion_to_noisy_counts() -> None:
+def test_noisy_counts_decide_what_is_kept_and_how_many_batches_it_has() -> None:
     counts = noisy([[600, 300, 90, 10], [5, -40, 100, 20]])
-    # The first label's 1000 records go to its kept centres 2 : 1; the second's 85 to one that has them all.
-    assert batches_per_cluster(counts, np.array([[0, 1], [1, 2]], dtype=np.int32), 32, 50).tolist() == [
-        [21, 10],
-        [1, 3],
-    ]
-
-
-@given(VALUES, st.data())
-def test_batches_are_within_their_bounds(values: NDArray[np.int64], data: st.DataObject) -> None:
-    keep, most = data.draw(st.integers(1, values.shape[1])), data.draw(st.integers(1, 1000))
-    wanted = data.draw(st.floats(1e-3, 1e6))
-    kept = kept_centers(noisy(values), keep)
-    batches = batches_per_cluster(noisy(values), kept, wanted, most)
-    assert batches.dtype == np.int64
-    assert batches.shape == kept.shape
-    assert ((batches >= 1) & (batches <= most)).all()
-    for row, centers, found in zip(values.tolist(), kept.tolist(), batches.tolist(), strict=True):
-        weights = [max(0, row[center]) for center in centers]
-        total = max(0, sum(row))
-        for weight, number in zip(weights, found, strict=True):
-            exact = total * weight / max(1, sum(weights)) / wanted
-            assert abs(min(max(exact, 1), most) - number) <= 0.5 * (1 + 1e-9)
-
-
-@pytest.mark.parametrize(("wanted", "most"), [(0.0, 5), (math.inf, 5), (math.nan, 5), (10.0, 0)])
-def test_batches_of_no_size_or_number_are_refused(wanted: float, most: int) -> None:
-    with pytest.raises(ValueError, match="records_per_batch"):
-        batches_per_cluster(noisy([[1, 2]]), np.array([[0]], dtype=np.int32), wanted, most)
-
-
-def test_kept_centers_of_other_labels_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 rows of kept centres"):
-        batches_per_cluster(noisy([[1, 2]]), np.array([[0], [1]], dtype=np.int32), 10, 5)
+    kept = kept_centers(counts, 2)
+    assert kept.tolist() == [[0, 1], [2, 3]]
+    # The first label's 1000 records are shared out 2 : 1, the second's 85 are 5 : 1.
+    assert batches_per_cluster(counts, kept, 32, 50).tolist() == [[21, 10], [2, 1]]
 
 
 # --- noise before choice ----------------------------------------------------------------------------------------------

