@@ -444,7 +444,13 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
 @click.option("--keep", type=click.IntRange(min=1), help="Centres that rebalancing keeps, k' [default: 100].")
 @click.option("--dimension", type=click.IntRange(min=1), help="Chang's vectors are projected onto this [default: 16].")
 @click.option("--chang-epsilon", type=FiniteRange(min=0, min_open=True), help="Budget [default: 0.1].")
-@click.option("--dpm-epsilon", type=FiniteRange(min=0, min_open=True), help="Budget [default: 10].")
+@click.option(
+    "--dpm-epsilon",
+    "dpm_epsilons",
+    type=FiniteRange(min=0, min_open=True),
+    multiple=True,
+    help="Budget. Repeat it to compare budgets [default: 0.1 and 10].",
+)
 @click.option("--rebalancing-epsilon", type=FiniteRange(min=0, min_open=True), help="Budget [default: 0.1].")
 @click.option("--delta", type=FiniteRange(min=0, max=1, min_open=True, max_open=True), help="[default: 1e-06]")
 @click.option(
@@ -464,7 +470,7 @@ def clusters(
     private_cache: Path | None,
     out: Path | None,
     as_json: bool,
-    **settings: float | None,
+    **settings: float | tuple[float, ...] | None,
 ) -> None:
     """Compare clustering methods on private texts.
 
@@ -477,7 +483,7 @@ def clusters(
     """
     from reports.clusters import print_clusters
 
-    chosen = {name: value for name, value in settings.items() if value is not None}
+    chosen = {name: value for name, value in settings.items() if value not in (None, ())}
     comparison = _clustered((data, text), (public, public_text), embedding, normalize, private_cache, chosen)
     with _output():
         if as_json:

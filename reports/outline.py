@@ -493,6 +493,7 @@ def _approximate_block(result: AuditResult) -> KindBlock:
         ("By Rényi DP", _nats(rdp)),
         ("Tokens accounted for", f"{found.tokens:,}"),
         ("Rebalancing", _nats(bound(found.rebalancing)) + inside),
+        *_centers_part(found),
         ("Sensitivity", one_line(found.sensitivity)),
     )
     lines = _claim_lines(claim, _nats(epsilon), neighbours_of(found), delta)
@@ -500,6 +501,13 @@ def _approximate_block(result: AuditResult) -> KindBlock:
     low = _or(NOT_COMPUTED, found.epsilon_lower, lower_bound)
     brief = ("accounting", f"{one_line(found.method, LABEL_LENGTH)}; lower end {low}; by Rényi DP {rdp}; {tokens}")
     return KindBlock("approximate", lines, parts, remark, (brief,))
+
+
+def _centers_part(found: Approximate) -> tuple[tuple[str, str], ...]:
+    """What noised cluster centres take of both; nothing for a run without them."""
+    if not found.centers:
+        return ()
+    return (("Cluster centres", f"{_nats(bound(found.centers))} of ε and {bound(found.centers_delta)} of δ"),)
 
 
 def _empirical_block(result: AuditResult) -> KindBlock:

@@ -186,8 +186,8 @@ GLOSSARY: Final[tuple[tuple[str, str], ...]] = (
     ),
     (
         "Rebalancing",
-        "What noisy counts cost, where they decided how records were grouped. It is added to an ex-post total; in an "
-        "approximate ε it is inside, accounted for jointly.",
+        "What it cost to group records: noisy counts, and in an ex-post total noised cluster centres too. It is added "
+        "to that total; in an approximate ε counts are inside, accounted for jointly, and centres are named apart.",
     ),
     (
         "Leave-one-out loss",

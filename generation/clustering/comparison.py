@@ -41,7 +41,8 @@ class ComparisonSettings:
     Attributes:
         centers: k, of every method that takes a number.
         keep: k', of rebalanced centres.
-        chang_epsilon, dpm_epsilon, rebalancing_epsilon: budgets, in nats.
+        chang_epsilon, rebalancing_epsilon: budgets, in nats.
+        dpm_epsilons: as many runs of that method; the paper's budget and, to be fair to the others, theirs.
         delta: of the methods that need one.
         dimension: that vectors are projected onto for Chang's method.
     """
@@ -49,7 +50,7 @@ class ComparisonSettings:
     centers: int = 500
     keep: int = 100
     chang_epsilon: float = 0.1
-    dpm_epsilon: float = 10.0
+    dpm_epsilons: tuple[float, ...] = (0.1, 10.0)
     rebalancing_epsilon: float = 0.1
     delta: float = 1e-6
     dimension: int = 16
@@ -67,7 +68,7 @@ class ComparisonSettings:
         return [
             PrivateKMeans(self.centers),
             Chang(self.centers, self.chang_epsilon, self.delta, self.dimension, radius=radius),
-            Dpm(self.dpm_epsilon, self.delta, radius=radius),
+            *(Dpm(epsilon, self.delta, radius=radius) for epsilon in self.dpm_epsilons),
             shared,
             Rebalanced(shared, self.keep, self.rebalancing_epsilon),
         ]

@@ -1,4 +1,4 @@
-"""A tiny randomly initialised Llama with a byte-level tokenizer, and small private data that holds a canary."""
+"""Tiny randomly initialised models with a byte-level tokenizer, and small private data that holds a canary."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import BertConfig, BertModel
 
-from benchmarks.tiny import save_tiny_model
+from benchmarks.tiny import byte_tokenizer, save_tiny_model
 from generation.config import Config, ModelConfig
 from generation.models import LanguageModel, load_model
 
@@ -35,6 +37,25 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny(tiny_folder: Path) -> LanguageModel:
     return load_model(ModelConfig(name=str(tiny_folder), device="cpu"))
+
+
+@pytest.fixture(scope="session")
+def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved sentence-embedding model with one token a byte."""
+    folder = tmp_path_factory.mktemp("encoder")
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=272,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=48,
+        initializer_range=0.4,
+    )
+    BertModel(config).save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

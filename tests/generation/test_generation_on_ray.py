@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from dpaudit.runs import RunReader
 from generation.algorithm import generate
 from generation.config import Config
 from generation.events import BatchDone, Event
+from generation.models import CACHE_VARIABLE
 
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)
@@ -77,6 +79,34 @@ def test_run_of_a_cluster_is_that_of_one_process_though_a_worker_is_killed(
     assert there.manifest.model_dump(exclude={"created"}) == here.manifest.model_dump(exclude={"created"})
     assert sorted(os.listdir(tmp_path / "there/steps")) == [f"{batch:08d}.zip" for batch in range(12)]
     assert [event.batch for event in events if isinstance(event, BatchDone)] == list(range(12))
+
+
+def test_clusters_are_found_once_for_all_workers(
+    engine: RayEngine,
+    settings: Callable[..., dict[str, Any]],
+    encoder_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Workers read centres and places from the run: counts have one draw of noise."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    public = tmp_path / "public.csv"
+    public.write_text("text\n" + "".join(f"public {'rain' * (n % 4)} {n}\n" for n in range(12)))
+    values = settings(model={"rows": 2})
+    values["batching"] = {"batches_per_cluster": 2, "generate_per_cluster": 2, "key": "0f" * 32}
+    values["clustering"] = {
+        "method": "public-centers-rebalanced",
+        "public": str(public),
+        "embedding": str(encoder_folder),
+        "centers": 4,
+        "keep": 2,
+        "epsilon": 1.0,
+    }
+    config = Config.model_validate(values)
+    generate(config, tmp_path / "here")
+    generate(config, tmp_path / "there", engine=engine)
+    assert record(tmp_path / "there") == record(tmp_path / "here")
+    assert len(RunReader(tmp_path / "there").batches) == 2 * 2 * 2
 
 
 def test_unfinished_run_goes_on_with_another_engine(engine: RayEngine, make_config: MakeConfig, tmp_path: Path) -> None:

@@ -252,6 +252,17 @@ def test_the_approximate_guarantee_says_how_it_was_found(samples: Samples) -> No
         assert said in text
 
 
+def test_what_noised_centres_take_is_said(samples: Samples) -> None:
+    result = samples["mean"]()
+    assert "Cluster centres" not in Page(render_html(result)).words
+    found = result.guarantees.approximate
+    assert found is not None
+    spent = found.model_copy(update={"centers": 0.75, "centers_delta": 1e-6})
+    guarantees = result.guarantees.model_copy(update={"approximate": spent})
+    text = Page(render_html(result.model_copy(update={"guarantees": guarantees}))).words
+    assert "Cluster centres 0.7500 nats of ε and 1.000e-6 of δ" in text
+
+
 def test_the_worst_contexts_are_listed_with_their_sign(samples: Samples) -> None:
     result = samples["median"]()
     text = Page(render_html(result)).words

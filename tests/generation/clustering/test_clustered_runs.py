@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from numpy.typing import NDArray
 
 from dpaudit.accounting import (
@@ -20,6 +21,7 @@ from dpaudit.accounting import (
     rebalancing_scale,
 )
 from dpaudit.audit import audit_run
+from dpaudit.cli import main
 from dpaudit.runs import InputError, KeyedHash, RunReader, cluster_places, decoded_centers
 from generation import grouping
 from generation.algorithm import BatchTasks, generate
@@ -239,6 +241,23 @@ def test_a_run_goes_on_under_its_own_clustering_only(tmp_path: Path, clustered: 
     for field, changed in sections.items():
         with pytest.raises(InputError, match=f"started with another .*{field}"):
             generate(clustered(REBALANCED, **changed), run)
+
+
+def test_the_commands_take_a_clustering(
+    tmp_path: Path, clustered: MakeConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From YAML to a report that names the clusters; progress tells no text."""
+    config, run = tmp_path / "config.yaml", tmp_path / "run"
+    settings = clustered(CHANG, mechanism=MEAN, privacy={"delta": 1e-2}).model_dump(mode="json", exclude_unset=True)
+    config.write_text(yaml.safe_dump(settings))
+    main(["generate", str(config), "--out", str(run)])
+    with pytest.raises(SystemExit) as reported:
+        main(["report", str(run)])
+    assert reported.value.code == 1  # a test seed is no pass
+    report = (run / "report" / "report.html").read_text()
+    assert "Cluster centres" in report
+    shown = capsys.readouterr()
+    assert CANARY not in shown.out + shown.err + report.partition("Released")[0]
 
 
 def test_a_median_run_claims_its_clusters_too(tmp_path: Path, clustered: MakeConfig) -> None:

@@ -14,7 +14,7 @@ from generation.clustering.noise import Noise
 from generation.sampling import SeededStream
 
 SETTINGS = ComparisonSettings(
-    centers=12, keep=4, chang_epsilon=2.0, dpm_epsilon=2.0, rebalancing_epsilon=1.0, dimension=4
+    centers=12, keep=4, chang_epsilon=2.0, dpm_epsilons=(2.0,), rebalancing_epsilon=1.0, dimension=4
 )
 
 
