@@ -308,11 +308,17 @@ def _sentence(verdict: Verdict, facts: Facts, unseen: list[CheckResult], checks:
     if claim.kind == "ex-post":
         recomputed = recomputed_epsilon(facts)
         found = rounded_up(math.inf if recomputed is None else recomputed)
-        spent = f", but for delta {delta}, which the clusters' centres spent" if claim.delta else ""
+        if claim.delta:
+            return (
+                f"{aggregator.capitalize()} aggregation on noised clusters: {change}, no set of outcomes would be "
+                f"more probable than with a factor e^epsilon on each outcome, plus {delta}. For this outcome epsilon "
+                f"is at most {epsilon} (data-dependent ex-post epsilon, recomputed from the record as {found}; other "
+                f"outcomes have other ones, and delta is about sets of outcomes, not about this one)."
+            )
         return (
             f"{aggregator.capitalize()} aggregation would have produced these very texts with a probability that "
             f"differs by at most a factor e^{epsilon} {change} (data-dependent ex-post epsilon, recomputed from the "
-            f"record as {found}; it holds for this data and these texts only{spent})."
+            f"record as {found}; it holds for this data and these texts only)."
         )
     return (
         f"{aggregator.capitalize()} aggregation is ({epsilon}, {delta})-differentially private: {change}, no set "

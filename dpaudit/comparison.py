@@ -144,7 +144,7 @@ class _ExPostRun:
             records_per_user=self.found.records_per_user,
             epsilon=epsilon,
             theorem1=theorem1,
-            delta=None,
+            delta=self.found.delta or None,
         )
 
 

@@ -71,7 +71,9 @@ def _why_withheld(result: AuditResult, manifest: Mapping[str, Any], question: Qu
         return "the run stated it afterwards, from its own private record"
     if manifest["origins"]["settings"] != "public":
         return "the run does not declare that its settings were chosen without private records"
-    if result.claim.unit == "user" and manifest["privacy"]["records_per_user_from"] != "declared":
+    # Noise on counts is scaled by that number too, whatever the audit was asked about.
+    users = "user" in (result.claim.unit, manifest["privacy"]["unit"])
+    if users and manifest["privacy"]["records_per_user_from"] != "declared":
         return "it rests on how many records one user has in the private data"
     counted = manifest["privacy"]["delta_from"] == "records" and not _is_given(result.claim, question)
     if result.claim.kind == "approximate" and counted:

@@ -90,6 +90,7 @@ def ex_post(facts: Facts) -> ExPost:
         fall=cost.fall,
         rebalancing=facts.grouping.epsilon,
         total=facts.ex_post_total,
+        delta=facts.grouping.delta,
     )
 
 
@@ -143,10 +144,7 @@ def _grouping(facts: Facts, kind: Kind) -> Iterator[Entry]:
     if clustering.method == "none":
         return
     centers = f"centres: {clustering.origin}, {clustering.method}"
-    if spent.delta and kind == "ex-post":
-        centers += f", but for delta {spent.delta!r}"
-    delta = spent.delta if kind == "approximate" else 0.0
-    yield leaf(centers, _figure(facts, kind, spent.centers, delta), reference)
+    yield leaf(centers, _figure(facts, kind, spent.centers, spent.delta), reference)
 
 
 def _batches(facts: Facts) -> Iterator[Entry]:
@@ -211,7 +209,7 @@ def _listed(entry: Entry) -> LedgerEntry:
         relation=figure.relation,
         unit=figure.unit,
         value=figure.value,
-        delta=figure.delta if figure.kind == "approximate" else None,
+        delta=figure.delta if figure.kind == "approximate" or figure.delta else None,
         rule=entry.rule,
         reference=entry.reference,
         children=tuple(_listed(child) for child in entry.children),

@@ -59,6 +59,7 @@ class ExPost(Result):
         fall: how much less probable.
         rebalancing: epsilon of what decided how records were grouped: noisy counts, and centres.
         total: exact + rebalancing, which a claim must cover.
+        delta: of noised centres; where it is not 0, the claim is about sets of outcomes (docs/mathematics.md).
     """
 
     relation: Relation
@@ -70,6 +71,7 @@ class ExPost(Result):
     fall: Number
     rebalancing: Number
     total: Number
+    delta: Number = 0.0
 
 
 class Approximate(Result):

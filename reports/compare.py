@@ -172,7 +172,7 @@ def _ex_post_table(comparison: Comparison) -> ComparisonTable:
         tuple((number, _ex_post_cells(run)) for number, run in enumerate(comparison.runs, start=1)),
         (
             "Known only after the run, for the text that came out. Private: depends on the data. "
-            "Exact is the larger of rise and fall; the total adds rebalancing.",
+            "Exact is the larger of rise and fall; the total adds rebalancing. A δ is that of noised centres.",
         ),
     )
 
@@ -186,7 +186,7 @@ def _ex_post_cells(run: ComparedRun) -> tuple[Cell, ...]:
     exact, theorem1, rise, fall, total = (
         bound(value, digits) for value in (found.exact, found.theorem1, found.rise, found.fall, found.total)
     )
-    figures = (exact, theorem1, saving(found.theorem1, found.exact), rise, fall, total)
+    figures = (exact, theorem1, saving(found.theorem1, found.exact), rise, fall, total + _beside(found.delta))
     return (claimed, *(Cell(text, kind) for text in figures), Cell(_neighbours(found, run, kind)))
 
 
@@ -217,7 +217,7 @@ def _same_length_table(same: SameLength, runs: _Runs) -> ComparisonTable:
     length = counted(same.tokens, "token")
     if same.kind == "ex-post":
         header: tuple[str, ...] = ("Exact", "Theorem 1", "Saving")
-        note = f"Generation alone, had no batch gone beyond {length}: the shortest of the runs' longest batches."
+        note = f"Rebalancing included, had no batch gone beyond {length}: the shortest of the runs' longest batches."
     else:
         header = ("Epsilon", "Delta")
         note = f"For a public maximum of {length}, the smallest of the runs', each at its own δ."
@@ -236,7 +236,7 @@ def _same_length_cells(figure: RunEpsilon, runs: _Runs) -> tuple[Cell, ...]:
         shown: tuple[str, ...] = (epsilon, ABSENT if figure.delta is None else bound(figure.delta))
     else:
         theorem1 = runs.shown(figure.run, figure.kind, figure.theorem1)
-        shown = (epsilon, theorem1, saving(figure.theorem1, figure.epsilon))
+        shown = (epsilon + _beside(figure.delta), theorem1, saving(figure.theorem1, figure.epsilon))
     return tuple(Cell(text, figure.kind) for text in shown)
 
 
@@ -261,7 +261,11 @@ def _affordable_table(found: Affordable, runs: _Runs) -> ComparisonTable:
 
 def _budget(figure: RunEpsilon, runs: _Runs) -> str:
     epsilon = runs.shown(figure.run, figure.kind, figure.epsilon)
-    return epsilon + ("" if figure.delta is None else f", δ {bound(figure.delta)}")
+    return epsilon + _beside(figure.delta)
+
+
+def _beside(delta: float | None) -> str:
+    return f", δ {bound(delta)}" if delta else ""
 
 
 def _afforded(cell: Afforded) -> str:
@@ -337,7 +341,7 @@ def _claimed(run: ComparedRun, kind: Kind) -> Cell:
     claim = run.claim
     if claim is None or claim.kind != kind:
         return Cell(ABSENT)
-    return Cell(stated(claim.epsilon) + (f", δ {stated(claim.delta)}" if kind == "approximate" else ""), kind)
+    return Cell(stated(claim.epsilon) + (f", δ {stated(claim.delta)}" if claim.delta else ""), kind)
 
 
 def _neighbours(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind) -> str:

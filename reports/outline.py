@@ -452,7 +452,10 @@ def _ex_post_block(result: AuditResult) -> KindBlock:
         remark = "No ex-post epsilon was computed for this run."
         return KindBlock("ex-post", _claim_lines(claim), (), remark)
     digits = ex_post_digits(result)
-    lines = _claim_lines(claim, _nats(bound(found.total, digits)), neighbours_of(found))
+    delta = None
+    if found.delta:
+        delta = bound(found.delta) if claim is None else bound_beside(found.delta, claim.delta)
+    lines = _claim_lines(claim, _nats(bound(found.total, digits)), neighbours_of(found), delta)
     remark = f"The total is exact + rebalancing. {RISE_AND_FALL}"
     return KindBlock("ex-post", lines, _ex_post_parts(found, digits), remark, (_ex_post_brief(found, digits),))
 

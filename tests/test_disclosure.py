@@ -299,6 +299,20 @@ def test_users_counted_in_the_data_and_the_claim_for_them_are_private(make_run):
     assert "records_per_user" not in counted.run["manifest"]["privacy"]
 
 
+def test_noise_that_is_scaled_by_counted_users_is_private_whatever_was_asked(make_run):
+    run = make_run(aggregator="mean", clusters="public-centers-rebalanced", sizes=(3, 4, 5, 2))
+    run.edit_manifest({
+        "privacy.unit": "user",
+        "privacy.records_per_user": 7,
+        "privacy.records_per_user_from": "data",
+        "clustering.counts.scale": 56.0,
+    })  # fmt: skip
+    run.rehash()
+    found = public_form(audit_run(run.path, Question(unit="record")))
+    assert found.claim is None and found.ledger == ()
+    assert "scale 56" not in found.to_json()
+
+
 def test_what_is_not_declared_public_is_left_out(make_run):
     run = make_run(aggregator="mean")
     whole = public_form(run.audit()).run["manifest"]

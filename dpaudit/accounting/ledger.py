@@ -30,10 +30,10 @@ class Figure:
         kind: what sort of statement it makes.
         relation, unit: what neighbouring data sets differ by.
         value: nats, non-negative; may be infinite.
-        delta: of an approximate guarantee, else 0.
+        delta: of an approximate guarantee, or what noised centres add to sets of outcomes beside an ex-post cost.
 
     Raises:
-        ValueError: value or delta is negative or not a number, or a delta stands beside another kind.
+        ValueError: value or delta is negative or not a number, or a delta stands beside an empirical loss.
     """
 
     kind: Kind
@@ -45,8 +45,8 @@ class Figure:
     def __post_init__(self) -> None:
         if not self.value >= 0 or not 0 <= self.delta <= 1:
             raise ValueError(f"a figure is at least 0, with a delta from 0 to 1, not {self.value} and {self.delta}")
-        if self.delta and self.kind != "approximate":
-            raise ValueError(f"an {self.kind} figure has no delta")
+        if self.delta and self.kind == "empirical":
+            raise ValueError("an empirical figure has no delta")
 
     def __add__(self, other: Figure) -> Figure:
         """Basic composition: values and deltas add up, rounded up. Raises KindError where they must not."""

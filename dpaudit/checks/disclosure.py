@@ -46,6 +46,8 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     said["batching"] = {name: batching[name] for name in ("rule", "labels")}
     if origins["batching"] == "public":
         said["batching"] |= {name: batching[name] for name in _BATCHING if name in batching}
+        if manifest["clustering"].get("records_per_batch") is not None:
+            del said["batching"]["batches"]  # follows from noisy counts
     said["clustering"] = {"method": manifest["clustering"]["method"]}
     said["sampling"] = {"generator": manifest["sampling"]["generator"]}
     if origins["settings"] == "public":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dpaudit.accounting import noise_covers, rebalancing_epsilon, rebalancing_events, rounded_sum
 from dpaudit.runs import Claim, Clustering, Manifest
+from dpaudit.runs.manifest import Unit
 
 #: Who has a say in a method's centres, counts apart.
 ORIGINS = {
@@ -57,7 +58,7 @@ def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
     clustering = manifest.clustering
     if clustering.method == "none":
         return GroupingCost()
-    records, reasons = unit_records(manifest, claim), []
+    records, reasons = unit_records(manifest, claim.unit), []
     counts = _counts_cost(clustering, claim, records)
     if math.isinf(counts):
         reasons.append("Counts of private records were used without noise, or nothing bounds how many one unit moves.")
@@ -67,11 +68,11 @@ def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
     return GroupingCost(counts, centers, clustering.delta or 0.0, events, " ".join(reasons))
 
 
-def unit_records(manifest: Manifest, claim: Claim) -> int | None:
-    """How many records one unit of the claim has at most; None where nothing bounds it."""
-    if claim.unit == "user":
+def unit_records(manifest: Manifest, unit: Unit) -> int | None:
+    """How many records one unit of a claim has at most; None where nothing bounds it."""
+    if unit == "user":
         return manifest.privacy.records_per_user
-    return manifest.batching.examples_per_context if claim.unit == "context" else 1
+    return manifest.batching.examples_per_context if unit == "context" else 1
 
 
 def _counts_cost(clustering: Clustering, claim: Claim, records: int | None) -> float:
@@ -96,4 +97,6 @@ def _centers_cost(manifest: Manifest, claim: Claim) -> tuple[float, str]:
     if (claim.relation, claim.unit) != (privacy.relation, privacy.unit):
         said = f"The centres' cost is declared for one {privacy.unit} ({privacy.relation})"
         return math.inf, f"{said}, and bounds nothing for one {claim.unit} ({claim.relation})."
+    if unit_records(manifest, claim.unit) != 1:
+        return math.inf, f"The noise on the centres hides one record, and a {claim.unit} may have more."
     return clustering.epsilon, ""

@@ -12,7 +12,7 @@ from dpaudit.checks.claim import rounded_up
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.grouping import ORIGINS, rests_on_counts, unit_records
 from dpaudit.checks.registry import Outcome, not_applicable, run_check
-from dpaudit.runs import Clustering, Clusters, CountsNoise
+from dpaudit.runs import Clustering, Clusters, CountsNoise, Manifest
 
 _DOCS = "docs/mathematics.md#rebalancing"
 #: How rarely the noise that is declared may be as small as what is found, for a failure.
@@ -33,7 +33,7 @@ def clusters_are_noised(facts: Facts) -> Outcome:
     if clustering.method == "none":
         return _without_clustering(facts)
     expected = "centres that are public or noised, Laplace noise on all counts, and choices that follow from it"
-    problem = _centers_problem(clustering) or _counts_problem(facts, clustering)
+    problem = _centers_problem(facts.manifest) or _counts_problem(facts, clustering)
     if problem:
         return Outcome("fail", problem, expected)
     if facts.clusters is None:
@@ -47,7 +47,9 @@ def clusters_are_noised(facts: Facts) -> Outcome:
 def _against_the_data(facts: Facts, clustering: Clustering, expected: str) -> Outcome:
     """With the data, whether there is as much noise on the counts as is declared."""
     noise = facts.replay.noise if facts.replay is not None else None
-    if noise is None or clustering.counts is None or facts.clusters is None:
+    if clustering.counts is None or facts.clusters is None:
+        return Outcome("pass", _measured(clustering), expected, evidence=0)  # nothing here can be worked out again
+    if noise is None:
         return Outcome("pass", _measured(clustering), expected)
     scale, counts = clustering.counts.scale, sum(map(len, facts.clusters.noisy_counts))
     if noise_tail(noise, scale, counts) < math.log(_RARELY):
@@ -64,14 +66,17 @@ def _without_clustering(facts: Facts) -> Outcome:
     return not_applicable(expected, "The run declares no clustering, and no batch names a cluster.")
 
 
-def _centers_problem(clustering: Clustering) -> str | None:
+def _centers_problem(manifest: Manifest) -> str | None:
     """Why the centres cannot be relied on, by what is declared of them."""
+    clustering, unit = manifest.clustering, manifest.privacy.unit
     if clustering.origin == "private":
         return f"{clustering.method} on private records has epsilon infinite: for reference only"
     if clustering.origin != ORIGINS[clustering.method]:
         return f"centres of {clustering.method} are declared {clustering.origin}"
     if clustering.origin == "noised" and not clustering.epsilon:
         return "the centres are noised, and no epsilon above 0 is declared for that"
+    if clustering.origin == "noised" and unit_records(manifest, unit) != 1:
+        return f"the noise on the centres hides one record, and a {unit} may have more"
     return None
 
 
@@ -85,19 +90,19 @@ def _counts_problem(facts: Facts, clustering: Clustering) -> str | None:
         return None
     if noise.noised == "after-selection":
         return "centres were chosen by counts that had no noise yet"
-    return _scale_problem(facts, noise)
+    return _scale_problem(facts.manifest, noise)
 
 
-def _scale_problem(facts: Facts, noise: CountsNoise) -> str | None:
-    claim, records = facts.claim, unit_records(facts.manifest, facts.claim)
-    if records is None:
-        return "nothing bounds how many counts one user moves"
-    if noise_covers(noise.scale, noise.epsilon, claim.relation, records):
+def _scale_problem(manifest: Manifest, noise: CountsNoise) -> str | None:
+    """The declared cost against the noise, for the neighbours that the run declares: a claim may be about others."""
+    privacy, records = manifest.privacy, unit_records(manifest, manifest.privacy.unit)
+    assert records is not None  # as the manifest's own validation has it
+    if noise_covers(noise.scale, noise.epsilon, privacy.relation, records):
         return None
-    costs = rounded_up(rebalancing_epsilon(noise.scale, claim.relation, records))
+    costs = rounded_up(rebalancing_epsilon(noise.scale, privacy.relation, records))
     return (
         f"counts with noise of scale {noise.scale:g} are said to cost epsilon {noise.epsilon!r}, and cost one "
-        f"{claim.unit} ({claim.relation}) {costs}"
+        f"{privacy.unit} ({privacy.relation}) {costs}"
     )
 
 
@@ -129,7 +134,7 @@ def _differs(facts: Facts, due: NDArray[np.int64], found: NDArray[np.int64]) -> 
 
 
 def _measured(clustering: Clustering) -> str:
-    kept = f"{clustering.method}: {clustering.keep} of {clustering.centers} centres"
+    kept = f"{clustering.method}: {clustering.keep} of {clustering.centers} centres, declared {clustering.origin}"
     if clustering.counts is None:
         return f"{kept}, and no counts"
     spare = "" if rests_on_counts(clustering) else ", on which nothing rests"

@@ -72,6 +72,11 @@ def test_a_figure_is_a_non_negative_number(bad: float) -> None:
         figure(bad)
 
 
-def test_only_approximate_figures_have_a_delta() -> None:
+def test_no_empirical_figure_has_a_delta() -> None:
     with pytest.raises(ValueError, match="delta"):
-        Figure("ex-post", "add_remove", "record", 1.0, 1e-6)
+        Figure("empirical", "add_remove", "record", 1.0, 1e-6)
+
+
+def test_deltas_of_ex_post_figures_add_up() -> None:
+    spent = Figure("ex-post", "add_remove", "record", 1.0, 1e-6) + Figure("ex-post", "add_remove", "record", 2.0, 1e-6)
+    assert 2e-6 <= spent.delta < 2.0000001e-6

@@ -584,12 +584,12 @@ plain("batches_from_counts_without_noise",
 plain("clusters_of_different_sizes_without_a_rule", undeclared("records_per_batch", "most_batches"),
       "partition.public-parameters", **REBALANCED)  # fmt: skip
 plain("counts_listed_without_noise", grouped(noisy_counts=[[7, 9], [3, 1]]), "rebalancing.noise", **PUBLIC)
-plain("noise_of_the_other_relation", manifest(claim__relation="replace", claim__epsilon=100.0), "rebalancing.noise",
+plain("noise_of_the_other_relation", manifest(privacy__relation="replace", claim__relation="replace",
+      claim__epsilon=100.0), "rebalancing.noise", **REBALANCED)  # fmt: skip
+plain("noise_of_a_smaller_user", manifest(privacy__unit="user", privacy__records_per_user=3,
+      claim__epsilon=100.0), "rebalancing.noise", unit="user", records_per_user=2, width=4, **REBALANCED)  # fmt: skip
+plain("counts_of_a_user_without_a_bound", manifest(claim__unit="user", claim__epsilon=100.0), "claim.epsilon",
       **REBALANCED)  # fmt: skip
-plain("noise_of_a_smaller_user", manifest(privacy__records_per_user=3, claim__epsilon=100.0), "rebalancing.noise",
-      unit="user", records_per_user=2, width=4, **REBALANCED)  # fmt: skip
-plain("counts_of_a_user_without_a_bound", manifest(claim__unit="user", claim__epsilon=100.0), "rebalancing.noise",
-      "claim.epsilon", **REBALANCED)  # fmt: skip
 plain("mean_counts_of_too_little_noise", manifest(clustering__counts__scale=1.0), "rebalancing.noise",
       "claim.epsilon", **REBALANCED, **MEAN)  # fmt: skip
 plain("rebalanced_without_counts", lambda run: run.edit_manifest({"clustering.method": "public-centers-rebalanced"})

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dpaudit.accounting import exponential_mechanism_epsilon, rebalancing_events
 from dpaudit.audit import Question, audit_run
@@ -92,16 +95,57 @@ def test_the_approximate_guarantee_composes_counts_jointly_and_adds_centres(make
     assert tree.value == found.epsilon
 
 
-def test_a_delta_of_the_centres_is_said_beside_the_ex_post_epsilon(make_run):
-    assert "but for delta 1e-06" in make_run(**NOISED).audit().guarantee
-    assert "delta" not in make_run(**REBALANCED).audit().guarantee
+def test_with_a_delta_of_the_centres_an_ex_post_claim_is_about_sets_of_outcomes(make_run):
+    noised, rebalanced = make_run(**NOISED).audit(), make_run(**REBALANCED).audit()
+    assert "no set of outcomes" in noised.guarantee and "plus 1e-06" in noised.guarantee
+    assert "these very texts" in rebalanced.guarantee and "delta" not in rebalanced.guarantee
+    assert (noised.guarantees.ex_post.delta, rebalanced.guarantees.ex_post.delta) == (1e-6, 0)
+    (tree,) = [tree for tree in noised.ledger if tree.kind == "ex-post"]
+    assert [child.delta for child in tree.children] == [None, 1e-6, None]
+    assert tree.delta == 1e-6
+
+
+@given(data=st.data())
+def test_sets_of_outcomes_are_covered_and_single_ones_are_not(data):
+    """Two stages by brute force: (epsilon, delta)-DP centres, then texts with ratios of their own for each centre."""
+    weights = st.lists(st.floats(0.01, 1), min_size=6, max_size=6)
+    centers, centers_of_neighbour = (np.array(data.draw(weights)) for _ in range(2))
+    texts, texts_of_neighbour = (np.array(data.draw(st.tuples(*[weights] * 6))) for _ in range(2))
+    ours, theirs = centers / centers.sum(), centers_of_neighbour / centers_of_neighbour.sum()
+    given_ours, given_theirs = (table / table.sum(axis=1, keepdims=True) for table in (texts, texts_of_neighbour))
+    epsilon = data.draw(st.floats(0, 2))
+    delta = np.maximum(ours - math.exp(epsilon) * theirs, 0).sum()
+    outcome = epsilon + np.log(given_ours / given_theirs)  # what the ex-post total says of each outcome
+    excess = ours[:, None] * given_ours - np.exp(outcome) * theirs[:, None] * given_theirs
+    assert np.maximum(excess, 0).sum() <= delta + 1e-12  # the worst set is where there is an excess
 
 
 def test_another_relation_is_worked_out_from_the_scale(make_run):
-    """The claim of a run under another relation needs its own noise, and its figure is that relation's."""
-    result = audit_run(make_run(**REBALANCED).path, Question(epsilon=100.0, relation="replace"))
+    """An honest run can be asked about neighbours that it did not declare: it costs more, and is no contradiction."""
+    path = make_run(**REBALANCED).path
+    result = audit_run(path, Question(epsilon=100.0, relation="replace"))
     assert result.guarantees.ex_post.rebalancing == pytest.approx(0.25, rel=EXACT)
-    assert [check.id for check in result.checks if check.status == "fail"] == ["rebalancing.noise"]
+    assert result.verdict == "pass"
+    asked = audit_run(path, Question(epsilon=result.guarantees.ex_post.total * 0.99, relation="replace"))
+    assert [check.id for check in asked.checks if check.status == "fail"] == ["claim.epsilon"]
+
+
+def test_noise_that_hides_a_record_bounds_nothing_for_a_user(make_run):
+    run = make_run(**NOISED, records_per_user=3)
+    run.edit_manifest({"privacy.unit": "user", "claim.unit": "user", "claim.epsilon": 1e6})
+    run.rehash()
+    assert math.isinf(cost(run, unit="user").centers)
+    assert "hides one record" in cost(run, unit="user").unbounded
+    failed = {check.id for check in run.audit().checks if check.status == "fail"}
+    assert {"rebalancing.noise", "claim.epsilon"} <= failed
+
+
+def test_a_pass_without_counts_rests_on_what_is_declared(make_run):
+    levels = {}
+    for method in ("public-centers", "chang", "public-centers-rebalanced"):
+        result = make_run(clusters=method, sizes=(3, 4, 5, 2)).audit()
+        levels[method] = {check.id: check.evidence for check in result.checks}["rebalancing.noise"]
+    assert levels == {"public-centers": 0, "chang": 0, "public-centers-rebalanced": 1}
 
 
 def test_lines_of_slots_that_are_full_for_one_cluster_may_be_left_out(make_run):
