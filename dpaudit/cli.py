@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from dpaudit.audit import Progress, Question
     from dpaudit.checks.replayed import Replay
     from dpaudit.engines import Engine
+    from dpaudit.quality import Quality
     from dpaudit.results import AuditResult, ClusterComparison, Comparison
     from dpaudit.runs.storage import Location
-    from generation.config import Config
+    from generation.config import Config, DataConfig
+    from generation.experiments.table import EvaluationConfig, Row, Table
 
 EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
 UNUSABLE, INTERNAL, INTERRUPTED = 2, 3, 130
@@ -43,6 +45,8 @@ UNUSABLE, INTERNAL, INTERRUPTED = 2, 3, 130
 MOST_ROUNDED = 1e9
 DEBUG = "DPAUDIT_DEBUG"
 PUBLIC = "public"
+#: What `python -m benchmarks` measured, in a checkout of this repository.
+MEASURED = Path("benchmarks/results/latest.json")
 
 
 class FiniteRange(click.FloatRange):
@@ -287,6 +291,8 @@ def report(
         found = _replayed(run_dir, data, model, question)
     audited = _audit(run_dir, question, evidence=evidence, replay=found, engine=engine)
     result = _for_readers(audited, audience, question)
+    if audience != PUBLIC:
+        result = _with_quality(result, run_dir)
     # Printed first: where nothing can be written, the audit is not lost.
     with _output():
         if as_json:
@@ -419,7 +425,7 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
         raise click.UsageError("Name two or more run directories.")
     if out is not None:
         _spare_runs(out, run_dirs, f"Name a file elsewhere, or in {_reports(run_dirs[0])}.", keep_folder=True)
-    results = {str(path): _audit(path, engine=engine) for path in run_dirs}
+    results = {str(path): _with_quality(_audit(path, engine=engine), path) for path in run_dirs}
     if len(results) < len(run_dirs):
         raise click.UsageError("A run directory is named twice.")
     comparison = compare_runs(results)
@@ -492,6 +498,114 @@ def clusters(
             print_clusters(comparison, _stdout())
     if out is not None:
         _write_clusters(comparison, out)
+
+
+@cli.command()
+@click.argument("run_dir", type=RUN_DIR)
+@click.option(
+    "--reference",
+    required=True,
+    type=NamedPath(path_type=str),
+    metavar="DATA",
+    help="Real texts: the run's private data, as data.path in its config, or others. NAME:SPLIT for a hub's data set.",
+)
+@click.option(
+    "--test",
+    type=NamedPath(path_type=str),
+    metavar="DATA",
+    help="Held-out real texts for accuracy [default: a share of the reference].",
+)
+@click.option("--text", help="Their column of texts [default: the run's].")
+@click.option("--label", help="Their column of labels [default: the run's].")
+@click.option("--embedding", help="Model whose embeddings are compared [default: all-MiniLM-L6-v2, offline].")
+@click.option("--n", type=click.IntRange(min=2), help="Most texts on every side of MAUVE [default: 1000].")
+@click.option("--clusters", type=click.IntRange(min=2), help="Of MAUVE's k-means [default: n / 10].")
+@click.option("--iterations", type=click.IntRange(min=1), help="Of MAUVE's k-means [default: 500].")
+@click.option("--initialisations", type=click.IntRange(min=1), help="Of MAUVE's k-means [default: 5].")
+@click.option(
+    "--explained-variance",
+    type=FiniteRange(min=0, max=1, min_open=True, max_open=True),
+    help="That MAUVE's PCA keeps [default: 0.9].",
+)
+@click.option("--scaling", type=POSITIVE, help="MAUVE's scaling factor [default: 5].")
+@click.option("--points", type=click.IntRange(min=2, max=10**6), help="Of MAUVE's divergence curve [default: 32].")
+@click.option("--seeds", type=click.IntRange(min=1, max=1000), help="Of MAUVE [default: 5].")
+@click.option(
+    "--most-records", type=click.IntRange(min=4), help="Real records of a file that are used [default: 4000]."
+)
+@click.option(
+    "--test-share",
+    type=FiniteRange(min=0, max=1, min_open=True, max_open=True),
+    help="Of the reference that is held out without --test [default: 0.2].",
+)
+@click.option("--split-seed", type=click.IntRange(min=0, max=2**31 - 1), help="Of the share's choice [default: 0].")
+@click.option("--probe-strength", type=POSITIVE, help="The linear probe's C [default: 1].")
+@click.option("--probe-iterations", type=click.IntRange(min=1), help="Of the linear probe [default: 1000].")
+@click.option("--fine-tune", is_flag=True, help="Also fine-tune a classifier by the paper's protocol. Takes hours.")
+@click.option("--preset", type=click.Choice(["paper", "laptop"]), help="Of fine-tuning; implies it [default: paper].")
+@click.option("--classifier", metavar="NAME", help="Encoder to fine-tune; implies it [default: MiniLM, offline].")
+@click.option("--batch-size", type=click.IntRange(min=1), help="Of fine-tuning [paper: 200; laptop: 32].")
+@click.option("--steps", type=click.IntRange(min=1), help="Of fine-tuning, about [paper: 500; laptop: 60].")
+@click.option(
+    "--learning-rate",
+    "learning_rates",
+    type=POSITIVE,
+    multiple=True,
+    help="Of fine-tuning. Repeat it [paper: 1e-6 3e-6 1e-5 3e-5 1e-4; laptop: 1e-4].",
+)
+@click.option(
+    "--weight-decay",
+    "weight_decays",
+    type=FiniteRange(min=0),
+    multiple=True,
+    help="Of fine-tuning. Repeat it [paper: 0 5e-4; laptop: 0].",
+)
+@click.option("--patience", type=click.IntRange(min=1), help="Epochs that fine-tuning bears in vain [default: 4].")
+@click.option(
+    "--validation",
+    type=FiniteRange(min=0, max=1, min_open=True, max_open=True),
+    help="Share of the training texts [default: 0.1].",
+)
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Of a text for fine-tuning [laptop: 64].")
+@click.option("--accuracy-seeds", type=click.IntRange(min=1, max=1000), help="Of probes and fine-tuning [default: 3].")
+@click.option(
+    "--private-cache",
+    type=NamedPath(path_type=Path, file_okay=False),
+    help="Keep embeddings of all texts in this folder. They are as sensitive as the texts.",
+)
+@model_engine_options
+@JSON
+def evaluate(
+    run_dir: Location,
+    reference: str,
+    test: str | None,
+    text: str | None,
+    label: str | None,
+    private_cache: Path | None,
+    engine: Engine | None,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Measure a run's texts: MAUVE and downstream accuracy.
+
+    Each beside what real texts reach. Every figure looks at private records without noise: they are for whoever may
+    see the records. They go into RUN_DIR/report/evaluation.json, and from there into reports and comparisons.
+
+    \b
+    Example:
+      dpaudit evaluate run --reference records.csv --test held-out.csv
+    """
+    from reports.quality import print_quality
+
+    quality, path = _evaluated(run_dir, (reference, test, text, label), private_cache, engine, settings)
+    with _output():
+        if as_json:
+            click.echo(quality.to_json(), nl=False)
+        else:
+            print_quality(quality, _stdout())
+            _stderr().print(
+                f"Written: {path}. `dpaudit report` and `dpaudit compare` show it.", markup=False, soft_wrap=True
+            )
 
 
 @cli.command()
@@ -639,6 +753,130 @@ def demo(out: Path, as_json: bool) -> None:
             click.echo("Reports:    " + "  ".join(files.values()))
             click.echo(f"Comparison: {page}")
     _exit(*results.values())
+
+
+@cli.command()
+@click.argument("table", type=NamedPath(path_type=Path), metavar="TABLE.yaml")
+@click.option("--out", type=NamedPath(path_type=Path, file_okay=False), help="Folder for the rows' runs and the table.")
+@click.option("--only", multiple=True, metavar="ROW", help="Run this row, a config without .yaml, alone. Repeat it.")
+@click.option("--dry-run", is_flag=True, help="Say what every row costs, without model or data, and do nothing.")
+@click.option(
+    "--tokens-per-second",
+    type=POSITIVE,
+    help="Contexts that the model continues by a token in a second [default: from benchmarks/results/latest.json].",
+)
+@click.option("--no-evaluation", is_flag=True, help="Generate and audit alone.")
+@click.option(
+    "--private-cache",
+    type=NamedPath(path_type=Path, file_okay=False),
+    help="Keep embeddings for evaluations in this folder. They are as sensitive as the texts.",
+)
+@model_engine_options
+@JSON
+def table(
+    table: Path,
+    out: Path | None,
+    only: tuple[str, ...],
+    dry_run: bool,
+    tokens_per_second: float | None,
+    no_evaluation: bool,
+    private_cache: Path | None,
+    engine: Engine | None,
+    as_json: bool,
+) -> None:
+    """Generate, audit and evaluate a table of runs.
+
+    Prints the table beside the paper's figures, and writes table.md, table.csv and table.json. The same command goes on
+    where it stopped; a row that fails does not stop the others.
+
+    \b
+    Exit codes: 0 all claims hold, 1 an audit did not pass, 2 a row could not be run, 3 internal error.
+
+    \b
+    Example:
+      dpaudit table examples/paper/results.yaml --dry-run
+    """
+    from generation.experiments.table import load_table
+
+    chosen = load_table(table).only(only)
+    if dry_run:
+        _estimate_table(chosen, tokens_per_second, as_json)
+        return
+    if tokens_per_second is not None:
+        raise click.UsageError("--tokens-per-second is for --dry-run.")
+    if out is None:
+        raise click.UsageError("Name a folder with --out, or ask for a --dry-run.")
+    _run_table(chosen, out, not no_evaluation, private_cache, engine, as_json)
+
+
+def _estimate_table(table: Table, tokens_per_second: float | None, as_json: bool) -> None:
+    from generation.experiments import estimates, layout
+
+    throughput = None
+    if tokens_per_second is not None:
+        throughput = estimates.stated_throughput(tokens_per_second)
+    elif MEASURED.exists():
+        throughput = estimates.measured_throughput(MEASURED, table.parameters)
+    found = [estimates.estimate(row, throughput) for row in table.rows]
+    with _output():
+        if as_json:
+            click.echo(json.dumps(layout.estimates_as_values(found, throughput, table.title), ensure_ascii=False))
+        else:
+            layout.print_estimates(found, throughput, table.title, _stdout())
+
+
+def _run_table(
+    table: Table, out: Path, evaluated: bool, private_cache: Path | None, engine: Engine | None, as_json: bool
+) -> None:
+    from dpaudit.runs import InputError
+    from generation.config import in_config
+    from generation.experiments import driver, layout
+
+    def make(row: Row, run: Path) -> None:
+        try:
+            _generate(row.config, run, row.name, engine)
+        except InputError as error:
+            raise in_config(row.path, error) from None
+
+    results: dict[Path, AuditResult] = {}
+
+    def write(run: Path) -> None:
+        if results[run].claim is not None:
+            _write_reports(_with_quality(results[run], run), _report_folder(run, "internal"))
+
+    def audit(run: Path) -> AuditResult:
+        results[run] = _audit(run, engine=engine)
+        write(run)
+        return results[run]
+
+    def evaluate(run: Path, reference: DataConfig, held_out: DataConfig | None, settings: EvaluationConfig) -> Quality:
+        test = None if held_out is None else _named(held_out)
+        options = {"embedding": settings.embedding, "classifier": settings.classifier, "preset": settings.fine_tune}
+        quality, _ = _evaluated(run, (_named(reference), test, None, None), private_cache, engine, options)
+        write(run)  # its report shows the evaluation
+        return quality
+
+    def watch(number: int, rows: int, name: str, what: str) -> None:
+        _tell(f"[{number}/{rows}] {name}: {what}")
+
+    stages = driver.Stages(make, audit, evaluate if evaluated else None)
+    result = driver.run_table(table, out, stages, watch)
+    files = {"md": layout.markdown(result), "csv": layout.spreadsheet(result), "json": result.to_json()}
+    with _writing(out, "--out"):
+        for ending, text in files.items():
+            driver.write_privately(out / f"table.{ending}", text)
+    with _output():
+        if as_json:
+            click.echo(result.to_json(), nl=False)
+        else:
+            layout.print_table(result, _stdout())
+            click.echo("\n".join(f"  {out / f'table.{ending}'}" for ending in files))
+    sys.exit(result.exit_code)
+
+
+def _named(data: DataConfig) -> str:
+    """Real texts as --reference and --test name them."""
+    return data.path or f"{data.dataset}:{data.split or 'train'}"
 
 
 def _print_demo(results: dict[str, AuditResult], comparison: Comparison) -> None:
@@ -950,6 +1188,77 @@ def _clustered(
             noise=Noise(OsEntropy()),
             watch=lambda what, done, total: progress.update(task, description=what, completed=done, total=total),
         )
+
+
+def _evaluated(
+    run_dir: Location,
+    data: tuple[str, str | None, str | None, str | None],
+    private_cache: Path | None,
+    engine: Engine | None,
+    options: dict[str, Any],
+) -> tuple[Quality, Path]:
+    """The evaluation, and where it was written. What is None or empty in `options` has its default."""
+    from dpaudit.quality_file import require_place, write_quality
+    from dpaudit.runs import InputError, RunReader
+
+    reader = RunReader(run_dir)  # a mistyped path is told before torch is loaded
+    folder = _report_folder(run_dir, "internal")
+    require_place(folder)
+    try:
+        from generation.evaluation.protocol import evaluate as run_evaluation
+    except ModuleNotFoundError as error:
+        raise InputError(
+            "dpaudit evaluate", f"{error.name} is not installed.", "Run `pip install 'dpaudit[evaluate]'`."
+        ) from None
+    from generation.clustering.vector_cache import VectorCache
+    from generation.evaluation.score_cache import ScoreCache
+    from generation.evaluation.settings import RealData, asked
+    from generation.evaluation.texts import Columns
+
+    reference, test, text, label = data
+    previous, _ = _quality(run_dir, reader.digest)
+    with _progress() as progress:
+        task = progress.add_task("", total=None, epsilon="")
+        quality = run_evaluation(
+            reader,
+            RealData(reference, test, Columns(text, label)),
+            asked({name: value for name, value in options.items() if value not in (None, (), False)}),
+            cache=ScoreCache(folder / "evaluation-scores"),
+            private_cache=None if private_cache is None else VectorCache(folder=private_cache),
+            previous=previous,
+            engine=engine,
+            watch=lambda what, done, total: progress.update(task, description=what, completed=done, total=total),
+        )
+    for warning in quality.warnings:
+        _tell(f"dpaudit: warning: {warning}")
+    return quality, write_quality(quality, folder)
+
+
+def _quality(run_dir: Location, digest: Callable[[str], str | None]) -> tuple[Quality | None, str]:
+    """The evaluation in a run's report folder, and why it cannot be shown; both empty where there is none.
+
+    Args:
+        run_dir: the run.
+        digest: gives the SHA-256 of a file of the run, by name.
+    """
+    from dpaudit.quality_file import read_quality
+    from dpaudit.runs import InputError
+    from dpaudit.runs.layout import SAMPLES
+
+    try:
+        return read_quality(_reports(run_dir), digest(SAMPLES)), ""
+    except InputError as error:
+        return None, str(error)
+
+
+def _with_quality(result: AuditResult, run_dir: Location) -> AuditResult:
+    """The audit's result with the run's evaluation beside it: a broken one is told, and changes no verdict."""
+    if result.verdict == "error":
+        return result
+    quality, problem = _quality(run_dir, lambda name: result.run.get("digests", {}).get(name))
+    if problem:
+        _tell(f"dpaudit: warning: {problem}")
+    return result.model_copy(update={"quality": quality})
 
 
 def _write_clusters(comparison: ClusterComparison, folder: Path) -> None:

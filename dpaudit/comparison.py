@@ -6,11 +6,12 @@ depends on data nobody looked at. Approximate ones are worked out anew from the 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -22,6 +23,7 @@ from dpaudit.accounting import (
     rebalancing_events,
     rounded_sum,
 )
+from dpaudit.quality import Quality
 from dpaudit.results import (
     Affordable,
     Afforded,
@@ -31,7 +33,9 @@ from dpaudit.results import (
     Comparison,
     ExPost,
     LeftOut,
+    QualityColumn,
     RunEpsilon,
+    RunScore,
     SameLength,
     Spread,
     TokenCurve,
@@ -78,6 +82,7 @@ def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
         affordable=tuple(affordable),
         spreads=tuple(spread for name, result in results.items() if (spread := _spread(name, result))),
         left_out=tuple(left_out),
+        quality=_quality_columns(results),
     )
 
 
@@ -344,6 +349,52 @@ def _spread(name: str, result: AuditResult) -> Spread | None:
         upper_quartile=upper,
         maximum=most,
     )
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """One measure of one run."""
+
+    kind: Literal["mauve", "linear-probe", "fine-tuned"]
+    n: int
+    features: str
+    score: RunScore
+
+
+def _quality_columns(results: Mapping[str, AuditResult]) -> tuple[QualityColumn, ...]:
+    """What was evaluated: a column for each measure and for all conditions that it was measured under."""
+    groups: dict[tuple[str, str], list[_Measure]] = {}
+    for name, result in results.items():
+        for measure in () if result.quality is None else _measures(name, result.quality):
+            groups.setdefault((measure.kind, measure.score.conditions), []).append(measure)
+    order = ("mauve", "linear-probe", "fine-tuned")
+    return tuple(
+        QualityColumn(
+            measure=group[0].kind,
+            n=group[0].n,
+            features=group[0].features,
+            figures=tuple(measure.score for measure in group),
+        )
+        for group in sorted(groups.values(), key=lambda group: order.index(group[0].kind))
+    )
+
+
+def _measures(name: str, quality: Quality) -> Iterator[_Measure]:
+    if quality.mauve is not None:
+        conditions = _digest(quality.mauve_conditions)
+        found = RunScore(run=name, score=quality.mauve.score, ceiling=quality.mauve.ceiling, conditions=conditions)
+        yield _Measure("mauve", quality.mauve.settings.n, quality.features.name, found)
+    for downstream in quality.downstream:
+        trained, real = downstream.of("synthetic"), downstream.of("real-same-size")
+        if trained is not None and quality.held_out is not None:
+            conditions = _digest(quality.accuracy_conditions(downstream))
+            ceiling = None if real is None else real.accuracy
+            found = RunScore(run=name, score=trained.accuracy, ceiling=ceiling, conditions=conditions)
+            yield _Measure(downstream.method, quality.held_out.test.texts, downstream.encoder.name, found)
+
+
+def _digest(conditions: tuple[Any, ...]) -> str:
+    return hashlib.sha256(repr(conditions).encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def _summary(name: str, result: AuditResult) -> ComparedRun:

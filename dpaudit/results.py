@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, model_validator
 
+from dpaudit.quality import Digest, Quality, Scores
+
 Status = Literal["pass", "fail", "warn", "skip", "error"]
 Verdict = Literal["pass", "fail", "error"]
 Relation = Literal["add_remove", "replace"]
@@ -252,6 +254,7 @@ class AuditResult(Result):
         ledger: how the figures come about: a tree for each kind, since kinds are never added up.
         not_checked: ids of the checks that are about the run and were not made, at any level.
         run: summary of the manifest, software versions and digests.
+        quality: how good the texts are, where that was evaluated. No part of the audit, and never public.
     """
 
     schema_version: Literal["1"] = "1"
@@ -268,6 +271,7 @@ class AuditResult(Result):
     checks: tuple[CheckResult, ...]
     not_checked: tuple[str, ...]
     run: dict[str, Any]
+    quality: Quality | None = None
 
 
 def report_schema() -> dict[str, Any]:
@@ -393,6 +397,44 @@ class LeftOut(Result):
     reason: str
 
 
+class RunScore(Result):
+    """How good one run's texts are, by one measure. Computed from private records.
+
+    Attributes:
+        score: of the run's texts.
+        ceiling: of real texts in their place, as many as there are synthetic ones; None where there is none.
+        conditions: a digest of all that must agree for two figures to be compared.
+    """
+
+    run: str
+    score: Scores
+    ceiling: Scores | None
+    conditions: Digest
+
+
+class QualityColumn(Result):
+    """Figures of one measure that may stand in one column.
+
+    Attributes:
+        n: texts on every side of MAUVE; test texts of an accuracy.
+        features: name of the model that MAUVE or the classifier rests on.
+
+    Raises:
+        ValidationError: a figure was measured under other conditions.
+    """
+
+    measure: Literal["mauve", "linear-probe", "fine-tuned"]
+    n: int
+    features: str
+    figures: tuple[RunScore, ...]
+
+    @model_validator(mode="after")
+    def _conditions_agree(self) -> QualityColumn:
+        if len({figure.conditions for figure in self.figures}) != 1:
+            raise ValueError("figures that were measured under other conditions are not set side by side")
+        return self
+
+
 class ComparedRun(Result):
     """One run of a comparison, as its audit found it.
 
@@ -428,6 +470,7 @@ class Comparison(Result):
     affordable: tuple[Affordable, ...]
     spreads: tuple[Spread, ...]
     left_out: tuple[LeftOut, ...]
+    quality: tuple[QualityColumn, ...] = ()
 
 
 class ClusteredBy(Result):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -26,6 +27,7 @@ from dpaudit.runs.manifest import (
     Relation,
     Unit,
 )
+from generation.sources import DATASET
 
 #: exp(-700) is still a normal double, so every token keeps a probability that can be sampled.
 MAX_LOGIT_RANGE = 700.0
@@ -80,6 +82,7 @@ class DataConfig(Section):
         text, label: column names.
         user: the column that says whose record it is, for claims per user.
         labels: the public list of labels; it must not be read off the private records.
+        label_values: what the column holds for each of them, in that order; null where it holds them as they stand.
     """
 
     path: Name | None = None
@@ -89,6 +92,12 @@ class DataConfig(Section):
     label: Name = "label"
     user: Name | None = None
     labels: Annotated[tuple[Label, ...], Field(min_length=1, strict=False)]
+    label_values: Annotated[tuple[Label, ...], Field(min_length=1, strict=False)] | None = None
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The label of each value that the label column may hold."""
+        return dict(zip(self.label_values or self.labels, self.labels, strict=True))
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -98,6 +107,9 @@ class DataConfig(Section):
             raise _rejected("split", self.split, "split is for dataset; a path has none")
         if len(set(self.labels)) != len(self.labels):
             raise _rejected("labels", list(self.labels), "each label once")
+        values = self.label_values or self.labels
+        if len(values) != len(self.labels) or len(set(values)) != len(values):
+            raise _rejected("label_values", list(values), "a value of its own for each of labels, in their order")
         return self
 
 
@@ -219,7 +231,8 @@ class ClusteringConfig(Section):
 
     Attributes:
         method: where centres come from; k-means looks at private records, with no privacy at all.
-        public: public texts, as data.path. Nobody's private records must be among them.
+        public: public texts, as data.path, or dataset:NAME of the Hugging Face hub. Nobody's private records must be
+            among them.
         public_text: their column.
         embedding: the sentence-embedding model, as model.name; null for the one that needs no network.
         normalize: whether embeddings are made unit vectors.
@@ -426,7 +439,8 @@ class Config(Section):
         if self.clustering is None:
             return self
         method, unit = self.clustering.method, self.privacy.unit
-        if self.clustering.public is not None and self.clustering.public == self.data.path:
+        private = self.data.path or f"{DATASET}{self.data.dataset}"
+        if self.clustering.public == private:
             raise _rejected("clustering.public", self.clustering.public, "public texts, not the private ones")
         if method == "k-means" and self.chosen_from.batching == "public":
             allowed = "private when clustering.method is k-means, whose centres are found by looking at private records"
@@ -476,7 +490,7 @@ def load_config(path: Path) -> Config:
     Raises:
         InputError: names the field by its dotted path, the value that was given, and what is allowed.
     """
-    values = _read_yaml(path)
+    values = read_yaml(path, Config.model_fields)
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -504,7 +518,17 @@ class _UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path, fields: Iterable[str]) -> dict[str, Any]:
+    """The mapping that a YAML file holds; no field of it is looked at.
+
+    Args:
+        path: of the file.
+        fields: that it should have, for errors.
+
+    Raises:
+        InputError: the file cannot be read, or holds anything else.
+    """
+    remedy = f"Give the sections {', '.join(fields)}."
     try:
         # The loader is a SafeLoader: it makes plain values only.
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)  # noqa: S506
@@ -512,17 +536,17 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(str(path), f"the file cannot be read: {reason}.", "Give the path of a YAML config.") from None
     except RecursionError:
-        raise InputError(str(path), "the file nests too deeply.", "A config has two levels.") from None
+        raise InputError(str(path), "the file nests too deeply.", remedy) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}: line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or "the text cannot be parsed"
         raise InputError(where, f"this is not valid YAML: {problem}.", "Mend the line; indent with spaces.") from None
     if values is None:
-        raise InputError(str(path), "the file is empty.", f"Give the sections {', '.join(Config.model_fields)}.")
+        raise InputError(str(path), "the file is empty.", remedy)
     if not isinstance(values, dict):
         problem = f"the file holds a {type(values).__name__}, not a mapping."
-        raise InputError(str(path), problem, f"Give the sections {', '.join(Config.model_fields)}.")
+        raise InputError(str(path), problem, remedy)
     return values
 
 

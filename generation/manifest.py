@@ -98,6 +98,7 @@ def build_manifest(
             text=config.data.text,
             label=config.data.label,
             split=config.data.split,
+            label_values=config.data.label_values,
         ),
         model=Model(
             name=config.model.name,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dpaudit.runs import InputError
 from generation.config import DataConfig
-from generation.sources import locate
+from generation.sources import DATASET, locate
 
 
 @dataclass(frozen=True, order=True)
@@ -66,10 +66,10 @@ def read_records(config: DataConfig) -> Records:
 
 
 def read_texts(name: str, column: str, setting: str) -> tuple[str, ...]:
-    """The distinct texts of a file or a folder, sorted; their labels do not matter.
+    """The distinct texts of a file, a folder or a data set of the hub, sorted; their labels do not matter.
 
     Args:
-        name: as `DataConfig.path`.
+        name: as `DataConfig.path`, or dataset:NAME for the split `train` of a Hugging Face data set.
         column: of the texts.
         setting: what gave the name, for errors.
 
@@ -77,17 +77,23 @@ def read_texts(name: str, column: str, setting: str) -> tuple[str, ...]:
         InputError: as `read_records` does, or there is no text.
     """
     config = DataConfig(path=name, text=column, labels=("any",))
-    texts = {_value(row, column, f"{setting}'s column") for row in _path_rows(config, locate(name, setting))}
+    if name.startswith(DATASET):
+        rows = _dataset_rows(config, name.removeprefix(DATASET), setting)
+    else:
+        rows = _path_rows(config, locate(name, setting))
+    texts = {_value(row, column, f"{setting}'s column") for row in rows}
     if not texts:
         raise InputError(setting, f"{name!r} holds no texts.", "Name a file with at least one.")
     return tuple(sorted(texts))
 
 
 def _record(row: Row, config: DataConfig) -> Record:
-    text, label = _value(row, config.text, "data.text"), _value(row, config.label, "data.label")
-    if label not in config.labels:
-        problem = "the label is not in data.labels."
-        remedy = f"Labels are public and fixed beforehand: {', '.join(config.labels)}. Mend the row or the list."
+    text, value = _value(row, config.text, "data.text"), _value(row, config.label, "data.label")
+    label = config.named.get(value)
+    if label is None:
+        fixed = "data.labels" if config.label_values is None else "data.label_values"
+        problem = f"the label is not in {fixed}."
+        remedy = f"Labels are public and fixed beforehand: {', '.join(config.named)}. Mend the row or the list."
         raise InputError(f"{row.where}, column {config.label!r}", problem, remedy)
     return Record(label, text)
 
@@ -190,18 +196,18 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         yield Row(f"{path}: row {number}", values)
 
 
-def _dataset_rows(config: DataConfig, name: str) -> Iterator[Row]:
+def _dataset_rows(config: DataConfig, name: str, setting: str = "data.dataset") -> Iterator[Row]:
     try:
         import datasets
     except ImportError:
         problem = "the datasets library is not installed."
-        raise InputError("data.dataset", problem, "Install it, or give data.path.") from None
+        raise InputError(setting, problem, "Install it, or give a path.") from None
     split = config.split or "train"
     try:
         data = datasets.load_dataset(name, split=split)
     except Exception as error:  # the library raises many kinds: no network, no such name, no such split
         problem = f"{name!r}, split {split!r}, cannot be loaded ({type(error).__name__})."
-        raise InputError("data.dataset", problem, "Check the name, the split and the network.") from None
+        raise InputError(setting, problem, "Check the name, the split and the network.") from None
     names = getattr(data.features.get(config.label), "names", None)
     for number, values in enumerate(data, start=1):
         if names is not None and values[config.label] is not None:

@@ -8,6 +8,7 @@ docs/replay.md.
 from __future__ import annotations
 
 import math
+import re
 import secrets
 from bisect import bisect_right
 from collections import defaultdict
@@ -681,7 +682,7 @@ def _of_options() -> Iterator[None]:
         yield
     except InputError as error:
         where = {"data.path": "--data", "data.dataset": "--data", "model.name": "--model"}.get(error.where, error.where)
-        problem = error.problem.replace("data.labels", "the run's labels")
+        problem = re.sub(r"data\.label(s|_values)\b", "the run's labels", error.problem)
         fixed = problem != error.problem or "data." in error.remedy
         raise InputError(where, problem, _THE_DATA if fixed else error.remedy) from None
 
@@ -693,7 +694,13 @@ def _data_config(manifest: Manifest, data: str, where: str) -> DataConfig:
     place = {"dataset": data, "split": named.split} if on_hub else {"path": data}
     try:
         return DataConfig.model_validate(
-            {**place, "text": named.text, "label": named.label, "labels": manifest.batching.labels}
+            {
+                **place,
+                "text": named.text,
+                "label": named.label,
+                "labels": manifest.batching.labels,
+                "label_values": named.label_values,
+            }
         )
     except ValidationError:
         raise InputError(f"{where}: data", "its column names or labels cannot be used.", _ONLY_OURS) from None

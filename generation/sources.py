@@ -1,4 +1,7 @@
-"""Where a path in a config leads. `package:NAME/FOLDER` is a folder inside an installed package."""
+"""Where a path in a config leads. `package:NAME/FOLDER` is a folder inside an installed package.
+
+`dataset:NAME` is a Hugging Face data set, where public texts may come from one.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 from dpaudit.runs import InputError
 
 PACKAGE = "package:"
+DATASET = "dataset:"
 
 
 def locate(path: str, field: str) -> Path:

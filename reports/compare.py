@@ -22,6 +22,7 @@ from dpaudit.results import (
     Comparison,
     ExPost,
     Kind,
+    QualityColumn,
     RunEpsilon,
     SameLength,
     Spread,
@@ -29,12 +30,15 @@ from dpaudit.results import (
 from reports.figures import spreads_svg
 from reports.html import environment, markup
 from reports.outline import ABSENT, neighbours_of
+from reports.quality import METHODS, shown
+from reports.quality import WARNING as QUALITY_WARNING
 from reports.rounding import DIGITS, bound, digits_against, lower_bound, nearest, saving, stated
 from reports.text import LABEL_LENGTH, counted, one_line
 from reports.wording import KIND_TITLES, NOT_COMPARABLE, PRIVATE_FIGURES, PRIVATE_REPORT
 
 _EX_POST: Kind = "ex-post"
 _APPROXIMATE: Kind = "approximate"
+_BESIDE: dict[Kind, str] = {"ex-post": "ex-post epsilon", "approximate": "approximate DP"}
 _FIRST = len("Run")
 _GAP = 2
 _WIDEST_WORD = 24
@@ -139,6 +143,7 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
         found += [_affordable_table(tokens, runs) for tokens in comparison.affordable if tokens.kind == kind]
         if kind == _EX_POST and comparison.spreads:
             found.append(_spread_table(comparison, runs))
+        found += _quality_tables(comparison, kind, runs)
     return (*found, _empirical_table(comparison))
 
 
@@ -325,6 +330,60 @@ def _empirical_table(comparison: Comparison) -> ComparisonTable:
         tuple(rows),
         ("Seen on actual left-out contexts; no guarantee.",),
     )
+
+
+def _quality_tables(comparison: Comparison, kind: Kind, runs: _Runs) -> Iterator[ComparisonTable]:
+    """What the texts are worth beside one kind of epsilon, for the evaluated runs that have it; else nothing."""
+    chosen = [run for run in comparison.runs if _total(run, kind) is not None]
+    names = {run.name for run in chosen}
+    columns = [c for c in comparison.quality if any(figure.run in names for figure in c.figures)]
+    if not columns:
+        return
+    titles = _quality_titles(columns)
+    header = ["Epsilon (nats)"]
+    for title in titles:
+        header += [title, "Real texts"]
+    rows = tuple((runs.number[run.name], _quality_cells(run, kind, columns)) for run in chosen)
+    notes = [f"Internal. {QUALITY_WARNING}", "Real texts: as many of them in place of the synthetic ones."]
+    if len({column.measure for column in columns}) < len(columns):
+        notes.append(
+            "Figures of different n, features, settings or real texts cannot be compared: each has a column of its own."
+        )
+    notes += [
+        f"{title}: {one_line(column.features, LABEL_LENGTH)}." for title, column in zip(titles, columns, strict=True)
+    ]
+    yield ComparisonTable(f"Quality beside {_BESIDE[kind]}", kind, tuple(header), rows, tuple(notes))
+
+
+def _quality_titles(columns: Sequence[QualityColumn]) -> list[str]:
+    """A name for each column; those of one measure and n are numbered."""
+    names = []
+    for column in columns:
+        if column.measure == "mauve":
+            names.append(f"MAUVE, n = {column.n:,}")
+        else:
+            names.append(f"{METHODS[column.measure]}, {counted(column.n, 'test text')}")
+    return [
+        f"{name} ({names[: at + 1].count(name)})" if names.count(name) > 1 else name for at, name in enumerate(names)
+    ]
+
+
+def _quality_cells(run: ComparedRun, kind: Kind, columns: Sequence[QualityColumn]) -> tuple[Cell, ...]:
+    cells = [Cell(_total(run, kind) or ABSENT, kind)]
+    for column in columns:
+        found = next((figure for figure in column.figures if figure.run == run.name), None)
+        cells += [Cell(shown(found.score if found else None)), Cell(shown(found.ceiling if found else None))]
+    return tuple(cells)
+
+
+def _total(run: ComparedRun, kind: Kind) -> str | None:
+    """A run's epsilon of one kind with its delta; None where it has none."""
+    ex_post, approximate = run.guarantees.ex_post, run.guarantees.approximate
+    if kind == _EX_POST:
+        return None if ex_post is None else bound(ex_post.total, _digits(run, kind)) + _beside(ex_post.delta)
+    if approximate is None:
+        return None
+    return bound(approximate.epsilon, _digits(run, kind)) + _beside(approximate.delta)
 
 
 def _digits(run: ComparedRun, kind: Kind) -> int:

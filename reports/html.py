@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dpaudit.results import AuditResult, CheckResult
-from reports import outline, wording
+from reports import outline, quality, wording
 from reports.costs import batch_costs, curve_described, growth_described
 from reports.figures import batch_histogram_svg, growth_svg, token_curve_svg
 from reports.text import LABEL_LENGTH, one_line, printable
@@ -26,6 +26,7 @@ def render_html(result: AuditResult) -> str:
     return template.render(
         result=result,
         outline=outline,
+        quality=quality,
         costs=costs,
         curve_description=curve_described(result.tokens),
         growth_description=growth_described(result),

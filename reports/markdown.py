@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 
 from dpaudit.results import AuditResult, CheckResult
-from reports import outline
+from reports import outline, quality
 from reports.costs import batch_costs, curve_described, growth_described
 from reports.text import LABEL_LENGTH, one_line
 from reports.wording import (
@@ -32,6 +32,7 @@ def render_markdown(result: AuditResult) -> str:
     sections = (
         _verdict(result),
         _claimed(result),
+        _quality(result),
         _worst_contexts(result),
         _ledger(result),
         _costs(result),
@@ -110,6 +111,17 @@ def _claimed(result: AuditResult) -> list[str]:
             lines += [*table(outline.CURVE_COLUMNS, outline.attack_curve(result), outline.CURVE_COLUMNS), ""]
         lines.append(block.remark)
     return lines
+
+
+def _quality(result: AuditResult) -> list[str]:
+    found = result.quality
+    if found is None or outline.is_public(result):
+        return []
+    lines = [f"## {quality.TITLE}", "", f"> **Internal.** {quality.WARNING}", "", escaped(quality.about(found)), ""]
+    rows = quality.rows(found)
+    lines += [*table(quality.HEADER, [tuple(map(escaped, row)) for row in rows]), ""] if rows else []
+    lines += [quality.NOTE, "", *(f"- {escaped(warning)}" for warning in found.warnings)]
+    return [*lines, *(f"- {name}: {escaped(said)}" for name, said in quality.details(found))]
 
 
 def _worst_contexts(result: AuditResult) -> list[str]:

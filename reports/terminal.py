@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dpaudit.results import AuditResult, CheckResult, Status
-from reports import outline
+from reports import outline, quality
 from reports.text import LABEL_LENGTH, one_line
 from reports.wording import DETAIL_NAMES, STATUS_NAMES
 
@@ -46,6 +46,7 @@ def print_summary(result: AuditResult, console: Console) -> None:
         if block.lines or block.parts:
             console.print()
             _print_block(block, trees.get(block.kind), console)
+    _print_quality(result, console)
     for check in outline.checks_with(result, "fail", "error", "warn"):
         console.print()
         _print_check(check, result, console)
@@ -82,6 +83,15 @@ def _print_block(block: outline.KindBlock, tree: outline.Tree | None, console: C
         _print_pair(label, said, console)
     if tree is not None and tree.root.children:
         _print_pair("made up of", outline.made_of(tree), console)
+
+
+def _print_quality(result: AuditResult, console: Console) -> None:
+    if result.quality is None or outline.is_public(result):
+        return
+    console.print()
+    console.print(Text(quality.TITLE, style="bold"), Text(f"– {quality.WARNING}", style="dim"))
+    for label, said in quality.brief(result.quality):
+        _print_pair(label, said, console)
 
 
 def _in_a_line(figures: list[tuple[str, str]]) -> str:

@@ -41,6 +41,7 @@ DECLARED = {
     "data.text": "the column that a replay reads",
     "data.label": "likewise",
     "data.split": "likewise",
+    "data.label_values": "likewise",
     "privacy": "what the run was meant for; the claim states its own relation and unit",
     "sampling": "nothing shows where random bits came from",
     "origins": "nothing shows what was looked at",

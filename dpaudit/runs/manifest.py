@@ -253,6 +253,7 @@ class Data(Fields):
     Attributes:
         source: whether it was read from a path, or from a data set of the Hugging Face hub.
         text, label, split: the columns and the split that were read, so that a replay reads the same.
+        label_values: what the label column holds for each label, in their order; None where it holds their names.
     """
 
     records: Annotated[int, Field(ge=0)]
@@ -261,6 +262,7 @@ class Data(Fields):
     text: str = "text"
     label: str = "label"
     split: str | None = None
+    label_values: tuple[str, ...] | None = None
 
 
 class CountsNoise(Fields):

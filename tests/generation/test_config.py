@@ -65,6 +65,8 @@ SLICES = {"rule": "paper-slices", "batches_per_label": None, "slots": 2}
         ("data", {"labels": "north"}, "data.labels", "'north'", "a list, such as"),
         ("data", {"dataset": "ag_news"}, "data.path", ".csv", "either path or dataset"),
         ("data", {"split": "train"}, "data.split", "'train'", "dataset"),
+        ("data", {"label_values": ["1"]}, "data.label_values", "['1']", "for each of labels"),
+        ("data", {"label_values": ["1", "1"]}, "data.label_values", "['1', '1']", "a value of its own"),
         ("model", {"dtype": "float16"}, "model.dtype", "'float16'", "'float32' or 'bfloat16'"),
         ("model", {"device": "tpu"}, "model.device", "'tpu'", "'auto', 'cpu' or 'cuda'"),
         ("prompt", {"template": "chat"}, "prompt.template", "'chat'", "'pt' or 'it'"),

@@ -3,13 +3,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pyarrow
 import pyarrow.parquet
 import pytest
 
 from dpaudit.runs import InputError
 from generation.config import DataConfig
-from generation.records import Record, read_records
+from generation.records import Record, read_records, read_texts
 
 SECRET = "Zanzibar-secret"
 
@@ -55,6 +56,37 @@ def test_other_columns_and_whole_numbers_as_labels(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "x.jsonl", {"body": "one", "topic": 3})
     config = DataConfig(path=str(path), text="body", label="topic", labels=("3",))
     assert read_records(config).records == (Record("3", "one"),)
+
+
+def test_labels_have_names_of_their_own_where_the_column_holds_others(tmp_path: Path) -> None:
+    rows = ({"text": "good", "label": 2}, {"text": "bad", "label": "1"})
+    config = DataConfig(path=str(jsonl(tmp_path / "x.jsonl", *rows)), labels=("No", "Yes"), label_values=("1", "2"))
+    assert read_records(config).records == (Record("No", "bad"), Record("Yes", "good"))
+    path = jsonl(tmp_path / "y.jsonl", {"text": SECRET, "label": "Yes"})
+    told = failure(DataConfig(path=str(path), labels=("No", "Yes"), label_values=("1", "2")))
+    assert "the label is not in data.label_values" in told and "fixed beforehand: 1, 2." in told
+
+
+def test_classes_of_a_hubs_data_set_are_read_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+    found = datasets.Dataset.from_dict(
+        {"content": ["good", "bad"], "label": [1, 0]},
+        features=datasets.Features(
+            {"content": datasets.Value("string"), "label": datasets.ClassLabel(names=["1", "2"])}
+        ),
+    )
+
+    def load(name: str, split: str) -> datasets.Dataset:
+        asked.append((name, split))
+        return found
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    config = DataConfig(
+        dataset="org/name", split="train[:90%]", text="content", labels=("No", "Yes"), label_values=("1", "2")
+    )
+    assert read_records(config).records == (Record("No", "bad"), Record("Yes", "good"))
+    assert read_texts("dataset:org/name", "content", "clustering.public") == ("bad", "good")
+    assert asked == [("org/name", "train[:90%]"), ("org/name", "train")]
 
 
 def test_words_that_pandas_takes_for_missing_are_text(tmp_path: Path) -> None:

@@ -534,6 +534,14 @@ def test_only_the_data_of_a_run_from_the_hub_is_sought_there(
     assert replay(run, str(data_file), steps=1, left_out=0, trials=0).assignment == ""
 
 
+def test_a_replay_names_labels_as_the_run_did(make: Callable[..., Path], data_file: Path, tmp_path: Path) -> None:
+    numbered = tmp_path / "numbered.csv"
+    numbered.write_text(data_file.read_text().replace("north", "1").replace("south", "2"))
+    run = make(data={"path": str(numbered), "label_values": ["1", "2"]})
+    assert RunReader(run).manifest.data.label_values == ("1", "2")
+    assert replay(run, str(numbered), steps=1, left_out=0, trials=0).assignment == ""
+
+
 def test_the_same_records_in_another_file_are_the_data(
     make: Callable[..., Path], data_file: Path, tmp_path: Path
 ) -> None:

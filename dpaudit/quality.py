@@ -1,0 +1,286 @@
+"""How good a run's texts are, as types: MAUVE and downstream accuracy. Worked out from private records, without noise.
+
+A file of these may come from anywhere, so nothing is coerced, unknown fields are refused, and figures that do not
+follow from the values beside them are too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+#: What stands in every evaluation, and wherever its figures are shown.
+PRIVATE: Final = "computed from private records, and no epsilon pays for publishing it"
+
+Source = Literal["synthetic", "real-same-size", "real-all"]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=1 << 40)]
+Some = Annotated[int, Field(ge=1, le=1 << 40)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Words = Annotated[str, Field(max_length=1000)]
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 31)], ...], Field(min_length=1, max_length=1000)]
+
+#: Sums of a thousand shares in another order differ by less.
+_ROUNDING = 1e-9
+
+
+class Part(BaseModel):
+    """Base of every part of an evaluation: immutable, no coercion, no unknown fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Scores(Part):
+    """One figure, measured once for each seed.
+
+    Attributes:
+        values: in the seeds' order.
+        std: sample standard deviation (n - 1); None for a single value. It has what the seeds change in it and no
+            more: not what another generation of the texts would change.
+    """
+
+    values: Annotated[tuple[Share, ...], Field(min_length=1, max_length=1000)]
+    mean: Share
+    std: NotNegative | None
+
+    @model_validator(mode="after")
+    def _follow_from_the_values(self) -> Scores:
+        mean, std = _mean_and_std(self.values)
+        agree = (self.std is None) == (std is None) and abs((self.std or 0.0) - (std or 0.0)) <= _ROUNDING
+        if abs(self.mean - mean) > _ROUNDING or not agree:
+            raise ValueError("mean and std are not those of the values")
+        return self
+
+
+def scores(values: tuple[float, ...]) -> Scores:
+    """The values with their mean and spread. Raises pydantic's ValidationError where one is no share of 1."""
+    mean, std = _mean_and_std(values)
+    return Scores(values=values, mean=mean, std=std)
+
+
+def _mean_and_std(values: tuple[float, ...]) -> tuple[float, float | None]:
+    mean = min(1.0, math.fsum(values) / len(values))
+    return mean, statistics.stdev(values) if len(values) > 1 else None
+
+
+class Texts(Part):
+    """One set of texts. `digest`: SHA-256 over labels and texts, in order; it tells who has the same file."""
+
+    texts: Count
+    distinct: Count
+    digest: Digest
+
+
+class Encoder(Part):
+    """A model, and what it does with a text.
+
+    Attributes:
+        max_tokens: longer texts are cut.
+        pooling, dimensions, normalized: of embeddings; None for a classifier.
+    """
+
+    name: Words
+    digest: Digest
+    max_tokens: Some
+    pooling: Literal["mean", "cls"] | None = None
+    dimensions: Some | None = None
+    normalized: bool | None = None
+
+
+class MauveSettings(Part):
+    """What a MAUVE depends on beside texts and features. Two figures can be compared where all of it agrees.
+
+    Attributes:
+        n: texts on every side.
+        clusters: of k-means over both sides, n / 10 unless told otherwise.
+        iterations, initialisations: of k-means.
+        explained_variance: that PCA keeps.
+        scaling: of divergences.
+        points: of the divergence curve.
+        seeds: each draws its own texts, uniformly and without replacement, and starts k-means.
+        stratified: texts are drawn whatever their labels.
+    """
+
+    n: Some
+    clusters: Some
+    iterations: Some
+    initialisations: Some
+    explained_variance: Annotated[float, Field(gt=0, lt=1)]
+    scaling: Positive
+    points: Annotated[int, Field(ge=2, le=1 << 20)]
+    seeds: Seeds
+    stratified: Literal[False] = False
+
+
+class Mauve(Part):
+    """MAUVE (Pillutla et al., 2021) of a run's texts.
+
+    Attributes:
+        wanted: the n that was asked for; there may be fewer texts.
+        score: synthetic texts against the reference.
+        ceiling: the reference against other texts of the reference, n of each.
+    """
+
+    settings: MauveSettings
+    wanted: Some
+    score: Scores
+    ceiling: Scores
+
+    @model_validator(mode="after")
+    def _one_value_a_seed(self) -> Mauve:
+        if {len(self.score.values), len(self.ceiling.values)} != {len(self.settings.seeds)}:
+            raise ValueError("there is one value for each seed")
+        return self
+
+
+class Fit(Part):
+    """One training run of the sweep. `chosen`: its checkpoint had the best validation accuracy of its seed."""
+
+    seed: Count
+    learning_rate: Positive
+    weight_decay: NotNegative
+    epochs: Some
+    best_epoch: Some
+    validation_accuracy: Share
+    chosen: bool
+
+
+class Trained(Part):
+    """Accuracy on real held-out texts of a classifier that was trained on one source.
+
+    Attributes:
+        texts: that it was trained on, those for validation included.
+        fits: the sweep; empty for a linear probe.
+    """
+
+    source: Source
+    texts: Some
+    accuracy: Scores
+    fits: Annotated[tuple[Fit, ...], Field(max_length=100_000)] = ()
+
+
+class ProbeSettings(Part):
+    """Of scikit-learn's LogisticRegression on embeddings. `seeds`: of the draws of real texts of the same size."""
+
+    strength: Positive
+    iterations: Some
+    seeds: Seeds
+
+
+class FineTuneSettings(Part):
+    """The paper's protocol (its appendix, "Evaluation hyperparameters"), or less of it.
+
+    Attributes:
+        preset: which defaults these are, before single numbers were overridden.
+        batch_size, steps: epochs = ceil(batch_size * steps / texts to train on).
+        learning_rates, weight_decays: all pairs are tried; Adam, at a constant rate.
+        patience: epochs without a better validation accuracy after which a fit stops.
+        validation: share of the training texts.
+        max_tokens: of a text; None for all that the encoder takes.
+        seeds: of validation split, new weights, order and dropout.
+    """
+
+    preset: Literal["paper", "laptop"]
+    batch_size: Some
+    steps: Some
+    learning_rates: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=100)]
+    weight_decays: Annotated[tuple[NotNegative, ...], Field(min_length=1, max_length=100)]
+    patience: Some
+    validation: Annotated[float, Field(gt=0, lt=1)]
+    max_tokens: Some | None
+    seeds: Seeds
+
+
+class Downstream(Part):
+    """Accuracy of a classifier of labels, by what it was trained on: synthetic texts, and real ones as the ceiling.
+
+    Attributes:
+        encoder: whose embeddings the probe looks at, or that was fine-tuned.
+        majority: share of the most frequent label among the test texts: what costs no training.
+    """
+
+    method: Literal["linear-probe", "fine-tuned"]
+    encoder: Encoder
+    settings: ProbeSettings | FineTuneSettings
+    majority: Share
+    trained: Annotated[tuple[Trained, ...], Field(min_length=1, max_length=3)]
+
+    def of(self, source: Source) -> Trained | None:
+        """What was trained on this source."""
+        return next((trained for trained in self.trained if trained.source == source), None)
+
+    @model_validator(mode="after")
+    def _settings_fit_the_method(self) -> Downstream:
+        if isinstance(self.settings, ProbeSettings) != (self.method == "linear-probe"):
+            raise ValueError("the settings are another method's")
+        if len({trained.source for trained in self.trained}) < len(self.trained):
+            raise ValueError("a source is listed twice")
+        return self
+
+
+class HeldOut(Part):
+    """The real texts that classifiers are tested on.
+
+    Attributes:
+        origin: a file of its own, or a share of the reference, by a hash of each text under `seed`.
+        share: of the reference; None for a file.
+        dropped_real, dropped_synthetic: training texts that are among the test texts too, up to case and white space,
+            and were left out of training.
+    """
+
+    origin: Literal["file", "split"]
+    share: Share | None
+    seed: Count
+    test: Texts
+    dropped_real: Count
+    dropped_synthetic: Count
+
+
+class Quality(Part):
+    """One evaluation of a run's texts, with all that decided it.
+
+    Attributes:
+        created: UTC, ISO 8601.
+        samples: SHA-256 of the samples.jsonl that was evaluated.
+        is_runs_data: whether the reference is the very data of the run; None where the run does not say which it is.
+        held_out: None where the texts have no labels.
+        mauve: None where there were too few texts.
+        warnings: what a reader of the figures must know.
+        versions: of what computed them.
+    """
+
+    schema_version: Literal["1"] = "1"
+    audience: Literal["internal"] = "internal"
+    private: Literal["computed from private records, and no epsilon pays for publishing it"] = PRIVATE
+    created: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$")]
+    samples: Digest
+    synthetic: Texts
+    reference: Texts
+    is_runs_data: bool | None
+    features: Encoder
+    held_out: HeldOut | None
+    mauve: Mauve | None
+    downstream: Annotated[tuple[Downstream, ...], Field(max_length=2)]
+    warnings: Annotated[tuple[Words, ...], Field(max_length=100)]
+    versions: Annotated[dict[Words, Words], Field(max_length=100)]
+
+    def to_json(self) -> str:
+        """This as strict JSON text."""
+        return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+    @property
+    def mauve_conditions(self) -> tuple[Any, ...]:
+        """What must agree for two runs' MAUVE to be compared."""
+        encoder = (self.features.digest, self.features.pooling, self.features.max_tokens, self.features.normalized)
+        return (self.reference.digest, encoder, None if self.mauve is None else self.mauve.settings)
+
+    def accuracy_conditions(self, found: Downstream) -> tuple[Any, ...]:
+        """What must agree for two runs' accuracies to be compared."""
+        test = None if self.held_out is None else self.held_out.test.digest
+        return (found.method, found.encoder.digest, found.encoder.max_tokens, found.settings, test)

@@ -1,0 +1,4 @@
+"""How good synthetic texts are: MAUVE against real ones, and accuracy of classifiers that are trained on them.
+
+All of it looks at private records without noise. Its figures are for whoever may see the records.
+"""

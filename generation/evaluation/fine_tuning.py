@@ -1,0 +1,243 @@
+"""An encoder fine-tuned to find labels: one training run of the paper's sweep (appendix, "Evaluation hyperparameters").
+
+The paper fixes batch size, number of steps, Adam, rates, weight decays and early stopping. What it leaves open is here:
+the rate is constant, weight decay is Adam's own (an L2 penalty), the loss is cross-entropy, weights are float32, and of
+epochs that are equally good the first one counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from dpaudit.quality import Encoder, FineTuneSettings
+from dpaudit.runs import InputError
+from generation.checkpoints import digest_of, identity_files, loading, origin_of
+from generation.config import ModelConfig
+from generation.evaluation.probe import Labels
+from generation.models import device_of
+
+FIELD = "--classifier"
+_KIND = "an encoder that can be fine-tuned"
+#: For tokenizers and models that name no limit.
+_MOST_TOKENS = 512
+#: Texts of a pass without gradients.
+_PASS = 64
+
+Weights = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One point of the sweep."""
+
+    seed: int
+    learning_rate: float
+    weight_decay: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended. Accuracies are of the checkpoint with the best validation accuracy."""
+
+    epochs: int
+    best_epoch: int
+    validation: float
+    test: float
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Texts with the numbers of their labels, int64 [n]."""
+
+    texts: tuple[str, ...]
+    labels: Labels
+
+    def __repr__(self) -> str:
+        """Keep private text out of logs and tracebacks."""
+        return f"Examples({len(self.texts)} texts)"
+
+    def chosen(self, rows: NDArray[np.int64]) -> Examples:
+        """Those at these places."""
+        return Examples(tuple(self.texts[row] for row in rows), self.labels[rows])
+
+
+def encoder_of(name: str, settings: FineTuneSettings) -> Encoder:
+    """What is fine-tuned: name, digest, and where texts are cut.
+
+    Raises:
+        InputError: there is no such model, or it is none that can be fine-tuned here.
+    """
+    network, tokenizer = _loaded(name, 2)
+    with loading(name, FIELD, _KIND):
+        digest = digest_of(identity_files(origin_of(name, FIELD), FIELD))
+    return Encoder(name=name, digest=digest, max_tokens=_max_tokens(network, tokenizer, settings))
+
+
+def fine_tune(
+    name: str, train: Examples, test: Examples, labels: int, attempt: Attempt, settings: FineTuneSettings
+) -> Outcome:
+    """Train once, stop early, and test the best checkpoint.
+
+    Args:
+        name: a Hugging Face name, a folder, or package:NAME/FOLDER; safetensors only, and none of its own code.
+        train: 2 texts or more, of which a share is kept for validation.
+        test: 1 text or more, which nothing here is chosen by.
+        labels: how many there are.
+        attempt: rate, weight decay, and a seed for split, new weights, order and dropout.
+        settings: the rest of the protocol.
+
+    Raises:
+        InputError: the model cannot be loaded, or training ends in numbers that are not finite.
+        ValueError: there are too few texts.
+    """
+    if len(train.texts) < 2 or not test.texts:
+        raise ValueError(f"{len(train.texts)} texts to train on and {len(test.texts)} to test on are too few")
+    device = device_of(ModelConfig(name=name))
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(attempt.seed)
+        network, tokenizer = _loaded(name, labels)
+        network.to(device)  # type: ignore[arg-type]
+        batcher = _Batcher(tokenizer, _max_tokens(network, tokenizer, settings), device)
+        random = np.random.default_rng(attempt.seed)
+        kept, held = _split(len(train.texts), settings.validation, random)
+        return _trained(network, batcher, train.chosen(kept), train.chosen(held), test, attempt, settings, random)
+
+
+def epochs_of(texts: int, settings: FineTuneSettings) -> int:
+    """The paper's number of epochs for so many texts to train on, those for validation left out."""
+    return math.ceil(settings.batch_size * settings.steps / texts)
+
+
+def _split(texts: int, share: float, random: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows to train on and rows to validate by, at least one of each."""
+    order = random.permutation(texts)
+    held = min(max(1, round(share * texts)), texts - 1)
+    return order[held:], order[:held]
+
+
+def _trained(
+    network: PreTrainedModel,
+    batcher: _Batcher,
+    train: Examples,
+    validation: Examples,
+    test: Examples,
+    attempt: Attempt,
+    settings: FineTuneSettings,
+    random: np.random.Generator,
+) -> Outcome:
+    optimizer = torch.optim.Adam(network.parameters(), lr=attempt.learning_rate, weight_decay=attempt.weight_decay)
+    rows, watched = batcher.tokens(train.texts), batcher.tokens(validation.texts)
+    best, best_epoch, kept, epoch = -1.0, 0, Weights(), 0
+    for epoch in range(1, epochs_of(len(rows), settings) + 1):
+        _epoch(network, batcher, rows, train.labels, optimizer, settings.batch_size, random)
+        found = _accuracy(network, batcher, watched, validation.labels)
+        if found > best:
+            best, best_epoch = found, epoch
+            kept = {key: value.detach().cpu().clone() for key, value in network.state_dict().items()}
+        if epoch - best_epoch >= settings.patience:
+            break
+    network.load_state_dict(kept)
+    return Outcome(epoch, best_epoch, best, _accuracy(network, batcher, batcher.tokens(test.texts), test.labels))
+
+
+def _epoch(
+    network: PreTrainedModel,
+    batcher: _Batcher,
+    rows: Sequence[Sequence[int]],
+    labels: Labels,
+    optimizer: torch.optim.Optimizer,
+    batch_size: int,
+    random: np.random.Generator,
+) -> None:
+    network.train(True)
+    order = random.permutation(len(rows))
+    for start in range(0, len(order), batch_size):
+        chosen = order[start : start + batch_size]
+        optimizer.zero_grad()
+        logits = network(**batcher.padded([rows[row] for row in chosen])).logits
+        loss = cross_entropy(logits, torch.from_numpy(labels[chosen]).to(logits.device))
+        if not torch.isfinite(loss):
+            problem = "training ended in numbers that are not finite."
+            raise InputError(FIELD, problem, "Try smaller learning rates, or another encoder.")
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+
+@torch.inference_mode()
+def _accuracy(network: PreTrainedModel, batcher: _Batcher, rows: Sequence[Sequence[int]], truth: Labels) -> float:
+    network.train(False)
+    right = 0
+    for chosen in _of_like_lengths(rows):
+        found = network(**batcher.padded([rows[row] for row in chosen])).logits.argmax(dim=-1).cpu().numpy()
+        right += int((found == truth[chosen]).sum())
+    return right / len(rows)
+
+
+def _of_like_lengths(rows: Sequence[Sequence[int]]) -> Iterator[NDArray[np.int64]]:
+    order = np.argsort([len(row) for row in rows], kind="stable")
+    for start in range(0, len(order), _PASS):
+        yield order[start : start + _PASS]
+
+
+@dataclass(frozen=True)
+class _Batcher:
+    tokenizer: PreTrainedTokenizerBase
+    max_tokens: int
+    device: torch.device
+
+    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        found: Any = self.tokenizer(
+            list(texts), truncation=True, max_length=self.max_tokens, padding=False, return_attention_mask=False
+        )
+        rows: list[list[int]] = found["input_ids"]
+        return rows
+
+    def padded(self, rows: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
+        """Token ids and mask, int64 [rows, longest]. A text without any token counts as one token of padding."""
+        longest = max(1, *map(len, rows))
+        ids = torch.full((len(rows), longest), int(self.tokenizer.pad_token_id or 0), dtype=torch.long)
+        seen = torch.zeros((len(rows), longest), dtype=torch.long)
+        seen[:, 0] = 1
+        for row, tokens in enumerate(rows):
+            ids[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
+            seen[row, : len(tokens)] = 1
+        return {"input_ids": ids.to(self.device), "attention_mask": seen.to(self.device)}
+
+
+def _loaded(name: str, labels: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model with a new head for so many labels, and its tokenizer."""
+    with loading(name, FIELD, _KIND):
+        origin = origin_of(name, FIELD)
+        loaded: Any = AutoModelForSequenceClassification.from_pretrained(
+            origin,
+            num_labels=labels,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # the head of another task
+            use_safetensors=True,  # other weight files may be pickles
+            trust_remote_code=False,
+        )
+        network, info = loaded
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin, trust_remote_code=False)
+    absent = [*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])]
+    # Head and pooler may be new; an encoder whose own weights are random would be another protocol.
+    if any(key.startswith(f"{network.base_model_prefix}.") and ".pooler." not in key for key in absent):
+        raise InputError(FIELD, f"{name!r} lacks weights of an encoder.", "Name an encoder such as MiniLM or BERT.")
+    if network.config.pad_token_id is None:
+        network.config.pad_token_id = int(tokenizer.pad_token_id or 0)
+    return network, tokenizer
+
+
+def _max_tokens(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: FineTuneSettings) -> int:
+    limits = [settings.max_tokens, tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", None)]
+    stated = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 10**9]  # "none" is 10^30
+    return min(stated, default=_MOST_TOKENS)

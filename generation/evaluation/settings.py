@@ -1,0 +1,101 @@
+"""What an evaluation measures, and how: the paper's numbers and those for a laptop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpaudit.quality import FineTuneSettings, ProbeSettings
+from generation.evaluation.texts import Columns
+
+#: The paper's numbers (appendix, "Evaluation hyperparameters").
+PAPER = FineTuneSettings(
+    preset="paper",
+    batch_size=200,
+    steps=500,
+    learning_rates=(1e-6, 3e-6, 1e-5, 3e-5, 1e-4),
+    weight_decays=(0.0, 5e-4),
+    patience=4,
+    validation=0.1,
+    max_tokens=None,
+    seeds=(0, 1, 2),
+)
+#: The same protocol at a size for two cores: one rate, fewer and smaller steps, shorter texts.
+LAPTOP = PAPER.model_copy(
+    update={
+        "preset": "laptop",
+        "batch_size": 32,
+        "steps": 60,
+        "learning_rates": (1e-4,),
+        "weight_decays": (0.0,),
+        "max_tokens": 64,
+    }
+)
+PRESETS = {settings.preset: settings for settings in (PAPER, LAPTOP)}
+
+#: The paper's n. MAUVE of fewer texts is on another scale.
+PAPER_N = 1000
+#: scikit-learn's defaults, with iterations enough.
+PROBE = ProbeSettings(strength=1.0, iterations=1000, seeds=(0, 1, 2))
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """What is measured, and how.
+
+    Attributes:
+        embedding: the model whose embeddings are MAUVE's features and the probe's; None for the offline one.
+        n, clusters, iterations, initialisations, explained_variance, scaling, points: as in `MauveSettings`, where
+            `n` is the most and `clusters` may be None for n / 10.
+        seeds: how many of them MAUVE has.
+        probe: of the linear probe.
+        fine_tune: of the paper's protocol; None leaves it away.
+        classifier: the encoder that is fine-tuned; None for the offline one.
+        most_records: of the reference, and of a test file, that are used; which, a hash under `split_seed` says.
+        test_share: of the reference that is held out where there is no test file.
+        split_seed: of that hash.
+    """
+
+    embedding: str | None = None
+    n: int = PAPER_N
+    clusters: int | None = None
+    iterations: int = 500
+    initialisations: int = 5
+    explained_variance: float = 0.9
+    scaling: float = 5.0
+    points: int = 32
+    seeds: int = 5
+    probe: ProbeSettings = PROBE
+    fine_tune: FineTuneSettings | None = None
+    classifier: str | None = None
+    most_records: int = 4000
+    test_share: float = 0.2
+    split_seed: int = 0
+
+
+@dataclass(frozen=True)
+class RealData:
+    """Where real records are: the reference, and a file to test on, or None."""
+
+    reference: str
+    test: str | None = None
+    columns: Columns = field(default_factory=Columns)
+
+
+def asked(options: Mapping[str, Any]) -> EvaluationSettings:
+    """Settings from the command's options, by name; what is left out has its default.
+
+    `fine_tune`, `preset`, `classifier` and every number of fine-tuning ask for fine-tuning.
+    """
+    given = dict(options)
+    seeds = {"seeds": tuple(range(given.pop("accuracy_seeds")))} if "accuracy_seeds" in given else {}
+    probe = {name: given.pop(f"probe_{name}") for name in ("strength", "iterations") if f"probe_{name}" in given}
+    tuned = {name: given.pop(name) for name in FineTuneSettings.model_fields if name in given and name != "seeds"}
+    wanted = given.pop("fine_tune", False) or bool(tuned) or "classifier" in given
+    preset = PRESETS[tuned.pop("preset", PAPER.preset)]
+    return EvaluationSettings(
+        **given,
+        probe=PROBE.model_copy(update={**probe, **seeds}),
+        fine_tune=preset.model_copy(update={**tuned, **seeds}) if wanted else None,
+    )

@@ -1,0 +1,191 @@
+"""The texts of an evaluation: the run's, the reference, and those that classifiers are tested on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from dpaudit.quality import HeldOut, Texts
+from dpaudit.runs import InputError, KeyedHash, Manifest, RunReader, data_digest
+from dpaudit.runs.layout import SAMPLES
+from generation.config import DataConfig
+from generation.records import Record, read_records, read_texts
+from generation.sources import PACKAGE
+
+_UNIT = 1 << 64
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of the columns of reference and test files; None for the run's own."""
+
+    text: str | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """All texts of an evaluation. A record's label is empty where the run has none.
+
+    Attributes:
+        synthetic: the run's texts, in its order, doubles included: they are part of what would be released.
+        reference: distinct real records.
+        train: those of them that classifiers may be trained on.
+        trainable: the synthetic texts that they may be trained on.
+        test: real records that none is trained on.
+        labels: the run's public list.
+        held_out: what the test texts are; None where there are no labels.
+    """
+
+    synthetic: tuple[Record, ...]
+    reference: tuple[Record, ...]
+    train: tuple[Record, ...]
+    trainable: tuple[Record, ...]
+    test: tuple[Record, ...]
+    labels: tuple[str, ...]
+    held_out: HeldOut | None
+
+
+def read_synthetic(reader: RunReader) -> tuple[Record, ...]:
+    """The texts that a run would release.
+
+    Raises:
+        InputError: it has none, or releases token ids alone.
+    """
+    found = []
+    for sample in reader.samples():
+        if sample.text is None:
+            problem = f"batch {sample.id} is released as token ids, without text."
+            raise InputError(reader.where(SAMPLES), problem, "Only texts can be evaluated: decode the run's first.")
+        found.append(Record(sample.label or "", sample.text))
+    if not found:
+        raise InputError(reader.where(SAMPLES), "the run has no texts.", "Name a run that has some.")
+    return tuple(found)
+
+
+def read_real(manifest: Manifest, name: str, setting: str, columns: Columns) -> tuple[Record, ...]:
+    """Distinct real records, sorted: with labels where the run has them.
+
+    Args:
+        manifest: of the run, which says where its own data came from and under which columns.
+        name: as data.path in a config, or, for a run whose data was on the Hugging Face hub, NAME or NAME:SPLIT.
+        setting: what gave the name, for errors.
+        columns: to read, where they are not the run's.
+
+    Raises:
+        InputError: names the file, the row and the column.
+    """
+    text, label = columns.text or manifest.data.text, columns.label or manifest.data.label
+    labels = manifest.batching.labels
+    on_hub = manifest.data.source == "dataset" and not name.startswith(PACKAGE) and not Path(name).exists()
+    if not labels and not on_hub:
+        return tuple(Record("", found) for found in read_texts(name, text, setting))
+    dataset, _, split = name.partition(":")
+    place = {"dataset": dataset, "split": split or manifest.data.split} if on_hub else {"path": name}
+    try:
+        values = manifest.data.label_values
+        config = DataConfig.model_validate(
+            {**place, "text": text, "label": label, "labels": labels, "label_values": values}
+        )
+    except ValidationError:
+        problem = "the name, the columns or the run's labels cannot be used to read records."
+        raise InputError(setting, problem, "Give a file with a text and a label in each row.") from None
+    try:
+        return read_records(config).records
+    except InputError as error:
+        raise _renamed(error, setting) from None
+
+
+def corpus_of(
+    manifest: Manifest,
+    synthetic: tuple[Record, ...],
+    reference: tuple[Record, ...],
+    test: tuple[Record, ...] | None,
+    *,
+    share: float,
+    seed: int,
+) -> Corpus:
+    """Part what is trained on from what is tested on.
+
+    Args:
+        manifest: of the run.
+        synthetic: its texts.
+        reference: real records.
+        test: real records of a file of their own; None splits the reference.
+        share: of the reference that is tested on then.
+        seed: of the hash that splits: a text's side depends on that text and the seed alone.
+
+    Raises:
+        InputError: nothing is left to train or to test on.
+    """
+    labels = manifest.batching.labels
+    if not labels:
+        return Corpus(synthetic, reference, (), (), (), labels, None)
+    chosen = tuple(r for r in reference if place(r.text, seed, b"test") < share) if test is None else test
+    tested = {same(record.text) for record in chosen}
+    train = tuple(record for record in reference if same(record.text) not in tested)
+    trainable = tuple(record for record in synthetic if same(record.text) not in tested)
+    for left, what in ((chosen, "test"), (train, "train")):
+        if not left:
+            problem = f"no real record is left to {what} on."
+            raise InputError("--reference", problem, "Give more records, another --test-share, or a file with --test.")
+    held_out = HeldOut(
+        origin="split" if test is None else "file",
+        share=share if test is None else None,
+        seed=seed,
+        test=described(chosen),
+        dropped_real=len(reference) - len(train) - (len(chosen) if test is None else 0),
+        dropped_synthetic=len(synthetic) - len(trainable),
+    )
+    return Corpus(synthetic, reference, train, trainable, chosen, labels, held_out)
+
+
+def at_most(records: tuple[Record, ...], most: int, seed: int) -> tuple[Record, ...]:
+    """So many of the records, in their order: those whose texts a hash under the seed puts first."""
+    if len(records) <= most:
+        return records
+    ranked = sorted(range(len(records)), key=lambda row: (place(records[row].text, seed, b"kept"), row))
+    return tuple(records[row] for row in sorted(ranked[:most]))
+
+
+def is_runs_data(manifest: Manifest, reference: Sequence[Record]) -> bool | None:
+    """Whether these are the records that the run was made from; None where it does not say which those are."""
+    if manifest.data.digest is None or manifest.batching.key is None:
+        return None
+    hashing = KeyedHash(bytes.fromhex(manifest.batching.key))
+    return data_digest(sorted(hashing.digest(r.label, r.text) for r in reference)) == manifest.data.digest
+
+
+def described(records: Sequence[Record]) -> Texts:
+    """Numbers and digest of a set of texts."""
+    total = hashlib.sha256()
+    for record in records:
+        for part in (record.label.encode(), record.text.encode("utf-8", "surrogatepass")):
+            total.update(len(part).to_bytes(8, "big") + part)
+    return Texts(texts=len(records), distinct=len({record.text for record in records}), digest=total.hexdigest())
+
+
+def same(text: str) -> str:
+    """What two texts share that count as one: all but case and white space."""
+    return " ".join(text.split()).casefold()
+
+
+def place(text: str, seed: int, purpose: bytes) -> float:
+    """A text's place in [0, 1), which looks random and depends on the text, the seed and the purpose alone."""
+    message = same(text).encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(message, digest_size=8, key=seed.to_bytes(8, "big"), person=b"eval." + purpose)
+    return int.from_bytes(digest.digest(), "big") / _UNIT
+
+
+def _renamed(error: InputError, setting: str) -> InputError:
+    """An error about a config's fields, in the words of the command's options."""
+    names = {"data.labels": "the run's labels", "data.path": setting, "data.dataset": setting}
+    names |= {"data.text": "--text", "data.label": "--label"}
+    parts = [error.where, error.problem, error.remedy]
+    for field, option in names.items():
+        parts = [part.replace(field, option) for part in parts]
+    return InputError(*parts)

@@ -1,0 +1,217 @@
+"""A table of runs, read from YAML: which configs are its rows, and what a paper says of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from dpaudit.runs import InputError
+from generation.config import Config, Count, DataConfig, Name, Positive, Real, Section, load_config, read_yaml
+
+Share = Annotated[Real, Field(ge=0, le=1)]
+#: A path below the table's folder; without its ending it is the row's name and its folder's.
+ConfigFile = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*\.yaml$")]
+
+
+class PublishedQuality(Section):
+    """MAUVE and downstream accuracy as published, each with its standard deviation over seeds."""
+
+    mauve: Share
+    mauve_std: Share
+    accuracy: Share
+    accuracy_std: Share
+
+
+class PublishedRow(PublishedQuality):
+    """What a paper says of one row.
+
+    Attributes:
+        epsilon: of generation, in nats, of the kind that the row's aggregator has; infinite where none is aimed at.
+        clustering_epsilon: of the noisy counts, which the paper adds.
+        clusters: labels that share nothing count as clusters; None where the paper does not say.
+    """
+
+    epsilon: Annotated[float, Field(gt=0)]
+    clustering_epsilon: Annotated[Real, Field(ge=0)] = 0.0
+    clusters: Count | None = None
+
+
+class HeldOutConfig(Section):
+    """Real texts that no run is made from, with the columns and labels of the row's private data."""
+
+    path: Name | None = None
+    dataset: Name | None = None
+    split: Name | None = None
+
+
+class DatasetConfig(Section):
+    """One private data set of the table.
+
+    Attributes:
+        records: how many it has, as published; for estimates and for the paper's delta, records ** -1.1.
+        held_out: what classifiers are tested on; null for a share of the private data.
+        paper: of real texts, the most that synthetic ones could reach.
+    """
+
+    records: Annotated[int, Field(ge=2)]
+    held_out: HeldOutConfig | None = None
+    paper: PublishedQuality | None = None
+
+
+class RowConfig(Section):
+    """One row: a config, relative to the table's folder, the data set's name in the table, and the method's."""
+
+    config: ConfigFile
+    dataset: Name
+    method: Name
+    paper: PublishedRow | None = None
+
+
+class EvaluationConfig(Section):
+    """How texts are evaluated, where not by the defaults of `dpaudit evaluate`.
+
+    Attributes:
+        embedding: the model whose embeddings are MAUVE's features; null for the one that needs no network.
+        fine_tune: by which protocol a classifier is fine-tuned; null for a linear probe alone.
+        classifier: the encoder that is fine-tuned; null for the one that needs no network.
+    """
+
+    embedding: Name | None = None
+    fine_tune: Literal["paper", "laptop"] | None = None
+    classifier: Name | None = None
+
+    @model_validator(mode="after")
+    def _classifiers_are_tuned(self) -> Self:
+        if self.classifier is not None and self.fine_tune is None:
+            raise _clash("classifier", self.classifier, "null without fine_tune")
+        return self
+
+
+class TableConfig(Section):
+    """A table's file.
+
+    Attributes:
+        title: over the table.
+        parameters: of the rows' model, from its documentation: time is taken to grow in proportion.
+        evaluation: of every row.
+        datasets: by the names that rows use.
+    """
+
+    title: Name
+    parameters: Positive
+    evaluation: EvaluationConfig = EvaluationConfig()
+    datasets: Annotated[dict[Name, DatasetConfig], Field(min_length=1)]
+    rows: Annotated[tuple[RowConfig, ...], Field(min_length=1, strict=False)]
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> Self:
+        seen = set()
+        for number, row in enumerate(self.rows):
+            if row.dataset not in self.datasets:
+                raise _clash(f"rows.{number}.dataset", row.dataset, f"one of {', '.join(self.datasets)}")
+            if row.config in seen:
+                raise _clash(f"rows.{number}.config", row.config, "each config once")
+            seen.add(row.config)
+        return self
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row with its config.
+
+    Attributes:
+        name: the config's path below the table's folder, without its ending.
+        path: of the config.
+        held_out: what classifiers are tested on; None for a share of the private data.
+    """
+
+    name: str
+    dataset: str
+    method: str
+    path: Path
+    config: Config
+    records: int
+    held_out: DataConfig | None
+    paper: PublishedRow | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table and all its configs. `real`: what the paper says of real texts, by data set."""
+
+    title: str
+    parameters: float
+    evaluation: EvaluationConfig
+    real: dict[str, PublishedQuality | None]
+    rows: tuple[Row, ...]
+
+    def only(self, names: tuple[str, ...]) -> Table:
+        """The table with these rows alone, in its own order; with all of them where no name is given.
+
+        Raises:
+            InputError: there is no row of a name.
+        """
+        known = [row.name for row in self.rows]
+        for name in names:
+            if name not in known:
+                raise InputError("--only", f"there is no row {name!r}.", f"Rows: {', '.join(known)}.")
+        kept = tuple(row for row in self.rows if not names or row.name in names)
+        return replace(self, rows=kept)
+
+
+def load_table(path: Path) -> Table:
+    """Read and check a table and the configs that it names.
+
+    Raises:
+        InputError: names the file and the field, and says what is allowed.
+    """
+    values = read_yaml(path, TableConfig.model_fields)
+    try:
+        settings = TableConfig.model_validate(values)
+    except ValidationError as error:
+        raise _input_error(path, error) from None
+    rows = tuple(_row(path.parent, row, settings.datasets[row.dataset]) for row in settings.rows)
+    real = {name: dataset.paper for name, dataset in settings.datasets.items()}
+    return Table(settings.title, settings.parameters, settings.evaluation, real, rows)
+
+
+def _row(folder: Path, row: RowConfig, dataset: DatasetConfig) -> Row:
+    path = folder / row.config
+    config, name = load_config(path), row.config.removesuffix(".yaml")
+    held_out = _held_out(config.data, dataset.held_out, f"{path}: data")
+    return Row(name, row.dataset, row.method, path, config, dataset.records, held_out, row.paper)
+
+
+def _held_out(private: DataConfig, held_out: HeldOutConfig | None, where: str) -> DataConfig | None:
+    """Held-out texts have the private data's columns, labels and ways of writing them."""
+    if held_out is None:
+        return None
+    same = private.model_dump(include={"text", "label", "labels", "label_values"})
+    try:
+        found = DataConfig.model_validate({**held_out.model_dump(), **same})
+    except ValidationError:
+        problem = "the table's held_out texts cannot be read like this."
+        raise InputError(where, problem, "Give either path or dataset; split is for dataset.") from None
+    if (found.path, found.dataset, found.split) == (private.path, private.dataset, private.split):
+        raise InputError(where, "the table's held_out texts are the private ones.", "Hold out texts that no run shows.")
+    return found
+
+
+def _clash(field: str, value: object, allowed: str) -> PydanticCustomError:
+    return PydanticCustomError("clash", "{allowed}", {"field": field, "given": value, "allowed": allowed})
+
+
+def _input_error(path: Path, error: ValidationError) -> InputError:
+    first, *others = error.errors(include_url=False)
+    clash = first.get("ctx", {}) if first["type"] == "clash" else {}
+    field = ".".join(map(str, (*first["loc"], clash["field"]) if clash else first["loc"]))
+    given = repr(clash.get("given", first["input"]))
+    problem = {"missing": "this field is missing.", "extra_forbidden": "there is no such field."}.get(
+        first["type"], f"the value is {given if len(given) <= 80 else given[:77] + '...'}."
+    )
+    more = f" ({len(others)} more to mend after this one.)" if others else ""
+    return InputError(f"{path}: {field}", problem, f"Expected: {first['msg'].removeprefix('Input should be ')}.{more}")

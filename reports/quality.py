@@ -1,0 +1,137 @@
+"""How good a run's texts are, beside its budgets: MAUVE and accuracy, each with what real texts reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dpaudit.quality import Downstream, Encoder, FineTuneSettings, Mauve, Quality, Scores, Source
+from reports.rounding import stated
+from reports.text import LABEL_LENGTH, counted, one_line
+
+ABSENT = "–"
+TITLE = "Quality of the texts"
+HEADER = ("Measure", "Synthetic", "Real, same size", "Real, all", "Of")
+METHODS = {"linear-probe": "Accuracy, linear probe", "fine-tuned": "Accuracy, fine-tuned"}
+WARNING = (
+    "These figures were computed from private records, and no epsilon pays for publishing them: no guarantee above "
+    "covers them. They are for choosing between runs, by whoever may see the records."
+)
+NOTE = (
+    "Mean ± standard deviation over seeds, where there are several. MAUVE: how alike two sets of texts are, from 0 to "
+    "1; for real ones, two sets of the reference. Accuracy: share of real test texts whose label a classifier finds "
+    "that was trained on the column's texts."
+)
+
+
+def rows(quality: Quality) -> tuple[tuple[str, ...], ...]:
+    """Rows of `HEADER`."""
+    found = [] if quality.mauve is None else [_mauve_row(quality.mauve)]
+    return (*found, *(_accuracy_row(downstream, quality) for downstream in quality.downstream))
+
+
+def shown(found: Scores | None) -> str:
+    """Mean and spread, rounded to the nearest: figures that were measured and promise nothing."""
+    if found is None:
+        return ABSENT
+    return f"{found.mean:.3f}" + ("" if found.std is None else f" ± {found.std:.3f}")
+
+
+def about(quality: Quality) -> str:
+    """Texts and model, in a sentence."""
+    whose = {True: "the run's own data", False: "not the run's own data", None: "the run does not say of what data"}
+    synthetic, real = counted(quality.synthetic.texts, "synthetic text"), counted(quality.reference.texts, "real text")
+    doubles = quality.synthetic.texts - quality.synthetic.distinct
+    said = f" ({counted(doubles, 'double')})" if doubles else ""
+    return f"{synthetic}{said} against {real} ({whose[quality.is_runs_data]}), by {_encoder(quality.features)}."
+
+
+def details(quality: Quality) -> tuple[tuple[str, str], ...]:
+    """All settings, by what they belong to."""
+    return tuple(_details(quality))
+
+
+def print_quality(quality: Quality, console: Console) -> None:
+    """The evaluation for a terminal."""
+    console.print(Text(TITLE, style="bold"))
+    console.print(Text(about(quality)))
+    if rows(quality):
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for name in HEADER:
+            table.add_column(Text(name), overflow="fold")
+        for row in rows(quality):
+            table.add_row(*map(Text, row))
+        console.print(table)
+    console.print(Text(NOTE, style="dim"))
+    console.print(Text(f"Internal. {WARNING}", style="bold"))
+
+
+def brief(quality: Quality) -> tuple[tuple[str, str], ...]:
+    """A line for each measure, for where there is little room."""
+    return tuple(
+        (name.partition(",")[0].lower(), f"{name.partition(', ')[2]} {synthetic}; real {same}; {of}".strip())
+        for name, synthetic, same, _, of in rows(quality)
+    )
+
+
+def _mauve_row(found: Mauve) -> tuple[str, ...]:
+    settings = found.settings
+    of = f"n = {settings.n:,}, {counted(len(settings.seeds), 'seed')}"
+    return ("MAUVE", shown(found.score), shown(found.ceiling), ABSENT, of)
+
+
+def _accuracy_row(found: Downstream, quality: Quality) -> tuple[str, ...]:
+    figures = (_accuracy(found, source) for source in ("synthetic", "real-same-size", "real-all"))
+    tested = "" if quality.held_out is None else f"; {counted(quality.held_out.test.texts, 'test text')}"
+    trained = found.of("synthetic")
+    trained_on = "" if trained is None else f"{counted(trained.texts, 'training text')}"
+    return (METHODS[found.method], *figures, f"{trained_on}{tested}, most frequent label {found.majority:.3f}")
+
+
+def _accuracy(found: Downstream, source: Source) -> str:
+    trained = found.of(source)
+    return ABSENT if trained is None else shown(trained.accuracy)
+
+
+def _details(quality: Quality) -> Iterator[tuple[str, str]]:
+    yield "Evaluated", quality.created
+    if quality.mauve is not None:
+        s = quality.mauve.settings
+        yield (
+            "MAUVE",
+            f"mauve-text {one_line(quality.versions.get('mauve-text', '?'), LABEL_LENGTH)}; n = {s.n:,}, "
+            f"{s.clusters:,} clusters, {s.iterations:,} iterations, {counted(s.initialisations, 'initialisation')}, "
+            f"PCA {stated(s.explained_variance)}, scaling {stated(s.scaling)}, {s.points:,} points, "
+            f"seeds {_listed(s.seeds)}; texts drawn uniformly, whatever their labels",
+        )
+    if quality.held_out is not None:
+        held = quality.held_out
+        origin = "a file of their own" if held.share is None else f"{stated(held.share)} of the reference, by a hash"
+        dropped = f"{held.dropped_real:,} real and {held.dropped_synthetic:,} synthetic"
+        yield "Test texts", f"{held.test.texts:,}, {origin}; left out of training as doubles of them: {dropped}"
+    for found in quality.downstream:
+        yield METHODS[found.method], f"{_encoder(found.encoder)}; {_settings(found)}"
+    yield "Versions", ", ".join(one_line(f"{name} {at}", LABEL_LENGTH) for name, at in quality.versions.items())
+
+
+def _settings(found: Downstream) -> str:
+    s = found.settings
+    if not isinstance(s, FineTuneSettings):
+        return f"logistic regression, C = {stated(s.strength)}, at most {s.iterations:,} iterations"
+    rates, decays = _listed(s.learning_rates), _listed(s.weight_decays)
+    return (
+        f"{s.preset} preset: batch {s.batch_size:,}, about {s.steps:,} steps, learning rates {rates}, "
+        f"weight decays {decays}, patience {s.patience:,}, validation {stated(s.validation)}, seeds {_listed(s.seeds)}"
+    )
+
+
+def _encoder(encoder: Encoder) -> str:
+    return f"{one_line(encoder.name, LABEL_LENGTH)} (at most {counted(encoder.max_tokens, 'token')} of a text)"
+
+
+def _listed(values: tuple[float, ...]) -> str:
+    listed = ", ".join(f"{value:g}" for value in values[:20])
+    return listed + (f" and {len(values) - 20:,} more" if len(values) > 20 else "")

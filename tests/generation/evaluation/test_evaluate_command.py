@@ -1,0 +1,182 @@
+"""`dpaudit evaluate` on files: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpaudit.cli import main
+from dpaudit.quality import Quality
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(
+    run: Any, reference: Path, encoder_folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    """Runs `dpaudit evaluate`: exit code, stdout, stderr. What is quoted of the real texts fails."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def called(*options: object, name: str = "evaluate", where: object = run.path, real: object = reference) -> Any:
+        arguments = [name, str(where)]
+        if name == "evaluate":
+            arguments += ["--reference", str(real), "--embedding", str(encoder_folder), "--seeds", "2"]
+        with pytest.raises(SystemExit) as left:
+            main([*arguments, *map(str, options)])
+            raise SystemExit(0)
+        out, err = capfd.readouterr()
+        assert "secret" not in out + err and "Traceback" not in out + err
+        return left.value.code, out, err
+
+    return called
+
+
+def test_a_table_is_printed_and_the_result_is_written(command: Command, run: Any) -> None:
+    code, out, err = command()
+    assert code == 0
+    for part in ("MAUVE", "n = 40, 2 seeds", "Accuracy, linear probe", "Internal.", "no epsilon pays"):
+        assert part in out
+    assert "biased upwards" in err and "evaluation.json" in err
+    path = run / "report" / "evaluation.json"
+    for place, mode in ((path, 0o600), (run / "report", 0o700), (run / "report" / "evaluation-scores", 0o700)):
+        assert stat.S_IMODE(place.stat().st_mode) == mode
+    assert "secret" not in path.read_text()
+    assert Quality.model_validate_json(path.read_text()).mauve is not None
+
+
+def test_the_record_stays_as_it_was(command: Command, run: Any) -> None:
+    assert command()[0] == 0
+    code, _, err = command(name="verify")
+    assert code == 0 and "evaluation" not in err
+
+
+def test_json_alone_is_printed(command: Command, run: Any, held_out: Path) -> None:
+    code, out, _ = command("--json", "--test", held_out, "--n", "20", "--scaling", "2", "--test-share", "0.5")
+    assert code == 0
+    found = json.loads(out)
+    assert found == json.loads((run / "report" / "evaluation.json").read_text())
+    assert found["mauve"]["settings"]["n"] == found["mauve"]["wanted"] == 20
+    assert found["mauve"]["settings"]["scaling"] == 2.0
+    assert found["held_out"]["origin"] == "file" and found["held_out"]["test"]["texts"] == 24
+
+
+def test_a_classifier_is_fine_tuned_where_it_is_asked_for(command: Command, encoder_folder: Path) -> None:
+    options = ["--preset", "laptop", "--steps", "2", "--accuracy-seeds", "1", "--learning-rate", "0.001"]
+    code, out, _ = command("--classifier", encoder_folder, *options)
+    assert code == 0 and "Accuracy, fine-tuned" in out
+    assert "Accuracy, fine-tuned" in command()[1]  # measured before, and still of these texts
+
+
+def test_reports_show_it_beside_the_budgets(command: Command, run: Any) -> None:
+    assert command()[0] == 0
+    code, out, err = command(name="report")
+    assert code == 0 and "Quality of the texts" in out and "warning" not in err
+    folder = run / "report"
+    for name in ("report.html", "report.md"):
+        shown = (folder / name).read_text()
+        assert "Quality of the texts" in shown and "no epsilon pays" in shown and "n = 40" in shown
+    written = json.loads((folder / "report.json").read_text())
+    assert written["quality"] == json.loads((folder / "evaluation.json").read_text())
+
+
+def test_no_public_report_has_any_of_it(command: Command, run: Any) -> None:
+    assert command()[0] == 0
+    found = json.loads((run / "report" / "evaluation.json").read_text())
+    code, out, err = command("--audience", "public", name="report")
+    folder = run / "report" / "public"
+    texts = [out, err, *(path.read_text() for path in folder.iterdir())]
+    assert code == 0 and len(texts) == 6
+    figures = [repr(value) for value in found["mauve"]["score"]["values"]]
+    for part in ("MAUVE", "Quality", "linear probe", found["reference"]["digest"], *figures):
+        assert not any(part in text for text in texts)
+    assert json.loads((folder / "report.json").read_text())["quality"] is None
+
+
+def test_a_comparison_shows_it_beside_each_kind_of_epsilon(
+    command: Command, run: Any, make_run: Callable[..., Any], tmp_path: Path
+) -> None:
+    mean = make_run(sizes=(1,) * 40, aggregator="mean")
+    other = make_run(sizes=(1,) * 40, seed=1)
+    for place, n in ((run, 20), (mean, 20), (other, 30)):
+        assert command("--n", n, where=place.path)[0] == 0
+    page = tmp_path / "page.html"
+    code, out, _ = command(other.path, mean.path, "--out", page, name="compare")
+    assert code == 0
+    for text in (out, page.read_text()):
+        for part in (
+            "Quality beside ex-post epsilon",
+            "Quality beside approximate DP",
+            "MAUVE, n = 20",
+            "MAUVE, n = 30",
+        ):
+            assert part in text
+        assert "cannot be compared: each has a column of its own" in " ".join(text.split())
+    columns = json.loads(command(other.path, mean.path, "--json", name="compare")[1])["quality"]
+    mauve = [column for column in columns if column["measure"] == "mauve"]
+    assert [(c["n"], len(c["figures"])) for c in mauve] == [(20, 2), (30, 1)]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--n", "1"], "--n"),
+        (["--clusters", "500"], "too few for 500 clusters"),
+        (["--explained-variance", "1"], "--explained-variance"),
+        (["--scaling", "nan"], "--scaling"),
+        (["--embedding", "/nowhere"], "--embedding"),
+        (["--classifier", "/nowhere"], "--classifier"),
+        (["--test", "/nowhere.csv"], "--test"),
+        (["--text", "body"], "--text"),
+        (["--label", "topic"], "--label"),
+        (["--preset", "cluster"], "--preset"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_used_is_named(command: Command, run: Any, options: list[str], said: str) -> None:
+    code, out, err = command(*options)
+    assert (code, out) == (2, "") and said in err
+    assert not (run / "report" / "evaluation.json").exists()
+
+
+def test_what_is_no_run_or_no_reference(command: Command, tmp_path: Path) -> None:
+    code, out, err = command(where=tmp_path / "none")
+    assert (code, out) == (2, "") and "none" in err
+    code, out, err = command(real=tmp_path / "none.csv")
+    assert (code, out) == (2, "") and "--reference" in err
+
+
+def test_a_package_that_is_missing_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    importing = builtins.__import__
+
+    def absent(name: str, *rest: Any) -> Any:
+        if name == "generation.evaluation.protocol":
+            raise ModuleNotFoundError("No module named 'mauve'", name="mauve")
+        return importing(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", absent)
+    code, out, err = command()
+    assert (code, out) == (2, "") and "mauve is not installed" in err and "dpaudit[evaluate]" in err
+
+
+@pytest.mark.parametrize("there", ["folder", "link"])
+def test_what_is_in_the_way_is_left_there(command: Command, run: Any, tmp_path: Path, there: str) -> None:
+    (run / "report").mkdir()
+    path, target = run / "report" / "evaluation.json", tmp_path / "target"
+    target.write_text("another's")
+    path.mkdir() if there == "folder" else path.symlink_to(target)
+    code, _, err = command()
+    assert code == 2 and "evaluation.json" in err
+    assert not (run / "report" / "evaluation-scores").exists()  # told before anything is measured
+    assert target.read_text() == "another's"
+
+
+def test_help_has_an_example(command: Command) -> None:
+    code, out, _ = command("--help")
+    assert code == 0 and "dpaudit evaluate run --reference records.csv" in out

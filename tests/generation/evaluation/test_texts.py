@@ -1,0 +1,135 @@
+"""Which texts are compared, trained on and tested on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpaudit.runs import InputError, KeyedHash, RunReader, data_digest
+from generation.evaluation.texts import (
+    Columns,
+    at_most,
+    corpus_of,
+    described,
+    is_runs_data,
+    place,
+    read_real,
+    read_synthetic,
+    same,
+)
+from generation.records import Record
+
+Run = Any
+
+
+def records(count: int, labels: str = "ab") -> tuple[Record, ...]:
+    return tuple(Record(labels[number % len(labels)], f"Text number {number}") for number in range(count))
+
+
+@pytest.fixture
+def manifest(make_run: Callable[..., Run]) -> Any:
+    return RunReader(make_run().path).manifest
+
+
+def test_a_share_is_held_out_and_never_trained_on(manifest: Any) -> None:
+    corpus = corpus_of(manifest, records(5), records(400), None, share=0.25, seed=0)
+    assert set(corpus.test) | set(corpus.train) == set(corpus.reference)
+    assert not {same(r.text) for r in corpus.test} & {same(r.text) for r in (*corpus.train, *corpus.trainable)}
+    assert 60 < len(corpus.test) < 140
+    assert corpus.held_out is not None and corpus.held_out.origin == "split" and corpus.held_out.dropped_real == 0
+    again = corpus_of(manifest, records(5), records(500), None, share=0.25, seed=0)
+    assert set(corpus.test) <= set(again.test)  # a text's side depends on that text alone
+    assert corpus_of(manifest, records(5), records(400), None, share=0.25, seed=1).test != corpus.test
+
+
+def test_doubles_of_test_texts_are_not_trained_on(manifest: Any) -> None:
+    reference = (*records(10), Record("a", "  A double\nof a test text"))
+    synthetic = (*records(4), Record("b", "a DOUBLE of a test text"))
+    test = (Record("b", "A double of a Test text"), Record("a", "another"))
+    corpus = corpus_of(manifest, synthetic, reference, test, share=0.2, seed=0)
+    assert corpus.train == records(10) and corpus.trainable == records(4) and corpus.test == test
+    assert corpus.synthetic == synthetic and corpus.reference == reference  # MAUVE is of all of them
+    held = corpus.held_out
+    assert held is not None and (held.origin, held.share) == ("file", None)
+    assert (held.dropped_real, held.dropped_synthetic, held.test.texts) == (1, 1, 2)
+
+
+def test_nothing_left_to_train_or_test_on(manifest: Any) -> None:
+    with pytest.raises(InputError, match="left to train on"):
+        corpus_of(manifest, records(3), records(4), records(9), share=0.2, seed=0)
+    with pytest.raises(InputError, match="left to test on"):
+        corpus_of(manifest, records(3), records(4), None, share=1e-9, seed=0)
+
+
+@given(st.lists(st.integers(0, 99), unique=True, max_size=40), st.integers(1, 50))
+def test_a_limit_keeps_the_same_texts_whatever_else_there_is(numbers: list[int], most: int) -> None:
+    found = tuple(Record("a", str(number)) for number in sorted(numbers))
+    kept = at_most(found, most, 0)
+    assert (
+        len(kept) == min(most, len(found)) and set(kept) <= set(found) and list(kept) == sorted(kept, key=found.index)
+    )
+    assert set(at_most(found, most - 1, 0)) <= set(kept)
+
+
+@given(st.text(), st.integers(0, 2**31 - 1))
+def test_places_are_shares_and_purposes_differ(text: str, seed: int) -> None:
+    assert 0 <= place(text, seed, b"test") < 1
+    assert place(text, seed, b"test") != place(text, seed, b"kept")
+    assert place(f" {text}\n", seed, b"test") == place(text, seed, b"test")
+
+
+def test_digests_tell_sets_apart() -> None:
+    one = described((Record("a", "bc"), Record("a", "bc")))
+    assert (one.texts, one.distinct) == (2, 1)
+    digests = {described(found).digest for found in ((Record("ab", "c"),), (Record("a", "bc"),), (), records(2))}
+    assert len(digests) == 4
+
+
+def test_the_runs_own_data_is_known(make_run: Callable[..., Run]) -> None:
+    run, found = make_run(), records(30)
+    key = KeyedHash(bytes.fromhex("5eed" * 16))
+    run.edit_manifest({"data.digest": data_digest(sorted(key.digest(r.label, r.text) for r in found))})
+    manifest = RunReader(run.path).manifest
+    assert is_runs_data(manifest, found) is True
+    assert is_runs_data(manifest, found[1:]) is False
+    run.edit_manifest({"data.digest": None})
+    assert is_runs_data(RunReader(run.path).manifest, found) is None
+
+
+def test_texts_of_a_run(make_run: Callable[..., Run]) -> None:
+    assert [record.label for record in read_synthetic(RunReader(make_run().path))] == ["a", "b"]
+    with pytest.raises(InputError, match="token ids, without text"):
+        read_synthetic(RunReader(make_run(text=False).path))
+
+
+def test_columns_and_labels(manifest: Any, tmp_path: Path) -> None:
+    file = tmp_path / "real.csv"
+    file.write_text("topic,body\na,one secret\nb,two secret\na,one secret\n")
+    found = read_real(manifest, str(file), "--reference", Columns("body", "topic"))
+    assert found == (Record("a", "one secret"), Record("b", "two secret"))
+    with pytest.raises(InputError, match="--text") as raised:
+        read_real(manifest, str(file), "--reference", Columns(None, "topic"))
+    assert "data." not in str(raised.value)
+    file.write_text("label,text\nc,one secret\n")
+    with pytest.raises(InputError, match="the run's labels") as raised:
+        read_real(manifest, str(file), "--reference", Columns())
+    assert "secret" not in str(raised.value)
+    with pytest.raises(InputError, match="--test"):
+        read_real(manifest, str(tmp_path / "none.csv"), "--test", Columns())
+
+
+def test_a_run_without_labels_reads_texts_alone(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    run = make_run()
+    run.edit_manifest({"batching.labels": [], "batching.batches_per_label": None, "batching.generate_per_label": None})
+    file = tmp_path / "real.csv"
+    file.write_text("text\none\ntwo\n")
+    manifest = RunReader(run.path).manifest
+    found = read_real(manifest, str(file), "--reference", Columns())
+    assert found == (Record("", "one"), Record("", "two"))
+    corpus = corpus_of(manifest, records(2), found, None, share=0.2, seed=0)
+    assert corpus.held_out is None and corpus.test == ()

@@ -1,0 +1,142 @@
+"""Quality in a report and in a comparison: beside the budgets, and never one column for what cannot be compared."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from rich.console import Console
+
+from dpaudit.comparison import compare_runs
+from dpaudit.quality import Encoder, Mauve, MauveSettings, Quality, Texts, scores
+from dpaudit.results import AuditResult, QualityColumn, RunScore
+from reports.compare import render_comparison_html, tables
+from reports.html import render_html
+from reports.markdown import render_markdown
+from reports.quality import print_quality, shown
+from reports.terminal import print_summary
+
+DIGEST = "ab" * 32
+HOSTILE = "<b>x</b> | `y` \u202e"
+
+
+def quality(n: int = 20, name: str = HOSTILE, digest: str = DIGEST) -> Quality:
+    texts = Texts(texts=40, distinct=38, digest=digest)
+    settings = MauveSettings(
+        n=n, clusters=2, iterations=500, initialisations=5, explained_variance=0.9, scaling=5.0, points=32, seeds=(0, 1)
+    )
+    return Quality(
+        created="2025-01-02T03:04:05+00:00",
+        samples=DIGEST,
+        synthetic=texts,
+        reference=texts,
+        is_runs_data=None,
+        features=Encoder(name=name, digest=DIGEST, max_tokens=256, pooling="mean", dimensions=8, normalized=True),
+        held_out=None,
+        mauve=Mauve(settings=settings, wanted=n, score=scores((0.25, 0.5)), ceiling=scores((0.9, 0.96))),
+        downstream=(),
+        warnings=(f"Mind {HOSTILE}",),
+        versions={"mauve-text": HOSTILE},
+    )
+
+
+def with_quality(result: AuditResult, found: Quality | None) -> AuditResult:
+    return result.model_copy(update={"quality": found})
+
+
+@pytest.fixture
+def median(samples: dict[str, Callable[[], AuditResult]]) -> AuditResult:
+    return samples["median"]()
+
+
+@pytest.fixture
+def mean(samples: dict[str, Callable[[], AuditResult]]) -> AuditResult:
+    return samples["mean"]()
+
+
+@pytest.fixture
+def evaluated(median: AuditResult) -> AuditResult:
+    return with_quality(median, quality())
+
+
+def test_figures_have_their_spread_where_there_is_one() -> None:
+    assert shown(scores((0.25, 0.5))) == "0.375 ± 0.177"
+    assert shown(scores((0.25,))) == "0.250"
+    assert shown(None) == "–"
+
+
+def test_every_report_has_it_and_says_that_it_is_internal(evaluated: AuditResult) -> None:
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    print_summary(evaluated, console)
+    page, markdown, terminal = render_html(evaluated), render_markdown(evaluated), console.file.getvalue()  # type: ignore[attr-defined]
+    for text in (page, markdown, terminal):
+        said = " ".join(text.split())
+        assert "Quality of the texts" in said and "0.375 ± 0.177" in said and "no epsilon pays" in said
+    assert "<b>x" not in page and "\u202e" not in page + markdown + terminal
+    assert page.index("Claimed and recomputed") < page.index("Quality of the texts") < page.index('id="ledger"')
+
+
+def test_a_report_without_it_says_nothing_of_it(median: AuditResult) -> None:
+    assert "Quality of the texts" not in render_html(median) + render_markdown(median)
+
+
+def test_a_result_for_readers_outside_never_shows_it(evaluated: AuditResult) -> None:
+    public = evaluated.model_copy(update={"audience": "public"})
+    assert "0.375" not in render_html(public) + render_markdown(public)
+
+
+def test_what_is_printed_fits_and_is_escaped() -> None:
+    console = Console(file=io.StringIO(), width=60, color_system=None)
+    print_quality(quality(), console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Internal." in text and "\u202e" not in text
+    assert max(map(len, text.splitlines())) <= 60
+
+
+def column_titles(results: dict[str, AuditResult]) -> list[tuple[str, ...]]:
+    found = [table for table in tables(compare_runs(results)) if table.title.startswith("Quality")]
+    return [table.header for table in found]
+
+
+def test_one_column_for_the_same_conditions(median: AuditResult, mean: AuditResult) -> None:
+    results = {"one": with_quality(median, quality()), "two": with_quality(median, quality(name="as a folder"))}
+    assert column_titles(results) == [("Epsilon (nats)", "MAUVE, n = 20", "Real texts")]
+    results["mean"] = with_quality(mean, quality())
+    titles = [table.title for table in tables(compare_runs(results)) if table.title.startswith("Quality")]
+    assert titles == ["Quality beside ex-post epsilon", "Quality beside approximate DP"]
+
+
+@pytest.mark.parametrize(
+    ("other", "titles"),
+    [
+        (quality(n=30), ("MAUVE, n = 20", "MAUVE, n = 30")),
+        (quality(digest="cd" * 32), ("MAUVE, n = 20 (1)", "MAUVE, n = 20 (2)")),
+    ],
+    ids=["n", "reference"],
+)
+def test_other_conditions_have_columns_of_their_own(
+    median: AuditResult, other: Quality, titles: tuple[str, str]
+) -> None:
+    results = {"one": with_quality(median, quality()), "two": with_quality(median, other), "three": median}
+    assert column_titles(results) == [("Epsilon (nats)", titles[0], "Real texts", titles[1], "Real texts")]
+    page = render_comparison_html(compare_runs(results))
+    assert "each has a column of its own" in page and "no epsilon pays" in page and "<b>x" not in page
+    (table,) = (table for table in tables(compare_runs(results)) if table.title.startswith("Quality"))
+    assert [[cell.text for cell in cells[1:]].count("–") for _, cells in table.rows] == [2, 2, 4]
+
+
+def test_a_column_refuses_figures_of_other_conditions() -> None:
+    def score(conditions: str) -> RunScore:
+        return RunScore(run="x", score=scores((0.5,)), ceiling=None, conditions=conditions * 32)
+
+    make: Callable[..., Any] = QualityColumn
+    assert make(measure="mauve", n=2, features="x", figures=(score("ab"), score("ab")))
+    with pytest.raises(ValidationError, match="other conditions"):
+        make(measure="mauve", n=2, features="x", figures=(score("ab"), score("cd")))
+
+
+def test_nothing_evaluated_gives_no_table(median: AuditResult) -> None:
+    assert column_titles({"one": median, "two": median}) == []

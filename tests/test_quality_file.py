@@ -1,0 +1,210 @@
+"""evaluation.json may be anything: it gives one message and never has a say in a verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from dpaudit.cli import main
+from dpaudit.disclosure import public_form
+from dpaudit.quality import (
+    Downstream,
+    Encoder,
+    HeldOut,
+    Mauve,
+    MauveSettings,
+    ProbeSettings,
+    Quality,
+    Scores,
+    Texts,
+    Trained,
+    scores,
+)
+from dpaudit.quality_file import EVALUATION, MAX_BYTES, read_quality, write_private, write_quality
+from dpaudit.runs import InputError, RunReader
+
+Run = Any
+DIGEST = "ab" * 32
+
+
+def quality(samples: str = DIGEST, **fields: Any) -> Quality:
+    texts = Texts(texts=40, distinct=39, digest=DIGEST)
+    settings = MauveSettings(
+        n=20,
+        clusters=2,
+        iterations=500,
+        initialisations=5,
+        explained_variance=0.9,
+        scaling=5.0,
+        points=32,
+        seeds=(0, 1),
+    )
+    encoder = Encoder(name="an encoder", digest=DIGEST, max_tokens=256, pooling="mean", dimensions=384, normalized=True)
+    probe = Downstream(
+        method="linear-probe",
+        encoder=encoder,
+        settings=ProbeSettings(strength=1.0, iterations=1000, seeds=(0, 1, 2)),
+        majority=0.5,
+        trained=(Trained(source="synthetic", texts=40, accuracy=scores((0.75,))),),
+    )
+    values: dict[str, Any] = {
+        "created": "2025-01-02T03:04:05+00:00",
+        "samples": samples,
+        "synthetic": texts,
+        "reference": texts,
+        "is_runs_data": True,
+        "features": encoder,
+        "held_out": HeldOut(origin="split", share=0.2, seed=0, test=texts, dropped_real=0, dropped_synthetic=0),
+        "mauve": Mauve(settings=settings, wanted=1000, score=scores((0.25, 0.5)), ceiling=scores((0.9, 0.95))),
+        "downstream": (probe,),
+        "warnings": ("MAUVE is of few texts.",),
+        "versions": {"mauve-text": "0.4.0"},
+    }
+    return Quality(**{**values, **fields})
+
+
+def edited(change: Callable[[Any], object]) -> str:
+    fields = json.loads(quality().to_json())
+    change(fields)
+    return json.dumps(fields)
+
+
+def test_what_is_written_is_read_back_by_its_owner_alone(tmp_path: Path) -> None:
+    path = write_quality(quality(), tmp_path / "new" / "report")
+    assert read_quality(path.parent, DIGEST) == quality()
+    assert [stat.S_IMODE(p.stat().st_mode) for p in (path, path.parent, path.parent.parent)] == [0o600, 0o700, 0o700]
+    assert [p.name for p in path.parent.iterdir()] == [EVALUATION]
+    assert read_quality(tmp_path / "nowhere", DIGEST) is None
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20).map(tuple))
+def test_scores_survive_a_round_trip(values: tuple[float, ...]) -> None:
+    found = scores(values)
+    assert Scores.model_validate_json(found.model_dump_json()) == found
+    assert (found.std is None) == (len(values) == 1)
+    with pytest.raises(ValidationError):
+        Scores(values=values, mean=found.mean + 0.01, std=found.std)
+
+
+def set_at(*path: str | int, value: Any) -> Callable[[Any], object]:
+    def change(fields: Any) -> None:
+        *parents, last = path
+        for parent in parents:
+            fields = fields[parent]
+        fields[last] = value
+
+    return change
+
+
+HOSTILE = {
+    "empty": "",
+    "cut short": quality().to_json()[:-40],
+    "not UTF-8": b"\xff\xfe{}",
+    "another object": "{}",
+    "a list": "[]",
+    "deep": "[" * 100_000,
+    "NaN": edited(set_at("mauve", "score", "mean", value=float("nan"))),
+    "infinity": '{"mauve": 1e999}',
+    "above 1": edited(set_at("mauve", "score", "values", 0, value=1.5)),
+    "a mean that is not the values'": edited(set_at("mauve", "score", "mean", value=0.99)),
+    "no values": edited(set_at("mauve", "score", "values", value=[])),
+    "a value too few": edited(set_at("mauve", "settings", "seeds", value=[0, 1, 2])),
+    "a text for a number": edited(set_at("mauve", "settings", "n", value="20")),
+    "a huge number": edited(set_at("synthetic", "texts", value=10**400)),
+    "another version": edited(set_at("schema_version", value="2")),
+    "public": edited(set_at("audience", value="public")),
+    "no mark": edited(set_at("private", value="fit to publish")),
+    "a field more": edited(set_at("surprise", value="<script>")),
+    "a digest that is none": edited(set_at("reference", "digest", value="../../etc/passwd")),
+    "other settings": edited(set_at("downstream", 0, "method", value="fine-tuned")),
+    "a long name": edited(set_at("features", "name", value="x" * 2000)),
+    "other texts": quality(samples="cd" * 32).to_json(),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_what_was_not_written_here_is_told_in_one_line_and_changes_no_verdict(
+    make_run: Callable[..., Run], capfd: pytest.CaptureFixture[str], tmp_path: Path, kind: str
+) -> None:
+    run, content = make_run(), HOSTILE[kind]
+    (run / "report").mkdir()
+    (run / "report" / EVALUATION).write_bytes(content if isinstance(content, bytes) else content.encode())
+    code, err = report(run, capfd, tmp_path)
+    assert code == 0
+    (line,) = err.splitlines()
+    assert EVALUATION in line and "dpaudit evaluate" in line and len(line) < 500
+    for part in ("<script>", "surprise", "passwd", "xxxx"):
+        assert part not in err
+
+
+def report(run: Run, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> tuple[Any, str]:
+    """Exit code and stderr of a report, which must have no quality in it."""
+    with pytest.raises(SystemExit) as left:
+        main(["report", str(run.path), "--out", str(tmp_path / "out")])
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["quality"] is None
+    assert "Quality of" not in (tmp_path / "out" / "report.html").read_text()
+    return left.value.code, capfd.readouterr().err
+
+
+def huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(MAX_BYTES + 1)
+
+
+SPECIAL: dict[str, Callable[[Path], object]] = {
+    "folder": Path.mkdir,
+    "pipe": os.mkfifo,
+    "link": lambda path: path.symlink_to("/etc/passwd"),
+    "broken link": lambda path: path.symlink_to("nowhere"),
+    "huge": huge,
+}
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_what_is_no_plain_file_is_not_read(
+    make_run: Callable[..., Run], capfd: pytest.CaptureFixture[str], tmp_path: Path, kind: str
+) -> None:
+    run = make_run()
+    (run / "report").mkdir()
+    SPECIAL[kind](run / "report" / EVALUATION)
+    code, err = report(run, capfd, tmp_path)
+    assert code == 0 and err.count("\n") == 1 and EVALUATION in err
+
+
+def test_a_failing_run_fails_with_an_evaluation_too(
+    make_run: Callable[..., Run], capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = make_run()
+    run.edit_manifest({"claim.epsilon": run.exact * 0.9})
+    run.rehash()
+    write_quality(quality(RunReader(run.path).digest("samples.jsonl")), run / "report")
+    with pytest.raises(SystemExit) as left:
+        main(["report", str(run.path), "--out", str(tmp_path / "out")])
+    assert left.value.code == 1
+    assert capfd.readouterr().err == ""
+    assert "Quality of the texts" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_the_public_form_of_a_result_has_none(make_run: Callable[..., Run]) -> None:
+    result = make_run(aggregator="mean").audit().model_copy(update={"quality": quality()})
+    assert public_form(result).quality is None
+    assert "MAUVE" not in public_form(result).to_json() and "mauve" not in public_form(result).to_json()
+
+
+def test_writing_replaces_no_special_file(tmp_path: Path) -> None:
+    path = tmp_path / EVALUATION
+    path.symlink_to(tmp_path / "target")
+    with pytest.raises(InputError, match="no plain file"):
+        write_private(path, b"{}")
+    assert path.is_symlink() and not (tmp_path / "target").exists()
+    with pytest.raises(InputError, match="cannot be written"):
+        write_private(Path("/proc/none/file"), b"{}")
