@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -26,6 +27,7 @@ from dpaudit.runs.manifest import (
     Relation,
     Unit,
 )
+from generation.sources import locate
 
 #: exp(-700) is still a normal double, so every token keeps a probability that can be sampled.
 MAX_LOGIT_RANGE = 700.0
@@ -219,7 +221,7 @@ class ClusteringConfig(Section):
 
     Attributes:
         method: where centres come from; k-means looks at private records, with no privacy at all.
-        public: public texts, as data.path. Nobody's private records must be among them.
+        public: public texts, as data.path, and apart from it. Nobody's private records must be among them.
         public_text: their column.
         embedding: the sentence-embedding model, as model.name; null for the one that needs no network.
         normalize: whether embeddings are made unit vectors.
@@ -422,12 +424,29 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _batches_are_not_too_many(self) -> Self:
+        """Told from public numbers alone; how many centres dpm finds is known later."""
+        labels, clustering = len(self.data.labels), self.clustering
+        if clustering is None:
+            _require_room("batching.generate_per_label", self.batching.generate_per_label, labels, "labels")
+            return self
+        name = "centers" if clustering.keep is None else "keep"
+        clusters = getattr(clustering, name) or 1
+        _require_room(f"clustering.{name}", clusters, labels, "labels")
+        _require_room(
+            "batching.generate_per_cluster", self.batching.generate_per_cluster, labels * clusters, "clusters in all"
+        )
+        return self
+
+    @model_validator(mode="after")
     def _clustering_fits_data_and_privacy(self) -> Self:
         if self.clustering is None:
             return self
         method, unit = self.clustering.method, self.privacy.unit
-        if self.clustering.public is not None and self.clustering.public == self.data.path:
-            raise _rejected("clustering.public", self.clustering.public, "public texts, not the private ones")
+        public, private = self.clustering.public, self.data.path
+        if public is not None and private is not None and _overlap(public, private):
+            allowed = "public texts, which lie neither in data.path nor around it"
+            raise _rejected("clustering.public", public, allowed)
         if method == "k-means" and self.chosen_from.batching == "public":
             allowed = "private when clustering.method is k-means, whose centres are found by looking at private records"
             raise _rejected("chosen_from.batching", "public", allowed)
@@ -468,6 +487,38 @@ class Config(Section):
         elif centers and self.privacy.delta is not None and self.privacy.delta <= centers:
             raise _rejected("privacy.delta", self.privacy.delta, f"above clustering.delta, which is {centers:g}")
         return self
+
+
+def _require_room(field: str, each: int, groups: int, of: str) -> None:
+    """Refuse so many batches of each group where a run does not hold them."""
+    if each * groups > MAX_BATCHES:
+        allowed = (
+            f"at most {MAX_BATCHES // groups:,}: there are {groups:,} {of}, and a run has up to {MAX_BATCHES:,} batches"
+        )
+        raise _rejected(field, each, allowed)
+
+
+def _overlap(public: str, private: str) -> bool:
+    """Whether two paths lead to the same place, however they are spelled, or to one inside the other."""
+    first, second = _place(public), _place(private)
+    return any(_same(first, place) for place in (second, *second.parents)) or any(
+        _same(second, place) for place in first.parents
+    )
+
+
+def _place(path: str) -> Path:
+    """Where a path leads, links followed; by its spelling alone where nothing is there."""
+    try:
+        return Path(os.path.realpath(locate(path, "")))
+    except (InputError, OSError, RuntimeError):  # what cannot be found is told when it is read
+        return Path(os.path.realpath(path))
+
+
+def _same(left: Path, right: Path) -> bool:
+    try:
+        return left.samefile(right)  # hard links too, and names that differ in case where case is nothing
+    except OSError:
+        return left == right
 
 
 def load_config(path: Path) -> Config:

@@ -65,6 +65,7 @@ from dpaudit.runs import (
     cluster_places,
     data_digest,
     encoded_centers,
+    texts_digest,
 )
 from dpaudit.runs.batches import BatchWriter
 from dpaudit.runs.reader import sample_of
@@ -173,6 +174,8 @@ class Spec:
         return Clustering(
             method=self.clusters,
             origin="noised" if self.clusters == "chang" else "public",
+            settings={"k": len(self.centers), "share": 0.5, "projection": "none"},
+            public_digest=texts_digest(["a public text"]),
             embedding="miniature",
             normalized=True,
             centers=len(self.centers),
