@@ -930,13 +930,16 @@ def _clustered(
     from generation.clustering.vector_cache import VectorCache
     from generation.records import read_texts
     from generation.sampling import OsEntropy
+    from generation.sources import overlap
 
     wanted = ComparisonSettings(**settings)
     if "keep" not in settings:
         wanted = replace(wanted, keep=min(wanted.keep, wanted.centers))
     if wanted.keep > wanted.centers:
         raise click.UsageError(f"--keep {wanted.keep} is more than the {wanted.centers} of --centers.")
-    texts, open_texts = read_texts(*private, "DATA"), read_texts(*public, "--public")
+    if overlap(public[0], private[0]):
+        raise click.UsageError("--public leads to the private texts: name public ones.")
+    texts, open_texts = read_texts(*private, "DATA", "--text"), read_texts(*public, "--public", "--public-text")
     embedder = Embedder(embedding or OFFLINE, normalize=normalize, field="--embedding")
     cache = None if private_cache is None else VectorCache(folder=private_cache)
     with _progress() as progress:

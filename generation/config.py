@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -27,7 +26,7 @@ from dpaudit.runs.manifest import (
     Relation,
     Unit,
 )
-from generation.sources import locate
+from generation.sources import overlap
 
 #: exp(-700) is still a normal double, so every token keeps a probability that can be sampled.
 MAX_LOGIT_RANGE = 700.0
@@ -444,7 +443,7 @@ class Config(Section):
             return self
         method, unit = self.clustering.method, self.privacy.unit
         public, private = self.clustering.public, self.data.path
-        if public is not None and private is not None and _overlap(public, private):
+        if public is not None and private is not None and overlap(public, private):
             allowed = "public texts, which lie neither in data.path nor around it"
             raise _rejected("clustering.public", public, allowed)
         if method == "k-means" and self.chosen_from.batching == "public":
@@ -496,29 +495,6 @@ def _require_room(field: str, each: int, groups: int, of: str) -> None:
             f"at most {MAX_BATCHES // groups:,}: there are {groups:,} {of}, and a run has up to {MAX_BATCHES:,} batches"
         )
         raise _rejected(field, each, allowed)
-
-
-def _overlap(public: str, private: str) -> bool:
-    """Whether two paths lead to the same place, however they are spelled, or to one inside the other."""
-    first, second = _place(public), _place(private)
-    return any(_same(first, place) for place in (second, *second.parents)) or any(
-        _same(second, place) for place in first.parents
-    )
-
-
-def _place(path: str) -> Path:
-    """Where a path leads, links followed; by its spelling alone where nothing is there."""
-    try:
-        return Path(os.path.realpath(locate(path, "")))
-    except (InputError, OSError, RuntimeError):  # what cannot be found is told when it is read
-        return Path(os.path.realpath(path))
-
-
-def _same(left: Path, right: Path) -> bool:
-    try:
-        return left.samefile(right)  # hard links too, and names that differ in case where case is nothing
-    except OSError:
-        return left == right
 
 
 def load_config(path: Path) -> Config:

@@ -137,11 +137,11 @@ def recorded_statement(config: Config, existing: Manifest, privacy: Privacy) -> 
     """
     settings, found, method = clustering_of(config), existing.clustering, _method(config)
     keep = found.keep if settings.keep is None else settings.keep
-    # Drawn, or measured on the public texts.
-    found_then = ("seed",) if settings.normalize else ("seed", "radius")
+    # Drawn, measured on the public texts, or worked out by libraries whose last digits change with their versions.
+    found_then = ["seed", "count_scale", "split_epsilon", "sum_sd", *["radius"] * (not settings.normalize)]
     known = {name: found.settings[name] for name in found_then if name in found.settings}
     declared = {**_declared(config, method, privacy), "settings": {**method.settings, **known}, "keep": keep}
-    return found.model_copy(update=declared)
+    return found.model_copy(update={**declared, "epsilon": found.epsilon})
 
 
 def expected_statement(config: Config, privacy: Privacy) -> Clustering:
@@ -205,7 +205,7 @@ def _public_texts(settings: ClusteringConfig) -> tuple[str, ...]:
     """The distinct public texts, sorted; none for a method that takes none."""
     if settings.public is None:
         return ()
-    return read_texts(settings.public, settings.public_text, "clustering.public")
+    return read_texts(settings.public, settings.public_text, "clustering.public", "clustering.public_text")
 
 
 def _public(texts: Sequence[str], embedder: Embedder, progress: Progress) -> Vectors:

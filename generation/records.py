@@ -65,19 +65,19 @@ def read_records(config: DataConfig) -> Records:
     return Records(tuple(sorted(records)), most)
 
 
-def read_texts(name: str, column: str, setting: str) -> tuple[str, ...]:
+def read_texts(name: str, column: str, setting: str, column_setting: str) -> tuple[str, ...]:
     """The distinct texts of a file or a folder, sorted; their labels do not matter.
 
     Args:
         name: as `DataConfig.path`.
         column: of the texts.
-        setting: what gave the name, for errors.
+        setting, column_setting: what gave them, for errors.
 
     Raises:
         InputError: as `read_records` does, or there is no text.
     """
     config = DataConfig(path=name, text=column, labels=("any",))
-    texts = {_value(row, column, f"{setting}'s column") for row in _path_rows(config, locate(name, setting))}
+    texts = {_value(row, column, column_setting) for row in _path_rows(config, locate(name, setting))}
     if not texts:
         raise InputError(setting, f"{name!r} holds no texts.", "Name a file with at least one.")
     return tuple(sorted(texts))

@@ -14,6 +14,7 @@ import yaml
 from numpy.typing import NDArray
 
 from dpaudit.accounting import (
+    ChangScales,
     MedianAccountant,
     context_change,
     kept_by_counts,
@@ -495,6 +496,28 @@ def test_no_private_text_and_no_exact_count_is_written(tmp_path: Path, clustered
     places = [tmp_path / "run", tmp_path / "cache"]
     for file in (file for place in places for file in place.rglob("*") if file.is_file()):
         assert CANARY.encode() not in file.read_bytes()
+
+
+def test_private_vectors_have_no_say_in_the_radius(tmp_path: Path, clustered: MakeConfig) -> None:
+    config = clustered({**DPM, "normalize": False})
+    stated = RunReader(generate(config, tmp_path / "run")).manifest.clustering
+    embedder = Embedder(stated.embedding or "", normalize=False, device="cpu")
+    public = embedder.embed([f"{WORDS[n % 5]} in public {n}" for n in range(30)])
+    assert stated.settings["radius"] == pytest.approx(float(np.linalg.norm(public, axis=1).max()), rel=1e-6)
+
+
+def test_a_run_goes_on_under_other_versions_of_the_accountant(
+    tmp_path: Path, clustered: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scales of noise that come out with other last digits are no other settings."""
+    run, config = tmp_path / "run", clustered(CHANG)
+    generate(config, run)
+    (run / "hashes").unlink()
+    (run / "steps" / "00000000.zip").unlink()
+    original = ChangScales.epsilon
+    monkeypatch.setattr(ChangScales, "epsilon", lambda self, *given: original(self, *given) * (1 - 1e-9))
+    generate(config, run)
+    assert (run / "hashes").exists()
 
 
 def test_too_few_public_texts_are_refused(tmp_path: Path, clustered: MakeConfig) -> None:
