@@ -94,7 +94,8 @@ def cells(method: ClusteredBy) -> tuple[str, ...]:
     epsilon = "∞" if math.isinf(method.epsilon) else bound(method.epsilon)
     counts = (f"{count:,}" for count in (method.centers, method.clusters, method.large))
     chosen = method.origin == "noised" and method.method.endswith(CHOSEN)
-    return ("noised counts" if chosen else ORIGINS[method.origin], *counts, epsilon, bound(method.delta), f"{method.v_measure:.3f}")
+    origin = "noised counts" if chosen else ORIGINS[method.origin]
+    return (origin, *counts, epsilon, bound(method.delta), f"{method.v_measure:.3f}")
 
 
 def note(comparison: ClusterComparison) -> str:
