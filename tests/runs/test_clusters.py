@@ -83,7 +83,7 @@ def test_a_run_says_how_its_centers_were_found(make_run):
     stated = RunReader(run.path).manifest.clustering
     assert stated == run.spec.clustering()
     assert stated.settings == {"k": 4, "projection": "none", "depth": 3, "count_scale": 40.0, "sum_sd": 60.0}
-    assert [type(value) for value in stated.settings.values()] == [int, float, str]
+    assert [type(value) for value in stated.settings.values()] == [int, str, int, float, float]
 
 
 def test_a_run_has_its_clusters_as_they_were_written(make_run):
