@@ -238,7 +238,7 @@ class ClusteringConfig(Section):
     normalize: bool = True
     centers: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
     keep: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
-    epsilon: Positive | None = None
+    epsilon: Annotated[Real, Field(ge=1e-9)] | None = None
     delta: Delta | None = None
     dimension: Count | None = None
 

@@ -103,6 +103,9 @@ def group(config: Config, records: Sequence[Record], privacy: Privacy, progress:
     embedder = Embedder(
         settings.embedding or OFFLINE, normalize=settings.normalize, device=config.model.device, field=_EMBEDDING
     )
+    if settings.dimension is not None and settings.dimension > embedder.dimensions:
+        problem = f"this is {settings.dimension}, but embeddings have {embedder.dimensions} dimensions."
+        raise InputError("clustering.dimension", problem, "Project onto fewer.")
     texts = _public_texts(settings)
     public = _public(texts, embedder, progress)
     vectors = _embedded(records, embedder, lambda done, of: progress(TextsEmbedded("private", done, of)))

@@ -214,7 +214,12 @@ def test_a_clustering_is_read(tmp_path: Path, clustered: Settings) -> None:
         ({"clustering": {**REBALANCED, "keep": 7}}, "clustering.keep", "7", "at most centers, which is 6"),
         ({"clustering": {**REBALANCED, "keep": 0}}, "clustering.keep", "0", "greater than or equal to 1"),
         ({"clustering": {**REBALANCED, "epsilon": None}}, "clustering.epsilon", "null", "above 0"),
-        ({"clustering": {**REBALANCED, "epsilon": -1}}, "clustering.epsilon", "-1", "greater than 0"),
+        (
+            {"clustering": {**REBALANCED, "epsilon": -1}},
+            "clustering.epsilon",
+            "-1",
+            "greater than or equal to 0.000000001",
+        ),
         ({"clustering": {**REBALANCED, "delta": 1e-6}}, "clustering.delta", "1e-06", "null when method is public"),
         ({"clustering": {**REBALANCED, "epsilom": 1}}, "clustering.epsilom", "no such field", "Did you mean epsilon?"),
         ({"clustering": {**CHANG, "dimension": None}}, "clustering.dimension", "null", "method is chang"),

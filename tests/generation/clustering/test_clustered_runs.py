@@ -520,6 +520,12 @@ def test_a_run_goes_on_under_other_versions_of_the_accountant(
     assert (run / "hashes").exists()
 
 
+def test_a_projection_onto_more_dimensions_than_there_are_is_refused(tmp_path: Path, clustered: MakeConfig) -> None:
+    with pytest.raises(InputError, match=r"clustering\.dimension: this is 17, but embeddings have 16"):
+        generate(clustered({**CHANG, "dimension": 17}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_too_few_public_texts_are_refused(tmp_path: Path, clustered: MakeConfig) -> None:
     for clustering in ({**REBALANCED, "centers": 31}, {**PUBLIC_CENTERS, "centers": 31}):
         with pytest.raises(InputError, match="too few for 31 cluster centres") as caught:
