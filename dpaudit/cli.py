@@ -457,8 +457,8 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
     multiple=True,
     help="Budget. Repeat it to compare budgets [default: 0.1 and 10].",
 )
-@click.option("--rebalancing-epsilon", type=FiniteRange(min=0, min_open=True), help="Budget [default: 0.1].")
-@click.option("--delta", type=FiniteRange(min=0, max=1, min_open=True, max_open=True), help="[default: 1e-06]")
+@click.option("--rebalancing-epsilon", type=FiniteRange(min=1e-9), help="Budget [default: 0.1].")
+@click.option("--delta", type=FiniteRange(min=1e-10, max=0.1), help="Of Chang's method and DPM [default: 1e-06].")
 @click.option(
     "--private-cache",
     type=NamedPath(path_type=Path, file_okay=False),
@@ -1168,14 +1168,22 @@ def _clustered(
     from generation.clustering.vector_cache import VectorCache
     from generation.records import read_texts
     from generation.sampling import OsEntropy
+    from generation.sources import overlap
 
-    wanted = ComparisonSettings(**settings)
+    try:
+        wanted = ComparisonSettings(**settings)
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
     if "keep" not in settings:
         wanted = replace(wanted, keep=min(wanted.keep, wanted.centers))
     if wanted.keep > wanted.centers:
         raise click.UsageError(f"--keep {wanted.keep} is more than the {wanted.centers} of --centers.")
-    texts, open_texts = read_texts(*private, "DATA"), read_texts(*public, "--public")
+    if overlap(public[0], private[0]):
+        raise click.UsageError("--public leads to the private texts: name public ones.")
+    texts, open_texts = read_texts(*private, "DATA", "--text"), read_texts(*public, "--public", "--public-text")
     embedder = Embedder(embedding or OFFLINE, normalize=normalize, field="--embedding")
+    if wanted.dimension > embedder.dimensions:
+        raise click.UsageError(f"--dimension {wanted.dimension} is more than the {embedder.dimensions} of embeddings.")
     cache = None if private_cache is None else VectorCache(folder=private_cache)
     with _progress() as progress:
         task = progress.add_task("", total=None, epsilon="")

@@ -22,6 +22,7 @@ from generation.manifest import (
     changed_contexts,
     declared_privacy,
     ex_post_claim,
+    require_claimable,
     require_same_clusters,
     require_same_run,
 )
@@ -92,21 +93,25 @@ def generate(config: Config, out: Location, progress: Progress | None = None, en
 
 
 def _parts(config: Config, key: bytes, begun: RunReader | None, progress: Progress) -> _Parts:
-    """Read the data, place every record, and load the model. Free memory is measured before that."""
+    """Read the data, load the model, and place every record. Free memory is measured before that.
+
+    Records come last: where a new run has clusters, noise is drawn, and what cannot be used is to cost no draw.
+    """
     free = free_memory(device_of(config.model))
     data = read_records(config.data)
     privacy = declared_privacy(config, data.most_per_user)
-    placed = _placed(config, key, data.records, privacy, begun, progress)
     model = load_model(config.model)
     wording = template(config.prompt.template, model.tokenizer)
     shown, most = config.prompt.examples_per_context, config.prompt.max_example_tokens
     prompts = Prompts(model, wording, config.data.labels, shown, most)
     _require_room(config, model, prompts.places)
+    placed = _placed(config, model, key, data.records, privacy, begun, progress)
     return _Parts(model, wording, prompts, placed, privacy, free)
 
 
 def _placed(
     config: Config,
+    model: LanguageModel,
     key: bytes,
     records: Sequence[Record],
     privacy: Privacy,
@@ -120,9 +125,10 @@ def _placed(
     if config.clustering is None:
         return _Placed(partition(Rule.of_config(config), records, key), Clustering(), clusters)
     # Embedding takes other libraries and a model.
-    from generation.grouping import group, recorded_statement
+    from generation.grouping import expected_statement, group, recorded_statement
 
     if begun is None:
+        require_claimable(config, len(records), privacy, expected_statement(config, privacy), model)
         grouping = group(config, records, privacy, progress)
         rule = Rule.of_config(config, grouping.clusters)
         return _Placed(partition(rule, records, key, grouping.centers), grouping.statement, grouping.clusters)

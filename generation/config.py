@@ -27,7 +27,7 @@ from dpaudit.runs.manifest import (
     Relation,
     Unit,
 )
-from generation.sources import DATASET
+from generation.sources import DATASET, overlap
 
 #: exp(-700) is still a normal double, so every token keeps a probability that can be sampled.
 MAX_LOGIT_RANGE = 700.0
@@ -231,8 +231,8 @@ class ClusteringConfig(Section):
 
     Attributes:
         method: where centres come from; k-means looks at private records, with no privacy at all.
-        public: public texts, as data.path, or dataset:NAME of the Hugging Face hub. Nobody's private records must be
-            among them.
+        public: public texts, as data.path and apart from it, or dataset:NAME of the Hugging Face hub. Nobody's private
+            records must be among them.
         public_text: their column.
         embedding: the sentence-embedding model, as model.name; null for the one that needs no network.
         normalize: whether embeddings are made unit vectors.
@@ -250,7 +250,7 @@ class ClusteringConfig(Section):
     normalize: bool = True
     centers: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
     keep: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
-    epsilon: Positive | None = None
+    epsilon: Annotated[Real, Field(ge=1e-9)] | None = None
     delta: Delta | None = None
     dimension: Count | None = None
 
@@ -435,13 +435,29 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _batches_are_not_too_many(self) -> Self:
+        """Told from public numbers alone; how many centres dpm finds is known later."""
+        labels, clustering = len(self.data.labels), self.clustering
+        if clustering is None:
+            _require_room("batching.generate_per_label", self.batching.generate_per_label, labels, "labels")
+            return self
+        name = "centers" if clustering.keep is None else "keep"
+        clusters = getattr(clustering, name) or 1
+        _require_room(f"clustering.{name}", clusters, labels, "labels")
+        _require_room(
+            "batching.generate_per_cluster", self.batching.generate_per_cluster, labels * clusters, "clusters in all"
+        )
+        return self
+
+    @model_validator(mode="after")
     def _clustering_fits_data_and_privacy(self) -> Self:
         if self.clustering is None:
             return self
         method, unit = self.clustering.method, self.privacy.unit
-        private = self.data.path or f"{DATASET}{self.data.dataset}"
-        if self.clustering.public == private:
-            raise _rejected("clustering.public", self.clustering.public, "public texts, not the private ones")
+        public, private = self.clustering.public, self.data.path or f"{DATASET}{self.data.dataset}"
+        if public is not None and (public == private or overlap(public, private)):
+            allowed = "public texts, which lie neither in data.path nor around it"
+            raise _rejected("clustering.public", public, allowed)
         if method == "k-means" and self.chosen_from.batching == "public":
             allowed = "private when clustering.method is k-means, whose centres are found by looking at private records"
             raise _rejected("chosen_from.batching", "public", allowed)
@@ -482,6 +498,15 @@ class Config(Section):
         elif centers and self.privacy.delta is not None and self.privacy.delta <= centers:
             raise _rejected("privacy.delta", self.privacy.delta, f"above clustering.delta, which is {centers:g}")
         return self
+
+
+def _require_room(field: str, each: int, groups: int, of: str) -> None:
+    """Refuse so many batches of each group where a run does not hold them."""
+    if each * groups > MAX_BATCHES:
+        allowed = (
+            f"at most {MAX_BATCHES // groups:,}: there are {groups:,} {of}, and a run has up to {MAX_BATCHES:,} batches"
+        )
+        raise _rejected(field, each, allowed)
 
 
 def load_config(path: Path) -> Config:

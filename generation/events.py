@@ -19,7 +19,7 @@ class BatchStarted:
 
 @dataclass(frozen=True)
 class StepDone:
-    """A token was sampled. `epsilon` is the run's ex-post sum so far, in nats; None for mean."""
+    """A token was sampled. `epsilon` is the run's ex-post sum so far, its clusters included, in nats; None for mean."""
 
     batch: int
     tokens: int

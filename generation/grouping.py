@@ -1,7 +1,8 @@
 """A run's clusters within labels: found once, when it begins, and taken from its directory ever after.
 
-Noise is drawn before anything is written and never again: a second draw would cost as much as the first. A run that
-goes on, its workers and its replay read centres, noisy counts and kept centres from the file `clusters`.
+Noise is drawn once all else was found to be usable, before run.json is written and never after: a second draw would
+cost as much as the first. A run that goes on, its workers and its replay read centres, noisy counts and kept centres
+from the file `clusters`.
 
 Why it is private. Centres cost what their method says. Given the centres, a record is in one count of its label, which
 `PrivateCounts.noised` answers for. Given centres and noisy counts, kept centres and numbers of batches are
@@ -28,8 +29,9 @@ from dpaudit.runs import (
     Privacy,
     decoded_centers,
     encoded_centers,
+    texts_digest,
 )
-from dpaudit.runs.manifest import MAX_BATCHES
+from dpaudit.runs.manifest import MAX_BATCHES, MAX_COORDINATE
 from dpaudit.runs.reader import MAX_CLUSTERS_BYTES
 from generation.clustering.assignment import nearest, nearest_of
 from generation.clustering.chang import Chang
@@ -101,11 +103,17 @@ def group(config: Config, records: Sequence[Record], privacy: Privacy, progress:
     embedder = Embedder(
         settings.embedding or OFFLINE, normalize=settings.normalize, device=config.model.device, field=_EMBEDDING
     )
-    public = _public(settings, embedder, progress)
+    if settings.dimension is not None and settings.dimension > embedder.dimensions:
+        problem = f"this is {settings.dimension}, but embeddings have {embedder.dimensions} dimensions."
+        raise InputError("clustering.dimension", problem, "Project onto fewer.")
+    texts = _public_texts(settings)
+    public = _public(texts, embedder, progress)
     vectors = _embedded(records, embedder, lambda done, of: progress(TextsEmbedded("private", done, of)))
     labels = _labels(records, all_labels)
-    noise, method = _noise(config), _method(config, _radius(settings, public))
+    noise = _noise(config)
+    method = _method(config, _radius(settings, public), _seed(settings, noise))
     centers = method.fit(vectors, public, noise)
+    _require_recordable(config, centers)
     noisy, kept = None, np.tile(np.arange(len(centers)), (len(all_labels), 1))
     if settings.keep is not None:
         _require_enough(settings.keep, len(centers))
@@ -115,6 +123,8 @@ def group(config: Config, records: Sequence[Record], privacy: Privacy, progress:
     clusters, digest = _clusters(config, centers, noisy, kept)
     statement = Clustering(
         **_declared(config, method, privacy),
+        settings=method.settings,
+        public_digest=texts_digest(texts) if texts else None,
         embedding_digest=embedder.digest,
         centers=len(centers),
         keep=kept.shape[1],
@@ -128,9 +138,23 @@ def recorded_statement(config: Config, existing: Manifest, privacy: Privacy) -> 
 
     What was found then, such as the number of centres and their digest, is not looked for again.
     """
-    settings, found = clustering_of(config), existing.clustering
+    settings, found, method = clustering_of(config), existing.clustering, _method(config)
     keep = found.keep if settings.keep is None else settings.keep
-    return found.model_copy(update={**_declared(config, _method(config), privacy), "keep": keep})
+    # Drawn, measured on the public texts, or worked out by libraries whose last digits change with their versions.
+    found_then = ["seed", "count_scale", "split_epsilon", "sum_sd", *["radius"] * (not settings.normalize)]
+    known = {name: found.settings[name] for name in found_then if name in found.settings}
+    declared = {**_declared(config, method, privacy), "settings": {**method.settings, **known}, "keep": keep}
+    return found.model_copy(update={**declared, "epsilon": found.epsilon})
+
+
+def expected_statement(config: Config, privacy: Privacy) -> Clustering:
+    """What run.json will say of a new run's clustering, but for what is found: it has a single centre.
+
+    Raises:
+        InputError: the settings are out of their range.
+    """
+    method = _method(config)
+    return Clustering(**_declared(config, method, privacy), settings=method.settings, centers=1, keep=1)
 
 
 def grouped_again(manifest: Manifest, clusters: Clusters, records: Sequence[Record], where: str) -> GroupedAgain | None:
@@ -180,11 +204,17 @@ def clustering_of(config: Config) -> ClusteringConfig:
     return config.clustering
 
 
-def _public(settings: ClusteringConfig, embedder: Embedder, progress: Progress) -> Vectors:
-    """Embeddings of the public texts, kept in the user's cache folder: float32 [m, d], m = 0 where there are none."""
+def _public_texts(settings: ClusteringConfig) -> tuple[str, ...]:
+    """The distinct public texts, sorted; none for a method that takes none."""
     if settings.public is None:
+        return ()
+    return read_texts(settings.public, settings.public_text, "clustering.public", "clustering.public_text")
+
+
+def _public(texts: Sequence[str], embedder: Embedder, progress: Progress) -> Vectors:
+    """Embeddings of the public texts, kept in the user's cache folder: float32 [m, d], m = 0 where there are none."""
+    if not texts:
         return np.empty((0, embedder.dimensions), dtype=np.float32)
-    texts = read_texts(settings.public, settings.public_text, "clustering.public")
     return embedder.embed(texts, VectorCache(), lambda done, of: progress(TextsEmbedded("public", done, of)))
 
 
@@ -208,8 +238,13 @@ def _radius(settings: ClusteringConfig, public: Vectors) -> float:
     return 1.0 if settings.normalize or not len(public) else float(np.linalg.norm(public, axis=1).max())
 
 
-def _method(config: Config, radius: float = 1.0) -> ClusteringMethod:
-    """Where the centres come from: which of them are kept is decided later. No cost depends on the radius."""
+def _seed(settings: ClusteringConfig, noise: Noise) -> int | None:
+    """For k-means on public texts, so that whoever has them can find its centres again."""
+    return noise.seed() if settings.method.startswith("public-centers") else None
+
+
+def _method(config: Config, radius: float = 1.0, seed: int | None = None) -> ClusteringMethod:
+    """Where the centres come from: which of them are kept is decided later. No cost depends on radius and seed."""
     settings, relation = clustering_of(config), config.privacy.relation
     centers, delta = settings.centers or 1, settings.delta or 0.0
     try:
@@ -222,7 +257,7 @@ def _method(config: Config, radius: float = 1.0) -> ClusteringMethod:
             return Dpm(settings.budget, delta, relation, radius)
     except ValueError as error:
         raise InputError("clustering", f"{error}.", "Choose another number.") from None
-    return PublicKMeans(centers)
+    return PublicKMeans(centers, seed)
 
 
 def _declared(config: Config, method: ClusteringMethod, privacy: Privacy) -> dict[str, Any]:
@@ -250,6 +285,21 @@ def _records_per_unit(privacy: Privacy) -> int:
     return (privacy.records_per_user or 1) if privacy.unit == "user" else 1
 
 
+def _require_recordable(config: Config, centers: Vectors) -> None:
+    """Before counts are noised: raises InputError where a run directory holds no such centres, or fewer batches."""
+    if not bool((np.abs(centers) <= MAX_COORDINATE).all()):
+        problem = f"the model's vectors reach beyond {MAX_COORDINATE:,.0f}."
+        raise InputError(_EMBEDDING, problem, "Use another model, or set clustering.normalize to true.")
+    if len(encoded_centers(centers)[0]) >= MAX_CLUSTERS_BYTES:
+        raise _too_large(centers)
+    kept = clustering_of(config).keep or len(centers)
+    each, labels = config.batching.generate_per_cluster, len(config.data.labels)
+    if labels * kept * each > MAX_BATCHES:
+        problem = f"this is {each:,}, for {kept:,} clusters of each of {labels:,} labels."
+        remedy = f"Ask for fewer: a run has at most {MAX_BATCHES:,} batches."
+        raise InputError("batching.generate_per_cluster", problem, remedy)
+
+
 def _require_enough(keep: int, centers: int) -> None:
     if keep > centers:
         problem = f"this is {keep}, but the public texts have only {centers} distinct centres."
@@ -275,9 +325,13 @@ def _clusters(config: Config, centers: Vectors, noisy: NoisyCounts | None, kept:
         batches=_rows(batches),
     )
     if len(clusters.model_dump_json()) >= MAX_CLUSTERS_BYTES:
-        problem = f"{len(centers):,} centres of {centers.shape[1]} dimensions are more than a run directory holds."
-        raise InputError("clustering.centers", problem, "Ask for fewer.")
+        raise _too_large(centers)
     return clusters, encoded[1]
+
+
+def _too_large(centers: Vectors) -> InputError:
+    problem = f"{len(centers):,} centres of {centers.shape[1]} dimensions are more than a run directory holds."
+    return InputError("clustering.centers", problem, "Ask for fewer.")
 
 
 def _rows(table: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from datetime import UTC, datetime
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from importlib import metadata
 from typing import Any
 
@@ -39,6 +39,8 @@ SOFTWARE = ("dpaudit", "numpy", "tokenizers", "torch", "transformers")
 MIN_WIDTH = 2
 #: The paper's choice of delta: records ** -1.1.
 DELTA_EXPONENT = -1.1
+#: Of any double.
+_ALL_DIGITS = Context(prec=400, rounding=ROUND_CEILING)
 
 
 def build_manifest(
@@ -117,11 +119,34 @@ def build_manifest(
     )
 
 
+def require_claimable(
+    config: Config, records: int, privacy: Privacy, clustering: Clustering, model: LanguageModel
+) -> None:
+    """Refuse settings that `build_manifest` would refuse too, but before noise is drawn.
+
+    Args:
+        records: how many there are.
+        privacy: see `declared_privacy`.
+        clustering: its cost is part of the claim; what is found later need not be right.
+
+    Raises:
+        InputError: the settings do not fit the data or the model.
+    """
+    _support(config, model)
+    _record(config, model, changed_contexts(config, privacy.records_per_user))
+    _claim_beforehand(config, records, privacy.records_per_user, clustering)
+
+
+def ex_post_epsilon(tokens: float, clustering: Clustering) -> float:
+    """The ex-post sum of tokens and what their clusters cost, in nats; rounded up where there are any."""
+    counts, centers = _clustering_epsilons(clustering)
+    return _added(tokens, _added(counts, centers))
+
+
 def ex_post_claim(config: Config, epsilon: float, clustering: Clustering) -> Claim:
     """What a median run states of itself: its own sum and its clusters' cost, rounded up."""
-    counts, centers = _clustering_epsilons(clustering)
     return Claim(
-        epsilon=round_up(_added(epsilon, _added(counts, centers))),
+        epsilon=round_up(ex_post_epsilon(epsilon, clustering)),
         delta=clustering.delta or 0.0,
         kind="ex-post",
         relation=config.privacy.relation,
@@ -138,7 +163,7 @@ def round_up(epsilon: float) -> float:
     if not math.isfinite(epsilon):
         remedy = "Lower mechanism.clip or decoding.max_tokens, or raise the divisor or the temperature."
         raise InputError("mechanism", "these settings give no finite epsilon.", remedy)
-    return float(Decimal(epsilon).quantize(Decimal("0.0001"), rounding=ROUND_CEILING))
+    return float(Decimal(epsilon).quantize(Decimal("0.0001"), context=_ALL_DIGITS))
 
 
 def require_same_run(path: str, existing: Manifest, wanted: Manifest) -> None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpaudit.runs import Assigned, Clusters, InputError, KeyedHash, Manifest, cluster_places
+from dpaudit.runs import Assigned, Clusters, InputError, KeyedHash, Manifest
 from dpaudit.runs.manifest import BatchingRule
 from generation.config import Config
 from generation.records import Record
@@ -102,10 +102,13 @@ def _of_labels(labels: Sequence[str], batches: int | None, generated: int) -> It
 
 
 def _of_clusters(labels: Sequence[str], clusters: Clusters, generated: int) -> Iterator[Group]:
-    for batch, place in enumerate(cluster_places(clusters, generated)):
-        if place.number == 0:
-            ids = range(batch, batch + min(generated, place.count))
-            yield Group(labels[place.label], place.center, place.count, ids)
+    """As `cluster_places` numbers batches, one cluster at a time: there may be far more batches than clusters."""
+    first = 0
+    for label, centers, counts in zip(labels, clusters.kept, clusters.batches, strict=True):
+        for center, count in zip(centers, counts, strict=True):
+            ids = range(first, first + min(generated, count))
+            yield Group(label, center, count, ids)
+            first = ids.stop
 
 
 @dataclass(frozen=True)

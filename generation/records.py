@@ -65,13 +65,13 @@ def read_records(config: DataConfig) -> Records:
     return Records(tuple(sorted(records)), most)
 
 
-def read_texts(name: str, column: str, setting: str) -> tuple[str, ...]:
+def read_texts(name: str, column: str, setting: str, column_setting: str) -> tuple[str, ...]:
     """The distinct texts of a file, a folder or a data set of the hub, sorted; their labels do not matter.
 
     Args:
         name: as `DataConfig.path`, or dataset:NAME for the split `train` of a Hugging Face data set.
         column: of the texts.
-        setting: what gave the name, for errors.
+        setting, column_setting: what gave them, for errors.
 
     Raises:
         InputError: as `read_records` does, or there is no text.
@@ -81,7 +81,7 @@ def read_texts(name: str, column: str, setting: str) -> tuple[str, ...]:
         rows = _dataset_rows(config, name.removeprefix(DATASET), setting)
     else:
         rows = _path_rows(config, locate(name, setting))
-    texts = {_value(row, column, f"{setting}'s column") for row in rows}
+    texts = {_value(row, column, column_setting) for row in rows}
     if not texts:
         raise InputError(setting, f"{name!r} holds no texts.", "Name a file with at least one.")
     return tuple(sorted(texts))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 from dpaudit.runs import InputError
@@ -34,3 +35,26 @@ def _inside_package(path: str, field: str) -> Path:
         problem = f"the value is {path!r}, but no package {name!r} is installed."
         raise InputError(field, problem, "Install it, or give a path or a Hugging Face name.")
     return Path(spec.submodule_search_locations[0]).joinpath(*parts)
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether two names of data lead to the same place, however they are spelled, or to one inside the other."""
+    first, second = _place(one), _place(other)
+    return any(_same(first, place) for place in (second, *second.parents)) or any(
+        _same(second, place) for place in first.parents
+    )
+
+
+def _place(path: str) -> Path:
+    """Where a path leads, links followed; by its spelling alone where nothing is there."""
+    try:
+        return Path(os.path.realpath(locate(path, "")))
+    except (InputError, OSError, RuntimeError):  # what cannot be found is told when it is read
+        return Path(os.path.realpath(path))
+
+
+def _same(left: Path, right: Path) -> bool:
+    try:
+        return left.samefile(right)  # hard links too, and names that differ in case where case is nothing
+    except OSError:
+        return left == right

@@ -30,6 +30,7 @@ from generation.aggregation import Aggregated, Floats, aggregated, clipped, top_
 from generation.contexts import Prompts
 from generation.cores import each
 from generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
+from generation.manifest import ex_post_epsilon
 from generation.models import LanguageModel
 from generation.partition import Batch
 from generation.passes import Passes, Seat, logits, out_of_memory, passes_for
@@ -111,8 +112,10 @@ class Worker:
 
     @property
     def epsilon(self) -> float | None:
-        """The ex-post sum of all batches so far, in nats; None for the mean."""
-        return self._accountant.epsilon if self._manifest.mechanism.aggregator == "median" else None
+        """The ex-post sum of all batches so far and what clusters cost, in nats; None for the mean."""
+        if self._manifest.mechanism.aggregator == "mean":
+            return None
+        return ex_post_epsilon(self._accountant.epsilon, self._manifest.clustering)
 
     def _recorded(self, batch: int) -> Finished:
         """Charge for a batch that is on disk already."""

@@ -31,11 +31,13 @@ ORIGINS = {
     "noised": "noised records",
     "private": "the records",
 }
+#: Methods that keep others' centres, by noised counts of records.
+CHOSEN = "-rebalanced"
 WARNING = (
     "These figures were counted on the private records without noise. They are for choosing a method, by whoever may "
     "see the records: do not publish them."
 )
-HEADER = ("Centres from", "Centres", "Clusters", "Large", "Epsilon", "Delta", "V-measure")
+HEADER = ("Centres by", "Centres", "Clusters", "Large", "Epsilon", "Delta", "V-measure")
 NOTE = (
     "Centres from the records themselves protect nobody: that method is for reference. Clusters hold two records or "
     "more, large ones at least {large}. Epsilon (nats) and delta: what centres and counts tell of one record that "
@@ -91,7 +93,9 @@ def cells(method: ClusteredBy) -> tuple[str, ...]:
     """A method's cells under `HEADER`; budgets are rounded up."""
     epsilon = "∞" if math.isinf(method.epsilon) else bound(method.epsilon)
     counts = (f"{count:,}" for count in (method.centers, method.clusters, method.large))
-    return (ORIGINS[method.origin], *counts, epsilon, bound(method.delta), f"{method.v_measure:.3f}")
+    chosen = method.origin == "noised" and method.method.endswith(CHOSEN)
+    origin = "noised counts" if chosen else ORIGINS[method.origin]
+    return (origin, *counts, epsilon, bound(method.delta), f"{method.v_measure:.3f}")
 
 
 def note(comparison: ClusterComparison) -> str:

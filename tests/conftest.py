@@ -13,7 +13,7 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,6 +25,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from dpaudit.accounting import (
+    ChangScales,
     ContextChange,
     MedianAccountant,
     central_order_statistics,
@@ -65,6 +66,7 @@ from dpaudit.runs import (
     cluster_places,
     data_digest,
     encoded_centers,
+    texts_digest,
 )
 from dpaudit.runs.batches import BatchWriter
 from dpaudit.runs.reader import sample_of
@@ -81,7 +83,10 @@ SIZES = (0, 1, 2, 3, 4, 5, 8)
 #: Of a clustered run: noisy counts of two labels at four centres, the two that either keeps, and their batches.
 NOISY, KEPT, RECORDS_PER_BATCH = ((40, -3, 75, 12), (5, 60, 0, 61)), ((0, 2), (1, 3)), 10.0
 BY_COUNTS, MOST_BATCHES, PUBLIC_BATCHES = ((4, 8), (6, 6)), 50, 5
-COUNTS_SCALE, CENTERS_EPSILON, CENTERS_DELTA = 8.0, 0.25, 1e-6
+COUNTS_SCALE, CENTERS_DELTA = 8.0, 1e-6
+#: Scales of the noise on centres. What they cost is worked out once.
+CENTERS_NOISE = ChangScales(depth=3, count_scale=40.0, sum_sd=60.0)
+centers_epsilon = cache(CENTERS_NOISE.epsilon)
 
 Values: TypeAlias = NDArray[np.floating]
 
@@ -160,7 +165,9 @@ class Spec:
 
     @property
     def centers_cost(self) -> tuple[float, float]:
-        return (CENTERS_EPSILON, CENTERS_DELTA) if self.clusters == "chang" else (0.0, 0.0)
+        if self.clusters != "chang":
+            return 0.0, 0.0
+        return math.ceil(centers_epsilon(CENTERS_DELTA, self.relation) * 100) / 100, CENTERS_DELTA
 
     @property
     def centers(self) -> NDArray[np.float32]:
@@ -173,6 +180,8 @@ class Spec:
         return Clustering(
             method=self.clusters,
             origin="noised" if self.clusters == "chang" else "public",
+            settings={"k": len(self.centers), "projection": "none", **asdict(CENTERS_NOISE)},
+            public_digest=texts_digest(["a public text"]),
             embedding="miniature",
             normalized=True,
             centers=len(self.centers),

@@ -1,6 +1,7 @@
 """The mathematics: pure functions on arrays and numbers. No files, no models. All costs are in nats."""
 
 from dpaudit.accounting.attacks import LowerBound, epsilon_lower_bound
+from dpaudit.accounting.centers import CentersMethod, ChangScales, DpmScales, centers_epsilon
 from dpaudit.accounting.columns import Moving, Still, log_sum_exp, moving_columns
 from dpaudit.accounting.composition import (
     Composition,
@@ -49,10 +50,13 @@ from dpaudit.accounting.rebalancing import (
 )
 
 __all__ = [
+    "CentersMethod",
+    "ChangScales",
     "Composition",
     "ContextChange",
     "Cost",
     "DivisorKind",
+    "DpmScales",
     "ExPostAccountant",
     "LowerBound",
     "MeanAccountant",
@@ -65,6 +69,7 @@ __all__ = [
     "batches_by_counts",
     "bounded_range",
     "bounds_from_central",
+    "centers_epsilon",
     "central_order_statistics",
     "context_change",
     "epsilon_lower_bound",

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
-from dpaudit.accounting import noise_covers, rebalancing_epsilon, rebalancing_events, rounded_sum
+from dpaudit.accounting import (
+    CentersMethod,
+    centers_epsilon,
+    noise_covers,
+    rebalancing_epsilon,
+    rebalancing_events,
+    rounded_sum,
+)
 from dpaudit.runs import Claim, Clustering, Manifest
-from dpaudit.runs.manifest import Unit
+from dpaudit.runs.manifest import Relation, Unit
 
 #: Who has a say in a method's centres, counts apart.
 ORIGINS = {
@@ -25,7 +34,7 @@ class GroupingCost:
 
     Attributes:
         counts: pure epsilon of the noisy counts, in nats; infinite where counts were used without noise.
-        centers: epsilon of the centres, in nats; infinite where nothing bounds it for this claim.
+        centers: epsilon of the centres, in nats, from the scales of their noise; infinite where nothing bounds it.
         delta: of the centres.
         events: the counts' cost as events for joint composition (`rebalancing_events`); empty where it is infinite.
         unbounded: why one of them is infinite, as a sentence; empty where none is.
@@ -54,7 +63,7 @@ def counts_are_noised(clustering: Clustering) -> bool:
 
 
 def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
-    """What the manifest's clustering costs one unit of the claim: counts by their scale, centres as declared."""
+    """What the manifest's clustering costs one unit of the claim: counts and centres by the scales of their noise."""
     clustering = manifest.clustering
     if clustering.method == "none":
         return GroupingCost()
@@ -88,15 +97,32 @@ def _counts_cost(clustering: Clustering, claim: Claim, records: int | None) -> f
 
 def _centers_cost(manifest: Manifest, claim: Claim) -> tuple[float, str]:
     """Epsilon, and why it is infinite."""
-    clustering, privacy = manifest.clustering, manifest.privacy
+    clustering = manifest.clustering
     origin = clustering.origin if clustering.origin == ORIGINS[clustering.method] else "private"
     if origin == "public":
         return 0.0, ""
-    if origin == "private" or not clustering.epsilon:
+    if origin == "private":
         return math.inf, "The centres follow from private records without noise that is paid for."
-    if (claim.relation, claim.unit) != (privacy.relation, privacy.unit):
-        said = f"The centres' cost is declared for one {privacy.unit} ({privacy.relation})"
-        return math.inf, f"{said}, and bounds nothing for one {claim.unit} ({claim.relation})."
     if unit_records(manifest, claim.unit) != 1:
         return math.inf, f"The noise on the centres hides one record, and a {claim.unit} may have more."
-    return clustering.epsilon, ""
+    try:
+        return noised_centers_epsilon(clustering, claim.relation), ""
+    except ValueError as error:
+        return math.inf, f"No cost follows from clustering.settings: {error}."
+
+
+@lru_cache(maxsize=8)
+def _centers_epsilon(
+    method: CentersMethod, settings: tuple[tuple[str, Any], ...], delta: float, relation: Relation
+) -> float:
+    return centers_epsilon(method, dict(settings), delta, relation)
+
+
+def noised_centers_epsilon(clustering: Clustering, relation: Relation) -> float:
+    """What noised centres cost one record, from the scales of noise that the run states, in nats.
+
+    Raises:
+        ValueError: it states none that bound anything.
+    """
+    assert clustering.method in ("chang", "dpm")
+    return _centers_epsilon(clustering.method, tuple(clustering.settings.items()), clustering.delta or 0.0, relation)

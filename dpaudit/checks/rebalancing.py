@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from dpaudit.accounting import batches_by_counts, kept_by_counts, noise_covers, noise_tail, rebalancing_epsilon
 from dpaudit.checks.claim import rounded_up
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.grouping import ORIGINS, rests_on_counts, unit_records
+from dpaudit.checks.grouping import ORIGINS, noised_centers_epsilon, rests_on_counts, unit_records
 from dpaudit.checks.registry import Outcome, not_applicable, run_check
 from dpaudit.runs import Clustering, Clusters, CountsNoise, Manifest
 
 _DOCS = "docs/mathematics.md#rebalancing"
+#: What two machines may differ by in working out the same cost.
+_ROUNDING = 1e-9
 #: How rarely the noise that is declared may be as small as what is found, for a failure.
 _RARELY = 1e-6
 
@@ -47,9 +49,9 @@ def clusters_are_noised(facts: Facts) -> Outcome:
 def _against_the_data(facts: Facts, clustering: Clustering, expected: str) -> Outcome:
     """With the data, whether there is as much noise on the counts as is declared."""
     noise = facts.replay.noise if facts.replay is not None else None
-    if clustering.counts is None or facts.clusters is None:
-        return Outcome("pass", _measured(clustering), expected, evidence=0)  # nothing here can be worked out again
-    if noise is None:
+    if clustering.origin == "public" and clustering.counts is None:
+        return Outcome("pass", _measured(clustering), expected, evidence=0)  # that they are public is only said
+    if noise is None or clustering.counts is None or facts.clusters is None:
         return Outcome("pass", _measured(clustering), expected)
     scale, counts = clustering.counts.scale, sum(map(len, facts.clusters.noisy_counts))
     if noise_tail(noise, scale, counts) < math.log(_RARELY):
@@ -68,16 +70,23 @@ def _without_clustering(facts: Facts) -> Outcome:
 
 def _centers_problem(manifest: Manifest) -> str | None:
     """Why the centres cannot be relied on, by what is declared of them."""
-    clustering, unit = manifest.clustering, manifest.privacy.unit
+    clustering, privacy = manifest.clustering, manifest.privacy
     if clustering.origin == "private":
         return f"{clustering.method} on private records has epsilon infinite: for reference only"
     if clustering.origin != ORIGINS[clustering.method]:
         return f"centres of {clustering.method} are declared {clustering.origin}"
-    if clustering.origin == "noised" and not clustering.epsilon:
-        return "the centres are noised, and no epsilon above 0 is declared for that"
-    if clustering.origin == "noised" and unit_records(manifest, unit) != 1:
-        return f"the noise on the centres hides one record, and a {unit} may have more"
-    return None
+    if clustering.origin != "noised":
+        return None
+    if unit_records(manifest, privacy.unit) != 1:
+        return f"the noise on the centres hides one record, and a {privacy.unit} may have more"
+    try:
+        costs = noised_centers_epsilon(clustering, privacy.relation)
+    except ValueError as error:
+        return f"no cost of the centres follows from clustering.settings: {error}"
+    if costs <= (clustering.epsilon or 0.0) * (1 + _ROUNDING):
+        return None
+    said = f"centres with their noise are said to cost epsilon {clustering.epsilon!r} at delta {clustering.delta!r}"
+    return f"{said}, and cost one record ({privacy.relation}) {rounded_up(costs)}"
 
 
 def _counts_problem(facts: Facts, clustering: Clustering) -> str | None:

@@ -10,7 +10,14 @@ from dpaudit.runs.batches import (
     aggregate_digest,
     without_stop,
 )
-from dpaudit.runs.clusters import ClusterPlace, ClusterPlaces, cluster_places, decoded_centers, encoded_centers
+from dpaudit.runs.clusters import (
+    ClusterPlace,
+    ClusterPlaces,
+    cluster_places,
+    decoded_centers,
+    encoded_centers,
+    texts_digest,
+)
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import (
     Batching,
@@ -69,5 +76,6 @@ __all__ = [
     "data_digest",
     "decoded_centers",
     "encoded_centers",
+    "texts_digest",
     "without_stop",
 ]

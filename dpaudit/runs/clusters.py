@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import overload
@@ -13,9 +13,11 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.runs.manifest import Clusters, Manifest
+from dpaudit.runs.manifest import MAX_COORDINATE, Clusters, Manifest
 
 _FLOAT = np.dtype("<f4")
+#: Of a text's length, in a digest.
+_LENGTH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,18 @@ def cluster_places(clusters: Clusters, generate_per_cluster: int) -> ClusterPlac
     return ClusterPlaces(clusters, generate_per_cluster)
 
 
+def texts_digest(texts: Iterable[str]) -> str:
+    """What `Clustering.public_digest` has of public texts, in whatever order and however often they come.
+
+    SHA-256 of the distinct texts in ascending order of their UTF-8, each after its length in bytes (eight bytes,
+    big-endian).
+    """
+    digest = hashlib.sha256()
+    for text in sorted({text.encode("utf-8") for text in texts}):
+        digest.update(len(text).to_bytes(_LENGTH_BYTES, "big") + text)
+    return digest.hexdigest()
+
+
 def encoded_centers(centers: NDArray[np.float32]) -> tuple[str, str]:
     """Centres [k, d] as `Clusters.centers` has them, and their digest as `Clustering.digest` has it."""
     data = np.ascontiguousarray(centers).astype(_FLOAT, copy=False).tobytes()
@@ -136,7 +150,10 @@ def _centers_problem(clusters: Clusters, count: int, digest: str | None) -> str 
     if not clusters.centers and digest is None:
         return None
     try:
-        _, found = encoded_centers(decoded_centers(clusters, count))
+        centers = decoded_centers(clusters, count)
     except ValueError as error:
         return str(error)
+    if not bool((np.abs(centers) <= MAX_COORDINATE).all()):  # nor is NaN
+        return f"centers holds a number that is not finite, or beyond {MAX_COORDINATE:,.0f}"
+    _, found = encoded_centers(centers)
     return None if digest in (None, found) else "centers are not those of clustering.digest in run.json"

@@ -20,7 +20,7 @@ _GROWTH = {"ByteFallback": 1, "ByteLevel": 3, "BPEDecoder": 2, "CTC": 2, "Fuse":
 def require_bounded(serialised: str) -> None:
     """Raises ValueError for a tokenizer whose decoding nothing bounds, or that is not JSON with each key once."""
     try:
-        tokenizer = json.loads(serialised, object_pairs_hook=_each_once)
+        tokenizer = json.loads(serialised, object_pairs_hook=each_once)
         if not isinstance(tokenizer, dict):
             raise ValueError("this is not an object")
         if not _growth(tokenizer.get("decoder")) <= MAX_GROWTH:
@@ -31,8 +31,8 @@ def require_bounded(serialised: str) -> None:
         raise ValueError("its JSON is too deep") from None
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose every reader finds the same in it."""
+def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `json.loads`: an object whose every reader finds the same in it. Raises ValueError for a doubled key."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key is doubled")

@@ -25,8 +25,12 @@ MAX_TOKENS = 1 << 20
 MAX_BATCHES = 1 << 24
 MAX_WIDTH = 64
 MAX_CENTERS = 1 << 20
+#: Of a clustering method, by name.
+MAX_SETTINGS = 64
 #: Far beyond any count and its noise, and small enough that no sum of a file of them overflows 64 bits.
 MAX_COUNT = 1 << 40
+#: Of a centre, in absolute value: far beyond embeddings, and small enough for distances in float32.
+MAX_COORDINATE = 1e6
 #: Multiples of a grid up to here, and midpoints between two, are exact in float32.
 MAX_GRID_STEPS = 1 << 22
 
@@ -37,6 +41,12 @@ SENSITIVITY = (
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+SettingName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+Setting = (
+    Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
+    | Annotated[float, Field(allow_inf_nan=False)]
+    | Annotated[str, Field(max_length=256)]
+)
 
 
 class Fields(BaseModel):
@@ -285,7 +295,10 @@ class Clustering(Fields):
     Which centres a label keeps, and how many batches each cluster has, is in the file `clusters`.
 
     Attributes:
-        method: how centres were found; "none" where labels alone group records, and all else is None then.
+        method: how centres were found; "none" where labels alone group records, and all else is None or empty then.
+        settings: what decided the centres beside the texts, by name: how many were asked for, dimensions, each part of
+            the budget, and the seed of k-means on public texts.
+        public_digest: `texts_digest` of the public texts; None where there are none, or it is not recorded.
         origin: who had a say in where the k centres lie, counts apart: public data, private records through noise, or
             private records. Centres that are rebalanced are as public as before.
         embedding, embedding_digest, normalized: the embedding model, and whether its vectors were made unit vectors.
@@ -300,6 +313,8 @@ class Clustering(Fields):
     """
 
     method: ClusteringMethod = "none"
+    settings: Annotated[dict[SettingName, Setting], Field(max_length=MAX_SETTINGS)] = {}
+    public_digest: Digest | None = None
     origin: Literal["public", "noised", "private"] | None = None
     embedding: str | None = None
     embedding_digest: Digest | None = None
@@ -315,7 +330,7 @@ class Clustering(Fields):
 
     @model_validator(mode="after")
     def _fields_fit_the_method(self) -> Clustering:
-        stated = {name for name, value in self if name != "method" and value is not None}
+        stated = {name for name, value in self if name != "method" and value not in (None, {})}
         if self.method == "none":
             if stated:
                 raise ValueError(f"{min(stated)} is for a clustering method, and method is none")
@@ -338,7 +353,7 @@ class Clusters(Fields):
     Attributes:
         method: as in run.json.
         centers: [k, d] the centres, row by row as little-endian float32, in base64; `clustering.digest` is of these
-            bytes. Empty where neither is recorded.
+            bytes. No number is beyond MAX_COORDINATE. Empty where neither is recorded.
         noisy_counts: [labels][k] how many records of a label are nearest to each centre, with noise; empty where no
             counts were used.
         kept: [labels][k'] indices of the centres that a label's records go to, ascending.

@@ -21,7 +21,7 @@ from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned, parse_assigned
 from dpaudit.runs.batches import BatchReader, Sample
 from dpaudit.runs.clusters import clusters_problem
-from dpaudit.runs.decoder import require_bounded
+from dpaudit.runs.decoder import each_once, require_bounded
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import FORMAT_VERSION, Clusters, Manifest
 from dpaudit.runs.storage import RESTORE, Location, Storage, open_storage
@@ -91,6 +91,7 @@ class RunReader:
     def clusters(self) -> Clusters:
         """What `clusters` says of how records were grouped: its shapes are those that run.json gives it."""
         text, where = self._read(layout.CLUSTERS, MAX_CLUSTERS_BYTES), self.where(layout.CLUSTERS)
+        _json(text, where)
         try:
             clusters = Clusters.model_validate_json(text)
         except ValidationError as error:
@@ -196,11 +197,16 @@ def sample_of(batch: BatchReader) -> Sample:
     )
 
 
-def _parse_manifest(text: str, where: str) -> Manifest:
+def _json(text: str, where: str) -> Any:
+    """What JSON holds. Raises InputError where readers could differ over it: keys come once, and numbers are finite."""
     try:
-        fields = json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=each_once)
     except (ValueError, RecursionError) as error:
         raise InputError(where, f"this is not JSON that can be read ({str(error)[:200]}).", RESTORE) from None
+
+
+def _parse_manifest(text: str, where: str) -> Manifest:
+    fields = _json(text, where)
     version = fields.get("format_version") if isinstance(fields, dict) else None
     if type(version) is not int or version != FORMAT_VERSION:
         raise InputError(

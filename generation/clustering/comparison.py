@@ -45,6 +45,9 @@ class ComparisonSettings:
         dpm_epsilons: as many runs of that method; the paper's budget and, to be fair to the others, theirs.
         delta: of the methods that need one.
         dimension: that vectors are projected onto for Chang's method.
+
+    Raises:
+        ValueError: no method can work with one of them; told here, before anything is embedded.
     """
 
     centers: int = 500
@@ -54,6 +57,11 @@ class ComparisonSettings:
     rebalancing_epsilon: float = 0.1
     delta: float = 1e-6
     dimension: int = 16
+
+    def __post_init__(self) -> None:
+        Chang(self.centers, self.chang_epsilon, self.delta, self.dimension)
+        for epsilon in self.dpm_epsilons:
+            Dpm(epsilon, self.delta)
 
     def methods(self, public: Vectors, noise: Noise) -> list[ClusteringMethod]:
         """In the paper's order; the first is what V-measures compare with.

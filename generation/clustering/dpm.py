@@ -9,17 +9,12 @@ of the public embeddings, and when to stop follows from noisy counts and the dep
 Why it is private. A level's cells are disjoint, and what is released of a cell is
 
 - its noisy count: Laplace noise, sensitivity 1;
-- its split: the exponential mechanism with epsilon e on scores, each of which a record that comes, goes or is exchanged
-  moves by at most `score_sensitivity`. Log-ratios lie in an interval of length e (bounded range), so this is e^2 / 8
-  zero-concentrated DP (Cesar and Rogers, arXiv 2004.07223);
+- its split: the exponential mechanism on scores, each of which a record that comes, goes or is exchanged moves by at
+  most `score_sensitivity`;
 - if it is final, its noisy sum: gaussian noise, L2 sensitivity the radius, or twice that for an exchanged record.
 
-A record that comes or goes is in one cell per level: every level's count and split, and one sum. For an exchanged one
-the root's count is the same, and so is everything but splits and sums as long as the old and the new record share a
-cell. At some split they part. If that split does not stand, two counts have moved, and one sum by twice the radius; if
-it stands, all counts and splits below are paid twice, and two sums have moved by a radius each. What follows depends on
-what was released, so at each Renyi order the dearest course counts: the moment of the privacy loss from a level on is
-at most the level's own times the largest that can follow, level by level from the last.
+All else, bounds and projection among it, is public or follows from what was released before. How much one record can
+move in total, and what that costs, is derived in `dpaudit.accounting.centers`.
 
 Arithmetic. Clipped and projected records lie on a grid on which sums are exact (`generation.clustering.grid`), so
 no record's coordinates depend on which others are there. Rounding gaussian noise to the same grid discards the last
@@ -34,10 +29,9 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 
 import numpy as np
-from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent, ZCDpEvent
-from dp_accounting.rdp import RdpAccountant, compute_epsilon
 from numpy.typing import NDArray
 
+from dpaudit.accounting.centers import LEAST_DELTA, MOST_DELTA, MOST_DEPTH, DpmScales, growth
 from dpaudit.runs.manifest import Relation
 from generation.clustering.grid import RADIUS, Projection, on_grid
 from generation.clustering.interfaces import CentersOrigin, ClusteringCost, Vectors
@@ -45,46 +39,12 @@ from generation.clustering.noise import Noise
 
 #: Centreness of a split that leaves the share `OUTER` of a cell on one side; from there to the median it rises to 1.
 OUTER_CENTRENESS, OUTER = 0.3, 1 / 12
-#: Relative room for rounding: of scores of up to 10^8 records, of norms, and of Renyi divergences.
+#: Relative room for rounding of scores of up to 10^8 records, and how closely noise is calibrated.
 ROOM = 1e-6
 #: Vectors that are worked off at once.
 BLOCK = 1 << 14
 #: Their halves are numbered by 16 bits.
 MOST_INTERVALS = (1 << 15) - 1
-
-
-@dataclass(frozen=True)
-class _Budget:
-    """How much noise there is.
-
-    Attributes:
-        counts: epsilon of a noisy count at each level, [depth + 1].
-        splits: epsilon of a split at each level, [depth].
-        sums: standard deviation of the noise on a cell's sum, in radii.
-    """
-
-    counts: tuple[float, ...]
-    splits: tuple[float, ...]
-    sums: float
-
-    def cost(self, relation: Relation, delta: float) -> float:
-        """Epsilon at this delta, rounded up."""
-        curve = np.max(list(self._courses(relation)), axis=0)
-        return float(compute_epsilon(_orders(), curve, delta)[0]) * (1 + ROOM)
-
-    def _courses(self, relation: Relation) -> Iterator[NDArray[np.float64]]:
-        """Renyi divergences [orders] of every course that neighbours can take, save those that another one exceeds."""
-        counts = [_renyi(LaplaceDpEvent(1 / epsilon)) for epsilon in self.counts]
-        splits = [_renyi(ZCDpEvent(epsilon * epsilon / 8)) for epsilon in self.splits]
-        moved_sum = _renyi(GaussianDpEvent(self.sums))
-        if relation == "add_remove":
-            yield np.sum([*counts, *splits, moved_sum], axis=0)
-            return
-        for level in range(len(splits)):
-            shared, below = np.sum(splits[: level + 1], axis=0), level + 1
-            # A gaussian's divergence grows with the square of the shift: one sum by two radii, or two by one.
-            yield shared + 2 * counts[below] + 4 * moved_sum
-            yield shared + 2 * np.sum([*counts[below:], *splits[below:], moved_sum], axis=0)
 
 
 @dataclass(frozen=True)
@@ -97,10 +57,10 @@ class Dpm:
 
     Attributes:
         epsilon: in nats, under `relation`; `cost` tells what the same noise costs under the other one.
-        delta: of the noise on sums, and for the composition of everything, in (0, 1).
+        delta: of the noise on sums, and for the composition of everything, in [LEAST_DELTA, MOST_DELTA].
         relation: whether records come and go, or are exchanged.
         radius: longer vectors are cut to this norm. Public, never looked up in private data; 1 fits normalised ones.
-        depth: how often a cell can have been split.
+        depth: how often a cell can have been split, up to MOST_DEPTH.
         intervals: places per axis where a split may be, the centres of equal intervals; an interval's count is what
             its emptiness is judged by, so it should be about as wide as a gap between clusters.
         projection: dimension of the random projection; None for none, as for a dimension that is no less.
@@ -113,7 +73,7 @@ class Dpm:
             margin wins, one side of the split is next to empty, and the cell stays whole.
 
     Raises:
-        ValueError: a field is out of its range.
+        ValueError: a field is out of its range, or no noise is right for epsilon.
     """
 
     epsilon: float
@@ -133,10 +93,15 @@ class Dpm:
             value = getattr(self, field.name)
             if isinstance(value, int | float) and not 0 < value < math.inf:
                 raise ValueError(f"{field.name} must be positive and finite, not {value}")
-        if self.delta >= 1 or self.count_share + self.split_share >= 1:
-            raise ValueError("delta must be below 1, and so must count_share + split_share")
+        if not LEAST_DELTA <= self.delta <= MOST_DELTA:
+            raise ValueError(f"delta must lie in [{LEAST_DELTA}, {MOST_DELTA}], not be {self.delta}")
+        if self.count_share + self.split_share >= 1:
+            raise ValueError(f"count_share + split_share must be below 1, not {self.count_share + self.split_share}")
+        if self.depth > MOST_DEPTH:
+            raise ValueError(f"depth must be at most {MOST_DEPTH}, not {self.depth}")
         if self.intervals > MOST_INTERVALS:
             raise ValueError(f"intervals must be at most {MOST_INTERVALS}, not {self.intervals}")
+        self.scales  # noqa: B018  # calibrated now, so that an epsilon that cannot be kept to is refused at once
 
     @property
     def name(self) -> str:
@@ -150,12 +115,12 @@ class Dpm:
 
     @property
     def settings(self) -> dict[str, int | float | str]:
-        """See `ClusteringMethod`: all fields; `projection` only where there is one."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """See `ClusteringMethod`: all fields, `projection` only where there is one, and the scales of the noise."""
+        return {name: value for name, value in {**asdict(self), **asdict(self.scales)}.items() if value is not None}
 
     def cost(self, relation: Relation) -> ClusteringCost:
-        """See `ClusteringMethod`: Renyi accounting of counts, splits and sums, as derived above."""
-        return ClusteringCost(self._budget.cost(relation, self.delta), self.delta)
+        """See `ClusteringMethod`: derived from the scales of the noise."""
+        return ClusteringCost(self.scales.epsilon(self.delta, relation), self.delta)
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
         """See `ClusteringMethod`. Of `public` only each axis' smallest and largest coordinate counts.
@@ -172,13 +137,13 @@ class Dpm:
         bounds = _bounds(_points(public, self.radius), projection)
         blocks = [_bins(block, bounds, self.intervals) for block in _coordinates(points, projection)]
         bins = np.concatenate(blocks, axis=1)
-        separation = _Separation(self, self._budget, bins, noise)
+        separation = _Separation(self, bins, noise)
         return self._centers(points, separation.cells(), noise)
 
     def _centers(self, points: NDArray[np.int32], cells: list[_Cell], noise: Noise) -> Vectors:
         """Noisy sums over noisy counts, float32 [cells, d]; cut to the radius, where all records are."""
         exact = np.array([points[cell.rows].sum(axis=0, dtype=np.int64) for cell in cells])
-        drawn = noise.gaussian(self._budget.sums * RADIUS * (1 + ROOM), exact.shape)
+        drawn = noise.gaussian(self.scales.sum_sd * RADIUS, exact.shape)
         sums = (exact + np.rint(drawn).astype(np.int64)) * (self.radius / RADIUS)
         means = sums / np.array([[max(1, cell.count)] for cell in cells])
         norms = np.linalg.norm(means, axis=1, keepdims=True)
@@ -186,24 +151,36 @@ class Dpm:
         return centers
 
     @cached_property
-    def _budget(self) -> _Budget:
+    def scales(self) -> DpmScales:
         """The least noise that costs at most `epsilon` under `relation`, by bisection on the share that each has."""
-        least, most = 0.0, 1.0
-        while self._scaled(most).cost(self.relation, self.delta) <= self.epsilon:
-            least, most = most, 2 * most
-        while most - least > ROOM * most or not least:
-            middle = (least + most) / 2
-            within = self._scaled(middle).cost(self.relation, self.delta) <= self.epsilon
-            least, most = (middle, most) if within else (least, middle)
+        try:
+            least = most = 1.0
+            while self._spent(most) <= self.epsilon:
+                least, most = most, 2 * most
+            while self._spent(least) > self.epsilon:
+                least, most = least / 2, least
+            while most - least > ROOM * most:
+                middle = (least + most) / 2
+                within = self._spent(middle) <= self.epsilon
+                least, most = (middle, most) if within else (least, middle)
+        except ValueError as error:
+            raise ValueError(f"no noise is right for epsilon {self.epsilon} and delta {self.delta}: {error}") from None
+        if self._spent(least) < self.epsilon / 2:  # so little beside delta that rounding decides
+            raise ValueError(f"no noise is right for epsilon {self.epsilon} and delta {self.delta}")
         return self._scaled(least)
 
-    def _scaled(self, total: float) -> _Budget:
+    def _spent(self, total: float) -> float:
+        return self._scaled(total).epsilon(self.delta, self.relation)
+
+    def _scaled(self, total: float) -> DpmScales:
         """Noise in proportion to the shares; for sums by the plain formula of the gaussian mechanism."""
+        counts, splits = (sum(growth(level) for level in range(levels)) for levels in (self.depth + 1, self.depth))
         sums_share = total * (1 - self.count_share - self.split_share)
-        return _Budget(
-            _by_level(total * self.count_share, self.depth + 1),
-            _by_level(total * self.split_share, self.depth),
-            math.sqrt(2 * math.log(1.25 / self.delta)) / sums_share,
+        return DpmScales(
+            depth=self.depth,
+            count_scale=counts / (total * self.count_share),
+            split_epsilon=total * self.split_share / splits,
+            sum_sd=math.sqrt(2 * math.log(1.25 / self.delta)) / sums_share,
         )
 
 
@@ -229,7 +206,6 @@ class _Separation:
     """One run of the splits."""
 
     method: Dpm
-    budget: _Budget
     bins: NDArray[np.uint16]
     noise: Noise
 
@@ -264,8 +240,7 @@ class _Separation:
 
     def count(self, rows: NDArray[np.int64], level: int) -> int:
         """A noisy count."""
-        scale = math.nextafter(1 / self.budget.counts[level], math.inf)
-        return len(rows) + int(self.noise.rounded_laplace(scale, 1)[0])
+        return len(rows) + int(self.noise.rounded_laplace(self.method.scales.count_scales[level], 1)[0])
 
     def split(self, cell: _Cell) -> tuple[int, int]:
         """Axis and place of a cell's split."""
@@ -276,7 +251,7 @@ class _Separation:
         places = np.arange(method.intervals)
         allowed = np.flatnonzero((places >= cell.places[:, :1]) & (places < cell.places[:, 1:]))
         sensitivity = score_sensitivity(method.centreness, method.emptiness) * (1 + ROOM)
-        chosen = self.noise.choice(scores.ravel()[allowed], self.budget.splits[cell.level], sensitivity)
+        chosen = self.noise.choice(scores.ravel()[allowed], method.scales.split_epsilons[cell.level], sensitivity)
         axis, place = divmod(int(allowed[chosen]), method.intervals)
         return axis, place
 
@@ -315,21 +290,6 @@ def score_sensitivity(centreness: float, emptiness: float) -> float:
     """
     slope = max(OUTER_CENTRENESS / OUTER, (1 - OUTER_CENTRENESS) / (0.5 - OUTER))
     return centreness * slope + emptiness
-
-
-def _by_level(total: float, levels: int) -> tuple[float, ...]:
-    """Shares of a total that grow by the square root of 2 from level to level."""
-    weights = [2 ** (level / 2) for level in range(levels)]
-    return tuple(total * weight / sum(weights) for weight in weights)
-
-
-def _orders() -> NDArray[np.float64]:
-    return np.asarray(RdpAccountant().orders, dtype=np.float64)
-
-
-def _renyi(event: DpEvent) -> NDArray[np.float64]:
-    """Renyi divergences of one event, [orders]."""
-    return np.asarray(RdpAccountant().compose(event).rdp, dtype=np.float64)
 
 
 def _points(vectors: Vectors, radius: float) -> NDArray[np.int32]:

@@ -8,8 +8,8 @@ element, hence depends on one record alone.
 
 What is published lies on the same grid, whose step is coarse beside the last bits of a double. Noise that is rounded to
 a grid, on a sum that lies on it, is the rounded noisy sum: post-processing of the Gaussian mechanism. So the known
-leak through the last bits of floating-point noise (Mironov, 2012) is closed; that noise is drawn from 53-bit
-uniforms, not from the reals, remains, as the far tail's only.
+leak through the last bits of floating-point noise (Mironov, 2012) is closed; that noise is made of doubles, not of
+reals, remains.
 """
 
 from __future__ import annotations

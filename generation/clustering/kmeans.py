@@ -25,16 +25,19 @@ class PublicKMeans:
 
     Attributes:
         k: centres.
+        seed: where the search starts; no secret, since public texts and it decide the centres. None draws one.
     """
 
     k: int
+    seed: int | None = None
     name: ClassVar[str] = "public-centers"
     origin: ClassVar[CentersOrigin] = "public"
 
     @property
     def settings(self) -> dict[str, int | float | str]:
         """See `ClusteringMethod`."""
-        return {"k": self.k, "starts": _STARTS}
+        seed = {} if self.seed is None else {"seed": self.seed}
+        return {"k": self.k, "starts": _STARTS, **seed}
 
     def cost(self, relation: Relation) -> ClusteringCost:
         """Nothing, under either relation."""
@@ -49,7 +52,7 @@ class PublicKMeans:
         if len(public) < self.k:
             problem = f"there are {len(public):,} of them, too few for {self.k:,} cluster centres."
             raise InputError("public texts", problem, "Give more public texts, or ask for fewer centres.")
-        return _centers(public, self.k, noise.seed())
+        return _centers(public, self.k, noise.seed() if self.seed is None else self.seed)
 
 
 @dataclass(frozen=True)

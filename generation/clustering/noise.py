@@ -11,6 +11,8 @@ from generation.sampling import RandomBytes, sample
 
 #: Bytes that a source gives at once.
 _PIECE = 64
+#: Uniforms below 2^-27 get further digits.
+_SMALL = 1 << 26
 
 
 class Noise:
@@ -35,7 +37,7 @@ class Noise:
         return np.array([self._rounded_laplace(exact) for _ in range(size)], dtype=np.int64)
 
     def gaussian(self, scale: float, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """Normal noise of this standard deviation, by Box and Muller from 53-bit uniforms."""
+        """Normal noise of this standard deviation, by Box and Muller, with full tails."""
         count = int(np.prod(shape, dtype=np.int64))
         pairs = -(-count // 2)
         first, second = self._uniforms(pairs), self._uniforms(pairs)
@@ -58,10 +60,13 @@ class Noise:
         return int.from_bytes(self._source.take(4), "big")
 
     def _uniforms(self, count: int) -> NDArray[np.float64]:
-        """Uniform on (0, 1]."""
+        """Uniform on (0, 1], small ones to as many digits as others: 53 bits alone end tails at 8.6 deviations."""
         pieces = b"".join(self._source.take(_PIECE) for _ in range(-(-8 * count // _PIECE)))
-        bits = (np.frombuffer(pieces, dtype="<u8", count=count) >> 11) + 1
-        return bits.astype(np.float64) * 2.0**-53
+        bits = np.frombuffer(pieces, dtype="<u8", count=count) >> 11
+        within, small = np.ones(count), bits < _SMALL
+        if small.any():
+            within[small] = self._uniforms(int(small.sum()))
+        return (bits + within) * 2.0**-53
 
     def _rounded_laplace(self, scale: Fraction) -> int:
         """Zero with probability 1 - exp(-1 / (2 scale)); beyond, both sides fall geometrically."""

@@ -83,7 +83,7 @@ def read_real(manifest: Manifest, name: str, setting: str, columns: Columns) -> 
     labels = manifest.batching.labels
     on_hub = manifest.data.source == "dataset" and not name.startswith(PACKAGE) and not Path(name).exists()
     if not labels and not on_hub:
-        return tuple(Record("", found) for found in read_texts(name, text, setting))
+        return tuple(Record("", found) for found in read_texts(name, text, setting, "--text"))
     dataset, _, split = name.partition(":")
     place = {"dataset": dataset, "split": split or manifest.data.split} if on_hub else {"path": name}
     try:

@@ -619,10 +619,13 @@ plain("private_kmeans", lambda run: run.edit_manifest({"clustering.method": "k-m
       **NOISED)  # fmt: skip
 plain("private_kmeans_declared_public", lambda run: run.edit_manifest({"clustering.method": "k-means"})
       or run.edit_clusters(method="k-means"), "rebalancing.noise", "claim.epsilon", **PUBLIC)  # fmt: skip
-plain("noised_centers_for_nothing", manifest(clustering__epsilon=0.0), "rebalancing.noise", "claim.epsilon", **NOISED)
-plain("noised_centers_without_a_bound", undeclared("epsilon"), "rebalancing.noise", "claim.epsilon", **NOISED)
-plain("noised_centers_under_another_relation", manifest(claim__relation="replace", claim__epsilon=100.0),
+plain("noised_centers_for_nothing", manifest(clustering__epsilon=0.0), "rebalancing.noise", **NOISED)
+plain("noised_centers_without_a_bound", undeclared("epsilon"), "rebalancing.noise", **NOISED)
+plain("noised_centers_of_smaller_epsilon", manifest(clustering__epsilon=1e-9), "rebalancing.noise", **NOISED)
+plain("centers_of_too_little_noise", manifest(clustering__settings__count_scale=4.0), "rebalancing.noise",
       "claim.epsilon", **NOISED)  # fmt: skip
+plain("centers_of_noise_that_is_not_stated", manifest(clustering__settings={}, claim__epsilon=100.0),
+      "rebalancing.noise", "claim.epsilon", **NOISED)  # fmt: skip
 plain("delta_of_the_centers_left_out", manifest(claim__delta=0.0), "claim.delta", **NOISED)
 plain("delta_of_the_centers_not_covered", manifest(claim__delta=1e-7), "claim.delta", **NOISED)
 plain("delta_all_spent_on_the_centers", manifest(clustering__delta=1e-3), "claim.delta", "claim.epsilon",

@@ -28,6 +28,7 @@ from generation import passes, worker
 from generation.algorithm import generate
 from generation.config import Config
 from generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, StepDone
+from generation.manifest import round_up
 
 MakeConfig = Callable[..., Config]
 
@@ -417,6 +418,11 @@ def test_a_support_beyond_the_vocabulary_is_refused(tmp_path: Path, make_config:
 def test_lengths_beyond_the_models_positions_are_refused(tmp_path: Path, make_config: MakeConfig) -> None:
     with pytest.raises(InputError, match="the model takes 256"):
         generate(make_config(decoding={"max_tokens": 240}), tmp_path / "run")
+
+
+@pytest.mark.parametrize(("epsilon", "claimed"), [(0.0, 0.0), (1.00001, 1.0001), (2.5, 2.5), (4.8e302, 4.8e302)])
+def test_claims_are_rounded_up_however_large(epsilon: float, claimed: float) -> None:
+    assert round_up(epsilon) == claimed
 
 
 def test_delta_needs_records(tmp_path: Path, make_config: MakeConfig) -> None:

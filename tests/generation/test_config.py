@@ -73,6 +73,13 @@ SLICES = {"rule": "paper-slices", "batches_per_label": None, "slots": 2}
         ("prompt", {"examples_per_context": 2}, "batching.slots", "null", "examples_per_context is above 1"),
         ("batching", {"batches_per_label": None}, "batching.batches_per_label", "null", "at least 1"),
         ("batching", {"generate_per_label": 3}, "batching.generate_per_label", "3", "which is 2"),
+        (
+            "batching",
+            {"batches_per_label": 10**7, "generate_per_label": 10**7},
+            "batching.generate_per_label",
+            "10000000",
+            "at most 8,388,608: there are 2 labels",
+        ),
         ("batching", {"rule": "paper-slices"}, "batching.batches_per_label", "2", "null"),
         ("batching", {**SLICES, "slots": None}, "batching.slots", "null", "paper-slices"),
         ("batching", SLICES, "privacy.unit", "'record'", "no claim per record"),
@@ -209,7 +216,12 @@ def test_a_clustering_is_read(tmp_path: Path, clustered: Settings) -> None:
         ({"clustering": {**REBALANCED, "keep": 7}}, "clustering.keep", "7", "at most centers, which is 6"),
         ({"clustering": {**REBALANCED, "keep": 0}}, "clustering.keep", "0", "greater than or equal to 1"),
         ({"clustering": {**REBALANCED, "epsilon": None}}, "clustering.epsilon", "null", "above 0"),
-        ({"clustering": {**REBALANCED, "epsilon": -1}}, "clustering.epsilon", "-1", "greater than 0"),
+        (
+            {"clustering": {**REBALANCED, "epsilon": -1}},
+            "clustering.epsilon",
+            "-1",
+            "greater than or equal to 0.000000001",
+        ),
         ({"clustering": {**REBALANCED, "delta": 1e-6}}, "clustering.delta", "1e-06", "null when method is public"),
         ({"clustering": {**REBALANCED, "epsilom": 1}}, "clustering.epsilom", "no such field", "Did you mean epsilon?"),
         ({"clustering": {**CHANG, "dimension": None}}, "clustering.dimension", "null", "method is chang"),
@@ -240,6 +252,21 @@ def test_a_clustering_is_read(tmp_path: Path, clustered: Settings) -> None:
             "hashed",
         ),
         ({"batching": {"slots": 2}, "privacy": {"unit": "context"}}, "privacy.unit", "'context'", "record or user"),
+        (
+            {"batching": {"batches_per_cluster": 10**7, "generate_per_cluster": 10**7}},
+            "batching.generate_per_cluster",
+            "10000000",
+            "at most 2,796,202: there are 6 clusters in all",
+        ),
+        (
+            {
+                "clustering": {**CHANG, "centers": 1 << 20},
+                "data": {"labels": [str(number) for number in range(17)]},
+            },
+            "clustering.centers",
+            "1048576",
+            "at most 986,895: there are 17 labels",
+        ),
         ({"clustering": CHANG, "claim": {"epsilon": 3.0}}, "claim.delta", "0.0", "1e-06 for median"),
         ({"claim": {"epsilon": 3.0, "delta": 1e-6}}, "claim.delta", "1e-06", "0 for median"),
         ({"clustering": CHANG, "mechanism": MEAN, "privacy": {"delta": 1e-6}}, "privacy.delta", "1e-06", "above"),
@@ -264,6 +291,37 @@ def test_a_mistake_with_clusters_is_named(
 def test_public_texts_are_not_the_private_ones(tmp_path: Path, clustered: Settings) -> None:
     values = clustered(data={"path": "public.csv"})
     assert "clustering.public" in str(failure(write(tmp_path, yaml.safe_dump(values))))
+
+
+@pytest.mark.parametrize(
+    ("public", "private"),
+    [
+        ("a/../records.csv", "records.csv"),
+        ("{folder}/records.csv", "records.csv"),
+        ("link.csv", "records.csv"),
+        ("hard.csv", "records.csv"),
+        ("folder", "link.csv"),  # of a file in the folder
+        ("folder/../folder/in", "folder"),
+        ("absent/../gone.csv", "gone.csv"),
+        ("gone", "gone/away.csv"),
+    ],
+)
+def test_public_texts_are_the_private_ones_by_no_other_name(
+    tmp_path: Path, clustered: Settings, monkeypatch: pytest.MonkeyPatch, public: str, private: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a", "folder/in"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "folder/in/records.csv").write_text("label,text\n")
+    (tmp_path / "link.csv").symlink_to("folder/in/records.csv")
+    (tmp_path / "records.csv").symlink_to("folder/in/records.csv")
+    (tmp_path / "hard.csv").hardlink_to("folder/in/records.csv")
+    values = clustered(data={"path": private}, clustering={**REBALANCED, "public": public.format(folder=tmp_path)})
+    error = failure(write(tmp_path, yaml.safe_dump(values)))
+    assert error.where.endswith("clustering.public")
+    assert "neither in data.path nor around it" in error.remedy
+    other = clustered(data={"path": private}, clustering={**REBALANCED, "public": "a"})
+    assert load_config(write(tmp_path, yaml.safe_dump(other))).data.path == private
 
 
 def test_only_noisy_counts_size_batches(tmp_path: Path, clustered: Settings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import struct
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpaudit.audit import audit_run
+from dpaudit.runs import encoded_centers
 
 DEEP = "[" * 100_000
 
@@ -131,6 +133,8 @@ FIELDS = {
     "claim.kind": "rigorous",
     "claim.relation": True,
     "software": {"python": 3.11},
+    "clustering.settings": {"k": 3},
+    "clustering.public_digest": "0" * 64,
     "clustering": {"method": "k-means"},
 }
 
@@ -250,6 +254,66 @@ def test_clusters_of_the_wrong_type_or_value(make_run, name):
     result = run.audit()
     assert_refused(result, "clusters")
     assert name in complaints(result)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -1.1e6])
+def test_centers_that_are_no_embeddings(make_run, number):
+    run = make_run(**CLUSTERED)
+    centers = run.spec.centers.copy()
+    centers[2, 1] = number
+    text, digest = encoded_centers(centers)
+    run.edit_clusters(centers=text)
+    run.edit_manifest({"clustering.digest": digest})
+    run.rehash()
+    result = run.audit()
+    assert_refused(result, "clusters")
+    assert "centers holds a number that is not finite, or beyond 1,000,000" in complaints(result)
+
+
+SETTINGS = {
+    "a list": [1],
+    "too many": {f"s{number}": 1 for number in range(65)},
+    "a long value": {"k": "x" * 257},
+    "a long name": {"k" * 65: 1},
+    "a name of another line": {"k\nb": 1},
+    "nothing": {"k": None},
+    "a list inside": {"k": [1]},
+    "yes": {"k": True},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_settings_of_a_clustering_are_few_and_plain(make_run, settings):
+    run = make_run(**CLUSTERED)
+    run.edit_manifest({"clustering.settings": settings})
+    run.rehash()
+    result = run.audit()
+    assert_refused(result, "run.json")
+    assert "clustering.settings" in complaints(result)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "1" + "0" * 400])
+def test_settings_of_a_clustering_are_finite(make_run, number):
+    run = make_run(**CLUSTERED)
+    run.edit_manifest({"clustering.settings": {"k": "here"}})
+    (run / "run.json").write_text((run / "run.json").read_text().replace('"here"', number))
+    run.rehash()
+    assert_refused(run.audit(), "run.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("run.json", '"claim": null,'), ("run.json", '"created": "",'), ("clusters", '"kept": [[0], [0]],')],
+)
+def test_a_key_that_is_there_twice(make_run, name, key):
+    """Readers could differ over it: most take the last one, and some the first."""
+    run = make_run(**CLUSTERED)
+    text = (run / name).read_text()
+    (run / name).write_text(text.replace("{", "{" + key, 1))
+    run.rehash()
+    result = run.audit()
+    assert_refused(result, name)
+    assert "a key is doubled" in complaints(result)
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())

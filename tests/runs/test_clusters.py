@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpaudit.runs import ClusterPlace, Clusters, RunReader, RunWriter, cluster_places, decoded_centers, encoded_centers
+from dpaudit.runs import (
+    ClusterPlace,
+    Clusters,
+    RunReader,
+    RunWriter,
+    cluster_places,
+    decoded_centers,
+    encoded_centers,
+    texts_digest,
+)
 
 CLUSTERED = {"sizes": (1, 2, 1, 2), "clusters": "public-centers-rebalanced"}
 
@@ -60,6 +71,21 @@ def test_centres_come_back_bit_for_bit() -> None:
             decoded_centers(Clusters(method="dpm", centers=text), count)
 
 
+def test_a_digest_of_texts_knows_where_each_one_ends() -> None:
+    framed = b"\0\0\0\0\0\0\0\1b" + b"\0\0\0\0\0\0\0\3\xc3\xa9a"
+    assert texts_digest(["\u00e9a", "b", "b"]) == hashlib.sha256(framed).hexdigest()
+    assert texts_digest(["ab", "c"]) != texts_digest(["a", "bc"])
+    assert texts_digest([]) != texts_digest([""])
+
+
+def test_a_run_says_how_its_centers_were_found(make_run):
+    run = make_run(**CLUSTERED)
+    stated = RunReader(run.path).manifest.clustering
+    assert stated == run.spec.clustering()
+    assert stated.settings == {"k": 4, "projection": "none", "depth": 3, "count_scale": 40.0, "sum_sd": 60.0}
+    assert [type(value) for value in stated.settings.values()] == [int, str, int, float, float]
+
+
 def test_a_run_has_its_clusters_as_they_were_written(make_run):
     run = make_run(**CLUSTERED)
     reader = RunReader(run.path)
@@ -73,6 +99,7 @@ WRONG = {
     "another shape": {"kept": ((0, 1, 2), (0, 1, 2))},
     "no counts": {"noisy_counts": ()},
     "other centres": {"centers": "AAAA" * 4},
+    "centres beyond all embeddings": {"centers": encoded_centers(np.full((4, 3), 2e6, dtype=np.float32))[0]},
 }
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 
 import numpy as np
 from sklearn.cluster import KMeans
 
+from dpaudit.accounting.centers import LEAST_DELTA, MOST_DELTA, MOST_DEPTH, ChangScales
 from dpaudit.runs.manifest import Relation
-from generation.clustering.chang.accounting import LEAST_DELTA, MOST_DELTA, Scales, calibrated
+from generation.clustering.chang.accounting import calibrated
 from generation.clustering.chang.tree import Integers, Tree, grow, hyperplanes, paths
 from generation.clustering.grid import Doubles, Projection, on_grid
 from generation.clustering.interfaces import CentersOrigin, ClusteringCost, Settings, Vectors
 from generation.clustering.noise import Noise
 
-#: Deepest tree: a hash fits into an int64 with a bit to spare.
-MOST_DEPTH = 62
 #: Where there are enough records, leaves are so large that noise moves their averages by this share of the radius.
 QUIET = 0.1
 #: Otherwise small enough for so many leaves a centre, were all alike.
@@ -44,7 +43,7 @@ class Chang:
        the subspace that was projected onto, where the nearest one to a vector is the same.
 
     Steps 1 and 2 choose projection and planes without a look at data; 4 sees what is noised only, and costs nothing.
-    `generation.clustering.chang.accounting` proves the cost, `grid` says why rounding adds nothing to it. Public
+    `dpaudit.accounting.centers` proves the cost, `grid` says why rounding adds nothing to it. Public
     vectors are not used. Centring private ones beforehand, by a public mean, can help.
 
     Attributes:
@@ -59,7 +58,7 @@ class Chang:
         relation: what `epsilon` is stated for. `cost` tells it for either.
 
     Raises:
-        ValueError: a number is out of its range.
+        ValueError: a number is out of its range, or no noise is right for epsilon.
     """
 
     k: int
@@ -84,6 +83,7 @@ class Chang:
             raise ValueError(f"delta must lie in [{LEAST_DELTA}, {MOST_DELTA}], not be {self.delta}")
         if not 0 < self.counts_share < 1:
             raise ValueError(f"counts_share must lie strictly between 0 and 1, not {self.counts_share}")
+        self.scales  # noqa: B018  # calibrated now, so that an epsilon that cannot be kept to is refused at once
 
     @property
     def name(self) -> str:
@@ -97,11 +97,11 @@ class Chang:
 
     @property
     def settings(self) -> Settings:
-        """See `ClusteringMethod`."""
+        """See `ClusteringMethod`: with the scales of the noise."""
         return {
+            **asdict(self.scales),
             "centers": self.k,
             "dimension": self.dimension,
-            "depth": self.depth,
             "radius": self.radius,
             "counts_share": self.counts_share,
             "epsilon": self.epsilon,
@@ -112,13 +112,13 @@ class Chang:
         }
 
     @cached_property
-    def scales(self) -> Scales:
+    def scales(self) -> ChangScales:
         """Of the noise: the least that keeps within the budget."""
         return calibrated(self.epsilon, self.delta, self.relation, self.depth, self.counts_share)
 
     def cost(self, relation: Relation) -> ClusteringCost:
         """See `ClusteringMethod`: derived from the scales of the noise."""
-        return ClusteringCost(self.scales.epsilon(relation, self.depth, self.delta), self.delta)
+        return ClusteringCost(self.scales.epsilon(self.delta, relation), self.delta)
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
         """See `ClusteringMethod`; `public` is not used.
@@ -147,7 +147,6 @@ class Chang:
         tree = grow(
             records,
             paths(records, planes),
-            self.depth,
             self.scales,
             lambda total: self._least(total, records.shape[1]),
             noise,
@@ -156,8 +155,8 @@ class Chang:
 
     def _least(self, total: int, dimensions: int) -> int:
         """What a leaf's noisy count must be, given the root's noisy count."""
-        quiet = self.scales.total * math.sqrt(dimensions) / QUIET
-        return math.ceil(max(1.0, LOUDER * self.scales.count, min(quiet, total / (LEAVES * self.k))))
+        quiet = self.scales.sum_sd * math.sqrt(dimensions) / QUIET
+        return math.ceil(max(1.0, LOUDER * self.scales.count_scale, min(quiet, total / (LEAVES * self.k))))
 
     def _centers(self, points: Doubles, weights: Integers, noise: Noise) -> Doubles:
         clusters = min(self.k, len(np.unique(points, axis=0)))

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from generation.clustering.chang.accounting import Scales
+from dpaudit.accounting.centers import ChangScales
 from generation.clustering.grid import RADIUS, UNIT, Doubles
 from generation.clustering.noise import Noise
 
@@ -69,20 +69,17 @@ def paths(whole: Doubles, planes: Doubles) -> Integers:
     return np.asarray(sides @ bits, dtype=np.int64)
 
 
-def grow(
-    whole: Doubles, hashes: Integers, depth: int, scales: Scales, least: Callable[[int], int], noise: Noise
-) -> Tree:
+def grow(whole: Doubles, hashes: Integers, scales: ChangScales, least: Callable[[int], int], noise: Noise) -> Tree:
     """Let through noisy counts from the root down, and then noisy sums of the leaves.
 
     Args:
         whole: records, from `grid.on_grid` or a projection of it [n, p].
-        hashes: their `paths` [n], of `depth` bits.
-        depth: levels below the root, at most.
-        scales: of the noise.
+        hashes: their `paths` [n], of as many bits as the tree is deep.
+        scales: of the noise; and the depth.
         least: what a leaf's noisy count must be, given the root's: at least 1.
         noise: of counts and sums.
     """
-    order = np.argsort(hashes, kind="stable")
+    depth, order = scales.depth, np.argsort(hashes, kind="stable")
     records = _Records(whole[order], hashes[order], depth)
     levels = [_counted(records, 0, np.zeros(1, dtype=np.int64), scales, noise)]
     threshold = least(int(levels[0].counts[0]))
@@ -129,10 +126,10 @@ def _leaves(levels: list[Level], depth: int, least: int) -> tuple[Level, ...]:
     return tuple(level.where(level.counts >= least) for level in childless)
 
 
-def _counted(records: _Records, bits: int, prefixes: Integers, scales: Scales, noise: Noise) -> Level:
-    return Level(prefixes, records.counts(bits, prefixes) + noise.rounded_laplace(scales.count, len(prefixes)))
+def _counted(records: _Records, bits: int, prefixes: Integers, scales: ChangScales, noise: Noise) -> Level:
+    return Level(prefixes, records.counts(bits, prefixes) + noise.rounded_laplace(scales.count_scale, len(prefixes)))
 
 
-def _noisy(sums: list[Doubles], dimensions: int, scales: Scales, noise: Noise) -> Integers:
+def _noisy(sums: list[Doubles], dimensions: int, scales: ChangScales, noise: Noise) -> Integers:
     exact = np.array(sums).reshape(-1, dimensions)
-    return (exact + np.rint(noise.gaussian(scales.total * RADIUS, exact.shape))).astype(np.int64)
+    return (exact + np.rint(noise.gaussian(scales.sum_sd * RADIUS, exact.shape))).astype(np.int64)

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import optimize, stats
+from scipy import stats
 from sklearn.cluster import KMeans
 
+from dpaudit.accounting import ChangScales
+from dpaudit.accounting.centers import changes
 from dpaudit.runs.manifest import Relation
 from generation.clustering.chang import Chang
-from generation.clustering.chang.accounting import Change, Scales, calibrated, changes
+from generation.clustering.chang.accounting import calibrated
 from generation.clustering.chang.tree import Integers, Tree, grow, hyperplanes, paths
 from generation.clustering.grid import RADIUS, UNIT, Doubles, Projection, on_grid
 from generation.clustering.interfaces import ClusteringMethod, Vectors
@@ -26,7 +28,7 @@ from generation.sampling import SeededStream
 
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
 #: Noise that rounds to none.
-SILENT = Scales(count=1e-3, total=1e-9)
+SILENT = {"count_scale": 1e-3, "sum_sd": 1e-8}
 NOTHING = np.zeros((0, 4), dtype=np.float32)
 DELTA = 1e-6
 
@@ -170,7 +172,7 @@ def test_a_tree_without_noise_is_the_recursion(n: int, depth: int, dimensions: i
     whole = on_grid(vectors(n, dimensions, seed), 1.0)
     hashes = paths(whole, hyperplanes(depth, dimensions, np.random.default_rng(seed)))
     reference = Recursion(whole, [word(path, depth) for path in hashes], depth, least)
-    tree = grow(whole, hashes, depth, SILENT, lambda total: least, noise())
+    tree = grow(whole, hashes, ChangScales(depth, **SILENT), lambda total: least, noise())
     counts = {
         word(prefix, bits): int(count)
         for bits, level in enumerate(tree.levels)
@@ -189,7 +191,7 @@ def test_thresholds_follow_the_noisy_count_of_the_root() -> None:
         seen.append(total)
         return 40
 
-    tree = grow(whole, hashes, 3, Scales(count=50.0, total=1.0), least, noise())
+    tree = grow(whole, hashes, ChangScales(3, 50.0, 1.0), least, noise())
     assert seen == [tree.levels[0].counts[0]] != [500]
     assert all((level.counts >= 40).all() for level in tree.leaves)
 
@@ -197,7 +199,7 @@ def test_thresholds_follow_the_noisy_count_of_the_root() -> None:
 def test_averages_are_within_the_radius_and_weighted_by_noisy_counts() -> None:
     whole = on_grid(vectors(300, 3), 1.0)
     hashes = paths(whole, hyperplanes(4, 3, np.random.default_rng(0)))
-    tree = grow(whole, hashes, 4, Scales(count=2.0, total=8.0), lambda total: 1, noise())
+    tree = grow(whole, hashes, ChangScales(4, 2.0, 8.0), lambda total: 1, noise())
     points, weights = tree.coreset()
     assert weights.tolist() == [count for level in tree.leaves for count in level.counts]
     lengths = np.linalg.norm(points, axis=1)
@@ -210,63 +212,6 @@ def test_averages_are_within_the_radius_and_weighted_by_noisy_counts() -> None:
 # The cost.
 
 
-def laplace_losses(epsilon: float, cells: int, up: bool) -> Doubles:
-    """Probabilities of losses -epsilon .. epsilon in 2 * cells + 1 places, each loss between two moved to one of them.
-
-    Both ends have an atom, and between them the density is exp((loss - epsilon) / 2) / 4.
-    """
-    masses = np.zeros(2 * cells + 1)
-    edges = np.linspace(-epsilon, epsilon, 2 * cells + 1)
-    between = np.diff(np.exp((edges - epsilon) / 2)) / 2
-    masses[1:] += between * up
-    masses[:-1] += between * (not up)
-    masses[0] += math.exp(-epsilon) / 2
-    masses[-1] += 0.5
-    return masses
-
-
-def independent_epsilon(scales: Scales, change: Change, delta: float, up: bool, cells: int = 300) -> float:
-    """epsilon of the same noise: losses of counts convolved, then the Gaussian's own profile (Balle and Wang, 2018).
-
-    Nothing but rounding of losses, up or down, parts it from the truth.
-    """
-    masses = np.ones(1)
-    for _ in range(change.counts):
-        masses = np.convolve(masses, laplace_losses(1 / scales.count, cells, up))
-    losses = np.arange(-change.counts * cells, change.counts * cells + 1) / (cells * scales.count)
-    shift = change.distance / scales.total
-
-    def excess(epsilon: float) -> float:
-        left = epsilon - losses
-        profile = stats.norm.cdf(shift / 2 - left / shift) - np.exp(left + stats.norm.logcdf(-shift / 2 - left / shift))
-        return float(masses @ profile) - delta
-
-    return float(optimize.brentq(excess, 0.0, 200.0, xtol=1e-9))
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(
-    ("epsilon", "delta", "depth", "share"),
-    [(0.1, 1e-6, 12, 0.5), (1.0, 1e-6, 12, 0.5), (1.0, 1e-10, 20, 0.1), (3.0, 0.1, 3, 0.9), (10.0, 1e-5, 6, 0.3)],
-)
-def test_cost_against_an_independent_accountant(
-    relation: Relation, epsilon: float, delta: float, depth: int, share: float
-) -> None:
-    method = Chang(5, epsilon, delta, 4, depth=depth, counts_share=share)
-    cost, cases = method.cost(relation), changes(relation, depth)
-    tight = max(independent_epsilon(method.scales, change, delta, up=False) for change in cases)
-    loose = max(independent_epsilon(method.scales, change, delta, up=True) for change in cases)
-    assert cost.delta == delta
-    assert tight <= cost.epsilon <= 1.005 * loose
-    assert loose <= 1.02 * tight
-
-
-def test_cases_of_each_relation() -> None:
-    """A tree of one level below the root: three counts, of which the record's path has two."""
-    assert changes("add_remove", 1) == (Change(2, 1.0),)
-    assert changes("replace", 1) == (Change(2, math.sqrt(2)), Change(0, 2.0))
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 12), st.integers(1, 5), st.integers(1, 3), st.sampled_from(RELATIONS), st.integers(0, 2**32 - 1))
 def test_no_neighbours_move_more_than_a_case_says(
@@ -277,7 +222,7 @@ def test_no_neighbours_move_more_than_a_case_says(
     planes = hyperplanes(depth, 2, np.random.default_rng(seed))
     neighbours = (rows[:-2], rows[:-1]) if relation == "add_remove" else (rows[:-1], rows[[*range(n), n + 1]])
     sides = [Side.of(whole, planes) for whole in neighbours]
-    tree = grow(neighbours[0], sides[0].hashes, depth, Scales(2.0, 1.0), lambda total: least, noise(seed))
+    tree = grow(neighbours[0], sides[0].hashes, ChangScales(depth, 2.0, 1.0), lambda total: least, noise(seed))
     counts = [side.counts(tree) for side in sides]
     moved = np.abs(counts[0] - counts[1])
     distance = float(np.linalg.norm(sides[0].sums(tree) - sides[1].sums(tree))) / RADIUS
@@ -329,6 +274,147 @@ class Side:
         return self.hashes >> (self.depth - bits) == prefix
 
 
+# What is let through.
+
+
+class Watched(Noise):
+    """Noise that writes down what was asked of it and what it gave; the first count's gets something on top."""
+
+    def __init__(self, seed: int, first: int = 0) -> None:
+        super().__init__(SeededStream(seed, 0))
+        self.counts: list[tuple[float, Integers]] = []
+        self.sums: list[tuple[float, Doubles]] = []
+        self._first = first
+
+    def rounded_laplace(self, scale: float, size: int) -> Integers:
+        drawn = super().rounded_laplace(scale, size) + self._first
+        self._first = 0
+        self.counts.append((scale, drawn))
+        return drawn
+
+    def gaussian(self, scale: float, shape: tuple[int, ...]) -> Doubles:
+        drawn = super().gaussian(scale, shape)
+        self.sums.append((scale, drawn))
+        return drawn
+
+
+class Lifted(Noise):
+    """No noise on sums, and as much on every count that the whole tree grows."""
+
+    def rounded_laplace(self, scale: float, size: int) -> Integers:
+        return np.full(size, 10**6, dtype=np.int64)
+
+    def gaussian(self, scale: float, shape: tuple[int, ...]) -> Doubles:
+        return np.zeros(shape)
+
+
+@cache
+def deep() -> Chang:
+    """Its noise is small enough for a tree of many levels, and large enough to decide how it grows."""
+    return Chang(40, 4.0, 1e-3, 3, depth=6, radius=0.5)
+
+
+def seen(method: Chang, private: Vectors, seed: int) -> tuple[Doubles, Doubles, Integers]:
+    """Rows of the projection, records and hashes, by public numbers and the seed alone."""
+    generator = np.random.default_rng(noise(seed).seed())
+    projection = Projection.random(private.shape[1], method.dimension, generator)
+    whole = projection.apply(on_grid(private, method.radius))
+    assert projection.rows is not None
+    return projection.rows, whole, paths(whole, hyperplanes(method.depth, method.dimension, generator))
+
+
+@pytest.mark.parametrize(("n", "first"), [(2_000, 0), (2_000, 3_000), (0, 3_000), (2_000, -1_900)])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_all_that_is_let_through_is_exact_plus_drawn(n: int, first: int, seed: int) -> None:
+    method, drawn, private = deep(), Watched(seed, first), vectors(n, 8)
+    projection, tree = method.release(private, drawn)
+    rows, whole, hashes = seen(method, private, seed)
+    assert np.array_equal(projection.rows, rows)
+    side = Side(whole, hashes, method.depth)
+    assert [scale for scale, _ in drawn.counts] == [method.settings["count_scale"]] * len(tree.levels)
+    assert [len(noise) for _, noise in drawn.counts] == [len(level.counts) for level in tree.levels]
+    counts = np.concatenate([level.counts for level in tree.levels])
+    assert np.array_equal(counts, side.counts(tree) + np.concatenate([noise for _, noise in drawn.counts]))
+    ((scale, noise_on_sums),) = drawn.sums
+    assert scale == method.settings["sum_sd"] * RADIUS
+    assert noise_on_sums.shape == (sum(len(level.counts) for level in tree.leaves), method.dimension)
+    assert np.array_equal(tree.sums, side.sums(tree) + np.rint(noise_on_sums))
+    if n and first >= 0:
+        assert len(tree.levels) >= 4
+        assert len(tree.sums) >= 8
+
+
+@pytest.mark.parametrize(("n", "first"), [(2_000, 0), (2_000, 3_000), (0, 3_000), (2_000, -1_900)])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_tree_grows_by_noisy_counts_alone(n: int, first: int, seed: int) -> None:
+    method = deep()
+    _, tree = method.release(vectors(n, 8), Watched(seed, first))
+    total = int(tree.levels[0].counts[0])
+    quiet = method.scales.sum_sd * math.sqrt(method.dimension) / 0.1
+    least = math.ceil(max(1, 2 * method.scales.count_scale, min(quiet, total / (2 * method.k))))
+    level, expected, leaves = {0: total}, [], []
+    for bits, found in enumerate(tree.levels):
+        assert found.prefixes.tolist() == sorted(level)
+        level = dict(zip(found.prefixes.tolist(), found.counts.tolist(), strict=True))
+        grows = [prefix for prefix, count in level.items() if count >= 3 * least and bits < method.depth]
+        leaves.append([prefix for prefix, count in level.items() if count >= least and prefix not in grows])
+        expected.append(len(level))
+        level = {child: 0 for prefix in grows for child in (2 * prefix, 2 * prefix + 1)}
+    assert not level
+    assert [each.prefixes.tolist() for each in tree.leaves] == leaves
+
+
+#: Far beyond the radius, in whatever direction.
+LONG = np.array([[1e9, -3e8, 7, 0, 0, 0, 0, 1e7], [-9.0, 2, 5, 5, 5, 5, 5, 5], [0.1] * 8], dtype=np.float32)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("seed", range(6))
+def test_one_record_moves_what_the_proof_says_and_no_more(
+    relation: Relation, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By `fit`, on everything that goes into the tree, and on all counts and sums of the whole tree."""
+    others, last = vectors(60, 8, seed), LONG[[seed % 3]]
+    before = others if relation == "add_remove" else np.concatenate([others, LONG[[(seed + 1) % 3]]])
+    given: list[tuple[Doubles, Integers, ChangScales, list[int]]] = []
+    trees: list[Tree] = []
+
+    def watched(
+        whole: Doubles, hashes: Integers, scales: ChangScales, least: Callable[[int], int], noise: Noise
+    ) -> Tree:
+        given.append((whole, hashes, scales, [least(total) for total in (-5, 0, 60, 1000, 10**9)]))
+        trees.append(grow(whole, hashes, scales, lambda total: 1, noise))
+        return trees[-1]
+
+    monkeypatch.setattr("generation.clustering.chang.method.grow", watched)
+    for private in (before, np.concatenate([others, last])):
+        deep().fit(private, NOTHING, Lifted(SeededStream(seed, 0)))
+    one, other = given
+    assert np.array_equal(one[0][:60], other[0][:60])
+    assert np.array_equal(one[1][:60], other[1][:60])
+    assert one[2:] == other[2:]
+    assert one[2] == deep().scales
+    counts = [np.concatenate([level.counts for level in tree.levels]) for tree in trees]
+    moved = np.abs(counts[0] - counts[1])
+    distances = np.linalg.norm((trees[0].sums - trees[1].sums) / RADIUS, axis=1)
+    assert len(moved) == 2**7 - 1
+    assert moved.max() <= 1
+    cases = changes(relation, deep().depth)
+    assert any(moved.sum() <= case.counts and np.linalg.norm(distances) <= case.distance for case in cases)
+
+
+def test_centres_follow_from_what_was_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The private records go into `release` and nowhere else."""
+    private, method = vectors(2_000, 8), deep()
+    released = method.release(private, noise(3))
+    whole = method.fit(private, NOTHING, noise())
+    monkeypatch.setattr(Chang, "release", lambda self, private, noise: released)
+    found = [method.fit(data, NOTHING, noise()) for data in (private, 100 * private, private[:0])]
+    assert all(np.array_equal(found[0], each) for each in found)
+    assert len(found[0]) > 10
+    assert not np.array_equal(found[0], whole)
+
+
 #: Directions of planes such that x >= 0 is one side of the first, y >= 0 of the second.
 PLANES = np.eye(2) * UNIT
 EAST, WEST = np.array([[RADIUS, 0.0]]), np.array([[-RADIUS, 0.0]])
@@ -361,11 +447,11 @@ CASES = {
 
 
 @cache
-def declared(relation: Relation) -> Scales:
+def declared(relation: Relation) -> ChangScales:
     return calibrated(CLAIMED, CLAIMED_DELTA, relation, len(PLANES), 0.5)
 
 
-def shown(neighbours: Neighbours, actual: Callable[[Scales], Scales] = lambda scales: scales) -> float:
+def shown(neighbours: Neighbours, actual: Callable[[ChangScales], ChangScales] = lambda scales: scales) -> float:
     """epsilon from below (99.9%) by the best threshold on the log-likelihood ratio of what is let through.
 
     Half of the runs choose the threshold, the other half are judged by it.
@@ -377,10 +463,10 @@ def shown(neighbours: Neighbours, actual: Callable[[Scales], Scales] = lambda sc
         return [np.array([score_of(side) for _ in range(RUNS)]) for side in sides]
 
     def score_of(side: Side) -> float:
-        tree = grow(side.whole, side.hashes, side.depth, actual(scales), neighbours.least, source)
+        tree = grow(side.whole, side.hashes, actual(scales), neighbours.least, source)
         counts = np.concatenate([level.counts for level in tree.levels])
-        fits = [np.abs(counts - each.counts(tree)).sum() / scales.count for each in sides]
-        squares = [(((tree.sums - each.sums(tree)) / RADIUS) ** 2).sum() / (2 * scales.total**2) for each in sides]
+        fits = [np.abs(counts - each.counts(tree)).sum() / scales.count_scale for each in sides]
+        squares = [(((tree.sums - each.sums(tree)) / RADIUS) ** 2).sum() / (2 * scales.sum_sd**2) for each in sides]
         return float(fits[0] - fits[1] + squares[0] - squares[1])
 
     trained, judged = score(), score()
@@ -412,12 +498,15 @@ def test_neighbours_are_not_told_apart_beyond_the_claim(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_too_little_noise_is_caught(case: str) -> None:
-    assert shown(CASES[case], lambda scales: Scales(scales.count / 4, scales.total / 4)) > CLAIMED
+    assert (
+        shown(CASES[case], lambda scales: ChangScales(scales.depth, scales.count_scale / 4, scales.sum_sd / 4))
+        > CLAIMED
+    )
 
 
 @pytest.mark.parametrize("case", ["an isolated record", "a record in a dense cell"])
 def test_counts_without_noise_are_caught(case: str) -> None:
-    assert shown(CASES[case], lambda scales: replace(scales, count=SILENT.count)) > CLAIMED
+    assert shown(CASES[case], lambda scales: replace(scales, count_scale=SILENT["count_scale"])) > CLAIMED
 
 
 # What it is good for.
@@ -450,9 +539,9 @@ def noisy_lloyd(points: Vectors, k: int, epsilon: float, delta: float, seed: int
     for _ in range(rounds):
         nearest = ((inside[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1)
         for center in range(k):
-            count = (nearest == center).sum() + generator.laplace(scale=scales.count)
+            count = (nearest == center).sum() + generator.laplace(scale=scales.count_scale)
             total = inside[nearest == center].sum(axis=0)
-            total += generator.normal(scale=scales.total * math.sqrt(rounds), size=total.shape)
+            total += generator.normal(scale=scales.sum_sd * math.sqrt(rounds), size=total.shape)
             mean = total / max(count, 1.0)
             centers[center] = mean / max(np.linalg.norm(mean), 1.0)
     return centers
@@ -538,6 +627,9 @@ def test_records_are_projected_block_by_block(monkeypatch: pytest.MonkeyPatch) -
         ("epsilon", math.inf),
         ("delta", 0.0),
         ("delta", 0.5),
+        ("delta", 5e-11),
+        ("epsilon", 1e-300),
+        ("epsilon", 1e300),
         ("radius", -1.0),
         ("radius", math.nan),
         ("counts_share", 0.0),

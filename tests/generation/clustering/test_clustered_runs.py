@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import yaml
 from numpy.typing import NDArray
 
 from dpaudit.accounting import (
+    ChangScales,
     MedianAccountant,
     context_change,
     kept_by_counts,
@@ -23,12 +25,15 @@ from dpaudit.accounting import (
 from dpaudit.audit import audit_run
 from dpaudit.cli import main
 from dpaudit.runs import InputError, KeyedHash, RunReader, cluster_places, decoded_centers
+from dpaudit.runs.manifest import MAX_BATCHES
 from generation import grouping
 from generation.algorithm import BatchTasks, generate
+from generation.clustering.dpm import Dpm
 from generation.clustering.embedding import Embedder
+from generation.clustering.kmeans import PublicKMeans
 from generation.clustering.noise import Noise
 from generation.config import Config
-from generation.events import BatchDone, Event, TextsEmbedded
+from generation.events import BatchDone, Event, StepDone, TextsEmbedded
 from generation.models import CACHE_VARIABLE
 from generation.replay import replay
 
@@ -51,6 +56,11 @@ MakeConfig = Callable[..., Config]
 
 class KilledError(Exception):
     """What a test kills a generation with."""
+
+
+def forbidden(*_: object, **__: object) -> None:
+    """Stands for what a run must not do."""
+    raise AssertionError("something is embedded, or noise is drawn")
 
 
 def text(number: int) -> str:
@@ -187,20 +197,17 @@ def test_noise_is_drawn_once_however_often_a_run_goes_on(
     unbroken = RunReader(generate(config, tmp_path / "unbroken"))
     done: list[Event] = []
 
-    def kill(event: Event) -> None:
+    def kill_later(event: Event) -> None:
         done.append(event)
         if sum(isinstance(event, BatchDone) for event in done) == killed_after:
             raise KilledError
 
     run = tmp_path / "run"
     with pytest.raises(KilledError):
-        generate(config, run, kill)
+        generate(config, run, kill_later)
     embedded = [event for event in done if isinstance(event, TextsEmbedded)]
     assert {(event.texts, event.total) for event in embedded} == {("public", 30), ("private", 50)}
     begun = (run / "clusters").read_bytes()
-
-    def forbidden(*_: object, **__: object) -> None:
-        raise AssertionError("a run that goes on embeds nothing and draws no noise for counts")
 
     monkeypatch.setattr(grouping, "Embedder", forbidden)
     monkeypatch.setattr(Noise, "rounded_laplace", forbidden)
@@ -214,13 +221,71 @@ def test_noise_is_drawn_once_however_often_a_run_goes_on(
         assert (run / name).read_bytes() == (tmp_path / "unbroken" / name).read_bytes()
 
 
+def kill(event: Event) -> None:
+    if isinstance(event, BatchDone):
+        raise KilledError
+
+
+@pytest.mark.parametrize(
+    ("clustering", "setting", "value", "public"),
+    [
+        (REBALANCED, "k", 6, True),
+        (CHANG, "dimension", 4, False),
+        (DPM, "epsilon", 2.0, True),
+        (K_MEANS, "k", 3, False),
+    ],
+)
+def test_a_run_says_how_its_centres_were_found(
+    tmp_path: Path, clustered: MakeConfig, clustering: dict[str, Any], setting: str, value: float, public: bool
+) -> None:
+    config = clustered(clustering, chosen_from={"batching": "private"})
+    stated = RunReader(generate(config, tmp_path / "run")).manifest.clustering
+    assert stated.settings[setting] == value
+    texts = sorted({f"{WORDS[n % 5]} in public {n}".encode() for n in range(30)})
+    digest = hashlib.sha256(b"".join(len(text).to_bytes(8, "big") + text for text in texts)).hexdigest()
+    assert stated.public_digest == (digest if public else None)
+
+
+def test_public_centres_can_be_found_again(tmp_path: Path, clustered: MakeConfig, encoder_folder: Path) -> None:
+    reader = RunReader(generate(clustered(REBALANCED), tmp_path / "run"))
+    seed = reader.manifest.clustering.settings["seed"]
+    assert isinstance(seed, int)
+    public = Embedder(str(encoder_folder), normalize=True, device="cpu").embed(
+        sorted(f"{WORDS[n % 5]} in public {n}" for n in range(30))
+    )
+    centers = PublicKMeans(6, seed).fit(public[:0], public, grouping._noise(clustered(REBALANCED)))
+    assert np.array_equal(decoded_centers(reader.clusters(), 6), centers)
+
+
+@pytest.mark.parametrize(
+    ("clustering", "changed", "setting"),
+    [
+        (REBALANCED, {"centers": 7}, "k"),
+        (CHANG, {"dimension": 5}, "dimension"),
+        (CHANG, {"centers": 2}, "centers"),
+        ({**DPM, "normalize": False}, {"delta": 2e-3}, "delta"),
+    ],
+)
+def test_settings_are_compared_without_public_texts(
+    tmp_path: Path,
+    clustered: MakeConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    clustering: dict[str, Any],
+    changed: dict[str, Any],
+    setting: str,
+) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(KilledError):
+        generate(clustered(clustering), run, kill)
+    (tmp_path / "public.csv").unlink()
+    monkeypatch.setattr(grouping, "Embedder", forbidden)
+    with pytest.raises(InputError, match=rf"started with another .*clustering\.settings\.{setting}\b"):
+        generate(clustered({**clustering, **changed}), run)
+    generate(clustered(clustering), run)
+
+
 def test_a_run_goes_on_under_its_own_clustering_only(tmp_path: Path, clustered: MakeConfig) -> None:
     run = tmp_path / "run"
-
-    def kill(event: Event) -> None:
-        if isinstance(event, BatchDone):
-            raise KilledError
-
     with pytest.raises(KilledError):
         generate(clustered(REBALANCED), run, kill)
     others = {
@@ -296,6 +361,68 @@ def test_a_delta_that_the_centres_use_up_is_refused(tmp_path: Path, clustered: M
         generate(greedy, tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("sections", "problem"),
+    [
+        ({"model": {"name": "absent/folder"}}, r"^model\.name"),
+        ({"decoding": {"max_tokens": 10_000}}, "the model takes 256"),
+        ({"mechanism": {"top_k": 273}}, r"mechanism\.top_k: .* 272 tokens"),
+        ({"privacy": {"unit": "user", "records_per_user": 200}}, "central values on each side"),
+        ({"mechanism": {**MEAN, "clip": 12.0, "temperature": 0.1, "divisor": 5e-324}}, "no finite epsilon"),
+    ],
+)
+def test_what_cannot_be_used_costs_no_draw(
+    tmp_path: Path,
+    clustered: MakeConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    sections: dict[str, Any],
+    problem: str,
+) -> None:
+    for name in ("Embedder", "_noise"):
+        monkeypatch.setattr(grouping, name, forbidden)
+    with pytest.raises(InputError, match=problem):
+        generate(clustered(REBALANCED, **sections), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_too_many_batches_are_refused_before_counts_are_noised(
+    tmp_path: Path, clustered: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many centres dpm finds, its noise decides: nobody can tell from the config alone."""
+    many = MAX_BATCHES // 8
+    config = clustered(DPM, batching={"batches_per_cluster": many, "generate_per_cluster": many})
+    monkeypatch.setattr(Dpm, "fit", lambda *_: np.eye(5, 16, dtype=np.float32))
+    with pytest.raises(
+        InputError, match=r"batching\.generate_per_cluster: this is 2,097,152, for 5 clusters of each of 2"
+    ):
+        generate(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, 2e6])
+def test_centres_that_no_run_holds_are_refused_before_counts_are_noised(
+    tmp_path: Path, clustered: MakeConfig, monkeypatch: pytest.MonkeyPatch, number: float
+) -> None:
+    monkeypatch.setattr(PublicKMeans, "fit", lambda *_: np.full((6, 16), number, dtype=np.float32))
+    monkeypatch.setattr(Noise, "rounded_laplace", forbidden)
+    with pytest.raises(InputError, match=r"clustering\.embedding: the model's vectors reach beyond 1,000,000"):
+        generate(clustered(REBALANCED), tmp_path / "run")
+
+
+@pytest.mark.parametrize(("clustering", "cost"), [(REBALANCED, 0.5), (CHANG, 1.9), (PUBLIC_CENTERS, 0.0)])
+def test_progress_shows_what_clusters_cost(
+    tmp_path: Path, clustered: MakeConfig, clustering: dict[str, Any], cost: float
+) -> None:
+    events: list[Event] = []
+    claim = RunReader(generate(clustered(clustering), tmp_path / "run", events.append)).manifest.claim
+    assert claim is not None
+    told = [e.epsilon for e in events if isinstance(e, StepDone | BatchDone)]
+    assert told == sorted(told, key=lambda epsilon: epsilon or 0.0)
+    assert told[0] is not None
+    assert told[0] > cost
+    assert told[-1] is not None
+    assert 0 <= claim.epsilon - told[-1] < 1e-4
+
+
 @pytest.mark.parametrize("mechanism", [{}, MEAN])
 def test_replays_embed_anew_and_agree(tmp_path: Path, clustered: MakeConfig, mechanism: dict[str, Any]) -> None:
     config = clustered(REBALANCED, mechanism=mechanism, batching={"batches_per_cluster": None, **BY_COUNTS})
@@ -369,6 +496,34 @@ def test_no_private_text_and_no_exact_count_is_written(tmp_path: Path, clustered
     places = [tmp_path / "run", tmp_path / "cache"]
     for file in (file for place in places for file in place.rglob("*") if file.is_file()):
         assert CANARY.encode() not in file.read_bytes()
+
+
+def test_private_vectors_have_no_say_in_the_radius(tmp_path: Path, clustered: MakeConfig) -> None:
+    config = clustered({**DPM, "normalize": False})
+    stated = RunReader(generate(config, tmp_path / "run")).manifest.clustering
+    embedder = Embedder(stated.embedding or "", normalize=False, device="cpu")
+    public = embedder.embed([f"{WORDS[n % 5]} in public {n}" for n in range(30)])
+    assert stated.settings["radius"] == pytest.approx(float(np.linalg.norm(public, axis=1).max()), rel=1e-6)
+
+
+def test_a_run_goes_on_under_other_versions_of_the_accountant(
+    tmp_path: Path, clustered: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scales of noise that come out with other last digits are no other settings."""
+    run, config = tmp_path / "run", clustered(CHANG)
+    generate(config, run)
+    (run / "hashes").unlink()
+    (run / "steps" / "00000000.zip").unlink()
+    original = ChangScales.epsilon
+    monkeypatch.setattr(ChangScales, "epsilon", lambda self, *given: original(self, *given) * (1 - 1e-9))
+    generate(config, run)
+    assert (run / "hashes").exists()
+
+
+def test_a_projection_onto_more_dimensions_than_there_are_is_refused(tmp_path: Path, clustered: MakeConfig) -> None:
+    with pytest.raises(InputError, match=r"clustering\.dimension: this is 17, but embeddings have 16"):
+        generate(clustered({**CHANG, "dimension": 17}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_too_few_public_texts_are_refused(tmp_path: Path, clustered: MakeConfig) -> None:

@@ -80,6 +80,37 @@ def test_too_few_public_texts(command: Command, capsys: pytest.CaptureFixture[st
     assert "too few for 50 cluster centres" in capsys.readouterr().err
 
 
+def test_private_texts_are_no_public_ones(
+    command: Command, files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "link.csv").symlink_to(files[0])
+    assert command(public=tmp_path / "link.csv") == 2
+    assert "--public leads to the private texts" in capsys.readouterr().err
+
+
+def test_a_column_that_is_not_there(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("--public-text", "body") == 2
+    assert "in --public-text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--delta", "0.5"), "--delta"),
+        (("--delta", "1e-12"), "--delta"),
+        (("--rebalancing-epsilon", "1e-300"), "--rebalancing-epsilon"),
+        (("--chang-epsilon", "1e-300"), "epsilon"),
+        (("--dpm-epsilon", "1e-300"), "epsilon"),
+        (("--dimension", "17"), "--dimension 17 is more than the 16"),
+    ],
+)
+def test_settings_that_no_method_works_with(
+    command: Command, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], named: str
+) -> None:
+    assert command(*options) == 2
+    assert named in capsys.readouterr().err
+
+
 def test_more_to_keep_than_there_are(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("--keep", "9") == 2
     assert "--keep" in capsys.readouterr().err

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
-from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -18,9 +18,12 @@ from scipy.stats import beta
 from sklearn.metrics import v_measure_score
 
 from dpaudit.accounting import zcdp_epsilon
+from dpaudit.accounting.centers import LEAST_DELTA
 from generation.clustering import dpm
 from generation.clustering.assignment import nearest
-from generation.clustering.dpm import Dpm, _Budget, _Cell, _Separation, score_sensitivity, split_scores
+from generation.clustering.dpm import Dpm, _Cell, _Separation, score_sensitivity, split_scores
+from generation.clustering.grid import RADIUS, Projection, on_grid
+from generation.clustering.interfaces import Vectors
 from generation.clustering.noise import Noise
 from generation.sampling import SeededStream
 
@@ -127,71 +130,6 @@ def test_a_record_has_one_place_on_every_axis_whoever_else_is_there() -> None:
 
 # --- cost -------------------------------------------------------------------------------------------------------------
 
-#: Epsilons of Laplace noise and of splits, and the square of a sum's shift in units of its noise's deviation.
-Course = tuple[tuple[float, ...], tuple[float, ...], float]
-
-
-def courses(budget: _Budget, relation: str) -> Iterator[Course]:
-    """All that can happen to neighbours, by walking down the tree."""
-    if relation == "replace":
-        yield from together(budget, 0)
-    else:
-        yield from alone(budget, 0, 1)
-
-
-def alone(budget: _Budget, level: int, cells: int) -> Iterator[Course]:
-    """The neighbours differ in so many cells, each by a record that one of them has."""
-    counts, squares = (budget.counts[level],) * cells, cells / budget.sums**2
-    yield counts, (), squares
-    if level < len(budget.splits):
-        splits = (budget.splits[level],) * cells
-        yield (*counts, *(budget.counts[level + 1],) * cells), splits, squares  # too few on one side
-        for below, further, square in alone(budget, level + 1, cells):
-            yield counts + below, splits + further, square
-
-
-def together(budget: _Budget, level: int) -> Iterator[Course]:
-    """Both records of an exchange are in one cell, whose count is the same."""
-    squares = 4 / budget.sums**2
-    yield (), (), squares
-    if level < len(budget.splits):
-        split = (budget.splits[level],)
-        yield (budget.counts[level + 1],) * 2, split, squares  # parted, but too few on one side
-        for counts, splits, square in itertools.chain(together(budget, level + 1), alone(budget, level + 1, 2)):
-            yield counts, split + splits, square
-
-
-def renyi_epsilon(course: Course, delta: float) -> float:
-    counts, splits, squares = course
-    return zcdp_epsilon(squares / 2 + sum(epsilon * epsilon / 8 for epsilon in splits), delta, laplace=counts)
-
-
-def pld_epsilon(course: Course, delta: float, step: float) -> float:
-    """By privacy loss distributions, of one mechanism that each step may be: tight for it."""
-    counts, splits, squares = course
-    loss = pld.from_gaussian_mechanism(1 / math.sqrt(squares), value_discretization_interval=step)
-    for epsilon in counts:
-        loss = loss.compose(pld.from_laplace_mechanism(1 / epsilon, value_discretization_interval=step))
-    for epsilon in splits:  # two places, of which a record makes one better and one worse by the sensitivity
-        lie = 2 / (math.exp(epsilon / 2) + 1)
-        loss = loss.compose(pld.from_randomized_response(lie, 2, value_discretization_interval=step))
-    return float(loss.get_epsilon_for_delta(delta))
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(
-    "method", [Dpm(1.0, 1e-6), Dpm(10.0, 1e-5, depth=2), Dpm(0.1, 1e-6, depth=3, relation="replace")]
-)
-def test_cost_agrees_with_an_independent_composition(method: Dpm, relation: Any) -> None:
-    stated = method.cost(relation)
-    assert stated.delta == method.delta
-    (renyi, dearest), *_ = sorted(
-        (renyi_epsilon(course, method.delta), course) for course in set(courses(method._budget, relation))
-    )[::-1]
-    assert renyi <= stated.epsilon <= 1.02 * renyi
-    tight = pld_epsilon(dearest, method.delta, method.epsilon / 4000)
-    assert tight <= stated.epsilon <= 1.2 * tight
-
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
@@ -200,6 +138,259 @@ def test_the_budget_is_used_up_and_kept(relation: Any, epsilon: float) -> None:
     assert 0.999 * epsilon <= method.cost(relation).epsilon <= epsilon
     other = method.cost("replace" if relation == "add_remove" else "add_remove").epsilon
     assert (other > epsilon) == (relation == "add_remove")
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_what_is_asked_of_the_noise_is_what_the_cost_is_for(relation: Any) -> None:
+    """The scales as they arrive there, level by level, composed by hand."""
+    method, asked = Dpm(2.0, 1e-5, relation, depth=4), Watched(1)
+    method.fit(crowd(300), FRAME, asked)
+    counts = sorted({1 / call.scale for call in asked.calls if isinstance(call, Laplace)})
+    splits = sorted({call.epsilon for call in asked.calls if isinstance(call, Choice)})
+    (sums,) = (RADIUS / call.scale for call in asked.calls if isinstance(call, Gaussian))
+    assert (len(counts), len(splits)) == (5, 4)
+    courses = [(counts, splits, sums)]
+    if relation == "replace":  # parted by the first split, or by the last one, which does not stand
+        early = 2 * counts[1:], splits[:1] + 2 * splits[1:], math.sqrt(2) * sums
+        courses = [early, (2 * counts[-1:], splits, 2 * sums)]
+    composed = [
+        zcdp_epsilon(sums**2 / 2 + sum(epsilon**2 / 8 for epsilon in splits), method.delta, laplace=counts)
+        for counts, splits, sums in courses
+    ]
+    assert max(composed) == pytest.approx(method.cost(relation).epsilon, rel=0.01)
+    assert method.cost(relation).epsilon == pytest.approx(2.0, rel=1e-3)
+
+
+# --- what is let through ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Laplace:
+    scale: float
+    drawn: list[int]
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    scale: float
+    drawn: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Choice:
+    scores: NDArray[np.float64]
+    epsilon: float
+    sensitivity: float
+    chosen: int
+
+
+class Watched(Noise):
+    """Noise that writes down what was asked of it and what it gave; the first count's gets something on top."""
+
+    def __init__(self, seed: int, first: int = 0) -> None:
+        super().__init__(SeededStream(seed, 0))
+        self.calls: list[Laplace | Gaussian | Choice] = []
+        self._first = first
+
+    def rounded_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
+        drawn = super().rounded_laplace(scale, size) + self._first
+        self._first = 0
+        self.calls.append(Laplace(scale, drawn.tolist()))
+        return drawn
+
+    def gaussian(self, scale: float, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        drawn = super().gaussian(scale, shape)
+        self.calls.append(Gaussian(scale, drawn))
+        return drawn
+
+    def choice(self, scores: NDArray[np.float64], epsilon: float, sensitivity: float) -> int:
+        chosen = super().choice(scores, epsilon, sensitivity)
+        self.calls.append(Choice(scores.copy(), epsilon, sensitivity, chosen))
+        return chosen
+
+
+#: Corners of what is public in the plane; and its embeddings in general.
+FRAME = np.array([[-0.5, -0.4], [0.6, 0.5]], dtype=np.float32)
+
+
+def crowd(size: int, seed: int = 3) -> NDArray[np.float32]:
+    """Some of them beyond the radius, and beyond the frame."""
+    return (0.5 * np.random.default_rng(seed).standard_normal((size, 2))).astype(np.float32)
+
+
+class Replay:
+    """The method once more, record by record, on noise that was drawn: every number from a declared draw."""
+
+    def __init__(self, method: Dpm, private: Vectors, public: Vectors, seed: int, calls: list[Any]) -> None:
+        self.method, self.calls, self.cells = method, iter(calls), list[tuple[list[int], int]]()
+        generator = np.random.default_rng(Noise(SeededStream(seed, 0)).seed())
+        projection = Projection.random(private.shape[1], method.projection or private.shape[1], generator)
+        self.points = on_grid(private, method.radius)
+        self.places = (projection.apply(self.points) / RADIUS).tolist()
+        ends = projection.apply(on_grid(public, method.radius)) / RADIUS
+        self.low, self.high = ends.min(axis=0), ends.max(axis=0)
+        self.levels: list[int] = []
+        #: Cells that exact counts would have decided otherwise.
+        self.turned = 0
+
+    def centers(self) -> NDArray[np.float64]:
+        """And everything that was drawn was for this."""
+        everyone = list(range(len(self.points)))
+        count = self.count(everyone, 0)
+        self.least = max(1, count) / 2**self.method.depth
+        self.visit(everyone, count, 0, [(0, self.method.intervals)] * len(self.low))
+        call = next(self.calls)
+        assert isinstance(call, Gaussian)
+        assert call.scale == self.method.settings["sum_sd"] * RADIUS
+        assert call.drawn.shape == (len(self.cells), self.points.shape[1])
+        assert next(self.calls, None) is None
+        sums = [self.points[rows].sum(axis=0) for rows, _ in self.cells] + np.rint(call.drawn)
+        means = sums / RADIUS / np.array([[max(1, count)] for _, count in self.cells])
+        lengths = np.linalg.norm(means, axis=1, keepdims=True)
+        return np.where(lengths > 1, means / lengths, means) * self.method.radius
+
+    def count(self, rows: list[int], level: int) -> int:
+        call = next(self.calls)
+        assert isinstance(call, Laplace)
+        assert call.scale == pytest.approx(self.method.settings["count_scale"] / math.sqrt(2) ** level, rel=1e-12)
+        assert len(call.drawn) == 1
+        self.levels.append(level)
+        return len(rows) + call.drawn[0]
+
+    def visit(self, rows: list[int], count: int, level: int, ranges: list[tuple[int, int]]) -> None:
+        if level == self.method.depth or count < 1 or all(first == end for first, end in ranges):
+            self.cells.append((rows, count))
+            return
+        axis, place = self.split(rows, count, level, ranges)
+        border = self.border(axis, place)
+        sides = [row for row in rows if self.places[row][axis] < border], []
+        sides[1].extend(row for row in rows if self.places[row][axis] >= border)
+        counts = [self.count(side, level + 1) for side in sides]
+        stands = min(counts) > self.least
+        self.turned += stands != (min(map(len, sides)) > len(self.points) / 2**self.method.depth)
+        if not stands:
+            self.cells.append((rows, count))
+            return
+        first, end = ranges[axis]
+        narrowed = [[*ranges[:axis], bounds, *ranges[axis + 1 :]] for bounds in ((first, place), (place + 1, end))]
+        for side in (1, 0):
+            self.visit(sides[side], counts[side], level + 1, narrowed[side])
+
+    def split(self, rows: list[int], count: int, level: int, ranges: list[tuple[int, int]]) -> tuple[int, int]:
+        method, call = self.method, next(self.calls)
+        assert isinstance(call, Choice)
+        assert call.epsilon == pytest.approx(method.settings["split_epsilon"] * math.sqrt(2) ** level, rel=1e-12)
+        assert call.sensitivity >= method.centreness * 0.3 * 12 + method.emptiness  # the paper's steepest slope
+        allowed = [(axis, place) for axis, (first, end) in enumerate(ranges) for place in range(first, end)]
+        weights = (method.centreness, method.emptiness)
+        scores = []
+        for axis, place in allowed:
+            width = (self.high[axis] - self.low[axis]) / method.intervals
+            column = [self.places[row][axis] for row in rows]
+            scores.append(naive_score(column, self.border(axis, place), width, count, weights))
+        np.testing.assert_allclose(call.scores, scores, rtol=1e-9)
+        return allowed[call.chosen]
+
+    def border(self, axis: int, place: int) -> float:
+        width = (self.high[axis] - self.low[axis]) / self.method.intervals
+        return float(self.low[axis] + (place + 0.5) * width)
+
+
+@pytest.mark.parametrize(
+    ("size", "first", "projection"),
+    [(500, 0, None), (500, 1500, None), (500, -460, 1), (0, 60, None), (40, -400, None)],
+)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_all_that_is_let_through_is_exact_plus_drawn(size: int, first: int, projection: int | None, seed: int) -> None:
+    """Counts, scores, stopping, bounds and sums of a deep tree, and nothing else of the records has a say."""
+    method = Dpm(3.0, 1e-5, depth=6, intervals=16, emptiness=1.0, radius=0.9, projection=projection)
+    drawn, private = Watched(seed, first), crowd(size)
+    centers = method.fit(private, FRAME, drawn)
+    replay = Replay(method, private, FRAME, seed, drawn.calls)
+    np.testing.assert_allclose(centers, replay.centers(), rtol=1e-5, atol=1e-7)
+    if size + first > 100:
+        assert max(replay.levels) >= 4
+    if size > 40 and size + first > 100:
+        assert replay.turned
+
+
+class Scripted(Noise):
+    """No noise on sums, as much on every count that all splits stand, and splits that no score has a say in."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(SeededStream(seed, 0))
+        self.moves: list[tuple[NDArray[np.float64], float]] = []
+        self._generator = np.random.default_rng(seed)
+
+    def rounded_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
+        return np.full(size, 10_000, dtype=np.int64)
+
+    def gaussian(self, scale: float, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        return np.zeros(shape)
+
+    def choice(self, scores: NDArray[np.float64], epsilon: float, sensitivity: float) -> int:
+        self.moves.append((scores.copy(), sensitivity))
+        return int(self._generator.integers(len(scores)))
+
+
+@dataclass(frozen=True)
+class Exact:
+    """What is under the noise: counts in their order, with their levels; scores of every split; sums in radii."""
+
+    counts: list[tuple[int, int]]
+    moves: list[tuple[NDArray[np.float64], float]]
+    sums: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, private: Vectors, seed: int, monkeypatch: pytest.MonkeyPatch) -> Exact:
+        method, noise, counts, sums = Dpm(3.0, 1e-5, depth=5, intervals=300, radius=0.9), Scripted(seed), [], []
+        count, centers = _Separation.count, Dpm._centers
+
+        def counted(self: _Separation, rows: NDArray[np.int64], level: int) -> int:
+            counts.append((level, count(self, rows, level)))
+            return counts[-1][1]
+
+        def summed(self: Dpm, points: NDArray[np.int32], cells: list[_Cell], noise: Noise) -> Vectors:
+            sums.extend(points[cell.rows].sum(axis=0) for cell in cells)
+            return centers(self, points, cells, noise)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(_Separation, "count", counted)
+            patched.setattr(Dpm, "_centers", summed)
+            method.fit(private, FRAME, noise)
+        return cls(counts, noise.moves, np.array(sums) / RADIUS)
+
+
+#: Far beyond the radius, and beyond the frame; both would be bounds if private records had a say in them.
+LONG = np.array([[3e8, -1e9], [-2e7, 7.0], [0.1, 0.2]], dtype=np.float32)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("seed", range(6))
+def test_one_record_moves_what_the_proof_says_and_no_more(
+    relation: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others, last = crowd(60, seed), LONG[[seed % 3]]
+    before = others if relation == "add_remove" else np.concatenate([others, LONG[[(seed + 1) % 3]]])
+    one, other = (Exact.of(data, seed, monkeypatch) for data in (before, np.concatenate([others, last])))
+    assert [level for level, _ in one.counts] == [level for level, _ in other.counts]
+    moved = np.zeros((6, 2), dtype=int)  # of every level, how far all counts together, and how far one
+    for (level, count), (_, again) in zip(one.counts, other.counts, strict=True):
+        moved[level] = moved[level, 0] + abs(count - again), max(moved[level, 1], abs(count - again))
+    assert moved[:, 1].max() == 1
+    assert moved[:, 0].tolist() == [1] * 6 if relation == "add_remove" else moved[0, 0] == 0 and moved.max() <= 2
+    for (scores, sensitivity), (again_scores, again) in zip(one.moves, other.moves, strict=True):
+        assert sensitivity == again
+        assert np.abs(scores - again_scores).max() <= sensitivity
+    lengths = np.linalg.norm(one.sums - other.sums, axis=1)
+    lengths = np.sort(lengths[lengths > 0])
+    assert len(one.sums) == 2**5
+    if relation == "add_remove":
+        assert len(lengths) == 1
+        assert lengths[0] <= 1
+    else:
+        assert len(lengths) <= 2
+        assert lengths.max() <= (2 if len(lengths) == 1 else 1)
 
 
 # --- distinguishing ---------------------------------------------------------------------------------------------------
@@ -225,10 +416,10 @@ def proven(event: Callable[[int, bool], bool], delta: float) -> float:
     return lower_bound(first, second, delta)
 
 
-def with_budget(method: Dpm, **faults: Any) -> Dpm:
+def with_scales(method: Dpm, **faults: float) -> Dpm:
     """The same method with other noise than its cost is for."""
     faulty = replace(method)
-    faulty.__dict__["_budget"] = replace(method._budget, **faults)
+    faulty.__dict__["scales"] = replace(method.scales, **faults)
     return faulty
 
 
@@ -255,7 +446,7 @@ def splits_prove(method: Dpm, relation: str) -> float:
     data = [bins[None], np.append(bins[:-1] if relation == "replace" else bins, np.uint16(0))[None]]
 
     def left(seed: int, more: bool) -> bool:
-        separation = _Separation(method, method._budget, data[more], noise(seed))
+        separation = _Separation(method, data[more], noise(seed))
         cell = _Cell(np.arange(data[more].size), 1000, 0, np.array([[0, 2]]))
         return separation.split(cell) == (0, 0)
 
@@ -271,7 +462,7 @@ SPLITS = Dpm(1.0, 1e-5, depth=1, intervals=2, count_share=0.1, split_share=0.8, 
 def test_sums_tell_no_more_than_they_may_and_ones_with_less_noise_are_caught(relation: Any) -> None:
     stated = SUMS.cost(relation).epsilon
     assert sums_prove(SUMS, relation) <= stated
-    assert sums_prove(with_budget(SUMS, sums=SUMS._budget.sums / 50), relation) > stated
+    assert sums_prove(with_scales(SUMS, sum_sd=SUMS.scales.sum_sd / 50), relation) > stated
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -290,9 +481,9 @@ def test_stopping_by_exact_counts_is_caught(relation: Any, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_splits_tell_no_more_than_they_may_and_ones_at_eight_times_their_epsilon_are_caught(relation: Any) -> None:
-    (epsilon,) = SPLITS._budget.splits
+    (epsilon,) = SPLITS.scales.split_epsilons
     assert splits_prove(SPLITS, relation) <= epsilon
-    assert splits_prove(with_budget(SPLITS, splits=(8 * epsilon,)), relation) > SPLITS.cost(relation).epsilon
+    assert splits_prove(with_scales(SPLITS, split_epsilon=8 * epsilon), relation) > SPLITS.cost(relation).epsilon
 
 
 # --- centres ----------------------------------------------------------------------------------------------------------
@@ -343,13 +534,13 @@ def test_few_and_equal_records_give_centers(size: int) -> None:
 
 def test_a_generous_budget_finds_the_means() -> None:
     points = np.repeat(np.array([[-0.6, 0.0], [0.6, 0.0]], dtype=np.float32), 500, axis=0)
-    centers = Dpm(1e4, 0.5, depth=2).fit(points, np.empty((0, 2), dtype=np.float32), noise())
+    centers = Dpm(1e4, 0.1, depth=2).fit(points, np.empty((0, 2), dtype=np.float32), noise())
     np.testing.assert_allclose(centers[np.argsort(centers[:, 0])], points[[0, -1]], atol=1e-2)
 
 
 def test_long_vectors_are_cut_to_the_radius() -> None:
     points = np.full((500, 1), 1e6, dtype=np.float32)
-    centers = Dpm(1e4, 0.5, depth=1, radius=2.0).fit(points, NOTHING, noise())
+    centers = Dpm(1e4, 0.1, depth=1, radius=2.0).fit(points, NOTHING, noise())
     np.testing.assert_allclose(centers, 2.0, atol=1e-2)
 
 
@@ -368,9 +559,11 @@ def test_what_is_no_vector_is_refused() -> None:
         {"epsilon": 0.0},
         {"epsilon": math.inf},
         {"delta": 0.0},
-        {"delta": 1.0},
+        {"delta": LEAST_DELTA / 2},
+        {"delta": 0.2},
         {"radius": math.nan},
         {"depth": 0},
+        {"depth": 63},
         {"intervals": 0},
         {"intervals": 1 << 15},
         {"projection": 0},
@@ -379,7 +572,7 @@ def test_what_is_no_vector_is_refused() -> None:
     ],
 )
 def test_fields_out_of_range_are_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="must be"):
+    with pytest.raises(ValueError, match=r"must be|must lie"):
         Dpm(**{"epsilon": 1.0, "delta": 1e-6, **fields})
 
 
@@ -387,3 +580,10 @@ def test_settings_tell_all_that_decides() -> None:
     assert Dpm(1.0, 1e-6).settings["intervals"] == 20
     assert "projection" not in Dpm(1.0, 1e-6).settings
     assert Dpm(1.0, 1e-6, projection=4).settings["projection"] == 4
+    assert Dpm(1.0, 1e-6).settings["sum_sd"] == Dpm(1.0, 1e-6).scales.sum_sd
+
+
+@pytest.mark.parametrize("epsilon", [1e-300, 1e300])
+def test_epsilons_that_no_noise_is_right_for_are_refused(epsilon: float) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"epsilon {epsilon}")):
+        Dpm(epsilon, 1e-6)

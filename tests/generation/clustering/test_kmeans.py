@@ -33,6 +33,13 @@ def ordered(centers: Vectors) -> list[list[float]]:
     return found
 
 
+def test_a_seed_says_where_the_search_starts() -> None:
+    rough = np.random.default_rng(3).standard_normal((120, 3)).astype(np.float32)
+    given = PublicKMeans(40, noise(1).seed())
+    assert np.array_equal(given.fit(NOTHING, rough, noise(2)), PublicKMeans(40).fit(NOTHING, rough, noise(1)))
+    assert given.settings == {**PublicKMeans(40).settings, "seed": given.seed}
+
+
 def test_public_centres_are_those_of_the_public_texts() -> None:
     method: ClusteringMethod = PublicKMeans(4)
     centers = method.fit(NOTHING, blobs(), noise())

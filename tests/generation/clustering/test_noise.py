@@ -41,6 +41,12 @@ def test_rounded_laplace_of_a_large_scale() -> None:
     assert stats.kstest(drawn, stats.laplace(scale=1e6).cdf).pvalue > 1e-4
 
 
+@pytest.mark.parametrize("most", [18, 21, 24])
+def test_rounded_laplace_has_tails(most: int) -> None:
+    beyond = int((np.abs(noise().rounded_laplace(3.0, 20_000)) > most).sum())
+    assert stats.binomtest(beyond, 20_000, math.exp(-(most + 0.5) / 3)).pvalue > 1e-4
+
+
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.inf, math.nan])
 def test_a_scale_that_is_none_is_refused(scale: float) -> None:
     with pytest.raises(ValueError, match="positive and finite"):
@@ -72,3 +78,25 @@ def test_choices_follow_the_exponential_mechanism() -> None:
 def test_the_operating_system_gives_other_noise_every_time() -> None:
     source = Noise(OsEntropy())
     assert source.rounded_laplace(1e9, 4).tolist() != source.rounded_laplace(1e9, 4).tolist()
+
+
+class Zeros:
+    """A source whose first draws are all zero bits."""
+
+    def __init__(self, draws: int) -> None:
+        self._left, self._rest = draws, SeededStream(1, 0)
+
+    def take(self, size: int) -> bytes:
+        """See `RandomBytes`."""
+        self._left -= 1
+        return bytes(size) if self._left >= 0 else self._rest.take(size)
+
+
+def test_gaussian_noise_has_no_end() -> None:
+    """53 zero bits are no smallest uniform, but the beginning of one: else 8.6 deviations would betray a record."""
+    for draws in (1, 3):
+        uniforms = Noise(Zeros(draws))._uniforms(3)
+        assert (uniforms > 0).all()
+        assert (uniforms < 2.0 ** (-53 * draws)).all()
+        assert len(set(uniforms)) == 3
+    assert Noise(SeededStream(1, 0))._uniforms(1000).max() <= 1

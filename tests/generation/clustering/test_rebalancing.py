@@ -125,6 +125,25 @@ def test_each_label_keeps_its_own() -> None:
     assert counts.epsilon == 1.0
 
 
+@pytest.mark.parametrize(("relation", "sensitivity"), [("add_remove", 1), ("replace", 2)])
+def test_counts_get_the_noise_of_the_relation(relation: Any, sensitivity: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, drawn = [], Noise.rounded_laplace
+
+    def watched(self: Noise, scale: float, size: int) -> NDArray[np.int64]:
+        asked.append((scale, size))
+        return drawn(self, scale, size)
+
+    monkeypatch.setattr(Noise, "rounded_laplace", watched)
+    method = Rebalanced(Points(6), 2, 0.5, relation)
+    counts, _ = method.select(PrivateCounts(np.array([0, 1]), np.array([4, 1]), (2, 6)), noise())
+    assert asked == [(counts.scale, 12)]
+    assert counts.scale == pytest.approx(sensitivity / 0.5)
+    assert counts.scale >= sensitivity / 0.5
+    assert (counts.relation, counts.sensitivity, counts.epsilon) == (relation, sensitivity, 0.5)
+    method.fit(np.zeros((5, 1), dtype=np.float32), np.empty((0, 1), dtype=np.float32), noise())
+    assert asked[1:] == [(counts.scale, 6)]
+
+
 def test_no_records_keep_some_centers() -> None:
     nobody = np.empty((0, 1), dtype=np.float32)
     assert Rebalanced(Points(6), 2, 0.1).fit(nobody, nobody, noise()).shape == (2, 1)
