@@ -85,7 +85,7 @@ def test_classes_of_a_hubs_data_set_are_read_by_their_names(monkeypatch: pytest.
         dataset="org/name", split="train[:90%]", text="content", labels=("No", "Yes"), label_values=("1", "2")
     )
     assert read_records(config).records == (Record("No", "bad"), Record("Yes", "good"))
-    assert read_texts("dataset:org/name", "content", "clustering.public") == ("bad", "good", "clustering.public_text")
+    assert read_texts("dataset:org/name", "content", "clustering.public", "clustering.public_text") == ("bad", "good")
     assert asked == [("org/name", "train[:90%]"), ("org/name", "train")]
 
 
