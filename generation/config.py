@@ -165,13 +165,14 @@ class BatchingConfig(Section):
     @property
     def of_clusters(self) -> dict[str, Any]:
         """The fields that are for clusters, where they are given."""
-        names = ("batches_per_cluster", "records_per_batch", "most_batches", "generate_per_cluster")
-        return {name: getattr(self, name) for name in names if name in self.model_fields_set and getattr(self, name)}
+        return self._given("batches_per_cluster", "records_per_batch", "most_batches", "generate_per_cluster")
 
     @property
     def of_labels(self) -> dict[str, Any]:
         """The fields that are for labels alone, where they are given."""
-        names = ("batches_per_label", "generate_per_label")
+        return self._given("batches_per_label", "generate_per_label")
+
+    def _given(self, *names: str) -> dict[str, Any]:
         return {name: getattr(self, name) for name in names if name in self.model_fields_set and getattr(self, name)}
 
     @model_validator(mode="after")

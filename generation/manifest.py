@@ -9,7 +9,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from importlib import metadata
 from typing import Any
 
-from dpaudit.accounting import ContextChange, context_change, mean_epsilon, rebalancing_events
+from dpaudit.accounting import ContextChange, context_change, mean_epsilon, rebalancing_events, rounded_sum
 from dpaudit.runs import (
     Batching,
     Claim,
@@ -140,7 +140,7 @@ def require_claimable(
 def ex_post_epsilon(tokens: float, clustering: Clustering) -> float:
     """The ex-post sum of tokens and what their clusters cost, in nats; rounded up where there are any."""
     counts, centers = _clustering_epsilons(clustering)
-    return _added(tokens, _added(counts, centers))
+    return rounded_sum(tokens, rounded_sum(counts, centers))
 
 
 def ex_post_claim(config: Config, epsilon: float, clustering: Clustering) -> Claim:
@@ -327,7 +327,7 @@ def _mean_epsilon(config: Config, delta: float, change: ContextChange | None, cl
         change,
         laplace=rebalancing_events(counts, config.privacy.relation),
     )
-    return _added(tokens, centers)
+    return rounded_sum(tokens, centers)
 
 
 def _clustering_epsilons(clustering: Clustering) -> tuple[float, float]:
@@ -337,11 +337,6 @@ def _clustering_epsilons(clustering: Clustering) -> tuple[float, float]:
     fails its audit, and its claim is of its tokens alone.
     """
     return 0.0 if clustering.counts is None else clustering.counts.epsilon, clustering.epsilon or 0.0
-
-
-def _added(left: float, right: float) -> float:
-    """The sum, rounded up; exact where one of them is 0."""
-    return left + right if 0 in (left, right) else math.nextafter(left + right, math.inf)
 
 
 def _versions() -> list[tuple[str, str]]:

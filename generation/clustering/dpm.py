@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from dpaudit.accounting.centers import LEAST_DELTA, MOST_DELTA, MOST_DEPTH, DpmScales, growth
 from dpaudit.runs.manifest import Relation
 from generation.clustering.grid import RADIUS, Projection, on_grid
-from generation.clustering.interfaces import CentersOrigin, ClusteringCost, Vectors
+from generation.clustering.interfaces import CentersOrigin, ClusteringCost, Settings, Vectors
 from generation.clustering.noise import Noise
 
 #: Centreness of a split that leaves the share `OUTER` of a cell on one side; from there to the median it rises to 1.
@@ -114,7 +114,7 @@ class Dpm:
         return "noised"
 
     @property
-    def settings(self) -> dict[str, int | float | str]:
+    def settings(self) -> Settings:
         """See `ClusteringMethod`: all fields, `projection` only where there is one, and the scales of the noise."""
         return {name: value for name, value in {**asdict(self), **asdict(self.scales)}.items() if value is not None}
 

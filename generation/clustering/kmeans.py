@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 
 from dpaudit.runs import InputError
 from dpaudit.runs.manifest import Relation
-from generation.clustering.interfaces import CentersOrigin, ClusteringCost, Vectors
+from generation.clustering.interfaces import CentersOrigin, ClusteringCost, Settings, Vectors
 from generation.clustering.noise import Noise
 
 #: Runs, of which the best is taken. On 2,000 embedded news texts and 100 centres five of them have an inertia 0.5%
@@ -34,7 +34,7 @@ class PublicKMeans:
     origin: ClassVar[CentersOrigin] = "public"
 
     @property
-    def settings(self) -> dict[str, int | float | str]:
+    def settings(self) -> Settings:
         """See `ClusteringMethod`."""
         seed = {} if self.seed is None else {"seed": self.seed}
         return {"k": self.k, "starts": _STARTS, **seed}
@@ -68,7 +68,7 @@ class PrivateKMeans:
     origin: ClassVar[CentersOrigin] = "private"
 
     @property
-    def settings(self) -> dict[str, int | float | str]:
+    def settings(self) -> Settings:
         """See `ClusteringMethod`."""
         return {"k": self.k, "starts": _STARTS}
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import batches_by_counts, kept_by_counts, rebalancing_epsilon, rebalancing_scale
+from dpaudit.accounting import batches_by_counts, kept_by_counts, rebalancing_epsilon, rebalancing_scale, rounded_sum
 from dpaudit.runs.manifest import Relation
 from generation.clustering.assignment import nearest
 from generation.clustering.counts import NoisyCounts, PrivateCounts
-from generation.clustering.interfaces import CentersOrigin, ClusteringCost, ClusteringMethod, Vectors
+from generation.clustering.interfaces import CentersOrigin, ClusteringCost, ClusteringMethod, Settings, Vectors
 from generation.clustering.noise import Noise
 
 
@@ -66,7 +66,7 @@ class Rebalanced:
         return "private" if self.base.origin == "private" else "noised"
 
     @property
-    def settings(self) -> dict[str, int | float | str]:
+    def settings(self) -> Settings:
         """See `ClusteringMethod`: the base's, and how centres are kept."""
         kept = {"keep": self.keep, "rebalancing_epsilon": self.epsilon, "rebalancing_relation": self.relation}
         return {**self.base.settings, **kept}
@@ -77,8 +77,7 @@ class Rebalanced:
         counts = self.epsilon
         if relation != self.relation:
             counts = rebalancing_epsilon(rebalancing_scale(self.epsilon, self.relation), relation)
-        epsilon = math.nextafter(base.epsilon + counts, math.inf) if base.epsilon else counts
-        return ClusteringCost(epsilon, base.delta)
+        return ClusteringCost(rounded_sum(base.epsilon, counts), base.delta)
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
         """See `ClusteringMethod`: the kept centres [keep, d] where all records have one label.
