@@ -248,6 +248,8 @@ class Quality(Part):
     Attributes:
         created: UTC, ISO 8601.
         samples: SHA-256 of the samples.jsonl that was evaluated.
+        synthetic: its texts, as they were measured.
+        label_lines: how many of them began with a line that was nothing but their label, and were measured without it.
         is_runs_data: whether the reference is the very data of the run; None where the run does not say which it is.
         held_out: None where the texts have no labels.
         mauve: None where there were too few texts.
@@ -261,6 +263,7 @@ class Quality(Part):
     created: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$")]
     samples: Digest
     synthetic: Texts
+    label_lines: Count
     reference: Texts
     is_runs_data: bool | None
     features: Encoder

@@ -45,7 +45,10 @@ def about(quality: Quality) -> str:
     whose = {True: "the run's own data", False: "not the run's own data", None: "the run does not say of what data"}
     synthetic, real = counted(quality.synthetic.texts, "synthetic text"), counted(quality.reference.texts, "real text")
     doubles = quality.synthetic.texts - quality.synthetic.distinct
-    said = f" ({counted(doubles, 'double')})" if doubles else ""
+    notes = [counted(doubles, "double")] if doubles else []
+    if quality.label_lines:
+        notes.append(f"{quality.label_lines:,} measured without a first line that is their label")
+    said = f" ({', '.join(notes)})" if notes else ""
     return f"{synthetic}{said} against {real} ({whose[quality.is_runs_data]}), by {_encoder(quality.features)}."
 
 

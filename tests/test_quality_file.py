@@ -60,6 +60,7 @@ def quality(samples: str = DIGEST, **fields: Any) -> Quality:
         "created": "2025-01-02T03:04:05+00:00",
         "samples": samples,
         "synthetic": texts,
+        "label_lines": 0,
         "reference": texts,
         "is_runs_data": True,
         "features": encoder,

@@ -38,6 +38,7 @@ from generation.evaluation.texts import (
     read_real,
     read_synthetic,
 )
+from generation.records import Record
 
 #: Fewer texts to train on than this are remarked upon.
 _FEW = 100
@@ -75,7 +76,8 @@ def evaluate(
     """
     watch("Reading texts", 0, 1)
     samples = reader.digest(SAMPLES)  # before hours of work, in which the file could change
-    corpus, known, warnings = _read(reader, data, settings)
+    synthetic, label_lines = read_synthetic(reader)
+    corpus, known, warnings = _read(reader, synthetic, data, settings)
     embedder = Embedder(settings.embedding or OFFLINE, normalize=True, field="--embedding")
     bench = Bench(corpus, settings, _features(embedder), _classifier(corpus, settings))
     figures = {task: found for task in bench.tasks if (found := cache.find(bench.key(task), NAMES[type(task)]))}
@@ -91,6 +93,7 @@ def evaluate(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         samples=samples,
         synthetic=described(corpus.synthetic),
+        label_lines=label_lines,
         reference=described(corpus.reference),
         is_runs_data=known,
         features=bench.features,
@@ -102,9 +105,11 @@ def evaluate(
     )
 
 
-def _read(reader: RunReader, data: RealData, settings: EvaluationSettings) -> tuple[Corpus, bool | None, list[str]]:
-    """The texts, whether the reference is the run's own data, and what there is to say of that."""
-    manifest, synthetic = reader.manifest, read_synthetic(reader)
+def _read(
+    reader: RunReader, synthetic: tuple[Record, ...], data: RealData, settings: EvaluationSettings
+) -> tuple[Corpus, bool | None, list[str]]:
+    """All texts, whether the reference is the run's own data, and what there is to say of that."""
+    manifest = reader.manifest
     reference = read_real(manifest, data.reference, "--reference", data.columns)
     test = None if data.test is None else read_real(manifest, data.test, "--test", data.columns)
     known, warnings = is_runs_data(manifest, reference), []

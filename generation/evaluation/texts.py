@@ -50,21 +50,30 @@ class Corpus:
     held_out: HeldOut | None
 
 
-def read_synthetic(reader: RunReader) -> tuple[Record, ...]:
-    """The texts that a run would release.
+def read_synthetic(reader: RunReader) -> tuple[tuple[Record, ...], int]:
+    """The texts that a run would release, without a first line that is nothing but their label.
+
+    Prompts of fenced examples show each under its label's line, and models go on so: a classifier would read the answer
+    off the text, and real texts have no such line.
+
+    Returns:
+        The texts in the run's order, and how many of them had such a line.
 
     Raises:
         InputError: it has none, or releases token ids alone.
     """
-    found = []
+    found, lines = [], 0
     for sample in reader.samples():
         if sample.text is None:
             problem = f"batch {sample.id} is released as token ids, without text."
             raise InputError(reader.where(SAMPLES), problem, "Only texts can be evaluated: decode the run's first.")
-        found.append(Record(sample.label or "", sample.text))
+        label = sample.label or ""
+        text = _after_label(sample.text, label)
+        lines += text != sample.text
+        found.append(Record(label, text))
     if not found:
         raise InputError(reader.where(SAMPLES), "the run has no texts.", "Name a run that has some.")
-    return tuple(found)
+    return tuple(found), lines
 
 
 def read_real(manifest: Manifest, name: str, setting: str, columns: Columns) -> tuple[Record, ...]:
@@ -179,6 +188,11 @@ def place(text: str, seed: int, purpose: bytes) -> float:
     message = same(text).encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(message, digest_size=8, key=seed.to_bytes(8, "big"), person=b"eval." + purpose)
     return int.from_bytes(digest.digest(), "big") / _UNIT
+
+
+def _after_label(text: str, label: str) -> str:
+    first, _, rest = text.lstrip().partition("\n")
+    return rest if label and first.strip() == label else text
 
 
 def _renamed(error: InputError, setting: str) -> InputError:

@@ -33,6 +33,7 @@ def quality(n: int = 20, name: str = HOSTILE, digest: str = DIGEST) -> Quality:
         samples=DIGEST,
         synthetic=texts,
         reference=texts,
+        label_lines=3,
         is_runs_data=None,
         features=Encoder(name=name, digest=DIGEST, max_tokens=256, pooling="mean", dimensions=8, normalized=True),
         held_out=None,

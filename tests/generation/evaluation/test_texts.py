@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpaudit.runs import InputError, KeyedHash, RunReader, data_digest
+from dpaudit.runs.layout import SAMPLES
 from generation.evaluation.texts import (
     Columns,
     at_most,
@@ -102,9 +104,32 @@ def test_the_runs_own_data_is_known(make_run: Callable[..., Run]) -> None:
 
 
 def test_texts_of_a_run(make_run: Callable[..., Run]) -> None:
-    assert [record.label for record in read_synthetic(RunReader(make_run().path))] == ["a", "b"]
+    found, label_lines = read_synthetic(RunReader(make_run().path))
+    assert [record.label for record in found] == ["a", "b"] and label_lines == 0
     with pytest.raises(InputError, match="token ids, without text"):
         read_synthetic(RunReader(make_run(text=False).path))
+
+
+@pytest.mark.parametrize(
+    ("text", "measured"),
+    [
+        ("a\nstory", "story"),
+        ("\n a \n\nstory", "\nstory"),
+        ("a", ""),
+        ("a story", "a story"),
+        ("b\nstory", "b\nstory"),
+        ("story\na\n", "story\na\n"),
+        ("", ""),
+    ],
+)
+def test_a_first_line_that_is_the_label_is_not_measured(text: str, measured: str, make_run: Callable[..., Run]) -> None:
+    """A classifier would read the answer there."""
+    run = make_run()
+    lines = [json.loads(line) for line in (run.path / SAMPLES).read_text().splitlines()]
+    lines[0]["text"] = text
+    (run.path / SAMPLES).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found, label_lines = read_synthetic(RunReader(run.path))
+    assert found[0] == Record("a", measured) and label_lines == (text != measured)
 
 
 def test_columns_and_labels(manifest: Any, tmp_path: Path) -> None:
