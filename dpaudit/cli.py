@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import shlex
 import sys
 import traceback
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from dpaudit.runs.storage import Location
     from generation.config import Config, DataConfig
     from generation.experiments.table import EvaluationConfig, Row, Table
+    from reports.figures import Format
 
 EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
 UNUSABLE, INTERNAL, INTERRUPTED = 2, 3, 130
@@ -437,6 +439,69 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
         else:
             print_comparison(comparison, _stdout())
     _exit(*results.values())
+
+
+@cli.command()
+@click.argument("run_dirs", type=RUN_DIR, nargs=-1, required=True, metavar="RUN_DIR [...]")
+@click.option("--out", required=True, type=NamedPath(path_type=Path), help="Folder for the figures.")
+@click.option(
+    "--format",
+    "formats",
+    type=click.Choice(["svg", "png", "pdf"]),
+    multiple=True,
+    default=("svg", "png"),
+    show_default=True,
+    help="Repeat it for several.",
+)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    help="What to call a run on figures. Repeat it, in the runs' order [default: their folders' names].",
+)
+@engine_options
+@JSON
+def figures(
+    run_dirs: tuple[Location, ...],
+    out: Path,
+    formats: tuple[Format, ...],
+    names: tuple[str, ...],
+    engine: Engine | None,
+    as_json: bool,
+) -> None:
+    """Draw where ex-post epsilon was spent, for papers.
+
+    For each run a histogram of its batches' costs and the mean cost of a token by position; for several runs also both
+    with all of them on one axis. captions.md says what each figure shows.
+
+    \b
+    Example:
+      dpaudit figures median-run clustered-run --out figures --format pdf
+    """
+    from reports.figures import MOST_RUNS
+
+    if names and len(names) != len(run_dirs):
+        raise click.UsageError(f"{len(run_dirs)} runs are named with {len(names)} of --name: give each run one.")
+    if len(set(map(str, run_dirs))) < len(run_dirs):
+        raise click.UsageError("A run directory is named twice.")
+    if len(run_dirs) > MOST_RUNS:
+        raise click.UsageError(f"Nobody can tell more than {MOST_RUNS} runs apart on a figure: name fewer.")
+    _spare_runs(out, run_dirs, f"Name a folder elsewhere, or in {_reports(run_dirs[0])}.")
+    results = [_audit(path, engine=engine) for path in run_dirs]
+    if any(result.verdict == "error" for result in results):
+        _exit(*results)
+    paths = _write_figures(run_dirs, names, results, formats, out)
+    with _output():
+        if as_json:
+            verdicts = {str(path): result.verdict for path, result in zip(run_dirs, results, strict=True)}
+            files = [str(path) for path in paths]
+            click.echo(json.dumps({"audience": "internal", "verdicts": verdicts, "files": files}))
+        else:
+            from reports.figure_files import WARNING
+
+            click.echo("\n".join(f"  {path}" for path in paths))
+            _stderr().print(f"Internal. {WARNING}", markup=False, soft_wrap=True)
+    _exit(*results)
 
 
 @cli.command()
@@ -1275,6 +1340,36 @@ def _write_clusters(comparison: ClusterComparison, folder: Path) -> None:
     with _writing(folder, "--out"):
         for path in write_clusters(comparison, folder):
             _stderr().print(f"Written: {path}", markup=False, soft_wrap=True)
+
+
+def _write_figures(
+    run_dirs: tuple[Location, ...],
+    names: tuple[str, ...],
+    results: list[AuditResult],
+    formats: tuple[Format, ...],
+    folder: Path,
+) -> list[Path]:
+    """All of them are drawn before the first is written."""
+    from dpaudit.comparison import batch_spread
+    from dpaudit.runs import InputError
+    from reports.figure_files import FigureRun, figure_files, why_not_drawn
+    from reports.write import write_figures
+
+    runs = []
+    for path, name, result in zip(run_dirs, names or map(_folder_name, run_dirs), results, strict=True):
+        if problem := why_not_drawn(result):
+            raise InputError(str(path), problem, "Leave it out.")
+        runs.append(FigureRun(name, str(path), result, batch_spread(str(path), result)))
+    asked = [("--name", name) for name in names] + [("--format", each) for each in formats] + [("--out", str(folder))]
+    options = [word for option in asked for word in option]
+    files = figure_files(runs, formats, shlex.join(["dpaudit", "figures", *map(str, run_dirs), *options]))
+    with _writing(folder, "--out"):
+        return write_figures(files, folder)
+
+
+def _folder_name(location: Location) -> str:
+    """What to call a run: a path such as . has a name only once it is resolved."""
+    return os.path.basename(os.path.realpath(location)) if isinstance(location, Path) else _last_part(location)
 
 
 def _write_comparison(comparison: Comparison, path: Path, links: dict[str, str] | None = None) -> None:

@@ -80,7 +80,7 @@ def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
         runs=tuple(_summary(name, result) for name, result in results.items()),
         same_length=tuple(same_length),
         affordable=tuple(affordable),
-        spreads=tuple(spread for name, result in results.items() if (spread := _spread(name, result))),
+        spreads=tuple(spread for name, result in results.items() if (spread := batch_spread(name, result))),
         left_out=tuple(left_out),
         quality=_quality_columns(results),
     )
@@ -330,7 +330,8 @@ def _no_answer(reason: str) -> Afforded:
     return Afforded(tokens=None, all_generated=False, reason=reason)
 
 
-def _spread(name: str, result: AuditResult) -> Spread | None:
+def batch_spread(name: str, result: AuditResult) -> Spread | None:
+    """How a run's ex-post costs (nats) spread over its batches; None where its cost as a whole is not finite."""
     found = result.guarantees.ex_post
     # What is absent or not a number has no bound.
     costs = sorted(math.inf if b.exact is None or math.isnan(b.exact) else b.exact for b in result.batches)

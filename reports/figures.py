@@ -1,7 +1,8 @@
-"""The report's figures as inline SVG in one style.
+"""Figures in one style: inline in a report, and as files of their own.
 
-Colours are CSS variables with fallbacks, so that one drawing is legible on a light page, a dark page and on paper; text
-stays text in the page's own font. matplotlib is imported inside the functions: it takes longer to load than an audit.
+In a page, colours are CSS variables with fallbacks, so that one drawing is legible on a light page, a dark page and on
+paper; text stays text in the page's own font. A file has plain colours on white, for LaTeX and many viewers
+know no variables. matplotlib is imported inside the functions: it takes longer to load than an audit.
 """
 
 from __future__ import annotations
@@ -10,34 +11,44 @@ import io
 import logging
 import math
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 from xml.etree import ElementTree
 
-from dpaudit.results import AuditResult, Spread, TokenCurve
+from dpaudit.results import AuditResult, ExPost, Spread, TokenCurve
 from reports.costs import BatchCosts, batch_costs, curve_described, ex_post_digits, growth_described
 from reports.rounding import bound, saving
-from reports.text import counted
+from reports.text import LABEL_LENGTH, counted, one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
 
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "http://www.w3.org/1999/xlink"
 
-# What matplotlib draws with, and what the page makes of it. The fallbacks hold where the SVG stands alone.
-_INK, _BAR, _MARK, _GRID = "#010101", "#020202", "#030303", "#040404"
-_ROLES = {
-    _INK: "var(--figure-ink, #1c1f23)",
-    _BAR: "var(--figure-bar, #0072b2)",
-    _MARK: "var(--figure-mark, #b34700)",
-    _GRID: "var(--figure-grid, #d5d9de)",
-}
+Format = Literal["svg", "png", "pdf"]
+
+_INK, _BAR, _MARK, _GRID = "#1c1f23", "#0072b2", "#b34700", "#d5d9de"
+#: What a page may draw with instead.
+_VARIABLES = {_INK: "--figure-ink", _BAR: "--figure-bar", _MARK: "--figure-mark", _GRID: "--figure-grid"}
+#: Okabe and Ito's colours, which colour-blind readers can tell apart, but for yellow, which white swallows. With styles
+#: and markers whose number shares no factor with theirs, no two runs look the same, in grey either.
+_LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9")
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+#: The most runs that one figure can tell apart.
+MOST_RUNS = len(_LINES) * len(_DASHES)
+_FONT = "DejaVu Sans"  # comes with matplotlib
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "dpaudit",
-    "font.family": ["DejaVu Sans"],
+    "font.family": [_FONT],
+    "text.parse_math": False,  # a run may be called $x$
+    "pdf.fonttype": 42,  # journals refuse Type 3 fonts
     "font.size": 11,
     "axes.labelsize": 11,
     "xtick.labelsize": 10,
@@ -58,31 +69,117 @@ _STYLE: dict[Any, Any] = {
     "legend.fontsize": 10,
 }
 _PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
+_FILE_FONT = "'DejaVu Sans', Verdana, Arial, sans-serif"
 _WIDTH, _HEIGHT = 4.6, 3.1  # inches
+_DOTS = 200  # per inch
 _MOST_BINS = 40
 _MOST_RUG_TICKS = 100
+_HEADING_HEIGHT = 0.35  # inches
+_LINE_HEIGHT = 0.2  # inches, of a legend or of a note
+_ROW_WIDTH, _LEGEND_WIDTH = 20, 42  # letters in a line of a run's name, beside its row and in a legend
 
 
 ElementTree.register_namespace("", _SVG)
 ElementTree.register_namespace("xlink", _XLINK)
 
 
-def batch_histogram_svg(result: AuditResult) -> str | None:
-    """Histogram of per-batch epsilon with the maximum marked; None where no batch has a finite cost."""
+@dataclass(frozen=True)
+class Drawing:
+    """A figure that is still to be drawn, into a page or a file.
+
+    Attributes:
+        name: for ids and file names.
+        title: what it shows, in a few words.
+        description: the same with its figures, for who cannot see it.
+        draw: puts it on an empty canvas.
+        height: in inches.
+    """
+
+    name: str
+    title: str
+    description: str
+    draw: Callable[[FigureBase], None]
+    height: float = _HEIGHT
+
+
+@dataclass(frozen=True)
+class Series:
+    """One run among others on a figure.
+
+    Attributes:
+        label: what it is called there.
+        costs: of its batches.
+        curve: of its tokens; None where it has none.
+        spread: of its batches; None where its cost is not finite.
+        found: which neighbours all of these are about.
+    """
+
+    label: str
+    costs: BatchCosts
+    curve: TokenCurve | None
+    spread: Spread | None
+    found: ExPost
+
+
+def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | None:
+    """Histogram of per-batch epsilon with the maximum marked; None where no batch has a finite cost.
+
+    Args:
+        result: the run.
+        alone: no page explains the figure: it gets a legend, and the mean.
+    """
     costs = batch_costs(result)
     if costs is None or not costs.finite:
         return None
-    svg = _drawn(lambda figure: _draw_histogram(figure, costs))
-    return _inline(svg, "batch-histogram", "Histogram of the cost of each batch", costs.described())
+    return Drawing(
+        "batch-histogram",
+        "Histogram of the cost of each batch",
+        costs.described(),
+        lambda figure: _draw_histogram(figure, costs, alone),
+        _HEIGHT + 2 * _LINE_HEIGHT * alone,
+    )
+
+
+def token_curve(result: AuditResult) -> Drawing | None:
+    """Mean cost of a token by position, over a strip with the batches behind each mean; None where there is none."""
+    curve = result.tokens
+    if not _has_means(curve):
+        return None
+    title = "Mean cost of a token by its position in the text"
+    return Drawing("token-curve", title, curve_described(curve), lambda figure: _draw_curve(figure, curve))
+
+
+def batch_spreads(series: Sequence[Series]) -> Drawing | None:
+    """Per-batch costs of runs as one row each, on one axis; None where no run has a finite one."""
+    if not any(run.costs.finite for run in series):
+        return None
+    described = " ".join(f"{run.label}: {run.costs.described()}" for run in series)
+    title = "Exact ex-post cost of each batch by run"
+    labels = _row_labels(series)
+    height = 1.3 + len(series) * max(0.62, 0.19 * max(map(_lines, labels)))
+    return Drawing("batch-spreads", title, described, lambda figure: _draw_batches(figure, series, labels), height)
+
+
+def token_curves(series: Sequence[Series]) -> Drawing | None:
+    """Mean cost of a token by position, a line for each run; None where no run has one."""
+    drawn = [run for run in series if _has_means(run.curve)]
+    if not drawn:
+        return None
+    described = " ".join(f"{run.label}: {curve_described(run.curve)}" for run in drawn)
+    title = "Mean cost of a token by its position in the text, by run"
+    labels = _line_labels(drawn)
+    height = _HEIGHT + 0.3 + _LINE_HEIGHT * sum(map(_lines, labels))
+    return Drawing("token-curves", title, described, lambda figure: _draw_curves(figure, drawn, labels), height)
+
+
+def batch_histogram_svg(result: AuditResult) -> str | None:
+    """`batch_histogram` for a page."""
+    return _in_page(batch_histogram(result))
 
 
 def token_curve_svg(result: AuditResult) -> str | None:
-    """Mean cost of a token by position, over a strip with the batches behind each mean; None where there is none."""
-    curve = result.tokens
-    if curve is None or not any(math.isfinite(value) for value in curve.mean):
-        return None
-    svg = _drawn(lambda figure: _draw_curve(figure, curve))
-    return _inline(svg, "token-curve", "Mean cost of a token by its position in the text", curve_described(curve))
+    """`token_curve` for a page."""
+    return _in_page(token_curve(result))
 
 
 def growth_svg(result: AuditResult) -> str | None:
@@ -91,8 +188,9 @@ def growth_svg(result: AuditResult) -> str | None:
     if curve is None or not any(math.isfinite(value) for value in curve.exact):
         return None
     digits = ex_post_digits(result)
-    svg = _drawn(lambda figure: _draw_growth(figure, curve, digits))
-    return _inline(svg, "growth", "Ex-post epsilon by length of the texts", growth_described(result))
+    described = growth_described(result)
+    title = "Ex-post epsilon by length of the texts"
+    return _in_page(Drawing("growth", title, described, lambda figure: _draw_growth(figure, curve, digits)))
 
 
 def spreads_svg(spreads: Sequence[tuple[int, Spread]], description: str) -> str | None:
@@ -100,8 +198,16 @@ def spreads_svg(spreads: Sequence[tuple[int, Spread]], description: str) -> str 
     drawn = [(number, spread) for number, spread in spreads if math.isfinite(spread.maximum)]
     if not drawn:
         return None
-    svg = _drawn(lambda figure: _draw_spreads(figure, drawn), height=1.3 + 0.5 * len(drawn))
-    return _inline(svg, "spreads", "Exact ex-post cost per batch of each run", description)
+    # Runs go by number: a name is anybody's text, in letters that no font here may have.
+    changes = _differences([spread for _, spread in drawn])
+    rows = [
+        ("\n".join(filter(None, (f"run {number} (n = {spread.batches:,})", change))), spread)
+        for (number, spread), change in zip(drawn, changes, strict=True)
+    ]
+    title, height = "Exact ex-post cost per batch of each run", 1.3 + 0.5 * len(drawn)
+    return _in_page(
+        Drawing("spreads", title, description, lambda figure: _draw_spreads(figure.add_subplot(), rows), height)
+    )
 
 
 def cluster_sizes_svg(methods: Sequence[tuple[str, Sequence[int]]], description: str) -> str | None:
@@ -109,11 +215,59 @@ def cluster_sizes_svg(methods: Sequence[tuple[str, Sequence[int]]], description:
     drawn = [(title, sizes) for title, sizes in methods if sizes]
     if not drawn:
         return None
-    svg = _drawn(lambda figure: _draw_sizes(figure, drawn), height=2.2 * -(-len(drawn) // 2))
-    return _inline(svg, "cluster-sizes", "Records of each cluster by method", description)
+    title, height = "Records of each cluster by method", 2.2 * -(-len(drawn) // 2)
+    return _in_page(Drawing("cluster-sizes", title, description, lambda figure: _draw_sizes(figure, drawn), height))
 
 
-def _draw_sizes(figure: Figure, methods: Sequence[tuple[str, Sequence[int]]]) -> None:
+def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
+    """Somebody's text in a line, with a mark in place of every letter that the figures' font lacks."""
+    from matplotlib.font_manager import findfont, get_font
+
+    font, line = get_font(findfont(_FONT)), one_line(text)
+    cut = line if len(line) <= limit else f"{line[: limit - 1]}…"
+    return "".join(letter if font.get_char_index(ord(letter)) else "\ufffd" for letter in cut)
+
+
+def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence[str], warning: str) -> bytes:
+    """A figure as a file: on white, without a date, the same bytes every time.
+
+    Args:
+        drawing: what to draw.
+        file_format: what kind of file.
+        heading: whose figure it is, to stand above it.
+        notes: what its reader must know, a line each, to stand below it.
+        warning: who it is for; it goes into the file's description and is not drawn.
+    """
+    below = _LINE_HEIGHT * len(notes)
+    height = drawing.height + _HEADING_HEIGHT * bool(heading)
+
+    def headed(figure: FigureBase) -> None:
+        drawing.draw(figure)
+        if heading:
+            figure.suptitle(heading, x=0.02, ha="left", fontsize=11)
+
+    def draw(figure: Figure) -> None:
+        if not notes:
+            headed(figure)
+            return
+        # A row of their own: a legend outside the axes would cover notes.
+        grid = figure.add_gridspec(2, 1, height_ratios=(height, below))
+        headed(figure.add_subfigure(grid[0]))
+        figure.add_subfigure(grid[1]).text(
+            0.02, 0.55, "\n".join(notes), ha="left", va="center", fontsize=9, color=_MARK
+        )
+
+    described = f"{warning} {drawing.description}"
+    metadata: dict[str, dict[str, str | None]] = {
+        "svg": {"Date": None},
+        "png": {"Title": drawing.title, "Description": described},
+        "pdf": {"Title": drawing.title, "Subject": described, "CreationDate": None},
+    }
+    made = _drawn(draw, height + below, file_format, facecolor="white", metadata=metadata[file_format])
+    return made if file_format != "svg" else _svg_file(made, drawing, described)
+
+
+def _draw_sizes(figure: FigureBase, methods: Sequence[tuple[str, Sequence[int]]]) -> None:
     from matplotlib.ticker import MaxNLocator
 
     for place, (title, sizes) in enumerate(methods, start=1):
@@ -128,7 +282,7 @@ def _draw_sizes(figure: Figure, methods: Sequence[tuple[str, Sequence[int]]]) ->
         axes.grid(axis="y")
 
 
-def _draw_histogram(figure: Figure, costs: BatchCosts) -> None:
+def _draw_histogram(figure: FigureBase, costs: BatchCosts, alone: bool) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes = figure.add_subplot()
@@ -137,8 +291,8 @@ def _draw_histogram(figure: Figure, costs: BatchCosts) -> None:
     everything = values + costs.theorem1
     bins = min(_MOST_BINS, max(5, math.ceil(2 * math.sqrt(len(values)))))
     span = (min(everything), max(everything))
-    axes.hist(values, bins=bins, range=span, color=_BAR, rwidth=0.9)
-    axes.hist(costs.theorem1, bins=bins, range=span, color=_INK, histtype="step", linewidth=1.1)
+    axes.hist(values, bins=bins, range=span, color=_BAR, rwidth=0.9, label="exact")
+    axes.hist(costs.theorem1, bins=bins, range=span, color=_INK, histtype="step", linewidth=1.1, label="Theorem 1")
     if len(values) <= _MOST_RUG_TICKS:
         axes.vlines(values, -0.03, 0.0, colors=_INK, linewidth=0.8, clip_on=False, transform=along_x)
         axes.tick_params(axis="x", length=0, pad=9)
@@ -148,37 +302,91 @@ def _draw_histogram(figure: Figure, costs: BatchCosts) -> None:
     axes.grid(axis="y")
     axes.margins(y=0.08)
     if not costs.unbounded:
-        axes.axvline(costs.maximum, color=_MARK, linewidth=1.6, linestyle=(0, (4, 2)))
+        axes.axvline(costs.maximum, color=_MARK, linewidth=1.6, linestyle=(0, (4, 2)), label="largest exact")
         axes.plot([costs.maximum], [1.0], "v", color=_MARK, markersize=8, clip_on=False, transform=along_x)
     largest = f"largest exact {bound(costs.maximum, costs.digits)}, batch {costs.costliest[0].id}"
     _caption(axes, f"n = {len(costs.values):,}", largest)
+    if alone:
+        if not costs.unbounded:
+            mean = statistics.fmean(values)
+            axes.axvline(mean, color=_INK, linewidth=1.4, linestyle=":", label=f"mean {bound(mean, costs.digits)}")
+        figure.legend(loc="outside lower center", ncols=2)
 
 
-def _draw_curve(figure: Figure, curve: TokenCurve) -> None:
+def _draw_curve(figure: FigureBase, curve: TokenCurve) -> None:
+    axes, strip = _curve_panels(figure, [curve])
+    marker = "o" if len(curve.position) == 1 else ""
+    axes.plot(curve.position, _gaps(curve.mean), color=_BAR, linewidth=1.8, marker=marker)
+    strip.stairs(curve.batches, _edges(curve), fill=True, color=_GRID)
+    strip.set_ylim(bottom=0)
+    tokens, batches = counted(sum(curve.batches), "token"), counted(max(curve.batches), "batch", "batches")
+    _caption(axes, f"n = {tokens} of {batches}", "")
+
+
+def _draw_curves(figure: FigureBase, series: Sequence[Series], labels: Sequence[str]) -> None:
+    curves = [run.curve for run in series if run.curve is not None]
+    axes, strip = _curve_panels(figure, curves)
+    lines = []
+    for place, curve in enumerate(curves):
+        style: dict[str, Any] = {
+            "color": _LINES[place % len(_LINES)],
+            "linestyle": _DASHES[place % len(_DASHES)],
+            "linewidth": 1.6,
+        }
+        every = max(1, len(curve.position) // 8)
+        marks: dict[str, Any] = {
+            "marker": _MARKERS[place % len(_MARKERS)],
+            "markersize": 4,
+            "markevery": (place % every, every),
+        }
+        lines += axes.plot(curve.position, _gaps(curve.mean), **style, **marks)
+        strip.stairs(curve.batches, _edges(curve), baseline=None, **style)
+    strip.set_ylim(bottom=0)
+    legend = figure.legend(lines, map(str, range(len(lines))), loc="outside lower left")
+    # Set afterwards: a legend leaves out what is called like _this.
+    for shown, label in zip(legend.get_texts(), labels, strict=True):
+        shown.set_text(label)
+
+
+def _line_labels(series: Sequence[Series]) -> list[str]:
+    """Each run with a curve as the legend has it."""
+    labels = []
+    for run, change in zip(series, _differences([run.found for run in series]), strict=True):
+        assert run.curve is not None
+        number = f"n = {counted(max(run.curve.batches), 'batch', 'batches')}"
+        label = f"{run.label} ({'; '.join(filter(None, (number, change)))})"
+        labels.append("\n".join(wrap(label, _LEGEND_WIDTH)))
+    return labels
+
+
+def _curve_panels(figure: FigureBase, curves: Sequence[TokenCurve]) -> tuple[Axes, Axes]:
+    """Axes for costs by position, and below it a strip for the number of batches that reached a position."""
     from matplotlib.ticker import MaxNLocator
 
     grid = figure.add_gridspec(2, 1, height_ratios=(3.4, 1))
     strip = figure.add_subplot(grid[1])
     axes = figure.add_subplot(grid[0], sharex=strip)
-    marker = "o" if len(curve.position) == 1 else ""
-    axes.plot(curve.position, _gaps(curve.mean), color=_BAR, linewidth=1.8, marker=marker)
     axes.set_ylabel("Mean exact cost (nats)")
-    axes.set_ylim(0, 1.08 * max(value for value in curve.mean if math.isfinite(value)) or 1)
+    axes.set_ylim(0, 1.08 * max(value for curve in curves for value in curve.mean if math.isfinite(value)) or 1)
     axes.tick_params(labelbottom=False)
     axes.grid(axis="y")
-    edges = [curve.position[0] - 0.5, *(position + 0.5 for position in curve.position)]
-    strip.stairs(curve.batches, edges, fill=True, color=_GRID)
-    strip.set_ylim(bottom=0)
     strip.set_ylabel("Batches")
     strip.set_xlabel("Position of the token in its text")
     strip.xaxis.set_major_locator(MaxNLocator(integer=True))
     strip.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=2))
     figure.align_ylabels([axes, strip])
-    tokens, batches = counted(sum(curve.batches), "token"), counted(max(curve.batches), "batch", "batches")
-    _caption(axes, f"n = {tokens} of {batches}", "")
+    return axes, strip
 
 
-def _draw_growth(figure: Figure, curve: TokenCurve, digits: int) -> None:
+def _edges(curve: TokenCurve) -> list[float]:
+    return [curve.position[0] - 0.5, *(position + 0.5 for position in curve.position)]
+
+
+def _has_means(curve: TokenCurve | None) -> TypeGuard[TokenCurve]:
+    return curve is not None and any(math.isfinite(value) for value in curve.mean)
+
+
+def _draw_growth(figure: FigureBase, curve: TokenCurve, digits: int) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes = figure.add_subplot()
@@ -196,28 +404,53 @@ def _draw_growth(figure: Figure, curve: TokenCurve, digits: int) -> None:
     _caption(axes, f"exact {bound(curve.exact[-1], digits)}", f"saving {saved}")
 
 
-def _draw_spreads(figure: Figure, spreads: Sequence[tuple[int, Spread]]) -> None:
+def _draw_batches(figure: FigureBase, series: Sequence[Series], labels: Sequence[str]) -> None:
     axes = figure.add_subplot()
-    for row, (_, spread) in enumerate(spreads):
+    _draw_spreads(axes, [(label, run.spread) for label, run in zip(labels, series, strict=True)])
+    for row, run in enumerate(series):
+        axes.vlines(run.costs.finite, row + 0.31, row + 0.41, colors=_INK, linewidth=0.6)
+    axes.set_ylim(len(series) - 0.45, -0.45)
+
+
+def _row_labels(series: Sequence[Series]) -> list[str]:
+    """Each run as it stands beside its row."""
+    labels = []
+    for run, change in zip(series, _differences([run.found for run in series]), strict=True):
+        number = f"n = {len(run.costs.values):,}"
+        endless = f"{run.costs.unbounded:,} not finite" if run.costs.unbounded else ""
+        labels.append("\n".join(filter(None, (*wrap(run.label, _ROW_WIDTH), number, endless, change))))
+    return labels
+
+
+def _lines(label: str) -> int:
+    return 1 + label.count("\n")
+
+
+def _draw_spreads(axes: Axes, rows: Sequence[tuple[str, Spread | None]]) -> None:
+    """A row for each run, by its label: a box, or nothing where its largest cost is not finite."""
+    for row, (_, spread) in enumerate(rows):
+        if spread is None:
+            continue
         box = spread.upper_quartile - spread.lower_quartile
         axes.hlines(row, spread.minimum, spread.maximum, colors=_INK, linewidth=1.2)
         axes.barh(row, box, left=spread.lower_quartile, height=0.5, color=_BAR, edgecolor=_BAR)
         axes.vlines([spread.minimum, spread.maximum], row - 0.15, row + 0.15, colors=_INK, linewidth=1.2)
         axes.vlines(spread.median, row - 0.25, row + 0.25, colors=_MARK, linewidth=2.5)
-    # Runs go by number: a name is anybody's text, in letters that no font here may have.
-    named = [f"run {number} (n = {spread.batches:,})" for number, spread in spreads]
-    between = [_between(spread) for _, spread in spreads]
-    if len(set(between)) > 1:
-        named = [f"{name}\n{change}" for name, change in zip(named, between, strict=True)]
-    axes.set_yticks(range(len(spreads)), named)
+    axes.set_yticks(range(len(rows)), [label for label, _ in rows])
     axes.invert_yaxis()
     axes.set_xlabel("Exact ex-post cost of a batch (nats)")
     axes.grid(axis="x")
 
 
-def _between(spread: Spread) -> str:
-    most = "" if spread.records_per_user is None else f" of {counted(spread.records_per_user, 'record')}"
-    return f"{spread.unit}{most}, {spread.relation.replace('_', '/')}"
+def _differences(found: Sequence[Spread | ExPost]) -> list[str]:
+    """What each run's neighbours differ by, in a few words; empty for all where it is the same for all."""
+    between = [_between(each) for each in found]
+    return between if len(set(between)) > 1 else [""] * len(between)
+
+
+def _between(found: Spread | ExPost) -> str:
+    most = "" if found.records_per_user is None else f" of {counted(found.records_per_user, 'record')}"
+    return f"{found.unit}{most}, {found.relation.replace('_', '/')}"
 
 
 def _caption(axes: Axes, left: str, right: str) -> None:
@@ -230,46 +463,71 @@ def _gaps(values: tuple[float, ...]) -> list[float]:
     return [value if math.isfinite(value) else math.nan for value in values]
 
 
-def _drawn(draw: Callable[[Figure], None], height: float = _HEIGHT) -> str:
+def _drawn(draw: Callable[[Figure], None], height: float, file_format: Format, **saved: Any) -> bytes:
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where it may not write, it tells of a temporary folder
     import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    buffer = io.StringIO()
+    buffer = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
         draw(figure)
-        FigureCanvasSVG(figure)
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+        figure.savefig(buffer, format=file_format, dpi=_DOTS, **saved)
     return buffer.getvalue()
 
 
-def _inline(svg: str, name: str, title: str, description: str) -> str:
-    """The drawn SVG made fit to stand in a page: titled, without metadata or page-wide style, ids of its own."""
+def _in_page(drawing: Drawing | None) -> str | None:
+    """The SVG made fit to stand in a page: as large as the page has it, and in the page's colours and font."""
+    if drawing is None:
+        return None
+    svg = _drawn(drawing.draw, drawing.height, "svg", transparent=True, metadata={"Date": None})
+    root = _titled(svg, drawing, drawing.description)
+    for size in ("width", "height"):
+        root.attrib.pop(size, None)
+    root.set("class", "figure")
+    _restyle(root, {f"'{_FONT}'": _PAGE_FONT, **{drawn: f"var({name}, {drawn})" for drawn, name in _VARIABLES.items()}})
+    root.set("style", f"{root.get('style')}; fill: currentColor")
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _svg_file(svg: bytes, drawing: Drawing, description: str) -> bytes:
+    """The SVG made fit to stand alone: no variables, and a font for whoever lacks ours."""
+    root = _titled(svg, drawing, description)
+    _restyle(root, {f"'{_FONT}'": _FILE_FONT})
+    text = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'.encode()
+
+
+def _titled(svg: bytes, drawing: Drawing, description: str) -> ElementTree.Element:
+    """The SVG with title and description, without metadata or page-wide style, ids of its own."""
     root = ElementTree.fromstring(svg)  # noqa: S314 - drawn a moment ago, by us
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):
                 parent.remove(child)
-    for size in ("width", "height"):
-        root.attrib.pop(size, None)
+    name = f"figure-{drawing.name}"
     root.attrib.update(
         {
-            "id": f"figure-{name}",
-            "class": "figure",
+            "id": name,
             "role": "img",
-            "aria-labelledby": f"figure-{name}-title figure-{name}-description",
-            "style": "stroke-linejoin: round; stroke-linecap: butt; fill: currentColor",
+            "aria-labelledby": f"{name}-title {name}-description",
+            "style": "stroke-linejoin: round; stroke-linecap: butt",
         }
     )
-    _prefix_ids(root, f"figure-{name}")
-    _insert(root, 0, "title", f"figure-{name}-title", title)
-    _insert(root, 1, "desc", f"figure-{name}-description", description)
-    text = ElementTree.tostring(root, encoding="unicode")
-    for drawn, role in _ROLES.items():
-        text = text.replace(drawn, role)
-    return re.sub(r"font-family: [^;\"]*sans-serif", f"font-family: {_PAGE_FONT}", text)
+    _prefix_ids(root, name)
+    _insert(root, 0, "title", f"{name}-title", drawing.title)
+    _insert(root, 1, "desc", f"{name}-description", description)
+    return root
+
+
+def _restyle(root: ElementTree.Element, replaced: Mapping[str, str]) -> None:
+    """Other colours and fonts, in styles alone: a run may be called like a colour."""
+    for node in root.iter():
+        style = node.get("style")
+        if style is not None:
+            for drawn, meant in replaced.items():
+                style = style.replace(drawn, meant)
+            node.set("style", style)
 
 
 def _prefix_ids(root: ElementTree.Element, name: str) -> None:

@@ -52,6 +52,12 @@ def write_clusters(comparison: ClusterComparison, folder: Path) -> list[Path]:
     return [folder / name for name in documents]
 
 
+def write_figures(figures: Mapping[str, bytes], folder: Path) -> list[Path]:
+    """Writes figures and their captions by file name into `folder`, as `write_reports` does."""
+    _write_all(folder, figures)
+    return [folder / name for name in figures]
+
+
 def write_sarif(result: AuditResult, path: Path) -> None:
     """Writes the checks' findings as SARIF, for its owner alone.
 
@@ -74,12 +80,12 @@ def write_comparison(comparison: Comparison, path: Path, links: Mapping[str, str
     _replace(path, render_comparison_html(comparison, links))
 
 
-def _write_all(folder: Path, documents: Mapping[str, str]) -> None:
+def _write_all(folder: Path, documents: Mapping[str, str] | Mapping[str, bytes]) -> None:
     _make_private(folder)
     for name in documents:
         _refuse_special(folder / name)
-    for name, text in documents.items():
-        _replace(folder / name, text)
+    for name, content in documents.items():
+        _replace(folder / name, content)
 
 
 def _make_private(folder: Path) -> None:
@@ -96,14 +102,14 @@ def _refuse_special(path: Path) -> None:
         raise NoPlainFileError(errno.EEXIST, "what is there is no plain file, and is not replaced", str(path))
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, content: str | bytes) -> None:
     _refuse_special(path)
     # mkstemp gives the file to its owner alone; a rename keeps that and never shows half a report.
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
             # A lone surrogate cannot be UTF-8; as a backslash escape it reads back as itself in JSON.
-            file.write(text.encode("utf-8", errors="backslashreplace"))
+            file.write(content if isinstance(content, bytes) else content.encode("utf-8", errors="backslashreplace"))
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(path)

@@ -607,7 +607,7 @@ def test_budget_with_settings_beyond_the_floats(dpaudit, options, size, question
 # --- the program -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["generate", "report", "verify", "compare", "budget", "demo"])
+@pytest.mark.parametrize("command", ["generate", "report", "verify", "compare", "figures", "budget", "demo"])
 def test_help_has_an_example(command):
     result = CliRunner().invoke(cli, [command, "--help"], catch_exceptions=False)
     assert result.exit_code == 0
@@ -620,7 +620,7 @@ def test_no_summary_of_a_command_is_cut():
     assert "..." not in result.stdout.partition("Commands:")[2]
 
 
-@pytest.mark.parametrize("arguments", [["nothing"], ["report"], ["verify"], ["compare"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["nothing"], ["report"], ["verify"], ["compare"], ["figures"]], ids=" ".join)
 def test_unusable_command_line(dpaudit, arguments):
     code, out, err = dpaudit(*arguments)
     assert (code, out) == (2, "")

@@ -1,0 +1,408 @@
+"""Figures as files: what they hold, that they say what they are, and the command that writes them."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import re
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+from dpaudit.cli import main
+from dpaudit.comparison import batch_spread
+from dpaudit.results import AuditResult
+from reports.figure_files import CAPTIONS, FigureRun, figure_files, why_not_drawn
+from reports.figures import (
+    MOST_RUNS,
+    Format,
+    batch_histogram,
+    batch_histogram_svg,
+    batch_spreads,
+    drawable,
+    token_curve,
+    token_curve_svg,
+    token_curves,
+)
+
+Samples = dict[str, Callable[[], AuditResult]]
+Files = Callable[..., dict[str, bytes]]
+PAIR = (("median run", "median"), ("_mean run", "mean"))
+Command = Callable[..., tuple[int, str, str]]
+HOSTILE = '<script>alert(1)</script> --> & "$\\frac{$ \x1b[31m\u202e日\ufffe'
+ALL: tuple[Format, ...] = ("svg", "png", "pdf")
+
+
+def drawn(*runs: tuple[str, AuditResult], formats: tuple[Format, ...] = ("svg",)) -> dict[str, bytes]:
+    return figure_files([named(*run) for run in runs], formats, "dpaudit figures runs/a --out figures")
+
+
+@pytest.fixture(scope="module")
+def seen() -> dict[Any, dict[str, bytes]]:
+    """Files that tests share: drawing takes a while."""
+    return {}
+
+
+@pytest.fixture
+def files_of(samples: Samples, seen: dict[Any, dict[str, bytes]]) -> Callable[..., dict[str, bytes]]:
+    """The files of samples, each given as its label and its name."""
+
+    def get(*runs: tuple[str, str]) -> dict[str, bytes]:
+        if runs not in seen:
+            seen[runs] = drawn(*((label, samples[name]()) for label, name in runs))
+        return seen[runs]
+
+    return get
+
+
+def named(name: str, result: AuditResult) -> FigureRun:
+    return FigureRun(name, f"runs/{name}", result, batch_spread(name, result))
+
+
+def words(svg: bytes) -> str:
+    """All text that is drawn."""
+    root = ElementTree.fromstring(svg)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    return " | ".join(text for node in root.iter("{http://www.w3.org/2000/svg}text") for text in node.itertext())
+
+
+def canvas(draw: Callable[[Figure], None]) -> Figure:
+    figure = Figure()
+    draw(figure)
+    return figure
+
+
+# --- one run ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_has_its_two_figures_in_every_format_and_captions(samples: Samples) -> None:
+    files = drawn(("bbc", samples["median"]()), formats=ALL)
+    stems = ("bbc-batch-histogram", "bbc-token-curve")
+    assert set(files) == {f"{stem}.{ending}" for stem in stems for ending in ALL} | {CAPTIONS}
+    histogram, curve = (words(files[f"{stem}.svg"]) for stem in stems)
+    for text in ("bbc", "n = 40", "Ex-post epsilon of a batch (nats)", "Batches", "Theorem 1", "exact", "mean"):
+        assert text in histogram
+    for text in ("bbc", "of 40 batches", "Mean exact cost (nats)", "Position of the token in its text"):
+        assert text in curve
+    for stem in stems:
+        with Image.open(io.BytesIO(files[f"{stem}.png"])) as picture:
+            picture.load()
+            assert picture.info["dpi"] == pytest.approx((200, 200), abs=0.1)
+            assert picture.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
+            assert "Internal" in picture.info["Description"]
+        assert files[f"{stem}.pdf"].startswith(b"%PDF-") and files[f"{stem}.pdf"].endswith(b"%%EOF\n")
+        assert b"FontType 3" not in files[f"{stem}.pdf"] and b"/Type3" not in files[f"{stem}.pdf"]
+
+
+def test_an_svg_needs_no_variables_and_no_style_sheet(files_of: Files) -> None:
+    for name, file in files_of(*PAIR).items():
+        text = file.decode()
+        if name != CAPTIONS:
+            assert (
+                "var(" not in text and "<style" not in text and "currentColor" not in text and "http-equiv" not in text
+            )
+            assert re.search(r'<svg[^>]* width="[\d.]+pt" height="[\d.]+pt"|height="[\d.]+pt"', text)
+            assert "font-family: 'DejaVu Sans', Verdana, Arial, sans-serif" in text
+            assert "Internal: computed from private data." in text
+            assert "<dc:date" not in text
+
+
+def test_figures_hold_the_results_own_values(samples: Samples) -> None:
+    result = samples["median"]()
+    exact = [batch.exact for batch in result.batches if batch.exact is not None]
+    drawing, curve = batch_histogram(result, alone=True), token_curve(result)
+    assert drawing is not None and curve is not None and result.tokens is not None
+    axes = canvas(drawing.draw).axes[0]
+    lines = {line.get_label(): line.get_xdata() for line in axes.lines}
+    assert list(lines["largest exact"]) == [max(exact)] * 2
+    assert lines[next(label for label in lines if str(label).startswith("mean"))][0] == pytest.approx(
+        math.fsum(exact) / len(exact)
+    )
+    assert sum(bar.get_height() for bar in axes.containers[0]) == len(exact)
+    line = next(axes for axes in canvas(curve.draw).axes if axes.lines).lines[0]
+    assert list(line.get_ydata()) == list(result.tokens.mean)
+    assert list(line.get_xdata()) == list(result.tokens.position)
+
+
+def test_the_reports_figures_are_the_same_drawings(samples: Samples) -> None:
+    result = samples["median"]()
+    page = batch_histogram_svg(result)
+    assert page is not None and "var(--figure-bar, #0072b2)" in page and "system-ui" in page
+    assert "mean" not in words(page.encode()) and "Theorem 1" not in words(page.encode())
+    curve = token_curve_svg(result)
+    assert curve is not None
+    assert words(curve.encode()).split(" | ") == words(drawn(("x", result))["x-token-curve.svg"]).split(" | ")[:-1]
+
+
+@pytest.mark.parametrize("name", ["one batch", "infinite", "user"])
+def test_every_kind_of_run_can_be_drawn(files_of: Files, name: str) -> None:
+    files = files_of((name, name))
+    assert len(files) == 3
+    for file, content in files.items():
+        if file.endswith(".svg"):
+            words(content)
+
+
+@pytest.mark.parametrize("name", ["approximate only", "no batch", "unreadable", "public"])
+def test_runs_without_costs_are_refused_with_a_reason(samples: Samples, name: str) -> None:
+    reason = why_not_drawn(samples[name]())
+    assert "no ex-post cost" in reason
+    assert ("(epsilon, delta)" in reason) == (name == "approximate only")
+    with pytest.raises(ValueError, match="no ex-post cost"):
+        drawn((name, samples[name]()))
+
+
+def test_costs_that_are_all_infinite_are_no_figure(samples: Samples) -> None:
+    result = samples["infinite"]()
+    batches = tuple(batch.model_copy(update={"exact": math.inf}) for batch in result.batches)
+    assert "finite" in why_not_drawn(result.model_copy(update={"batches": batches, "tokens": None}))
+    assert why_not_drawn(result.model_copy(update={"batches": batches})) == ""  # the first token's cost is finite
+
+
+# --- several runs ----------------------------------------------------------------------------------------------------
+
+
+def test_several_runs_share_two_figures(files_of: Files) -> None:
+    files = files_of(*PAIR)
+    batches, tokens = words(files["all-batch-spreads.svg"]), words(files["all-token-curves.svg"])
+    for text in ("median run", "_mean run", "n = 40", "n = 12", "(nats)"):
+        assert text in batches and text in tokens
+    assert "Position of the token in its text" in tokens
+
+
+def test_shared_figures_hold_each_runs_own_values(samples: Samples) -> None:
+    results = [samples["median"](), samples["mean"](), samples["infinite"]()]
+    runs = [named(str(place), result) for place, result in enumerate(results)]
+    from reports.figure_files import _named
+
+    series = [run.series() for run in _named(runs)]
+    spreads, curves = batch_spreads(series), token_curves(series)
+    assert spreads is not None and curves is not None
+    ticks = [collection.get_segments() for collection in canvas(spreads.draw).axes[0].collections][-3:]
+    for segments, result in zip(ticks, results, strict=True):
+        costs = [batch.exact for batch in result.batches if batch.exact is not None and math.isfinite(batch.exact)]
+        assert sorted(segment[0][0] for segment in segments) == sorted(costs)
+    lines = next(axes for axes in canvas(curves.draw).axes if axes.lines).lines
+    for line, result in zip(lines, results, strict=True):
+        assert result.tokens is not None
+        found = [value for value in line.get_ydata() if math.isfinite(value)]
+        assert found == [value for value in result.tokens.mean if math.isfinite(value)]
+
+
+def test_no_two_lines_look_the_same_even_in_grey(samples: Samples) -> None:
+    from reports.figure_files import _named
+
+    series = [run.series() for run in _named([named(f"r{place}", samples["median"]()) for place in range(MOST_RUNS)])]
+    curves = token_curves(series)
+    assert curves is not None
+    lines = next(axes for axes in canvas(curves.draw).axes if axes.lines).lines
+    looks = {(line.get_marker(), line.get_linestyle(), str(line._unscaled_dash_pattern)) for line in lines}
+    assert len(looks) == MOST_RUNS
+
+
+def test_a_mean_run_says_that_its_costs_are_not_its_guarantee(files_of: Files) -> None:
+    files = files_of(*PAIR)
+    note = "Mean run: ex-post costs of its texts, not its (ε, δ) guarantee."
+    for name in (
+        "_mean-run-batch-histogram.svg",
+        "_mean-run-token-curve.svg",
+        "all-batch-spreads.svg",
+        "all-token-curves.svg",
+    ):
+        assert note in words(files[name])
+    assert "_mean run\u00a0†" in words(files["all-batch-spreads.svg"])
+    assert note not in words(files["median-run-batch-histogram.svg"])
+    assert note in files[CAPTIONS].decode()
+
+
+def test_an_audit_that_did_not_pass_is_on_the_figure(files_of: Files) -> None:
+    files = files_of(("good", "user"), ("bad", "failed"))
+    assert "did not pass" in words(files["bad-batch-histogram.svg"])
+    assert "did not pass" not in words(files["good-batch-histogram.svg"])
+    assert "bad\u00a0‡" in words(files["all-token-curves.svg"])
+
+
+def test_other_neighbours_are_named_beside_each_run(files_of: Files) -> None:
+    alike, apart = files_of(*PAIR), files_of(("good", "user"), ("bad", "failed"))
+    for name in ("all-batch-spreads.svg", "all-token-curves.svg"):
+        assert "add/remove" not in words(alike[name])
+        assert "record, add/remove" in words(apart[name]) and "user, add/remove" in words(apart[name])
+
+
+def test_hostile_names_are_text(samples: Samples) -> None:
+    files = drawn((HOSTILE, samples["hostile"]()), (HOSTILE, samples["median"]()), (".." * 9, samples["mean"]()))
+    assert all(re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name) for name in files)
+    assert len(files) == 9
+    for name, content in files.items():
+        prose = re.sub(rb"`+.*?`+", b"", content) if name == CAPTIONS else content  # nothing is markup in code
+        assert b"<script" not in prose and b"\x1b" not in content and "\u202e".encode() not in content
+        if name.endswith("svg"):
+            words(content)
+    assert '<script>alert(1)</script> --> & "$' in words(files["all-token-curves.svg"])
+
+
+def test_names_that_are_alike_get_numbers(samples: Samples) -> None:
+    from reports.figure_files import _distinct
+
+    assert _distinct(["run", "RUN", "run", "run-3", "all"], ["all"]) == ["run", "RUN-2", "run-3", "run-3-2", "all-2"]
+    files = drawn(("run", samples["one batch"]()), ("run", samples["one batch"]()))
+    assert "run-2-token-curve.svg" in files and "run-2" in words(files["all-batch-spreads.svg"])
+
+
+def test_what_the_font_lacks_is_marked() -> None:
+    assert drawable("a 日本 ε") == "a \ufffd\ufffd ε"
+    assert drawable("x" * 50, 40) == "x" * 39 + "…"
+
+
+def test_captions_have_n_median_and_largest_claim_and_evidence(files_of: Files) -> None:
+    text = files_of(*PAIR)[CAPTIONS].decode()
+    for part in ("> **Internal.**", "40 batches", "median 1.4", "most 1.669", "evidence level 2", "Claim: ex-post"):
+        assert part in text
+    assert "Claim: approximate" in text and "add or remove one record" in text
+    assert "dpaudit figures runs/a" in text and "`median-run-batch-histogram.svg`" in text
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dpaudit(capfd: pytest.CaptureFixture[str]) -> Command:
+    def run(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            main([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        assert "Traceback" not in out + err
+        assert isinstance(left.value.code, int)
+        return left.value.code, out, err
+
+    return run
+
+
+def test_the_command_writes_privately_and_says_that_it_is_internal(
+    make_run: Any, dpaudit: Command, tmp_path: Path
+) -> None:
+    out = tmp_path / "new/figures"
+    code, printed, err = dpaudit("figures", make_run().path, "--out", out, "--name", "a")
+    assert code == 0
+    assert "Internal." in err
+    assert sorted(printed.split()) == sorted(str(path) for path in out.iterdir())
+    stems = ("a-batch-histogram", "a-token-curve")
+    assert {path.name for path in out.iterdir()} == {CAPTIONS} | {f"{s}.{end}" for s in stems for end in ("svg", "png")}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in out.iterdir()} == {0o600}
+    assert stat.S_IMODE(out.stat().st_mode) == 0o700
+
+
+def test_a_median_and_a_mean_run_are_drawn_together(make_run: Any, dpaudit: Command, tmp_path: Path) -> None:
+    runs = make_run().path, make_run(aggregator="mean").path
+    assert dpaudit("figures", *runs, "--out", tmp_path / "out", "--name", "a", "--name", "b", "--format", "svg")[0] == 0
+    drawn_together = words((tmp_path / "out/all-token-curves.svg").read_bytes())
+    assert "a (n = 2 batches)" in drawn_together and "b\u00a0† (n = 2 batches)" in drawn_together
+
+
+def test_files_of_before_are_replaced_and_others_kept(make_run: Any, dpaudit: Command, tmp_path: Path) -> None:
+    run = make_run()
+    stem = Path(run.path).name
+    arguments = ("figures", run.path, "--out", tmp_path / "out", "--format", "svg", "--json")
+    _, printed, err = dpaudit(*arguments)
+    found = json.loads(printed)
+    assert (found["audience"], err) == ("internal", "")
+    first = {path: Path(path).read_bytes() for path in found["files"]}
+    (tmp_path / "out/mine.svg").write_text("mine")
+    (tmp_path / f"out/{stem}-token-curve.svg").write_text("old")
+    assert dpaudit(*arguments)[0] == 0
+    assert {path: Path(path).read_bytes() for path in first} == first
+    assert (tmp_path / "out/mine.svg").read_text() == "mine"
+
+
+def test_a_link_in_a_figures_place_is_not_followed(make_run: Any, dpaudit: Command, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / f"out/{CAPTIONS}").symlink_to(tmp_path / "elsewhere")
+    code, _, err = dpaudit("figures", make_run().path, "--out", tmp_path / "out")
+    assert code == 2 and CAPTIONS in err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [CAPTIONS]
+
+
+@pytest.mark.parametrize("broken", ["nowhere", "foreign", "unparsable", "unreadable"])
+def test_a_run_that_cannot_be_read_leaves_no_figure(
+    make_run: Any, dpaudit: Command, tmp_path: Path, broken: str
+) -> None:
+    run, out = make_run(), tmp_path / "out"
+    bad = tmp_path / broken
+    if broken == "foreign":
+        bad.mkdir()
+        (bad / "notes.txt").write_text("no run")
+    elif broken == "unparsable":
+        bad = make_run(seed=1)
+        (bad / "run.json").write_text("{")
+        bad = bad.path
+    elif broken == "unreadable":
+        bad = make_run(seed=1)
+        bad.steps_file(0).write_bytes(b"PK")
+        bad = bad.path
+    code, printed, err = dpaudit("figures", run.path, bad, "--out", out)
+    assert (code, printed) == (2, "")
+    assert err.startswith("dpaudit: ")
+    assert not out.exists()
+
+
+def test_a_failed_audit_exits_with_its_code_and_figures(make_run: Any, dpaudit: Command, tmp_path: Path) -> None:
+    run = make_run()
+    run.edit_manifest({"claim.epsilon": run.exact * 0.99})
+    run.rehash()
+    assert dpaudit("figures", run.path, "--out", tmp_path / "out", "--format", "svg")[0] == 1
+    assert (tmp_path / f"out/{CAPTIONS}").exists()
+
+
+def test_a_run_without_batch_costs_is_refused_by_its_path(
+    make_run: Any, dpaudit: Command, tmp_path: Path, samples: Samples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpaudit.audit.audit_run", lambda *_, **__: samples["approximate only"]())
+    code, printed, err = dpaudit("figures", tmp_path / "mean", "--out", tmp_path / "out")
+    assert (code, printed) == (2, "")
+    assert "mean: this run has no ex-post cost" in err and "(epsilon, delta)" in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b", "c"]])
+def test_each_run_has_one_name(dpaudit: Command, tmp_path: Path, names: list[str]) -> None:
+    options = [word for name in names for word in ("--name", name)]
+    code, _, err = dpaudit("figures", "one", "two", "--out", tmp_path / "out", *options)
+    assert code == 2 and "2 runs" in err
+
+
+def test_runs_that_no_figure_can_tell_apart_are_refused(dpaudit: Command, tmp_path: Path) -> None:
+    assert "named twice" in dpaudit("figures", "one", "one", "--out", tmp_path / "out")[2]
+    assert str(MOST_RUNS) in dpaudit("figures", *range(MOST_RUNS + 1), "--out", tmp_path / "out")[2]
+
+
+@pytest.mark.parametrize("place", ["", "steps", "steps/new", "figures", "run.json/x"])
+def test_figures_inside_a_run_are_refused(make_run: Any, dpaudit: Command, place: str) -> None:
+    run = make_run()
+    before = sorted(Path(run.path).rglob("*"))
+    code, printed, _ = dpaudit("figures", run.path, "--out", Path(run.path) / place)
+    assert (code, printed) == (2, "")
+    assert sorted(Path(run.path).rglob("*")) == before
+
+
+def test_a_process_of_its_own_gives_the_same_bytes(
+    samples: Samples, make_run: Any, dpaudit: Command, tmp_path: Path
+) -> None:
+    run = make_run()
+    arguments = ["figures", str(run.path), "--format", "svg", "--format", "pdf", "--out", str(tmp_path / "out")]
+    assert dpaudit(*arguments)[0] == 0
+    first = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    seeded = {**os.environ, "PYTHONHASHSEED": "77"}
+    subprocess.run(
+        [sys.executable, "-W", "error", "-m", "dpaudit", *arguments], check=True, env=seeded, capture_output=True
+    )
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == first
