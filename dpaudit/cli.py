@@ -104,6 +104,8 @@ def step_name(text: str) -> tuple[int, int]:
     return int(batch), int(position)
 
 
+#: As in dpaudit.quality, which is not loaded for this; a test compares them.
+MOST = 2**31 - 1
 RUN_DIR = RunLocation(path_type=Path)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, and nothing else there.")
 POSITIVE = FiniteRange(min=0, min_open=True)
@@ -427,7 +429,7 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
         raise click.UsageError("Name two or more run directories.")
     if out is not None:
         _spare_runs(out, run_dirs, f"Name a file elsewhere, or in {_reports(run_dirs[0])}.", keep_folder=True)
-    results = {str(path): _with_quality(_audit(path, engine=engine), path) for path in run_dirs}
+    results = {str(path): _with_quality(_audit(path, engine=engine), path, digests=True) for path in run_dirs}
     if len(results) < len(run_dirs):
         raise click.UsageError("A run directory is named twice.")
     comparison = compare_runs(results)
@@ -583,20 +585,20 @@ def clusters(
 @click.option("--text", help="Their column of texts [default: the run's].")
 @click.option("--label", help="Their column of labels [default: the run's].")
 @click.option("--embedding", help="Model whose embeddings are compared [default: all-MiniLM-L6-v2, offline].")
-@click.option("--n", type=click.IntRange(min=2), help="Most texts on every side of MAUVE [default: 1000].")
-@click.option("--clusters", type=click.IntRange(min=2), help="Of MAUVE's k-means [default: n / 10].")
-@click.option("--iterations", type=click.IntRange(min=1), help="Of MAUVE's k-means [default: 500].")
-@click.option("--initialisations", type=click.IntRange(min=1), help="Of MAUVE's k-means [default: 5].")
+@click.option("--n", type=click.IntRange(2, MOST), help="Most texts on every side of MAUVE [default: 1000].")
+@click.option("--clusters", type=click.IntRange(2, MOST), help="Of MAUVE's k-means [default: n / 10].")
+@click.option("--iterations", type=click.IntRange(1, MOST), help="Of MAUVE's k-means [default: 500].")
+@click.option("--initialisations", type=click.IntRange(1, MOST), help="Of MAUVE's k-means [default: 5].")
 @click.option(
     "--explained-variance",
-    type=FiniteRange(min=0, max=1, min_open=True, max_open=True),
+    type=FiniteRange(min=0, max=0.999, min_open=True),
     help="That MAUVE's PCA keeps [default: 0.9].",
 )
 @click.option("--scaling", type=POSITIVE, help="MAUVE's scaling factor [default: 5].")
-@click.option("--points", type=click.IntRange(min=2, max=10**6), help="Of MAUVE's divergence curve [default: 32].")
+@click.option("--points", type=click.IntRange(2, 100_000), help="Of MAUVE's divergence curve [default: 32].")
 @click.option("--seeds", type=click.IntRange(min=1, max=1000), help="Of MAUVE [default: 5].")
 @click.option(
-    "--most-records", type=click.IntRange(min=4), help="Real records of a file that are used [default: 4000]."
+    "--most-records", type=click.IntRange(4, 2**40), help="Real records of a file that are used [default: 4000]."
 )
 @click.option(
     "--test-share",
@@ -605,12 +607,12 @@ def clusters(
 )
 @click.option("--split-seed", type=click.IntRange(min=0, max=2**31 - 1), help="Of the share's choice [default: 0].")
 @click.option("--probe-strength", type=POSITIVE, help="The linear probe's C [default: 1].")
-@click.option("--probe-iterations", type=click.IntRange(min=1), help="Of the linear probe [default: 1000].")
+@click.option("--probe-iterations", type=click.IntRange(1, MOST), help="Of the linear probe [default: 1000].")
 @click.option("--fine-tune", is_flag=True, help="Also fine-tune a classifier by the paper's protocol. Takes hours.")
 @click.option("--preset", type=click.Choice(["paper", "laptop"]), help="Of fine-tuning; implies it [default: paper].")
 @click.option("--classifier", metavar="NAME", help="Encoder to fine-tune; implies it [default: MiniLM, offline].")
-@click.option("--batch-size", type=click.IntRange(min=1), help="Of fine-tuning [paper: 200; laptop: 32].")
-@click.option("--steps", type=click.IntRange(min=1), help="Of fine-tuning, about [paper: 500; laptop: 60].")
+@click.option("--batch-size", type=click.IntRange(1, MOST), help="Of fine-tuning [paper: 200; laptop: 32].")
+@click.option("--steps", type=click.IntRange(1, MOST), help="Of fine-tuning, about [paper: 500; laptop: 60].")
 @click.option(
     "--learning-rate",
     "learning_rates",
@@ -625,13 +627,13 @@ def clusters(
     multiple=True,
     help="Of fine-tuning. Repeat it [paper: 0 5e-4; laptop: 0].",
 )
-@click.option("--patience", type=click.IntRange(min=1), help="Epochs that fine-tuning bears in vain [default: 4].")
+@click.option("--patience", type=click.IntRange(1, MOST), help="Epochs that fine-tuning bears in vain [default: 4].")
 @click.option(
     "--validation",
     type=FiniteRange(min=0, max=1, min_open=True, max_open=True),
     help="Share of the training texts [default: 0.1].",
 )
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Of a text for fine-tuning [laptop: 64].")
+@click.option("--max-tokens", type=click.IntRange(1, MOST), help="Of a text for fine-tuning [laptop: 64].")
 @click.option("--accuracy-seeds", type=click.IntRange(min=1, max=1000), help="Of probes and fine-tuning [default: 3].")
 @click.option(
     "--private-cache",
@@ -863,45 +865,66 @@ def table(
     """
     from generation.experiments.table import load_table
 
-    chosen = load_table(table).only(only)
+    rows = load_table(table)
     if dry_run:
-        _estimate_table(chosen, tokens_per_second, as_json)
+        _estimate_table(rows.only(only), tokens_per_second, as_json)
         return
     if tokens_per_second is not None:
         raise click.UsageError("--tokens-per-second is for --dry-run.")
     if out is None:
         raise click.UsageError("Name a folder with --out, or ask for a --dry-run.")
-    _run_table(chosen, out, not no_evaluation, private_cache, engine, as_json)
+    _run_table(rows, out, only, not no_evaluation, private_cache, engine, as_json)
 
 
 def _estimate_table(table: Table, tokens_per_second: float | None, as_json: bool) -> None:
-    from generation.experiments import estimates, layout
+    from generation.experiments import estimates
+    from reports.experiments import print_estimates
 
     throughput = None
     if tokens_per_second is not None:
         throughput = estimates.stated_throughput(tokens_per_second)
     elif MEASURED.exists():
         throughput = estimates.measured_throughput(MEASURED, table.parameters)
-    found = [estimates.estimate(row, throughput) for row in table.rows]
+    found = estimates.estimates(table, throughput)
     with _output():
         if as_json:
-            click.echo(json.dumps(layout.estimates_as_values(found, throughput, table.title), ensure_ascii=False))
+            click.echo(found.to_json(), nl=False)
         else:
-            layout.print_estimates(found, throughput, table.title, _stdout())
+            print_estimates(found, _stdout())
 
 
 def _run_table(
-    table: Table, out: Path, evaluated: bool, private_cache: Path | None, engine: Engine | None, as_json: bool
+    table: Table,
+    out: Path,
+    only: tuple[str, ...],
+    evaluated: bool,
+    private_cache: Path | None,
+    engine: Engine | None,
+    as_json: bool,
 ) -> None:
+    from dpaudit.quality_file import write_private
     from dpaudit.runs import InputError
     from generation.config import in_config
-    from generation.experiments import driver, layout
+    from generation.experiments import driver
+    from generation.experiments.table import ALL_RECORDS, TABLE_FILES
+    from reports.experiments import print_table, render_table_markdown, table_csv
 
-    def make(row: Row, run: Path) -> None:
+    @contextmanager
+    def of_row(row: Row) -> Iterator[None]:
         try:
-            _generate(row.config, run, row.name, engine)
+            yield
         except InputError as error:
             raise in_config(row.path, error) from None
+
+    def make(row: Row, run: Path) -> None:
+        with of_row(row):
+            _generate(row.config, run, row.name, engine)
+
+    def compare(row: Row, run: Path) -> None:
+        from generation.algorithm import require_made_with
+
+        with of_row(row):
+            require_made_with(row.config, run)
 
     results: dict[Path, AuditResult] = {}
 
@@ -916,7 +939,12 @@ def _run_table(
 
     def evaluate(run: Path, reference: DataConfig, held_out: DataConfig | None, settings: EvaluationConfig) -> Quality:
         test = None if held_out is None else _named(held_out)
-        options = {"embedding": settings.embedding, "classifier": settings.classifier, "preset": settings.fine_tune}
+        options = {
+            "embedding": settings.embedding,
+            "classifier": settings.classifier,
+            "preset": settings.fine_tune,
+            "most_records": settings.most_records or ALL_RECORDS,
+        }
         quality, _ = _evaluated(run, (_named(reference), test, None, None), private_cache, engine, options)
         write(run)  # its report shows the evaluation
         return quality
@@ -924,18 +952,18 @@ def _run_table(
     def watch(number: int, rows: int, name: str, what: str) -> None:
         _tell(f"[{number}/{rows}] {name}: {what}")
 
-    stages = driver.Stages(make, audit, evaluate if evaluated else None)
-    result = driver.run_table(table, out, stages, watch)
-    files = {"md": layout.markdown(result), "csv": layout.spreadsheet(result), "json": result.to_json()}
-    with _writing(out, "--out"):
-        for ending, text in files.items():
-            driver.write_privately(out / f"table.{ending}", text)
+    _spare_runs(out, (), "Name another folder with --out.")
+    stages = driver.Stages(make, compare, audit, evaluate if evaluated else None)
+    result = driver.run_table(table, out, stages, watch, only)
     with _output():
         if as_json:
             click.echo(result.to_json(), nl=False)
         else:
-            layout.print_table(result, _stdout())
-            click.echo("\n".join(f"  {out / f'table.{ending}'}" for ending in files))
+            print_table(result, _stdout())
+    contents = {"md": render_table_markdown(result), "csv": table_csv(result), "json": result.to_json()}
+    for ending, name in TABLE_FILES.items():
+        write_private(out / name, contents[ending].encode(), driver.ELSEWHERE)
+    _tell("Written: " + ", ".join(str(out / name) for name in TABLE_FILES.values()))
     sys.exit(result.exit_code)
 
 
@@ -1271,12 +1299,12 @@ def _evaluated(
     options: dict[str, Any],
 ) -> tuple[Quality, Path]:
     """The evaluation, and where it was written. What is None or empty in `options` has its default."""
-    from dpaudit.quality_file import require_place, write_quality
+    from dpaudit.quality_file import EVALUATION, require_place, write_quality
     from dpaudit.runs import InputError, RunReader
 
     reader = RunReader(run_dir)  # a mistyped path is told before torch is loaded
     folder = _report_folder(run_dir, "internal")
-    require_place(folder)
+    require_place(folder / EVALUATION)
     try:
         from generation.evaluation.protocol import evaluate as run_evaluation
     except ModuleNotFoundError as error:
@@ -1289,14 +1317,16 @@ def _evaluated(
     from generation.evaluation.texts import Columns
 
     reference, test, text, label = data
-    previous, _ = _quality(run_dir, reader.digest)
+    previous, _ = _quality(run_dir)
+    cache = ScoreCache()
+    cache.require()
     with _progress() as progress:
         task = progress.add_task("", total=None, epsilon="")
         quality = run_evaluation(
             reader,
             RealData(reference, test, Columns(text, label)),
             asked({name: value for name, value in options.items() if value not in (None, (), False)}),
-            cache=ScoreCache(folder / "evaluation-scores"),
+            cache=cache,
             private_cache=None if private_cache is None else VectorCache(folder=private_cache),
             previous=previous,
             engine=engine,
@@ -1307,31 +1337,32 @@ def _evaluated(
     return quality, write_quality(quality, folder)
 
 
-def _quality(run_dir: Location, digest: Callable[[str], str | None]) -> tuple[Quality | None, str]:
-    """The evaluation in a run's report folder, and why it cannot be shown; both empty where there is none.
-
-    Args:
-        run_dir: the run.
-        digest: gives the SHA-256 of a file of the run, by name.
-    """
+def _quality(run_dir: Location) -> tuple[Quality | None, str]:
+    """The evaluation in a run's report folder, and why it cannot be shown; both empty where there is none."""
     from dpaudit.quality_file import read_quality
-    from dpaudit.runs import InputError
+    from dpaudit.runs import InputError, RunReader
     from dpaudit.runs.layout import SAMPLES
 
     try:
-        return read_quality(_reports(run_dir), digest(SAMPLES)), ""
+        return read_quality(_reports(run_dir), lambda: RunReader(run_dir).digest(SAMPLES)), ""
     except InputError as error:
         return None, str(error)
 
 
-def _with_quality(result: AuditResult, run_dir: Location) -> AuditResult:
-    """The audit's result with the run's evaluation beside it: a broken one is told, and changes no verdict."""
+def _with_quality(result: AuditResult, run_dir: Location, *, digests: bool = False) -> AuditResult:
+    """The audit's result with the run's evaluation beside it: a broken one is told, and changes no verdict.
+
+    Args:
+        result: of the audit.
+        run_dir: the run.
+        digests: keep those of private texts, by which evaluations are compared; reports do without.
+    """
     if result.verdict == "error":
         return result
-    quality, problem = _quality(run_dir, lambda name: result.run.get("digests", {}).get(name))
+    quality, problem = _quality(run_dir)
     if problem:
         _tell(f"dpaudit: warning: {problem}")
-    return result.model_copy(update={"quality": quality})
+    return result.model_copy(update={"quality": quality if digests or quality is None else quality.without_digests()})
 
 
 def _write_clusters(comparison: ClusterComparison, folder: Path) -> None:

@@ -16,15 +16,20 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 #: What stands in every evaluation, and wherever its figures are shown.
 PRIVATE: Final = "computed from private records, and no epsilon pays for publishing it"
 
+#: The most of everything that is counted: texts of a side, iterations, steps; and of what costs more than its time.
+MOST, MOST_POINTS, MOST_SEEDS, MOST_FITS = (1 << 31) - 1, 100_000, 1000, 10_000
+#: mauve-text keeps a single component where its sums of float32 shares miss the target; they reach this one.
+MOST_VARIANCE = 0.999
+
 Source = Literal["synthetic", "real-same-size", "real-all"]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=1 << 40)]
-Some = Annotated[int, Field(ge=1, le=1 << 40)]
+Some = Annotated[int, Field(ge=1, le=MOST)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Words = Annotated[str, Field(max_length=1000)]
-Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 31)], ...], Field(min_length=1, max_length=1000)]
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 31)], ...], Field(min_length=1, max_length=MOST_SEEDS)]
 
 #: Sums of a thousand shares in another order differ by less.
 _ROUNDING = 1e-9
@@ -45,7 +50,7 @@ class Scores(Part):
             more: not what another generation of the texts would change.
     """
 
-    values: Annotated[tuple[Share, ...], Field(min_length=1, max_length=1000)]
+    values: Annotated[tuple[Share, ...], Field(min_length=1, max_length=MOST_SEEDS)]
     mean: Share
     std: NotNegative | None
 
@@ -70,11 +75,16 @@ def _mean_and_std(values: tuple[float, ...]) -> tuple[float, float | None]:
 
 
 class Texts(Part):
-    """One set of texts. `digest`: SHA-256 over labels and texts, in order; it tells who has the same file."""
+    """One set of texts.
+
+    Attributes:
+        digest: SHA-256 over labels and texts, in order: it tells who has the same file. It has no key, or two runs'
+            references could not be compared; so it confirms a guess of the whole set. None where reports leave it out.
+    """
 
     texts: Count
     distinct: Count
-    digest: Digest
+    digest: Digest | None
 
 
 class Encoder(Part):
@@ -111,9 +121,9 @@ class MauveSettings(Part):
     clusters: Some
     iterations: Some
     initialisations: Some
-    explained_variance: Annotated[float, Field(gt=0, lt=1)]
+    explained_variance: Annotated[float, Field(gt=0, le=MOST_VARIANCE)]
     scaling: Positive
-    points: Annotated[int, Field(ge=2, le=1 << 20)]
+    points: Annotated[int, Field(ge=2, le=MOST_POINTS)]
     seeds: Seeds
     stratified: Literal[False] = False
 
@@ -123,12 +133,14 @@ class Mauve(Part):
 
     Attributes:
         wanted: the n that was asked for; there may be fewer texts.
+        real: how many distinct texts the reference has, up to case and white space: n, or 2 n, are drawn from these.
         score: synthetic texts against the reference.
         ceiling: the reference against other texts of the reference, n of each.
     """
 
     settings: MauveSettings
     wanted: Some
+    real: Some
     score: Scores
     ceiling: Scores
 
@@ -140,15 +152,31 @@ class Mauve(Part):
 
 
 class Fit(Part):
-    """One training run of the sweep. `chosen`: its checkpoint had the best validation accuracy of its seed."""
+    """One training run of the sweep.
+
+    Attributes:
+        epochs: that were begun.
+        best_epoch: whose checkpoint is kept: the best validation accuracy, and among equal ones the lowest loss. None
+            where training ended in numbers that are not finite: then the fit has lost, and nothing below is known.
+        validation_accuracy, validation_loss: of that checkpoint; the loss is a mean cross-entropy in nats.
+        chosen: by the same rule, among the fits of its seed.
+    """
 
     seed: Count
     learning_rate: Positive
     weight_decay: NotNegative
     epochs: Some
-    best_epoch: Some
-    validation_accuracy: Share
+    best_epoch: Some | None
+    validation_accuracy: Share | None
+    validation_loss: NotNegative | None
     chosen: bool
+
+    @model_validator(mode="after")
+    def _lost_or_measured(self) -> Fit:
+        absent = {found is None for found in (self.best_epoch, self.validation_accuracy, self.validation_loss)}
+        if len(absent) > 1 or (self.chosen and absent == {True}):
+            raise ValueError("a fit has all of its validation's figures, or has lost without any")
+        return self
 
 
 class Trained(Part):
@@ -162,7 +190,7 @@ class Trained(Part):
     source: Source
     texts: Some
     accuracy: Scores
-    fits: Annotated[tuple[Fit, ...], Field(max_length=100_000)] = ()
+    fits: Annotated[tuple[Fit, ...], Field(max_length=MOST_FITS)] = ()
 
 
 class ProbeSettings(Part):
@@ -195,6 +223,14 @@ class FineTuneSettings(Part):
     validation: Annotated[float, Field(gt=0, lt=1)]
     max_tokens: Some | None
     seeds: Seeds
+
+    @model_validator(mode="after")
+    def _can_be_listed(self) -> FineTuneSettings:
+        if len(self.seeds) * len(self.learning_rates) * len(self.weight_decays) > MOST_FITS:
+            raise ValueError(f"rates, weight decays and seeds make more than {MOST_FITS:,} fits")
+        if any(len(set(listed)) < len(listed) for listed in (self.seeds, self.learning_rates, self.weight_decays)):
+            raise ValueError("a rate, a weight decay or a seed is listed twice")
+        return self
 
 
 class Downstream(Part):
@@ -230,6 +266,8 @@ class HeldOut(Part):
     Attributes:
         origin: a file of its own, or a share of the reference, by a hash of each text under `seed`.
         share: of the reference; None for a file.
+        own: how many of them the run was made from, letter by letter and whatever their labels; None where it is not
+            known. The generator's prompts may have shown these.
         dropped_real, dropped_synthetic: training texts that are among the test texts too, up to case and white space,
             and were left out of training.
     """
@@ -238,8 +276,15 @@ class HeldOut(Part):
     share: Share | None
     seed: Count
     test: Texts
+    own: Count | None
     dropped_real: Count
     dropped_synthetic: Count
+
+    @model_validator(mode="after")
+    def _own_ones_are_among_them(self) -> HeldOut:
+        if (self.own or 0) > self.test.texts:
+            raise ValueError("there are fewer test texts than those of the run's own")
+        return self
 
 
 class Quality(Part):
@@ -250,11 +295,13 @@ class Quality(Part):
         samples: SHA-256 of the samples.jsonl that was evaluated.
         synthetic: its texts, as they were measured.
         label_lines: how many of them began with a line that was nothing but their label, and were measured without it.
-        is_runs_data: whether the reference is the very data of the run; None where the run does not say which it is.
+        reference: real records, as they were used; MAUVE's are the distinct texts among them.
+        own: how many of these the run was made from, letter by letter and whatever their labels; None where the run
+            does not say which records it was made from.
         held_out: None where the texts have no labels.
         mauve: None where there were too few texts.
         warnings: what a reader of the figures must know.
-        versions: of what computed them.
+        versions: of what computed them: packages, this package's way of measuring (`protocol`) and the kind of device.
     """
 
     schema_version: Literal["1"] = "1"
@@ -265,7 +312,7 @@ class Quality(Part):
     synthetic: Texts
     label_lines: Count
     reference: Texts
-    is_runs_data: bool | None
+    own: Count | None
     features: Encoder
     held_out: HeldOut | None
     mauve: Mauve | None
@@ -273,17 +320,60 @@ class Quality(Part):
     warnings: Annotated[tuple[Words, ...], Field(max_length=100)]
     versions: Annotated[dict[Words, Words], Field(max_length=100)]
 
+    @model_validator(mode="after")
+    def _own_ones_are_among_them(self) -> Quality:
+        if (self.own or 0) > self.reference.texts:
+            raise ValueError("there are fewer real texts than those of the run's own")
+        return self
+
     def to_json(self) -> str:
         """This as strict JSON text."""
         return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
     @property
+    def has_digests(self) -> bool:
+        """Whether every set of texts has its digest, without which nothing can be compared."""
+        return all(texts.digest is not None for texts in self._sets())
+
+    def without_digests(self) -> Quality:
+        """The same for a report, which needs no digests of private texts."""
+        held = self.held_out
+        return self.model_copy(
+            update={
+                "synthetic": _unnamed(self.synthetic),
+                "reference": _unnamed(self.reference),
+                "held_out": held and held.model_copy(update={"test": _unnamed(held.test)}),
+            }
+        )
+
+    @property
     def mauve_conditions(self) -> tuple[Any, ...]:
         """What must agree for two runs' MAUVE to be compared."""
-        encoder = (self.features.digest, self.features.pooling, self.features.max_tokens, self.features.normalized)
-        return (self.reference.digest, encoder, None if self.mauve is None else self.mauve.settings)
+        settings = None if self.mauve is None else self.mauve.settings
+        packages = self._versions("mauve-text", "faiss-cpu", "scikit-learn", *_ENCODING)
+        return (self.reference.digest, _identity(self.features), settings, packages)
 
     def accuracy_conditions(self, found: Downstream) -> tuple[Any, ...]:
         """What must agree for two runs' accuracies to be compared."""
         test = None if self.held_out is None else self.held_out.test.digest
-        return (found.method, found.encoder.digest, found.encoder.max_tokens, found.settings, test)
+        trainers = ("scikit-learn",) if found.method == "linear-probe" else ()
+        return (found.method, _identity(found.encoder), found.settings, test, self._versions(*trainers, *_ENCODING))
+
+    def _sets(self) -> tuple[Texts, ...]:
+        return (self.synthetic, self.reference, *(() if self.held_out is None else (self.held_out.test,)))
+
+    def _versions(self, *names: str) -> tuple[tuple[str, str | None], ...]:
+        return tuple((name, self.versions.get(name)) for name in names)
+
+
+#: Versions that decide what an encoder makes of texts, and this package's own.
+_ENCODING = ("protocol", "torch", "transformers", "tokenizers")
+
+
+def _identity(encoder: Encoder) -> dict[str, Any]:
+    """All of an encoder but its name: the same model has many."""
+    return encoder.model_dump(exclude={"name"})
+
+
+def _unnamed(texts: Texts) -> Texts:
+    return texts.model_copy(update={"digest": None})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -18,14 +18,15 @@ from dpaudit.runs import InputError
 EVALUATION = "evaluation.json"
 MAX_BYTES = 1 << 24
 _AGAIN = "Delete it, and run `dpaudit evaluate` again."
+_ELSEWHERE = "Make the folder writable, or evaluate a copy of the run directory."
 
 
-def read_quality(folder: Path, samples: str | None) -> Quality | None:
+def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
     """The evaluation in a report folder; None where there is none.
 
     Args:
         folder: a run's report folder.
-        samples: SHA-256 of the run's samples.jsonl; None where it is not known, and nothing is taken for the run's.
+        samples: gives the SHA-256 of the run's samples.jsonl as it is now. Not called where there is no evaluation.
 
     Raises:
         InputError: there is one that cannot be read, or it is of other texts than the run's.
@@ -41,8 +42,10 @@ def read_quality(folder: Path, samples: str | None) -> Quality | None:
         count = error.error_count() if isinstance(error, ValidationError) else 1
         wrong = f"this is no evaluation that this dpaudit wrote ({count} thing{'s' * (count > 1)} wrong in it)."
         raise InputError(str(path), wrong, _AGAIN) from None
-    if quality.samples != samples:
-        raise InputError(str(path), "this evaluation is of other texts than this run's samples.jsonl.", _AGAIN)
+    if not quality.has_digests:
+        raise InputError(str(path), "this evaluation lacks the digests of its texts.", _AGAIN)
+    if quality.samples != samples():
+        raise InputError(str(path), "other texts were evaluated than samples.jsonl now holds.", _AGAIN)
     return quality
 
 
@@ -51,29 +54,41 @@ def write_quality(quality: Quality, folder: Path) -> Path:
 
     Raises:
         InputError: it cannot be written, or what is in its place is no plain file.
+        ValueError: it could not be read back, which is a defect of whoever made it.
     """
-    path = folder / EVALUATION
-    write_private(path, quality.to_json().encode())
+    path, content = folder / EVALUATION, quality.to_json().encode()
+    if len(content) > MAX_BYTES or Quality.model_validate_json(content) != quality:
+        raise ValueError("this evaluation could not be read back")
+    write_private(path, content)
     return path
 
 
-def require_place(folder: Path) -> None:
-    """Find out before anything is measured whether an evaluation can be written into a report folder.
+def require_place(path: Path, remedy: str = _ELSEWHERE) -> None:
+    """Find out before anything is measured whether a private file can be written.
+
+    Args:
+        path: of the file.
+        remedy: what a reader can do where it cannot.
 
     Raises:
         InputError: it cannot, or what is in its place is no plain file.
     """
-    with _writing(folder / EVALUATION) as path, tempfile.TemporaryFile(dir=path.parent):
+    with _writing(path, remedy), tempfile.TemporaryFile(dir=path.parent):
         pass
 
 
-def write_private(path: Path, content: bytes) -> None:
+def write_private(path: Path, content: bytes, remedy: str = _ELSEWHERE) -> None:
     """Write a file that only its owner may read: whole, or not at all. Folders are made where they lack, as private.
+
+    Args:
+        path: of the file; a plain one that is there is replaced.
+        content: all of it.
+        remedy: what a reader can do where it cannot be written.
 
     Raises:
         InputError: it cannot be written, or what is in its place is no plain file.
     """
-    with _writing(path):
+    with _writing(path, remedy):
         handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
         try:
             with os.fdopen(handle, "wb") as file:
@@ -87,15 +102,14 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[Path]:
+def _writing(path: Path, remedy: str) -> Iterator[None]:
     """A place in a folder that is there, where nothing is or a plain file; errors name it."""
     try:
         _make_private(path.parent)
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
             raise InputError(str(path), "what is there is no plain file, and is not replaced.", "Remove it.")
-        yield path
+        yield
     except OSError as error:
-        remedy = "Make the folder writable, or evaluate a copy of the run directory."
         raise InputError(str(path), f"cannot be written ({error.strerror}).", remedy) from None
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, model_validator
 
-from dpaudit.quality import Digest, Quality, Scores
+from dpaudit.quality import PRIVATE, Digest, Quality, Scores
 
 Status = Literal["pass", "fail", "warn", "skip", "error"]
 Verdict = Literal["pass", "fail", "error"]
@@ -418,6 +418,7 @@ class QualityColumn(Result):
     Attributes:
         n: texts on every side of MAUVE; test texts of an accuracy.
         features: name of the model that MAUVE or the classifier rests on.
+        private: the mark of every figure here, wherever it goes.
 
     Raises:
         ValidationError: a figure was measured under other conditions.
@@ -426,6 +427,7 @@ class QualityColumn(Result):
     measure: Literal["mauve", "linear-probe", "fine-tuned"]
     n: int
     features: str
+    private: Literal["computed from private records, and no epsilon pays for publishing it"] = PRIVATE
     figures: tuple[RunScore, ...]
 
     @model_validator(mode="after")

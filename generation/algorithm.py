@@ -92,6 +92,21 @@ def generate(config: Config, out: Location, progress: Progress | None = None, en
     return out
 
 
+def require_made_with(config: Config, out: Location) -> None:
+    """Refuse a run, finished or not, that could not have gone on with this config and what it names.
+
+    Reads the data and loads the model, as going on would.
+
+    Raises:
+        InputError: names what differs; or data, model or run directory cannot be used.
+    """
+    begun = RunReader(out)
+    key = _key(config, begun.manifest)
+    parts = _parts(config, key, begun, lambda event: None)
+    wanted = _manifest(config, key, parts, _rows(config, begun.manifest, parts))
+    require_same_run(str(out), begun.manifest, wanted)
+
+
 def _parts(config: Config, key: bytes, begun: RunReader | None, progress: Progress) -> _Parts:
     """Read the data, load the model, and place every record. Free memory is measured before that.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import reprlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -43,6 +44,8 @@ _PLAIN = {
     "invalid_key": "fields with names",
 }
 
+#: Characters of a value in an error.
+_LINE = 80
 _EXPONENT = re.compile(r"^[+-]?\d+[eE][+-]?\d+$")
 
 
@@ -598,8 +601,16 @@ def _problem(kind: str, field: str, given: object) -> str:
         return "there is no such field."
     if field == "batching.key":
         return "this value cannot be used."
-    shown = "null" if given is None else repr(given)
-    return f"the value is {shown if len(shown) <= 80 else shown[:77] + '...'}."
+    return f"the value is {'null' if given is None else in_short(given)}."
+
+
+def in_short(value: object) -> str:
+    """What a value looks like, in a line. A small file's aliases can make one that is endless when written out."""
+    writer = reprlib.Repr()
+    writer.maxstring = writer.maxother = _LINE
+    writer.maxlevel = 3
+    shown = writer.repr(value)
+    return shown if len(shown) <= _LINE else shown[: _LINE - 3] + "..."
 
 
 def _remedy(error: ErrorDetails) -> str:

@@ -144,7 +144,7 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
         if kind == _EX_POST and comparison.spreads:
             found.append(_spread_table(comparison, runs))
         found += _quality_tables(comparison, kind, runs)
-    return (*found, _empirical_table(comparison))
+    return (*found, *_quality_tables(comparison, None, runs), _empirical_table(comparison))
 
 
 def _left_out(comparison: Comparison, kind: Kind, numbers: Mapping[str, int]) -> Iterator[str]:
@@ -332,27 +332,38 @@ def _empirical_table(comparison: Comparison) -> ComparisonTable:
     )
 
 
-def _quality_tables(comparison: Comparison, kind: Kind, runs: _Runs) -> Iterator[ComparisonTable]:
-    """What the texts are worth beside one kind of epsilon, for the evaluated runs that have it; else nothing."""
-    chosen = [run for run in comparison.runs if _total(run, kind) is not None]
+def _quality_tables(comparison: Comparison, kind: Kind | None, runs: _Runs) -> Iterator[ComparisonTable]:
+    """What the texts are worth beside one kind of epsilon, for the evaluated runs that have it; else nothing.
+
+    `kind` None is for runs that have no epsilon of either kind.
+    """
+    if kind is None:
+        chosen = [run for run in comparison.runs if _total(run, _EX_POST) is None and _total(run, _APPROXIMATE) is None]
+    else:
+        chosen = [run for run in comparison.runs if _total(run, kind) is not None]
     names = {run.name for run in chosen}
     columns = [c for c in comparison.quality if any(figure.run in names for figure in c.figures)]
     if not columns:
         return
     titles = _quality_titles(columns)
-    header = ["Epsilon (nats)"]
+    header = [] if kind is None else ["Epsilon (nats)"]
     for title in titles:
         header += [title, "Real texts"]
     rows = tuple((runs.number[run.name], _quality_cells(run, kind, columns)) for run in chosen)
-    notes = [f"Internal. {QUALITY_WARNING}", "Real texts: as many of them in place of the synthetic ones."]
+    notes = [
+        f"Internal. {QUALITY_WARNING}",
+        "Real texts: as many of them in place of the synthetic ones, or as many as there are.",
+    ]
     if len({column.measure for column in columns}) < len(columns):
         notes.append(
-            "Figures of different n, features, settings or real texts cannot be compared: each has a column of its own."
+            "Figures of different n, features, settings, versions or real texts cannot be compared: each has a column "
+            "of its own."
         )
     notes += [
         f"{title}: {one_line(column.features, LABEL_LENGTH)}." for title, column in zip(titles, columns, strict=True)
     ]
-    yield ComparisonTable(f"Quality beside {_BESIDE[kind]}", kind, tuple(header), rows, tuple(notes))
+    title = "Quality of runs without an epsilon" if kind is None else f"Quality beside {_BESIDE[kind]}"
+    yield ComparisonTable(title, kind, tuple(header), rows, tuple(notes))
 
 
 def _quality_titles(columns: Sequence[QualityColumn]) -> list[str]:
@@ -368,8 +379,8 @@ def _quality_titles(columns: Sequence[QualityColumn]) -> list[str]:
     ]
 
 
-def _quality_cells(run: ComparedRun, kind: Kind, columns: Sequence[QualityColumn]) -> tuple[Cell, ...]:
-    cells = [Cell(_total(run, kind) or ABSENT, kind)]
+def _quality_cells(run: ComparedRun, kind: Kind | None, columns: Sequence[QualityColumn]) -> tuple[Cell, ...]:
+    cells = [] if kind is None else [Cell(_total(run, kind) or ABSENT, kind)]
     for column in columns:
         found = next((figure for figure in column.figures if figure.run == run.name), None)
         cells += [Cell(shown(found.score if found else None)), Cell(shown(found.ceiling if found else None))]

@@ -14,7 +14,7 @@ from reports.text import LABEL_LENGTH, counted, one_line
 
 ABSENT = "–"
 TITLE = "Quality of the texts"
-HEADER = ("Measure", "Synthetic", "Real, same size", "Real, all", "Of")
+HEADER = ("Measure", "Synthetic", "Real, same size", "Real, all used", "Of")
 METHODS = {"linear-probe": "Accuracy, linear probe", "fine-tuned": "Accuracy, fine-tuned"}
 WARNING = (
     "These figures were computed from private records, and no epsilon pays for publishing them: no guarantee above "
@@ -22,8 +22,8 @@ WARNING = (
 )
 NOTE = (
     "Mean ± standard deviation over seeds, where there are several. MAUVE: how alike two sets of texts are, from 0 to "
-    "1; for real ones, two sets of the reference. Accuracy: share of real test texts whose label a classifier finds "
-    "that was trained on the column's texts."
+    "1; for real ones, two sets of distinct texts of the reference. Accuracy: share of real test texts whose label a "
+    "classifier finds that was trained on the column's texts, whose number stands beside it."
 )
 
 
@@ -42,14 +42,14 @@ def shown(found: Scores | None) -> str:
 
 def about(quality: Quality) -> str:
     """Texts and model, in a sentence."""
-    whose = {True: "the run's own data", False: "not the run's own data", None: "the run does not say of what data"}
     synthetic, real = counted(quality.synthetic.texts, "synthetic text"), counted(quality.reference.texts, "real text")
     doubles = quality.synthetic.texts - quality.synthetic.distinct
     notes = [counted(doubles, "double")] if doubles else []
     if quality.label_lines:
         notes.append(f"{quality.label_lines:,} measured without a first line that is their label")
     said = f" ({', '.join(notes)})" if notes else ""
-    return f"{synthetic}{said} against {real} ({whose[quality.is_runs_data]}), by {_encoder(quality.features)}."
+    own = _own(quality.own, quality.reference.texts)
+    return f"{synthetic}{said} against {real} ({own}), by {_encoder(quality.features)}."
 
 
 def details(quality: Quality) -> tuple[tuple[str, str], ...]:
@@ -88,15 +88,22 @@ def _mauve_row(found: Mauve) -> tuple[str, ...]:
 
 def _accuracy_row(found: Downstream, quality: Quality) -> tuple[str, ...]:
     figures = (_accuracy(found, source) for source in ("synthetic", "real-same-size", "real-all"))
-    tested = "" if quality.held_out is None else f"; {counted(quality.held_out.test.texts, 'test text')}"
-    trained = found.of("synthetic")
-    trained_on = "" if trained is None else f"{counted(trained.texts, 'training text')}"
-    return (METHODS[found.method], *figures, f"{trained_on}{tested}, most frequent label {found.majority:.3f}")
+    tested = "" if quality.held_out is None else f"{counted(quality.held_out.test.texts, 'test text')}, "
+    return (METHODS[found.method], *figures, f"{tested}most frequent label {found.majority:.3f}")
 
 
 def _accuracy(found: Downstream, source: Source) -> str:
     trained = found.of(source)
-    return ABSENT if trained is None else shown(trained.accuracy)
+    return ABSENT if trained is None else f"{shown(trained.accuracy)} ({counted(trained.texts, 'text')})"
+
+
+def _own(own: int | None, texts: int) -> str:
+    """How many of some real texts the run was made from."""
+    if own is None:
+        return "it is not known whether the run was made from them"
+    if own == 0:
+        return "none is a record of the run"
+    return "all are records of the run" if own == texts else f"{own:,} of them are records of the run"
 
 
 def _details(quality: Quality) -> Iterator[tuple[str, str]]:
@@ -108,13 +115,15 @@ def _details(quality: Quality) -> Iterator[tuple[str, str]]:
             f"mauve-text {one_line(quality.versions.get('mauve-text', '?'), LABEL_LENGTH)}; n = {s.n:,}, "
             f"{s.clusters:,} clusters, {s.iterations:,} iterations, {counted(s.initialisations, 'initialisation')}, "
             f"PCA {stated(s.explained_variance)}, scaling {stated(s.scaling)}, {s.points:,} points, "
-            f"seeds {_listed(s.seeds)}; texts drawn uniformly, whatever their labels",
+            f"seeds {_listed(s.seeds)}; texts drawn uniformly, whatever their labels, real ones from "
+            f"{counted(quality.mauve.real, 'distinct text')}",
         )
     if quality.held_out is not None:
         held = quality.held_out
         origin = "a file of their own" if held.share is None else f"{stated(held.share)} of the reference, by a hash"
         dropped = f"{held.dropped_real:,} real and {held.dropped_synthetic:,} synthetic"
-        yield "Test texts", f"{held.test.texts:,}, {origin}; left out of training as doubles of them: {dropped}"
+        own = _own(held.own, held.test.texts)
+        yield "Test texts", f"{held.test.texts:,}, {origin}; {own}; left out of training as doubles of them: {dropped}"
     for found in quality.downstream:
         yield METHODS[found.method], f"{_encoder(found.encoder)}; {_settings(found)}"
     yield "Versions", ", ".join(one_line(f"{name} {at}", LABEL_LENGTH) for name, at in quality.versions.items())

@@ -19,6 +19,7 @@ from dpaudit.disclosure import public_form
 from dpaudit.quality import (
     Downstream,
     Encoder,
+    Fit,
     HeldOut,
     Mauve,
     MauveSettings,
@@ -62,10 +63,10 @@ def quality(samples: str = DIGEST, **fields: Any) -> Quality:
         "synthetic": texts,
         "label_lines": 0,
         "reference": texts,
-        "is_runs_data": True,
+        "own": 40,
         "features": encoder,
-        "held_out": HeldOut(origin="split", share=0.2, seed=0, test=texts, dropped_real=0, dropped_synthetic=0),
-        "mauve": Mauve(settings=settings, wanted=1000, score=scores((0.25, 0.5)), ceiling=scores((0.9, 0.95))),
+        "held_out": HeldOut(origin="split", share=0.2, seed=0, test=texts, own=1, dropped_real=0, dropped_synthetic=0),
+        "mauve": Mauve(settings=settings, wanted=1000, real=40, score=scores((0.25, 0.5)), ceiling=scores((0.9, 0.95))),
         "downstream": (probe,),
         "warnings": ("MAUVE is of few texts.",),
         "versions": {"mauve-text": "0.4.0"},
@@ -81,10 +82,53 @@ def edited(change: Callable[[Any], object]) -> str:
 
 def test_what_is_written_is_read_back_by_its_owner_alone(tmp_path: Path) -> None:
     path = write_quality(quality(), tmp_path / "new" / "report")
-    assert read_quality(path.parent, DIGEST) == quality()
+    assert read_quality(path.parent, lambda: DIGEST) == quality()
     assert [stat.S_IMODE(p.stat().st_mode) for p in (path, path.parent, path.parent.parent)] == [0o600, 0o700, 0o700]
     assert [p.name for p in path.parent.iterdir()] == [EVALUATION]
-    assert read_quality(tmp_path / "nowhere", DIGEST) is None
+    assert read_quality(tmp_path / "nowhere", pytest.fail) is None
+
+
+def test_what_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
+    loose = quality().model_copy(update={"own": 41})
+    with pytest.raises(ValueError):
+        write_quality(loose, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_reports_have_no_digests_of_texts_and_comparisons_need_them(tmp_path: Path) -> None:
+    found = quality().without_digests()
+    assert found.has_digests is False and found.model_dump()["reference"]["digest"] is None
+    assert found.mauve == quality().mauve
+    write_quality(found, tmp_path)
+    with pytest.raises(InputError, match="lacks the digests"):
+        read_quality(tmp_path, lambda: DIGEST)
+
+
+def test_a_fit_is_measured_or_lost() -> None:
+    lost: dict[str, Any] = {"seed": 0, "learning_rate": 1.0, "weight_decay": 0.0, "epochs": 1, "chosen": False}
+    lost |= {"best_epoch": None, "validation_accuracy": None, "validation_loss": None}
+    assert Fit(**lost)
+    for change in ({"chosen": True}, {"validation_loss": 1.0}, {"best_epoch": 1, "validation_accuracy": 1.0}):
+        with pytest.raises(ValidationError):
+            Fit(**{**lost, **change})
+
+
+@pytest.mark.parametrize(
+    ("name", "mauve", "probe"),
+    [
+        ("mauve-text", True, False),
+        ("faiss-cpu", True, False),
+        ("scikit-learn", True, True),
+        ("torch", True, True),
+        ("protocol", True, True),
+        ("python", False, False),
+    ],
+)
+def test_figures_of_other_versions_are_not_compared(name: str, mauve: bool, probe: bool) -> None:
+    one, other = quality(), quality(versions={**quality().versions, name: "another"})
+    assert (one.mauve_conditions != other.mauve_conditions) is mauve
+    (found,) = one.downstream
+    assert (one.accuracy_conditions(found) != other.accuracy_conditions(found)) is probe
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20).map(tuple))
@@ -106,7 +150,7 @@ def set_at(*path: str | int, value: Any) -> Callable[[Any], object]:
     return change
 
 
-HOSTILE = {
+HOSTILE: dict[str, str | bytes] = {
     "empty": "",
     "cut short": quality().to_json()[:-40],
     "not UTF-8": b"\xff\xfe{}",
@@ -117,6 +161,10 @@ HOSTILE = {
     "infinity": '{"mauve": 1e999}',
     "above 1": edited(set_at("mauve", "score", "values", 0, value=1.5)),
     "a mean that is not the values'": edited(set_at("mauve", "score", "mean", value=0.99)),
+    "more of the run's own than there are": edited(set_at("own", value=41)),
+    "more test texts of its own than there are": edited(set_at("held_out", "own", value=41)),
+    "a variance that mauve-text cannot keep": edited(set_at("mauve", "settings", "explained_variance", value=0.99999)),
+    "no digest": edited(set_at("reference", "digest", value=None)),
     "no values": edited(set_at("mauve", "score", "values", value=[])),
     "a value too few": edited(set_at("mauve", "settings", "seeds", value=[0, 1, 2])),
     "a text for a number": edited(set_at("mauve", "settings", "n", value="20")),

@@ -28,9 +28,9 @@ class VectorCache:
     """Vectors of texts, by digests of the texts and of the settings that made them.
 
     An embedding tells of its text nearly all there is to tell: files with embeddings of private texts are as sensitive
-    as the texts. Files and folder are their owner's alone, and a cache for private texts has a key, so that without it
-    nobody can look up a text that they guess. Whoever reads the vectors needs no such digest, however: they can embed
-    the guess. Delete the folder with the data.
+    as the texts. Files and folder are their owner's alone. Digests may have a key, so that without it nobody can look
+    up a text that they guess. Whoever reads the vectors needs no digest: they can embed the guess, and so the private
+    caches of commands have no key. Delete the folder with the data.
 
     Vectors lie in parts that are written once and never changed. A part is named after the digest of its bytes; one
     that does not have its name's digest is deleted and never used. Several processes may write at once.

@@ -6,7 +6,7 @@ import importlib.metadata
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, TypeAlias
 
@@ -14,19 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpaudit
-from dpaudit.quality import Encoder, FineTuneSettings, MauveSettings, Source
+from dpaudit.quality import Downstream, Encoder, FineTuneSettings, MauveSettings, Source
 from generation.clustering.interfaces import Vectors
+from generation.config import ModelConfig
 from generation.evaluation.fine_tuning import Attempt, Examples, fine_tune
 from generation.evaluation.mauve_score import drawn, mauve_of
-from generation.evaluation.probe import Labels, probe_accuracy
+from generation.evaluation.probe import Labels, Probed, probe_accuracy
 from generation.evaluation.score_cache import Figures, key_of
 from generation.evaluation.settings import EvaluationSettings
-from generation.evaluation.texts import Corpus, described
+from generation.evaluation.texts import Corpus, described, once
+from generation.models import device_of
 from generation.records import Record
 
 #: From how many texts a side on there is a MAUVE at all.
 LEAST_N = 2
-_VERSIONS = ("mauve-text", "faiss-cpu", "scikit-learn", "numpy", "torch", "transformers")
+#: Of how this package measures. To be raised with every change of its code that changes a figure.
+PROTOCOL = 2
+_VERSIONS = ("mauve-text", "faiss-cpu", "scikit-learn", "scipy", "numpy", "torch", "transformers", "tokenizers")
 SOURCES: tuple[Source, ...] = ("synthetic", "real-same-size", "real-all")
 
 
@@ -58,8 +62,8 @@ Task: TypeAlias = MauveTask | ProbeTask | FitTask
 #: What each kind of task measures.
 NAMES: dict[type, tuple[str, ...]] = {
     MauveTask: ("mauve",),
-    ProbeTask: ("accuracy",),
-    FitTask: ("epochs", "best_epoch", "validation", "test"),
+    ProbeTask: ("accuracy", "converged"),
+    FitTask: ("epochs", "best_epoch", "validation", "loss", "test"),
 }
 #: What each kind is called while it is done.
 TITLES: dict[type, str] = {MauveTask: "MAUVE", ProbeTask: "Linear probes", FitTask: "Fine-tuning"}
@@ -89,7 +93,7 @@ class Bench:
     @cached_property
     def mauve(self) -> MauveSettings | None:
         """MAUVE's settings; None where there are too few texts."""
-        asked, texts = self.settings, (len(self.corpus.synthetic), len(self.corpus.reference) // 2)
+        asked, texts = self.settings, (len(self.corpus.synthetic), len(self.real) // 2)
         n = min(asked.n, *texts)
         if n < LEAST_N:
             return None
@@ -103,6 +107,11 @@ class Bench:
             points=asked.points,
             seeds=tuple(range(asked.seeds)),
         )
+
+    @cached_property
+    def real(self) -> tuple[Record, ...]:
+        """The distinct texts of the reference, for MAUVE: none is on both sides of the ceiling."""
+        return once(self.corpus.reference)
 
     @cached_property
     def sources(self) -> tuple[Source, ...]:
@@ -127,19 +136,24 @@ class Bench:
         parts: dict[str, Any] = {"task": [type(task).__name__, asdict(task)], "versions": versions()}
         if isinstance(task, MauveTask):
             assert self.mauve is not None
-            sides = [described(self.corpus.reference).digest]
-            sides += [] if task.ceiling else [described(self.corpus.synthetic).digest]
+            sides = [self._digests["real"], *([] if task.ceiling else [self._digests["synthetic"]])]
             settings = self.mauve.model_dump(mode="json", exclude={"seeds"})
             return key_of(**parts, sides=sides, settings=settings, encoder=identity_of(self.features))
-        sides = [described(self.training(task.source, self.seed(task))).digest, described(self.corpus.test).digest]
+        sides = [self._trained_on(task.source, self.seed(task)), self._digests["test"]]
         parts |= {"sides": sides, "labels": list(self.corpus.labels)}
         if isinstance(task, ProbeTask):
             settings = self.settings.probe.model_dump(mode="json", exclude={"seeds"})
             return key_of(**parts, settings=settings, encoder=identity_of(self.features))
         assert self.settings.fine_tune is not None and self.classifier is not None
-        decided_by_task = {"seeds", "learning_rates", "weight_decays", "preset"}
+        decided_by_task = {"seeds", "learning_rates", "weight_decays"}
         settings = self.settings.fine_tune.model_dump(mode="json", exclude=decided_by_task)
-        return key_of(**parts, settings=settings, encoder=identity_of(self.classifier))
+        # With names of preset and model: a sweep that is looked up again is shown under these (`Bench.earlier`).
+        return key_of(**parts, settings=settings, encoder=self.classifier.model_dump(mode="json"))
+
+    def earlier(self, found: Downstream) -> Bench:
+        """A bench for a sweep that was done before: its keys bind all that `found` says of settings and encoder."""
+        assert isinstance(found.settings, FineTuneSettings)
+        return replace(self, settings=replace(self.settings, fine_tune=found.settings), classifier=found.encoder)
 
     @staticmethod
     def seed(task: ProbeTask | FitTask) -> int:
@@ -150,6 +164,23 @@ class Bench:
         """A probe is the same for every seed but where its texts are drawn."""
         seeds = self.settings.probe.seeds
         return seeds if source == "real-same-size" else seeds[:1]
+
+    @cached_property
+    def _digests(self) -> dict[str, str | None]:
+        corpus = self.corpus
+        sets = {"real": self.real, "synthetic": corpus.synthetic, "test": corpus.test}
+        return {name: described(records).digest for name, records in sets.items()}
+
+    @cached_property
+    def _training_digests(self) -> dict[tuple[Source, int], str | None]:
+        return {}
+
+    def _trained_on(self, source: Source, seed: int) -> str | None:
+        """Digest of the texts that a classifier is trained on. Few sets, of which each has many tasks."""
+        drawn_by = (source, seed if source == "real-same-size" else 0)
+        if drawn_by not in self._training_digests:
+            self._training_digests[drawn_by] = described(self.training(source, seed)).digest
+        return self._training_digests[drawn_by]
 
     def _mauve_tasks(self) -> Iterator[Task]:
         for seed in () if self.mauve is None else self.mauve.seeds:
@@ -166,7 +197,7 @@ class Bench:
             return
         for source in self.sources:
             for seed in settings.seeds:
-                if len(self.training(source, seed)) > 1:
+                if len(once(self.training(source, seed))) > 1:
                     yield from (FitTask(source, attempt) for attempt in _sweep(settings, seed))
 
 
@@ -195,17 +226,17 @@ class Worker:
             return {"mauve": self._mauve(task)}
         train = self._bench.training(task.source, self._bench.seed(task))
         if isinstance(task, ProbeTask):
-            return {"accuracy": self._probe(train)}
+            return {name: float(value) for name, value in self._probe(train)._asdict().items()}
         return self._fit(train, task.attempt)
 
     def _mauve(self, task: MauveTask) -> float:
         settings, vectors, corpus = self._bench.mauve, self._bench.vectors, self._bench.corpus
         assert settings is not None and vectors is not None
-        synthetic, real = vectors.of(corpus.synthetic), vectors.of(corpus.reference)
+        synthetic, real = vectors.of(corpus.synthetic), vectors.of(self._bench.real)
         ours, theirs, others = drawn(task.seed, len(synthetic), len(real), settings.n)
         return mauve_of(real[others] if task.ceiling else synthetic[ours], real[theirs], settings, task.seed)
 
-    def _probe(self, train: Sequence[Record]) -> float:
+    def _probe(self, train: Sequence[Record]) -> Probed:
         vectors, test = self._bench.vectors, self._bench.corpus.test
         assert vectors is not None
         sides = (vectors.of(train), self._labels(train), vectors.of(test), self._labels(test))
@@ -239,8 +270,9 @@ def identity_of(encoder: Encoder) -> dict[str, Any]:
 
 @cache
 def versions() -> dict[str, str]:
-    """Of all that has a say in a figure, where it goes by its usual name."""
-    found = {"dpaudit": dpaudit.__version__, "python": platform.python_version()}
+    """Of all that has a say in a figure, packages where they go by their usual names."""
+    found = {"dpaudit": dpaudit.__version__, "protocol": str(PROTOCOL), "python": platform.python_version()}
+    found["device"] = device_of(ModelConfig(name="any")).type
     for name in _VERSIONS:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)

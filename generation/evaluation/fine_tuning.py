@@ -1,8 +1,10 @@
 """An encoder fine-tuned to find labels: one training run of the paper's sweep (appendix, "Evaluation hyperparameters").
 
 The paper fixes batch size, number of steps, Adam, rates, weight decays and early stopping. What it leaves open is here:
-the rate is constant, weight decay is Adam's own (an L2 penalty), the loss is cross-entropy, weights are float32, and of
-epochs that are equally good the first one counts.
+the rate is constant, weight decay is Adam's own (an L2 penalty), the loss is cross-entropy, and weights are float32. Of
+epochs with the same validation accuracy the one with the lowest validation loss counts, and then the first: a tenth of
+few texts gives many ties. Only a better accuracy keeps a fit from stopping early. Doubles of a text are all trained on,
+or all validated by.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from dpaudit.runs import InputError
 from generation.checkpoints import digest_of, identity_files, loading, origin_of
 from generation.config import ModelConfig
 from generation.evaluation.probe import Labels
+from generation.evaluation.texts import same
 from generation.models import device_of
 
 FIELD = "--classifier"
@@ -46,12 +49,22 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended. Accuracies are of the checkpoint with the best validation accuracy."""
+    """How an attempt ended. Accuracies, and the loss in nats, are of the best checkpoint.
+
+    Attributes:
+        epochs: that were begun.
+        best_epoch: 0 where training ended in numbers that are not finite. All figures are 0 then, and mean nothing.
+    """
 
     epochs: int
     best_epoch: int
     validation: float
+    loss: float
     test: float
+
+
+class _DivergedError(ArithmeticError):
+    """Training has come to numbers that are not finite."""
 
 
 @dataclass(frozen=True)
@@ -89,18 +102,18 @@ def fine_tune(
 
     Args:
         name: a Hugging Face name, a folder, or package:NAME/FOLDER; safetensors only, and none of its own code.
-        train: 2 texts or more, of which a share is kept for validation.
+        train: 2 distinct texts or more, of which a share is kept for validation.
         test: 1 text or more, which nothing here is chosen by.
         labels: how many there are.
         attempt: rate, weight decay, and a seed for split, new weights, order and dropout.
         settings: the rest of the protocol.
 
     Raises:
-        InputError: the model cannot be loaded, or training ends in numbers that are not finite.
+        InputError: the model cannot be loaded.
         ValueError: there are too few texts.
     """
-    if len(train.texts) < 2 or not test.texts:
-        raise ValueError(f"{len(train.texts)} texts to train on and {len(test.texts)} to test on are too few")
+    if (distinct := len({same(text) for text in train.texts})) < 2 or not test.texts:
+        raise ValueError(f"{distinct} distinct texts to train on and {len(test.texts)} to test on are too few")
     device = device_of(ModelConfig(name=name))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(attempt.seed)
@@ -108,7 +121,7 @@ def fine_tune(
         network.to(device)  # type: ignore[arg-type]
         batcher = _Batcher(tokenizer, _max_tokens(network, tokenizer, settings), device)
         random = np.random.default_rng(attempt.seed)
-        kept, held = _split(len(train.texts), settings.validation, random)
+        kept, held = _split(train.texts, settings.validation, random)
         return _trained(network, batcher, train.chosen(kept), train.chosen(held), test, attempt, settings, random)
 
 
@@ -117,11 +130,15 @@ def epochs_of(texts: int, settings: FineTuneSettings) -> int:
     return math.ceil(settings.batch_size * settings.steps / texts)
 
 
-def _split(texts: int, share: float, random: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows to train on and rows to validate by, at least one of each."""
-    order = random.permutation(texts)
-    held = min(max(1, round(share * texts)), texts - 1)
-    return order[held:], order[:held]
+def _split(
+    texts: Sequence[str], share: float, random: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows to train on and rows to validate by: a share of the distinct texts, and at least one of either."""
+    numbers: dict[str, int] = {}
+    distinct = np.array([numbers.setdefault(same(text), len(numbers)) for text in texts])
+    held = min(max(1, round(share * len(numbers))), len(numbers) - 1)
+    watched = np.isin(distinct, random.permutation(len(numbers))[:held])
+    return np.flatnonzero(~watched), np.flatnonzero(watched)
 
 
 def _trained(
@@ -136,17 +153,22 @@ def _trained(
 ) -> Outcome:
     optimizer = torch.optim.Adam(network.parameters(), lr=attempt.learning_rate, weight_decay=attempt.weight_decay)
     rows, watched = batcher.tokens(train.texts), batcher.tokens(validation.texts)
-    best, best_epoch, kept, epoch = -1.0, 0, Weights(), 0
-    for epoch in range(1, epochs_of(len(rows), settings) + 1):
-        _epoch(network, batcher, rows, train.labels, optimizer, settings.batch_size, random)
-        found = _accuracy(network, batcher, watched, validation.labels)
-        if found > best:
-            best, best_epoch = found, epoch
-            kept = {key: value.detach().cpu().clone() for key, value in network.state_dict().items()}
-        if epoch - best_epoch >= settings.patience:
-            break
-    network.load_state_dict(kept)
-    return Outcome(epoch, best_epoch, best, _accuracy(network, batcher, batcher.tokens(test.texts), test.labels))
+    best, best_loss, best_epoch, risen, kept, epoch = -1.0, math.inf, 0, 0, Weights(), 0
+    try:
+        for epoch in range(1, epochs_of(len(rows), settings) + 1):
+            _epoch(network, batcher, rows, train.labels, optimizer, settings.batch_size, random)
+            found, loss = _tested(network, batcher, watched, validation.labels)
+            risen = epoch if found > best else risen
+            if (found, -loss) > (best, -best_loss):
+                best, best_loss, best_epoch = found, loss, epoch
+                kept = {key: value.detach().cpu().clone() for key, value in network.state_dict().items()}
+            if epoch - risen >= settings.patience:
+                break
+        network.load_state_dict(kept)
+        accuracy, _ = _tested(network, batcher, batcher.tokens(test.texts), test.labels)
+    except _DivergedError:
+        return Outcome(epoch, 0, 0.0, 0.0, 0.0)
+    return Outcome(epoch, best_epoch, best, best_loss, accuracy)
 
 
 def _epoch(
@@ -166,20 +188,26 @@ def _epoch(
         logits = network(**batcher.padded([rows[row] for row in chosen])).logits
         loss = cross_entropy(logits, torch.from_numpy(labels[chosen]).to(logits.device))
         if not torch.isfinite(loss):
-            problem = "training ended in numbers that are not finite."
-            raise InputError(FIELD, problem, "Try smaller learning rates, or another encoder.")
+            raise _DivergedError
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
 
 @torch.inference_mode()
-def _accuracy(network: PreTrainedModel, batcher: _Batcher, rows: Sequence[Sequence[int]], truth: Labels) -> float:
+def _tested(
+    network: PreTrainedModel, batcher: _Batcher, rows: Sequence[Sequence[int]], truth: Labels
+) -> tuple[float, float]:
+    """Accuracy, and mean cross-entropy in nats. Raises _DivergedError where that is not finite."""
     network.train(False)
-    right = 0
+    right, loss = 0, 0.0
     for chosen in _of_like_lengths(rows):
-        found = network(**batcher.padded([rows[row] for row in chosen])).logits.argmax(dim=-1).cpu().numpy()
-        right += int((found == truth[chosen]).sum())
-    return right / len(rows)
+        logits = network(**batcher.padded([rows[row] for row in chosen])).logits.double()
+        labels = torch.from_numpy(truth[chosen]).to(logits.device)
+        right += int((logits.argmax(dim=-1) == labels).sum())
+        loss += float(cross_entropy(logits, labels, reduction="sum"))
+    if not math.isfinite(loss):
+        raise _DivergedError
+    return right / len(rows), loss / len(rows)
 
 
 def _of_like_lengths(rows: Sequence[Sequence[int]]) -> Iterator[NDArray[np.int64]]:

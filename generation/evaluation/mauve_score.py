@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 from mauve import compute_mauve
 from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import normalize
 
 from dpaudit.quality import MauveSettings
 from dpaudit.runs import InputError
@@ -17,6 +19,8 @@ from generation.clustering.interfaces import Vectors
 
 #: Streams of randomness: what is drawn from one set must not depend on the size of the other.
 _SYNTHETIC, _REFERENCE = 1, 2
+#: mauve-text's area under its curve may exceed 1 by rounding, and by no more.
+_ROUNDING = 1e-9
 
 
 def drawn(seed: int, synthetic: int, reference: int, n: int) -> tuple[NDArray[np.int64], ...]:
@@ -24,7 +28,8 @@ def drawn(seed: int, synthetic: int, reference: int, n: int) -> tuple[NDArray[np
 
     Args:
         seed: of the draw.
-        synthetic, reference: how many texts there are; n and 2n at least.
+        synthetic, reference: how many texts there are; n and 2n at least. Those of the reference are distinct, so that
+            no text is on both sides of the ceiling.
         n: texts on every side.
 
     Returns:
@@ -55,16 +60,18 @@ def mauve_of(texts: Vectors, reference: Vectors, settings: MauveSettings, seed: 
 
     Raises:
         ValueError: the sets differ in size.
-        InputError: the vectors are all the same, or too few for so many clusters.
+        InputError: the vectors are all the same, or too few for so many clusters or for so much variance; or mauve-text
+            gives what is no MAUVE.
     """
     if len(texts) != len(reference):
         raise ValueError(f"{len(texts)} and {len(reference)} texts: MAUVE here is of equal numbers")
     if settings.clusters > 2 * len(texts):
         problem = f"{2 * len(texts)} texts on both sides are too few for {settings.clusters} clusters."
         raise InputError("--clusters", problem, "Ask for fewer, or leave it away for n / 10.")
-    both = np.concatenate([reference, texts])
+    both = np.concatenate([texts, reference])
     if (both == both[0]).all():
         raise InputError("MAUVE", "all texts have one and the same embedding.", "Check the run's texts, and the model.")
+    _require_variance(both, settings.explained_variance, seed)
     with _quiet():
         found = compute_mauve(
             p_features=reference,
@@ -77,7 +84,23 @@ def mauve_of(texts: Vectors, reference: Vectors, settings: MauveSettings, seed: 
             mauve_scaling_factor=settings.scaling,
             seed=seed,
         )
-    return min(1.0, float(found.mauve))
+    score = float(found.mauve)
+    if not 0 <= score <= 1 + _ROUNDING:  # NaN too
+        remedy = "Other --points, --scaling or --clusters may be within its precision."
+        raise InputError("mauve-text", f"its figure is {score}, which is no MAUVE.", remedy)
+    return min(1.0, score)
+
+
+def _require_variance(both: Vectors, wanted: float, seed: int) -> None:
+    """Refuse vectors whose components never add up to the share that is asked for: mauve-text would keep a single one.
+
+    The components are those that it takes: of vectors of length 1, by the same estimator and seed.
+    """
+    with np.errstate(invalid="ignore"):  # without any variance, shares of it are 0 / 0
+        ratios = PCA(random_state=seed + 1).fit(normalize(both)).explained_variance_ratio_
+    if not np.cumsum(ratios)[-1] >= wanted:  # NaN too
+        problem = f"the embeddings' components never explain {wanted} of their variance."
+        raise InputError("--explained-variance", problem, "Ask for less; and check that texts and embeddings differ.")
 
 
 @contextlib.contextmanager

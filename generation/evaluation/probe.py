@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from dpaudit.quality import ProbeSettings
@@ -12,7 +16,14 @@ from generation.clustering.interfaces import Vectors
 Labels = NDArray[np.int64]
 
 
-def probe_accuracy(train: Vectors, labels: Labels, test: Vectors, truth: Labels, settings: ProbeSettings) -> float:
+class Probed(NamedTuple):
+    """Share of test texts whose label a probe finds, and whether its training came to an end."""
+
+    accuracy: float
+    converged: bool
+
+
+def probe_accuracy(train: Vectors, labels: Labels, test: Vectors, truth: Labels, settings: ProbeSettings) -> Probed:
     """Accuracy on test texts of a probe that was trained on others.
 
     Args:
@@ -23,10 +34,13 @@ def probe_accuracy(train: Vectors, labels: Labels, test: Vectors, truth: Labels,
         settings: inverse strength of the penalty, and iterations.
 
     Returns:
-        Share of test texts whose label is found. Where all training texts have one label, that is the one found.
+        The accuracy. Where all training texts have one label, that is the one found.
     """
     if (labels == labels[0]).all():
-        return float((truth == labels[0]).mean())
+        return Probed(float((truth == labels[0]).mean()), True)
     probe = LogisticRegression(C=settings.strength, max_iter=settings.iterations)
-    probe.fit(train, labels)
-    return float((probe.predict(test) == truth).mean())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", ConvergenceWarning)
+        probe.fit(train, labels)
+    return Probed(float((probe.predict(test) == truth).mean()), not told)

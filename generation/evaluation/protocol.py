@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from functools import partial
 
 from dpaudit.engines import Engine, LocalEngine
-from dpaudit.quality import Downstream, Encoder, Fit, Mauve, Quality, Trained, scores
+from dpaudit.quality import Downstream, Encoder, Fit, Mauve, Quality, Source, Trained, scores
 from dpaudit.runs import InputError, RunReader
-from dpaudit.runs.layout import SAMPLES
+from dpaudit.runs.layout import HASHES, SAMPLES
+from dpaudit.runs.reader import RESUME
 from generation.clustering.embedding import OFFLINE, Embedder
 from generation.clustering.vector_cache import VectorCache
 from generation.evaluation.bench import (
@@ -34,7 +35,8 @@ from generation.evaluation.texts import (
     at_most,
     corpus_of,
     described,
-    is_runs_data,
+    once,
+    own_records,
     read_real,
     read_synthetic,
 )
@@ -66,18 +68,21 @@ def evaluate(
         settings: what is measured.
         cache: where figures are looked up and kept.
         private_cache: where embeddings are kept, of the run's texts and real ones; None keeps none.
-        previous: an evaluation of the same texts, whose fine-tuned accuracies stand where none are asked for.
+        previous: an earlier evaluation. Where no fine-tuning is asked for, its sweep is shown again if every figure is
+            in the cache; its own figures are not used.
         engine: where seeds and fits are spread to. Embeddings, and texts where there are fits, travel to its workers.
             None works in this process.
         watch: told of what is done.
 
     Raises:
-        InputError: texts or models cannot be used.
+        InputError: the run is unfinished, or texts or models cannot be used.
     """
+    if not reader.has(HASHES):
+        raise InputError(reader.name, "the run is unfinished, and figures of a part of it say little.", RESUME)
     watch("Reading texts", 0, 1)
     samples = reader.digest(SAMPLES)  # before hours of work, in which the file could change
     synthetic, label_lines = read_synthetic(reader)
-    corpus, known, warnings = _read(reader, synthetic, data, settings)
+    corpus, own, warnings = _read(reader, synthetic, data, settings)
     embedder = Embedder(settings.embedding or OFFLINE, normalize=True, field="--embedding")
     bench = Bench(corpus, settings, _features(embedder), _classifier(corpus, settings))
     figures = {task: found for task in bench.tasks if (found := cache.find(bench.key(task), NAMES[type(task)]))}
@@ -95,24 +100,24 @@ def evaluate(
         synthetic=described(corpus.synthetic),
         label_lines=label_lines,
         reference=described(corpus.reference),
-        is_runs_data=known,
+        own=own,
         features=bench.features,
         held_out=corpus.held_out,
         mauve=_mauve(bench, figures),
-        downstream=(*_downstream(bench, figures), *_carried(bench, previous)),
-        warnings=(*warnings, *_warnings(bench, known)),
+        downstream=(*_downstream(bench, figures), *_carried(bench, previous, cache)),
+        warnings=(*warnings, *_warnings(bench, figures)),
         versions=versions(),
     )
 
 
 def _read(
     reader: RunReader, synthetic: tuple[Record, ...], data: RealData, settings: EvaluationSettings
-) -> tuple[Corpus, bool | None, list[str]]:
-    """All texts, whether the reference is the run's own data, and what there is to say of that."""
+) -> tuple[Corpus, int | None, list[str]]:
+    """All texts, how many of the reference are the run's own, and what there is to say of limits."""
     manifest = reader.manifest
     reference = read_real(manifest, data.reference, "--reference", data.columns)
     test = None if data.test is None else read_real(manifest, data.test, "--test", data.columns)
-    known, warnings = is_runs_data(manifest, reference), []
+    warnings = []
     for records, option in ((reference, "--reference"), (test or (), "--test")):
         if len(records) > settings.most_records:
             said = f"{option} has {len(records):,} records, of which {settings.most_records:,} were used"
@@ -125,7 +130,10 @@ def _read(
         problem = "a text has a label that is not among batching.labels."
         raise InputError(reader.where(SAMPLES), problem, "Audit the run: `dpaudit verify`.")
     share, seed = settings.test_share, settings.split_seed
-    return corpus_of(manifest, synthetic, reference, test, share=share, seed=seed), known, warnings
+    corpus, own = corpus_of(manifest, synthetic, reference, test, share=share, seed=seed), own_records(reader)
+    if own is not None and corpus.held_out is not None:
+        corpus = replace(corpus, held_out=corpus.held_out.model_copy(update={"own": own.among(corpus.test)}))
+    return corpus, None if own is None else own.among(reference), warnings
 
 
 def _features(embedder: Embedder) -> Encoder:
@@ -166,11 +174,11 @@ def _mauve(bench: Bench, figures: Mapping[Task, Figures]) -> Mauve | None:
         scores(tuple(figures[MauveTask(seed, ceiling)]["mauve"] for seed in bench.mauve.seeds))
         for ceiling in (False, True)
     )
-    return Mauve(settings=bench.mauve, wanted=bench.settings.n, score=score, ceiling=ceiling)
+    return Mauve(settings=bench.mauve, wanted=bench.settings.n, real=len(bench.real), score=score, ceiling=ceiling)
 
 
 def _downstream(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[Downstream]:
-    probed, tuned = tuple(_probed(bench, figures)), tuple(_tuned(bench, figures))
+    probed = tuple(_probed(bench, figures))
     if probed:
         yield Downstream(
             method="linear-probe",
@@ -179,6 +187,11 @@ def _downstream(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[Downs
             majority=_majority(bench.corpus),
             trained=probed,
         )
+    yield from _fine_tuned(bench, figures)
+
+
+def _fine_tuned(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[Downstream]:
+    tuned = tuple(_tuned(bench, figures))
     if tuned and bench.classifier is not None and bench.settings.fine_tune is not None:
         yield Downstream(
             method="fine-tuned",
@@ -204,26 +217,33 @@ def _tuned(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[Trained]:
         tasks = [task for task in bench.tasks if isinstance(task, FitTask) and task.source == source]
         if not tasks:
             continue
-        best: dict[int, FitTask] = {}
-        for task in tasks:  # the first of equally good ones
-            kept = best.get(task.attempt.seed)
-            if kept is None or figures[task]["validation"] > figures[kept]["validation"]:
-                best[task.attempt.seed] = task
+        best = [_best(source, seed, tasks, figures) for seed in dict.fromkeys(task.attempt.seed for task in tasks)]
         yield Trained(
             source=source,
             texts=len(bench.training(source, tasks[0].attempt.seed)),
-            accuracy=scores(tuple(figures[task]["test"] for task in best.values())),
-            fits=tuple(_fit(task, figures[task], best[task.attempt.seed] == task) for task in tasks),
+            accuracy=scores(tuple(figures[task]["test"] for task in best)),
+            fits=tuple(_fit(task, figures[task], task in best) for task in tasks),
         )
+
+
+def _best(source: Source, seed: int, tasks: Sequence[FitTask], figures: Mapping[Task, Figures]) -> FitTask:
+    """Of one seed's fits that with the best validation accuracy, then the lowest loss, then the first."""
+    whole = [task for task in tasks if task.attempt.seed == seed and figures[task]["best_epoch"]]
+    if not whole:
+        problem = f"with every rate, training on {source} texts ends in numbers that are not finite (seed {seed})."
+        raise InputError("--learning-rate", problem, "Try smaller rates, or another encoder.")
+    return min(whole, key=lambda task: (-figures[task]["validation"], figures[task]["loss"]))
 
 
 def _fit(task: FitTask, found: Figures, chosen: bool) -> Fit:
     """An attempt without its test accuracy: nobody is to choose by that."""
+    whole = bool(found["best_epoch"])
     return Fit(
         **asdict(task.attempt),
         epochs=int(found["epochs"]),
-        best_epoch=int(found["best_epoch"]),
-        validation_accuracy=found["validation"],
+        best_epoch=int(found["best_epoch"]) if whole else None,
+        validation_accuracy=found["validation"] if whole else None,
+        validation_loss=found["loss"] if whole else None,
         chosen=chosen,
     )
 
@@ -233,37 +253,88 @@ def _majority(corpus: Corpus) -> float:
     return max(counts) / len(corpus.test)
 
 
-def _carried(bench: Bench, previous: Quality | None) -> tuple[Downstream, ...]:
-    """Fine-tuned accuracies of an earlier evaluation of these very texts by these very versions."""
-    if bench.settings.fine_tune is not None or previous is None or previous.versions != versions():
-        return ()
-    sides = (described(bench.corpus.synthetic), described(bench.corpus.reference), bench.corpus.held_out)
-    if sides != (previous.synthetic, previous.reference, previous.held_out):
-        return ()
-    return tuple(found for found in previous.downstream if found.method == "fine-tuned")
+def _carried(bench: Bench, previous: Quality | None, cache: ScoreCache) -> Iterator[Downstream]:
+    """An earlier sweep on these very texts, where the cache has all of it.
+
+    The run directory may be another's, and with it the evaluation that names the sweep: figures are the cache's alone,
+    and their keys bind whatever else is shown.
+    """
+    if bench.settings.fine_tune is not None or previous is None:
+        return
+    for found in previous.downstream:
+        if found.method != "fine-tuned":
+            continue
+        earlier, figures = bench.earlier(found), dict[Task, Figures]()
+        for task in earlier.tasks:
+            known = cache.find(earlier.key(task), NAMES[type(task)]) if isinstance(task, FitTask) else {}
+            if known is None:
+                break
+            figures[task] = known
+        else:
+            yield from _fine_tuned(earlier, figures)
 
 
-def _warnings(bench: Bench, known: bool | None) -> Iterator[str]:
-    corpus, settings = bench.corpus, bench.settings
-    if bench.mauve is None:
-        yield "No MAUVE: it needs 2 texts of the run, and 4 of the reference."
-    elif bench.mauve.n < (wanted := max(settings.n, PAPER_N)):
-        yield (
-            f"MAUVE is of n = {bench.mauve.n:,} texts a side, fewer than {wanted:,} (the run has "
-            f"{len(corpus.synthetic):,} texts, half of the reference {len(corpus.reference) // 2:,}). Of few texts it "
-            "is biased upwards, and its scale depends on n: compare it with its ceiling, and with runs of the same n."
-        )
+def _warnings(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[str]:
+    """What a reader of the figures must know."""
+    yield from _of_the_runs_texts(bench.corpus)
+    yield from _of_mauve(bench)
     if not bench.sources:
         yield "No accuracy: it needs two labels, and two texts of the run that are not among the test texts."
         return
-    missing = [label for label in corpus.labels if all(record.label != label for record in corpus.trainable)]
+    yield from _of_training(bench)
+    yield from _of_the_test(bench.corpus)
+    unfinished = sum(not found["converged"] for task, found in figures.items() if isinstance(task, ProbeTask))
+    if unfinished:
+        yield f"{unfinished} linear probes did not converge: give them more --probe-iterations."
+
+
+def _of_the_runs_texts(corpus: Corpus) -> Iterator[str]:
+    texts, empty = len(corpus.synthetic), sum(not record.text.strip() for record in corpus.synthetic)
+    if empty:
+        yield f"{empty:,} of the run's {texts:,} texts are empty, or nothing but their label."
+    if texts > 1 and (distinct := len(once(corpus.synthetic))) <= texts / 2:
+        yield f"Of the run's {texts:,} texts {distinct:,} are distinct, up to case and white space."
+
+
+def _of_mauve(bench: Bench) -> Iterator[str]:
+    synthetic, half = len(bench.corpus.synthetic), len(bench.real) // 2
+    if bench.mauve is None:
+        yield "No MAUVE: it needs 2 texts of the run, and 4 distinct ones of the reference."
+    elif bench.mauve.n < (wanted := max(bench.settings.n, PAPER_N)):
+        yield (
+            f"MAUVE is of n = {bench.mauve.n:,} texts a side, fewer than {wanted:,} (the run has {synthetic:,} texts, "
+            f"half of the reference's distinct ones are {half:,}). Of few texts it is biased upwards, and its scale "
+            "depends on n: compare it with its ceiling, and with runs of the same n."
+        )
+
+
+def _of_training(bench: Bench) -> Iterator[str]:
+    corpus = bench.corpus
+    missing = len(set(corpus.labels) - {record.label for record in corpus.trainable})
     if missing:
-        yield f"Of {len(corpus.labels)} labels the run has no text with {len(missing)}: classifiers cannot find these."
+        yield f"Of {len(corpus.labels)} labels the run has no text with {missing}: classifiers cannot find these."
     if len(corpus.trainable) < _FEW:
         yield f"Classifiers were trained on {len(corpus.trainable)} synthetic texts: so few say little."
-    if corpus.held_out is not None and corpus.held_out.origin == "split" and known is not False:
-        whose = "the run's own data" if known else "the run's own data, as far as is known"
+    wanted, found = len(corpus.trainable), len(bench.training("real-same-size", 0))
+    if found < wanted:
         yield (
-            f"The test texts are a share of the reference, {whose}: no classifier was trained on them, but the "
-            "generator's prompts may have shown them. Give held-out texts with --test."
+            f"There are {found:,} real texts for {wanted:,} synthetic ones of the same labels: what is called the same "
+            "size is smaller."
         )
+
+
+def _of_the_test(corpus: Corpus) -> Iterator[str]:
+    held, texts = corpus.held_out, len(corpus.test)
+    missing = len(set(corpus.labels) - {record.label for record in corpus.test})
+    if missing:
+        yield f"Of {len(corpus.labels)} labels {missing} have no test text: accuracy says nothing of these."
+    if held is None or held.own == 0:
+        return
+    if held.own is None:
+        said = "It is not known whether the run was made from test texts"
+    else:
+        said = f"The run was made from {held.own:,} of the {texts:,} test texts"
+    yield (
+        f"{said}: no classifier was trained on them, but the generator's prompts may have shown them. Give texts that "
+        "were held out from the run with --test."
+    )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from dpaudit.quality import FineTuneSettings, ProbeSettings
+from pydantic import ValidationError
+
+from dpaudit.quality import FineTuneSettings, Part, ProbeSettings
+from dpaudit.runs import InputError
 from generation.evaluation.texts import Columns
 
 #: The paper's numbers (appendix, "Evaluation hyperparameters").
@@ -36,6 +39,9 @@ PRESETS = {settings.preset: settings for settings in (PAPER, LAPTOP)}
 
 #: The paper's n. MAUVE of fewer texts is on another scale.
 PAPER_N = 1000
+#: Of a model's name.
+_LONGEST_NAME = 1000
+_OPTIONS = {"learning_rates": "--learning-rate", "weight_decays": "--weight-decay", "seeds": "--accuracy-seeds"}
 #: scikit-learn's defaults, with iterations enough.
 PROBE = ProbeSettings(strength=1.0, iterations=1000, seeds=(0, 1, 2))
 
@@ -87,6 +93,9 @@ def asked(options: Mapping[str, Any]) -> EvaluationSettings:
     """Settings from the command's options, by name; what is left out has its default.
 
     `fine_tune`, `preset`, `classifier` and every number of fine-tuning ask for fine-tuning.
+
+    Raises:
+        InputError: a result could not hold them.
     """
     given = dict(options)
     seeds = {"seeds": tuple(range(given.pop("accuracy_seeds")))} if "accuracy_seeds" in given else {}
@@ -94,8 +103,24 @@ def asked(options: Mapping[str, Any]) -> EvaluationSettings:
     tuned = {name: given.pop(name) for name in FineTuneSettings.model_fields if name in given and name != "seeds"}
     wanted = given.pop("fine_tune", False) or bool(tuned) or "classifier" in given
     preset = PRESETS[tuned.pop("preset", PAPER.preset)]
+    for name in ("embedding", "classifier"):
+        if len(given.get(name) or "") > _LONGEST_NAME:
+            raise InputError(f"--{name}", f"the name is longer than {_LONGEST_NAME} letters.", "Name a shorter path.")
     return EvaluationSettings(
         **given,
-        probe=PROBE.model_copy(update={**probe, **seeds}),
-        fine_tune=preset.model_copy(update={**tuned, **seeds}) if wanted else None,
+        probe=_changed(PROBE, {**probe, **seeds}, "--probe-"),
+        fine_tune=_changed(preset, {**tuned, **seeds}, "--") if wanted else None,
     )
+
+
+Settings = TypeVar("Settings", bound=Part)
+
+
+def _changed(settings: Settings, fields: Mapping[str, Any], prefix: str) -> Settings:
+    try:
+        return type(settings).model_validate({**settings.model_dump(), **fields})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = first["loc"][0] if first["loc"] else "learning_rates"  # without a field, it is the size of the sweep
+        option = _OPTIONS.get(str(field), prefix + str(field).replace("_", "-"))
+        raise InputError(option, f"{first['msg']}.", "`dpaudit evaluate --help` tells what is allowed.") from None

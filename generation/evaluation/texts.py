@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from dpaudit.quality import HeldOut, Texts
 from dpaudit.runs import InputError, KeyedHash, Manifest, RunReader, data_digest
-from dpaudit.runs.layout import SAMPLES
+from dpaudit.runs.layout import ASSIGNMENT, SAMPLES
 from generation.config import DataConfig
 from generation.records import Record, read_records, read_texts
 from generation.sources import PACKAGE
 
 _UNIT = 1 << 64
+#: NAME or OWNER/NAME, as data sets of the hub are called.
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+#: How names of files end. None of them may reach the hub, which keeps what it is asked for.
+_FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ".gz", ".zip")
 
 
 @dataclass(frozen=True)
@@ -51,13 +57,13 @@ class Corpus:
 
 
 def read_synthetic(reader: RunReader) -> tuple[tuple[Record, ...], int]:
-    """The texts that a run would release, without a first line that is nothing but their label.
+    """The texts that a run would release, without first lines that are nothing but their label.
 
     Prompts of fenced examples show each under its label's line, and models go on so: a classifier would read the answer
     off the text, and real texts have no such line.
 
     Returns:
-        The texts in the run's order, and how many of them had such a line.
+        The texts in the run's order, and how many of them had such lines.
 
     Raises:
         InputError: it has none, or releases token ids alone.
@@ -90,7 +96,7 @@ def read_real(manifest: Manifest, name: str, setting: str, columns: Columns) -> 
     """
     text, label = columns.text or manifest.data.text, columns.label or manifest.data.label
     labels = manifest.batching.labels
-    on_hub = manifest.data.source == "dataset" and not name.startswith(PACKAGE) and not Path(name).exists()
+    on_hub = manifest.data.source == "dataset" and _is_hubs(name)
     if not labels and not on_hub:
         return tuple(Record("", found) for found in read_texts(name, text, setting, "--text"))
     dataset, _, split = name.partition(":")
@@ -128,6 +134,9 @@ def corpus_of(
         share: of the reference that is tested on then.
         seed: of the hash that splits: a text's side depends on that text and the seed alone.
 
+    Returns:
+        The texts, of which it is not known yet whether they are the run's own.
+
     Raises:
         InputError: nothing is left to train or to test on.
     """
@@ -147,6 +156,7 @@ def corpus_of(
         share=share if test is None else None,
         seed=seed,
         test=described(chosen),
+        own=None,
         dropped_real=len(reference) - len(train) - (len(chosen) if test is None else 0),
         dropped_synthetic=len(synthetic) - len(trainable),
     )
@@ -161,12 +171,44 @@ def at_most(records: tuple[Record, ...], most: int, seed: int) -> tuple[Record, 
     return tuple(records[row] for row in sorted(ranked[:most]))
 
 
-def is_runs_data(manifest: Manifest, reference: Sequence[Record]) -> bool | None:
-    """Whether these are the records that the run was made from; None where it does not say which those are."""
-    if manifest.data.digest is None or manifest.batching.key is None:
+@dataclass(frozen=True)
+class OwnRecords:
+    """What a run was made from, as keyed digests of its records."""
+
+    hashing: KeyedHash = field(repr=False)
+    digests: frozenset[str] = field(repr=False)
+    labels: tuple[str, ...]
+
+    def among(self, records: Iterable[Record]) -> int:
+        """How many of these records have a text that the run was made from, under whatever label.
+
+        Texts are compared letter by letter: a digest tells nothing of others.
+        """
+        return sum(any(self._has(label, record.text) for label in {record.label, *self.labels}) for record in records)
+
+    def _has(self, label: str, text: str) -> bool:
+        return self.hashing.digest(label, text) in self.digests
+
+
+def own_records(reader: RunReader) -> OwnRecords | None:
+    """The records that a run was made from, by its assignment; None where it does not say, or not in one voice."""
+    manifest = reader.manifest
+    if manifest.batching.key is None or manifest.data.digest is None or not reader.has(ASSIGNMENT):
         return None
-    hashing = KeyedHash(bytes.fromhex(manifest.batching.key))
-    return data_digest(sorted(hashing.digest(r.label, r.text) for r in reference)) == manifest.data.digest
+    with suppress(InputError):
+        digests = [assigned.digest for assigned in reader.assignment()]
+        if data_digest(digests) == manifest.data.digest:
+            hashing = KeyedHash(bytes.fromhex(manifest.batching.key))
+            return OwnRecords(hashing, frozenset(digests), manifest.batching.labels)
+    return None
+
+
+def once(records: Sequence[Record]) -> tuple[Record, ...]:
+    """The first record with each text, up to case and white space, in their order."""
+    first: dict[str, Record] = {}
+    for record in records:
+        first.setdefault(same(record.text), record)
+    return tuple(first.values())
 
 
 def described(records: Sequence[Record]) -> Texts:
@@ -191,8 +233,26 @@ def place(text: str, seed: int, purpose: bytes) -> float:
 
 
 def _after_label(text: str, label: str) -> str:
-    first, _, rest = text.lstrip().partition("\n")
-    return rest if label and first.strip() == label else text
+    while label:
+        first, _, rest = text.lstrip().partition("\n")
+        if first.strip() != label:
+            break
+        text = rest
+    return text
+
+
+def _is_hubs(name: str) -> bool:
+    """Whether a name can only be a data set's on the hub: what may be a mistyped path is not asked for there."""
+    dataset = name.partition(":")[0]
+    if (
+        name.startswith(PACKAGE)
+        or Path(name).exists()
+        or not _HUB_NAME.fullmatch(dataset)
+        or dataset.lower().endswith(_FILE_ENDINGS)
+    ):
+        return False
+    owner, slash, _ = dataset.partition("/")
+    return not (slash and Path(owner).exists())
 
 
 def _renamed(error: InputError, setting: str) -> InputError:
@@ -200,6 +260,6 @@ def _renamed(error: InputError, setting: str) -> InputError:
     names = {"data.labels": "the run's labels", "data.path": setting, "data.dataset": setting}
     names |= {"data.text": "--text", "data.label": "--label"}
     parts = [error.where, error.problem, error.remedy]
-    for field, option in names.items():
-        parts = [part.replace(field, option) for part in parts]
+    for name, option in names.items():
+        parts = [part.replace(name, option) for part in parts]
     return InputError(*parts)

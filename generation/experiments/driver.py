@@ -1,41 +1,42 @@
 """Runs a table's rows one after the other: generate, audit, evaluate. Goes on where it stopped, and past what fails.
 
-A row's folder holds its run directory, the config that it was begun with, and its figures. Figures are looked up again
-only where nothing that they follow from has changed since.
+A run that is whole is not generated again, but it is compared with the row's config and data, audited and evaluated
+every time: nothing that stands in the folder is taken for a result.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from pydantic import ValidationError
 
 import dpaudit
-from dpaudit.quality import Quality, Scores
-from dpaudit.results import AuditResult
-from dpaudit.runs import InputError
-from dpaudit.runs.layout import HASHES, partial_name, private_opener
-from generation.config import DataConfig, load_config
-from generation.experiments.estimates import clusters
-from generation.experiments.results import (
+from dpaudit.experiments import (
     Audited,
     Evaluated,
     Failure,
     Measured,
     RowResult,
+    Stage,
     TableResult,
     published,
 )
+from dpaudit.quality import Quality, Scores
+from dpaudit.quality_file import write_private
+from dpaudit.results import AuditResult
+from dpaudit.runs import InputError
+from dpaudit.runs.layout import HASHES
+from dpaudit.runs.storage import LocalStorage
+from generation.config import DataConfig
+from generation.experiments.estimates import clusters, unbounded
 from generation.experiments.table import EvaluationConfig, Row, Table
 
-RUN, CONFIG, RESULT = "run", "config.yaml", "row.json"
-Stage = Literal["generate", "audit", "evaluate"]
+RUN, RESULT = "run", "row.json"
+#: What to do where the table's folder cannot be written to.
+ELSEWHERE = "Make the folder writable, or name another one with --out."
 #: Told of each row: its number from 1, how many there are, its name, and what is being done or was.
 Watch = Callable[[int, int, str, str], None]
 
@@ -66,17 +67,19 @@ class Stages:
     """What is done with a row, in this order.
 
     Attributes:
-        generate: makes or goes on with a run. Not called for one that is whole.
+        generate: makes or goes on with a run that is not whole.
+        compare: refuses a whole run that was not made with the row's config and data.
         audit: reads a run, and writes its reports.
         evaluate: None leaves MAUVE and accuracy out.
     """
 
     generate: Callable[[Row, Path], None]
+    compare: Callable[[Row, Path], None]
     audit: Callable[[Path], AuditResult]
     evaluate: Evaluate | None
 
 
-def run_table(table: Table, out: Path, stages: Stages, watch: Watch) -> TableResult:
+def run_table(table: Table, out: Path, stages: Stages, watch: Watch, only: tuple[str, ...] = ()) -> TableResult:
     """Run every row of a table, or what is left to do of it.
 
     A row that fails does not stop the others: its result says at what, and why. What cannot be mended here, such as a
@@ -84,13 +87,26 @@ def run_table(table: Table, out: Path, stages: Stages, watch: Watch) -> TableRes
 
     Args:
         table: rows in order.
-        out: rows' folders go here, under their names.
+        out: rows' folders go here, under their names. It is locked, and private where it has to be made.
         stages: what is done with each.
         watch: told of every row and stage.
+        only: names of the rows to run, all where there are none; the others are as they were found last, or left out.
+
+    Raises:
+        InputError: there is no row of a name, or `out` cannot be used, or another process is using it.
     """
-    rows = []
-    for number, row in enumerate(table.rows, start=1):
-        rows.append(_run_row(table, row, out / row.name, stages, _of_row(watch, number, len(table.rows), row.name)))
+    chosen = [row.name for row in table.only(only).rows]
+    release = LocalStorage(out).lock()
+    try:
+        rows = []
+        for row in table.rows:
+            if row.name in chosen:
+                tell = _of_row(watch, chosen.index(row.name) + 1, len(chosen), row.name)
+                rows.append(_run_row(table, row, out / row.name, stages, tell))
+            elif found := _found_last(row, out / row.name):
+                rows.append(found)
+    finally:
+        release()
     return TableResult(
         title=table.title,
         versions={"dpaudit": dpaudit.__version__},
@@ -99,45 +115,21 @@ def run_table(table: Table, out: Path, stages: Stages, watch: Watch) -> TableRes
     )
 
 
-def write_privately(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, whole or not at all."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    partial = path.with_name(partial_name(path.name))
-    try:
-        with open(partial, "x", encoding="utf-8", opener=private_opener) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def _of_row(watch: Watch, number: int, rows: int, name: str) -> Callable[[str], None]:
     return lambda what: watch(number, rows, name, what)
 
 
 def _run_row(table: Table, row: Row, folder: Path, stages: Stages, tell: Callable[[str], None]) -> RowResult:
-    result = RowResult(
-        config=row.name,
-        dataset=row.dataset,
-        method=row.method,
-        kind="approximate" if row.config.mechanism.aggregator == "mean" else "ex-post",
-        clusters=clusters(row.config),
-        paper=published(None if row.paper is None else row.paper.model_dump()),
-    )
+    result, run = _unfilled(row), folder / RUN
     stage: Stage = "generate"
     try:
-        _begin(row, folder)
-        run = folder / RUN
-        if not (run / HASHES).exists():
+        if (run / HASHES).exists():
+            stage = "resume"
+            tell("comparing a whole run with its config and data")
+            stages.compare(row, run)
+        else:
             tell("generating")
             stages.generate(row, run)
-        key = _key(table, row, run, stages)
-        known = _known(folder / RESULT, key)
-        if known is not None:
-            tell("done before")
-            return known.model_copy(update={"paper": result.paper, "method": row.method, "dataset": row.dataset})
         stage = "audit"
         tell("auditing")
         audited = Audited.of(stages.audit(run))
@@ -146,48 +138,50 @@ def _run_row(table: Table, row: Row, folder: Path, stages: Stages, tell: Callabl
             stage = "evaluate"
             tell("evaluating")
             quality = stages.evaluate(run, row.config.data, row.held_out, table.evaluation)
+            _require_own(quality, row)
             result = result.model_copy(update={"evaluated": _evaluated(quality)})
-        result = result.model_copy(update={"key": key if audited.verdict != "error" else ""})
-        write_privately(folder / RESULT, result.to_json())
     except Exception as error:
         result = result.model_copy(update={"failure": _failure(error, stage)})
         tell(f"failed to {stage}")
-    return result
+    return _kept(result, folder / RESULT)
 
 
-def _begin(row: Row, folder: Path) -> None:
-    """Keep the config beside the run. A run that is whole would not notice that the config has changed since.
-
-    Raises:
-        InputError: the row was begun with another config.
-    """
-    kept = folder / CONFIG
-    if not kept.exists():
-        write_privately(kept, row.path.read_text(encoding="utf-8"))
-    elif load_config(kept) != row.config:
-        remedy = f"Restore {row.path}, or name another folder with --out."
-        raise InputError(str(kept), "this row was begun with another config.", remedy)
+def _unfilled(row: Row) -> RowResult:
+    return RowResult(
+        config=row.name,
+        dataset=row.dataset,
+        method=row.method,
+        kind="approximate" if row.config.mechanism.aggregator == "mean" else "ex-post",
+        clusters=clusters(row.config),
+        unbounded=unbounded(row.config),
+        paper=published(None if row.paper is None else row.paper.model_dump()),
+    )
 
 
-def _key(table: Table, row: Row, run: Path, stages: Stages) -> str:
-    """Of all that a row's figures follow from."""
-    parts = {
-        "version": dpaudit.__version__,
-        "config": row.config.model_dump(mode="json"),
-        "held_out": None if row.held_out is None else row.held_out.model_dump(mode="json"),
-        "evaluation": None if stages.evaluate is None else table.evaluation.model_dump(mode="json"),
-        "run": hashlib.sha256((run / HASHES).read_bytes()).hexdigest(),
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+def _require_own(quality: Quality, row: Row) -> None:
+    """Raises InputError where not all real texts that a run was measured against are known to be its own records."""
+    if quality.own != quality.reference.texts:
+        where = f"{row.path}: data"
+        raise InputError(where, "the run was not made from these records.", "Restore the data, or name another --out.")
 
 
-def _known(path: Path, key: str) -> RowResult | None:
-    """Figures that were found before; None where they are not those of this key."""
+def _found_last(row: Row, folder: Path) -> RowResult | None:
+    """What was found when this row was run last; None where there is nothing to be read."""
     try:
-        known = RowResult.model_validate_json(path.read_bytes())
+        found = RowResult.model_validate_json((folder / RESULT).read_bytes())
     except (OSError, ValidationError):
         return None
-    return known if known.key == key else None  # without a key it was not whole
+    named = _unfilled(row).model_copy(update={"earlier": True})
+    figures = {"audited": found.audited, "evaluated": found.evaluated, "failure": found.failure}
+    return named.model_copy(update=figures) if found.config == row.name else None
+
+
+def _kept(result: RowResult, path: Path) -> RowResult:
+    try:
+        write_private(path, result.to_json().encode(), ELSEWHERE)
+    except InputError as error:
+        return result.model_copy(update={"failure": result.failure or _failure(error, "write")})
+    return result
 
 
 def _failure(error: Exception, stage: Stage) -> Failure:
@@ -211,7 +205,9 @@ def _evaluated(quality: Quality) -> Evaluated:
         real_mauve=None if mauve is None else _measured(mauve.ceiling),
         method=None if downstream is None else downstream.method,
         accuracy=None if synthetic is None else _measured(synthetic.accuracy),
+        trained=None if synthetic is None else synthetic.texts,
         real_accuracy=None if real is None else _measured(real.accuracy),
+        real_trained=None if real is None else real.texts,
         warnings=quality.warnings,
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,12 @@ from dpaudit.accounting import (
     context_change,
     mean_epsilon,
     rebalancing_events,
+    rounded_sum,
 )
+from dpaudit.experiments import Estimate, Estimates, Throughput, published
 from dpaudit.runs import InputError
 from generation.config import ClusteringConfig, Config
-from generation.experiments.table import Row
+from generation.experiments.table import Row, Table
 
 #: The paper's choice of delta: records ** -1.1.
 DELTA_EXPONENT = -1.1
@@ -30,43 +31,10 @@ _MEASURED_CONTEXTS = 32
 _MEASURED_ROW = f"ours over a bare loop: 2 texts of {_MEASURED_CONTEXTS} contexts"
 
 
-@dataclass(frozen=True)
-class Throughput:
-    """How many contexts the rows' model continues by a token in a second, and where that figure is from."""
-
-    context_tokens_per_second: float
-    source: str
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What one row takes.
-
-    Attributes:
-        clusters: groups of records that share batches: labels, or clusters within them.
-        batches: texts; where noisy counts decide, about as many.
-        contexts: of a batch: its slots, or about so many records.
-        tokens: of a text at most; one that ends early takes fewer.
-        context_tokens: batches x contexts x tokens.
-        epsilon_as_paper: of a mean's tokens for one context, at records ** -1.1: the paper's figure; None for medians.
-        affordable_tokens: how many tokens the paper's epsilon buys by the same accounting; None without one.
-        epsilon: of a mean with its noisy counts, for the unit and relation of the config's own claim; infinite where
-            nothing bounds it, None for medians, whose ex-post epsilon is known afterwards.
-        delta: that goes with `epsilon`.
-        hours: None without a throughput.
-    """
-
-    row: Row
-    clusters: int
-    batches: int
-    contexts: float
-    tokens: int
-    context_tokens: int
-    epsilon_as_paper: float | None
-    affordable_tokens: int | None
-    epsilon: float | None
-    delta: float | None
-    hours: float | None
+def estimates(table: Table, throughput: Throughput | None) -> Estimates:
+    """What every row of a table takes."""
+    rows = tuple(estimate(row, throughput) for row in table.rows)
+    return Estimates(title=table.title, throughput=throughput, rows=rows)
 
 
 def estimate(row: Row, throughput: Throughput | None) -> Estimate:
@@ -76,17 +44,24 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
     work = round(batches * contexts * tokens)
     own = _delta(config, row.records)
     return Estimate(
-        row=row,
+        config=row.name,
+        dataset=row.dataset,
+        method=row.method,
         clusters=clusters(config),
         batches=batches,
+        counted=config.batching.records_per_batch is not None,
         contexts=contexts,
         tokens=tokens,
         context_tokens=work,
         epsilon_as_paper=_epsilon_as_paper(config, row.records),
+        counts_epsilon=_counts(config.clustering),
         affordable_tokens=_affordable(row),
-        epsilon=None if own is None else _epsilon(config, own),
+        epsilon=_epsilon(config, own),
         delta=own,
+        unit=config.privacy.unit,
+        relation=config.privacy.relation,
         hours=None if throughput is None else work / throughput.context_tokens_per_second / 3600,
+        paper=None if row.paper is None else published(row.paper.model_dump()),
     )
 
 
@@ -96,9 +71,17 @@ def clusters(config: Config) -> int:
     return labels if clustering is None else labels * (clustering.keep or clustering.centers or 1)
 
 
+def unbounded(config: Config) -> bool:
+    """Whether centres are found on records without noise, so that nothing bounds what they tell."""
+    return math.isinf(_centers(config.clustering)[0])
+
+
 def stated_throughput(context_tokens_per_second: float) -> Throughput:
     """A throughput that the user measured."""
-    return Throughput(context_tokens_per_second, f"{context_tokens_per_second:g} context tokens/s, as given")
+    return Throughput(
+        context_tokens_per_second=context_tokens_per_second,
+        source=f"{context_tokens_per_second:g} context tokens/s, as given",
+    )
 
 
 def measured_throughput(path: Path, parameters: float) -> Throughput:
@@ -125,7 +108,7 @@ def measured_throughput(path: Path, parameters: float) -> Throughput:
     if not 0 < scaled < math.inf:
         raise InputError(str(path), "the measured rate is not positive.", "Measure it anew.")
     source = f"{scaled:.3g} context tokens/s: {rate:.3g} with SmolLM2-135M on {machine} ({where})"
-    return Throughput(scaled, f"{source}, in proportion to the parameters")
+    return Throughput(context_tokens_per_second=scaled, source=f"{source}, in proportion to the parameters")
 
 
 def _machine(machine: Mapping[str, Any], row: str) -> str:
@@ -156,10 +139,16 @@ def _contexts(config: Config, records: int) -> float:
 
 def _epsilon_as_paper(config: Config, records: int) -> float | None:
     mechanism = config.mechanism
+    centers, centers_delta = _centers(config.clustering)
+    if math.isinf(centers):
+        return math.inf
     if mechanism.divisor is None:
         return None
-    tokens, delta = config.decoding.max_tokens, records**DELTA_EXPONENT
-    return mean_epsilon(mechanism.clip, mechanism.temperature, mechanism.divisor, tokens, delta, _PAPER)
+    tokens, delta = config.decoding.max_tokens, records**DELTA_EXPONENT - centers_delta
+    if delta <= 0:
+        return math.inf
+    epsilon = mean_epsilon(mechanism.clip, mechanism.temperature, mechanism.divisor, tokens, delta, _PAPER)
+    return rounded_sum(epsilon, centers)
 
 
 def _affordable(row: Row) -> int | None:
@@ -177,14 +166,17 @@ def _delta(config: Config, records: int) -> float | None:
     return records**DELTA_EXPONENT if stated is None else stated
 
 
-def _epsilon(config: Config, delta: float) -> float:
-    """As the run works out its own claim (`generation.manifest`), from the config alone."""
+def _epsilon(config: Config, delta: float | None) -> float | None:
+    """As the run works out its own claim (`generation.manifest`), from the config alone; None for a median's."""
     mechanism, privacy, clustering = config.mechanism, config.privacy, config.clustering
     change = context_change(privacy.unit, privacy.relation, config.rule, records_per_user=privacy.records_per_user)
     centers, centers_delta = _centers(clustering)
-    if change is None or mechanism.divisor is None or math.isinf(centers) or delta <= centers_delta:
+    if math.isinf(centers):
         return math.inf
-    counts = clustering.budget if clustering is not None and clustering.keep is not None else 0.0
+    if delta is None:
+        return None
+    if change is None or mechanism.divisor is None or delta <= centers_delta:
+        return math.inf
     tokens = mean_epsilon(
         mechanism.clip,
         mechanism.temperature,
@@ -192,9 +184,14 @@ def _epsilon(config: Config, delta: float) -> float:
         config.decoding.max_tokens,
         delta - centers_delta,
         change,
-        laplace=rebalancing_events(counts, privacy.relation),
+        laplace=rebalancing_events(_counts(clustering), privacy.relation),
     )
-    return tokens + centers
+    return rounded_sum(tokens, centers)
+
+
+def _counts(clustering: ClusteringConfig | None) -> float:
+    """Epsilon of the noisy counts that decide which centres are kept."""
+    return 0.0 if clustering is None or clustering.keep is None else clustering.budget
 
 
 def _centers(clustering: ClusteringConfig | None) -> tuple[float, float]:

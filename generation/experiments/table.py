@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -10,7 +11,13 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from dpaudit.runs import InputError
-from generation.config import Config, Count, DataConfig, Name, Positive, Real, Section, load_config, read_yaml
+from dpaudit.runs.layout import LOCK
+from generation.config import Config, Count, DataConfig, Name, Positive, Real, Section, in_short, load_config, read_yaml
+
+#: More than any data set has: of `most_records`, no limit.
+ALL_RECORDS = 1 << 40
+#: What the table itself takes beside the rows' folders.
+TABLE_FILES = {"md": "table.md", "csv": "table.csv", "json": "table.json"}
 
 Share = Annotated[Real, Field(ge=0, le=1)]
 #: A path below the table's folder; without its ending it is the row's name and its folder's.
@@ -57,7 +64,7 @@ class DatasetConfig(Section):
         paper: of real texts, the most that synthetic ones could reach.
     """
 
-    records: Annotated[int, Field(ge=2)]
+    records: Annotated[int, Field(ge=2, le=ALL_RECORDS)]
     held_out: HeldOutConfig | None = None
     paper: PublishedQuality | None = None
 
@@ -70,6 +77,11 @@ class RowConfig(Section):
     method: Name
     paper: PublishedRow | None = None
 
+    @property
+    def folder(self) -> str:
+        """Where its run goes, below the table's: the row's name."""
+        return self.config.removesuffix(".yaml")
+
 
 class EvaluationConfig(Section):
     """How texts are evaluated, where not by the defaults of `dpaudit evaluate`.
@@ -78,11 +90,13 @@ class EvaluationConfig(Section):
         embedding: the model whose embeddings are MAUVE's features; null for the one that needs no network.
         fine_tune: by which protocol a classifier is fine-tuned; null for a linear probe alone.
         classifier: the encoder that is fine-tuned; null for the one that needs no network.
+        most_records: real records of a file that are used, private and held-out ones; null for all.
     """
 
     embedding: Name | None = None
     fine_tune: Literal["paper", "laptop"] | None = None
     classifier: Name | None = None
+    most_records: Annotated[int, Field(ge=4, le=ALL_RECORDS)] | None = 4000
 
     @model_validator(mode="after")
     def _classifiers_are_tuned(self) -> Self:
@@ -109,14 +123,27 @@ class TableConfig(Section):
 
     @model_validator(mode="after")
     def _rows_fit(self) -> Self:
-        seen = set()
+        taken: set[str] = set()
         for number, row in enumerate(self.rows):
             if row.dataset not in self.datasets:
                 raise _clash(f"rows.{number}.dataset", row.dataset, f"one of {', '.join(self.datasets)}")
-            if row.config in seen:
-                raise _clash(f"rows.{number}.config", row.config, "each config once")
-            seen.add(row.config)
+            if not _is_free(row.folder, taken):
+                allowed = f"a folder of its own beside {', '.join(_RESERVED)}: in no other row's, and around none"
+                raise _clash(f"rows.{number}.config", row.config, allowed)
+            taken.add(row.folder)
         return self
+
+
+_RESERVED = (*TABLE_FILES.values(), LOCK)
+
+
+def _is_free(folder: str, taken: Iterable[str]) -> bool:
+    """Whether a row can have this folder, also where capitals make no difference to names."""
+    parts = folder.casefold().split("/")
+    if parts[0] in _RESERVED:
+        return False
+    others = (other.casefold().split("/") for other in taken)
+    return all(parts[: len(other)] != other[: len(parts)] for other in others)
 
 
 @dataclass(frozen=True)
@@ -181,9 +208,9 @@ def load_table(path: Path) -> Table:
 
 def _row(folder: Path, row: RowConfig, dataset: DatasetConfig) -> Row:
     path = folder / row.config
-    config, name = load_config(path), row.config.removesuffix(".yaml")
+    config = load_config(path)
     held_out = _held_out(config.data, dataset.held_out, f"{path}: data")
-    return Row(name, row.dataset, row.method, path, config, dataset.records, held_out, row.paper)
+    return Row(row.folder, row.dataset, row.method, path, config, dataset.records, held_out, row.paper)
 
 
 def _held_out(private: DataConfig, held_out: HeldOutConfig | None, where: str) -> DataConfig | None:
@@ -209,9 +236,9 @@ def _input_error(path: Path, error: ValidationError) -> InputError:
     first, *others = error.errors(include_url=False)
     clash = first.get("ctx", {}) if first["type"] == "clash" else {}
     field = ".".join(map(str, (*first["loc"], clash["field"]) if clash else first["loc"]))
-    given = repr(clash.get("given", first["input"]))
+    given = in_short(clash.get("given", first["input"]))
     problem = {"missing": "this field is missing.", "extra_forbidden": "there is no such field."}.get(
-        first["type"], f"the value is {given if len(given) <= 80 else given[:77] + '...'}."
+        first["type"], f"the value is {given}."
     )
     more = f" ({len(others)} more to mend after this one.)" if others else ""
     return InputError(f"{path}: {field}", problem, f"Expected: {first['msg'].removeprefix('Input should be ')}.{more}")

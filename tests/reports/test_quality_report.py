@@ -11,19 +11,32 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from dpaudit.comparison import compare_runs
-from dpaudit.quality import Encoder, Mauve, MauveSettings, Quality, Texts, scores
+from dpaudit.quality import (
+    Downstream,
+    Encoder,
+    HeldOut,
+    Mauve,
+    MauveSettings,
+    ProbeSettings,
+    Quality,
+    Texts,
+    Trained,
+    scores,
+)
 from dpaudit.results import AuditResult, QualityColumn, RunScore
 from reports.compare import render_comparison_html, tables
 from reports.html import render_html
 from reports.markdown import render_markdown
-from reports.quality import print_quality, shown
+from reports.quality import about, details, print_quality, rows, shown
 from reports.terminal import print_summary
 
 DIGEST = "ab" * 32
 HOSTILE = "<b>x</b> | `y` \u202e"
 
 
-def quality(n: int = 20, name: str = HOSTILE, digest: str = DIGEST) -> Quality:
+def quality(
+    n: int = 20, name: str = HOSTILE, digest: str = DIGEST, own: int | None = None, tested: Downstream | None = None
+) -> Quality:
     texts = Texts(texts=40, distinct=38, digest=digest)
     settings = MauveSettings(
         n=n, clusters=2, iterations=500, initialisations=5, explained_variance=0.9, scaling=5.0, points=32, seeds=(0, 1)
@@ -34,11 +47,13 @@ def quality(n: int = 20, name: str = HOSTILE, digest: str = DIGEST) -> Quality:
         synthetic=texts,
         reference=texts,
         label_lines=3,
-        is_runs_data=None,
+        own=own,
         features=Encoder(name=name, digest=DIGEST, max_tokens=256, pooling="mean", dimensions=8, normalized=True),
-        held_out=None,
-        mauve=Mauve(settings=settings, wanted=n, score=scores((0.25, 0.5)), ceiling=scores((0.9, 0.96))),
-        downstream=(),
+        held_out=None
+        if tested is None
+        else HeldOut(origin="split", share=0.5, seed=0, test=texts, own=own, dropped_real=0, dropped_synthetic=0),
+        mauve=Mauve(settings=settings, wanted=n, real=40, score=scores((0.25, 0.5)), ceiling=scores((0.9, 0.96))),
+        downstream=() if tested is None else (tested,),
         warnings=(f"Mind {HOSTILE}",),
         versions={"mauve-text": HOSTILE},
     )
@@ -95,6 +110,46 @@ def test_what_is_printed_fits_and_is_escaped() -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "Internal." in text and "\u202e" not in text
     assert max(map(len, text.splitlines())) <= 60
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (None, "it is not known whether the run was made from them"),
+        (0, "none is a record of the run"),
+        (7, "7 of them are records of the run"),
+        (40, "all are records of the run"),
+    ],
+)
+def test_whose_texts_they_are_and_how_many_taught_a_classifier(own: int | None, said: str) -> None:
+    probe = Downstream(
+        method="linear-probe",
+        encoder=quality().features,
+        settings=ProbeSettings(strength=1.0, iterations=10, seeds=(0,)),
+        majority=0.75,
+        trained=(
+            Trained(source="synthetic", texts=30, accuracy=scores((0.5,))),
+            Trained(source="real-same-size", texts=12, accuracy=scores((0.6, 0.8))),
+            Trained(source="real-all", texts=1500, accuracy=scores((0.9,))),
+        ),
+    )
+    found = quality(own=own, tested=probe)
+    assert said in about(found) and said in dict(details(found))["Test texts"]
+    cells = ("0.500 (30 texts)", "0.700 ± 0.141 (12 texts)", "0.900 (1,500 texts)")
+    assert rows(found)[1] == ("Accuracy, linear probe", *cells, "40 test texts, most frequent label 0.750")
+
+
+def test_runs_without_an_epsilon_have_their_quality_too(median: AuditResult) -> None:
+    neither = {"ex_post": None, "approximate": None}
+    bare = median.model_copy(update={"guarantees": median.guarantees.model_copy(update=neither)})
+    results = {"one": with_quality(bare, quality()), "two": with_quality(median, quality()), "three": bare}
+    found = [table for table in tables(compare_runs(results)) if table.title.startswith("Quality")]
+    assert [table.title for table in found] == ["Quality beside ex-post epsilon", "Quality of runs without an epsilon"]
+    assert found[1].header == ("MAUVE, n = 20", "Real texts")
+    assert [number for number, _ in found[1].rows] == [1, 3]
+    assert found[1].rows[0][1][0].text == "0.375 ± 0.177"
+    assert "Quality of runs without an epsilon" in render_comparison_html(compare_runs(results))
+    assert compare_runs(results).to_json().count("no epsilon pays") == 1
 
 
 def column_titles(results: dict[str, AuditResult]) -> list[tuple[str, ...]]:

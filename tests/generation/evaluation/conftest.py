@@ -1,26 +1,66 @@
-"""A run of forty short texts and real ones beside it."""
+"""A run of forty short texts and real ones beside it, and a folder for scores that is no user's."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
+from dpaudit.runs import Assigned, KeyedHash, data_digest
+from generation.models import CACHE_VARIABLE
+from generation.records import Record
+
 SECRET = "secret-7f3a"
+KEY = KeyedHash(bytes.fromhex("5eed" * 16))
+Rows: TypeAlias = Callable[[int, int], list[Record]]
+Write: TypeAlias = Callable[[Path, Iterable[Record]], Path]
 
 
-def write_rows(path: Path, first: int, count: int) -> Path:
-    """Rows with the labels a and b."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["label", "text"])
-        writer.writerows(
-            ["ab"[number % 2], f"{'xy'[number % 2] * 9} {SECRET} {number}"] for number in range(first, first + count)
-        )
-    return path
+@pytest.fixture(autouse=True)
+def scores_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where scores are kept; not there yet."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    return tmp_path / "cache" / "evaluation-scores"
+
+
+@pytest.fixture
+def rows() -> Rows:
+    """Texts whose letters say their label, a or b in turns."""
+
+    def made(first: int, count: int) -> list[Record]:
+        numbers = range(first, first + count)
+        return [Record("ab"[number % 2], f"{'xy'[number % 2] * 9} {SECRET} {number}") for number in numbers]
+
+    return made
+
+
+@pytest.fixture
+def write_records() -> Write:
+    """Writes a CSV file of records."""
+
+    def written(path: Path, records: Iterable[Record]) -> Path:
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["label", "text"])
+            writer.writerows([record.label, record.text] for record in records)
+        return path
+
+    return written
+
+
+@pytest.fixture
+def make_own() -> Callable[[Any, Iterable[Record]], None]:
+    """Makes a run say that it was made from some records."""
+
+    def made(run: Any, records: Iterable[Record]) -> None:
+        digests = sorted(KEY.digest(record.label, record.text) for record in records)
+        (run / "assignment").write_text("".join(Assigned(digest, None, None).line() for digest in digests))
+        run.edit_manifest({"data.digest": data_digest(digests), "data.records": len(digests)})
+
+    return made
 
 
 @pytest.fixture
@@ -29,10 +69,10 @@ def run(make_run: Callable[..., Any]) -> Any:
 
 
 @pytest.fixture
-def reference(tmp_path: Path) -> Path:
-    return write_rows(tmp_path / "real.csv", 100, 90)
+def reference(tmp_path: Path, rows: Rows, write_records: Write) -> Path:
+    return write_records(tmp_path / "real.csv", rows(100, 90))
 
 
 @pytest.fixture
-def held_out(tmp_path: Path) -> Path:
-    return write_rows(tmp_path / "held-out.csv", 200, 24)
+def held_out(tmp_path: Path, rows: Rows, write_records: Write) -> Path:
+    return write_records(tmp_path / "held-out.csv", rows(200, 24))

@@ -9,10 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+from pydantic import ValidationError
 
+from dpaudit.cli import evaluate as evaluate_command
 from dpaudit.cli import main
-from dpaudit.quality import Quality
+from dpaudit.quality import MOST, MauveSettings, Quality
+from generation.evaluation.settings import PAPER, PROBE
+from generation.experiments.table import ALL_RECORDS
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -28,6 +33,7 @@ def command(
         arguments = [name, str(where)]
         if name == "evaluate":
             arguments += ["--reference", str(real), "--embedding", str(encoder_folder), "--seeds", "2"]
+            arguments += ["--initialisations", "1"]
         with pytest.raises(SystemExit) as left:
             main([*arguments, *map(str, options)])
             raise SystemExit(0)
@@ -38,22 +44,19 @@ def command(
     return called
 
 
-def test_a_table_is_printed_and_the_result_is_written(command: Command, run: Any) -> None:
+def test_a_table_is_printed_and_the_result_is_written(command: Command, run: Any, scores_folder: Path) -> None:
     code, out, err = command()
     assert code == 0
-    for part in ("MAUVE", "n = 40, 2 seeds", "Accuracy, linear probe", "Internal.", "no epsilon pays"):
+    for part in ("MAUVE", "n = 40, 2 seeds", "Accuracy, linear probe", "(40 texts)", "Internal.", "no epsilon pays"):
         assert part in out
     assert "biased upwards" in err and "evaluation.json" in err
     path = run / "report" / "evaluation.json"
-    for place, mode in ((path, 0o600), (run / "report", 0o700), (run / "report" / "evaluation-scores", 0o700)):
+    for place, mode in ((path, 0o600), (run / "report", 0o700), (scores_folder, 0o700)):
         assert stat.S_IMODE(place.stat().st_mode) == mode
+    assert [entry.name for entry in (run / "report").iterdir()] == [path.name]
     assert "secret" not in path.read_text()
     assert Quality.model_validate_json(path.read_text()).mauve is not None
-
-
-def test_the_record_stays_as_it_was(command: Command, run: Any) -> None:
-    assert command()[0] == 0
-    code, _, err = command(name="verify")
+    code, _, err = command(name="verify")  # the record is as it was
     assert code == 0 and "evaluation" not in err
 
 
@@ -82,8 +85,15 @@ def test_reports_show_it_beside_the_budgets(command: Command, run: Any) -> None:
     for name in ("report.html", "report.md"):
         shown = (folder / name).read_text()
         assert "Quality of the texts" in shown and "no epsilon pays" in shown and "n = 40" in shown
-    written = json.loads((folder / "report.json").read_text())
-    assert written["quality"] == json.loads((folder / "evaluation.json").read_text())
+    written = json.loads((folder / "report.json").read_text())["quality"]
+    evaluation = json.loads((folder / "evaluation.json").read_text())
+    assert written["mauve"] == evaluation["mauve"] and written["warnings"] == evaluation["warnings"]
+    texts = [evaluation[name] for name in ("synthetic", "reference")] + [evaluation["held_out"]["test"]]
+    report = (folder / "report.json").read_text() + (folder / "report.html").read_text()
+    assert not any(found["digest"] in report for found in texts)
+    run.edit_samples(lambda lines: lines[0].update(text="something else"))
+    code, out, err = command(name="report")
+    assert "Quality of the texts" not in out and "other texts were evaluated than samples.jsonl now holds" in err
 
 
 def test_no_public_report_has_any_of_it(command: Command, run: Any) -> None:
@@ -119,6 +129,7 @@ def test_a_comparison_shows_it_beside_each_kind_of_epsilon(
             assert part in text
         assert "cannot be compared: each has a column of its own" in " ".join(text.split())
     columns = json.loads(command(other.path, mean.path, "--json", name="compare")[1])["quality"]
+    assert all("no epsilon pays" in column["private"] for column in columns)
     mauve = [column for column in columns if column["measure"] == "mauve"]
     assert [(c["n"], len(c["figures"])) for c in mauve] == [(20, 2), (30, 1)]
 
@@ -128,7 +139,10 @@ def test_a_comparison_shows_it_beside_each_kind_of_epsilon(
     [
         (["--n", "1"], "--n"),
         (["--clusters", "500"], "too few for 500 clusters"),
-        (["--explained-variance", "1"], "--explained-variance"),
+        (["--explained-variance", "0.9999"], "--explained-variance"),
+        (["--n", "100000000000000"], "--n"),
+        (["--iterations", "30000000000000"], "--iterations"),
+        (["--probe-iterations", "10000000000000"], "--probe-iterations"),
         (["--scaling", "nan"], "--scaling"),
         (["--embedding", "/nowhere"], "--embedding"),
         (["--classifier", "/nowhere"], "--classifier"),
@@ -166,15 +180,63 @@ def test_a_package_that_is_missing_is_named(command: Command, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("there", ["folder", "link"])
-def test_what_is_in_the_way_is_left_there(command: Command, run: Any, tmp_path: Path, there: str) -> None:
+def test_what_is_in_the_way_is_left_there(
+    command: Command, run: Any, tmp_path: Path, scores_folder: Path, there: str
+) -> None:
     (run / "report").mkdir()
     path, target = run / "report" / "evaluation.json", tmp_path / "target"
     target.write_text("another's")
     path.mkdir() if there == "folder" else path.symlink_to(target)
     code, _, err = command()
     assert code == 2 and "evaluation.json" in err
-    assert not (run / "report" / "evaluation-scores").exists()  # told before anything is measured
+    assert not scores_folder.exists()  # told before anything is measured
     assert target.read_text() == "another's"
+
+
+def limits() -> list[tuple[str, float]]:
+    """Least and most of every bounded option, by its parameter."""
+    found: list[tuple[str, float]] = []
+    for option in evaluate_command.params:
+        kind = option.type
+        if isinstance(kind, click.IntRange | click.FloatRange) and option.name:
+            found += [
+                (option.name, bound)
+                for bound, left_out in ((kind.min, kind.min_open), (kind.max, kind.max_open))
+                if bound is not None and not left_out
+            ]
+    return [(name, bound) for name, bound in found if name != "workers"]
+
+
+@pytest.mark.parametrize(("name", "value"), limits())
+def test_what_an_option_takes_a_result_can_hold(name: str, value: float) -> None:
+    """And nothing beyond a type's own limits is taken."""
+    mauve: dict[str, Any] = {
+        "n": 2,
+        "clusters": 2,
+        "iterations": 1,
+        "initialisations": 1,
+        "explained_variance": 0.9,
+        "scaling": 1.0,
+    }
+    mauve |= {"points": 2, "seeds": (0,)}
+    if name in ("seeds", "accuracy_seeds"):
+        kinds: list[Any] = [(PROBE, "seeds", tuple(range(int(value)))), (MauveSettings(**mauve), "seeds", (0,))]
+    elif name in mauve:
+        kinds = [(MauveSettings(**mauve), name, value)]
+    elif name.startswith("probe_"):
+        kinds = [(PROBE, name.removeprefix("probe_"), value)]
+    elif name == "weight_decays":
+        kinds = [(PAPER, name, (value,))]
+    elif name in type(PAPER).model_fields:
+        kinds = [(PAPER, name, value)]
+    else:
+        assert (name, value) in {("most_records", v) for v in (4, ALL_RECORDS)} | {("split_seed", v) for v in (0, MOST)}
+        return
+    for settings, field, held in kinds:
+        assert type(settings).model_validate({**settings.model_dump(), field: held})
+    if isinstance(value, int) and value > 2 and name not in ("seeds", "accuracy_seeds"):
+        with pytest.raises(ValidationError):
+            type(settings).model_validate({**settings.model_dump(), field: value + 1})
 
 
 def test_help_has_an_example(command: Command) -> None:

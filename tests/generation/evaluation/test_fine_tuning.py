@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from dpaudit.quality import FineTuneSettings
+from dpaudit.quality import MOST_FITS, FineTuneSettings, ProbeSettings
 from dpaudit.runs import InputError
 from generation.evaluation import fine_tuning
 from generation.evaluation.fine_tuning import Attempt, Examples, encoder_of, epochs_of, fine_tune
 from generation.evaluation.settings import LAPTOP, PAPER, asked
+from generation.evaluation.texts import same
 
-GOOD = Attempt(0, 3e-3, 0.0)
+GOOD, ADAM = Attempt(0, 3e-3, 0.0), torch.optim.Adam
 
 
 def settings(**fields: Any) -> FineTuneSettings:
@@ -36,7 +42,7 @@ def toy(count: int, start: int = 0) -> Examples:
 def test_a_separable_set_is_learnt_and_one_without_training_is_not(encoder_folder: Path) -> None:
     protocol = settings(validation=0.3, patience=8)
     found = fine_tune(str(encoder_folder), toy(90), toy(30, 90), 3, GOOD, protocol)
-    assert found.test > 0.9 and found.validation > 0.9
+    assert found.test > 0.9 and found.validation > 0.9 and found.loss < math.log(3)
     assert 1 <= found.best_epoch <= found.epochs <= epochs_of(63, protocol)
     idle = fine_tune(str(encoder_folder), toy(90), toy(30, 90), 3, Attempt(0, 1e-12, 0.0), protocol)
     assert idle.test < 0.7
@@ -44,7 +50,7 @@ def test_a_separable_set_is_learnt_and_one_without_training_is_not(encoder_folde
 
 def test_a_fit_stops_after_epochs_without_a_better_one(encoder_folder: Path) -> None:
     idle = fine_tune(str(encoder_folder), toy(30), toy(9), 3, Attempt(0, 1e-12, 0.0), settings(steps=500, patience=2))
-    assert (idle.best_epoch, idle.epochs) == (1, 3)
+    assert idle.epochs == 3  # a lower loss alone is no better accuracy
 
 
 def test_seeds_decide_all_and_leave_the_callers_randomness_alone(encoder_folder: Path) -> None:
@@ -58,18 +64,60 @@ def test_seeds_decide_all_and_leave_the_callers_randomness_alone(encoder_folder:
 
 
 def test_the_best_checkpoint_is_tested_and_not_the_last(encoder_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accuracies are scripted: validation 0.5, 0.9, 0.1, 0.1, then the test's own with the weights of epoch 2."""
+    """Validation is scripted, then the test with the weights of the best epoch: ties go to the lowest loss."""
     seen: list[float] = []
-    scripted = iter([0.5, 0.9, 0.1, 0.1, 0.7])
+    scripted = iter([(0.5, 0.1), (0.9, 0.6), (0.9, 0.4), (0.9, 0.4), (0.1, 0.1), (0.7, 9.0)])
 
-    def accuracy(network: Any, *_: Any) -> float:
+    def tested(network: Any, *_: Any) -> tuple[float, float]:
         seen.append(float(network.classifier.weight.detach().sum()))
         return next(scripted)
 
-    monkeypatch.setattr(fine_tuning, "_accuracy", accuracy)
-    found = fine_tune(str(encoder_folder), toy(30), toy(9), 3, GOOD, settings(steps=500, patience=2))
-    assert (found.best_epoch, found.epochs, found.validation, found.test) == (2, 4, 0.9, 0.7)
-    assert seen[-1] == seen[1] != seen[3]
+    monkeypatch.setattr(fine_tuning, "_tested", tested)
+    found = fine_tune(str(encoder_folder), toy(30), toy(9), 3, GOOD, settings(steps=500, patience=3))
+    assert found == fine_tuning.Outcome(epochs=5, best_epoch=3, validation=0.9, loss=0.4, test=0.7)
+    assert seen[-1] == seen[2] != seen[4]
+
+
+@limits(max_examples=50)
+@given(
+    st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyz"), min_size=2, max_size=120).filter(lambda t: len(set(t)) > 1),
+    st.sampled_from([0.01, 0.1, 0.5, 0.99]),
+    st.integers(0, 9),
+)
+def test_validation_texts_are_a_share_of_the_distinct_ones_and_no_others(
+    letters: list[str], share: float, seed: int
+) -> None:
+    texts = [f" {letter.upper()}\n" if place % 2 else letter for place, letter in enumerate(letters)]
+    kept, held = fine_tuning._split(texts, share, np.random.default_rng(seed))
+    assert sorted([*kept, *held]) == list(range(len(texts)))
+    trained, watched = ({same(texts[row]) for row in rows} for rows in (kept, held))
+    distinct = len(set(letters))
+    assert not trained & watched
+    assert len(watched) == min(max(1, round(share * distinct)), distinct - 1)
+
+
+def test_the_optimizer_is_adam_with_the_attempts_rate_and_decay(
+    encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[torch.optim.Optimizer] = []
+
+    def adam(*args: Any, **options: Any) -> torch.optim.Optimizer:
+        made.append(ADAM(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(torch.optim, "Adam", adam)
+    found = fine_tune(str(encoder_folder), toy(12), toy(9), 3, Attempt(0, 2e-3, 5e-4), settings(steps=1))
+    assert found.best_epoch == 1
+    (optimizer,) = made
+    assert type(optimizer) is ADAM
+    (group,) = optimizer.param_groups
+    wanted = {"lr": 2e-3, "weight_decay": 5e-4, "betas": (0.9, 0.999), "decoupled_weight_decay": False}
+    assert {name: group[name] for name in wanted} == wanted
+
+
+def test_a_rate_at_which_training_diverges_has_lost(encoder_folder: Path) -> None:
+    found = fine_tune(str(encoder_folder), toy(30), toy(9), 3, Attempt(0, 1e30, 0.0), settings())
+    assert (found.best_epoch, found.validation, found.test) == (0, 0.0, 0.0)
 
 
 def test_the_papers_numbers() -> None:
@@ -87,6 +135,23 @@ def test_any_number_of_fine_tuning_asks_for_it() -> None:
     found = asked({"steps": 3, "learning_rates": (1.0,), "accuracy_seeds": 2, "probe_strength": 7.0, "n": 9})
     assert found.fine_tune == PAPER.model_copy(update={"steps": 3, "learning_rates": (1.0,), "seeds": (0, 1)})
     assert (found.probe.strength, found.probe.seeds, found.n) == (7.0, (0, 1), 9)
+
+
+def test_what_no_result_can_hold_is_refused_before_anything_is_measured() -> None:
+    rates = tuple(1e-6 * number for number in range(1, 101))
+    for options, named in (
+        ({"learning_rates": (*rates, 1.0)}, "--learning-rate"),
+        ({"learning_rates": rates, "accuracy_seeds": MOST_FITS // 200 + 1}, "--learning-rate"),
+        ({"max_tokens": 3 * 10**12}, "--max-tokens"),
+        ({"learning_rates": (1.0, 1.0)}, "--learning-rate.*listed twice"),
+        ({"accuracy_seeds": 1001}, "--accuracy-seeds"),
+        ({"probe_iterations": 10**13}, "--probe-iterations"),
+        ({"embedding": "x" * 1001}, "--embedding"),
+    ):
+        with pytest.raises(InputError, match=named):
+            asked(options)
+    with pytest.raises(ValidationError):
+        ProbeSettings(strength=math.inf, iterations=1, seeds=(0,))
 
 
 def test_weights_that_are_pickled_are_not_loaded(encoder_folder: Path, tmp_path: Path) -> None:
@@ -107,8 +172,10 @@ def test_a_model_of_another_kind_is_refused(tmp_path: Path, encoder_folder: Path
 
 
 def test_too_few_texts(encoder_folder: Path) -> None:
-    with pytest.raises(ValueError, match="too few"):
-        fine_tune(str(encoder_folder), toy(1), toy(9), 3, GOOD, settings())
+    doubles = Examples(("a text", "A  text"), np.array([0, 1]))
+    for few in (toy(1), doubles):
+        with pytest.raises(ValueError, match="1 distinct texts"):
+            fine_tune(str(encoder_folder), few, toy(9), 3, GOOD, settings())
 
 
 def test_examples_do_not_show_their_texts() -> None:

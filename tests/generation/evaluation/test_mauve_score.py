@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import mauve
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from dpaudit.quality import MauveSettings
+from dpaudit.quality import MOST_VARIANCE, MauveSettings
 from dpaudit.runs import InputError
 from generation.clustering.interfaces import Vectors
+from generation.evaluation import mauve_score
 from generation.evaluation.mauve_score import drawn, mauve_of
 
 
@@ -78,6 +81,26 @@ def test_what_has_no_mauve() -> None:
         mauve_of(vectors(1), vectors(2), settings(clusters=121), 0)
     with pytest.raises(ValueError, match="equal numbers"):
         mauve_of(vectors(1)[:50], vectors(2), settings(), 0)
+
+
+@pytest.mark.parametrize("figure", [float("nan"), -1e-3, 1 + 1e-6, float("inf")])
+def test_what_is_no_mauve_is_refused(figure: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mauve_score, "compute_mauve", lambda **_: SimpleNamespace(mauve=figure))
+    with pytest.raises(InputError, match="mauve-text"):
+        mauve_of(vectors(1), vectors(2), settings(), 0)
+    monkeypatch.setattr(mauve_score, "compute_mauve", lambda **_: SimpleNamespace(mauve=1 + 1e-12))
+    assert mauve_of(vectors(1), vectors(2), settings(), 0) == 1.0
+
+
+def test_a_target_that_no_components_reach_is_refused() -> None:
+    """Else mauve-text keeps the first component alone, and says nothing of it."""
+    alike = np.tile(np.eye(1, 8, dtype=np.float32), (60, 1))
+    alike[::2] *= 2  # the same at length 1
+    with pytest.raises(InputError, match="--explained-variance"):
+        mauve_of(alike, alike[::-1], settings(), 0)
+    assert 0 < mauve_of(vectors(1, 0.3), vectors(2), settings(explained_variance=MOST_VARIANCE), 0) < 1
+    with pytest.raises(ValidationError):
+        settings(explained_variance=0.9999)
 
 
 @given(st.integers(0, 99), st.integers(1, 40), st.integers(0, 30), st.integers(0, 30))

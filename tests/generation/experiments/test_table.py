@@ -11,14 +11,19 @@ from typing import Any
 import pytest
 import yaml
 
+from dpaudit.accounting import ContextChange, mean_epsilon, rebalancing_events
 from dpaudit.runs import InputError
 from generation.config import Config
-from generation.experiments.estimates import estimate, measured_throughput, stated_throughput
+from generation.experiments.estimates import estimate, measured_throughput, stated_throughput, unbounded
 from generation.experiments.table import Row, load_table
 
 LATEST = Path(__file__).parents[3] / "benchmarks" / "results" / "latest.json"
 PUBLISHED = {"mauve": 0.5, "mauve_std": 0.01, "accuracy": 0.75, "accuracy_std": 0.02}
 CLUSTERED = {"method": "public-centers-rebalanced", "public": "x.csv", "centers": 30, "keep": 5, "epsilon": 0.5}
+
+
+def rows(*names: str) -> list[dict[str, str]]:
+    return [{"config": f"{name}.yaml", "dataset": "Letters", "method": "x"} for name in names]
 
 
 @pytest.fixture
@@ -58,7 +63,13 @@ def test_held_out_texts_are_read_like_the_private_ones(write: Callable[..., Path
         ({"rows": []}, "rows: "),
         ({"rows": [{"config": "../row.yaml", "dataset": "Letters", "method": "x"}]}, "rows.0.config"),
         ({"rows": [{"config": "row.yaml", "dataset": "Digits", "method": "x"}]}, "one of Letters"),
-        ({"rows": [{"config": "row.yaml", "dataset": "Letters", "method": "x"}] * 2}, "each config once"),
+        ({"rows": [{"config": "row.yaml", "dataset": "Letters", "method": "x"}] * 2}, "rows.1.config"),
+        ({"rows": rows("row", "ROW/run")}, "rows.1.config"),
+        ({"rows": rows("sub/row/run", "sub/row")}, "rows.1.config"),
+        ({"rows": rows("table.md")}, "rows.0.config"),
+        ({"rows": rows("Table.json/row")}, "a folder of its own beside table.md"),
+        ({"rows": rows("writer.lock")}, "rows.0.config"),
+        ({"datasets": {"Letters": {"records": 10**400}}}, "datasets.Letters.records"),
         ({"rows": [{"config": "none.yaml", "dataset": "Letters", "method": "x"}]}, "none.yaml: the file cannot be"),
         ({"evaluation": {"classifier": "bert"}}, "classifier"),
         ({"datasets": {"Letters": {"records": 10, "held_out": {"path": "a", "dataset": "b"}}}}, "held_out"),
@@ -68,6 +79,40 @@ def test_a_mistake_is_answered_with_its_place(write: Callable[..., Path], fields
     with pytest.raises(InputError) as caught:
         load_table(write(**fields))
     assert told in str(caught.value)
+
+
+def test_rows_beside_each_other_are_free(write: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "row").mkdir()
+    for name in ("row-2", "row/a", "row/ab"):
+        (tmp_path / f"{name}.yaml").write_bytes((write()).with_name("row.yaml").read_bytes())
+    assert len(load_table(write(rows=rows("row-2", "row/a", "row/ab"))).rows) == 3
+
+
+def test_a_small_files_endless_value_is_told_in_a_line(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = 0
+
+    class Counting:
+        def __repr__(self) -> str:
+            nonlocal written
+            written += 1
+            return "lol"
+
+    value: Any = Counting()
+    for _ in range(5):
+        value = [value] * 9
+    path = write()
+    values = {**yaml.safe_load(path.read_text()), "title": value}
+    monkeypatch.setattr("generation.experiments.table.read_yaml", lambda path, fields: values)
+    with pytest.raises(InputError, match="title: the value is") as caught:
+        load_table(path)
+    assert len(str(caught.value)) < 400
+    monkeypatch.undo()
+    monkeypatch.setattr("generation.config.read_yaml", lambda path, fields: {"model": value})
+    with pytest.raises(InputError):
+        load_table(path)
+    assert written == 0  # what lies so deep is never written out
 
 
 def test_private_texts_are_not_held_out(write: Callable[..., Path], data_file: Path) -> None:
@@ -127,9 +172,42 @@ def test_what_a_row_claims_holds_counts_and_centres(make_config: Callable[..., C
     assert slots.epsilon > 2 * alone.epsilon - 1e-9  # a slot's context is replaced
     assert alone.epsilon < counts.epsilon < alone.epsilon + 0.5  # jointly
     assert centers.epsilon > alone.epsilon + 0.5  # added, at the delta that they leave
-    k_means = estimate(mean(make_config, {"method": "k-means", "centers": 5}, batches_per_cluster=1), None)
+    k_means_row = mean(make_config, {"method": "k-means", "centers": 5}, batches_per_cluster=1)
+    k_means = estimate(k_means_row, None)
     assert k_means.epsilon == math.inf
-    assert alone.epsilon_as_paper == slots.epsilon_as_paper == k_means.epsilon_as_paper
+    assert k_means.epsilon_as_paper == math.inf and unbounded(k_means_row.config)
+    assert alone.epsilon_as_paper is not None
+    assert alone.epsilon_as_paper == slots.epsilon_as_paper == counts.epsilon_as_paper and counts.counts_epsilon == 0.5
+    assert centers.epsilon_as_paper is not None and not centers.counts_epsilon
+    assert alone.epsilon_as_paper + 0.5 < centers.epsilon_as_paper < alone.epsilon_as_paper + 0.51
+    config = mean(make_config, noised, batches_per_cluster=1).config
+    small = estimate(row_of(config, records=10**9), None)  # at their delta, records ** -1.1, centres leave nothing
+    assert small.epsilon_as_paper == math.inf and small.epsilon == centers.epsilon
+
+
+def test_a_medians_epsilon_is_known_afterwards_but_where_nothing_bounds_it(make_config: Callable[..., Config]) -> None:
+    median = estimate(clustered(make_config, CLUSTERED, batches_per_cluster=1), None)
+    assert (median.epsilon, median.epsilon_as_paper, median.delta) == (None, None, None)
+    k_means = estimate(clustered(make_config, {"method": "k-means", "centers": 5}, batches_per_cluster=1), None)
+    assert (k_means.epsilon, k_means.epsilon_as_paper) == (math.inf, math.inf)
+
+
+def test_a_user_has_many_records_and_a_replaced_one_counts_twice(make_config: Callable[..., Config]) -> None:
+    values = mean(make_config, CLUSTERED, batches_per_cluster=1).config.model_dump(exclude_unset=True)
+
+    def epsilon(**privacy: Any) -> float:
+        found = estimate(row_of(Config.model_validate({**values, "privacy": {"delta": 1e-5, **privacy}})), None).epsilon
+        assert found is not None
+        return found
+
+    record = epsilon()
+    assert epsilon(unit="user", records_per_user=1) == pytest.approx(record)
+    assert epsilon(unit="user", records_per_user=3) > 2 * record
+    values["clustering"] = {**CLUSTERED, "epsilon": 5.0}
+    two, counts = ContextChange("add_remove", 2), rebalancing_events(5.0, "replace")
+    assert epsilon(relation="replace") == mean_epsilon(9.0, 1.5, 64.0, 5, 1e-5, two, laplace=counts)
+    one = rebalancing_events(5.0, "add_remove")
+    assert epsilon(relation="replace") != mean_epsilon(9.0, 1.5, 64.0, 5, 1e-5, two, laplace=one)
 
 
 def test_the_estimate_is_what_the_run_will_claim(make_config: Callable[..., Config], tmp_path: Path) -> None:
@@ -144,11 +222,23 @@ def test_the_estimate_is_what_the_run_will_claim(make_config: Callable[..., Conf
     assert found.epsilon <= claim.epsilon <= found.epsilon + 1e-4 and found.delta == claim.delta
 
 
-def test_throughput_is_the_measured_one_in_proportion_to_parameters() -> None:
-    small, large = (measured_throughput(LATEST, parameters) for parameters in (134.5e6, 269e6))
-    assert small.context_tokens_per_second == pytest.approx(2 * large.context_tokens_per_second)
+def test_throughput_is_the_measured_one_in_proportion_to_parameters(tmp_path: Path) -> None:
+    """5 tokens/s for 32 contexts are 160 context tokens/s of SmolLM2-135M."""
+    machine = {"accelerator": "none", "processor": "A processor", "cores": 2, "date": "2026-01-02"}
+    figures = {"ours, tokens/s": 5.0}
+    rows = [{"what": "ours over a bare loop: 2 texts of 32 contexts and 64 tokens, cpu", "figures": figures}]
+    path = tmp_path / "latest.json"
+    path.write_text(json.dumps({"machine": machine, "rows": rows}))
+    assert measured_throughput(path, 134.5e6).context_tokens_per_second == pytest.approx(160.0)
+    found = measured_throughput(path, 2.69e9)
+    assert found.context_tokens_per_second == pytest.approx(8.0)
+    assert "160 with SmolLM2-135M on A processor, 2 cores, 2026-01-02" in found.source
+
+
+def test_a_checkout_has_such_results() -> None:
     machine = json.loads(LATEST.read_text())["machine"]
-    assert machine["date"] in small.source and machine["processor"] in small.source
+    found = measured_throughput(LATEST, 134.5e6)
+    assert machine["date"] in found.source and machine["processor"] in found.source
 
 
 @pytest.mark.parametrize(

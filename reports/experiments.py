@@ -1,0 +1,338 @@
+"""A table of runs in the paper's layout, its own figures beside the paper's: for terminals, Markdown and spreadsheets.
+
+The two kinds of epsilon have columns of their own: they are different statements, and neither is the better for being
+smaller than the other. An epsilon is rounded up, whatever was measured to the nearest. Titles, names and messages come
+from a table's file and from whatever failed, and are shown as plain text.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import ROUND_CEILING, Context, Decimal
+from typing import Literal, NamedTuple
+
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from dpaudit.experiments import Estimate, Estimates, Evaluated, Measured, Published, RowResult, TableResult
+from reports.markdown import escaped, table
+from reports.text import one_line
+
+ABSENT = "–"
+INFINITE = "∞"
+REAL = "Real data"
+
+
+class Line(NamedTuple):
+    """A line of the table, every cell as text: the paper's and ours. `size`: how many texts ours is of."""
+
+    dataset: str
+    method: str
+    size: str
+    clusters: tuple[str, str]
+    approximate: tuple[str, str]
+    ex_post: tuple[str, str]
+    mauve: tuple[str, str]
+    accuracy: tuple[str, str]
+    audit: str
+
+
+HEADINGS = ("Clusters", "ε approx.", "ε ex-post", "MAUVE", "Accuracy")
+EXPLAINED = (
+    "ε approx.: of approximate DP, at its row's δ. ε ex-post: the exact cost, with Theorem 1's in parentheses; itself "
+    "private. The paper counts for one context that comes or goes; a run here for the unit of its claim, which is a "
+    "record unless its config says otherwise. MAUVE and accuracy: mean ± standard deviation over seeds."
+)
+SIZES = (
+    "n: texts on each side of MAUVE, and after a slash those that the classifier was trained on where these are others."
+)
+CEILING = "Real data: what as many real texts reach, a line for each n; the paper's figures do not say of how many."
+UNEVALUATED = "Nothing was evaluated: MAUVE and accuracy are left out."
+_COLUMNS = (
+    *("config", "dataset", "method", "kind", "clusters"),
+    *("epsilon", "delta", "relation", "unit", "bounded"),
+    *("theorem1", "verdict", "texts", "tokens"),
+    *("mauve", "mauve_std", "mauve_n", "real_mauve", "real_mauve_std"),
+    *("accuracy", "accuracy_std", "accuracy_texts", "accuracy_method"),
+    *("real_accuracy", "real_accuracy_std", "real_accuracy_texts"),
+    *("paper_epsilon", "paper_mauve", "paper_accuracy", "earlier"),
+)
+#: What spreadsheets take for the start of a formula.
+_FORMULA = ("=", "+", "-", "@")
+_ALL_DIGITS = Context(prec=400, rounding=ROUND_CEILING)
+
+
+def lines(result: TableResult) -> list[Line]:
+    """Real data first, then every row of each data set, in the table's order."""
+    found: list[Line] = []
+    for dataset, real in result.real.items():
+        rows = [row for row in result.rows if row.dataset == dataset]
+        if rows:
+            found.extend(_real_lines(dataset, real, rows))
+            found.extend(map(_line, rows))
+    return found
+
+
+def notes(result: TableResult) -> Iterator[str]:
+    """What must be read with the table: failures, warnings, what the columns mean."""
+    for row in result.rows:
+        yield from _row_notes(row)
+    earlier = [row.config for row in result.rows if row.earlier]
+    if earlier:
+        yield f"Not run this time, and shown as they were found last: {', '.join(earlier)}."
+    evaluated = [row.evaluated for row in result.rows if row.evaluated is not None]
+    sizes = sorted({found.n for found in evaluated if found.n is not None})
+    if sizes:
+        if len(sizes) > 1:
+            yield f"MAUVE is of {', '.join(map(str, sizes))} texts a side: rows of different n are not comparable."
+        yield f"The paper's MAUVE is of 1000 texts a side and other features than ours, of {sizes[0]} or more."
+    yield from dict.fromkeys(warning for found in evaluated for warning in found.warnings)
+    methods = sorted({found.method for found in evaluated if found.method is not None})
+    if methods:
+        yield f"Accuracy is of: {', '.join(methods)}. The paper fine-tunes BERT."
+    yield EXPLAINED
+    yield f"{SIZES} {CEILING}" if evaluated else UNEVALUATED
+
+
+def print_table(result: TableResult, console: Console) -> None:
+    """The table; in each cell the paper's figure stands over ours."""
+    grid = _grid(result.title, ("", "", *HEADINGS, "Audit"), HEADINGS)
+    found = lines(result)
+    for number, line in enumerate(found):
+        if number == 0 or line.dataset != found[number - 1].dataset:
+            grid.add_row(_text(line.dataset, "bold"))
+        cells = [(line.method, line.size), ("paper", "ours"), *_pairs(line), ("", line.audit)]
+        grid.add_row(*(Text("\n".join(map(one_line, cell))) for cell in cells))
+    console.print(grid)
+    for note in notes(result):
+        console.print(_text(note))
+    console.print(_text(result.notice, "bold"))
+
+
+def render_table_markdown(result: TableResult) -> str:
+    """The table as a page."""
+    pairs = tuple(f"{name}, {whose}" for name in HEADINGS for whose in ("paper", "ours"))
+    rows = [
+        (line.dataset, ", ".join(filter(None, (line.method, line.size))), *sum(_pairs(line), ()), line.audit)
+        for line in lines(result)
+    ]
+    grid = table(("Dataset", "Method", *pairs, "Audit"), [tuple(map(escaped, row)) for row in rows], pairs)
+    page = [f"# {escaped(result.title)}", "", escaped(result.notice), "", *grid, ""]
+    return "\n".join([*page, *(f"- {escaped(note)}" for note in notes(result))]) + "\n"
+
+
+def table_csv(result: TableResult) -> str:
+    """Every row's figures in full, for spreadsheets."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for row in result.rows:
+        writer.writerow(map(_value, _figures(row)))
+    return text.getvalue()
+
+
+def _grid(title: str, names: Iterable[str], figures: Sequence[str]) -> Grid:
+    """An empty table that fits 80 columns where its cells do."""
+    grid = Grid(title=_text(title), title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in names:
+        grid.add_column(Text(name), justify="right" if name in figures else "left", overflow="fold")
+    return grid
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(one_line(text), style=style)
+
+
+# --- estimates -------------------------------------------------------------------------------------------------------
+
+ESTIMATED = ("ε paper", "ε context", "ε record", "Batches", "Size", "M tokens", "Hours")
+ESTIMATE_NOTES = (
+    "ε context: by the paper's accounting, of a context that comes or goes, at δ = records ** -1.1; what noisy counts "
+    "cost stands after the +, and what noised centres cost is in it. ε record: of all that together, for the unit in "
+    "the row's config: what its run can claim. Where centres come from records without noise nothing bounds either "
+    "(∞): such a run claims what its tokens cost, and fails its audit. A median's ε is ex-post: known afterwards. "
+    "Size: contexts × tokens of a batch. Contexts are its slots, or as many as it has on average where every record is "
+    "one; tokens are the most of a text. M tokens: millions of contexts × tokens in all. Where noisy counts decide on "
+    "batches, their number is approximate (~)."
+)
+
+
+def print_estimates(found: Estimates, console: Console) -> None:
+    """What every row and all of them take."""
+    grid = _grid(found.title, ("", *ESTIMATED), ESTIMATED)
+    for number, each in enumerate(found.rows):
+        if number == 0 or each.dataset != found.rows[number - 1].dataset:
+            grid.add_row(_text(each.dataset, "bold"))
+        grid.add_row(*map(_text, _estimated(each)))
+    console.print(grid)
+    work = sum(each.context_tokens for each in found.rows)
+    rate = "no throughput is known: give --tokens-per-second"
+    if found.throughput is not None:
+        rate = f"{sum(each.hours or 0 for each in found.rows):,.1f} hours at {found.throughput.source}"
+    console.print(_text(f"All rows: {work:,} context tokens; {rate}."))
+    console.print(_text(ESTIMATE_NOTES))
+
+
+def _estimated(each: Estimate) -> tuple[str, ...]:
+    finite = each.epsilon_as_paper is not None and math.isfinite(each.epsilon_as_paper)
+    counts = f"+{each.counts_epsilon:g}" if finite and each.counts_epsilon else ""
+    return (
+        each.method,
+        _published_epsilon(each.paper),
+        "ex-post" if each.epsilon_as_paper is None else up(each.epsilon_as_paper) + counts,
+        "ex-post" if each.epsilon is None else up(each.epsilon),
+        f"{'~' if each.counted else ''}{each.batches:,}",
+        f"{each.contexts:.0f}×{each.tokens}",
+        f"{each.context_tokens / 1e6:,.2f}",
+        ABSENT if each.hours is None else f"{each.hours:,.2f}",
+    )
+
+
+# --- cells -----------------------------------------------------------------------------------------------------------
+
+
+def up(epsilon: float) -> str:
+    """An epsilon with two decimals, rounded up: never smaller than what was computed."""
+    if not math.isfinite(epsilon):
+        return INFINITE
+    return str(Decimal(epsilon).quantize(Decimal("0.01"), context=_ALL_DIGITS))
+
+
+def _row_notes(row: RowResult) -> Iterator[str]:
+    if row.failure is not None:
+        yield f"{row.config}: could not {row.failure.stage}: {row.failure.message}"
+    elif row.audited is not None and row.audited.verdict != "pass":
+        yield f"{row.config}: the audit says {row.audited.verdict}: {', '.join(row.audited.failed)}."
+    claim = None if row.audited is None else row.audited.claim
+    if row.unbounded and claim is not None:
+        yield (
+            f"{row.config}: its centres come from the records without noise, so nothing bounds its epsilon; it claims "
+            f"{up(claim.epsilon)}, which is what its tokens cost."
+        )
+
+
+def _line(row: RowResult) -> Line:
+    paper, empty, found = row.paper, (ABSENT, ABSENT), row.evaluated
+    epsilons = (_published_epsilon(paper), _claimed(row))
+    return Line(
+        row.dataset,
+        row.method,
+        "" if found is None else _size(found.n, found.trained),
+        (ABSENT if paper is None or paper.clusters is None else str(paper.clusters), str(row.clusters)),
+        epsilons if row.kind == "approximate" else empty,
+        epsilons if row.kind == "ex-post" else empty,
+        (_published(paper, "mauve"), _measured(None if found is None else found.mauve)),
+        (_published(paper, "accuracy"), _measured(None if found is None else found.accuracy)),
+        _verdict(row),
+    )
+
+
+def _real_lines(dataset: str, real: Published | None, rows: Iterable[RowResult]) -> Iterator[Line]:
+    """What real texts reach, once for each number of texts that rows have; the paper's figures stand in the first."""
+    found = dict.fromkeys(_ceiling(row.evaluated) for row in rows if row.evaluated is not None)
+    for size, mauve, accuracy in found or [("", ABSENT, ABSENT)]:
+        yield Line(
+            dataset,
+            REAL,
+            size,
+            (ABSENT, ABSENT),
+            (INFINITE, INFINITE),
+            (ABSENT, ABSENT),
+            (_published(real, "mauve"), mauve),
+            (_published(real, "accuracy"), accuracy),
+            "",
+        )
+        real = None
+
+
+def _ceiling(found: Evaluated) -> tuple[str, str, str]:
+    return _size(found.n, found.real_trained), _measured(found.real_mauve), _measured(found.real_accuracy)
+
+
+def _size(n: int | None, trained: int | None) -> str:
+    if n is None and trained is None:
+        return ""
+    sides = ABSENT if n is None else str(n)
+    return f"n = {sides}" if trained in (None, n) else f"n = {sides}/{trained}"
+
+
+def _published_epsilon(paper: Published | None) -> str:
+    """As the paper writes it: what the noisy counts cost is added to what the tokens do."""
+    if paper is None or paper.epsilon is None:
+        return ABSENT
+    if math.isinf(paper.epsilon):
+        return INFINITE
+    return f"{paper.epsilon:g}" + (f"+{paper.clustering_epsilon:g}" if paper.clustering_epsilon else "")
+
+
+def _claimed(row: RowResult) -> str:
+    if row.audited is None or row.audited.claim is None:
+        return ABSENT
+    if row.unbounded:
+        return INFINITE
+    claimed, theorem1 = up(row.audited.claim.epsilon), row.audited.theorem1
+    return f"{claimed} ({up(theorem1)})" if row.kind == "ex-post" and theorem1 is not None else claimed
+
+
+def _published(paper: Published | None, figure: Literal["mauve", "accuracy"]) -> str:
+    return ABSENT if paper is None else _spread(getattr(paper, figure), getattr(paper, f"{figure}_std"))
+
+
+def _measured(figure: Measured | None) -> str:
+    return ABSENT if figure is None else _spread(figure.mean, figure.std)
+
+
+def _spread(mean: float, std: float | None) -> str:
+    """As the paper writes shares of 1: without the zero before the point."""
+    shown = (f"{value:.3f}".removeprefix("0") for value in (mean, std) if value is not None)
+    return "±".join(shown)
+
+
+def _verdict(row: RowResult) -> str:
+    if row.failure is not None:
+        return f"could not {row.failure.stage}"
+    return ABSENT if row.audited is None else row.audited.verdict
+
+
+def _pairs(line: Line) -> tuple[tuple[str, str], ...]:
+    """The paper's cell and ours, under each of `HEADINGS`."""
+    return (line.clusters, line.approximate, line.ex_post, line.mauve, line.accuracy)
+
+
+def _figures(row: RowResult) -> tuple[object, ...]:
+    """A row's cells under `_COLUMNS`."""
+    paper, audited, found = row.paper, row.audited, row.evaluated
+    claim = None if audited is None else audited.claim
+    return (
+        *(row.config, row.dataset, row.method, row.kind, row.clusters),
+        *((None,) * 4 if claim is None else (claim.epsilon, claim.delta, claim.relation, claim.unit)),
+        "no" if row.unbounded else "yes",
+        *((None,) * 4 if audited is None else (audited.theorem1, audited.verdict, audited.texts, audited.tokens)),
+        *((None,) * 12 if found is None else _evaluated(found)),
+        *((None,) * 3 if paper is None else (paper.epsilon, paper.mauve, paper.accuracy)),
+        "yes" if row.earlier else "no",
+    )
+
+
+def _evaluated(found: Evaluated) -> tuple[object, ...]:
+    return (
+        *(*_mean_and_std(found.mauve), found.n, *_mean_and_std(found.real_mauve)),
+        *(*_mean_and_std(found.accuracy), found.trained, found.method),
+        *(*_mean_and_std(found.real_accuracy), found.real_trained),
+    )
+
+
+def _mean_and_std(figure: Measured | None) -> tuple[float | None, float | None]:
+    return (None, None) if figure is None else (figure.mean, figure.std)
+
+
+def _value(value: object) -> object:
+    """A cell of a spreadsheet: numbers as they are, and text that is no formula."""
+    if not isinstance(value, str):
+        return value
+    line = one_line(value)
+    return f"'{line}" if line.startswith(_FORMULA) else line
