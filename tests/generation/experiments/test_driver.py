@@ -323,8 +323,14 @@ def test_one_process_at_a_time_has_the_folder(table_file: Path, tmp_path: Path) 
         run(table_file, out, recorder, "rows/median")
     assert recorder.asked == []
     release()
-    run(table_file, out, recorder, "rows/median")
-    assert ("audit", "median") in recorder.asked
+
+    def second(row: Row, where: Path) -> None:
+        LocalStorage(out).lock()
+
+    at_once = Stages(second, recorder.stages.compare, recorder.stages.audit, None)
+    failure = run_table(load_table(table_file), out, at_once, lambda *told: None, ("gone",)).rows[0].failure
+    assert failure is not None and "another process is writing here" in failure.message
+    LocalStorage(out).lock()()  # it was given back
 
 
 def test_an_interruption_goes_on_at_the_batch_where_it_stopped(table_file: Path, tmp_path: Path) -> None:
