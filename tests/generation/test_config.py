@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -5,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+import generation
 from dpaudit.runs import InputError
 from generation.config import Config, load_config
 
@@ -33,6 +36,18 @@ def test_a_valid_config_is_read(tmp_path: Path, settings: Settings) -> None:
 def test_numbers_without_a_dot_are_numbers(tmp_path: Path, settings: Settings) -> None:
     text = yaml.safe_dump(settings(mechanism={"aggregator": "mean", "divisor": 8})) + "privacy: {delta: 1e-5}\n"
     assert load_config(write(tmp_path, text)).privacy.delta == 1e-5
+
+
+def test_a_config_is_read_without_torch() -> None:
+    """A mistake in a config is told, and a table's costs are worked out, before seconds of imports."""
+    code = "import sys, generation.config, generation.experiments.driver; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_packages_names_are_found_when_they_are_used() -> None:
+    assert all(hasattr(generation, name) for name in generation.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'generator'"):
+        _ = generation.generator
 
 
 SLICES = {"rule": "paper-slices", "batches_per_label": None, "slots": 2}
