@@ -58,7 +58,7 @@ def actors() -> list[int]:
     return found
 
 
-def test_run_of_a_cluster_is_that_of_one_process_though_a_worker_is_killed(
+def test_unfinished_run_ends_on_a_cluster_as_in_one_process_though_a_worker_is_killed(
     engine: RayEngine, make_config: MakeConfig, tmp_path: Path
 ) -> None:
     config = make_config(**SMALL, decoding={"max_tokens": 20})
@@ -67,18 +67,23 @@ def test_run_of_a_cluster_is_that_of_one_process_though_a_worker_is_killed(
 
     def kill_one(event: Event) -> None:
         events.append(event)
-        if isinstance(event, BatchDone) and not killed:
+        if isinstance(event, BatchDone) and not event.resumed and not killed:
             killed.append(actors()[0])
             os.kill(killed[0], signal.SIGKILL)
 
     generate(config, tmp_path / "here")
+    generate(config, tmp_path / "there")
+    (tmp_path / "there/hashes").unlink()
+    for batch in set(range(12)) - {1, 2}:
+        (tmp_path / f"there/steps/{batch:08d}.zip").unlink()
     generate(config, tmp_path / "there", kill_one, engine)
     assert killed
     assert record(tmp_path / "there") == record(tmp_path / "here")
     here, there = (RunReader(tmp_path / name) for name in ("here", "there"))
     assert there.manifest.model_dump(exclude={"created"}) == here.manifest.model_dump(exclude={"created"})
     assert sorted(os.listdir(tmp_path / "there/steps")) == [f"{batch:08d}.zip" for batch in range(12)]
-    assert [event.batch for event in events if isinstance(event, BatchDone)] == list(range(12))
+    done = [(event.batch, event.resumed) for event in events if isinstance(event, BatchDone)]
+    assert sorted(done) == [(batch, batch in (1, 2)) for batch in range(12)]
 
 
 def test_clusters_are_found_once_for_all_workers(
@@ -92,7 +97,7 @@ def test_clusters_are_found_once_for_all_workers(
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     public = tmp_path / "public.csv"
     public.write_text("text\n" + "".join(f"public {'rain' * (n % 4)} {n}\n" for n in range(12)))
-    values = settings(model={"rows": 2})
+    values = settings(model={"rows": 2}, mechanism={"aggregator": "mean", "divisor": 4.0})
     values["batching"] = {"batches_per_cluster": 2, "generate_per_cluster": 2, "key": "0f" * 32}
     values["clustering"] = {
         "method": "public-centers-rebalanced",
@@ -107,14 +112,3 @@ def test_clusters_are_found_once_for_all_workers(
     generate(config, tmp_path / "there", engine=engine)
     assert record(tmp_path / "there") == record(tmp_path / "here")
     assert len(RunReader(tmp_path / "there").batches) == 2 * 2 * 2
-
-
-def test_unfinished_run_goes_on_with_another_engine(engine: RayEngine, make_config: MakeConfig, tmp_path: Path) -> None:
-    config = make_config(**SMALL, mechanism={"aggregator": "mean", "divisor": 4.0})
-    for name in ("here", "there"):
-        generate(config, tmp_path / name)
-    (tmp_path / "there/hashes").unlink()
-    for batch in (1, 2, 7):
-        (tmp_path / f"there/steps/{batch:08d}.zip").unlink()
-    generate(config, tmp_path / "there", engine=engine)
-    assert record(tmp_path / "there") == record(tmp_path / "here")
