@@ -15,7 +15,7 @@ from dpaudit.results import AuditResult, ClaimResult, Number, Relation, Result, 
 #: The worst thing that happened to a row decides the command's exit code.
 FailureKind = Literal["unusable", "internal"]
 #: What is done with a row: its run is made, or, where it is whole, compared with the row's config and data.
-Stage = Literal["generate", "resume", "audit", "evaluate", "write"]
+Stage = Literal["generate", "resume", "audit", "evaluate"]
 
 
 class Published(Result):
@@ -173,7 +173,6 @@ class RowResult(Result):
         config: the row's name.
         kind: of the epsilon that its run claims.
         unbounded: its centres come from the records without noise, so nothing bounds its epsilon, whatever it claims.
-        earlier: this is what was found when the row was run last, and it was not run this time.
     """
 
     config: str
@@ -182,7 +181,6 @@ class RowResult(Result):
     kind: Literal["approximate", "ex-post"]
     clusters: int
     unbounded: bool
-    earlier: bool = False
     audited: Audited | None = None
     evaluated: Evaluated | None = None
     failure: Failure | None = None
@@ -202,8 +200,8 @@ class TableResult(Result):
 
     @property
     def exit_code(self) -> Annotated[int, Field(ge=0, le=3)]:
-        """Of the rows that were run: 3 for a defect, 2 for one that could not be run, 1 for a failed audit, else 0."""
-        return max((_exit_code(row) for row in self.rows if not row.earlier), default=0)
+        """Of all rows: 3 for a defect, 2 for one that could not be run, 1 for a failed audit, else 0."""
+        return max(map(_exit_code, self.rows), default=0)
 
 
 def published(values: dict[str, Any] | None) -> Published | None:

@@ -54,12 +54,12 @@ CEILING = "Real data: what as many real texts reach, a line for each n; the pape
 UNEVALUATED = "Nothing was evaluated: MAUVE and accuracy are left out."
 _COLUMNS = (
     *("config", "dataset", "method", "kind", "clusters"),
-    *("epsilon", "delta", "relation", "unit", "bounded"),
-    *("theorem1", "verdict", "texts", "tokens"),
+    *("epsilon_approximate", "epsilon_ex_post", "theorem1_ex_post", "delta", "relation", "unit", "bounded"),
+    *("verdict", "texts", "tokens"),
     *("mauve", "mauve_std", "mauve_n", "real_mauve", "real_mauve_std"),
     *("accuracy", "accuracy_std", "accuracy_texts", "accuracy_method"),
     *("real_accuracy", "real_accuracy_std", "real_accuracy_texts"),
-    *("paper_epsilon", "paper_mauve", "paper_accuracy", "earlier"),
+    *("paper_epsilon_approximate", "paper_epsilon_ex_post", "paper_mauve", "paper_accuracy"),
 )
 #: What spreadsheets take for the start of a formula.
 _FORMULA = ("=", "+", "-", "@")
@@ -81,16 +81,13 @@ def notes(result: TableResult) -> Iterator[str]:
     """What must be read with the table: failures, warnings, what the columns mean."""
     for row in result.rows:
         yield from _row_notes(row)
-    earlier = [row.config for row in result.rows if row.earlier]
-    if earlier:
-        yield f"Not run this time, and shown as they were found last: {', '.join(earlier)}."
     evaluated = [row.evaluated for row in result.rows if row.evaluated is not None]
     sizes = sorted({found.n for found in evaluated if found.n is not None})
     if sizes:
         if len(sizes) > 1:
             yield f"MAUVE is of {', '.join(map(str, sizes))} texts a side: rows of different n are not comparable."
         yield f"The paper's MAUVE is of 1000 texts a side and other features than ours, of {sizes[0]} or more."
-    yield from dict.fromkeys(warning for found in evaluated for warning in found.warnings)
+    yield from _warnings(result.rows)
     methods = sorted({found.method for found in evaluated if found.method is not None})
     if methods:
         yield f"Accuracy is of: {', '.join(methods)}. The paper fine-tunes BERT."
@@ -149,12 +146,13 @@ def _text(text: str, style: str = "") -> Text:
 
 # --- estimates -------------------------------------------------------------------------------------------------------
 
-ESTIMATED = ("ε paper", "ε context", "ε record", "Batches", "Size", "M tokens", "Hours")
+ESTIMATED = ("ε paper\napprox.", "ε context", "ε record", "ε paper\nex-post", "Batches", "Size", "M tokens", "Hours")
 ESTIMATE_NOTES = (
     "ε context: by the paper's accounting, of a context that comes or goes, at δ = records ** -1.1; what noisy counts "
     "cost stands after the +, and what noised centres cost is in it. ε record: of all that together, for the unit in "
     "the row's config: what its run can claim. Where centres come from records without noise nothing bounds either "
-    "(∞): such a run claims what its tokens cost, and fails its audit. A median's ε is ex-post: known afterwards. "
+    "(∞): such a run claims what its tokens cost, and fails its audit. A median's ε is ex-post: known afterwards, and "
+    "no figure to hold against the other columns. "
     "Size: contexts × tokens of a batch. Contexts are its slots, or as many as it has on average where every record is "
     "one; tokens are the most of a text. M tokens: millions of contexts × tokens in all. Where noisy counts decide on "
     "batches, their number is approximate (~)."
@@ -172,7 +170,8 @@ def print_estimates(found: Estimates, console: Console) -> None:
     work = sum(each.context_tokens for each in found.rows)
     rate = "no throughput is known: give --tokens-per-second"
     if found.throughput is not None:
-        rate = f"{sum(each.hours or 0 for each in found.rows):,.1f} hours at {found.throughput.source}"
+        rate = f"{sum(each.hours or 0 for each in found.rows):,.1f} hours at {found.throughput.source}, on a machine "
+        rate += "that does nothing else; audits and evaluations come on top"
     console.print(_text(f"All rows: {work:,} context tokens; {rate}."))
     console.print(_text(ESTIMATE_NOTES))
 
@@ -180,16 +179,22 @@ def print_estimates(found: Estimates, console: Console) -> None:
 def _estimated(each: Estimate) -> tuple[str, ...]:
     finite = each.epsilon_as_paper is not None and math.isfinite(each.epsilon_as_paper)
     counts = f"+{each.counts_epsilon:g}" if finite and each.counts_epsilon else ""
+    kind, published = "ex-post" if each.epsilon_as_paper is None else "approximate", _published_epsilon(each.paper)
     return (
         each.method,
-        _published_epsilon(each.paper),
-        "ex-post" if each.epsilon_as_paper is None else up(each.epsilon_as_paper) + counts,
-        "ex-post" if each.epsilon is None else up(each.epsilon),
+        _of_kind("approximate", kind, published),
+        ABSENT if each.epsilon_as_paper is None else up(each.epsilon_as_paper) + counts,
+        ABSENT if each.epsilon is None else up(each.epsilon),
+        _of_kind("ex-post", kind, published),
         f"{'~' if each.counted else ''}{each.batches:,}",
-        f"{each.contexts:.0f}×{each.tokens}",
-        f"{each.context_tokens / 1e6:,.2f}",
-        ABSENT if each.hours is None else f"{each.hours:,.2f}",
+        f"{f'{each.contexts:.0f}' if each.contexts >= 1 else '<1'}×{each.tokens}",
+        _two_decimals(each.context_tokens / 1e6),
+        ABSENT if each.hours is None else _two_decimals(each.hours),
     )
+
+
+def _two_decimals(amount: float) -> str:
+    return f"{amount:,.2f}" if amount >= 0.005 or not amount else "<0.01"
 
 
 # --- cells -----------------------------------------------------------------------------------------------------------
@@ -215,20 +220,39 @@ def _row_notes(row: RowResult) -> Iterator[str]:
         )
 
 
+def _warnings(rows: Iterable[RowResult]) -> Iterator[str]:
+    """What evaluations warn of, each once, with the rows that it is about."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for warning in row.evaluated.warnings if row.evaluated is not None else ():
+            found.setdefault(warning, []).append(row.config)
+    return (f"{', '.join(configs)}: {warning}" for warning, configs in found.items())
+
+
 def _line(row: RowResult) -> Line:
-    paper, empty, found = row.paper, (ABSENT, ABSENT), row.evaluated
-    epsilons = (_published_epsilon(paper), _claimed(row))
+    paper, found = row.paper, row.evaluated
+    published, claimed = (row.kind, _published_epsilon(paper)), (_kind(row), _claimed(row))
     return Line(
         row.dataset,
         row.method,
         "" if found is None else _size(found.n, found.trained),
         (ABSENT if paper is None or paper.clusters is None else str(paper.clusters), str(row.clusters)),
-        epsilons if row.kind == "approximate" else empty,
-        epsilons if row.kind == "ex-post" else empty,
+        (_of_kind("approximate", *published), _of_kind("approximate", *claimed)),
+        (_of_kind("ex-post", *published), _of_kind("ex-post", *claimed)),
         (_published(paper, "mauve"), _measured(None if found is None else found.mauve)),
         (_published(paper, "accuracy"), _measured(None if found is None else found.accuracy)),
         _verdict(row),
     )
+
+
+def _kind(row: RowResult) -> str:
+    """Of the epsilon that was audited; of the one that the row's config asks for where there is none."""
+    claim = None if row.audited is None else row.audited.claim
+    return row.kind if claim is None else claim.kind
+
+
+def _of_kind(wanted: str, kind: str, figure: str) -> str:
+    return figure if kind == wanted else ABSENT
 
 
 def _real_lines(dataset: str, real: Published | None, rows: Iterable[RowResult]) -> Iterator[Line]:
@@ -275,7 +299,7 @@ def _claimed(row: RowResult) -> str:
     if row.unbounded:
         return INFINITE
     claimed, theorem1 = up(row.audited.claim.epsilon), row.audited.theorem1
-    return f"{claimed} ({up(theorem1)})" if row.kind == "ex-post" and theorem1 is not None else claimed
+    return f"{claimed} ({up(theorem1)})" if _kind(row) == "ex-post" and theorem1 is not None else claimed
 
 
 def _published(paper: Published | None, figure: Literal["mauve", "accuracy"]) -> str:
@@ -308,14 +332,21 @@ def _figures(row: RowResult) -> tuple[object, ...]:
     paper, audited, found = row.paper, row.audited, row.evaluated
     claim = None if audited is None else audited.claim
     return (
-        *(row.config, row.dataset, row.method, row.kind, row.clusters),
-        *((None,) * 4 if claim is None else (claim.epsilon, claim.delta, claim.relation, claim.unit)),
+        *(row.config, row.dataset, row.method, _kind(row), row.clusters),
+        *_by_kind(_kind(row), None if claim is None else claim.epsilon),
+        None if audited is None else audited.theorem1,
+        *((None,) * 3 if claim is None else (claim.delta, claim.relation, claim.unit)),
         "no" if row.unbounded else "yes",
-        *((None,) * 4 if audited is None else (audited.theorem1, audited.verdict, audited.texts, audited.tokens)),
+        *((None,) * 3 if audited is None else (audited.verdict, audited.texts, audited.tokens)),
         *((None,) * 12 if found is None else _evaluated(found)),
-        *((None,) * 3 if paper is None else (paper.epsilon, paper.mauve, paper.accuracy)),
-        "yes" if row.earlier else "no",
+        *_by_kind(row.kind, None if paper is None else paper.epsilon),
+        *((None,) * 2 if paper is None else (paper.mauve, paper.accuracy)),
     )
+
+
+def _by_kind(kind: str, epsilon: float | None) -> tuple[float | None, float | None]:
+    """An epsilon in the column of its kind: approximate, ex-post."""
+    return (epsilon, None) if kind == "approximate" else (None, epsilon)
 
 
 def _evaluated(found: Evaluated) -> tuple[object, ...]:

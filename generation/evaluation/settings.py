@@ -92,16 +92,20 @@ class RealData:
 def asked(options: Mapping[str, Any]) -> EvaluationSettings:
     """Settings from the command's options, by name; what is left out has its default.
 
-    `fine_tune`, `preset`, `classifier` and every number of fine-tuning ask for fine-tuning.
+    `fine_tune`, `preset` and `classifier` ask for fine-tuning.
 
     Raises:
-        InputError: a result could not hold them.
+        InputError: a result could not hold them, or a number is of fine-tuning, for which nothing asks.
     """
     given = dict(options)
     seeds = {"seeds": tuple(range(given.pop("accuracy_seeds")))} if "accuracy_seeds" in given else {}
     probe = {name: given.pop(f"probe_{name}") for name in ("strength", "iterations") if f"probe_{name}" in given}
     tuned = {name: given.pop(name) for name in FineTuneSettings.model_fields if name in given and name != "seeds"}
-    wanted = given.pop("fine_tune", False) or bool(tuned) or "classifier" in given
+    wanted = given.pop("fine_tune", False) or "preset" in tuned or "classifier" in given
+    if tuned and not wanted:  # it takes hours, which no number alone asks for
+        first = next(iter(tuned))
+        option = _OPTIONS.get(first, "--" + first.replace("_", "-"))
+        raise InputError(option, "this is of fine-tuning, for which nothing asks.", "Add --fine-tune or a --preset.")
     preset = PRESETS[tuned.pop("preset", PAPER.preset)]
     for name in ("embedding", "classifier"):
         if len(given.get(name) or "") > _LONGEST_NAME:

@@ -143,10 +143,17 @@ def corpus_of(
     labels = manifest.batching.labels
     if not labels:
         return Corpus(synthetic, reference, (), (), (), labels, None)
+    if not reference:
+        raise InputError("--reference", "there is no record in it.", "Give real records with a text and a label each.")
+    if test is not None and not test:
+        raise InputError("--test", "there is no record in it.", "Give records, or leave --test away for a split.")
     chosen = tuple(r for r in reference if place(r.text, seed, b"test") < share) if test is None else test
     tested = {same(record.text) for record in chosen}
     train = tuple(record for record in reference if same(record.text) not in tested)
     trainable = tuple(record for record in synthetic if same(record.text) not in tested)
+    if test is not None and not train:
+        problem = "all texts of --reference are in it, so no real record is left to train on."
+        raise InputError("--test", problem, "Give other records than those of --reference.")
     for left, what in ((chosen, "test"), (train, "train")):
         if not left:
             problem = f"no real record is left to {what} on."

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pydantic import ValidationError
-
 import dpaudit
 from dpaudit.experiments import (
     Audited,
@@ -25,7 +23,6 @@ from dpaudit.experiments import (
     published,
 )
 from dpaudit.quality import Quality, Scores
-from dpaudit.quality_file import write_private
 from dpaudit.results import AuditResult
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import HASHES
@@ -34,7 +31,7 @@ from generation.config import DataConfig
 from generation.experiments.estimates import clusters, unbounded
 from generation.experiments.table import EvaluationConfig, Row, Table
 
-RUN, RESULT = "run", "row.json"
+RUN = "run"
 #: What to do where the table's folder cannot be written to.
 ELSEWHERE = "Make the folder writable, or name another one with --out."
 #: Told of each row: its number from 1, how many there are, its name, and what is being done or was.
@@ -90,21 +87,18 @@ def run_table(table: Table, out: Path, stages: Stages, watch: Watch, only: tuple
         out: rows' folders go here, under their names. It is locked, and private where it has to be made.
         stages: what is done with each.
         watch: told of every row and stage.
-        only: names of the rows to run, all where there are none; the others are as they were found last, or left out.
+        only: names of the rows to run, all where there are none; the others are left out.
 
     Raises:
         InputError: there is no row of a name, or `out` cannot be used, or another process is using it.
     """
-    chosen = [row.name for row in table.only(only).rows]
+    chosen = table.only(only).rows
     release = LocalStorage(out).lock()
     try:
-        rows = []
-        for row in table.rows:
-            if row.name in chosen:
-                tell = _of_row(watch, chosen.index(row.name) + 1, len(chosen), row.name)
-                rows.append(_run_row(table, row, out / row.name, stages, tell))
-            elif found := _found_last(row, out / row.name):
-                rows.append(found)
+        rows = [
+            _run_row(table, row, out / row.name / RUN, stages, _of_row(watch, number, len(chosen), row.name))
+            for number, row in enumerate(chosen, start=1)
+        ]
     finally:
         release()
     return TableResult(
@@ -119,8 +113,8 @@ def _of_row(watch: Watch, number: int, rows: int, name: str) -> Callable[[str], 
     return lambda what: watch(number, rows, name, what)
 
 
-def _run_row(table: Table, row: Row, folder: Path, stages: Stages, tell: Callable[[str], None]) -> RowResult:
-    result, run = _unfilled(row), folder / RUN
+def _run_row(table: Table, row: Row, run: Path, stages: Stages, tell: Callable[[str], None]) -> RowResult:
+    result = _unfilled(row)
     stage: Stage = "generate"
     try:
         if (run / HASHES).exists():
@@ -143,7 +137,7 @@ def _run_row(table: Table, row: Row, folder: Path, stages: Stages, tell: Callabl
     except Exception as error:
         result = result.model_copy(update={"failure": _failure(error, stage)})
         tell(f"failed to {stage}")
-    return _kept(result, folder / RESULT)
+    return result
 
 
 def _unfilled(row: Row) -> RowResult:
@@ -163,25 +157,6 @@ def _require_own(quality: Quality, row: Row) -> None:
     if quality.own != quality.reference.texts:
         where = f"{row.path}: data"
         raise InputError(where, "the run was not made from these records.", "Restore the data, or name another --out.")
-
-
-def _found_last(row: Row, folder: Path) -> RowResult | None:
-    """What was found when this row was run last; None where there is nothing to be read."""
-    try:
-        found = RowResult.model_validate_json((folder / RESULT).read_bytes())
-    except (OSError, ValidationError):
-        return None
-    named = _unfilled(row).model_copy(update={"earlier": True})
-    figures = {"audited": found.audited, "evaluated": found.evaluated, "failure": found.failure}
-    return named.model_copy(update=figures) if found.config == row.name else None
-
-
-def _kept(result: RowResult, path: Path) -> RowResult:
-    try:
-        write_private(path, result.to_json().encode(), ELSEWHERE)
-    except InputError as error:
-        return result.model_copy(update={"failure": result.failure or _failure(error, "write")})
-    return result
 
 
 def _failure(error: Exception, stage: Stage) -> Failure:

@@ -61,7 +61,7 @@ def test_a_table_is_printed_and_the_result_is_written(command: Command, run: Any
 
 
 def test_json_alone_is_printed(command: Command, run: Any, held_out: Path) -> None:
-    code, out, _ = command("--json", "--test", held_out, "--n", "20", "--scaling", "2", "--test-share", "0.5")
+    code, out, _ = command("--json", "--test", held_out, "--n", "20", "--scaling", "2")
     assert code == 0
     found = json.loads(out)
     assert found == json.loads((run / "report" / "evaluation.json").read_text())
@@ -147,6 +147,8 @@ def test_a_comparison_shows_it_beside_each_kind_of_epsilon(
         (["--embedding", "/nowhere"], "--embedding"),
         (["--classifier", "/nowhere"], "--classifier"),
         (["--test", "/nowhere.csv"], "--test"),
+        (["--test", "/nowhere.csv", "--test-share", "0.5"], "--test-share is of the reference"),
+        (["--steps", "2"], "--steps: this is of fine-tuning, for which nothing asks"),
         (["--text", "body"], "--text"),
         (["--label", "topic"], "--label"),
         (["--preset", "cluster"], "--preset"),

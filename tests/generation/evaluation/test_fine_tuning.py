@@ -127,12 +127,19 @@ def test_the_papers_numbers() -> None:
     assert PAPER.weight_decays == (0.0, 5e-4) and PAPER.seeds == (0, 1, 2)
 
 
-def test_any_number_of_fine_tuning_asks_for_it() -> None:
+def test_numbers_of_fine_tuning_are_for_what_asks_for_it() -> None:
     assert asked({}).fine_tune is None
     assert asked({"fine_tune": True}).fine_tune == PAPER
     assert asked({"preset": "laptop"}).fine_tune == LAPTOP
     assert asked({"classifier": "x"}).fine_tune == PAPER
-    found = asked({"steps": 3, "learning_rates": (1.0,), "accuracy_seeds": 2, "probe_strength": 7.0, "n": 9})
+    for options, named in (
+        ({"steps": 3}, "--steps: .* for which nothing asks"),
+        ({"learning_rates": (1.0,)}, "--learning-rate: "),
+    ):
+        with pytest.raises(InputError, match=named):
+            asked(options)
+    tuned = {"fine_tune": True, "steps": 3, "learning_rates": (1.0,)}
+    found = asked({**tuned, "accuracy_seeds": 2, "probe_strength": 7.0, "n": 9})
     assert found.fine_tune == PAPER.model_copy(update={"steps": 3, "learning_rates": (1.0,), "seeds": (0, 1)})
     assert (found.probe.strength, found.probe.seeds, found.n) == (7.0, (0, 1), 9)
 
@@ -140,10 +147,10 @@ def test_any_number_of_fine_tuning_asks_for_it() -> None:
 def test_what_no_result_can_hold_is_refused_before_anything_is_measured() -> None:
     rates = tuple(1e-6 * number for number in range(1, 101))
     for options, named in (
-        ({"learning_rates": (*rates, 1.0)}, "--learning-rate"),
-        ({"learning_rates": rates, "accuracy_seeds": MOST_FITS // 200 + 1}, "--learning-rate"),
-        ({"max_tokens": 3 * 10**12}, "--max-tokens"),
-        ({"learning_rates": (1.0, 1.0)}, "--learning-rate.*listed twice"),
+        ({"fine_tune": True, "learning_rates": (*rates, 1.0)}, "--learning-rate"),
+        ({"fine_tune": True, "learning_rates": rates, "accuracy_seeds": MOST_FITS // 200 + 1}, "--learning-rate"),
+        ({"fine_tune": True, "max_tokens": 3 * 10**12}, "--max-tokens"),
+        ({"fine_tune": True, "learning_rates": (1.0, 1.0)}, "--learning-rate.*listed twice"),
         ({"accuracy_seeds": 1001}, "--accuracy-seeds"),
         ({"probe_iterations": 10**13}, "--probe-iterations"),
         ({"embedding": "x" * 1001}, "--embedding"),

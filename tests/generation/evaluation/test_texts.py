@@ -66,8 +66,11 @@ def test_doubles_of_test_texts_are_not_trained_on(manifest: Any) -> None:
 
 
 def test_nothing_left_to_train_or_test_on(manifest: Any) -> None:
-    with pytest.raises(InputError, match="left to train on"):
+    with pytest.raises(InputError, match=r"--test: all texts of --reference are in it.*left to train on"):
         corpus_of(manifest, records(3), records(4), records(9), share=0.2, seed=0)
+    for reference, test, empty in (((), None, "--reference"), (records(4), (), "--test")):
+        with pytest.raises(InputError, match=f"{empty}: there is no record in it"):
+            corpus_of(manifest, records(3), reference, test, share=0.2, seed=0)
     with pytest.raises(InputError, match="left to test on"):
         corpus_of(manifest, records(3), records(4), None, share=1e-9, seed=0)
 

@@ -22,7 +22,7 @@ from dpaudit.runs import InputError
 from dpaudit.runs.storage import LocalStorage
 from generation.algorithm import generate, require_made_with
 from generation.events import BatchDone
-from generation.experiments.driver import RESULT, RUN, Stages, run_table
+from generation.experiments.driver import RUN, Stages, run_table
 from generation.experiments.table import EvaluationConfig, Row, load_table
 from generation.models import CACHE_VARIABLE
 
@@ -181,8 +181,7 @@ def test_rows_run_in_order_past_one_that_fails(table_file: Path, tmp_path: Path,
     assert "nowhere.csv" in gone.failure.message
     for row in (mean, median):
         assert row.audited is not None and row.audited.verdict == "pass", row
-        assert row.audited.texts == 4 and row.failure is None and not row.earlier
-        assert stat.S_IMODE((tmp_path / "out" / row.config / RESULT).stat().st_mode) == 0o600
+        assert row.audited.texts == 4 and row.failure is None
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
     assert found.exit_code == 2
 
@@ -193,15 +192,6 @@ def test_a_whole_run_is_compared_audited_and_evaluated_again(table_file: Path, o
     rows = run(table_file, out, again).rows
     assert again.asked == [("generate", "gone"), *stages("compare")]
     assert rows[1].evaluated is not None and rows[1].evaluated.warnings == ("measured again",)
-
-
-def test_figures_that_stand_in_the_folder_are_no_results(table_file: Path, out: Path, quality: Quality) -> None:
-    kept = out / "rows" / "mean" / RESULT
-    honest = kept.read_text()
-    kept.write_text(honest.replace('"mean": 0.3', '"mean": 0.9'))
-    assert kept.read_text() != honest
-    run(table_file, out, Recorder(quality=quality), "rows/mean")
-    assert kept.read_text() == honest
 
 
 @pytest.mark.parametrize("changed", ["config", "records"])
@@ -222,7 +212,7 @@ def test_a_whole_run_of_another_config_or_other_records_is_refused(
         sections, told = {"decoding": SECRET, "data": {"path": str(other)}}, "data.digest"
     config.write_text(yaml.safe_dump(settings(**sections)))
     recorder = Recorder(evaluated=False)
-    row = run(table_file, out, recorder, "rows/median").rows[2]
+    row = run(table_file, out, recorder, "rows/median").rows[0]
     failure = row.failure
     assert failure is not None and (failure.kind, failure.stage) == ("unusable", "resume")
     assert told in failure.message and row.audited is None
@@ -234,35 +224,17 @@ def test_texts_that_are_not_all_known_to_be_the_runs_own_give_no_figures(
     table_file: Path, out: Path, quality: Quality, own: int | None
 ) -> None:
     other = quality.model_copy(update={"own": own})
-    row = run(table_file, out, Recorder(quality=other), "rows/mean").rows[1]
+    row = run(table_file, out, Recorder(quality=other), "rows/mean").rows[0]
     assert row.evaluated is None and row.audited is not None
     assert row.failure is not None and (row.failure.kind, row.failure.stage) == ("unusable", "evaluate")
 
 
-def test_rows_that_are_not_run_stay_as_they_were_found_last(table_file: Path, out: Path, quality: Quality) -> None:
-    mean = out / "rows" / "mean" / RESULT
-    values = yaml.safe_load(table_file.read_text())
-    values["rows"][1]["method"] = "Another name"
-    table_file.write_text(yaml.safe_dump(values))
-    again = Recorder(quality=quality)
-    found = run(table_file, out, again, "rows/median")
-    assert again.asked == [("compare", "rows/median"), ("audit", "median"), ("evaluate", "median")]
-    assert [row.earlier for row in found.rows] == [True, True, False]
-    before = RowResult.model_validate_json(mean.read_text())
-    assert found.rows[0].failure is not None
-    assert found.rows[1].evaluated == before.evaluated and found.rows[1].method == "Another name"
-    assert found.exit_code == 0  # of the row that was run
-    for broken in ("{", mean.read_text().replace("rows/mean", "rows/median")):
-        mean.write_text(broken)
-        assert [row.config for row in run(table_file, out, again, "rows/median").rows] == ["gone", "rows/median"]
-
-
 def test_a_failed_evaluation_keeps_the_audit_and_is_tried_again(table_file: Path, out: Path, quality: Quality) -> None:
-    row = run(table_file, out, Recorder(), "rows/mean").rows[1]
+    row = run(table_file, out, Recorder(), "rows/mean").rows[0]
     assert row.audited is not None and row.evaluated is None
     assert row.failure is not None and row.failure.stage == "evaluate"
     again = Recorder(quality=quality)
-    assert run(table_file, out, again, "rows/mean").rows[1].evaluated is not None
+    assert run(table_file, out, again, "rows/mean").rows[0].evaluated is not None
 
 
 def test_what_cannot_be_audited_is_not_evaluated(table_file: Path, out: Path, quality: Quality) -> None:
@@ -271,7 +243,7 @@ def test_what_cannot_be_audited_is_not_evaluated(table_file: Path, out: Path, qu
     again = Recorder(quality=quality)
     found = run(table_file, out, again, "rows/median")
     assert ("evaluate", "median") not in again.asked
-    audited = found.rows[2].audited
+    audited = found.rows[0].audited
     assert audited is not None and audited.verdict == "error" and audited.failed and found.exit_code == 2
 
 
@@ -279,7 +251,7 @@ def test_a_changed_run_fails_its_audit(table_file: Path, out: Path) -> None:
     samples = out / "rows" / "median" / RUN / "samples.jsonl"
     samples.write_bytes(samples.read_bytes()[:-40] + b"\n")
     found = run(table_file, out, Recorder(evaluated=False), "rows/median")
-    row = found.rows[2]
+    row = found.rows[0]
     assert row.audited is not None and row.audited.verdict != "pass" and found.exit_code > 0
 
 
@@ -307,13 +279,6 @@ def test_what_lacks_on_this_machine_is_no_defect(table_file: Path, tmp_path: Pat
     found = run_table(load_table(table_file), tmp_path / "out", broken, lambda *told: None, ("rows/mean",))
     failure = found.rows[0].failure
     assert failure is not None and (failure.kind, failure.message) == ("unusable", told)
-
-
-def test_a_result_that_cannot_be_written_is_told_as_that(table_file: Path, tmp_path: Path) -> None:
-    (tmp_path / "out" / "rows" / "median" / RESULT).mkdir(parents=True)
-    row = run(table_file, tmp_path / "out", Recorder(evaluated=False), "rows/median").rows[0]
-    assert row.audited is not None
-    assert row.failure is not None and (row.failure.kind, row.failure.stage) == ("unusable", "write")
 
 
 def test_one_process_at_a_time_has_the_folder(table_file: Path, tmp_path: Path) -> None:
@@ -358,7 +323,7 @@ def test_what_a_table_takes_from_an_audit_and_an_evaluation(table_file: Path, ou
     tuned |= {"method": "fine-tuned", "settings": FINE_TUNED}
     tuned["trained"][0]["accuracy"] = scores((0.6,)).model_dump()
     both = Quality.model_validate({**quality.model_dump(), "downstream": (quality.downstream[0].model_dump(), tuned)})
-    row = run(table_file, out, Recorder(quality=both), "rows/median").rows[2]
+    row = run(table_file, out, Recorder(quality=both), "rows/median").rows[0]
     figure, ceiling = (Measured(mean=found.mean, std=found.std) for found in (scores((0.2, 0.4)), scores((0.8, 0.9))))
     assert row.evaluated == Evaluated(
         n=4,
@@ -403,19 +368,25 @@ def command(*arguments: object) -> tuple[int, str, str]:
 
 
 def test_the_command_goes_on_prints_and_writes_a_table(table_file: Path, out: Path) -> None:
-    code, printed, told = command(table_file, "--out", out, "--no-evaluation", "--only", "rows/median")
-    assert code == 0, told
-    assert "Gone" in printed and "shown as they were found last: gone, rows/mean" in " ".join(printed.split())
-    assert "[1/1] rows/median: auditing" in told and "table.md" in told
-    for name in ("table.md", "table.csv", "table.json"):
-        assert stat.S_IMODE((out / name).stat().st_mode) == 0o600
-    assert (out / "rows" / "median" / RUN / "report" / "report.html").is_file()
-    code, printed, told = command(table_file, "--out", out, "--no-evaluation", "--json", "--only", "gone")
+    code, printed, told = command(table_file, "--out", out, "--no-evaluation", "--json")
     assert code == 2
+    assert "[3/3] rows/median: auditing" in told and "table.md" in told
     rows = json.loads(printed)["rows"]
     assert [row["config"] for row in rows] == ["gone", "rows/mean", "rows/median"]
     assert rows[0]["failure"]["stage"] == "generate"
     assert json.loads((out / "table.json").read_text()) == json.loads(printed)
+    for name in ("table.md", "table.csv", "table.json"):
+        assert stat.S_IMODE((out / name).stat().st_mode) == 0o600
+    assert (out / "rows" / "median" / RUN / "report" / "report.html").is_file()
+
+
+def test_part_of_a_table_does_not_replace_the_whole(table_file: Path, out: Path) -> None:
+    (out / "table.md").write_text("all rows")
+    code, printed, told = command(table_file, "--out", out, "--no-evaluation", "--only", "rows/median")
+    assert code == 0, told
+    assert "Median" in printed and "Mean" not in printed and "Gone" not in printed
+    assert "[1/1] rows/median: auditing" in told and "Written" not in told
+    assert (out / "table.md").read_text() == "all rows" and not (out / "table.csv").exists()
 
 
 def test_a_table_that_cannot_be_written_was_printed(
@@ -423,7 +394,7 @@ def test_a_table_that_cannot_be_written_was_printed(
 ) -> None:
     (out / "table.md").mkdir()
     with pytest.raises(SystemExit) as left:
-        main(["table", str(table_file), "--out", str(out), "--only", "gone"])
+        main(["table", str(table_file), "--out", str(out), "--no-evaluation"])
     said = capsys.readouterr()
     assert left.value.code == 2 and "Median" in said.out and "table.md: what is there is no plain file" in said.err
 
