@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, SeenSupport
 from dpaudit.checks.release import label_problem, stop_problem, text_problem
 from dpaudit.checks.sampling_test import SamplingTest
 from dpaudit.checks.view import StepView
+from dpaudit.decoding import decoder_of
 from dpaudit.losses import ContextSums
 from dpaudit.runs import BatchReader, InputError, Manifest, RunReader, without_stop
 from dpaudit.runs.manifest import MAX_WIDTH
@@ -24,8 +24,6 @@ MOST_CONTEXTS = 2 * MAX_WIDTH - 1
 
 #: Logarithm of the probability below which two batches do not draw the same tokens by chance.
 _NO_COINCIDENCE = -20.0
-
-_INTERRUPTIONS = (KeyboardInterrupt, SystemExit)
 
 
 class BatchAuditor:
@@ -40,7 +38,7 @@ class BatchAuditor:
         """
         self._reader = RunReader(location)
         self._change = change
-        self._decode = _decoder(self._reader)
+        self._decode = decoder_of(self._reader, special=False)
 
     def __call__(self, batch_id: int) -> BatchFacts:
         """Read one batch to its end, or to where that fails."""
@@ -128,32 +126,3 @@ def _account(
         facts.unbounded = True
         return
     facts.costs[-1] = cost.exact
-
-
-def _decoder(reader: RunReader) -> Callable[[list[int]], str | None] | None:
-    """Decodes tokens with the run's own tokenizer, or None when there is none that can be read."""
-    try:
-        serialised = reader.tokenizer_json()
-    except InputError:
-        return None
-    if serialised is None:
-        return None
-    from tokenizers import Tokenizer
-
-    # The library raises plain Exception for what it does not understand, and BaseException where it panics.
-    try:
-        tokenizer = Tokenizer.from_str(serialised)
-    except _INTERRUPTIONS:
-        raise
-    except BaseException:
-        return None
-
-    def decode(tokens: list[int]) -> str | None:
-        try:
-            return str(tokenizer.decode(tokens, skip_special_tokens=True))
-        except _INTERRUPTIONS:
-            raise
-        except BaseException:  # a negative token id, for one
-            return None
-
-    return decode

@@ -54,12 +54,14 @@ def _yaml_exponent(value: object) -> object:
     return float(value) if isinstance(value, str) and _EXPONENT.match(value) else value
 
 
-Real = Annotated[float, BeforeValidator(_yaml_exponent), Field(allow_inf_nan=False)]
-Positive = Annotated[Real, Field(gt=0)]
+#: Behind a field's bounds, so that the config's JSON Schema has these too.
+_Exponents = BeforeValidator(_yaml_exponent)
+Real = Annotated[float, Field(allow_inf_nan=False), _Exponents]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), _Exponents]
 Count = Annotated[int, Field(ge=1)]
 Slots = Annotated[int, Field(ge=1, le=MAX_CONTEXTS)]
 Batches = Annotated[int, Field(ge=1, le=MAX_BATCHES)]
-Delta = Annotated[Real, Field(gt=0, lt=1)]
+Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False), _Exponents]
 Name = Annotated[str, Field(min_length=1)]
 Label = Annotated[str, Field(pattern=r"^[^\r\n]*\S[^\r\n]*$")]
 
@@ -133,7 +135,13 @@ class ModelConfig(Section):
 
 
 class PromptConfig(Section):
-    """The prompt: pt for pre-trained models, it for instruction-tuned ones."""
+    """The prompt.
+
+    Attributes:
+        template: pt for pre-trained models, it for instruction-tuned ones.
+        examples_per_context: how many records one prompt shows.
+        max_example_tokens: the length that each of them is cut to.
+    """
 
     template: Literal["pt", "it"] = "pt"
     examples_per_context: Count = 1
@@ -254,7 +262,7 @@ class ClusteringConfig(Section):
     normalize: bool = True
     centers: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
     keep: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
-    epsilon: Annotated[Real, Field(ge=1e-9)] | None = None
+    epsilon: Annotated[float, Field(ge=1e-9, allow_inf_nan=False), _Exponents] | None = None
     delta: Delta | None = None
     dimension: Count | None = None
 
@@ -284,6 +292,7 @@ class MechanismConfig(Section):
     """One step's mechanism.
 
     Attributes:
+        aggregator: how contexts' logits become one vector; the median's cost is known after the run, the mean's before.
         clip: logits are clipped to [-clip, clip], in nats times temperature.
         temperature: tokens follow softmax(aggregate / temperature).
         divisor: the mean's fixed public divisor.
@@ -329,14 +338,23 @@ class MechanismConfig(Section):
 
 
 class DecodingConfig(Section):
-    """Sequence length, and the seed of a repeatable test run (whose texts are unfit for release)."""
+    """How a text is decoded.
+
+    Attributes:
+        max_tokens: the longest that a text can get.
+        test_seed: makes a run repeatable, and its texts unfit for release; null for real runs.
+    """
 
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)]
     test_seed: Annotated[int, Field(ge=0)] | None = None
 
 
 class RecordConfig(Section):
-    """Whether every context's clipped logits are kept too (large)."""
+    """What the run directory holds beside what an audit needs.
+
+    Attributes:
+        contexts: every context's clipped logits too, which are large.
+    """
 
     contexts: bool = False
 
@@ -345,6 +363,8 @@ class PrivacyConfig(Section):
     """What the claim is about.
 
     Attributes:
+        unit: what neighbouring data sets differ by: a record, a context (prompt), or all records of a user.
+        relation: whether it comes or goes, or is replaced by another.
         delta: for the mean's approximate guarantee; null takes records ** -1.1.
         records_per_user: the most records that a user can have, for claims per user; null takes the largest number
             in the data, which then counts as public.
@@ -369,14 +389,34 @@ class OriginsConfig(Section):
 
 
 class ClaimConfig(Section):
-    """A claim that is fixed before generation, epsilon in nats."""
+    """A claim that is fixed before generation.
 
-    epsilon: Annotated[Real, Field(ge=0)]
-    delta: Annotated[Real, Field(ge=0, lt=1)] = 0.0
+    Attributes:
+        epsilon: in nats.
+        delta: of the mean's approximate guarantee, or of noised centres.
+    """
+
+    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False), _Exponents]
+    delta: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), _Exponents] = 0.0
 
 
 class Config(Section):
-    """All settings of a run."""
+    """All settings of a run.
+
+    Attributes:
+        data: the private records.
+        model: the language model.
+        prompt: what it is shown.
+        batching: how records become contexts and batches.
+        clustering: how records are grouped before that; null for by their labels alone.
+        mechanism: how a token is drawn from a batch.
+        decoding: how long texts are.
+        record: what is kept.
+        privacy: what the claim is about.
+        chosen_from: whether private records had a say in the numbers here.
+        claim: an epsilon that is fixed beforehand; null to claim what the texts cost (median), or what
+            the settings guarantee (mean).
+    """
 
     data: DataConfig
     model: ModelConfig

@@ -28,11 +28,17 @@ _NARROWEST = 20
 
 
 def print_summary(result: AuditResult, console: Console) -> None:
-    """Verdict, guarantee, what was not checked, claimed against recomputed, what failed and why."""
+    """Verdict, guarantee, what failed and why, what was not checked, claimed against recomputed."""
     console.print(Text(outline.headline(result), style=_STYLES[result.verdict]))
     console.print(Text(one_line(result.guarantee)))
     for caveat in result.caveats:
         console.print(Text(one_line(caveat), style="yellow"))
+    failed = outline.checks_with(result, "fail", "error")
+    for check in failed:
+        console.print()
+        _print_check(check, result, console)
+    if failed:
+        console.print()
     _print_unmade(result, console)
     if outline.is_public(result):
         console.print()
@@ -47,7 +53,7 @@ def print_summary(result: AuditResult, console: Console) -> None:
             console.print()
             _print_block(block, trees.get(block.kind), console)
     _print_quality(result, console)
-    for check in outline.checks_with(result, "fail", "error", "warn"):
+    for check in outline.checks_with(result, "warn"):
         console.print()
         _print_check(check, result, console)
 
@@ -56,7 +62,7 @@ def print_higher_levels(result: AuditResult, console: Console) -> None:
     """What the checks of the levels beyond the record measured, where they passed."""
     for check in outline.checks_with(result, "pass"):
         if check.evidence >= _HIGHER:
-            _print_pair(
+            print_pair(
                 f"level {check.evidence}", f"{one_line(check.id, LABEL_LENGTH)}: {one_line(check.measured)}", console
             )
 
@@ -78,11 +84,11 @@ def _print_block(block: outline.KindBlock, tree: outline.Tree | None, console: C
     for side in ("claimed", "recomputed"):
         figures = [(line.name, getattr(line, side)) for line in block.lines]
         if figures and figures[0][1] != outline.NOT_CLAIMED:
-            _print_pair(side, _in_a_line(figures), console)
+            print_pair(side, _in_a_line(figures), console)
     for label, said in block.brief:
-        _print_pair(label, said, console)
+        print_pair(label, said, console)
     if tree is not None and tree.root.children:
-        _print_pair("made up of", outline.made_of(tree), console)
+        print_pair("made up of", outline.made_of(tree), console)
 
 
 def _print_quality(result: AuditResult, console: Console) -> None:
@@ -91,7 +97,7 @@ def _print_quality(result: AuditResult, console: Console) -> None:
     console.print()
     console.print(Text(quality.TITLE, style="bold"), Text(f"– {quality.WARNING}", style="dim"))
     for label, said in quality.brief(result.quality):
-        _print_pair(label, said, console)
+        print_pair(label, said, console)
 
 
 def _in_a_line(figures: list[tuple[str, str]]) -> str:
@@ -105,15 +111,17 @@ def _in_a_line(figures: list[tuple[str, str]]) -> str:
 def _print_check(check: CheckResult, result: AuditResult, console: Console) -> None:
     name = Text.assemble((STATUS_NAMES[check.status], _STYLES[check.status]), f" {one_line(check.id, LABEL_LENGTH)}  ")
     console.print(name + Text(one_line(check.title), style="bold"))
-    for label, said in (*outline.findings(result, check), (DETAIL_NAMES[check.status], check.detail)):
-        if said:
-            _print_pair(label.lower(), one_line(said), console)
+    said = (*outline.findings(result, check), ("Why", check.why), (DETAIL_NAMES[check.status], check.detail))
+    for label, words in said:
+        if words:
+            print_pair(label.lower(), one_line(words), console)
+    print_pair("explained by", f"dpaudit checks {one_line(check.id, LABEL_LENGTH)}", console)
 
 
 def _print_unmade(result: AuditResult, console: Console) -> None:
     console.print(Text(f"{outline.tally(result)}. {outline.evidence_asked(result)}"))
     for group in outline.unmade(result):
-        _print_pair("not made", group.said, console)
+        print_pair("not made", group.said, console)
 
 
 def _findings(check: CheckResult) -> list[str]:
@@ -121,9 +129,9 @@ def _findings(check: CheckResult) -> list[str]:
     return [prefix + said for prefix, said in named if said] or [check.title]
 
 
-def _print_pair(label: str, said: str, console: Console) -> None:
+def print_pair(label: str, said: str, console: Console, style: str = "") -> None:
     """`said` behind its label, wrapped in a column of its own; no padding, so that copies hold no blanks."""
-    wrapped = Text(said).wrap(console, max(_NARROWEST, console.width - len(_INDENT) - _NAME_WIDTH))
+    wrapped = Text(said, style=style).wrap(console, max(_NARROWEST, console.width - len(_INDENT) - _NAME_WIDTH))
     for index, line in enumerate(wrapped):
         line.rstrip()
         name = label if index == 0 else ""

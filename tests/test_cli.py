@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from dpaudit.checks import CATALOGUE
-from dpaudit.cli import _rounded, cli, main
+from dpaudit.cli import cli, main
+from dpaudit.commands.terminal import rounded
 
 BUDGET = ["budget", "--aggregator", "mean", "--clip", "9", "--temperature", "1.5"]
 
@@ -205,7 +206,8 @@ def test_a_report_tests_the_claim_that_verify_tests(make_run, dpaudit, tmp_path)
         code = dpaudit("report", run.path, "--out", out, *options)[0]
         written = strict_json((out / "report.json").read_text("utf-8"))
         found, gated, _ = dpaudit("verify", run.path, *options, "--json")
-        assert (code, written) == (found, strict_json(gated))
+        assert (code, {**written, "samples": []}) == (found, strict_json(gated))  # a gate's logs hold no text
+        assert written["samples"]
         assert {name: written["claim"][name] for name in asked} == asked
 
 
@@ -374,18 +376,50 @@ def into_a_closed_pipe(*arguments, stderr=False):
         os.close(writer)
 
 
+#: What a shell sees of a program that SIGPIPE ended: a success whose output nobody read to its end.
+UNREAD = 141
+
+
 @pytest.mark.parametrize("stderr", [False, True], ids=["stdout", "both"])
-@pytest.mark.parametrize(("plant", "code"), [(clean, 0), (failing, 1), (unreadable, 2)])
-def test_a_closed_pipe_leaves_the_verdicts_exit_code(make_run, tmp_path, plant, code, stderr):
+@pytest.mark.parametrize(("plant", "code"), [(clean, UNREAD), (failing, 1), (unreadable, 2)])
+def test_a_closed_pipe_is_told_by_the_exit_code_unless_the_verdict_is_worse(make_run, tmp_path, plant, code, stderr):
     run, other = plant(make_run()), make_run(seed=1)
-    for arguments in (["verify", run.path], ["verify", run.path, "--json"]):
+    for arguments in (["verify", run.path, "--json"], ["compare", run.path, other.path]):
         found, err = into_a_closed_pipe(*arguments, stderr=stderr)
         assert found == code
         assert "Traceback" not in err
         assert "Exception" not in err
+    # What prints nothing has lost nothing.
+    assert into_a_closed_pipe("verify", run.path, stderr=stderr)[0] == (0 if plant is clean else code)
     assert into_a_closed_pipe("report", run.path, "--out", tmp_path / "out", stderr=stderr)[0] == code
     assert (tmp_path / "out/report.html").exists()
-    assert into_a_closed_pipe("compare", run.path, other.path, stderr=stderr)[0] == code
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["checks"], ["completion", "bash"], ["--version"]], ids=" ".join)
+def test_a_closed_pipe_is_no_defect(arguments):
+    assert into_a_closed_pipe(*arguments) == (UNREAD, "")
+
+
+def test_a_reader_that_reads_all_changes_nothing(make_run):
+    done = subprocess.run(
+        [
+            "bash",
+            "-c",
+            'set -o pipefail; "$@" | cat',
+            "-",
+            sys.executable,
+            "-c",
+            MAIN,
+            "verify",
+            make_run().path,
+            "--json",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert strict_json(done.stdout)["verdict"] == "pass"
 
 
 def test_a_closed_stdout_leaves_the_guarantee_on_stderr(make_run):
@@ -394,7 +428,7 @@ def test_a_closed_stdout_leaves_the_guarantee_on_stderr(make_run):
 
 def test_a_message_into_a_closed_pipe_keeps_its_exit_code(tmp_path):
     assert into_a_closed_pipe("verify", tmp_path / "nowhere", stderr=True)[0] == 2
-    assert into_a_closed_pipe(*BUDGET, "--batch-size", 64, "--records", 9, "--tokens", 1)[0] == 0
+    assert into_a_closed_pipe(*BUDGET, "--batch-size", 64, "--records", 9, "--tokens", 1)[0] == UNREAD
 
 
 def test_verify_says_the_caveats_beside_the_guarantee(make_run, dpaudit):
@@ -536,7 +570,7 @@ def test_budget_says_where_the_optimal_method_fell_back():
 @pytest.mark.parametrize("places", [3, 4])
 @pytest.mark.parametrize("epsilon", [9.9, 0.0001, 1.00005, 4.35, 5e-324, 8.5e8 + 0.1, 0.28, 16.1, 33.3333, 1e300])
 def test_figures_are_never_rounded_down(epsilon, places):
-    shown = _rounded(epsilon, places)
+    shown = rounded(epsilon, places)
     assert Decimal(shown) >= Decimal(epsilon) or shown == repr(epsilon)
     assert Decimal(shown) - Decimal(epsilon) <= Decimal(10) ** -places
 
@@ -607,7 +641,7 @@ def test_budget_with_settings_beyond_the_floats(dpaudit, options, size, question
 # --- the program -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["generate", "report", "verify", "compare", "figures", "budget", "demo"])
+@pytest.mark.parametrize("command", cli.commands)
 def test_help_has_an_example(command):
     result = CliRunner().invoke(cli, [command, "--help"], catch_exceptions=False)
     assert result.exit_code == 0
@@ -618,6 +652,11 @@ def test_help_has_an_example(command):
 def test_no_summary_of_a_command_is_cut():
     result = CliRunner().invoke(cli, ["--help"], catch_exceptions=False, terminal_width=80)
     assert "..." not in result.stdout.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("command", cli.commands)
+def test_every_command_can_be_quiet(command):
+    assert "--quiet" in CliRunner().invoke(cli, [command, "--help"], catch_exceptions=False).stdout
 
 
 @pytest.mark.parametrize("arguments", [["nothing"], ["report"], ["verify"], ["compare"], ["figures"]], ids=" ".join)
@@ -728,3 +767,130 @@ def test_modules_are_the_command_line_too(make_run, module):
     ended = subprocess.run([sys.executable, "-m", module, "verify", "/nowhere"], capture_output=True, text=True)
     assert ended.returncode == 2
     assert "/nowhere" in ended.stderr
+
+
+# --- quiet, colour and progress ---------------------------------------------------------------------------------------
+
+
+def test_quiet_leaves_results_and_errors(make_run, dpaudit, tmp_path):
+    run, wrong = make_run(), failing(make_run())
+    assert dpaudit("verify", run.path)[2] != ""
+    assert dpaudit("verify", run.path, "--quiet") == (0, "", "")
+    code, out, err = dpaudit("verify", wrong.path, "-q")
+    assert (code, err) == (1, "")
+    assert "FAIL claim.epsilon" in out
+    code, _, err = dpaudit("verify", unreadable(make_run()).path, "-q")
+    assert code == 2
+    assert "00000000.zip" in err
+    for command in (["report", run.path, "--out", tmp_path / "out"], ["compare", run.path, wrong.path], ["checks"]):
+        assert dpaudit(*command, "-q")[:2] == dpaudit(*command)[:2]
+
+
+def test_quiet_keeps_warnings(dpaudit):
+    options = ["--batch-size", 64, "--records", 1000, "--tokens", 3, "--delta", 0.5]
+    assert "warning" in dpaudit(*BUDGET, *options, "--quiet")[2]
+
+
+def test_quiet_lasts_for_one_command(make_run, dpaudit):
+    run = make_run()
+    assert dpaudit("verify", run.path, "-q")[2] == ""
+    assert dpaudit("verify", run.path)[2] != ""
+
+
+def on_a_terminal(*arguments, **environment):
+    """What a program that believes itself on a terminal writes there, colours and all, and its exit code."""
+    import pty
+
+    main_end, terminal = pty.openpty()
+    command = [sys.executable, "-c", MAIN, *map(str, arguments)]
+    settings = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "CI")}
+    started = subprocess.Popen(
+        command, stdout=terminal, stderr=terminal, env=settings | {"TERM": "xterm-256color"} | environment
+    )
+    os.close(terminal)
+    seen = b""
+    while True:
+        try:
+            part = os.read(main_end, 1 << 16)
+        except OSError:  # the last writer left
+            break
+        if not part:
+            break
+        seen += part
+    os.close(main_end)
+    return started.wait(timeout=60), seen.decode()
+
+
+def test_colour_is_for_terminals_and_for_those_who_want_it(make_run, tmp_path):
+    command = ["report", make_run().path, "--out", tmp_path / "out"]
+    code, seen = on_a_terminal(*command)
+    assert code == 0
+    assert "\x1b[1;32mPass" in seen
+    code, seen = on_a_terminal(*command, NO_COLOR="1")
+    assert code == 0
+    assert "Pass: the claim holds" in seen
+    assert "\x1b[1;32m" not in seen
+    piped = python(MAIN, *command)
+    assert "Pass: the claim holds" in piped.stdout
+    assert "\x1b" not in piped.stdout + piped.stderr
+
+
+def test_progress_has_a_rate_and_is_for_terminals_that_are_not_quiet(make_run):
+    run = make_run()
+    code, seen = on_a_terminal("verify", run.path)
+    assert code == 0
+    assert "Auditing" in seen
+    assert "2/2" in seen
+    assert "batches/s" in seen
+    assert "Auditing" not in on_a_terminal("verify", run.path, "--quiet")[1]
+    assert "Auditing" not in python(MAIN, "verify", run.path).stderr
+
+
+# --- completion -------------------------------------------------------------------------------------------------------
+
+
+def completed(words, shell="bash"):
+    """What the program answers to the script that `dpaudit completion` printed."""
+    answers = {
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+        "_DPAUDIT_COMPLETE": f"{shell}_complete",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN], capture_output=True, text=True, check=True, env=os.environ | answers
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_the_shells_script(dpaudit, shell):
+    code, out, err = dpaudit("completion", shell)
+    assert (code, err) == (0, "")
+    assert "dpaudit" in out
+    assert f"_DPAUDIT_COMPLETE={shell}_complete" in out
+
+
+def test_completion_in_bash_completes(tmp_path):
+    """In a real shell, with the script as it is printed."""
+    (tmp_path / "dpaudit").write_text(f"#!/bin/sh\nexec {sys.executable} -c '{MAIN}' \"$@\"\n")
+    (tmp_path / "dpaudit").chmod(0o755)
+    script = """
+    eval "$(dpaudit completion bash)"
+    COMP_WORDS=(dpaudit inspect --ba) COMP_CWORD=2
+    _dpaudit_completion dpaudit
+    echo "${COMPREPLY[@]}"
+    """
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, check=True, env=os.environ | {"PATH": path}
+    )
+    assert done.stdout.split() == ["--batch"]
+
+
+def test_completion_knows_commands_options_and_run_directories():
+    assert completed("dpaudit rep") == ["plain,replay", "plain,report"]
+    assert completed("dpaudit verify --evi") == ["plain,--evidence"]
+    assert completed("dpaudit report --audience pub")[-1] == "plain,public"
+    for command in ("report", "verify", "inspect", "compare"):
+        assert completed(f"dpaudit {command} exam") == ["dir,exam"]
+    assert completed("dpaudit generate conf") == ["file,conf"]

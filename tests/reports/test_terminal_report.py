@@ -66,6 +66,8 @@ def test_failed_summary_names_the_check_and_the_remedy(samples: Samples) -> None
     text = _printed(lambda console: print_summary(samples["failed"](), console))
     assert "Failed claim.epsilon" in text
     assert "what to do    Claim at least 2.5" in text
+    assert "explained by  dpaudit checks claim.epsilon" in text
+    assert text.index("Failed claim.epsilon") < text.index("not made") < text.index("claimed  ")
 
 
 def test_colour_only_where_there_is_a_terminal(result: AuditResult) -> None:

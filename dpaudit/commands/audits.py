@@ -1,0 +1,95 @@
+"""What several commands do with a run: audit it, replay it, and leave with its exit code."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpaudit.commands.places import reports_of
+from dpaudit.commands.terminal import progress_bar, tell
+
+if TYPE_CHECKING:
+    from dpaudit.audit import Question
+    from dpaudit.checks.replayed import Replay
+    from dpaudit.engines import Engine
+    from dpaudit.quality import Quality
+    from dpaudit.results import AuditResult
+    from dpaudit.runs.storage import Location
+
+EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
+
+
+def audit_of(
+    run_dir: Location,
+    question: Question | None = None,
+    *,
+    evidence: int = 2,
+    replay: Replay | None = None,
+    engine: Engine | None = None,
+) -> AuditResult:
+    """A run's audit, with a bar that shows how far it is."""
+    from dpaudit.audit import audit_run
+
+    with progress_bar("Auditing", "batches") as advance:
+        return audit_run(run_dir, question, progress=advance, evidence=evidence, replay=replay, engine=engine)
+
+
+def replay_of(
+    run_dir: Location, data: str | None, model: str | None = None, question: Question | None = None, **amounts: Any
+) -> Replay | None:
+    """What a replay finds, with its own default where an amount is None; None without data."""
+    if data is None:
+        if model is not None:
+            raise click.UsageError("--model is for a replay, which needs --data.")
+        return None
+    from dpaudit.runs import RunReader
+
+    stated = RunReader(run_dir).manifest.claim  # a mistyped path is told before torch is loaded
+    asked = question.asked_of(stated) if question is not None and stated is not None else stated
+    from generation.replay import replay
+
+    given = {name: amount for name, amount in amounts.items() if amount is not None}
+    with progress_bar("Replaying", "passes") as advance:
+        return replay(run_dir, data, model=model, claim=asked, progress=advance, **given)
+
+
+def quality_of(run_dir: Location) -> tuple[Quality | None, str]:
+    """The evaluation in a run's report folder, and why it cannot be shown; both empty where there is none."""
+    from dpaudit.quality_file import read_quality
+    from dpaudit.runs import InputError, RunReader
+    from dpaudit.runs.layout import SAMPLES
+
+    try:
+        return read_quality(reports_of(run_dir), lambda: RunReader(run_dir).digest(SAMPLES)), ""
+    except InputError as error:
+        return None, str(error)
+
+
+def with_quality(result: AuditResult, run_dir: Location, *, digests: bool = False) -> AuditResult:
+    """The audit's result with the run's evaluation beside it: a broken one is told, and changes no verdict.
+
+    Args:
+        result: of the audit.
+        run_dir: the run.
+        digests: keep those of private texts, by which evaluations are compared; reports do without.
+    """
+    if result.verdict == "error":
+        return result
+    quality, problem = quality_of(run_dir)
+    if problem:
+        tell(f"dpaudit: warning: {problem}")
+    return result.model_copy(update={"quality": quality if digests or quality is None else quality.without_digests()})
+
+
+def leave(*results: AuditResult) -> None:
+    """Leave with the worst verdict's exit code; say on stderr why a run could not be judged."""
+    from reports.outline import causes
+
+    for result in results:
+        for check in causes(result):
+            # What is for readers outside holds neither what was measured nor where.
+            said = (check.id, check.measured or check.title, check.detail)
+            tell(f"dpaudit: {': '.join(filter(None, said))}")
+    sys.exit(max(EXIT_CODES[result.verdict] for result in results))

@@ -1,0 +1,188 @@
+"""`dpaudit budget`."""
+
+from __future__ import annotations
+
+import json
+from decimal import ROUND_FLOOR
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpaudit.commands.options import POSITIVE, RELATIONS, FiniteRange, output_options
+from dpaudit.commands.terminal import output, rounded, stdout, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dpaudit.accounting import DivisorKind, Method
+    from dpaudit.accounting.medians import Relation
+
+
+@click.command()
+@click.option("--aggregator", type=click.Choice(["mean"]), required=True, help="Median has no budget known beforehand.")
+@click.option("--clip", type=POSITIVE, required=True, help="Clip c: logits lie in [-c, c].")
+@click.option("--temperature", type=POSITIVE, required=True)
+@click.option(
+    "--batch-size",
+    "sizes",
+    type=POSITIVE,
+    required=True,
+    multiple=True,
+    help="What the sum of contexts is divided by. Repeat it for a table.",
+)
+@click.option("--records", type=click.IntRange(min=1, max=10**12), required=True, help="Number of private records.")
+@click.option("--delta", type=FiniteRange(min=0, max=1, min_open=True, max_open=True), help="[default: N ** -1.1]")
+@click.option("--epsilon", type=POSITIVE, help="Find the most tokens within this epsilon.")
+@click.option("--tokens", type=click.IntRange(min=0), help="Find the epsilon of this many tokens per batch.")
+@click.option(
+    "--method", type=click.Choice(["rdp", "optimal"]), default="rdp", show_default=True, help="Of composition."
+)
+@click.option("--relation", type=RELATIONS, default="add_remove", show_default=True, help="Of contexts.")
+@click.option(
+    "--group-size",
+    type=click.IntRange(min=1, max=10**6),
+    default=1,
+    show_default=True,
+    help="How many contexts one unit can change.",
+)
+@click.option(
+    "--divisor",
+    type=click.Choice(["fixed", "actual"]),
+    default="fixed",
+    show_default=True,
+    help="Divide by the batch size, or by the number of contexts, with the batch size as a public floor.",
+)
+@click.option(
+    "--rebalancing-epsilon",
+    type=FiniteRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="What noisy cluster counts cost one unit; it is part of epsilon.",
+)
+@output_options
+def budget(
+    aggregator: str,
+    sizes: tuple[float, ...],
+    records: int,
+    delta: float | None,
+    epsilon: float | None,
+    tokens: int | None,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Mean aggregation's epsilon from tokens, or the reverse.
+
+    \b
+    Example:
+      dpaudit budget --aggregator mean --clip 9 --temperature 1.5 --batch-size 64 \\
+        --records 108000 --epsilon 10
+    """
+    if (epsilon is None) == (tokens is None):
+        raise click.UsageError("Give either --epsilon or --tokens.")
+    if len(set(sizes)) < len(sizes):
+        raise click.UsageError("A batch size is named twice.")
+    if delta is None and records == 1:
+        raise click.UsageError("One record leaves no default for delta: give --delta.")
+    delta = records**-1.1 if delta is None else delta
+    if delta * records >= 1:
+        tell(
+            f"dpaudit: warning: delta {delta!r} is not below 1 / records = 1 / {records}: publishing a random record "
+            "whole would pass for private. Give a smaller --delta."
+        )
+    try:
+        found = [_budget_of(size, epsilon, tokens, delta=delta, **settings) for size in sizes]
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
+    with output():
+        if as_json:
+            click.echo(json.dumps(found if len(found) > 1 else found[0]))
+        elif len(found) > 1:
+            _print_budgets(found)
+        else:
+            click.echo(_budget_in_words(found[0]))
+
+
+def _budget_of(
+    size: float,
+    epsilon: float | None,
+    tokens: int | None,
+    *,
+    clip: float,
+    temperature: float,
+    delta: float,
+    method: Method,
+    relation: Relation,
+    divisor: DivisorKind,
+    group_size: int,
+    rebalancing_epsilon: float,
+) -> dict[str, Any]:
+    """What `dpaudit budget --json` prints for one batch size."""
+    from dpaudit import accounting
+    from dpaudit.results import finite_or_text
+
+    change = accounting.ContextChange(relation, group_size)
+    eta = accounting.bounded_range(clip, temperature, size, change, divisor)
+    laplace = (rebalancing_epsilon,)  # all of it on one count: the worst case, however records make up contexts
+    if tokens is None:
+        assert epsilon is not None
+        tokens = accounting.affordable_tokens(
+            epsilon, clip, temperature, size, delta, change, divisor_kind=divisor, laplace=laplace, method=method
+        )
+    spent = accounting.exponential_mechanism_epsilon(eta, tokens, delta, method=method, laplace=laplace)
+    rho = accounting.zcdp_rho(clip, temperature, size, tokens, change, divisor)
+    return {
+        "tokens": tokens,
+        "epsilon": finite_or_text(spent.epsilon),
+        "delta": delta,
+        "method": method,
+        "rho": finite_or_text(rho),
+        "relation": relation,
+        "epsilon_lower": spent.epsilon_lower,
+        "batch_size": size,
+        "divisor": divisor,
+        "group_size": group_size,
+        "sensitivity": accounting.mean_sensitivity(change, divisor).text,
+        "rebalancing_epsilon": rebalancing_epsilon,
+    }
+
+
+def _budget_in_words(found: dict[str, Any]) -> str:
+    tokens, delta, method, relation = (found[name] for name in ("tokens", "delta", "method", "relation"))
+    cost = "1 token per batch costs" if tokens == 1 else f"{tokens} tokens per batch cost"
+    how = ", ".join((method, relation, *_unusual(found)))
+    line = f"{cost} epsilon {rounded(found['epsilon'])} at delta {delta:.17g} ({how})."
+    return f"{line} {_lower_end(found)}".rstrip()
+
+
+def _unusual(found: dict[str, Any]) -> Iterator[str]:
+    """The settings of a budget that are not the default."""
+    if found["divisor"] != "fixed":
+        yield "divisor: the number of contexts, at least the batch size"
+    if found["group_size"] != 1:
+        yield f"{found['group_size']} contexts per unit"
+    if found["rebalancing_epsilon"]:
+        yield f"rebalancing epsilon {found['rebalancing_epsilon']!r} inside"
+
+
+def _lower_end(found: dict[str, Any]) -> str:
+    """What the optimal method says beside its epsilon; empty for another."""
+    low, epsilon = found["epsilon_lower"], found["epsilon"]
+    if low is None:
+        return ""
+    if low == 0 and epsilon != 0:
+        return "Optimal composition could not do better here: Renyi accounting or the pure sum gave the figure."
+    return f"No accountant can go below {rounded(low, rounding=ROUND_FLOOR)}."
+
+
+def _print_budgets(found: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    first = found[0]
+    rebalancing = [f"rebalancing epsilon {first['rebalancing_epsilon']!r} inside"] * bool(first["rebalancing_epsilon"])
+    click.echo("; ".join((f"delta {first['delta']:.17g}", first["method"], first["sensitivity"], *rebalancing)))
+    table = Table()
+    for heading in ("batch size", "tokens per batch", "epsilon"):
+        table.add_column(heading, justify="right")
+    for each in found:
+        table.add_row(f"{each['batch_size']:g}", str(each["tokens"]), rounded(each["epsilon"]))
+    stdout().print(table)

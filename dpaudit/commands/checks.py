@@ -1,0 +1,36 @@
+"""`dpaudit checks`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from dpaudit.commands.options import output_options
+from dpaudit.commands.terminal import output
+
+
+@click.command()
+@click.argument("check_id", metavar="[ID]", required=False)
+@output_options
+def checks(check_id: str | None, as_json: bool) -> None:
+    """List the audit's checks, or explain one.
+
+    \b
+    Example:
+      dpaudit checks sampling.distribution
+    """
+    from dpaudit.checks import explain
+
+    rows = explain.listed()
+    if check_id is not None:
+        rows = [row for row in rows if row["id"] == check_id]
+        if not rows:
+            raise click.UsageError(f"There is no check {check_id!r}. `dpaudit checks` lists all of them.")
+    with output():
+        if as_json:
+            click.echo(json.dumps(rows if check_id is None else rows[0]))
+        elif check_id is None:
+            click.echo("\n".join(f"{row['id']:<28}{row['evidence']:<3}{row['title']}" for row in rows))
+        else:
+            click.echo("\n".join(explain.lines(rows[0])))

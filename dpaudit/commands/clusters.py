@@ -1,0 +1,129 @@
+"""`dpaudit clusters`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpaudit.commands.options import FiniteRange, NamedPath, output_options
+from dpaudit.commands.places import writing
+from dpaudit.commands.terminal import note, output, progress_bars, stdout
+
+if TYPE_CHECKING:
+    from dpaudit.results import ClusterComparison
+
+
+@click.command()
+@click.argument("data", metavar="DATA")
+@click.option("--public", required=True, metavar="FILE", help="Public texts, whose clusters cost nothing.")
+@click.option("--text", default="text", show_default=True, help="The column of the private texts.")
+@click.option("--public-text", default="text", show_default=True, help="The column of the public texts.")
+@click.option("--embedding", default=None, help="Sentence-embedding model [default: all-MiniLM-L6-v2, offline].")
+@click.option("--normalize/--no-normalize", default=True, show_default=True, help="Make vectors unit vectors.")
+@click.option("--centers", type=click.IntRange(min=2), help="Cluster centres, k [default: 500].")
+@click.option("--keep", type=click.IntRange(min=1), help="Centres that rebalancing keeps, k' [default: 100].")
+@click.option("--dimension", type=click.IntRange(min=1), help="Chang's vectors are projected onto this [default: 16].")
+@click.option("--chang-epsilon", type=FiniteRange(min=0, min_open=True), help="Budget [default: 0.1].")
+@click.option(
+    "--dpm-epsilon",
+    "dpm_epsilons",
+    type=FiniteRange(min=0, min_open=True),
+    multiple=True,
+    help="Budget. Repeat it to compare budgets [default: 0.1 and 10].",
+)
+@click.option("--rebalancing-epsilon", type=FiniteRange(min=1e-9), help="Budget [default: 0.1].")
+@click.option("--delta", type=FiniteRange(min=1e-10, max=0.1), help="Of Chang's method and DPM [default: 1e-06].")
+@click.option(
+    "--private-cache",
+    type=NamedPath(path_type=Path, file_okay=False),
+    help="Keep embeddings of private texts in this folder. They are as sensitive as the texts.",
+)
+@click.option("--out", type=NamedPath(path_type=Path), help="Write clusters.html, clusters.json and clusters.csv here.")
+@output_options
+def clusters(
+    data: str,
+    public: str,
+    text: str,
+    public_text: str,
+    embedding: str | None,
+    normalize: bool,
+    private_cache: Path | None,
+    out: Path | None,
+    as_json: bool,
+    **settings: float | tuple[float, ...] | None,
+) -> None:
+    """Compare clustering methods on private texts.
+
+    Clusters, cost, and agreement with k-means. Every figure looks at the private texts without noise: they are for
+    choosing a method, by whoever may see the texts.
+
+    \b
+    Example:
+      dpaudit clusters records.csv --public dbpedia.csv --out clusters
+    """
+    from reports.clusters import print_clusters
+
+    chosen = {name: value for name, value in settings.items() if value not in (None, ())}
+    comparison = _clustered((data, text), (public, public_text), embedding, normalize, private_cache, chosen)
+    with output():
+        if as_json:
+            click.echo(comparison.to_json(), nl=False)
+        else:
+            print_clusters(comparison, stdout())
+    if out is not None:
+        _write_clusters(comparison, out)
+
+
+def _clustered(
+    private: tuple[str, str],
+    public: tuple[str, str],
+    embedding: str | None,
+    normalize: bool,
+    private_cache: Path | None,
+    settings: dict[str, Any],
+) -> ClusterComparison:
+    from generation.clustering.comparison import ComparisonSettings, compare_texts
+    from generation.clustering.embedding import OFFLINE, Embedder
+    from generation.clustering.noise import Noise
+    from generation.clustering.vector_cache import VectorCache
+    from generation.records import read_texts
+    from generation.sampling import OsEntropy
+    from generation.sources import overlap
+
+    try:
+        wanted = ComparisonSettings(**settings)
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
+    if "keep" not in settings:
+        wanted = replace(wanted, keep=min(wanted.keep, wanted.centers))
+    if wanted.keep > wanted.centers:
+        raise click.UsageError(f"--keep {wanted.keep} is more than the {wanted.centers} of --centers.")
+    if overlap(public[0], private[0]):
+        raise click.UsageError("--public leads to the private texts: name public ones.")
+    texts, open_texts = read_texts(*private, "DATA", "--text"), read_texts(*public, "--public", "--public-text")
+    embedder = Embedder(embedding or OFFLINE, normalize=normalize, field="--embedding")
+    if wanted.dimension > embedder.dimensions:
+        raise click.UsageError(f"--dimension {wanted.dimension} is more than the {embedder.dimensions} of embeddings.")
+    cache = None if private_cache is None else VectorCache(folder=private_cache)
+    with progress_bars("steps") as progress:
+        task = progress.add_task("", total=None, epsilon="")
+        return compare_texts(
+            texts,
+            open_texts,
+            embedder,
+            wanted,
+            private_cache=cache,
+            noise=Noise(OsEntropy()),
+            watch=lambda what, done, total: progress.update(task, description=what, completed=done, total=total),
+        )
+
+
+def _write_clusters(comparison: ClusterComparison, folder: Path) -> None:
+    from reports.write import write_clusters
+
+    with writing(folder, "--out"):
+        for path in write_clusters(comparison, folder):
+            note(f"Written: {path}")

@@ -1,0 +1,64 @@
+"""`dpaudit demo`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpaudit.commands.audits import audit_of, leave
+from dpaudit.commands.generate import generate_run
+from dpaudit.commands.options import NamedPath, output_options
+from dpaudit.commands.places import save_comparison, save_reports
+from dpaudit.commands.terminal import output, show_summary, stdout
+
+if TYPE_CHECKING:
+    from dpaudit.results import AuditResult, Comparison
+
+
+@click.command()
+@click.option("--out", type=NamedPath(path_type=Path), default=Path("dpaudit-demo"), show_default=True)
+@output_options
+def demo(out: Path, as_json: bool) -> None:
+    """Generate, audit and compare two small runs.
+
+    A median run and a mean run, on bundled parts.
+
+    \b
+    Example:
+      dpaudit demo --out /tmp/demo
+    """
+    from dpaudit.comparison import compare_runs
+    from generation.demo import demo_configs
+
+    results: dict[str, AuditResult] = {}
+    for name, config in demo_configs().items():
+        run = out / name
+        if not (run / "hashes").exists():
+            generate_run(config, run, name)
+        results[name] = audit_of(run)
+        save_reports(results[name], run / "report")
+    comparison, page = compare_runs(results), out / "comparison.html"
+    links = {name: f"{name}/report/report.html" for name in results}
+    save_comparison(comparison, page, links)
+    files = {name: str(out / link) for name, link in links.items()}
+    with output():
+        if as_json:
+            verdicts = {name: result.verdict for name, result in results.items()}
+            click.echo(json.dumps({"verdicts": verdicts, "reports": files, "comparison": str(page)}))
+        else:
+            _print_demo(results, comparison)
+            click.echo("Texts:      " + "  ".join(str(out / name / "samples.jsonl") for name in results))
+            click.echo("Reports:    " + "  ".join(files.values()))
+            click.echo(f"Comparison: {page}")
+    leave(*results.values())
+
+
+def _print_demo(results: dict[str, AuditResult], comparison: Comparison) -> None:
+    from reports.compare import print_comparison
+
+    for result in results.values():
+        show_summary(result)
+    print_comparison(comparison, stdout())

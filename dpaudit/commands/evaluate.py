@@ -1,0 +1,180 @@
+"""`dpaudit evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpaudit.commands.audits import quality_of
+from dpaudit.commands.options import (
+    MOST,
+    POSITIVE,
+    RUN_DIR,
+    FiniteRange,
+    NamedPath,
+    model_engine_options,
+    output_options,
+)
+from dpaudit.commands.places import report_folder
+from dpaudit.commands.terminal import note, output, progress_bars, stdout, tell
+
+if TYPE_CHECKING:
+    from dpaudit.engines import Engine
+    from dpaudit.quality import Quality
+    from dpaudit.runs.storage import Location
+
+
+@click.command()
+@click.argument("run_dir", type=RUN_DIR)
+@click.option(
+    "--reference",
+    required=True,
+    type=NamedPath(path_type=str),
+    metavar="DATA",
+    help="Real texts: the run's private data, as data.path in its config, or others. NAME:SPLIT for a hub's data set.",
+)
+@click.option(
+    "--test",
+    type=NamedPath(path_type=str),
+    metavar="DATA",
+    help="Held-out real texts for accuracy [default: a share of the reference].",
+)
+@click.option("--text", help="Their column of texts [default: the run's].")
+@click.option("--label", help="Their column of labels [default: the run's].")
+@click.option("--embedding", help="Model whose embeddings are compared [default: all-MiniLM-L6-v2, offline].")
+@click.option("--n", type=click.IntRange(2, MOST), help="Most texts on every side of MAUVE [default: 1000].")
+@click.option("--clusters", type=click.IntRange(2, MOST), help="Of MAUVE's k-means [default: n / 10].")
+@click.option("--iterations", type=click.IntRange(1, MOST), help="Of MAUVE's k-means [default: 500].")
+@click.option("--initialisations", type=click.IntRange(1, MOST), help="Of MAUVE's k-means [default: 5].")
+@click.option(
+    "--explained-variance",
+    type=FiniteRange(min=0, max=0.999, min_open=True),
+    help="That MAUVE's PCA keeps [default: 0.9].",
+)
+@click.option("--scaling", type=POSITIVE, help="MAUVE's scaling factor [default: 5].")
+@click.option("--points", type=click.IntRange(2, 100_000), help="Of MAUVE's divergence curve [default: 32].")
+@click.option("--seeds", type=click.IntRange(min=1, max=1000), help="Of MAUVE [default: 5].")
+@click.option(
+    "--most-records", type=click.IntRange(4, 2**40), help="Real records of a file that are used [default: 4000]."
+)
+@click.option(
+    "--test-share",
+    type=FiniteRange(min=0, max=1, min_open=True, max_open=True),
+    help="Of the reference that is held out without --test [default: 0.2].",
+)
+@click.option("--split-seed", type=click.IntRange(min=0, max=2**31 - 1), help="Of the share's choice [default: 0].")
+@click.option("--probe-strength", type=POSITIVE, help="The linear probe's C [default: 1].")
+@click.option("--probe-iterations", type=click.IntRange(1, MOST), help="Of the linear probe [default: 1000].")
+@click.option("--fine-tune", is_flag=True, help="Also fine-tune a classifier by the paper's protocol. Takes hours.")
+@click.option("--preset", type=click.Choice(["paper", "laptop"]), help="Of fine-tuning; implies it [default: paper].")
+@click.option("--classifier", metavar="NAME", help="Encoder to fine-tune; implies it [default: MiniLM, offline].")
+@click.option("--batch-size", type=click.IntRange(1, MOST), help="Of fine-tuning [paper: 200; laptop: 32].")
+@click.option("--steps", type=click.IntRange(1, MOST), help="Of fine-tuning, about [paper: 500; laptop: 60].")
+@click.option(
+    "--learning-rate",
+    "learning_rates",
+    type=POSITIVE,
+    multiple=True,
+    help="Of fine-tuning. Repeat it [paper: 1e-6 3e-6 1e-5 3e-5 1e-4; laptop: 1e-4].",
+)
+@click.option(
+    "--weight-decay",
+    "weight_decays",
+    type=FiniteRange(min=0),
+    multiple=True,
+    help="Of fine-tuning. Repeat it [paper: 0 5e-4; laptop: 0].",
+)
+@click.option("--patience", type=click.IntRange(1, MOST), help="Epochs that fine-tuning bears in vain [default: 4].")
+@click.option(
+    "--validation",
+    type=FiniteRange(min=0, max=1, min_open=True, max_open=True),
+    help="Share of the training texts [default: 0.1].",
+)
+@click.option("--max-tokens", type=click.IntRange(1, MOST), help="Of a text for fine-tuning [laptop: 64].")
+@click.option("--accuracy-seeds", type=click.IntRange(min=1, max=1000), help="Of probes and fine-tuning [default: 3].")
+@click.option(
+    "--private-cache",
+    type=NamedPath(path_type=Path, file_okay=False),
+    help="Keep embeddings of all texts in this folder. They are as sensitive as the texts.",
+)
+@model_engine_options
+@output_options
+def evaluate(
+    run_dir: Location,
+    reference: str,
+    test: str | None,
+    text: str | None,
+    label: str | None,
+    private_cache: Path | None,
+    engine: Engine | None,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Measure a run's texts: MAUVE and downstream accuracy.
+
+    Each beside what real texts reach. Every figure looks at private records without noise: they are for whoever may
+    see the records. They go into RUN_DIR/report/evaluation.json, and from there into reports and comparisons.
+
+    \b
+    Example:
+      dpaudit evaluate run --reference records.csv --test held-out.csv
+    """
+    from reports.quality import print_quality
+
+    if test is not None and settings["test_share"] is not None:
+        raise click.UsageError("--test-share is of the reference, for where there is no --test.")
+    quality, path = evaluate_run(run_dir, (reference, test, text, label), private_cache, engine, settings)
+    with output():
+        if as_json:
+            click.echo(quality.to_json(), nl=False)
+        else:
+            print_quality(quality, stdout())
+            note(f"Written: {path}. `dpaudit report` and `dpaudit compare` show it.")
+
+
+def evaluate_run(
+    run_dir: Location,
+    data: tuple[str, str | None, str | None, str | None],
+    private_cache: Path | None,
+    engine: Engine | None,
+    options: dict[str, Any],
+) -> tuple[Quality, Path]:
+    """The evaluation, and where it was written. What is None or empty in `options` has its default."""
+    from dpaudit.quality_file import EVALUATION, require_place, write_quality
+    from dpaudit.runs import InputError, RunReader
+
+    reader = RunReader(run_dir)  # a mistyped path is told before torch is loaded
+    folder = report_folder(run_dir, "internal")
+    require_place(folder / EVALUATION)
+    try:
+        from generation.evaluation.protocol import evaluate as run_evaluation
+    except ModuleNotFoundError as error:
+        raise InputError(
+            "dpaudit evaluate", f"{error.name} is not installed.", "Run `pip install 'dpaudit[evaluate]'`."
+        ) from None
+    from generation.clustering.vector_cache import VectorCache
+    from generation.evaluation.score_cache import ScoreCache
+    from generation.evaluation.settings import RealData, asked
+    from generation.evaluation.texts import Columns
+
+    reference, test, text, label = data
+    previous, _ = quality_of(run_dir)
+    cache = ScoreCache()
+    cache.require()
+    with progress_bars("steps") as progress:
+        task = progress.add_task("", total=None, epsilon="")
+        quality = run_evaluation(
+            reader,
+            RealData(reference, test, Columns(text, label)),
+            asked({name: value for name, value in options.items() if value not in (None, (), False)}),
+            cache=cache,
+            private_cache=None if private_cache is None else VectorCache(folder=private_cache),
+            previous=previous,
+            engine=engine,
+            watch=lambda what, done, total: progress.update(task, description=what, completed=done, total=total),
+        )
+    for warning in quality.warnings:
+        tell(f"dpaudit: warning: {warning}")
+    return quality, write_quality(quality, folder)

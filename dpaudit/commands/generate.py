@@ -1,0 +1,93 @@
+"""`dpaudit generate`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpaudit.commands.options import RUN_DIR, NamedPath, model_engine_options, output_options
+from dpaudit.commands.places import last_part
+from dpaudit.commands.terminal import note, output, progress_bars, rounded
+
+if TYPE_CHECKING:
+    from dpaudit.engines import Engine
+    from dpaudit.runs.storage import Location
+    from generation.config import Config
+
+
+@click.command()
+@click.argument("config", type=NamedPath(path_type=Path))
+@click.option("--out", required=True, type=RUN_DIR, help="Run directory to write, or to go on with: a path or a URL.")
+@model_engine_options
+@output_options
+def generate(config: Path, out: Location, engine: Engine | None, as_json: bool) -> None:
+    """Run Algorithm 1 on private records and write a run directory.
+
+    A run that was interrupted goes on at its first unfinished batch. On a Ray cluster every worker reads the data and
+    loads the model itself, and writes to the run directory: all nodes must reach them.
+
+    \b
+    Example:
+      dpaudit generate examples/bbc-median.yaml --out run
+    """
+    from dpaudit.runs import InputError
+
+    if str(out).startswith("memory:"):
+        raise InputError(str(out), "this lives no longer than this command.", "Name a folder, or a URL of a store.")
+    if not config.exists():
+        raise InputError(str(config), "there is no such file.", f"Write one with `dpaudit init {config}`.")
+    from generation.config import in_config, load_config
+
+    settings = load_config(config)
+    try:
+        generate_run(settings, out, last_part(out), engine)
+    except InputError as error:
+        raise in_config(config, error) from None
+    with output():
+        if as_json:
+            click.echo(json.dumps({"run": str(out)}))
+        else:
+            note(f"Run written to {out}. Next: dpaudit report {shlex.quote(str(out))}")
+
+
+def generate_run(config: Config, out: Location, title: str, engine: Engine | None = None) -> None:
+    """Write a run, or go on with it, and show how far it is under `title`."""
+    from generation.algorithm import generate as run_algorithm
+    from generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, StepDone, TextsEmbedded
+    from generation.starting import require_labels
+
+    require_labels(config.data)
+    steps, done = config.decoding.max_tokens, 0
+    under_way: dict[int, int] = {}
+    with progress_bars("tokens") as progress:
+        task = progress.add_task(f"{title}: loading", total=None, epsilon="")
+
+        def show(event: Event) -> None:
+            nonlocal done
+            if isinstance(event, MemoryRanOut):
+                note(f"{title}: out of memory; going on with {event.rows} contexts in a pass")
+                return
+            if isinstance(event, TextsEmbedded):
+                progress.update(
+                    task, description=f"{title}: embedding {event.texts} texts", total=event.total, completed=event.done
+                )
+                return
+            if isinstance(event, StepDone):
+                under_way[event.batch] = event.tokens
+            else:
+                done += isinstance(event, BatchDone)
+                under_way.pop(event.batch, None)
+                where = f"{title}: {done}/{event.batches} batches"
+                progress.update(task, description=where, total=event.batches * steps)
+                if progress.disable and isinstance(event, BatchDone):
+                    note(f"{where} are on disk")
+            # A text that ended early takes no more steps.
+            progress.update(task, completed=done * steps + sum(under_way.values()))
+            if not isinstance(event, BatchStarted) and event.epsilon is not None:
+                progress.update(task, epsilon=f"epsilon so far {rounded(event.epsilon, 3)}")
+
+        run_algorithm(config, out, show, engine)

@@ -1,0 +1,82 @@
+"""`dpaudit init`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from dpaudit.commands.options import NamedPath, output_options
+from dpaudit.commands.places import writing
+from dpaudit.commands.terminal import note, output
+
+
+@click.command()
+@click.argument("config", type=NamedPath(path_type=Path, dir_okay=False), default=Path("dpaudit.yaml"))
+@click.option("--aggregator", type=click.Choice(["median", "mean"]), default="median", show_default=True)
+@click.option(
+    "--data",
+    type=NamedPath(path_type=str),
+    metavar="FILE",
+    help="Your records: .csv, .jsonl, .parquet or a folder of LABEL/*.txt [default: the example's].",
+)
+@click.option("--text", metavar="COLUMN", help="Their column of texts [default: text].")
+@click.option("--label", metavar="COLUMN", help="Their column of labels [default: label].")
+@click.option(
+    "--label-value",
+    "label_values",
+    multiple=True,
+    metavar="LABEL",
+    help="A label, as everyone may know it: none is read off the data. Repeat it.",
+)
+@click.option("--force", is_flag=True, help="Overwrite CONFIG.")
+@output_options
+def init(
+    config: Path,
+    aggregator: Literal["median", "mean"],
+    data: str | None,
+    text: str | None,
+    label: str | None,
+    label_values: tuple[str, ...],
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Write a commented config for `dpaudit generate`.
+
+    CONFIG is dpaudit.yaml unless named. Without --data it is the example, which runs as it stands.
+
+    \b
+    Example:
+      dpaudit init mine.yaml --data records.csv --text body --label topic \\
+        --label-value sport --label-value tech
+    """
+    from generation.starting import PARTS, PLACEHOLDER, OwnData, first_config
+
+    if data is None and (text or label or label_values):
+        raise click.UsageError("--text, --label and --label-value are about --data, which is not given.")
+    own = None if data is None else OwnData(data, text or "text", label or "label", label_values)
+    written = first_config(aggregator, own)
+    _write(config, written, force)
+    then = shlex.join(["dpaudit", "generate", str(config), "--out", config.stem + "-run"])
+    with output():
+        click.echo(json.dumps({"config": str(config), "next": then}) if as_json else f"  {config}")
+    if own is None:
+        note(f"The example's model and texts need: {PARTS}")
+    if PLACEHOLDER in written:
+        note(f"First list your labels in {config}, in the place of {PLACEHOLDER}.")
+    note(f"Next: {then}")
+
+
+def _write(config: Path, text: str, force: bool) -> None:
+    from dpaudit.runs import InputError
+
+    with writing(config, "CONFIG"):
+        try:
+            with config.open("w" if force and config.is_file() else "x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            remedy = "Name another file, or overwrite it with --force."
+            raise InputError(str(config), "this is there already.", remedy) from None

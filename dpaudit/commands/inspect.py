@@ -1,0 +1,70 @@
+"""`dpaudit inspect`."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+import click
+
+from dpaudit.commands.options import RUN_DIR, engine_options, output_options
+from dpaudit.commands.terminal import note, output, progress_bar, stdout
+
+if TYPE_CHECKING:
+    from dpaudit.engines import Engine
+    from dpaudit.inspected import InspectedBatch, InspectedRun, InspectedStep
+    from dpaudit.runs.storage import Location
+
+
+@click.command()
+@click.argument("run_dir", type=RUN_DIR)
+@click.option("--batch", type=click.IntRange(min=0), help="Look into this batch, by its id.")
+@click.option("--step", type=click.IntRange(min=0), help="Look into this step of the batch; steps count from 0.")
+@click.option(
+    "--top", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many tokens of a step to show."
+)
+@engine_options
+@output_options
+def inspect(
+    run_dir: Location, batch: int | None, step: int | None, top: int, engine: Engine | None, as_json: bool
+) -> None:
+    """Look into a run, a batch or a step, for debugging.
+
+    A run: its settings, its figures and its costliest batches. A batch: its text and what each token cost. A step: the
+    most probable tokens, and how far a neighbour can move them. Exits with 0 whatever is found: it judges nothing.
+
+    \b
+    Example:
+      dpaudit inspect examples/runs/bbc-median --batch 4 --step 7
+    """
+    from reports import inspection
+
+    if step is not None and batch is None:
+        raise click.UsageError("--step is a step of a batch: give --batch too.")
+    found: InspectedRun | InspectedBatch | InspectedStep
+    found = _run(run_dir, engine) if batch is None else _batch(run_dir, batch, step, top)
+    with output():
+        if as_json:
+            click.echo(found.to_json(), nl=False)
+        else:
+            inspection.print_found(found, stdout())
+    note(inspection.WARNING)
+    deeper = inspection.deeper(found)
+    if deeper:
+        note(f"Next: dpaudit inspect {shlex.quote(str(run_dir))} {deeper}")
+
+
+def _run(run_dir: Location, engine: Engine | None) -> InspectedRun:
+    from dpaudit.inspection import inspect_run
+
+    with progress_bar("Reading", "batches") as advance:
+        return inspect_run(run_dir, engine, advance)
+
+
+def _batch(run_dir: Location, batch: int, step: int | None, top: int) -> InspectedBatch | InspectedStep:
+    from dpaudit.inspection import inspect_batch, inspect_step
+
+    if step is not None:
+        return inspect_step(run_dir, batch, step, top)
+    with progress_bar("Reading", "tokens") as advance:
+        return inspect_batch(run_dir, batch, advance)

@@ -1,0 +1,194 @@
+"""What several commands ask for: types of arguments, options, and sets of options."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from functools import partial, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from dpaudit.commands.terminal import session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PUBLIC = "public"
+
+
+class FiniteRange(click.FloatRange):
+    """A float within limits that is neither NaN nor infinite."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse one number."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
+
+
+class NamedPath(click.Path):
+    """A path that is not empty: an unset variable of a script must not mean the current directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse one path."""
+        if not os.fspath(value):
+            self.fail("the path is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class RunLocation(NamedPath):
+    """A run directory: a path, or a URL that fsspec can open."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Folders only, which the shell lists."""
+        return [CompletionItem(incomplete, type="dir")]
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse one location; a file's URL is its path."""
+        text = os.fspath(value)
+        scheme, separator, rest = text.partition("://")
+        if not separator:
+            if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
+                self.fail(
+                    f"{text!r} is neither a path nor a URL; a URL has two slashes, as in s3://BUCKET/RUN.", param, ctx
+                )
+            return super().convert(value, param, ctx)
+        scheme, rest = scheme.lower(), rest.rstrip("/")
+        if not rest.strip("/"):
+            self.fail(f"{text!r} names no run directory; name one, as in s3://BUCKET/RUN.", param, ctx)
+        if scheme not in ("file", "local"):
+            return f"{scheme}://{rest}"
+        rest = rest.removeprefix("localhost")
+        if not rest.startswith("/"):
+            self.fail(f"{text!r} is not the URL of a file, which has three slashes, as in file:///FOLDER.", param, ctx)
+        return super().convert(rest, param, ctx)
+
+
+def step_name(text: str) -> tuple[int, int]:
+    """Parse one step's name, BATCH:POSITION."""
+    batch, _, position = text.partition(":")
+    if not all(part.isascii() and part.isdigit() for part in (batch, position)):
+        raise click.BadParameter(f"{text!r} is not BATCH:POSITION, such as 0:7")
+    return int(batch), int(position)
+
+
+#: As in dpaudit.quality, which is not loaded for this; a test compares them.
+MOST = 2**31 - 1
+RUN_DIR = RunLocation(path_type=Path)
+POSITIVE = FiniteRange(min=0, min_open=True)
+RELATIONS = click.Choice(["add_remove", "replace"])
+UNITS = click.Choice(["record", "context", "user"])
+EVIDENCE = click.option(
+    "--evidence",
+    type=click.IntRange(0, 4),
+    default=2,
+    show_default=True,
+    help="Pass only where every check up to this level was made; 3 and 4 need --data.",
+)
+DATA_HELP = "The run's private data, as data.path or data.dataset in its config."
+DATA = click.option(
+    "--data", type=NamedPath(path_type=str), metavar="FILE", help=f"{DATA_HELP} Replays the run with its model."
+)
+MODEL = click.option(
+    "--model",
+    type=NamedPath(path_type=str),
+    metavar="NAME",
+    help="Where the run's model is [default: where the run says].",
+)
+
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, and nothing else there.")
+
+
+def _hush(_: click.Context, __: click.Parameter, quiet: bool) -> None:
+    session().quiet = quiet
+
+
+quiet_option = click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_hush,
+    help="No progress and no notes on standard error: only errors and warnings.",
+)
+
+
+def output_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say what it prints: `as_json`, and --quiet, which `note` heeds."""
+    return JSON(quiet_option(command))
+
+
+ENGINE_OPTIONS = (
+    click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        help="Work in this many processes [default: what fits the machine or the cluster, and the run].",
+    ),
+    click.option(
+        "--engine",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        show_default=True,
+        help="Where these processes run: on this machine, or on a Ray cluster.",
+    ),
+    click.option("--ray-address", metavar="ADDRESS", help="The cluster [default: $RAY_ADDRESS, or one started here]."),
+)
+
+
+def engine_options(command: Callable[..., None], *, models: bool = False) -> Callable[..., None]:
+    """Give a command the options that say where it works. It gets them as one Engine or None, `engine`.
+
+    Args:
+        command: any command.
+        models: whether its workers hold a language model.
+    """
+
+    @wraps(command)
+    def spread(workers: int | None, engine: str, ray_address: str | None, **others: Any) -> None:
+        from dpaudit.engines import LocalEngine, RayEngine, cores
+
+        if engine == "ray":
+            cluster = RayEngine(ray_address, workers, models=models)
+            cluster.require_cluster()
+            command(engine=cluster, **others)
+            return
+        if ray_address is not None:
+            raise click.UsageError("--ray-address is for --engine ray.")
+        command(engine=None if workers is None else LocalEngine(min(workers, 4 * cores())), **others)
+
+    for option in reversed(ENGINE_OPTIONS):
+        spread = option(spread)
+    return spread
+
+
+model_engine_options = partial(engine_options, models=True)
+
+
+CLAIM_OPTIONS = (
+    click.option("--epsilon", type=FiniteRange(min=0), help="Test this epsilon instead of the claimed one."),
+    click.option("--delta", type=FiniteRange(min=0, max=1), help="Test this delta instead of the claimed one."),
+    click.option("--relation", type=RELATIONS, help="Test this neighbouring relation instead of the claimed one."),
+    click.option("--unit", type=UNITS, help="Test this privacy unit instead of the claimed one."),
+)
+
+
+def claim_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say which claim is tested. It gets them as one Question, `question`."""
+
+    @wraps(command)
+    def asked(
+        epsilon: float | None, delta: float | None, relation: str | None, unit: str | None, **others: Any
+    ) -> None:
+        from dpaudit.audit import Question
+
+        command(question=Question(epsilon, delta, relation, unit), **others)
+
+    for option in reversed(CLAIM_OPTIONS):
+        asked = option(asked)
+    return asked

@@ -1,0 +1,102 @@
+"""Where commands write, and where they must not."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpaudit.commands.options import PUBLIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from dpaudit.results import AuditResult, Comparison
+    from dpaudit.runs.storage import Location
+
+
+def last_part(location: Location) -> str:
+    """What to call a run."""
+    return location.name if isinstance(location, Path) else location.rpartition("/")[2]
+
+
+def folder_name(location: Location) -> str:
+    """What to call a run: a path such as . has a name only once it is resolved."""
+    return os.path.basename(os.path.realpath(location)) if isinstance(location, Path) else last_part(location)
+
+
+def reports_of(run_dir: Location) -> Path:
+    """The default folder for reports: in the run directory, or here where that is elsewhere."""
+    from dpaudit.runs.layout import REPORT
+
+    return run_dir / REPORT if isinstance(run_dir, Path) else Path(f"{last_part(run_dir)}-{REPORT}")
+
+
+def report_folder(run_dir: Location, audience: str) -> Path:
+    """The default folder for reports; a run from elsewhere must not steer where they are written."""
+    from dpaudit.runs import InputError
+
+    folder = reports_of(run_dir)
+    # A folder of its own: what lies beside a public report would be shared with it.
+    for place in (folder, folder / PUBLIC):
+        if place.is_symlink():
+            raise InputError(str(place), "this is a link, which is not followed.", "Name a folder with --out.")
+    return folder / PUBLIC if audience == PUBLIC else folder
+
+
+def holds_reports(folder: Path) -> bool:
+    """Whether reports of an earlier audit are there, which must not outlive it when the run cannot be read any more."""
+    return all((folder / name).is_file() for name in ("report.html", "report.json"))
+
+
+def spare_runs(out: Path, runs: Iterable[Location], remedy: str, *, keep_folder: bool = False) -> None:
+    """Refuse to write into a run directory, but for its report folder: the record must stay as it was written.
+
+    Args:
+        out: where to write, links followed.
+        runs: run directories, whatever is in them; others are known by what they hold.
+        remedy: what to do instead.
+        keep_folder: `out` is a file, which must not take the report folder's name.
+    """
+    from dpaudit.runs import InputError
+    from dpaudit.runs.layout import MANIFEST, REPORT, STEPS
+
+    # realpath, for resolve() raises on links in a circle.
+    place, named = Path(os.path.realpath(out)), {Path(os.path.realpath(run)) for run in runs if isinstance(run, Path)}
+    for folder in (place, *place.parents):
+        if folder in named or ((folder / MANIFEST).is_file() and (folder / STEPS).is_dir()):
+            inside = place.relative_to(folder).parts
+            if inside[:1] != (REPORT,) or (keep_folder and len(inside) == 1):
+                raise InputError(str(out), "this is inside a run directory, whose files are the record.", remedy)
+
+
+@contextmanager
+def writing(path: Path, option: str) -> Iterator[None]:
+    """What is written inside goes to `path`, which `option` named: an error says so."""
+    from dpaudit.runs import InputError
+    from reports.write import NoPlainFileError
+
+    try:
+        yield
+    except OSError as error:
+        named = error.filename if isinstance(error, NoPlainFileError) else path
+        raise InputError(
+            str(named), f"cannot be written ({error.strerror}).", f"Name another place with {option}."
+        ) from None
+
+
+def save_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
+    """Write all formats of a report; name -> file."""
+    from reports.write import write_reports
+
+    with writing(folder, "--out"):
+        return write_reports(result, folder)
+
+
+def save_comparison(comparison: Comparison, path: Path, links: dict[str, str] | None = None) -> None:
+    """Write a comparison as HTML, with links to the runs' reports."""
+    from reports.write import write_comparison
+
+    with writing(path, "--out"):
+        write_comparison(comparison, path, links)

