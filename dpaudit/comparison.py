@@ -1,7 +1,7 @@
 """Audited runs -> Comparison: each kind of epsilon at one length, and the length that each epsilon affords.
 
 Ex-post figures are read off the runs' token curves and never carried beyond them: what further text would have cost
-depends on data nobody looked at. Approximate ones are worked out anew from the public settings.
+depends on data nobody looked at. Approximate ones are worked out anew from the public settings, for any length.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from itertools import pairwise
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from pydantic import BaseModel
 
 from dpaudit.accounting import (
     ContextChange,
+    Method,
     affordable_tokens,
     context_change,
     mean_epsilon,
+    mean_epsilons,
     rebalancing_events,
     rounded_sum,
 )
@@ -29,6 +32,8 @@ from dpaudit.results import (
     Afforded,
     Approximate,
     AuditResult,
+    BudgetCurve,
+    BudgetPanel,
     ComparedRun,
     Comparison,
     ExPost,
@@ -43,6 +48,8 @@ from dpaudit.results import (
 from dpaudit.runs.manifest import Batching, Mechanism, Privacy
 
 _KINDS: tuple[Literal["ex-post"], Literal["approximate"]] = ("ex-post", "approximate")
+#: The most lengths that a budget curve has evenly; a run's own length may come on top.
+_POINTS = 64
 _NO_SETTINGS = "the run states no settings that its guarantee could be worked out from"
 
 Part = TypeVar("Part", bound=BaseModel)
@@ -60,6 +67,7 @@ def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
     same_length: list[SameLength] = []
     affordable: list[Affordable] = []
     left_out: list[LeftOut] = []
+    budgets: list[BudgetPanel] = []
     for kind in _KINDS:
         problems = {name: problem for name, result in results.items() if (problem := _problem(kind, result))}
         if len(problems) == len(results) and set(problems.values()) == {_no_figure(kind)}:
@@ -76,12 +84,14 @@ def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
         ]
         if len(runs) > 1:
             affordable.append(_affordable(runs))
+        budgets += [_budget_panel(together) for together in _by_neighbours(runs)]
     return Comparison(
         runs=tuple(_summary(name, result) for name, result in results.items()),
         same_length=tuple(same_length),
         affordable=tuple(affordable),
         spreads=tuple(spread for name, result in results.items() if (spread := batch_spread(name, result))),
         left_out=tuple(left_out),
+        budgets=tuple(budgets),
         quality=_quality_columns(results),
     )
 
@@ -103,6 +113,9 @@ class _Measured(Protocol):
     def within(self, budget: RunEpsilon) -> Afforded:
         """How many tokens a batch can have within an epsilon for the same neighbours."""
 
+    def budgets(self, lengths: Sequence[int]) -> Iterator[BudgetCurve]:
+        """Its epsilon by length, at ascending lengths and at its own, by each accountant."""
+
 
 @dataclass(frozen=True)
 class _ExPostRun:
@@ -110,6 +123,8 @@ class _ExPostRun:
     found: ExPost
     curve: TokenCurve | None
     longest: int
+    batches: int
+    median: bool
 
     @property
     def figure(self) -> RunEpsilon:
@@ -135,6 +150,29 @@ class _ExPostRun:
         while tokens < self.length and self.at(tokens + 1).epsilon <= budget.epsilon:
             tokens += 1
         return Afforded(tokens=tokens, all_generated=tokens == self.longest, reason="")
+
+    def budgets(self, lengths: Sequence[int]) -> Iterator[BudgetCurve]:
+        """Up to its own length. Theorem 1 is about medians: a mean run has the exact curve alone."""
+        assert self.curve is not None
+        own = [*(length for length in lengths if length < self.length), self.length]
+        yield self._budget("exact", own, self.curve.exact)
+        if self.median:
+            yield self._budget("theorem1", own, self.curve.theorem1)
+
+    def _budget(
+        self, accountant: Literal["exact", "theorem1"], lengths: Sequence[int], costs: Sequence[float]
+    ) -> BudgetCurve:
+        # A record can say anything: not that costs grow with length, nor that they are numbers.
+        known = [math.inf if math.isnan(cost) else cost for cost in costs]
+        most = [max(known[before:length]) for before, length in pairwise((0, *lengths))]
+        return BudgetCurve(
+            run=self.name,
+            accountant=accountant,
+            batches=self.batches,
+            delta=self.found.delta or None,
+            tokens=tuple(lengths),
+            epsilon=tuple(map(self._with_clusters, most)),
+        )
 
     def _with_clusters(self, cost: float) -> float:
         """A cost of generation and that of the clusters, which is spent before the first token."""
@@ -212,6 +250,42 @@ class _MeanRun:
             return _no_answer(str(error))
         return Afforded(tokens=tokens, all_generated=False, reason="")
 
+    def budgets(self, lengths: Sequence[int]) -> Iterator[BudgetCurve]:
+        """By either accountant, whichever the run's own figure is by: settings alone decide both."""
+        together = sorted({*lengths, self.found.tokens})
+        for method in get_args(Method):
+            known = self._by_length(together, method)
+            if known:
+                yield BudgetCurve(
+                    run=self.name,
+                    accountant=method,
+                    batches=None,
+                    delta=self.found.delta,
+                    tokens=tuple(known),
+                    epsilon=tuple(known.values()),
+                )
+
+    def _by_length(self, lengths: Sequence[int], method: Method) -> dict[int, float]:
+        """Epsilon, centres included, at those lengths that the method reaches."""
+        assert self.settings is not None
+        epsilons = mean_epsilons(
+            self.settings.clip,
+            self.settings.temperature,
+            self.settings.divisor,
+            lengths,
+            self._left(self.found.delta),
+            self.settings.change,
+            laplace=self._laplace,
+            method=method,
+        )
+        known: dict[int, float] = {}
+        for length, epsilon in zip(lengths, epsilons, strict=True):
+            if epsilon is not None:
+                # The run's own figure comes from a finer grid, and a shorter run costs no more than the whole one.
+                own = self.found.epsilon if method == self._method and length <= self.found.tokens else math.inf
+                known[length] = min(rounded_sum(epsilon, self.found.centers), own)
+        return known
+
     def _left(self, delta: float) -> float:
         """What the centres leave of a delta."""
         return delta - self.found.centers_delta
@@ -242,7 +316,11 @@ def _measured(kind: Literal["ex-post", "approximate"], name: str, result: AuditR
     ex_post, approximate = result.guarantees.ex_post, result.guarantees.approximate
     if kind == "ex-post":
         longest = max((batch.steps for batch in result.batches), default=0)
-        return None if ex_post is None else _ExPostRun(name, ex_post, result.tokens, longest)
+        mechanism = _part(result, "mechanism", Mechanism)
+        median = mechanism is None or mechanism.aggregator == "median"
+        return (
+            None if ex_post is None else _ExPostRun(name, ex_post, result.tokens, longest, len(result.batches), median)
+        )
     return None if approximate is None else _MeanRun(name, approximate, _settings(result, approximate))
 
 
@@ -292,11 +370,30 @@ def _part(result: AuditResult, name: str, expected: type[Part]) -> Part | None:
 
 def _groups(runs: Sequence[_Measured]) -> Iterator[list[_Measured]]:
     """Two or more runs each whose figures are known by length and hold for the same neighbours."""
+    return (group for group in _by_neighbours(runs) if len(group) > 1)
+
+
+def _by_neighbours(runs: Sequence[_Measured]) -> list[list[_Measured]]:
+    """The runs whose figures are known by length, together with those for the same neighbours."""
     groups: dict[tuple[str, str, int | None], list[_Measured]] = {}
     for run in runs:
         if run.length:
             groups.setdefault(run.figure.neighbours, []).append(run)
-    return (group for group in groups.values() if len(group) > 1)
+    return [*groups.values()]
+
+
+def _budget_panel(group: Sequence[_Measured]) -> BudgetPanel:
+    longest = max(run.length for run in group)
+    count = min(longest, _POINTS)
+    lengths = [-(-place * longest // count) for place in range(1, count + 1)]
+    first = group[0].figure
+    return BudgetPanel(
+        kind=first.kind,
+        relation=first.relation,
+        unit=first.unit,
+        records_per_user=first.records_per_user,
+        curves=tuple(curve for run in group for curve in run.budgets(lengths)),
+    )
 
 
 def _at_one_length(group: Sequence[_Measured]) -> SameLength:

@@ -5,10 +5,12 @@ Runs go by number, for their names are paths that no table has room for.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
+from markupsafe import Markup
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +20,8 @@ from dpaudit.results import (
     Affordable,
     Afforded,
     Approximate,
+    BudgetCurve,
+    BudgetPanel,
     ComparedRun,
     Comparison,
     ExPost,
@@ -27,7 +31,8 @@ from dpaudit.results import (
     SameLength,
     Spread,
 )
-from reports.figures import spreads_svg
+from reports.budget_curves import ACCOUNTANTS, CAPTION, budget_curves
+from reports.figures import in_page, spreads_svg
 from reports.html import environment, markup
 from reports.outline import ABSENT, neighbours_of
 from reports.quality import METHODS, shown
@@ -42,6 +47,14 @@ _BESIDE: dict[Kind, str] = {"ex-post": "ex-post epsilon", "approximate": "approx
 _FIRST = len("Run")
 _GAP = 2
 _WIDEST_WORD = 24
+_SPREADS = "spreads"
+_SPREADS_CAPTION = "Box: the middle half of the batches; coloured line: the median batch; whiskers: least and most."
+#: What follows on the kind of epsilon that budget curves show.
+_BUDGET_NOTES: dict[Kind, str] = {
+    "ex-post": "Rebalancing included, had no batch gone beyond so many tokens. A dash: none did.",
+    "approximate": "From public settings alone, each run at its own δ: beyond a run's own maximum, what the same "
+    "settings would cost. Optimal is worked out by length on a coarse grid, and as far as that goes.",
+}
 
 
 @dataclass(frozen=True)
@@ -56,7 +69,7 @@ class Cell:
 class ComparisonTable:
     """One table: a row of cells for each run, by the run's number, and figures of one kind at most.
 
-    `drawn` says that a page with figures draws it too.
+    `figure` names the figure that a page with figures shows below it; empty where there is none.
 
     Raises:
         ValueError: a cell holds a figure of another kind than the table's.
@@ -67,7 +80,7 @@ class ComparisonTable:
     header: tuple[str, ...]
     rows: tuple[tuple[int, tuple[Cell, ...]], ...]
     notes: tuple[str, ...] = ()
-    drawn: bool = False
+    figure: str = ""
 
     def __post_init__(self) -> None:
         for _, cells in self.rows:
@@ -121,15 +134,27 @@ def render_comparison_html(comparison: Comparison, links: Mapping[str, str] | No
     # Quoting the colon keeps a path from being read as a scheme such as javascript:.
     targets = {name: quote(path) for name, path in (links or {}).items()}
     runs = _Runs.of(comparison)
-    described = "; ".join(_spread_described(spread, runs) for spread in comparison.spreads)
-    figure = spreads_svg([(runs.number[spread.run], spread) for spread in comparison.spreads], described)
     template = environment().get_template("comparison.html.j2")
     return template.render(
         runs=[(_name(run), targets.get(run.name), run) for run in comparison.runs],
         tables=tables(comparison),
-        figure=markup(figure),
+        figures=dict(_figures(comparison, runs)),
         warning=_warning(comparison),
     )
+
+
+def _figures(comparison: Comparison, runs: _Runs) -> Iterator[tuple[str, tuple[Markup | None, str]]]:
+    """Each figure with its caption, by name."""
+    described = "; ".join(_spread_described(spread, runs) for spread in comparison.spreads)
+    spreads = spreads_svg([(runs.number[spread.run], spread) for spread in comparison.spreads], described)
+    yield _SPREADS, (markup(spreads), _SPREADS_CAPTION)
+    for place, panel in enumerate(comparison.budgets):
+        name = _budget_figure(place)
+        yield name, (markup(in_page(budget_curves(panel, runs.number, runs.digits, name))), CAPTION)
+
+
+def _budget_figure(place: int) -> str:
+    return f"budgets-{place + 1}"
 
 
 def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
@@ -140,6 +165,11 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
         overall = overview(comparison)
         found.append(replace(overall, notes=(*overall.notes, *_left_out(comparison, kind, runs.number))))
         found += [_same_length_table(same, runs) for same in comparison.same_length if same.kind == kind]
+        found += [
+            _budget_table(panel, runs, _budget_figure(place))
+            for place, panel in enumerate(comparison.budgets)
+            if panel.kind == kind
+        ]
         found += [_affordable_table(tokens, runs) for tokens in comparison.affordable if tokens.kind == kind]
         if kind == _EX_POST and comparison.spreads:
             found.append(_spread_table(comparison, runs))
@@ -245,6 +275,37 @@ def _same_length_cells(figure: RunEpsilon, runs: _Runs) -> tuple[Cell, ...]:
     return tuple(Cell(text, figure.kind) for text in shown)
 
 
+def _budget_table(panel: BudgetPanel, runs: _Runs, figure: str) -> ComparisonTable:
+    lengths = _shown_lengths(panel)
+    rows = []
+    for curve in panel.curves:
+        named = Cell(ACCOUNTANTS[curve.accountant] + _beside(curve.delta))
+        rows.append((runs.number[curve.run], (named, *(_at_length(curve, length, runs) for length in lengths))))
+    return ComparisonTable(
+        f"{KIND_TITLES[panel.kind]} by length (nats; {neighbours_of(panel)})",
+        panel.kind,
+        ("By", *(counted(length, "token") for length in lengths)),
+        tuple(rows),
+        (_BUDGET_NOTES[panel.kind],),
+        figure=figure,
+    )
+
+
+def _shown_lengths(panel: BudgetPanel) -> list[int]:
+    """Quarters of the longest curve, and where the shortest ends."""
+    longest = max((curve.tokens for curve in panel.curves), key=lambda tokens: tokens[-1])
+    quarters = {longest[-(-quarter * len(longest) // 4) - 1] for quarter in range(1, 5)}
+    return sorted(quarters | {min(curve.tokens[-1] for curve in panel.curves)})
+
+
+def _at_length(curve: BudgetCurve, length: int, runs: _Runs) -> Cell:
+    """The first figure that covers the length."""
+    place = bisect_left(curve.tokens, length)
+    if place == len(curve.tokens):
+        return Cell(ABSENT)
+    return Cell(runs.shown(curve.run, curve.kind, curve.epsilon[place]), curve.kind)
+
+
 def _affordable_table(found: Affordable, runs: _Runs) -> ComparisonTable:
     numbers = [runs.number[figure.run] for figure in found.figures]
     rows = tuple(
@@ -302,7 +363,7 @@ def _spread_table(comparison: Comparison, runs: _Runs) -> ComparisonTable:
         ("Least", "Lower quarter", "Median", "Upper quarter", "Most", "Batches", "Neighbours"),
         tuple(rows),
         ("How uneven the cost is. Quartiles are costs of actual batches.",),
-        drawn=True,
+        figure=_SPREADS,
     )
 
 

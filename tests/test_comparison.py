@@ -18,6 +18,8 @@ from dpaudit.results import (
     Approximate,
     AuditResult,
     BatchResult,
+    BudgetCurve,
+    BudgetPanel,
     ClaimResult,
     Comparison,
     Empirical,
@@ -382,8 +384,8 @@ def test_one_number_never_shows_in_two_ways() -> None:
     claimed = run(ex_post(0.600000009), curve([0.1, 0.600000009]), costs=(0.1, 0.600000009))
     comparison = compare_runs({"claimed": claimed.model_copy(update={"claim": claim}), "short": SHORT})
     shown = str(tables(comparison))
-    # Claimed, exact, rise and total; at one length; a spread's quartiles and most.
-    assert shown.count("'0.60000001'") == 9
+    # Claimed, exact, rise and total; at one length; by length; a spread's quartiles and most.
+    assert shown.count("'0.60000001'") == 10
     assert "run 1: 0.60000001" in shown
     assert "0.6001" not in shown
 
@@ -415,6 +417,92 @@ def test_what_clusters_cost_is_in_every_figure_of_a_mean_run() -> None:
     assert affordable.cells[1][0].tokens == by_hand < 40
     unbounded = run(mean=approximate(100, epsilon=math.inf, centers=math.inf))
     assert compare_runs({"labels": run(mean=approximate(40)), "clusters": unbounded}).left_out
+
+
+# --- budgets by length -----------------------------------------------------------------------------------------------
+
+
+def test_budget_curves_are_the_runs_costs_by_length() -> None:
+    (panel,) = compare_runs({"short": SHORT, "long": LONG}).budgets
+    assert (panel.kind, panel.relation, panel.unit) == ("ex-post", "add_remove", "record")
+    found = {(each.run, each.accountant): (each.tokens, each.epsilon) for each in panel.curves}
+    for name, result in (("short", SHORT), ("long", LONG)):
+        assert result.tokens is not None
+        assert {each.batches for each in panel.curves} == {3}
+        assert found[name, "exact"] == (result.tokens.position, result.tokens.exact)
+        assert found[name, "theorem1"] == (result.tokens.position, result.tokens.theorem1)
+
+
+def test_a_mean_run_has_both_accountants_and_no_theorem_1() -> None:
+    mean = run(ex_post(0.5), curve([0.25, 0.5]), approximate(40))
+    ex_post_panel, approximate_panel = compare_runs({"median": SHORT, "mean": mean}).budgets
+    assert {(each.run, each.accountant) for each in ex_post_panel.curves} == {
+        ("median", "exact"),
+        ("median", "theorem1"),
+        ("mean", "exact"),
+    }
+    rdp, optimal = approximate_panel.curves
+    assert (rdp.accountant, optimal.accountant) == ("rdp", "optimal")
+    assert rdp.tokens == optimal.tokens == tuple(range(1, 41))
+    for at in (0, 9, 39):
+        assert rdp.epsilon[at] == approximate(at + 1).epsilon
+        assert optimal.epsilon[at] <= rdp.epsilon[at]
+    assert rdp.delta == DELTA
+
+
+def test_approximate_curves_go_to_the_longest_maximum_and_keep_the_runs_own_figure() -> None:
+    runs = {"one": run(mean=approximate(40, epsilon=1.25)), "other": run(mean=approximate(300))}
+    (panel,) = compare_runs(runs).budgets
+    rdp = panel.curves[0]
+    assert (rdp.run, rdp.tokens[-1], len(rdp.tokens)) == ("one", 300, 65)
+    # Never above what the run itself was found to cost, up to its own length.
+    assert rdp.epsilon[rdp.tokens.index(40)] == 1.25
+    assert rdp.epsilon[-1] == approximate(300).epsilon
+
+
+def test_what_clusters_cost_is_in_every_curve() -> None:
+    settings = {"tokens": 40, "delta": DELTA - 4e-6, "change": CHANGE, "laplace": (0.2,)}
+    clustered = approximate(40, epsilon=9.0, rebalancing=0.2, centers=0.3, centers_delta=4e-6)
+    found = run(ex_post(0.5, rebalancing=0.25, total=0.75), curve([0.25, 0.5]), clustered)
+    exact, rdp = (panel.curves[0] for panel in compare_runs({"a": found, "b": found}).budgets)
+    assert exact.epsilon == pytest.approx((0.5, 0.75))
+    assert rdp.epsilon[-1] == pytest.approx(mean_epsilon(**SETTINGS, **settings) + 0.3)
+
+
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 129, 1_000])
+def test_long_curves_are_thinned_and_never_drawn_too_low(length: int) -> None:
+    costs = [0.01 * (at + 1) for at in range(length)]
+    if length > 1:
+        costs[(length - 1) // 2] = math.nan
+    whole = run(ex_post(costs[-1]), curve(costs))
+    short = run(ex_post(0.1), curve([0.1]))
+    (panel,) = compare_runs({"long": whole, "short": short}).budgets
+    found = panel.curves[0]
+    assert len(found.tokens) <= 65
+    assert found.tokens[-1] == length
+    assert panel.curves[2].tokens == (1,)
+    for at, cost in enumerate(costs, start=1):
+        covering = next(e for tokens, e in zip(found.tokens, found.epsilon, strict=True) if tokens >= at)
+        assert covering >= (math.inf if math.isnan(cost) else cost)
+
+
+def test_curves_of_other_neighbours_have_a_panel_of_their_own() -> None:
+    other = run(ex_post(0.8, relation="replace"), curve([0.2, 0.4]))
+    panels = compare_runs({"short": SHORT, "other": other}).budgets
+    assert [(panel.relation, {each.run for each in panel.curves}) for panel in panels] == [
+        ("add_remove", {"short"}),
+        ("replace", {"other"}),
+    ]
+
+
+def test_two_kinds_never_share_an_axis() -> None:
+    fields = {"run": "a", "batches": None, "delta": None, "tokens": (1, 2), "epsilon": (0.1, 0.2)}
+    exact, rdp = BudgetCurve(accountant="exact", **fields), BudgetCurve(accountant="rdp", **fields)
+    with pytest.raises(ValidationError, match="nothing of another kind"):
+        BudgetPanel(kind="ex-post", relation="add_remove", unit="record", curves=(exact, rdp))
+    for tokens in ((2, 1), (1, 1), (1,)):
+        with pytest.raises(ValidationError, match="which ascend"):
+            BudgetCurve(accountant="exact", **{**fields, "tokens": tokens})
 
 
 def test_json_is_strict_and_complete() -> None:

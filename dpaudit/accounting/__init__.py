@@ -27,6 +27,7 @@ from dpaudit.accounting.mean import (
     affordable_tokens,
     bounded_range,
     mean_epsilon,
+    mean_epsilons,
     mean_sensitivity,
     zcdp_rho,
 )
@@ -81,6 +82,7 @@ __all__ = [
     "log_sum_exp",
     "mean_box",
     "mean_epsilon",
+    "mean_epsilons",
     "mean_losses",
     "mean_sensitivity",
     "median_bounds",

@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 import operator
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -34,6 +34,8 @@ Segment: TypeAlias = tuple[float, int]
 #: those are few, into SLOW ones. 16 are within 1% of the truth at the paper's settings, 64 within 0.1%.
 MOST_PLACES, ENOUGH_PLACES, FEWEST_PLACES = 256, 16, 8
 QUICK, SLOW = 2e8, 1e9
+#: For a curve's every point at once: within some 0.3% of the truth at the paper's settings, in a tenth of a second.
+CURVE_PLACES = 32
 #: The grid ends where delta is at most this share of the one that is asked about.
 REMOTE = 1e-4
 #: Ranges beyond these leave float64 no room; Renyi accounting and the pure sum serve there.
@@ -120,7 +122,8 @@ def zcdp_epsilon(rho: float, delta: float, *, laplace: Sequence[float] = (), pur
     Args:
         rho: of everything but the pure events.
         delta: in (0, 1).
-        laplace, pure: as for `exponential_mechanism_epsilon`.
+        laplace: as for `exponential_mechanism_epsilon`.
+        pure: as for `exponential_mechanism_epsilon`.
 
     Raises:
         ValueError: delta is not in (0, 1), or another argument is negative or not a number.
@@ -154,6 +157,37 @@ def zcdp_epsilon(rho: float, delta: float, *, laplace: Sequence[float] = (), pur
 def zcdp_of_range(eta: float, steps: int) -> float:
     """rho of `steps` draws of bounded range eta, eta^2 / 8 each (https://arxiv.org/abs/2004.07223), rounded up."""
     return _sum_up([math.nextafter(steps * eta * eta / 8 * (1 + 4 * ULP), math.inf)] if steps and eta else [])
+
+
+def epsilons_by_steps(
+    eta: float, steps: Sequence[int], delta: float, *, method: Method = "optimal", laplace: Sequence[float] = ()
+) -> list[float | None]:
+    """epsilon (a sound upper bound, in nats) after each number of draws of range eta; "optimal" in one pass over them.
+
+    Args:
+        eta, delta, laplace: as for `exponential_mechanism_epsilon`.
+        steps: positive and ascending.
+        method: "optimal" gives None from the first number on that its grid cannot take. All numbers share one coarse
+            grid: each may come out a little above what it would get on its own.
+
+    Raises:
+        ValueError: an argument is not a number, negative, or not in its range.
+    """
+    if any(first >= second for first, second in pairwise((0, *steps))):
+        raise ValueError("steps must be positive and ascending")
+    by_rdp = [
+        exponential_mechanism_epsilon(eta, count, delta, method="rdp", laplace=laplace).epsilon for count in steps
+    ]
+    if method == "rdp":
+        return [*by_rdp]
+    events = tuple(_epsilons("laplace", laplace))
+    for taken in range(len(steps), 0, -1):
+        problem = _Problem(((eta, steps[taken - 1]),), events, (), delta)
+        places = problem.places()
+        if places is not None:
+            best = _Recursion(problem, min(places, CURVE_PLACES), upper=True).epsilons(steps[:taken])
+            return [*map(min, by_rdp, best), *[None] * (len(steps) - taken)]
+    return [None] * len(steps)
 
 
 def steps_within(epsilon: float, eta: float, most: int, delta: float, *, laplace: Sequence[float] = ()) -> int:
@@ -219,7 +253,14 @@ class _Recursion:
     def epsilon(self) -> float:
         """The smallest grid point with a delta within the problem's, or else the largest with a delta beyond it."""
         (last,) = deque(self.profiles(), maxlen=1)
-        beyond = self.after_events(last) > self._problem.delta
+        return self._epsilon_of(last)
+
+    def epsilons(self, steps: Collection[int]) -> list[float]:
+        """`epsilon` after some numbers of draws only, ascending."""
+        return [self._epsilon_of(profile) for count, profile in enumerate(self.profiles()) if count in steps]
+
+    def _epsilon_of(self, profile: Doubles) -> float:
+        beyond = self.after_events(profile) > self._problem.delta
         if not self._upper:
             largest = int(np.flatnonzero(beyond)[-1]) if beyond.any() else 0
             return math.nextafter(largest * self.step, 0.0)

@@ -32,8 +32,9 @@ def theorem1_cost(lower: Floats, center: Floats, upper: Floats, token: ArrayLike
     Both directions of the log-ratio between the step's distribution and any neighbour's lie below it.
 
     Args:
-        lower, center, upper: [..., S] bounds on the neighbours' aggregates, and the aggregate that was sampled from;
-            leading axes are steps.
+        lower: [..., S] lower bounds on the neighbours' aggregates; leading axes are steps.
+        center: [..., S] the aggregate that was sampled from.
+        upper: [..., S] upper bounds on the neighbours' aggregates.
         token: [...] index of the sampled token along S.
         temperature: tau > 0.
 

@@ -13,7 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from dpaudit.accounting.composition import Method, exponential_mechanism_epsilon, steps_within, zcdp_of_range
+from dpaudit.accounting.composition import (
+    Method,
+    epsilons_by_steps,
+    exponential_mechanism_epsilon,
+    steps_within,
+    zcdp_of_range,
+)
 from dpaudit.accounting.neighbors import ContextChange
 
 DivisorKind: TypeAlias = Literal["fixed", "actual"]
@@ -104,7 +110,8 @@ def mean_epsilon(
     """epsilon of a mean run that may sample up to `tokens` tokens in every batch.
 
     Args:
-        clip, temperature: the mechanism's; both positive.
+        clip: the mechanism's c > 0.
+        temperature: the mechanism's tau > 0.
         divisor: what the sum of contexts is divided by, or a public floor under it (`mean_sensitivity`).
         tokens: the public maximum length, not a realised one.
         delta: in (0, 1).
@@ -120,6 +127,26 @@ def mean_epsilon(
         raise ValueError("no way of changing contexts is given, so nothing bounds the cost")
     eta = bounded_range(clip, temperature, divisor, change, divisor_kind)
     return exponential_mechanism_epsilon(eta, tokens, delta, method=method, laplace=laplace).epsilon
+
+
+def mean_epsilons(
+    clip: float,
+    temperature: float,
+    divisor: float,
+    tokens: Sequence[int],
+    delta: float,
+    change: ContextChange,
+    *,
+    laplace: Sequence[float] = (),
+    method: Method = "rdp",
+) -> list[float | None]:
+    """`mean_epsilon` at several lengths, positive and ascending, at once; None where "optimal" does not reach.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+    eta = bounded_range(clip, temperature, divisor, change)
+    return epsilons_by_steps(eta, tokens, delta, method=method, laplace=laplace)
 
 
 def affordable_tokens(

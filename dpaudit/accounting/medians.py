@@ -105,8 +105,10 @@ def median_bounds(
 
     Args:
         values: clipped logits; leading axes are steps.
-        relation, group, definition: as for `bounds_from_central`.
+        relation: as for `bounds_from_central`, and so are `group` and `definition`.
         clip: the clip c.
+        group: how many contexts differ.
+        definition: whose bounds.
 
     Returns:
         (lower, center, upper), each [..., V].

@@ -50,7 +50,8 @@ def context_change(
     - A user is `records_per_user` records at most, wherever the rule puts them.
 
     Args:
-        unit, relation: what neighbouring data sets differ by.
+        unit: what neighbouring data sets differ by.
+        relation: how they differ by it.
         rule: how records became contexts.
         records_per_user: the public maximum; without it nothing bounds the unit "user".
     """

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import exponential_mechanism_epsilon as epsilon_of
 from dpaudit.accounting import zcdp_epsilon
+from dpaudit.accounting.composition import Method, epsilons_by_steps
 
 AG_NEWS = 108_000**-1.1
 Doubles = NDArray[np.float64]
@@ -429,3 +430,30 @@ def test_more_costs_more(eta: float, steps: int, delta: float, more: float, extr
         assert base.epsilon_lower <= base.epsilon
         assert base.epsilon_lower <= other.epsilon
         assert base.epsilon <= other.epsilon + eta * more / 16
+
+
+@pytest.mark.parametrize("laplace", [(), (0.3,)])
+@pytest.mark.parametrize("method", ["rdp", "optimal"])
+def test_many_numbers_of_draws_at_once_cost_what_each_costs_alone(method: Method, laplace: tuple[float, ...]) -> None:
+    steps = (1, 2, 7, 40)
+    found = epsilons_by_steps(0.2, steps, 1e-5, method=method, laplace=laplace)
+    alone = [epsilon_of(0.2, count, 1e-5, method=method, laplace=laplace) for count in steps]
+    for together, each in zip(found, alone, strict=True):
+        assert together is not None
+        # Sound: not below what an adversary reaches; and close to what a grid of its own gives.
+        assert together >= (each.epsilon_lower or 0.0)
+        assert together == pytest.approx(each.epsilon, rel=0.03)
+
+
+def test_the_optimal_bound_ends_where_its_grid_does() -> None:
+    found = epsilons_by_steps(0.05, (10, 10**7), 1e-5)
+    assert found[0] == pytest.approx(epsilon_of(0.05, 10, 1e-5).epsilon, rel=0.03)
+    assert found[1] is None
+    assert epsilons_by_steps(math.inf, (1, 2), 1e-5) == [None, None]
+    assert epsilons_by_steps(math.inf, (1, 2), 1e-5, method="rdp") == [math.inf, math.inf]
+
+
+@pytest.mark.parametrize("steps", [(0, 1), (2, 2), (3, 1)])
+def test_numbers_of_draws_ascend(steps: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="positive and ascending"):
+        epsilons_by_steps(0.1, steps, 1e-5)

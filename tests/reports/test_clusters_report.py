@@ -41,7 +41,7 @@ def test_page_escapes_names_and_needs_no_network() -> None:
     assert "<model>" not in page and "<b>" not in page
     assert "a &lt;model&gt;" in page
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/", "")
-    assert "<script" not in page
+    assert page.count("<script") == 1  # our own, which sorts tables
     assert "<svg" in page and "Internal." in page
 
 
