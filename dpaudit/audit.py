@@ -7,14 +7,13 @@ import math
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, get_args
 
 import dpaudit
-from dpaudit.accounting import ContextChange, Cost, context_change
+from dpaudit.accounting import ContextChange, context_change
 from dpaudit.batch_audit import BatchAuditor, accountant_for
 from dpaudit.checks import Facts
 from dpaudit.checks.claim import recomputed_epsilon, rounded_up
@@ -28,6 +27,7 @@ from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.guarantees import approximate, attack, ex_post, ledger, users_records
 from dpaudit.losses import RealisedLosses
 from dpaudit.results import (
+    Asked,
     AuditResult,
     BatchResult,
     CheckResult,
@@ -41,6 +41,8 @@ from dpaudit.runs import Claim, Clusters, InputError, Manifest, Privacy, RunRead
 from dpaudit.runs.layout import STEPS, steps_file
 from dpaudit.runs.reader import RESUME
 from dpaudit.runs.storage import is_url
+from dpaudit.samples import shown_samples
+from dpaudit.token_curve import CurveSums
 
 Progress = Callable[[int, int], None]
 
@@ -48,6 +50,9 @@ Progress = Callable[[int, int], None]
 EVIDENCE = 2
 #: The highest level: actual neighbours.
 MOST_EVIDENCE = 4
+
+#: A larger factor says no more than its exponent does.
+_MOST_FACTOR = 1000
 
 #: Steps on disk that are worth a process: half a second's work at least, where starting one takes a third of it.
 PROCESS_BYTES = 1 << 24
@@ -61,6 +66,11 @@ class Question:
     delta: float | None = None
     relation: str | None = None
     unit: str | None = None
+
+    @property
+    def asked(self) -> tuple[Asked, ...]:
+        """The fields of the claim that this question gives."""
+        return tuple(name for name in get_args(Asked) if getattr(self, name) is not None)
 
     def asked_of(self, claim: Claim) -> Claim:
         """The claim with this question's values in place of its own. Raises pydantic's ValidationError."""
@@ -108,35 +118,8 @@ def audit_run(
         claim = question.asked_of(claim)
     audit = _Pass(reader, claim, replay)
     audit.read(engine, progress)
-    return audit.result(evidence)
-
-
-class _Curve:
-    """Sum, maximum and number of step costs at each token position, up to the public maximum length."""
-
-    def __init__(self, positions: int) -> None:
-        self.total = np.zeros(positions)
-        self.maximum = np.zeros(positions)
-        self.count = np.zeros(positions, dtype=np.int64)
-
-    def add(self, position: int, cost: float) -> None:
-        self.total[position] += cost
-        self.maximum[position] = max(self.maximum[position], cost)
-        self.count[position] += 1
-
-    def result(self, by_tokens: list[Cost]) -> TokenCurve | None:
-        """The curve; `by_tokens` has the run's cost after 0, 1, 2, ... tokens of every batch."""
-        reached = np.flatnonzero(self.count)  # a position whose steps give no bound has no cost to show
-        if not len(reached):
-            return None
-        return TokenCurve(
-            position=tuple(int(position) + 1 for position in reached),
-            batches=tuple(int(self.count[p]) for p in reached),
-            mean=tuple(float(self.total[p] / self.count[p]) for p in reached),
-            maximum=tuple(float(self.maximum[p]) for p in reached),
-            theorem1=tuple(by_tokens[p + 1].theorem1 for p in reached),
-            exact=tuple(by_tokens[p + 1].exact for p in reached),
-        )
+    asked = question.asked if question is not None else ()
+    return audit.result(evidence).model_copy(update={"asked": asked})
 
 
 class _Pass:
@@ -158,7 +141,7 @@ class _Pass:
             clusters,
         )
         self.losses = RealisedLosses()
-        self.curve = _Curve(manifest.stopping.max_tokens)
+        self.curve = CurveSums(manifest.stopping.max_tokens)
 
     def read(self, engine: Engine | None, progress: Progress | None) -> None:
         """Go through all batches that are on disk. What cannot be read is noted and judged later."""
@@ -182,9 +165,7 @@ class _Pass:
         self.facts.take(batch)
         if batch.losses is not None:
             self.losses.take(batch.losses)
-        for position, cost in enumerate(batch.costs):
-            if not math.isnan(cost):
-                self.curve.add(position, cost)
+        self.curve.take(batch.costs)
 
     def result(self, evidence: int) -> AuditResult:
         """Evaluate all checks and put the result together."""
@@ -196,6 +177,7 @@ class _Pass:
         verdict = _verdict(checks, evidence)
         empirical = self.losses.result().model_copy(update={"attack": attack(facts)})
         guarantees = Guarantees(ex_post=ex_post(facts), approximate=facts.approximate, empirical=empirical)
+        batches = tuple(self._batch_result(batch_id) for batch_id in sorted(facts.headers))
         return AuditResult(
             verdict=verdict,
             evidence=evidence,
@@ -204,11 +186,12 @@ class _Pass:
             claim=ClaimResult(**facts.claim.model_dump(), records_per_user=users_records(facts.manifest, facts.claim)),
             guarantees=guarantees,
             ledger=ledger(facts),
-            batches=tuple(self._batch_result(batch_id) for batch_id in sorted(facts.headers)),
+            batches=batches,
             tokens=self._token_curve(),
             checks=tuple(checks),
             not_checked=_not_made(checks),
             run=_summary(facts),
+            samples=shown_samples(facts.reader, batches),
         )
 
     def _batch_result(self, batch_id: int) -> BatchResult:
@@ -229,7 +212,7 @@ class _Pass:
     def _token_curve(self) -> TokenCurve | None:
         by_tokens = self.facts.ex_post.by_tokens() if self.facts.ex_post else []
         if not math.isfinite(self.facts.ex_post_cost.exact):  # the sums may leave out a step or a batch
-            by_tokens = [self.facts.ex_post_cost] * (len(self.curve.count) + 1)
+            by_tokens = [self.facts.ex_post_cost] * (self.curve.positions + 1)
         return self.curve.result(by_tokens)
 
 
@@ -317,13 +300,13 @@ def _sentence(verdict: Verdict, facts: Facts, unseen: list[CheckResult], checks:
             )
         return (
             f"{aggregator.capitalize()} aggregation would have produced these very texts with a probability that "
-            f"differs by at most a factor e^{epsilon} {change} (data-dependent ex-post epsilon, recomputed from the "
-            f"record as {found}; it holds for this data and these texts only)."
+            f"differs by at most a factor {_factor(claim.epsilon)} {change} (data-dependent ex-post epsilon, "
+            f"recomputed from the record as {found}; it holds for this data and these texts only)."
         )
     return (
         f"{aggregator.capitalize()} aggregation is ({epsilon}, {delta})-differentially private: {change}, no set "
-        f"of outputs would be more than e^{epsilon} times as probable, plus {delta} (approximate DP, whatever the "
-        "data)."
+        f"of outputs would be more than {_factor(claim.epsilon)} times as probable, plus {delta} (approximate DP, "
+        "whatever the data)."
     )
 
 
@@ -343,6 +326,15 @@ def _user_caveat(privacy: Privacy) -> str:
     if privacy.records_per_user_from == "declared":
         return f"That no user has more than {most} records is declared by the run; the record cannot show it."
     return f"No user of this data has more than {most} records; the claim holds for users with no more than that."
+
+
+def _factor(epsilon: float) -> str:
+    """What an epsilon does to a probability, rounded up where it is of a size that says something."""
+    power = f"e^{_exactly(epsilon)}"
+    if not 0 < epsilon < math.log(_MOST_FACTOR):
+        return power
+    factor = Decimal(math.exp(epsilon)).normalize(Context(prec=3, rounding=ROUND_CEILING))
+    return f"{factor:f} ({power})"
 
 
 def _exactly(number: float) -> str:

@@ -60,6 +60,7 @@ def public_form(result: AuditResult, question: Question | None = None) -> AuditR
         checks=_checks(result),
         not_checked=result.not_checked,
         run=_run(result, manifest),
+        asked=result.asked,
     )
 
 
@@ -121,8 +122,8 @@ def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: str, as
 
 
 def _checks(result: AuditResult) -> tuple[CheckResult, ...]:
-    """Outcomes, with what each check compares in place of what it measured here."""
-    compares = {check.about.id: check.about.compares for check in registered()}
+    """Outcomes, with what each check compares in place of what it measured here, and its fixed words."""
+    known = {check.about.id: check.about for check in registered()}
     return tuple(
         CheckResult(
             id=check.id,
@@ -130,9 +131,11 @@ def _checks(result: AuditResult) -> tuple[CheckResult, ...]:
             status=check.status,
             evidence=check.evidence,
             measured="",
-            expected=compares.get(check.id, ""),
+            expected=known[check.id].compares if check.id in known else "",
             detail=COMMAND if COMMAND in check.detail else "",
             applicable=check.applicable,
+            why=known[check.id].why if check.id in known else "",
+            remedy=known[check.id].remedy if check.id in known else "",
             reference=check.reference,
         )
         for check in result.checks

@@ -15,6 +15,8 @@ Verdict = Literal["pass", "fail", "error"]
 Relation = Literal["add_remove", "replace"]
 Unit = Literal["record", "context", "user"]
 Kind = Literal["ex-post", "approximate", "empirical"]
+Chosen = Literal["costliest", "median", "cheapest", "first", "last"]
+Asked = Literal["epsilon", "delta", "relation", "unit"]
 
 
 def finite_or_text(value: float) -> float | Literal["inf", "-inf", "nan"]:
@@ -25,6 +27,9 @@ def finite_or_text(value: float) -> float | Literal["inf", "-inf", "nan"]:
         return "nan"
     return "inf" if value > 0 else "-inf"
 
+
+#: How much of a released text a result holds.
+SAMPLE_LENGTH = 600
 
 Number = Annotated[float, PlainSerializer(finite_or_text, when_used="json")]
 
@@ -199,6 +204,25 @@ class BatchResult(Result):
     leave_one_out_max: Number | None
 
 
+class TokenBand(Result):
+    """How the exact costs of tokens, in nats, are spread over the batches, at each position or group of positions.
+
+    Quantiles are rounded outward: a tenth of the costs at most lie below `low`, a tenth at most above `high`, and
+    `median` is at least the upper middle one. None lies beyond the least and the largest cost there.
+
+    Attributes:
+        first, last: the positions of each group, 1-based, ascending; equal where every position has its own.
+        tokens: how many tokens the group's quantiles are of.
+    """
+
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+    tokens: tuple[int, ...]
+    low: tuple[Number, ...]
+    median: tuple[Number, ...]
+    high: tuple[Number, ...]
+
+
 class TokenCurve(Result):
     """Ex-post cost by token position, in nats, over the batches that reached it (the paper's appendix figures).
 
@@ -207,6 +231,7 @@ class TokenCurve(Result):
         batches: how many batches reached it.
         mean, maximum: of the exact cost of the token there, max(rise, fall).
         theorem1, exact: ex-post epsilon of generation had every batch ended here.
+        band: how far batches differ at a position; None in results that were written without it.
     """
 
     position: tuple[int, ...]
@@ -215,6 +240,26 @@ class TokenCurve(Result):
     maximum: tuple[Number, ...]
     theorem1: tuple[Number, ...]
     exact: tuple[Number, ...]
+    band: TokenBand | None = None
+
+
+class SampleText(Result):
+    """The beginning of one released text, from samples.jsonl.
+
+    Attributes:
+        batch: which one.
+        chosen: why it is shown: its place among the batches by exact ex-post cost, or in order where none has a cost.
+        text: at most SAMPLE_LENGTH characters; None where the run releases token ids alone.
+        characters: of the whole text.
+        tokens: of the batch, its end included.
+    """
+
+    batch: int
+    chosen: Chosen
+    label: str | None
+    text: str | None
+    characters: int
+    tokens: int
 
 
 class CheckResult(Result):
@@ -227,6 +272,8 @@ class CheckResult(Result):
         measured, expected: what was found and what would have been right, in words or figures.
         detail: where, and what to do; for "skip" what is missing, and the command that would run it.
         applicable: False for a skip that hides nothing, since the run has no part that the check is about.
+        why: what harm comes where the check fails. The same for every run.
+        remedy: how to mend it where it fails, in general; `detail` may know more of this run.
         reference: the paper's or the documentation's place.
     """
 
@@ -239,6 +286,8 @@ class CheckResult(Result):
     detail: str
     reference: str
     applicable: bool = True
+    why: str = ""
+    remedy: str = ""
 
 
 class AuditResult(Result):
@@ -255,6 +304,8 @@ class AuditResult(Result):
         not_checked: ids of the checks that are about the run and were not made, at any level.
         run: summary of the manifest, software versions and digests.
         quality: how good the texts are, where that was evaluated. No part of the audit, and never public.
+        asked: fields of the claim that were given to the audit, in place of the run's own.
+        samples: a few of the released texts. Never public: the verdict does not say that they may be.
     """
 
     schema_version: Literal["1"] = "1"
@@ -272,6 +323,8 @@ class AuditResult(Result):
     not_checked: tuple[str, ...]
     run: dict[str, Any]
     quality: Quality | None = None
+    asked: tuple[Asked, ...] = ()
+    samples: tuple[SampleText, ...] = ()
 
 
 def report_schema() -> dict[str, Any]:
@@ -368,6 +421,60 @@ class Affordable(OneKind):
             for other, cell in zip(self.figures, row, strict=True):
                 if cell.tokens is not None and figure.neighbours != other.neighbours:
                     raise ValueError("an epsilon for other neighbours buys no tokens")
+        return self
+
+
+class BudgetCurve(Result):
+    """One run's epsilon, in nats, by the number of tokens that a batch may have.
+
+    Attributes:
+        accountant: "exact" and "theorem1" are of the ex-post kind, "rdp" and "optimal" of the approximate one.
+        batches: how many batches an ex-post epsilon is the maximum over; None for what settings alone give.
+        delta: None where the kind has none.
+        tokens: ascending.
+        epsilon: upper bounds, of everything, had no batch gone beyond as many tokens. It holds for all lengths from
+            the one before on: read between two points, take the later.
+
+    Raises:
+        ValidationError: lengths differ, or `tokens` do not ascend.
+    """
+
+    run: str
+    accountant: Literal["exact", "theorem1", "rdp", "optimal"]
+    batches: int | None
+    delta: Number | None
+    tokens: tuple[int, ...]
+    epsilon: tuple[Number, ...]
+
+    @property
+    def kind(self) -> Literal["ex-post", "approximate"]:
+        """What sort of statement the curve's figures make."""
+        return "ex-post" if self.accountant in ("exact", "theorem1") else "approximate"
+
+    @model_validator(mode="after")
+    def _points_fit(self) -> BudgetCurve:
+        if len(self.tokens) != len(self.epsilon) or list(self.tokens) != sorted(set(self.tokens)):
+            raise ValueError("a curve has an epsilon for each of its lengths, which ascend")
+        return self
+
+
+class BudgetPanel(Result):
+    """Curves that may share an axis: of one kind of epsilon, for one kind of neighbours.
+
+    Raises:
+        ValidationError: a curve is of another kind.
+    """
+
+    kind: Literal["ex-post", "approximate"]
+    relation: Relation
+    unit: Unit
+    records_per_user: int | None = None
+    curves: tuple[BudgetCurve, ...]
+
+    @model_validator(mode="after")
+    def _kinds_agree(self) -> BudgetPanel:
+        if any(curve.kind != self.kind for curve in self.curves):
+            raise ValueError(f"an axis of {self.kind} figures holds nothing of another kind")
         return self
 
 
@@ -472,6 +579,7 @@ class Comparison(Result):
     affordable: tuple[Affordable, ...]
     spreads: tuple[Spread, ...]
     left_out: tuple[LeftOut, ...]
+    budgets: tuple[BudgetPanel, ...] = ()
     quality: tuple[QualityColumn, ...] = ()
 
 

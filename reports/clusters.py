@@ -67,7 +67,7 @@ def render_clusters_html(comparison: ClusterComparison) -> str:
         about=_about(comparison),
         header=HEADER,
         rows=[(method, title(method), cells(method)) for method in comparison.methods],
-        figure=markup(cluster_sizes_svg([(title(m), m.sizes) for m in drawn], described)),
+        figure=markup(cluster_sizes_svg([(_panel_title(m), m.sizes) for m in drawn], described)),
         note=note(comparison),
         warning=WARNING,
     )
@@ -87,6 +87,10 @@ def clusters_csv(comparison: ClusterComparison) -> str:
 def title(method: ClusteredBy) -> str:
     """The method in words."""
     return TITLES.get(method.method, one_line(method.method, LABEL_LENGTH))
+
+
+def _panel_title(method: ClusteredBy) -> str:
+    return f"{title(method)}\nn = {counted(len(method.sizes), 'cluster')}"
 
 
 def cells(method: ClusteredBy) -> tuple[str, ...]:

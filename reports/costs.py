@@ -7,8 +7,11 @@ import statistics
 from dataclasses import dataclass
 
 from dpaudit.results import AuditResult, BatchResult, TokenCurve
-from reports.rounding import DIGITS, bound, digits_against, saving
+from reports.rounding import DIGITS, bound, digits_against, lower_bound, saving
 from reports.text import counted
+
+#: The most points of a curve that a figure draws.
+MOST_DRAWN = 512
 
 
 @dataclass(frozen=True)
@@ -103,10 +106,45 @@ def curve_described(curve: TokenCurve | None) -> str:
     worst = max(range(len(curve.maximum)), key=lambda index: _or_infinite(curve.maximum[index]))
     named = [(finite[0], "at the first"), (peak, "at most"), (finite[-1], "at the last")]
     points = [f"{bound(curve.mean[index])} {name}" for index, name in named]
+    most = bound(_or_infinite(curve.maximum[worst]))
     return (
         f"Mean exact cost of a token over the batches that reached its position (nats): {points[0]} position, "
         f"{points[1]} (position {curve.position[peak]}), {points[2]}. The costliest single token took "
-        f"{bound(_or_infinite(curve.maximum[worst]))} nats, at position {curve.position[worst]}."
+        f"{most} nats, at position {curve.position[worst]}.{_band_described(curve)}"
+    )
+
+
+def _band_described(curve: TokenCurve) -> str:
+    """How far tokens at one place differ, at the place where the middle one is costliest; empty without a band."""
+    band = curve.band
+    if band is None:
+        return ""
+    at = max(range(len(band.median)), key=lambda index: _or_infinite(band.median[index]))
+    first, last = band.first[at], band.last[at]
+    place = f"position {first}" if first == last else f"positions {first} to {last}"
+    return (
+        f" The median token is costliest at {place}: {bound(band.median[at])} nats, eight of ten tokens there between "
+        f"{lower_bound(band.low[at])} and {bound(band.high[at])} nats."
+    )
+
+
+def thinned(curve: TokenCurve) -> TokenCurve:
+    """The curve to be drawn: no more than MOST_DRAWN points, each for several positions up to its own."""
+    step = -(-len(curve.position) // MOST_DRAWN)
+    if step <= 1:
+        return curve
+    groups = [range(start, min(start + step, len(curve.position))) for start in range(0, len(curve.position), step)]
+    tokens = [sum(curve.batches[at] for at in group) for group in groups]
+    sums = [sum(curve.batches[at] * curve.mean[at] for at in group) for group in groups]
+    last = [group[-1] for group in groups]
+    return TokenCurve(
+        position=tuple(curve.position[at] for at in last),
+        batches=tuple(max(curve.batches[at] for at in group) for group in groups),
+        mean=tuple(total / count for total, count in zip(sums, tokens, strict=True)),
+        maximum=tuple(max(curve.maximum[at] for at in group) for group in groups),
+        theorem1=tuple(curve.theorem1[at] for at in last),
+        exact=tuple(curve.exact[at] for at in last),
+        band=curve.band,
     )
 
 

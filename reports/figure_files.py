@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from dpaudit.results import AuditResult, ExPost, Spread
-from reports import outline
+from reports import outline, pairs
 from reports.costs import BatchCosts, batch_costs, curve_described, ex_post_digits
 from reports.figures import (
     Drawing,
@@ -23,6 +23,7 @@ from reports.figures import (
     batch_spreads,
     drawable,
     file_of,
+    growth,
     token_curve,
     token_curves,
 )
@@ -48,8 +49,21 @@ _EXPLAINED = {
         "largest exact one. Dotted: the mean. Each tick below the axis is a batch, where there are at most 100."
     ),
     "token-curve": (
-        "Mean exact ex-post cost of a token (nats) by its position, over the batches whose texts reached it. Below: "
-        "how many did."
+        "Exact ex-post cost of a token (nats) by its position, over the batches whose texts reached it. Solid: the "
+        "mean. Dotted: the median. Area: from 10% to 90% of the tokens there, rounded outward. Below: how many batches "
+        "did."
+    ),
+    "growth": (
+        "Ex-post epsilon of generation (nats), had no text of the run gone beyond so many tokens. Solid: exact. "
+        "Dashed: by Theorem 1."
+    ),
+    "directions": (
+        "Rise and fall of each batch (nats): how much more, and how much less, probable a neighbour can have made its "
+        f"text. Triangle: the largest exact cost. {pairs.POINTS}"
+    ),
+    "losses": (
+        "Largest absolute loss of a context that was left out of a batch (nats), against the exact ex-post bound of "
+        f"that batch (nats). Dashed: where both are equal. {pairs.POINTS}"
     ),
     "batch-spreads": (
         "Exact ex-post epsilon of each batch (nats), by run: whiskers from the least to the largest, box between "
@@ -118,7 +132,7 @@ def why_not_drawn(result: AuditResult) -> str:
 
 
 def figure_files(runs: Sequence[FigureRun], formats: Iterable[Format], command: str) -> dict[str, bytes]:
-    """Every figure, by file name: two of each run, two of all together where there are several, and captions.
+    """Every figure, by file name: those of each run, two of all together where there are several, and captions.
 
     Args:
         runs: one or more, at most `reports.figures.MOST_RUNS`.
@@ -155,7 +169,7 @@ def _drawings(named: Sequence[_Named], stems: Sequence[str]) -> Iterator[tuple[s
     """Each figure with its file's first part, the run's name above it and the notes below."""
     for run, stem in zip(named, stems, strict=True):
         notes = [note for note, holds in ((_MEAN_NOTE, run.is_mean), (_CAUTION_NOTE, run.is_doubtful)) if holds]
-        for drawing in (batch_histogram(run.run.result, alone=True), token_curve(run.run.result)):
+        for drawing in _of_run(run.run.result):
             if drawing is not None:
                 yield stem, drawing, run.label, notes
     if len(named) > 1:
@@ -165,6 +179,14 @@ def _drawings(named: Sequence[_Named], stems: Sequence[str]) -> Iterator[tuple[s
         for drawing in (batch_spreads(series), token_curves(series)):
             if drawing is not None:
                 yield _ALL, drawing, "", notes
+
+
+def _of_run(result: AuditResult) -> Iterator[Drawing | None]:
+    yield batch_histogram(result, alone=True)
+    yield token_curve(result)
+    yield growth(result)
+    yield pairs.directions_drawing(result)
+    yield pairs.losses_drawing(result)
 
 
 def _stem(label: str) -> str:

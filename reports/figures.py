@@ -18,8 +18,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 from xml.etree import ElementTree
 
-from dpaudit.results import AuditResult, ExPost, Spread, TokenCurve
-from reports.costs import BatchCosts, batch_costs, curve_described, ex_post_digits, growth_described
+from dpaudit.results import AuditResult, ExPost, Spread, TokenBand, TokenCurve
+from reports.costs import BatchCosts, batch_costs, curve_described, ex_post_digits, growth_described, thinned
 from reports.rounding import bound, saving
 from reports.text import LABEL_LENGTH, counted, one_line
 
@@ -32,13 +32,14 @@ _XLINK = "http://www.w3.org/1999/xlink"
 
 Format = Literal["svg", "png", "pdf"]
 
-_INK, _BAR, _MARK, _GRID = "#1c1f23", "#0072b2", "#b34700", "#d5d9de"
+INK, BAR, MARK, GRID = "#1c1f23", "#0072b2", "#b34700", "#d5d9de"
 #: What a page may draw with instead.
-_VARIABLES = {_INK: "--figure-ink", _BAR: "--figure-bar", _MARK: "--figure-mark", _GRID: "--figure-grid"}
+_VARIABLES = {INK: "--figure-ink", BAR: "--figure-bar", MARK: "--figure-mark", GRID: "--figure-grid"}
 #: Okabe and Ito's colours, which colour-blind readers can tell apart, but for yellow, which white swallows. With styles
 #: and markers whose number shares no factor with theirs, no two runs look the same, in grey either.
 _LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)))
+_VARIABLES |= {colour: f"--figure-line-{place}" for place, colour in enumerate(_LINES) if colour != BAR}
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 #: The most runs that one figure can tell apart.
 MOST_RUNS = len(_LINES) * len(_DASHES)
@@ -53,12 +54,12 @@ _STYLE: dict[Any, Any] = {
     "axes.labelsize": 11,
     "xtick.labelsize": 10,
     "ytick.labelsize": 10,
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
-    "axes.edgecolor": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "grid.color": _GRID,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": GRID,
     "grid.linewidth": 0.7,
     "axes.linewidth": 0.8,
     "axes.spines.top": False,
@@ -74,6 +75,7 @@ _WIDTH, _HEIGHT = 4.6, 3.1  # inches
 _DOTS = 200  # per inch
 _MOST_BINS = 40
 _MOST_RUG_TICKS = 100
+_BAND_OPACITY = 0.25
 _HEADING_HEIGHT = 0.35  # inches
 _LINE_HEIGHT = 0.2  # inches, of a legend or of a note
 _ROW_WIDTH, _LEGEND_WIDTH = 20, 42  # letters in a line of a run's name, beside its row and in a legend
@@ -141,12 +143,16 @@ def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | No
 
 
 def token_curve(result: AuditResult) -> Drawing | None:
-    """Mean cost of a token by position, over a strip with the batches behind each mean; None where there is none."""
+    """Mean cost of a token by position and how it is spread, over a strip with the batches behind each position.
+
+    None where no position has a finite mean.
+    """
     curve = result.tokens
     if not _has_means(curve):
         return None
-    title = "Mean cost of a token by its position in the text"
-    return Drawing("token-curve", title, curve_described(curve), lambda figure: _draw_curve(figure, curve))
+    title = "Cost of a token by its position in the text"
+    height = _HEIGHT + 2.5 * _LINE_HEIGHT * (curve.band is not None)
+    return Drawing("token-curve", title, curve_described(curve), lambda figure: _draw_curve(figure, curve), height)
 
 
 def batch_spreads(series: Sequence[Series]) -> Drawing | None:
@@ -174,23 +180,28 @@ def token_curves(series: Sequence[Series]) -> Drawing | None:
 
 def batch_histogram_svg(result: AuditResult) -> str | None:
     """`batch_histogram` for a page."""
-    return _in_page(batch_histogram(result))
+    return in_page(batch_histogram(result))
 
 
 def token_curve_svg(result: AuditResult) -> str | None:
     """`token_curve` for a page."""
-    return _in_page(token_curve(result))
+    return in_page(token_curve(result))
 
 
-def growth_svg(result: AuditResult) -> str | None:
+def growth(result: AuditResult) -> Drawing | None:
     """Ex-post epsilon by length, exact and Theorem 1; None where there is no curve with a finite value."""
     curve = result.tokens
     if curve is None or not any(math.isfinite(value) for value in curve.exact):
         return None
     digits = ex_post_digits(result)
     described = growth_described(result)
-    title = "Ex-post epsilon by length of the texts"
-    return _in_page(Drawing("growth", title, described, lambda figure: _draw_growth(figure, curve, digits)))
+    title, curve = "Ex-post epsilon by length of the texts", thinned(curve)
+    return Drawing("growth", title, described, lambda figure: _draw_growth(figure, curve, digits))
+
+
+def growth_svg(result: AuditResult) -> str | None:
+    """`growth` for a page."""
+    return in_page(growth(result))
 
 
 def spreads_svg(spreads: Sequence[tuple[int, Spread]], description: str) -> str | None:
@@ -205,7 +216,7 @@ def spreads_svg(spreads: Sequence[tuple[int, Spread]], description: str) -> str 
         for (number, spread), change in zip(drawn, changes, strict=True)
     ]
     title, height = "Exact ex-post cost per batch of each run", 1.3 + 0.5 * len(drawn)
-    return _in_page(
+    return in_page(
         Drawing("spreads", title, description, lambda figure: _draw_spreads(figure.add_subplot(), rows), height)
     )
 
@@ -216,7 +227,17 @@ def cluster_sizes_svg(methods: Sequence[tuple[str, Sequence[int]]], description:
     if not drawn:
         return None
     title, height = "Records of each cluster by method", 2.2 * -(-len(drawn) // 2)
-    return _in_page(Drawing("cluster-sizes", title, description, lambda figure: _draw_sizes(figure, drawn), height))
+    return in_page(Drawing("cluster-sizes", title, description, lambda figure: _draw_sizes(figure, drawn), height))
+
+
+def line_color(place: int) -> str:
+    """The colour of one run among others, by its place among them."""
+    return _LINES[place % len(_LINES)]
+
+
+def line_marker(place: int) -> dict[str, Any]:
+    """The marker of one run among others, as matplotlib takes it: for readers who see no colours."""
+    return {"marker": _MARKERS[place % len(_MARKERS)], "markersize": 4}
 
 
 def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
@@ -253,9 +274,7 @@ def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence
         # A row of their own: a legend outside the axes would cover notes.
         grid = figure.add_gridspec(2, 1, height_ratios=(height, below))
         headed(figure.add_subfigure(grid[0]))
-        figure.add_subfigure(grid[1]).text(
-            0.02, 0.55, "\n".join(notes), ha="left", va="center", fontsize=9, color=_MARK
-        )
+        figure.add_subfigure(grid[1]).text(0.02, 0.55, "\n".join(notes), ha="left", va="center", fontsize=9, color=MARK)
 
     described = f"{warning} {drawing.description}"
     metadata: dict[str, dict[str, str | None]] = {
@@ -272,7 +291,7 @@ def _draw_sizes(figure: FigureBase, methods: Sequence[tuple[str, Sequence[int]]]
 
     for place, (title, sizes) in enumerate(methods, start=1):
         axes = figure.add_subplot(-(-len(methods) // 2), 2, place)
-        axes.stairs(sizes, fill=True, color=_BAR)
+        axes.stairs(sizes, fill=True, color=BAR)
         axes.set_title(title, fontsize=9, loc="left")
         axes.set_xlabel("Cluster, by size", fontsize=9)
         axes.set_ylabel("Records", fontsize=9)
@@ -291,10 +310,10 @@ def _draw_histogram(figure: FigureBase, costs: BatchCosts, alone: bool) -> None:
     everything = values + costs.theorem1
     bins = min(_MOST_BINS, max(5, math.ceil(2 * math.sqrt(len(values)))))
     span = (min(everything), max(everything))
-    axes.hist(values, bins=bins, range=span, color=_BAR, rwidth=0.9, label="exact")
-    axes.hist(costs.theorem1, bins=bins, range=span, color=_INK, histtype="step", linewidth=1.1, label="Theorem 1")
+    axes.hist(values, bins=bins, range=span, color=BAR, rwidth=0.9, label="exact")
+    axes.hist(costs.theorem1, bins=bins, range=span, color=INK, histtype="step", linewidth=1.1, label="Theorem 1")
     if len(values) <= _MOST_RUG_TICKS:
-        axes.vlines(values, -0.03, 0.0, colors=_INK, linewidth=0.8, clip_on=False, transform=along_x)
+        axes.vlines(values, -0.03, 0.0, colors=INK, linewidth=0.8, clip_on=False, transform=along_x)
         axes.tick_params(axis="x", length=0, pad=9)
     axes.set_xlabel("Ex-post epsilon of a batch (nats)")
     axes.set_ylabel("Batches")
@@ -302,25 +321,47 @@ def _draw_histogram(figure: FigureBase, costs: BatchCosts, alone: bool) -> None:
     axes.grid(axis="y")
     axes.margins(y=0.08)
     if not costs.unbounded:
-        axes.axvline(costs.maximum, color=_MARK, linewidth=1.6, linestyle=(0, (4, 2)), label="largest exact")
-        axes.plot([costs.maximum], [1.0], "v", color=_MARK, markersize=8, clip_on=False, transform=along_x)
+        axes.axvline(costs.maximum, color=MARK, linewidth=1.6, linestyle=(0, (4, 2)), label="largest exact")
+        axes.plot([costs.maximum], [1.0], "v", color=MARK, markersize=8, clip_on=False, transform=along_x)
     largest = f"largest exact {bound(costs.maximum, costs.digits)}, batch {costs.costliest[0].id}"
-    _caption(axes, f"n = {len(costs.values):,}", largest)
+    caption(axes, f"n = {len(costs.values):,}", largest)
     if alone:
         if not costs.unbounded:
             mean = statistics.fmean(values)
-            axes.axvline(mean, color=_INK, linewidth=1.4, linestyle=":", label=f"mean {bound(mean, costs.digits)}")
+            axes.axvline(mean, color=INK, linewidth=1.4, linestyle=":", label=f"mean {bound(mean, costs.digits)}")
         figure.legend(loc="outside lower center", ncols=2)
 
 
 def _draw_curve(figure: FigureBase, curve: TokenCurve) -> None:
+    curve = thinned(curve)
     axes, strip = _curve_panels(figure, [curve])
     marker = "o" if len(curve.position) == 1 else ""
-    axes.plot(curve.position, _gaps(curve.mean), color=_BAR, linewidth=1.8, marker=marker)
-    strip.stairs(curve.batches, _edges(curve), fill=True, color=_GRID)
+    if curve.band is not None:
+        _draw_band(axes, curve.band, marker)
+    axes.plot(curve.position, _gaps(curve.mean), color=BAR, linewidth=1.8, marker=marker, label="mean")
+    if curve.band is not None:
+        drawn = [value for value in (*curve.mean, *curve.band.high) if math.isfinite(value)]
+        axes.set_ylim(0, 1.08 * max(drawn) or 1)
+        axes.set_ylabel("Exact cost (nats)")
+        figure.legend(loc="outside lower center", ncols=3)
+    edges = _edges(curve)
+    strip.stairs(curve.batches, edges, fill=True, color=GRID)
+    strip.set_xlim(edges[0], edges[-1])
     strip.set_ylim(bottom=0)
     tokens, batches = counted(sum(curve.batches), "token"), counted(max(curve.batches), "batch", "batches")
-    _caption(axes, f"n = {tokens} of {batches}", "")
+    caption(axes, f"n = {tokens} of {batches}", "")
+
+
+def _draw_band(axes: Axes, band: TokenBand, marker: str) -> None:
+    """The range between two quantiles as an area, with the median in it."""
+    middle = [(first + last) / 2 for first, last in zip(band.first, band.last, strict=True)]
+    low, high, label = _gaps(band.low), _gaps(band.high), "10% to 90% of tokens"
+    if marker:
+        axes.vlines(middle, low, high, colors=BAR, linewidth=9, alpha=_BAND_OPACITY, label=label)
+    else:
+        area: dict[str, Any] = {"facecolor": (BAR, _BAND_OPACITY), "edgecolor": BAR, "linewidth": 0.6}
+        axes.fill_between(middle, low, high, label=label, **area)
+    axes.plot(middle, _gaps(band.median), ":", color=INK, linewidth=1.5, marker=marker, markersize=3, label="median")
 
 
 def _draw_curves(figure: FigureBase, series: Sequence[Series], labels: Sequence[str]) -> None:
@@ -329,16 +370,12 @@ def _draw_curves(figure: FigureBase, series: Sequence[Series], labels: Sequence[
     lines = []
     for place, curve in enumerate(curves):
         style: dict[str, Any] = {
-            "color": _LINES[place % len(_LINES)],
+            "color": line_color(place),
             "linestyle": _DASHES[place % len(_DASHES)],
             "linewidth": 1.6,
         }
         every = max(1, len(curve.position) // 8)
-        marks: dict[str, Any] = {
-            "marker": _MARKERS[place % len(_MARKERS)],
-            "markersize": 4,
-            "markevery": (place % every, every),
-        }
+        marks = {**line_marker(place), "markevery": (place % every, every)}
         lines += axes.plot(curve.position, _gaps(curve.mean), **style, **marks)
         strip.stairs(curve.batches, _edges(curve), baseline=None, **style)
     strip.set_ylim(bottom=0)
@@ -392,8 +429,8 @@ def _draw_growth(figure: FigureBase, curve: TokenCurve, digits: int) -> None:
     axes = figure.add_subplot()
     marker = "o" if len(curve.position) == 1 else ""
     theorem1, exact = _gaps(curve.theorem1), _gaps(curve.exact)
-    axes.plot(curve.position, theorem1, "--", color=_INK, linewidth=1.3, marker=marker, label="Theorem 1")
-    axes.plot(curve.position, exact, color=_BAR, linewidth=1.8, marker=marker, label="exact")
+    axes.plot(curve.position, theorem1, "--", color=INK, linewidth=1.3, marker=marker, label="Theorem 1")
+    axes.plot(curve.position, exact, color=BAR, linewidth=1.8, marker=marker, label="exact")
     axes.set_ylim(0, 1.08 * max(value for value in (*theorem1, *exact) if math.isfinite(value)) or 1)
     axes.set_xlabel("Longest text allowed (tokens)")
     axes.set_ylabel("Ex-post epsilon (nats)")
@@ -401,14 +438,14 @@ def _draw_growth(figure: FigureBase, curve: TokenCurve, digits: int) -> None:
     axes.grid(axis="y")
     axes.legend(loc="lower right")
     saved = saving(curve.theorem1[-1], curve.exact[-1])
-    _caption(axes, f"exact {bound(curve.exact[-1], digits)}", f"saving {saved}")
+    caption(axes, f"exact {bound(curve.exact[-1], digits)}", f"saving {saved}")
 
 
 def _draw_batches(figure: FigureBase, series: Sequence[Series], labels: Sequence[str]) -> None:
     axes = figure.add_subplot()
     _draw_spreads(axes, [(label, run.spread) for label, run in zip(labels, series, strict=True)])
     for row, run in enumerate(series):
-        axes.vlines(run.costs.finite, row + 0.31, row + 0.41, colors=_INK, linewidth=0.6)
+        axes.vlines(run.costs.finite, row + 0.31, row + 0.41, colors=INK, linewidth=0.6)
     axes.set_ylim(len(series) - 0.45, -0.45)
 
 
@@ -432,10 +469,10 @@ def _draw_spreads(axes: Axes, rows: Sequence[tuple[str, Spread | None]]) -> None
         if spread is None:
             continue
         box = spread.upper_quartile - spread.lower_quartile
-        axes.hlines(row, spread.minimum, spread.maximum, colors=_INK, linewidth=1.2)
-        axes.barh(row, box, left=spread.lower_quartile, height=0.5, color=_BAR, edgecolor=_BAR)
-        axes.vlines([spread.minimum, spread.maximum], row - 0.15, row + 0.15, colors=_INK, linewidth=1.2)
-        axes.vlines(spread.median, row - 0.25, row + 0.25, colors=_MARK, linewidth=2.5)
+        axes.hlines(row, spread.minimum, spread.maximum, colors=INK, linewidth=1.2)
+        axes.barh(row, box, left=spread.lower_quartile, height=0.5, color=BAR, edgecolor=BAR)
+        axes.vlines([spread.minimum, spread.maximum], row - 0.15, row + 0.15, colors=INK, linewidth=1.2)
+        axes.vlines(spread.median, row - 0.25, row + 0.25, colors=MARK, linewidth=2.5)
     axes.set_yticks(range(len(rows)), [label for label, _ in rows])
     axes.invert_yaxis()
     axes.set_xlabel("Exact ex-post cost of a batch (nats)")
@@ -453,9 +490,10 @@ def _between(found: Spread | ExPost) -> str:
     return f"{found.unit}{most}, {found.relation.replace('_', '/')}"
 
 
-def _caption(axes: Axes, left: str, right: str) -> None:
+def caption(axes: Axes, left: str, right: str) -> None:
+    """Write above the axes: how many there are on the left, what stands out on the right."""
     axes.text(0, 1.06, left, transform=axes.transAxes, ha="left", va="bottom")
-    axes.text(1, 1.06, right, transform=axes.transAxes, ha="right", va="bottom", color=_MARK, weight="bold")
+    axes.text(1, 1.06, right, transform=axes.transAxes, ha="right", va="bottom", color=MARK, weight="bold")
 
 
 def _gaps(values: tuple[float, ...]) -> list[float]:
@@ -476,8 +514,8 @@ def _drawn(draw: Callable[[Figure], None], height: float, file_format: Format, *
     return buffer.getvalue()
 
 
-def _in_page(drawing: Drawing | None) -> str | None:
-    """The SVG made fit to stand in a page: as large as the page has it, and in the page's colours and font."""
+def in_page(drawing: Drawing | None) -> str | None:
+    """A drawing as SVG that is fit to stand in a page: as large as the page has it, in the page's colours and font."""
     if drawing is None:
         return None
     svg = _drawn(drawing.draw, drawing.height, "svg", transparent=True, metadata={"Date": None})

@@ -6,24 +6,28 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 
 from dpaudit.results import AuditResult, CheckResult
-from reports import outline, quality
+from reports import ladder, outline, pairs, quality
 from reports.costs import batch_costs, curve_described, growth_described
+from reports.families import families, said_of
+from reports.samples import samples
 from reports.text import LABEL_LENGTH, one_line
 from reports.wording import (
-    DETAIL_NAMES,
     GLOSSARY,
     KINDS_APART,
     LEDGER_LEAD,
     LOSS_SIGN,
     NO_BATCH_COSTS,
     REPRODUCE,
+    RISE_AND_FALL,
+    SAMPLES_LEAD,
+    SECTIONS,
     STATUS_MARKS,
     STATUS_NAMES,
-    STATUS_ORDER,
     evidence,
 )
 
 _MARKUP = re.compile(r"[\\`*_\[\]#|~$]|:(?=//)")
+_FIGURES = "The figures are in report.html."
 _START_OF_BLOCK = re.compile(r"^(\d*)([-+=.)])(?=\s|[-=]|$)")
 
 
@@ -32,13 +36,16 @@ def render_markdown(result: AuditResult) -> str:
     sections = (
         _verdict(result),
         _claimed(result),
-        _quality(result),
-        _worst_contexts(result),
+        _audience(result),
         _ledger(result),
-        _costs(result),
         _batches(result),
+        _tokens(result),
+        _directions(result),
+        _losses(result),
         _checks(result),
         _not_checked(result),
+        _quality(result),
+        _samples(result),
         _settings(result),
         _reproduce(result),
         _glossary(),
@@ -77,9 +84,16 @@ def _verdict(result: AuditResult) -> list[str]:
     for caveat in result.caveats:
         lines += [escaped(caveat), ""]
     lines += [f"Claim: {escaped(outline.claim_sentence(result))}", "", f"{outline.tally(result)}.", ""]
-    lines += [*_unmade(result), ""]
+    return [*lines, *_unmade(result)]
+
+
+def _audience(result: AuditResult) -> list[str]:
     audience, holds = outline.audience(result)
-    return [*lines, f"> **{audience}** {holds}"]
+    return [f"> **{audience}** {holds}"]
+
+
+def _heading(section: str) -> str:
+    return f"## {SECTIONS[section]}"
 
 
 def _unmade(result: AuditResult) -> list[str]:
@@ -95,8 +109,7 @@ def _unmade(result: AuditResult) -> list[str]:
 
 
 def _claimed(result: AuditResult) -> list[str]:
-    lines = ["## Claimed and recomputed", ""]
-    lines += [KINDS_APART]
+    lines = [_heading("claimed"), "", KINDS_APART]
     caution = outline.caution(result)
     if caution:
         lines += ["", f"**{caution}**"]
@@ -117,26 +130,17 @@ def _quality(result: AuditResult) -> list[str]:
     found = result.quality
     if found is None or outline.is_public(result):
         return []
-    lines = [f"## {quality.TITLE}", "", f"> **Internal.** {quality.WARNING}", "", escaped(quality.about(found)), ""]
+    lines = [_heading("quality"), "", f"> **Internal.** {quality.WARNING}", "", escaped(quality.about(found)), ""]
     rows = quality.rows(found)
     lines += [*table(quality.HEADER, [tuple(map(escaped, row)) for row in rows]), ""] if rows else []
     lines += [quality.NOTE, "", *(f"- {escaped(warning)}" for warning in found.warnings)]
     return [*lines, *(f"- {name}: {escaped(said)}" for name, said in quality.details(found))]
 
 
-def _worst_contexts(result: AuditResult) -> list[str]:
-    rows = outline.worst_contexts(result)
-    if not rows:
-        return []
-    said = f"{outline.worst_sentence(result)} {LOSS_SIGN} {outline.several_contexts(result)}".rstrip()
-    lines = ["## Contexts whose absence would have mattered most", "", said]
-    return [*lines, "", *table(outline.WORST_COLUMNS, rows, outline.WORST_COLUMNS)]
-
-
 def _ledger(result: AuditResult) -> list[str]:
     if not result.ledger:
         return []
-    lines = ["## How the figures come about", "", LEDGER_LEAD]
+    lines = [_heading("ledger"), "", LEDGER_LEAD]
     for tree in outline.ledger(result, depth=3, breadth=10):
         lines += ["", f"### Composition: {tree.title}, {escaped(tree.neighbours)}", "", *_nodes([tree.root], 0)]
     return lines
@@ -154,24 +158,17 @@ def _nodes(nodes: Iterable[outline.Node], depth: int) -> list[str]:
     return lines
 
 
-def _costs(result: AuditResult) -> list[str]:
-    costs = batch_costs(result)
-    if costs is None:
-        return []
-    described = [costs.described(), growth_described(result), curve_described(result.tokens)]
-    lines = ["## Where the epsilon was spent", ""]
-    return [*lines, *(f"- {said}" for said in described if said), "", "The figures are in report.html."]
-
-
 def _batches(result: AuditResult) -> list[str]:
     if outline.is_public(result):
         return []
-    lines = ["## Batches", "", outline.listed_sentence(result)]
+    costs = batch_costs(result)
+    lines = [_heading("batches"), ""]
+    lines += [costs.described(), ""] if costs is not None else []
     columns = outline.batch_columns(result)
+    note = NO_BATCH_COSTS if costs is None and columns else outline.several_contexts(result) if columns else ""
+    lines.append(f"{outline.listed_sentence(result)} {note}".rstrip())
     if not columns:
         return lines
-    note = NO_BATCH_COSTS if batch_costs(result) is None else outline.several_contexts(result)
-    lines[-1] += f" {note}" if note else ""
     rows = [
         [code(column.cell(batch)) if column.words else escaped(column.cell(batch)) for column in columns]
         for batch in outline.listed_batches(result)
@@ -180,19 +177,55 @@ def _batches(result: AuditResult) -> list[str]:
     return [*lines, "", *table([column.name for column in columns], rows, figures)]
 
 
-def _checks(result: AuditResult) -> list[str]:
-    lines = ["## Checks", ""]
-    ran = outline.checks_with(result, *(status for status in STATUS_ORDER if status != "skip"))
-    if not ran:
-        return [*lines, "No check ran."]
-    said = (*["Measured"] * (not outline.is_public(result)), outline.expected_name(result))
-    lines += table(("Status", "Check", "Outcome", *said, "Evidence"), [_check_row(check, len(said)) for check in ran])
-    details = [check for check in ran if check.status != "pass" and check.detail]
-    for check in details:
-        lines += ["", f"**{code(check.id)}** {DETAIL_NAMES[check.status]}: {escaped(check.detail)}"]
-        if check.reference:
-            lines[-1] += f" Reference: {escaped(check.reference)}"
+def _tokens(result: AuditResult) -> list[str]:
+    described = [said for said in (curve_described(result.tokens), growth_described(result)) if said]
+    if not described or outline.is_public(result):
+        return []
+    return [_heading("tokens"), "", *(f"- {said}" for said in described), "", _FIGURES]
+
+
+def _directions(result: AuditResult) -> list[str]:
+    described = pairs.directions_described(result)
+    if not described or outline.is_public(result):
+        return []
+    return [_heading("directions"), "", RISE_AND_FALL, "", described]
+
+
+def _losses(result: AuditResult) -> list[str]:
+    described, rows = pairs.losses_described(result), outline.worst_contexts(result)
+    if not (described or rows) or outline.is_public(result):
+        return []
+    lines = [_heading("losses"), "", LOSS_SIGN]
+    lines += ["", described] if described else []
+    if rows:
+        said = f"{outline.worst_sentence(result)} {outline.several_contexts(result)}".rstrip()
+        lines += ["", said, "", *table(outline.WORST_COLUMNS, rows, outline.WORST_COLUMNS)]
     return lines
+
+
+def _checks(result: AuditResult) -> list[str]:
+    rows = [tuple(map(escaped, rung.cells)) for rung in ladder.rungs(result)]
+    lines = [_heading("checks"), "", ladder.standing(result), "", *table(ladder.COLUMNS, rows)]
+    found = families(result)
+    if not found:
+        return [*lines, "", "No check ran."]
+    said = (*["Measured"] * (not outline.is_public(result)), outline.expected_name(result))
+    for family in found:
+        lines += ["", f"### {escaped(family.name)}: {family.tally}", ""]
+        header = ("Status", "Check", "Outcome", *said, "Evidence")
+        lines += table(header, [_check_row(check, len(said)) for check in family.checks])
+        for check in family.checks:
+            lines += _explained(result, check)
+    return lines
+
+
+def _explained(result: AuditResult, check: CheckResult) -> list[str]:
+    """What a table has no room for, of a check that did not pass."""
+    if check.status == "pass":
+        return []
+    told = {name for name, _ in outline.findings(result, check)} | {"Evidence"}
+    said = [each for each in said_of(result, check) if each.name not in told]
+    return ["", code(check.id), "", *(f"- {each.name}: {escaped(each.words)}" for each in said)]
 
 
 def _check_row(check: CheckResult, said: int) -> tuple[str, ...]:
@@ -203,7 +236,7 @@ def _check_row(check: CheckResult, said: int) -> tuple[str, ...]:
 
 
 def _not_checked(result: AuditResult) -> list[str]:
-    lines = ["## What was not checked"]
+    lines = [_heading("not-checked")]
     for said, skipped in (
         ("Not made; nothing here speaks for or against these:", outline.checks_not_made(result)),
         ("Not about this run:", outline.checks_not_about(result)),
@@ -215,9 +248,22 @@ def _not_checked(result: AuditResult) -> list[str]:
     return lines if len(lines) > 1 else [*lines, "", "Every check was made."]
 
 
+def _samples(result: AuditResult) -> list[str]:
+    found = samples(result)
+    lines = [_heading("samples"), "", SAMPLES_LEAD] if found else []
+    for sample in found:
+        lines += ["", f"### {sample.title}", "", escaped(sample.about), ""]
+        fence = "`" * max(3, _longest_run(sample.text) + 1)
+        lines += [fence + "text", sample.text, fence] if sample.text else []
+        lines += [*[""] * bool(sample.text), sample.remark] if sample.remark else []
+    return lines
+
+
 def _settings(result: AuditResult) -> list[str]:
-    lines = ["## Settings of the run", ""]
-    return [*lines, *(_branch(outline.settings(result.run), 0) or ["The run states nothing that could be read."])]
+    lines = [_heading("settings")]
+    for title, entries in outline.settings(result.run):
+        lines += ["", f"### {title}", "", *_branch(entries, 0)]
+    return lines if len(lines) > 1 else [*lines, "", "The run states nothing that could be read."]
 
 
 def _branch(entries: Iterable[outline.Setting], depth: int) -> list[str]:
@@ -232,11 +278,12 @@ def _branch(entries: Iterable[outline.Setting], depth: int) -> list[str]:
 def _reproduce(result: AuditResult) -> list[str]:
     commands = outline.commands(result)
     fence = "`" * max(3, _longest_run("\n".join(commands)) + 1)
-    return ["## How to reproduce this report", "", REPRODUCE, "", fence + "sh", *commands, fence]
+    said = f"{outline.claim_origin(result)} {REPRODUCE}".strip()
+    return [_heading("reproduce"), "", said, "", fence + "sh", *commands, fence]
 
 
 def _glossary() -> list[str]:
-    return ["## Glossary", "", *(f"- **{term}**: {meaning}" for term, meaning in GLOSSARY)]
+    return [_heading("glossary"), "", *(f"- **{term}**: {meaning}" for term, meaning in GLOSSARY)]
 
 
 def _longest_run(text: str) -> int:

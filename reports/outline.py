@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from dpaudit.results import (
     Approximate,
+    Asked,
     Attack,
     AuditResult,
     BatchResult,
+    BudgetPanel,
     CheckResult,
     ClaimResult,
     ContextLoss,
@@ -42,6 +44,7 @@ from reports.wording import (
     rule_in_words,
 )
 
+MEASURED = "Measured"
 NOT_CLAIMED = "not claimed"
 NOT_COMPUTED = "not computed"
 WITHHELD = "withheld"
@@ -54,6 +57,9 @@ MOST_NAMED = 16
 MOST_POINTS = 12
 CURVE_COLUMNS = ("ε (nats)", "Smallest δ, estimated", "δ at least")
 WORST_COLUMNS = ("Batch", "Slot", "Empirical loss (nats)", "Ex-post bound of the batch, exact (nats)")
+
+#: Entries of the run's summary that say which software audited it.
+_VERSIONS = ("dpaudit", "dp_accounting")
 
 #: The evidence level that the commands ask for unless told, and the first that needs the private data.
 _USUAL_EVIDENCE, _WITH_DATA = 2, 3
@@ -208,7 +214,7 @@ def causes(result: AuditResult) -> list[CheckResult]:
 
 def findings(result: AuditResult, check: CheckResult) -> tuple[tuple[str, str], ...]:
     """What a check measured and expected, each by its name; readers outside get what it compares in their place."""
-    named = (("Measured", check.measured), (expected_name(result), check.expected))
+    named = ((MEASURED, check.measured), (expected_name(result), check.expected))
     return tuple((name, said) for name, said in named if said)
 
 
@@ -398,7 +404,7 @@ def claim_sentence(result: AuditResult) -> str:
     return f"{claim.kind}, ε ≤ {stated(claim.epsilon)} nats{delta}, {neighbours_of(claim)}"
 
 
-def neighbours_of(stated_for: ClaimResult | ExPost | Approximate | RunEpsilon | Spread) -> str:
+def neighbours_of(stated_for: ClaimResult | ExPost | Approximate | RunEpsilon | BudgetPanel | Spread) -> str:
     """What the neighbours differ by that a claim or a figure holds for."""
     return neighbours(stated_for.relation, stated_for.unit, stated_for.records_per_user)
 
@@ -412,15 +418,33 @@ def commands(result: AuditResult) -> tuple[str, ...]:
     """What to type to get this report again and to use its claim as a release gate."""
     path = shlex.quote(printable(result.run.get("path") or "RUN_DIR"))
     rests_on = _rests_on(result)
-    verify = f"dpaudit verify {path}"
-    if result.claim is not None:
-        claim = result.claim
-        verify += (
-            f" --epsilon {stated(claim.epsilon)} --delta {stated(claim.delta)}"
-            f" --relation {claim.relation} --unit {claim.unit}"
-        )
     audience = " --audience public" if is_public(result) else ""
-    return (f"dpaudit report {path}{audience}{rests_on}", f"{verify}{rests_on}")
+    report = f"dpaudit report {path}{audience}{_claim_options(result, result.asked)}{rests_on}"
+    return (report, f"dpaudit verify {path}{_claim_options(result, get_args(Asked))}{rests_on}")
+
+
+def claim_origin(result: AuditResult) -> str:
+    """Whether the run stated the tested claim or somebody gave it to the audit, in a sentence."""
+    if result.asked:
+        names = [{"epsilon": "ε", "delta": "δ"}.get(name, name) for name in result.asked]
+        given = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+        rest = "" if len(names) == len(get_args(Asked)) else " The rest is the run's own."
+        return f"The claim's {given} {'were' if len(names) > 1 else 'was'} given to the audit.{rest}"
+    if result.claim is None:
+        return ""
+    manifest = result.run.get("manifest")
+    when = manifest.get("claim_stated") if isinstance(manifest, Mapping) else None
+    stated_when = {"beforehand": ", stated before it was generated", "afterwards": ", stated after it was generated"}
+    return f"The claim is the run's own{stated_when.get(str(when), '')}."
+
+
+def _claim_options(result: AuditResult, names: Sequence[str]) -> str:
+    """The options that give these fields of the claim; empty where it is withheld."""
+    claim = result.claim
+    if claim is None:
+        return ""
+    values = {"epsilon": stated(claim.epsilon), "delta": stated(claim.delta)}
+    return "".join(f" --{name} {values.get(name) or getattr(claim, name)}" for name in names)
 
 
 def _rests_on(result: AuditResult) -> str:
@@ -437,9 +461,18 @@ def _is_replayed(result: AuditResult) -> bool:
     )
 
 
-def settings(run: Mapping[str, Any]) -> tuple[Setting, ...]:
-    """The run's summary as a tree of printable text, bounded in depth and breadth."""
-    return _entries(list(run.items()), depth=1)
+def settings(run: Mapping[str, Any]) -> tuple[tuple[str, tuple[Setting, ...]], ...]:
+    """The run's summary as trees of printable text, bounded in depth and breadth: configuration, versions, digests."""
+    manifest = run.get("manifest")
+    manifest = manifest if isinstance(manifest, Mapping) else {}
+    versions = {name: run[name] for name in _VERSIONS if name in run}
+    versions |= {"generated with": manifest["software"]} if "software" in manifest else {}
+    configuration = {name: value for name, value in run.items() if name not in (*_VERSIONS, "digests", "manifest")}
+    configuration |= {name: value for name, value in manifest.items() if name != "software"}
+    digests = run.get("digests")
+    digests = digests if isinstance(digests, Mapping) else {}
+    parts = (("Configuration", configuration), ("Versions", versions), ("Digests", digests))
+    return tuple((title, _entries(list(held.items()), depth=1)) for title, held in parts if held)
 
 
 def _ex_post_block(result: AuditResult) -> KindBlock:
@@ -642,8 +675,12 @@ def _nats(figure: str) -> str:
 
 
 def _entries(items: list[tuple[object, object]], depth: int) -> tuple[Setting, ...]:
-    shown = tuple(_setting(one_line(name, LABEL_LENGTH), value, depth) for name, value in items[:_SETTINGS_ITEMS])
-    return shown + _left_out(len(items) - _SETTINGS_ITEMS)
+    """Entries of a mapping, those without a value named together at its end."""
+    listed = items[:_SETTINGS_ITEMS]
+    shown = tuple(_setting(one_line(name, LABEL_LENGTH), value, depth) for name, value in listed if value is not None)
+    unset = ", ".join(one_line(name, LABEL_LENGTH) for name, value in listed if value is None)
+    not_set = (Setting("not set", unset),) if unset else ()
+    return shown + not_set + _left_out(len(items) - _SETTINGS_ITEMS)
 
 
 def _setting(name: str, value: object, depth: int) -> Setting:

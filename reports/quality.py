@@ -11,14 +11,15 @@ from rich.text import Text
 from dpaudit.quality import Downstream, Encoder, FineTuneSettings, Mauve, Quality, Scores, Source
 from reports.rounding import stated
 from reports.text import LABEL_LENGTH, counted, one_line
+from reports.wording import SECTIONS
 
 ABSENT = "–"
-TITLE = "Quality of the texts"
+TITLE = SECTIONS["quality"]
 HEADER = ("Measure", "Synthetic", "Real, same size", "Real, all used", "Of")
 METHODS = {"linear-probe": "Accuracy, linear probe", "fine-tuned": "Accuracy, fine-tuned"}
 WARNING = (
-    "These figures were computed from private records, and no epsilon pays for publishing them: no guarantee above "
-    "covers them. They are for choosing between runs, by whoever may see the records."
+    "These figures were computed from private records, and no epsilon pays for publishing them, not even "
+    "the run's own. They are for choosing between runs, by whoever may see the records."
 )
 NOTE = (
     "Mean ± standard deviation over seeds, where there are several. MAUVE: how alike two sets of texts are, from 0 to "

@@ -22,6 +22,9 @@ STATUS_NAMES: Final[dict[Status, str]] = {
 
 STATUS_MARKS: Final[dict[Status, str]] = {"fail": "✗", "error": "?", "warn": "!", "pass": "✓", "skip": "–"}
 
+#: What stands before a check's fixed words. A failed check's detail may know more of this run than its remedy.
+WHY, REMEDY, HERE = "Why it matters", "How to mend it", "In this run"
+
 DETAIL_NAMES: Final[dict[Status, str]] = {
     "fail": "What to do",
     "error": "What to do",
@@ -118,9 +121,51 @@ NO_BATCH_COSTS: Final = (
 )
 
 REPRODUCE: Final = (
-    "The first command writes it again. Where another claim than the run's own was asked for, its numbers belong there "
-    "too. The second is the same audit as a gate before a release: it exits with 0 only if the claim holds."
+    "The first command writes it again. The second is the same audit as a gate before a release: it exits with 0 only "
+    "if the claim holds."
 )
+
+CURVE_MARKS: Final = "Below, how many batches reached each position."
+
+GROWTH_MARKS: Final = "Each point is the whole run, had no text gone beyond that length."
+
+SAMPLES_LEAD: Final = (
+    "As they stand in samples.jsonl, to be read before they are signed for. Whether that is what was sampled, "
+    "release.text says. What is released is all texts or none: to leave out a costly one would give it away."
+)
+
+#: The parts of a report after the verdict, in their order, by the id that links lead to.
+SECTIONS: Final[dict[str, str]] = {
+    "claimed": "Claimed and recomputed",
+    "ledger": "How the figures come about",
+    "batches": "What each batch cost",
+    "tokens": "What each token cost",
+    "directions": "Rise and fall",
+    "losses": "Losses of left-out contexts against the bound",
+    "checks": "Evidence and checks",
+    "not-checked": "What was not checked",
+    "quality": "Quality of the texts",
+    "samples": "Samples of the released texts",
+    "settings": "Configuration, versions and digests",
+    "reproduce": "How to reproduce this report",
+    "glossary": "Glossary",
+}
+
+#: What the checks of a family look at, by the part of their ids before the dot.
+FAMILIES: Final[dict[str, str]] = {
+    "integrity": "Integrity of the files",
+    "record": "The record of the steps",
+    "sampling": "How tokens were drawn",
+    "release": "What is released",
+    "partition": "Where records went",
+    "mechanism": "The mechanism's settings",
+    "rebalancing": "Clusters and their noise",
+    "composition": "What the claim adds up",
+    "claim": "The claim",
+    "neighbors": "Actual neighbours",
+    "replay": "Replays with model and data",
+    "disclosure": "What a public report would hold",
+}
 
 METHOD_NAMES: Final[dict[str, str]] = {
     "rdp": "Rényi DP (rdp), the paper's method",

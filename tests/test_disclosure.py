@@ -104,6 +104,9 @@ def private_numbers(run: Run, result: AuditResult) -> Iterator[float]:
     if result.tokens is not None:
         for series in (result.tokens.mean, result.tokens.maximum, result.tokens.theorem1, result.tokens.exact):
             yield from series
+        assert result.tokens.band is not None
+        for series in (result.tokens.band.low, result.tokens.band.median, result.tokens.band.high):
+            yield from series
     reader = RunReader(run.path)
     if reader.manifest.claim_stated == "afterwards" and reader.manifest.claim is not None:
         yield reader.manifest.claim.epsilon
@@ -354,6 +357,37 @@ def test_checks_say_what_they_compare_and_not_what_they_measured(make_run):
     assert all(check.expected for check in public.checks)
     details = {check.detail for check in public.checks}
     assert details <= {"", "Run `dpaudit replay RUN_DIR --data FILE`."}
+
+
+def test_no_released_text_is_in_a_public_report(make_run, tmp_path):
+    result = make_run(sizes=(3, 4)).audit()
+    texts = [shown.text for shown in result.samples]
+    assert len(texts) == 2 and all(texts)
+    public = public_form(result)
+    assert public.samples == ()
+    internal = documents(result, tmp_path / "internal")
+    for name, text in documents(public, tmp_path / "public").items():
+        assert "Samples of the released texts" not in text, name
+        assert not any(json.dumps(shown) in text for shown in texts), name
+    assert all(json.dumps(shown, ensure_ascii=False) in internal["report.json"] for shown in texts)
+    assert all("Samples of the released texts" in internal[name] for name in ("report.html", "report.md"))
+
+
+def test_why_a_check_matters_and_how_to_mend_it_are_its_fixed_words(make_run):
+    result = distinctive(make_run, "median, failing").audit()
+    altered = tuple(check.model_copy(update={"why": "4711", "remedy": "4712"}) for check in result.checks)
+    public = public_form(result.model_copy(update={"checks": altered}))
+    assert [(c.why, c.remedy) for c in public.checks] == [(c.why, c.remedy) for c in result.checks]
+    assert all(check.why and check.remedy for check in public.checks)
+
+
+def test_which_fields_of_the_claim_were_given_is_public(make_run):
+    run = distinctive(make_run, "median")
+    question = Question(epsilon=999.0, unit="record")
+    result = audit_run(run.path, question)
+    assert result.asked == ("epsilon", "unit")
+    assert public_form(result, question).asked == result.asked
+    assert run.audit().asked == ()
 
 
 def test_an_unreadable_run_has_a_public_form(tmp_path):

@@ -18,6 +18,7 @@ _KINDS = {"median": ("ex-post",), "mean": ("approximate", "ex-post")}
     title="The recomputed epsilon does not exceed the claimed one",
     failed="The recomputed epsilon exceeds the claimed one, or there is none",
     evidence=1,
+    why="The texts cost more privacy than readers are told. Nobody should release or accept them under this claim.",
     remedy="Do not release under this claim. Claim what the record supports, or generate again with other settings.",
     reference="Clustering and Median Aggregation Improve DP Inference, Theorem 1; docs/mathematics.md",
 )
@@ -41,6 +42,7 @@ def epsilon_is_covered(facts: Facts) -> Outcome:
     title="Delta suits the claim's kind and the number of records",
     failed="Delta does not suit the claim's kind or the number of records",
     evidence=0,
+    why="With a delta of 1 / records or more, a mechanism that publishes a whole record could meet the guarantee.",
     remedy="An ex-post claim has delta 0, or that of noised centres. An approximate one needs one below 1 / records.",
     reference=_SHARP,
 )
@@ -78,6 +80,10 @@ def delta_is_small(facts: Facts) -> Outcome:
     title="The claim is of the kind that the mechanism supports",
     failed="The claim is of a kind that the mechanism does not support",
     evidence=0,
+    why=(
+        "The kinds promise different things: a figure of one kind, read as the other, misleads about all "
+        "other outcomes."
+    ),
     remedy="State the claim as the kind that the mechanism supports; the kinds differ in meaning.",
     reference=_SHARP,
 )
@@ -98,6 +104,7 @@ def kind_fits(facts: Facts) -> Outcome:
     title="Settings and the maximum length were chosen without private records",
     failed="Settings or the maximum length were chosen with private records, and nothing was paid for it",
     evidence=0,
+    why="Each look at private data to choose a setting leaks something of it, and no epsilon here pays for that.",
     remedy="Choose clip, temperature, length and the rest on public data. What a private choice costs is not bounded.",
     reference="docs/sharp-edges.md",
 )

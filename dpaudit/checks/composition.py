@@ -23,6 +23,7 @@ _STATED = 1e-3
     title="The claim covers all that was spent, not an average or a realised length",
     failed="The claim covers only a part of what was spent",
     evidence=1,
+    why="A claim for a part of the run promises more privacy than the run as a whole gives.",
     remedy="Claim the maximum over all batches, for the public maximum length, with the cost of rebalancing.",
     reference=_DOCS,
 )
@@ -41,6 +42,7 @@ def everything_is_counted(facts: Facts) -> Outcome:
     title="The maximum is taken over every generated batch",
     failed="The claim leaves out the costliest batches",
     evidence=1,
+    why="Each record is in one batch, and the unluckiest record counts. An average hides what it lost.",
     remedy="Every generated batch counts, released or not. Claim the maximum over all of them.",
     reference=_DOCS,
 )

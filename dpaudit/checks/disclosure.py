@@ -63,6 +63,7 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     title="A public report would hold no record, digest of a record, key or path",
     failed="A public report would hold a record, a digest of one, the key or a path",
     evidence=2,
+    why="A public report is read by anyone. A record, key or path in a setting would be published with it.",
     remedy="Public reports of this run leave its settings out. Change that text before the next run.",
     reference="docs/releasing.md",
 )

@@ -23,7 +23,7 @@ def listed() -> list[dict[str, str | int]]:
 def lines(row: dict[str, str | int]) -> Iterator[str]:
     """One check as lines of text."""
     yield str(row["title"])
-    for name in ("id", "evidence", "compares", "fails", "remedy", "reference"):
+    for name in ("id", "evidence", "compares", "fails", "why", "remedy", "reference"):
         if row.get(name) not in (None, ""):
             shown = f"{row[name]}, {EVIDENCE[int(row[name])]}" if name == "evidence" else row[name]
             yield f"  {name:<10}{shown}"
@@ -36,6 +36,7 @@ def _row(about: About) -> dict[str, str | int]:
         "evidence": about.evidence,
         "compares": about.compares,
         "fails": about.failed,
+        "why": about.why,
         "remedy": about.remedy,
         "reference": about.reference,
     }

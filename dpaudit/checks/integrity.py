@@ -22,6 +22,7 @@ _NAMES = {MANIFEST, SAMPLES, ASSIGNMENT, CLUSTERS, TOKENIZER}
     title="Every file is of format 1 and can be read",
     failed="A file is not of format 1 or cannot be read",
     evidence=1,
+    why="What cannot be read cannot be audited: a claim could hide its cost in a file that nobody can open.",
     remedy="Restore the file that is named from a copy, or generate that batch again.",
     reference=_FORMAT,
 )
@@ -59,6 +60,10 @@ def unreadable_indexes(reader: RunReader, placement: Placement) -> Iterator[tupl
     title="Every file has the digest that was recorded when the run ended",
     failed="A file is not the one that was written when the run ended",
     evidence=1,
+    why=(
+        "An altered file makes every figure here one of another run. Editing texts or costs afterwards would "
+        "pass unseen."
+    ),
     remedy="Restore what was altered or is missing; remove what was added.",
     reference=_FORMAT,
 )
@@ -95,6 +100,7 @@ def _digest(facts: Facts, name: str) -> str:
     title="Every batch is there once, and whole",
     failed="A batch is missing, doubled or half-written",
     evidence=1,
+    why="The claim is about the costliest batch. A batch that is missing may be that one.",
     remedy="Finish the run by giving the command that started it again, or restore what is missing.",
     reference=_FORMAT,
 )

@@ -16,6 +16,7 @@ from dpaudit.checks.view import StepView
     title="Tokens were drawn with randomness that nobody can predict",
     failed="Tokens were drawn with randomness that can be replayed",
     evidence=0,
+    why="Whoever knows the seed can repeat every draw. Nothing is random to them, so nothing is private.",
     remedy="Who knows the seed can replay the sampler, so no guarantee holds. Generate again without test_seed.",
     reference="docs/sharp-edges.md",
 )
@@ -34,6 +35,7 @@ def randomness_is_secret(facts: Facts) -> Outcome:
     failed="A recorded context is not clipped as declared",
     evidence=1,
     expected="the largest logit of every recorded context is the clip itself",
+    why="The clip bounds what one record can do to a score. Without it one record can decide every token.",
     remedy="Clip as max(-c, logit - max + c), in the record's precision, before aggregating. Generate again.",
     reference="docs/mathematics.md",
     applies=lambda manifest: manifest.record.contexts and manifest.mechanism.support.kind == "full",
@@ -55,6 +57,7 @@ def contexts_reach_the_clip(view: StepView) -> str | None:
     title="Sums of contexts are divided by the declared divisor",
     failed="Sums of contexts are divided by their number, not by the declared divisor",
     evidence=1,
+    why="Dividing by the actual number moves the mean when a record comes or goes, by up to twice what is charged.",
     remedy="Divide by the fixed divisor in every batch: over the actual number, a record moves a mean twice as far.",
     reference="docs/mathematics.md",
 )
@@ -81,6 +84,7 @@ def divisor_is_the_declared_one(facts: Facts) -> Outcome:
     title="The bounds are those of the unit that the claim names",
     failed="The claim is about records, and its bounds are about contexts",
     evidence=0,
+    why="One record may then touch contexts that the bound does not count, so it costs more than is claimed.",
     remedy="Claim the epsilon that holds, claim per context, or put one record into each context (no slots).",
     reference="docs/claims.md",
 )
@@ -108,6 +112,7 @@ def bounds_are_of_the_unit(facts: Facts) -> Outcome:
     title="Supports follow from public prompts",
     failed="Supports differ where only private records do",
     evidence=1,
+    why="A support taken from private logits shows which tokens they favour, and no cost bounds that.",
     remedy="Take the support from a prompt without private records. A support from private logits costs everything.",
     reference="docs/sharp-edges.md",
 )

@@ -23,6 +23,7 @@ _SLACK = 1e-9
     title="No context's removal costs more than its batch's bound",
     failed="Removing a context costs more than its batch's bound",
     evidence=4,
+    why="A real neighbour shows a larger loss than the bound allows. The bound, and every claim on it, is wrong.",
     remedy=_UNSOUND,
     reference=_DOCS,
 )
@@ -62,6 +63,7 @@ def _tells(facts: Facts, left: LeftOut) -> bool:
     failed="Adding a context costs more than the bound, or the bound is not reached",
     evidence=4,
     expected="the worst added contexts cost rise and fall exactly",
+    why="The bound must hold for any record that could have been there, also one that was made to do harm.",
     remedy=_UNSOUND,
     reference=_DOCS,
     applies=lambda manifest: manifest.mechanism.aggregator == "median",

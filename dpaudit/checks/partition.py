@@ -14,6 +14,7 @@ from dpaudit.checks.registry import Outcome, not_applicable, run_check
     title="Every record is in one batch and one context at most",
     failed="A record is counted twice, or the assignment contradicts the batches",
     evidence=1,
+    why="A batch costs what it costs because no other batch has its records. A record counted twice pays only once.",
     remedy="The record contradicts itself. Generate the run again; do not release this one.",
     reference="docs/run-directory.md",
 )
@@ -38,6 +39,7 @@ def records_are_placed_once(facts: Facts) -> Outcome:
     title="Every record is where the declared rule sends it, whatever the others are",
     failed="The rule looks at other records, or a record is not where it sends it",
     evidence=1,
+    why="If one record more moves others to new batches, the change is larger than the one that the bounds allow for.",
     remedy="Place each record by the keyed hash of that record alone (dpaudit.runs.KeyedHash). Generate again.",
     reference="docs/run-directory.md",
 )
@@ -76,6 +78,7 @@ def rule_gives_the_assignment(facts: Facts) -> Outcome:
     title="Numbers of batches, slots and examples are public",
     failed="Numbers of batches, slots or examples were read off private records",
     evidence=0,
+    why="Numbers read off private data can tell two neighbouring data sets apart before any token is drawn.",
     remedy="Fix the numbers of batches and slots without the data, or from noisy counts that are paid for.",
     reference="docs/sharp-edges.md",
 )

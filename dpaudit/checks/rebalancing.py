@@ -26,6 +26,10 @@ _RARELY = 1e-6
     title="Clusters follow from public data, or from noise that is paid for",
     failed="Clusters follow from private records without noise that is paid for",
     evidence=1,
+    why=(
+        "Sizes and centres of clusters describe the records. Without noise that is paid for they give single "
+        "records away."
+    ),
     remedy="Take public centres, noise all counts before any is used, and declare both; or generate without clusters.",
     reference=_DOCS,
 )

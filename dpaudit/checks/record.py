@@ -24,6 +24,10 @@ _LOG_TOLERANCE = 1e-9
     failed="Recorded values are not finite, beyond the clip or out of order",
     evidence=1,
     expected="finite values in [-clip, clip], central values ascending, support ids ascending",
+    why=(
+        "Every bound assumes clipped values in order. Beyond the clip, one record can move a score further "
+        "than is charged."
+    ),
     remedy=_REGENERATE,
     reference=_DOCS,
 )
@@ -54,6 +58,10 @@ def values_in_range(view: StepView) -> str | None:
     failed="Tokens were not sampled from the aggregate that the record defines",
     evidence=1,
     expected="digest and log-probability of the sampled vector equal those of the recorded aggregate",
+    why=(
+        "Costs are worked out from the record. If tokens were drawn from something else, no figure here is "
+        "about these texts."
+    ),
     remedy=_REGENERATE,
     reference=_DOCS,
 )
@@ -83,6 +91,7 @@ def aggregate_is_defined(view: StepView) -> str | None:
     failed="Leave-one-out sides contradict the number of contexts or the central values",
     evidence=1,
     expected="floor(n / 2) contexts below every median, one holder for odd n, -clip and clip where contexts run out",
+    why="Leave-one-out losses follow from these bits. Where they are wrong, so is the evidence that the bounds hold.",
     remedy=_REGENERATE,
     reference=_DOCS,
     applies=lambda manifest: manifest.mechanism.aggregator == "median",
@@ -116,6 +125,7 @@ def sides_are_consistent(view: StepView) -> str | None:
     failed="A sampled token lies outside the support it was sampled from",
     evidence=1,
     expected="sampled tokens in the recorded support, with positive probability",
+    why="A token that could not have been drawn came from somewhere else, and its cost has no bound.",
     remedy=_REGENERATE,
     reference=_DOCS,
 )

@@ -49,6 +49,7 @@ class About:
     Attributes:
         title, failed: state the good outcome and the bad one.
         compares: what is held against what.
+        why: what harm comes where it fails.
         remedy: what to do when it fails.
     """
 
@@ -57,6 +58,7 @@ class About:
     failed: str
     evidence: int
     compares: str
+    why: str
     remedy: str
     reference: str
 
@@ -127,6 +129,7 @@ def step_check(
     failed: str,
     evidence: int,
     expected: str,
+    why: str,
     remedy: str,
     reference: str,
     applies: Callable[[Manifest], bool] = lambda _: True,
@@ -136,7 +139,7 @@ def step_check(
 
     def register(function: StepFunction) -> StepFunction:
         _claim_id(check_id)
-        about = About(check_id, title, failed, evidence, _compares(function), remedy, reference)
+        about = About(check_id, title, failed, evidence, _compares(function), why, remedy, reference)
         STEP_CHECKS[check_id] = StepCheck(about, function, expected, applies, otherwise)
         return function
 
@@ -144,13 +147,13 @@ def step_check(
 
 
 def run_check(
-    *, check_id: str, title: str, failed: str, evidence: int, remedy: str, reference: str
+    *, check_id: str, title: str, failed: str, evidence: int, why: str, remedy: str, reference: str
 ) -> Callable[[RunFunction], RunFunction]:
     """Register a function that looks at the whole run. Its docstring says what it compares."""
 
     def register(function: RunFunction) -> RunFunction:
         _claim_id(check_id)
-        about = About(check_id, title, failed, evidence, _compares(function), remedy, reference)
+        about = About(check_id, title, failed, evidence, _compares(function), why, remedy, reference)
         RUN_CHECKS[check_id] = RunCheck(about, function)
         return function
 
@@ -168,6 +171,8 @@ def result_of(about: About, outcome: Outcome) -> CheckResult:
         expected=outcome.expected,
         detail=printable(outcome.detail or (about.remedy if outcome.status == "fail" else "")),
         applicable=outcome.applicable,
+        why=about.why,
+        remedy=about.remedy,
         reference=about.reference,
     )
 

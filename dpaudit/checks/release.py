@@ -14,6 +14,7 @@ from dpaudit.runs import InputError, Manifest, Sample, Stopping
     title="Released texts are the recorded tokens, decoded with the run's own tokenizer",
     failed="A released text is not its recorded tokens, decoded",
     evidence=2,
+    why="The guarantee is about the sampled tokens. A text that was edited or replaced afterwards has none.",
     remedy="Restore samples.jsonl, or generate the run again. Texts must not be edited after sampling.",
     reference="docs/run-directory.md",
 )
@@ -33,7 +34,7 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
     if facts.replay is not None and facts.replay.texts:
         problems.append(facts.replay.texts)
     if problems:
-        return Outcome("fail", f"{len(problems)} differences; first: {problems[0]}", expected)
+        return Outcome("fail", f"{len(problems)} difference{'s' * (len(problems) > 1)}; first: {problems[0]}", expected)
     if not lines:
         return Outcome("fail", "no released text", expected, "Finish the run before it is audited.")
     return Outcome("pass", f"{len(lines)} samples equal", expected)
@@ -44,6 +45,7 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
     title="The batches that are there are those that a public rule names",
     failed="Batches were chosen by another rule than the declared one, or by none",
     evidence=2,
+    why="Dropping or re-drawing costly batches depends on private data, and that choice is not in any figure here.",
     remedy="Generate the first batches of every label or cluster, costly or not, and release all of them.",
     reference="docs/claims.md",
 )
@@ -102,6 +104,9 @@ def _whole(facts: Facts, what: str, expected: str) -> Outcome:
     title="Every sequence ends where its own tokens or the public maximum length end it",
     failed="A sequence ends for a reason that is neither its own tokens nor the public maximum length",
     evidence=2,
+    why=(
+        "Where a text ends tells readers something. An end that follows from private data leaks it and is not paid for."
+    ),
     remedy="A text cut short for another reason leaks it, and hides what the rest would have cost. Generate again.",
     reference="docs/claims.md",
 )
@@ -109,7 +114,9 @@ def sequences_end_by_rule(facts: Facts) -> Outcome:
     """Each sequence's end against the stop sequences and the maximum length of the manifest."""
     expected = "an end token in the sequence's own tokens, at its end only, or the public maximum length"
     if facts.stops:
-        return Outcome("fail", f"{len(facts.stops)} sequences; first: {facts.stops[0]}", expected)
+        return Outcome(
+            "fail", f"{len(facts.stops)} sequence{'s' * (len(facts.stops) > 1)}; first: {facts.stops[0]}", expected
+        )
     if not facts.headers:
         return Outcome("skip", "nothing", expected, "No batch could be read.")
     return Outcome("pass", f"{len(facts.headers)} sequences end so", expected)

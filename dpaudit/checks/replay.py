@@ -21,6 +21,7 @@ _POWER = 0.99
     title="Leaving a record out of the data changes the texts' probability as the record says",
     failed="Leaving a record out of the data changes the texts' probability otherwise than the record says",
     evidence=4,
+    why="If the model's own answer differs from the record, the losses in this report are not those of the run.",
     remedy="The record is not that of the model on this data. Do not release; generate again.",
     reference=_DOCS,
 )
@@ -55,6 +56,7 @@ def regeneration_agrees(facts: Facts) -> Outcome:
     title="The model on the data gives the recorded values",
     failed="The model on the data gives other values than those recorded",
     evidence=3,
+    why="A record that the model does not give could have been made up to look cheap.",
     remedy="The record is not that of the model on this data. Do not release; generate again.",
     reference=_DOCS,
 )
@@ -92,6 +94,7 @@ def _coverage(steps: int) -> str:
     title="An attack on neighbouring data does not refute the claim",
     failed="An attack on neighbouring data refutes the claim or its accounting",
     evidence=4,
+    why="Telling neighbours apart better than the claim allows refutes it, whatever the arithmetic says.",
     remedy="The mechanism is less private than claimed. Do not release; find what differs from its description.",
     reference=_DOCS,
 )

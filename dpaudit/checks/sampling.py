@@ -12,6 +12,10 @@ from dpaudit.checks.sampling_test import FALSE_ALARMS, POWER
     title="Tokens look drawn from softmax(aggregate / temperature)",
     failed="Tokens were not drawn from softmax(aggregate / temperature)",
     evidence=1,
+    why=(
+        "Privacy comes from the randomness of the draw. A colder, greedy or truncated draw costs more than is "
+        "charged here."
+    ),
     remedy=(
         "Sample from softmax(aggregate / temperature) over the whole support: no top-k, top-p, greedy step or other "
         "default after the aggregation. Then generate again; do not release this run."

@@ -338,7 +338,8 @@ class BatchReader:
     Attributes:
         header: what was known before the first step.
         tokens: [T] int32 sampled token ids.
-        stop, text: why the sequence ended, and the text it is released as.
+        stop: why the sequence ended.
+        text: what it is released as.
     """
 
     def __init__(self, path: Path, where: str, manifest: Manifest, batch: int) -> None:

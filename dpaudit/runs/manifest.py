@@ -77,6 +77,8 @@ class Privacy(Fields):
     """What neighbouring data sets differ by, fixed before the run. A claim may be tested for others.
 
     Attributes:
+        unit: what one unit of the difference is.
+        relation: how neighbouring data sets differ by it.
         records_per_user: the most records that one user has; the unit "user" needs it.
         delta_from: whether a delta was declared, or worked out from the number of private records, which it then tells.
         records_per_user_from: whether that number was declared beforehand, or is the largest in the private data (and
@@ -97,7 +99,12 @@ class Privacy(Fields):
 
 
 class Support(Fields):
-    """The tokens a step samples from: the whole vocabulary, or the top `size` of a public prompt's logits."""
+    """The tokens a step samples from.
+
+    Attributes:
+        kind: the whole vocabulary, or the top of a public prompt's logits.
+        size: how many tokens of that top; for "public-top-k" only.
+    """
 
     kind: Literal["full", "public-top-k"] = "full"
     size: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
@@ -110,10 +117,16 @@ class Support(Fields):
 
 
 class Mechanism(Fields):
-    """One step's mechanism. Logits lie in [-clip, clip]; tokens follow softmax(aggregate / temperature).
+    """One step's mechanism: contexts are clipped and aggregated, and a token follows softmax(aggregate / temperature).
 
-    `grid`: each context's clipped logits are rounded to multiples of this power of two, before anything is aggregated;
-    None where they are not. It looks at one context alone, so it costs nothing.
+    Attributes:
+        aggregator: how contexts' logits become one vector.
+        clip: logits lie in [-clip, clip].
+        temperature: what the aggregate is divided by.
+        divisor: what the mean's sum of contexts is divided by, a public number; None for the median.
+        grid: each context's clipped logits are rounded to multiples of this power of two, before anything is
+            aggregated; None where they are not. It looks at one context alone, so it costs nothing.
+        support: the tokens that are sampled from.
     """
 
     aggregator: Aggregator
@@ -201,14 +214,24 @@ class Origins(Fields):
 
 
 class Stopping(Fields):
-    """When a sequence ends: at the public maximum length, or when its own tokens end in one of `sequences`."""
+    """When a sequence ends.
+
+    Attributes:
+        max_tokens: at this public maximum length.
+        sequences: or when its own tokens end in one of these.
+    """
 
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)]
     sequences: tuple[tuple[int, ...], ...] = ()
 
 
 class Sampling(Fields):
-    """Where the sampler's randomness comes from. A seed makes a run repeatable and unfit for release."""
+    """Where the sampler's randomness comes from.
+
+    Attributes:
+        generator: the operating system's entropy, or a seed that makes a run repeatable and unfit for release.
+        seed: for "test-seed" only.
+    """
 
     generator: Literal["os-entropy", "test-seed"] = "os-entropy"
     seed: int | None = None
@@ -237,9 +260,14 @@ class Record(Fields):
 
 
 class Model(Fields):
-    """The language model: its public name, a digest of its weights, tokenizer and settings, and how it was run.
+    """The language model. What is None the generator does not say.
 
-    `rows`: contexts that went through it together; None where the generator does not say.
+    Attributes:
+        name: its public name.
+        digest: of its weights, tokenizer and settings.
+        dtype: of weights and activations.
+        device: the kind of device that it ran on.
+        rows: contexts that went through it together.
     """
 
     name: str
@@ -250,7 +278,13 @@ class Model(Fields):
 
 
 class Prompt(Fields):
-    """The prompt: template id, digest of the template's text, and the length each example is cut to."""
+    """The prompt.
+
+    Attributes:
+        template: the template's id.
+        digest: of the template's text.
+        max_example_tokens: the length that each example is cut to.
+    """
 
     template: str
     digest: Digest | None = None
@@ -258,11 +292,15 @@ class Prompt(Fields):
 
 
 class Data(Fields):
-    """The private data: number of distinct records and `data_digest` of them, which are private figures.
+    """The private data.
 
     Attributes:
+        records: how many distinct records there are, a private figure.
+        digest: `data_digest` of them, private too.
         source: whether it was read from a path, or from a data set of the Hugging Face hub.
-        text, label, split: the columns and the split that were read, so that a replay reads the same.
+        text: the column of texts that was read, so that a replay reads the same.
+        label: the column of labels.
+        split: the split that was read; None for a path.
         label_values: what the label column holds for each label, in their order; None where it holds their names.
     """
 
@@ -301,15 +339,19 @@ class Clustering(Fields):
         public_digest: `texts_digest` of the public texts; None where there are none, or it is not recorded.
         origin: who had a say in where the k centres lie, counts apart: public data, private records through noise, or
             private records. Centres that are rebalanced are as public as before.
-        embedding, embedding_digest, normalized: the embedding model, and whether its vectors were made unit vectors.
+        embedding: name of the embedding model.
+        embedding_digest: of its weights, tokenizer and settings.
+        normalized: whether its vectors were made unit vectors.
         centers: k, how many centres were found.
         keep: k', to how many of them each label's records go.
         digest: SHA-256 of the centres, row by row as little-endian float32.
-        epsilon, delta: what the centres are said to cost one unit of `privacy`, counts apart, epsilon in nats; epsilon
-            is None where nothing bounds it.
+        epsilon: what the centres are said to cost one unit of `privacy`, counts apart, in nats; None where nothing
+            bounds it.
+        delta: what they are said to cost in delta.
         counts: the noise on counts; None where no counts were used.
-        records_per_batch, most_batches: public numbers by which noisy counts become a cluster's number of batches; None
+        records_per_batch: public number of records by which noisy counts become a cluster's number of batches; None
             where that number is public itself, and the same for all clusters.
+        most_batches: public bound on that number; None likewise.
     """
 
     method: ClusteringMethod = "none"
@@ -352,12 +394,12 @@ class Clusters(Fields):
 
     Attributes:
         method: as in run.json.
-        centers: [k, d] the centres, row by row as little-endian float32, in base64; `clustering.digest` is of these
+        centers: k × d, the centres, row by row as little-endian float32, in base64; `clustering.digest` is of these
             bytes. No number is beyond MAX_COORDINATE. Empty where neither is recorded.
-        noisy_counts: [labels][k] how many records of a label are nearest to each centre, with noise; empty where no
+        noisy_counts: labels × k, how many records of a label are nearest to each centre, with noise; empty where no
             counts were used.
-        kept: [labels][k'] indices of the centres that a label's records go to, ascending.
-        batches: [labels][k'] how many batches the records of each of these clusters are hashed into.
+        kept: labels × k', indices of the centres that a label's records go to, ascending.
+        batches: labels × k', how many batches the records of each of these clusters are hashed into.
     """
 
     method: ClusteringMethod = "none"
@@ -370,8 +412,24 @@ class Clusters(Fields):
 class Manifest(Fields):
     """The whole of run.json.
 
-    `claim` is None until the run is finished, unless it was fixed beforehand; `claim_stated`, which RunWriter sets,
-    tells which it was.
+    Attributes:
+        format_version: of the run directory.
+        sensitivity: a warning to whoever opens the file.
+        created: when generation began, in ISO 8601 with a time zone.
+        privacy: what neighbouring data sets differ by.
+        mechanism: how a token is drawn from a batch.
+        batching: how records became contexts and batches.
+        clustering: how records were grouped before that.
+        origins: who had a say in the numbers here.
+        stopping: when a sequence ends.
+        sampling: where randomness comes from.
+        record: what each step's arrays hold.
+        data: the private data.
+        model: the language model.
+        prompt: the prompt.
+        software: versions of what made the run, by name.
+        claim: None until the run is finished, unless it was fixed beforehand.
+        claim_stated: which of the two it was; RunWriter sets it.
     """
 
     format_version: Literal[1] = FORMAT_VERSION

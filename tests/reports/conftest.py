@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -15,6 +16,7 @@ from dpaudit.results import (
     AuditResult,
     BatchResult,
     CheckResult,
+    Chosen,
     ClaimResult,
     ContextLoss,
     CurvePoint,
@@ -23,7 +25,9 @@ from dpaudit.results import (
     Guarantees,
     Kind,
     LedgerEntry,
+    SampleText,
     Status,
+    TokenBand,
     TokenCurve,
 )
 
@@ -45,6 +49,8 @@ def check(check_id: str, status: Status = "pass", **fields: Any) -> CheckResult:
             "expected": "at most 2.5 nats",
             "detail": "Batch 17 is the costliest.",
             "reference": "The paper, Theorem 1",
+            "why": f"Somebody is harmed where {check_id} fails.",
+            "remedy": f"Mend what {check_id} found.",
             **fields,
         }
     )
@@ -109,7 +115,27 @@ def curve(length: int = 48, count: int = 40, exact: float = 2.0, theorem1: float
         maximum=tuple(value * 4 for value in mean),
         theorem1=tuple(theorem1 * share for share in shares),
         exact=tuple(exact * share for share in shares),
+        band=band(mean, count),
     )
+
+
+def band(middle: tuple[float, ...], count: int) -> TokenBand:
+    """A band around these costs, a group for each position."""
+    positions = tuple(range(1, len(middle) + 1))
+    return TokenBand(
+        first=positions,
+        last=positions,
+        tokens=(count,) * len(middle),
+        low=tuple(value * 0.4 for value in middle),
+        median=tuple(value * 0.9 for value in middle),
+        high=tuple(value * 2.3 for value in middle),
+    )
+
+
+def sample(batch: int, chosen: Chosen = "costliest", **fields: Any) -> SampleText:
+    text = f"The text of batch {batch},\nin two lines."
+    defaults = {"label": "sport", "text": text, "characters": len(text), "tokens": 12}
+    return SampleText(**{"batch": batch, "chosen": chosen, **defaults, **fields})
 
 
 def empirical(rows: tuple[BatchResult, ...]) -> Empirical:
@@ -204,6 +230,7 @@ def median_run(count: int = 40, **changes: Any) -> AuditResult:
             ),
             "not_checked": ("replay.logits", "replay.lower-bound"),
             "run": run_summary(),
+            "samples": tuple(sample(row.id, chosen) for row, chosen in zip(rows, get_args(Chosen)[:3], strict=False)),
             **changes,
         }
     )
@@ -260,6 +287,7 @@ def public_run() -> AuditResult:
             "tokens": None,
             "checks": tuple(each.model_copy(update={"measured": ""}) for each in run.checks),
             "run": {"dpaudit": "0.1.0"},
+            "samples": (),
         }
     )
 
@@ -376,6 +404,11 @@ def hostile_run() -> AuditResult:
         ),
         not_checked=("claim.epsilon",),
         run=run,
+        samples=(
+            sample(0, label=HOSTILE, text=HOSTILE, characters=100_000),
+            sample(1, "median", text="\ufffe```\n~~~\n" * 40, characters=320),
+            sample(2, "cheapest", text=None, characters=0),
+        ),
     )
 
 
@@ -403,7 +436,7 @@ def infinite_run() -> AuditResult:
     )
 
 
-SAMPLES = {
+BUILDERS: dict[str, Callable[[], AuditResult]] = {
     "median": median_run,
     "failed": failed_run,
     "mean": mean_run,
@@ -417,6 +450,8 @@ SAMPLES = {
     "hostile": hostile_run,
     "infinite": infinite_run,
 }
+#: Results cannot be changed, so each is built once: tests tell rendered pages apart by the object they are of.
+SAMPLES = {name: functools.cache(build) for name, build in BUILDERS.items()}
 
 
 @pytest.fixture
@@ -431,7 +466,7 @@ def result(request: pytest.FixtureRequest) -> AuditResult:
     return SAMPLES[request.param]()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def large_run() -> AuditResult:
-    """A run of 1,000 batches."""
-    return median_run(1_000)
+    """A run of 1,000 batches of up to 500 tokens."""
+    return median_run(1_000).model_copy(update={"tokens": curve(length=500, count=1_000)})

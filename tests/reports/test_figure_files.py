@@ -41,6 +41,7 @@ PAIR = (("median run", "median"), ("_mean run", "mean"))
 Command = Callable[..., tuple[int, str, str]]
 HOSTILE = '<script>alert(1)</script> --> & "$\\frac{$ \x1b[31m\u202e日\ufffe'
 ALL: tuple[Format, ...] = ("svg", "png", "pdf")
+OF_A_RUN = ("batch-histogram", "token-curve", "growth", "directions", "losses")
 
 
 def drawn(*runs: tuple[str, AuditResult], formats: tuple[Format, ...] = ("svg",)) -> dict[str, bytes]:
@@ -85,14 +86,23 @@ def canvas(draw: Callable[[Figure], None]) -> Figure:
 # --- one run ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_has_its_two_figures_in_every_format_and_captions(samples: Samples) -> None:
+def test_a_run_has_its_figures_in_every_format_and_captions(samples: Samples) -> None:
     files = drawn(("bbc", samples["median"]()), formats=ALL)
-    stems = ("bbc-batch-histogram", "bbc-token-curve")
+    stems = [f"bbc-{name}" for name in OF_A_RUN]
     assert set(files) == {f"{stem}.{ending}" for stem in stems for ending in ALL} | {CAPTIONS}
-    histogram, curve = (words(files[f"{stem}.svg"]) for stem in stems)
+    histogram, curve, *others = (words(files[f"{stem}.svg"]) for stem in stems)
+    for text, figure in zip(("(tokens)", "rise = fall", "the bound"), others, strict=True):
+        assert text in figure and "(nats)" in figure and "bbc" in figure
     for text in ("bbc", "n = 40", "Ex-post epsilon of a batch (nats)", "Batches", "Theorem 1", "exact", "mean"):
         assert text in histogram
-    for text in ("bbc", "of 40 batches", "Mean exact cost (nats)", "Position of the token in its text"):
+    for text in (
+        "bbc",
+        "of 40 batches",
+        "Exact cost (nats)",
+        "median",
+        "10% to 90% of tokens",
+        "Position of the token",
+    ):
         assert text in curve
     for stem in stems:
         with Image.open(io.BytesIO(files[f"{stem}.png"])) as picture:
@@ -129,9 +139,14 @@ def test_figures_hold_the_results_own_values(samples: Samples) -> None:
         math.fsum(exact) / len(exact)
     )
     assert sum(bar.get_height() for bar in axes.containers[0]) == len(exact)
-    line = next(axes for axes in canvas(curve.draw).axes if axes.lines).lines[0]
-    assert list(line.get_ydata()) == list(result.tokens.mean)
-    assert list(line.get_xdata()) == list(result.tokens.position)
+    assert result.tokens.band is not None
+    panel = next(axes for axes in canvas(curve.draw).axes if axes.lines)
+    drawn_lines = {line.get_label(): line for line in panel.lines}
+    for label, values in (("mean", result.tokens.mean), ("median", result.tokens.band.median)):
+        assert list(drawn_lines[label].get_ydata()) == list(values)
+        assert list(drawn_lines[label].get_xdata()) == list(result.tokens.position)
+    corners = panel.collections[0].get_paths()[0].vertices[:, 1]
+    assert {*result.tokens.band.low, *result.tokens.band.high} <= {float(value) for value in corners}
 
 
 def test_the_reports_figures_are_the_same_drawings(samples: Samples) -> None:
@@ -141,13 +156,14 @@ def test_the_reports_figures_are_the_same_drawings(samples: Samples) -> None:
     assert "mean" not in words(page.encode()) and "Theorem 1" not in words(page.encode())
     curve = token_curve_svg(result)
     assert curve is not None
-    assert words(curve.encode()).split(" | ") == words(drawn(("x", result))["x-token-curve.svg"]).split(" | ")[:-1]
+    in_file = words(drawn(("x", result))["x-token-curve.svg"]).split(" | ")
+    assert sorted([*words(curve.encode()).split(" | "), "x"]) == sorted(in_file)
 
 
-@pytest.mark.parametrize("name", ["one batch", "infinite", "user"])
-def test_every_kind_of_run_can_be_drawn(files_of: Files, name: str) -> None:
+@pytest.mark.parametrize(("name", "figures"), [("one batch", 3), ("infinite", 5), ("user", 5)])
+def test_every_kind_of_run_can_be_drawn(files_of: Files, name: str, figures: int) -> None:
     files = files_of((name, name))
-    assert len(files) == 3
+    assert len(files) == figures + 1  # the captions
     for file, content in files.items():
         if file.endswith(".svg"):
             words(content)
@@ -242,7 +258,7 @@ def test_other_neighbours_are_named_beside_each_run(files_of: Files) -> None:
 def test_hostile_names_are_text(samples: Samples) -> None:
     files = drawn((HOSTILE, samples["hostile"]()), (HOSTILE, samples["median"]()), (".." * 9, samples["mean"]()))
     assert all(re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name) for name in files)
-    assert len(files) == 9
+    assert len(files) == 3 * len(OF_A_RUN) + 3
     for name, content in files.items():
         prose = re.sub(rb"`+.*?`+", b"", content) if name == CAPTIONS else content  # nothing is markup in code
         assert b"<script" not in prose and b"\x1b" not in content and "\u202e".encode() not in content
@@ -296,7 +312,7 @@ def test_the_command_writes_privately_and_says_that_it_is_internal(
     assert code == 0
     assert "Internal." in err
     assert sorted(printed.split()) == sorted(str(path) for path in out.iterdir())
-    stems = ("a-batch-histogram", "a-token-curve")
+    stems = [f"a-{name}" for name in OF_A_RUN]
     assert {path.name for path in out.iterdir()} == {CAPTIONS} | {f"{s}.{end}" for s in stems for end in ("svg", "png")}
     assert {stat.S_IMODE(path.stat().st_mode) for path in out.iterdir()} == {0o600}
     assert stat.S_IMODE(out.stat().st_mode) == 0o700

@@ -92,7 +92,7 @@ def test_every_report_has_it_and_says_that_it_is_internal(evaluated: AuditResult
         said = " ".join(text.split())
         assert "Quality of the texts" in said and "0.375 ± 0.177" in said and "no epsilon pays" in said
     assert "<b>x" not in page and "\u202e" not in page + markdown + terminal
-    assert page.index("Claimed and recomputed") < page.index("Quality of the texts") < page.index('id="ledger"')
+    assert page.index('id="not-checked"') < page.index('id="quality"') < page.index('id="settings"')
 
 
 def test_a_report_without_it_says_nothing_of_it(median: AuditResult) -> None:

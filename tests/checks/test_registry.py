@@ -1,0 +1,37 @@
+"""Every check says what harm its failure does and how to mend it, in words that are the same for every run."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from dpaudit.checks.explain import lines, listed
+from dpaudit.checks.registry import About, Outcome, registered, result_of
+
+ABOUT = [check.about for check in registered()]
+
+
+@pytest.mark.parametrize("about", ABOUT, ids=lambda about: about.id)
+def test_why_it_matters_is_a_sentence_or_two(about: About) -> None:
+    assert 40 <= len(about.why) <= 200
+    assert 1 <= len(re.findall(r"\.(?: |$)", about.why)) <= 2
+    assert about.why.endswith(".")
+    assert about.why not in (about.title, about.failed, about.remedy)
+
+
+def test_no_two_checks_matter_for_the_same_reason() -> None:
+    assert len({about.why for about in ABOUT}) == len(ABOUT)
+
+
+def test_a_result_has_the_words_whatever_came_out_and_keeps_what_it_knows_of_the_run() -> None:
+    about = ABOUT[0]
+    for status in ("pass", "fail", "skip"):
+        found = result_of(about, Outcome(status, "measured", "expected", "what is known of this run"))
+        assert (found.why, found.remedy, found.detail) == (about.why, about.remedy, "what is known of this run")
+    assert result_of(about, Outcome("fail", "measured", "expected")).detail == about.remedy
+
+
+def test_the_catalogue_explains_why() -> None:
+    for row, about in zip(listed(), ABOUT, strict=True):
+        assert f"  why       {about.why}" in list(lines(row))

@@ -1,0 +1,127 @@
+"""Batches as points: what the figures count, say and leave out; and curves thinned before they are drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+from dpaudit.results import AuditResult, TokenCurve
+from reports import pairs
+from reports.costs import MOST_DRAWN, curve_described, thinned
+from reports.figures import Drawing
+from reports.rounding import lower_bound
+
+Samples = Mapping[str, Callable[[], AuditResult]]
+
+
+def having(result: AuditResult, *rows: dict[str, Any]) -> AuditResult:
+    """The result with batches that differ in these figures."""
+    batches = tuple(result.batches[0].model_copy(update={"id": place, **row}) for place, row in enumerate(rows))
+    return result.model_copy(update={"batches": batches})
+
+
+def panel(drawing: Drawing | None) -> Any:
+    assert drawing is not None
+    figure = Figure()
+    drawing.draw(figure)
+    return figure.axes[0]
+
+
+def points(drawing: Drawing | None) -> list[tuple[float, float]]:
+    return [(float(x), float(y)) for x, y in panel(drawing).collections[0].get_offsets()]
+
+
+def test_every_batch_is_a_point(samples: Samples) -> None:
+    result = samples["median"]()
+    drawn = points(pairs.directions_drawing(result))
+    assert drawn == [(batch.rise, batch.fall) for batch in result.batches]
+    assert points(pairs.losses_drawing(result)) == [(b.exact, b.leave_one_out_max) for b in result.batches]
+
+
+def test_many_batches_are_drawn_by_cell(large_run: AuditResult) -> None:
+    found = pairs.directions(large_run)
+    assert found is not None
+    drawn = points(pairs.directions_drawing(large_run))
+    assert len(drawn) < 0.5 * len(large_run.batches)
+    assert min(found.across) - 0.1 <= min(x for x, _ in drawn) <= max(x for x, _ in drawn) <= max(found.across) + 0.1
+    assert "all batches in its cell" in pairs.mark_meaning(found)
+
+
+def test_both_figures_have_axes_of_one_range_so_that_the_line_divides_them(samples: Samples) -> None:
+    for drawing in (pairs.directions_drawing(samples["median"]()), pairs.losses_drawing(samples["median"]())):
+        axes = panel(drawing)
+        assert axes.get_xlim() == axes.get_ylim()
+
+
+def test_rises_falls_and_ties_are_counted(samples: Samples) -> None:
+    rows = [{"rise": 1.0, "fall": 2.0}, {"rise": 3.0, "fall": 2.5}, {"rise": 1.5, "fall": 1.5}]
+    unknown = {"rise": math.inf, "fall": 1.0}
+    said = pairs.directions_described(having(samples["median"](), *rows, unknown, unknown))
+    assert said == (
+        "Of 3 batches, the rise is larger in 1 and the fall in 1, both are equal in 1. "
+        "Largest rise 3.000 nats, largest fall 2.500 nats. 2 batches without a finite figure left out."
+    )
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (0.5, "No loss is beyond the bound of its batch. The largest share of its bound is reached in batch 1: 50.0%."),
+        (1.5, "1 batch has a loss beyond the bound, which no sound bound allows."),
+    ],
+)
+def test_losses_beyond_their_bound_are_told(samples: Samples, loss: float, said: str) -> None:
+    rows = [{"exact": 4.0, "leave_one_out_max": 1.0}, {"exact": 1.0, "leave_one_out_max": loss}]
+    assert said in pairs.losses_described(having(samples["median"](), *rows))
+
+
+def test_a_batch_that_cost_nothing_has_no_loss_or_an_infinite_share(samples: Samples) -> None:
+    nothing, none = ({"exact": 0.0, "leave_one_out_max": loss} for loss in (1.0, 0.0))
+    assert "batch 0: infinite" in pairs.losses_described(having(samples["median"](), nothing, none))
+    assert "batch 0: 0%" in pairs.losses_described(having(samples["median"](), none, none))
+
+
+@pytest.mark.parametrize("name", ["no batch", "approximate only", "unreadable"])
+def test_without_figures_there_is_nothing_to_draw_or_say(samples: Samples, name: str) -> None:
+    result = samples[name]()
+    assert pairs.directions_drawing(result) is pairs.losses_drawing(result) is None
+    assert pairs.directions_described(result) == pairs.losses_described(result) == ""
+
+
+def test_a_long_curve_is_grouped_before_it_is_drawn(samples: Samples) -> None:
+    curve = samples["median"]().tokens
+    assert curve is not None
+    assert thinned(curve) is curve
+    count = 3 * MOST_DRAWN + 1
+    positions = tuple(range(1, count + 1))
+    values = tuple(float(place % 4) for place in positions)
+    long = TokenCurve(
+        position=positions,
+        batches=tuple(range(count, 0, -1)),
+        mean=values,
+        maximum=values,
+        theorem1=tuple(map(float, positions)),
+        exact=tuple(map(float, positions)),
+    )
+    few = thinned(long)
+    assert len(few.position) <= MOST_DRAWN
+    assert (few.position[-1], few.exact[-1]) == (count, float(count))
+    assert few.batches[0] == count
+    assert few.mean[0] == pytest.approx(
+        sum(v * b for v, b in zip(values[:4], long.batches[:4], strict=True)) / sum(long.batches[:4])
+    )
+    assert sum(map(len, [few.mean, few.maximum, few.theorem1])) == 3 * len(few.position)
+
+
+def test_the_band_is_in_the_words_of_the_curve(samples: Samples) -> None:
+    curve = samples["median"]().tokens
+    assert curve is not None and curve.band is not None
+    at = curve.band.median.index(max(curve.band.median))
+    said = curve_described(curve)
+    assert f"The median token is costliest at position {curve.band.first[at]}:" in said
+    assert f"between {lower_bound(curve.band.low[at])} and" in said
+    assert "median token" not in curve_described(curve.model_copy(update={"band": None}))
