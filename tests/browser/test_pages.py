@@ -1,0 +1,313 @@
+"""Every page as a reader has it: in a browser without network, on a phone, in the dark, by keyboard, on paper."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.browser.chromium import axe_script, executable, launched
+from tests.browser.samples import pages
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page, Route
+
+PAGES = ("clean", "failed", "thousand", "hostile", "public", "comparison", "clusters")
+PHONE, DESK = {"width": 360, "height": 740}, {"width": 1440, "height": 900}
+PROBES = (Path(__file__).parent / "probes.js").read_text(encoding="utf-8")
+SERIOUS = ("serious", "critical")
+#: Not CI, at which hypothesis would try the same examples every time.
+NO_SKIP = "DPAUDIT_NEEDS_BROWSER"
+
+
+def needed(there: bool, reason: str) -> None:
+    """Skips where something is missing, but never in .ci/run: there, it would hide what the page does."""
+    if not there:
+        pytest.fail(reason) if os.environ.get(NO_SKIP) else pytest.skip(reason)
+
+
+@dataclass
+class Shown:
+    """A page in the browser, and what it did there that it must not."""
+
+    page: Page
+    told: list[str] = field(default_factory=list)
+
+    def problems(self) -> dict[str, list[str]]:
+        """What the layout does wrong."""
+        found: dict[str, list[str]] = self.page.evaluate(PROBES)
+        return {name: complaints for name, complaints in found.items() if complaints}
+
+    def violations(self, *rules: str) -> list[str]:
+        """Serious findings of axe-core, by all its rules or some."""
+        self.page.evaluate(axe_script().read_text(encoding="utf-8"))
+        options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
+        found = self.page.evaluate("options => axe.run(document, options)", options)["violations"]
+        return [
+            f"{each['id']}: {node['target']} {node['html'][:200]}"
+            for each in found
+            if each["impact"] in SERIOUS
+            for node in each["nodes"][:5]
+        ]
+
+
+class Reader:
+    """Opens pages; each is made once."""
+
+    def __init__(self, browser: Browser, folder: Path) -> None:
+        self.browser, self.folder = browser, folder
+        self._makers, self._made = pages(folder), dict[str, Path]()
+        self._contexts: list[BrowserContext] = []
+
+    def path(self, name: str) -> Path:
+        """The page as a file."""
+        if name not in self._made:
+            self._made[name] = self.folder / f"{name}.html"
+            self._made[name].write_text(self._makers[name](), encoding="utf-8")
+        return self._made[name]
+
+    def open(self, name: str, size: Any = DESK, **options: Any) -> Shown:
+        """The page in a window of its own, which nothing but itself can get into."""
+        address = self.path(name).as_uri()
+        context = self.browser.new_context(viewport=size, **options)
+        self._contexts.append(context)
+        shown = Shown(context.new_page())
+
+        def route(found: Route) -> None:
+            if found.request.url == address:
+                found.continue_()
+            else:
+                shown.told.append(f"asked for {found.request.url[:200]}")
+                found.abort()
+
+        context.route("**/*", route)
+        shown.page.on("console", lambda message: shown.told.append(f"{message.type}: {message.text}"))
+        shown.page.on("pageerror", lambda error: shown.told.append(f"error: {error}"))
+        shown.page.on("dialog", lambda dialog: (shown.told.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        shown.page.goto(address)
+        return shown
+
+    def close(self) -> None:
+        """Closes all windows."""
+        while self._contexts:
+            self._contexts.pop().close()
+
+
+# Of the module, so that its event loop is gone before any other test of this process runs.
+@pytest.fixture(scope="module")
+def browsing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    needed(executable() is not None, "no Chromium here: apt-get install chromium")
+    with launched() as browser:
+        yield Reader(browser, tmp_path_factory.mktemp("pages"))
+
+
+@pytest.fixture
+def reader(browsing: Reader) -> Iterator[Reader]:
+    yield browsing
+    browsing.close()
+
+
+@pytest.fixture
+def axe() -> None:
+    needed(axe_script().exists(), "no axe-core here: `make setup` gets it where npm is installed")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_whole_legible_and_open_to_all(axe: None, reader: Reader, name: str) -> None:
+    shown = reader.open(name, PHONE, color_scheme="dark")
+    assert shown.problems() == {}
+    assert shown.violations() == []
+    shown.page.set_viewport_size(DESK)
+    assert shown.problems() == {}
+    shown.page.emulate_media(color_scheme="light")
+    assert shown.problems() == {}
+    assert shown.violations("color-contrast") == []
+    assert shown.told == []
+
+
+def test_hostile_texts_are_shown_as_texts(reader: Reader) -> None:
+    page = reader.open("hostile").page
+    text = page.locator("main").text_content() or ""
+    for shown in ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "مرحبا", "👩‍👩‍👧"):
+        assert shown in text
+    assert "\u202e" not in text
+    assert page.locator("script").count() == 1
+    assert page.locator("main :is(img, iframe, object, embed, link, form)").count() == 0
+
+
+def test_a_report_of_many_batches_stays_small(reader: Reader) -> None:
+    assert reader.path("thousand").stat().st_size < 3_000_000
+
+
+def test_dark_pages_are_dark(reader: Reader) -> None:
+    def lightness(scheme: Any) -> float:
+        page = reader.open("clean", color_scheme=scheme).page
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return sum(map(float, re.findall(r"[\d.]+", colour)[:3]))
+
+    assert lightness("dark") < 3 * 60
+    assert lightness("light") > 3 * 200
+
+
+@pytest.mark.parametrize("name", ["failed", "comparison", "clusters"])
+def test_a_page_can_be_read_without_script(reader: Reader, name: str) -> None:
+    with_script, without = (reader.open(name, java_script_enabled=on) for on in (True, False))
+    headings = with_script.page.locator("h1, h2, h3").all_inner_texts()
+    assert len(headings) > 2
+    assert without.page.locator("h1, h2, h3").all_inner_texts() == headings
+    assert without.page.locator("main button, main input").count() == 0
+    assert without.told == []
+
+
+@pytest.mark.parametrize("name", ["clean", "hostile", "comparison"])
+def test_the_keyboard_reaches_everything(reader: Reader, name: str) -> None:
+    page = reader.open(name, PHONE).page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip-link"
+    assert page.locator(".skip-link").bounding_box()["x"] >= 0
+    wanted = page.evaluate(
+        """() => {
+          const reached = [...document.querySelectorAll("a[href], button, input, summary, .scroller")];
+          const seen = reached.filter((node) => node.checkVisibility());
+          seen.forEach((node, at) => { node.dataset.place = at; });
+          return seen.length;
+        }"""
+    )
+    reached, faint = set(), []
+    for _ in range(wanted + 5):
+        place, outline = page.evaluate(
+            "() => [document.activeElement.dataset.place, getComputedStyle(document.activeElement).outlineStyle]"
+        )
+        if place is not None:
+            reached.add(int(place))
+            if outline == "none":
+                faint.append(place)
+        page.keyboard.press("Tab")
+    assert reached == set(range(wanted))
+    assert faint == []
+
+
+def test_the_skip_link_leads_to_the_result(reader: Reader) -> None:
+    page = reader.open("clean").page
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.url.endswith("#main")
+
+
+@pytest.mark.parametrize("name", ["clean", "public"])
+def test_tables_are_sorted_by_a_click(reader: Reader, name: str) -> None:
+    shown = reader.open(name)
+    tables = shown.page.locator("table.sortable")
+    if name == "clean":
+        assert tables.count() > 0
+    for at in range(tables.count()):
+        table = tables.nth(at)
+        heading = table.locator("thead th").last
+        for direction in ("ascending", "descending"):
+            heading.locator("button").click()
+            assert heading.get_attribute("aria-sort") == direction
+        rows = table.locator("tbody tr")
+        before = rows.count()
+        first = table.locator("thead th").first
+        first.locator("button").click()
+        assert heading.get_attribute("aria-sort") is None
+        numbers = [re.match(r"[\d,]+", text) for text in table.locator("tbody tr > :first-child").all_inner_texts()]
+        values = [int(found[0].replace(",", "")) for found in numbers if found]
+        assert values == sorted(values)
+        assert rows.count() == before
+    assert shown.told == []
+
+
+def test_a_filter_leaves_what_was_asked_for(reader: Reader) -> None:
+    shown = reader.open("failed")
+    field = shown.page.locator("[data-filter] input[type=search]").last
+    part = shown.page.locator("[data-filter]").last
+    everything = part.locator("tbody tr:visible, .check:visible").count()
+    field.fill("zzz nothing has this")
+    assert part.locator("tbody tr:visible, .check:visible").count() == 0
+    assert part.locator("[role=status]").inner_text().startswith("0 of ")
+    field.fill("")
+    assert part.locator("tbody tr:visible, .check:visible").count() == everything > 1
+
+
+@pytest.mark.parametrize("name", ["failed", "comparison"])
+def test_nothing_is_lost_on_paper(reader: Reader, name: str) -> None:
+    from pypdf import PdfReader
+
+    shown = reader.open(name, color_scheme="dark")
+    headings = shown.page.locator("h1, h2, h3").all_text_contents()
+    printed = PdfReader(io.BytesIO(shown.page.pdf(format="A4")))
+    text = letters(" ".join(page.extract_text() for page in printed.pages))
+    assert [heading for heading in headings if letters(heading) not in text] == []
+    # Also what the screen folds away, and rows that a narrow window scrolls.
+    cells = shown.page.locator("td, dd, summary, figcaption").all_text_contents()
+    lost = [cell for cell in cells if letters(cell[:40]) not in text]
+    assert lost == []
+    # No cut at the right edge, nor a dark page that costs a cartridge.
+    shown.page.emulate_media(media="print")
+    shown.page.set_viewport_size({"width": 720, "height": 1000})
+    assert shown.problems() == {}
+    assert shown.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def letters(text: str) -> str:
+    """What a line break, a hyphen or a ligature on paper does not change."""
+    return re.sub(r"[^\w]", "", text.replace("ﬁ", "fi").replace("ﬂ", "fl")).casefold()
+
+
+# --- would they find it? ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("planted", "complaint"),
+    [
+        ('<div style="width: 3000px">wide</div>', "wider than the window"),
+        ('<div style="position: relative; left: -200px">left</div>', "beyond the edge"),
+        ('<div style="overflow: hidden; width: 9px; white-space: nowrap">cut off</div>', "cut off"),
+        ('<svg width="90" height="20"><text x="70" y="10">outside</text></svg>', "labels outside their figure"),
+        ('<svg width="90" height="20"><text y="10" style="fill: #ddd">a</text></svg>', "too faint in a figure"),
+    ],
+)
+def test_a_planted_flaw_of_the_layout_is_found(reader: Reader, planted: str, complaint: str) -> None:
+    shown = reader.open("clusters", PHONE)
+    shown.page.evaluate("html => document.querySelector('main').insertAdjacentHTML('beforeend', html)", planted)
+    assert complaint in shown.problems()
+
+
+def test_a_planted_barrier_is_found(axe: None, reader: Reader) -> None:
+    shown = reader.open("clusters", color_scheme="dark")
+    planted = '<p style="color: #333">dark on dark</p><button></button>'
+    shown.page.evaluate("html => document.querySelector('main').insertAdjacentHTML('beforeend', html)", planted)
+    assert {each.split(":")[0] for each in shown.violations()} == {"color-contrast", "button-name"}
+
+
+@pytest.mark.parametrize(
+    ("planted", "told"),
+    [
+        ("<script>alert(1)</script>", "Content Security Policy"),
+        ('<img src="https://example.com/a.png" alt="">', "Content Security Policy"),
+    ],
+)
+def test_what_a_page_does_behind_ones_back_is_found(reader: Reader, planted: str, told: str) -> None:
+    path = reader.path("clusters")
+    page = path.read_text(encoding="utf-8")
+    try:
+        path.write_text(page.replace("</main>", f"{planted}</main>"), encoding="utf-8")
+        assert told in " ".join(reader.open("clusters").told)
+    finally:
+        path.write_text(page, encoding="utf-8")
+
+
+def test_a_missing_browser_is_an_error_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(NO_SKIP, raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no Chromium here"):
+        needed(False, "no Chromium here")
+    monkeypatch.setenv(NO_SKIP, "1")
+    with pytest.raises(pytest.fail.Exception, match="no Chromium here"):
+        needed(False, "no Chromium here")
