@@ -1,26 +1,124 @@
-"""Every code block in the README and the docs runs as it stands."""
+"""Every code block in the README and the docs runs as it stands, and prints what stands below it.
+
+- `bash` blocks run, and must succeed.
+- `console` blocks whose commands start with `$` run too; what stands below a command must be what it prints. A line
+  `...` stands for any lines, and notes on standard error may be left out. The command may fail.
+- `python` blocks of a document run as one program.
+- `console` blocks without `$` are not run. UNRUN lists each of them, with the reason.
+
+Shell blocks of a document share a folder and run in their order. After a change of what commands print:
+DPAUDIT_UPDATE_DOCS=1 pytest tests/docs/test_documents.py -k shell
+writes it into the documents anew, but for outputs with a line `...`.
+"""
 
 from __future__ import annotations
 
+import doctest
+import itertools
 import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
+
+from generation.experiments.table import TableConfig
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-#: `make` builds environments: .ci/run runs these two themselves. `console` blocks need minutes of generation; the
-#: same commands run in tests/generation and in `make demo`.
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+UPDATE = "DPAUDIT_UPDATE_DOCS"
+PROMPT = "$ "
+MARK = "-- here ends the output of a command --"
+ALIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+#: `make` sets environments up: .ci/run runs these itself.
 RUN_BY_CI = {"make demo\n", "make test\n"}
 
+GENERATES = "minutes of generation; tests/generation and `make demo` run the like"
+EVALUATES = "minutes of embedding and training; tests/generation/evaluation runs the like"
+CLUSTERS = "minutes of embedding; tests/generation/clustering runs the like"
+REPLAYS = "needs the records of a run, and minutes; tests/generation/test_replay.py runs the like"
+TABLES = "hours or days of generation; tests/generation/experiments runs a tiny table"
+DOWNLOADS = "needs the network"
+MACHINES = "needs a store or machines; tests/engines runs the like on a cluster of one machine"
+CI = "sets environments up; .ci/run does it, and tests/packaging"
+#: First lines of the blocks that are not run here, with the reason.
+UNRUN = {
+    "dpaudit clusters agnews_train.csv --public dbpedia_public.csv --out clusters": CLUSTERS,
+    "dpaudit demo --out dpaudit-demo": GENERATES,
+    "dpaudit evaluate run --reference records.csv --test held-out.csv": EVALUATES,
+    "dpaudit figures laptop/agnews/*/run": TABLES,
+    "dpaudit generate config.yaml --out s3://private-bucket/runs/tuesday": MACHINES,
+    "dpaudit generate mine.yaml --out mine-run": GENERATES,
+    "dpaudit generate examples/bbc-median.yaml --out run": GENERATES,
+    "dpaudit replay RUN_DIR --data records.csv": REPLAYS,
+    "dpaudit table examples/laptop/table.yaml --out laptop --private-cache laptop-cache": TABLES,
+    "dpaudit table examples/paper/results.yaml --out results": TABLES,
+    "head$ export RAY_AUTH_MODE=token && ray get-auth-token --generate": MACHINES,
+    "make setup": CI,
+    "python - <<'END'": DOWNLOADS,
+    "python -m benchmarks.homogeneity examples/agnews-clustered.yaml": CLUSTERS,
+    "python -m build": CI,
+    "ray job submit -- dpaudit generate /shared/config.yaml": MACHINES,
+}
 
-def blocks(document: Path, language: str) -> list[str]:
-    found = BLOCK.findall(document.read_text(encoding="utf-8"))
-    return [text for kind, text in found if kind == language and text not in RUN_BY_CI]
+#: What reads a document's YAML. The release gate's steps are run in tests/test_disclosure.py.
+YAML = {"experiments.md": TableConfig.model_validate, "releasing.md": dict}
+
+
+def blocks(document: Path, *languages: str) -> list[tuple[str, str]]:
+    """Language and text of a document's blocks."""
+    found = BLOCK.finditer(document.read_text(encoding="utf-8"))
+    texts = [
+        (match["language"], re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)) for match in found
+    ]
+    return [(language, text) for language, text in texts if language in languages and text not in RUN_BY_CI]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A command of a console block, what the document shows below it, and what it printed."""
+
+    command: str
+    shown: str
+    output: str
+    notes: str
+
+    @property
+    def is_as_shown(self) -> bool:
+        printed = (self.output, self.output + self.notes, self.notes + self.output)
+        return any(doctest.OutputChecker().check_output(self.shown, text, ALIKE) for text in printed)
+
+    @property
+    def anew(self) -> str:
+        """The lines that the document should have, where they can be told."""
+        printed = "".join(f"{line.rstrip()}\n" for line in (self.output or self.notes).splitlines())
+        return f"{PROMPT}{self.command}\n{self.shown if self.is_as_shown or '...' in self.shown else printed}"
+
+
+def session(block: str) -> list[tuple[str, str]]:
+    """The commands of a console block, each with the output that is shown for it."""
+    found: list[tuple[str, str]] = []
+    for line in block.splitlines():
+        if line.startswith(PROMPT):
+            found.append((line.removeprefix(PROMPT), ""))
+        else:
+            command, shown = found[-1]
+            found[-1] = (f"{command}\n{line}", shown) if command.endswith("\\") else (command, f"{shown}{line}\n")
+    return found
+
+
+def run(block: str, workplace: Path, environment: dict[str, str]) -> list[Ran]:
+    """Run the commands of a console block in one shell."""
+    commands = session(block)
+    end = f"status=$?; printf '%s\\n' '{MARK}'; printf '%s\\n' '{MARK}' >&2; (exit $status)"
+    script = "\n".join(f"{command}\n{end}" for command, _ in commands)
+    done = subprocess.run(["bash", "-c", script], cwd=workplace, env=environment, capture_output=True, text=True)
+    outputs = done.stdout.split(f"{MARK}\n")[:-1], done.stderr.split(f"{MARK}\n")[:-1]
+    return [Ran(*command, *printed) for command, *printed in zip(commands, *outputs, strict=True)]
 
 
 @pytest.fixture
@@ -32,15 +130,62 @@ def workplace(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_python_blocks_run_in_order(document: Path, workplace: Path) -> None:
-    source = "\n".join(blocks(document, "python"))
-    subprocess.run([sys.executable, "-W", "error", "-c", source], cwd=workplace, check=True)
+    source = "\n".join(text for _, text in blocks(document, "python"))
+    if source:
+        subprocess.run([sys.executable, "-W", "error", "-c", source], cwd=workplace, check=True)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_shell_blocks_run(document: Path, workplace: Path) -> None:
+def test_shell_blocks_run_in_order(document: Path, workplace: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    for block in blocks(document, "bash"):
-        subprocess.run(["bash", "-euc", block], cwd=workplace, check=True, env={**os.environ, "PATH": path})
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "80"}
+    for language, block in blocks(document, "bash", "console"):
+        if language == "bash":
+            subprocess.run(["bash", "-euc", block], cwd=workplace, check=True, env=environment)
+        elif block.startswith(PROMPT):
+            outcomes = run(block, workplace, environment)
+            if os.environ.get(UPDATE):
+                anew = "".join(ran.anew for ran in outcomes)
+                document.write_text(document.read_text(encoding="utf-8").replace(block, anew), encoding="utf-8")
+            for ran in outcomes:
+                shown = f"$ {ran.command}\nis shown to print\n{ran.shown}\nand prints\n{ran.output}{ran.notes}"
+                assert ran.is_as_shown or os.environ.get(UPDATE), shown
+
+
+def test_unrun_blocks_are_listed_with_their_reasons() -> None:
+    found = itertools.chain.from_iterable(blocks(document, "console") for document in DOCUMENTS)
+    unrun = [block for _, block in found if not block.startswith(PROMPT)]
+    assert not [block for block in unrun if not block.startswith(tuple(UNRUN))]
+    assert not [line for line in UNRUN if not any(block.startswith(line) for block in unrun)]
+
+
+def test_blocks_are_of_languages_that_are_looked_at() -> None:
+    for document in DOCUMENTS:
+        languages = set(re.findall(r"^ *```(\w+)$", document.read_text(encoding="utf-8"), re.MULTILINE))
+        assert languages <= {"bash", "console", "python", "text", "yaml"}, document.name
+
+
+def test_yaml_blocks_are_accepted() -> None:
+    found = [(document.name, text) for document in DOCUMENTS for _, text in blocks(document, "yaml")]
+    assert {name for name, _ in found} == set(YAML)
+    for name, text in found:
+        assert YAML[name](yaml.safe_load(text))
+
+
+def test_comparison_with_what_is_shown_can_fail(tmp_path: Path) -> None:
+    right = "$ printf 'a\\nb\\nc\\n'; echo no >&2\na\n...\nc\n$ false\n$ echo $? \\\n  b\n1 b\n$ echo note >&2\nnote\n"
+    outcomes = run(right, tmp_path, dict(os.environ))
+    assert [ran.is_as_shown for ran in outcomes] == [True] * 4
+    assert "".join(ran.anew for ran in outcomes) == right
+    for wrong, anew in (
+        ("$ echo a\nb\n", "$ echo a\na\n"),
+        ("$ echo a\n", "$ echo a\na\n"),
+        ("$ true\na\n", "$ true\n"),
+        ("$ echo a >&2\nb\n", "$ echo a >&2\na\n"),
+        ("$ echo a\n...\nb\n", "$ echo a\n...\nb\n"),
+    ):
+        (ran,) = run(wrong, tmp_path, dict(os.environ))
+        assert (ran.is_as_shown, ran.anew) == (False, anew)
 
 
 def test_ci_runs_what_the_readme_promises() -> None:

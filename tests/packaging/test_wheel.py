@@ -1,0 +1,108 @@
+"""`python -m build` gives a wheel that holds all that it needs, and runs where only its dependencies are installed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("dpaudit", "generation", "reports")
+#: In the repository, and no part of what is installed.
+NOT_INSTALLED = ("benchmarks", "docsite", "tests")
+#: Without what would make a Python find this repository.
+ALONE = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+RUN = ROOT / "examples" / "runs" / "bbc-median"
+
+
+def build(folder: Path) -> tuple[Path, Path]:
+    """A wheel and the source distribution that it is built from, of a copy: building writes into its folder."""
+    source = folder / "source"
+    for name in (*PACKAGES, *NOT_INSTALLED):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / path, source)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(source)]
+    subprocess.run(command, check=True, capture_output=True, env=ALONE)
+    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    return wheel, sdist
+
+
+def expected_files() -> set[str]:
+    """Every file of the packages in the repository, but for caches."""
+    files = (path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file())
+    return {path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts}
+
+
+def required(lines: list[str]) -> dict[str, importlib.metadata.Distribution]:
+    """The distributions that requirements name, without extras, and what these require in turn."""
+    found: dict[str, importlib.metadata.Distribution] = {}
+    waiting = [Requirement(line) for line in lines]
+    while waiting:
+        needed = waiting.pop()
+        key = canonicalize_name(needed.name)
+        if key not in found and (needed.marker is None or needed.marker.evaluate({"extra": ""})):
+            found[key] = importlib.metadata.distribution(needed.name)
+            waiting += [Requirement(line) for line in found[key].requires or ()]
+    return found
+
+
+def clean_environment(folder: Path, wheel: Path, requirements: list[str]) -> Path:
+    """A virtual environment with the wheel and its dependencies alone, these as links to what the tests run with."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    (site,) = folder.glob("lib/python3*/site-packages")
+    for distribution in required(requirements).values():
+        for top in {path.parts[0] for path in distribution.files or ()} - {"..", "__pycache__"}:
+            if not (site / top).exists():
+                (site / top).symlink_to(distribution.locate_file(top))
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True, env=ALONE)
+    return folder / "bin"
+
+
+def metadata(archive: zipfile.ZipFile) -> Message:
+    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    return Parser().parsestr(archive.read(name).decode("utf-8"))
+
+
+def test_wheel_installs_and_runs_in_a_clean_environment(tmp_path: Path) -> None:
+    wheel, sdist = build(tmp_path)
+    assert sdist.stat().st_size > 100_000
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        about = metadata(archive)
+        assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
+    assert names == expected_files()
+    assert about["License-Expression"] == "Apache-2.0"
+    assert about["Description-Content-Type"] == "text/markdown"
+    assert about.get_payload().startswith("# dpaudit")
+    assert set(about.get_all("Provides-Extra")) >= {"generate", "evaluate", "ray"}
+
+    commands = clean_environment(tmp_path / "clean", wheel, about.get_all("Requires-Dist"))
+    run = shutil.copytree(RUN, tmp_path / "run")
+
+    def output(*command: str) -> str:
+        called = [str(commands / command[0]), *command[1:]]
+        done = subprocess.run(called, cwd=tmp_path, env=ALONE, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    place = output("python", "-c", "import dpaudit, reports; print(dpaudit.__file__)")
+    assert Path(place.strip()).is_relative_to(tmp_path / "clean")
+    without_torch = "import importlib.util as found; print(found.find_spec('torch'), found.find_spec('pytest'))"
+    assert output("python", "-c", without_torch).split() == ["None", "None"]
+    assert about["Version"] in output("dpaudit", "--version")
+    assert "claim.epsilon" in output("dpaudit", "checks")
+    output("dpaudit", "report", str(run), "--out", "report")
+    written = {path.name for path in (tmp_path / "report").iterdir()}
+    assert written >= {"report.html", "report.json", "report.md", "junit.xml"}
