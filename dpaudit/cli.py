@@ -103,7 +103,8 @@ def _exit_code(arguments: list[str] | None, session: Session) -> int | None:
     except click.ClickException as error:
         _show(error)
     except InputError as error:
-        tell(f"dpaudit: {error}")
+        # A file's name may hold line breaks: one error is one line.
+        tell(f"dpaudit: {' '.join(str(error).splitlines())}")
     except ModuleNotFoundError as error:
         tell(f"dpaudit: {error.name} is not installed. Run `pip install 'dpaudit[generate]'` to generate runs.")
     except (click.Abort, KeyboardInterrupt):

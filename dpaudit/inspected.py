@@ -30,7 +30,7 @@ class InspectedRun(Result):
         ex_post, approximate: the audit's figures, each where the record gives one. Never in one column.
         declared: how many batches the run is to have.
         batches: those on disk, in order. An unfinished run's have no costs.
-        problems: the checks that failed, could not run or warned.
+        problems: the checks that failed, could not run or warned, or that were needed and not made.
     """
 
     run: str
@@ -99,6 +99,7 @@ class InspectedBatch(Result):
     Attributes:
         end: the stop sequence that the tokens end in; empty where the length ended them.
         text: the beginning of the released text; None where token ids alone are released.
+        claimed: the run's ex-post epsilon, which all its batches are to stay within; None where it claims none.
         theorem1, rise, fall, exact: sums over the tokens, in nats; None where a token has no cost.
         costs: every step, in order.
         worst: the contexts whose removal would change the text's log-probability most.
@@ -116,6 +117,7 @@ class InspectedBatch(Result):
     text: str | None
     characters: int
     neighbours: Neighbours
+    claimed: Number | None
     theorem1: Number | None
     rise: Number | None
     fall: Number | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,13 @@ from dpaudit.inspected import (
     TokenView,
 )
 from dpaudit.losses import BatchLosses, ContextSums
-from dpaudit.results import SAMPLE_LENGTH, AuditResult, BatchResult
+from dpaudit.results import SAMPLE_LENGTH, AuditResult, BatchResult, CheckResult
 from dpaudit.runs import BatchReader, InputError, Manifest, RunReader
 
 #: How many tokens before a step are decoded, and how many characters of a token or of them are kept.
 PREFIX, LONGEST = 60, 200
+#: How many batches an error names.
+_MOST_NAMED = 10
 
 
 def inspect_run(location: Path | str, engine: Engine | None = None, progress: Progress | None = None) -> InspectedRun:
@@ -101,6 +103,7 @@ def inspect_batch(location: Path | str, batch: int, progress: Progress | None = 
             text=None if opened.text is None else opened.text[:SAMPLE_LENGTH],
             characters=len(opened.text or ""),
             neighbours=neighbours,
+            claimed=_claimed(manifest),
             **_figures(total),
             costs=tuple(costs),
             **_worst(found),
@@ -161,7 +164,8 @@ class _Tokens:
         self._lower, self._upper = _bounds(view, change)
         with np.errstate(all="ignore"):  # a corrupt record's values are shown as they are
             scaled = self._center.astype(np.float64) / view.manifest.mechanism.temperature
-            weights = np.exp(scaled - np.nanmax(scaled))
+            largest = np.fmax.reduce(scaled, initial=-np.inf)  # NaN, where nothing else is there, has no maximum
+            weights = np.exp(scaled - largest)
             self._probabilities = weights / np.nansum(weights)
 
     @property
@@ -227,12 +231,29 @@ def _neighbours(manifest: Manifest) -> tuple[Neighbours, ContextChange | None]:
     return found, None if problem else change
 
 
+def _claimed(manifest: Manifest) -> float | None:
+    claim = manifest.claim
+    return None if claim is None or claim.kind != "ex-post" else claim.epsilon
+
+
 def _open(reader: RunReader, batch: int) -> BatchReader:
     if batch in reader.batches:
         return reader.batch(batch)
     known = reader.batches
-    there = f"Name one from {known[0]} to {known[-1]} with --batch." if known else "Generate the run first."
-    raise InputError(reader.name, f"there is no batch {batch}; {len(known)} are on disk.", there)
+    on_disk = f"{len(known)} {'is' if len(known) == 1 else 'are'} on disk"
+    raise InputError(reader.name, f"there is no batch {batch}; {on_disk}.", _which(known))
+
+
+def _which(known: Sequence[int]) -> str:
+    """What --batch may name, in a sentence; an unfinished run has gaps."""
+    if not known:
+        return "Generate the run first."
+    if len(known) == 1:
+        return f"Name {known[0]} with --batch."
+    if known[-1] - known[0] == len(known) - 1:
+        return f"Name one from {known[0]} to {known[-1]} with --batch."
+    more = f" or one of {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
+    return f"Name one of {', '.join(map(str, known[:_MOST_NAMED]))}{more} with --batch."
 
 
 def _view(manifest: Manifest, batch: BatchReader, position: int) -> StepView:
@@ -314,8 +335,14 @@ def _judged(audited: AuditResult | None) -> dict[str, Any]:
         "claim": audited.claim,
         "ex_post": audited.guarantees.ex_post,
         "approximate": audited.guarantees.approximate,
-        "problems": tuple(check for check in audited.checks if check.status in ("fail", "error", "warn")),
+        "problems": tuple(check for check in audited.checks if _is_problem(check, audited.evidence)),
     }
+
+
+def _is_problem(check: CheckResult, evidence: int) -> bool:
+    """Whether a check speaks against a run, or was needed at the evidence level asked for and not made."""
+    needed = check.applicable and check.evidence <= evidence
+    return check.status in ("fail", "error", "warn") or (check.status == "skip" and needed)
 
 
 def _mechanism(manifest: Manifest) -> Iterator[str]:

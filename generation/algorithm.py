@@ -16,7 +16,7 @@ from dpaudit.runs.layout import MANIFEST
 from dpaudit.runs.storage import Location, open_storage
 from generation.config import Config
 from generation.contexts import Prompts
-from generation.events import BatchDone, Progress
+from generation.events import BatchDone, Progress, RecordsPlaced
 from generation.manifest import (
     build_manifest,
     changed_contexts,
@@ -56,6 +56,7 @@ class _Parts:
     placed: _Placed
     privacy: Privacy
     free: int
+    repeated: int
 
     @property
     def records(self) -> Partition:
@@ -84,6 +85,7 @@ def generate(config: Config, out: Location, progress: Progress | None = None, en
     key = _key(config, existing)
     parts = _parts(config, key, begun, progress)
     manifest = _manifest(config, key, parts, _rows(config, existing, parts))
+    progress(_told(config, parts))
     with _open(out, existing, manifest, parts) as writer:
         epsilon = _generate(config, writer, parts, progress, engine)
         # A run that was killed while it finished may hold its claim already.
@@ -121,7 +123,7 @@ def _parts(config: Config, key: bytes, begun: RunReader | None, progress: Progre
     prompts = Prompts(model, wording, config.data.labels, shown, most)
     _require_room(config, model, prompts.places)
     placed = _placed(config, model, key, data.records, privacy, begun, progress)
-    return _Parts(model, wording, prompts, placed, privacy, free)
+    return _Parts(model, wording, prompts, placed, privacy, free, data.repeated)
 
 
 def _placed(
@@ -198,6 +200,21 @@ class BatchTasks:
     def __call__(self, batches: Sequence[int]) -> list[Finished]:
         """Generate these batches, but for those that are on disk."""
         return list(self._worker.run(batches, lambda event: None))
+
+
+def _told(config: Config, parts: _Parts) -> RecordsPlaced:
+    filled = [sum(map(bool, batch.contexts)) for batch in parts.records.batches]
+    return RecordsPlaced(parts.repeated, min(filled, default=0), max(filled, default=0), _larger_batches(config))
+
+
+def _larger_batches(config: Config) -> str:
+    """Which setting makes batches larger."""
+    if config.rule == "paper-slices":
+        return "Raise batching.slots"
+    if config.clustering is None:
+        return "Lower batching.batches_per_label"
+    counted = config.batching.records_per_batch is not None
+    return "Raise batching.records_per_batch" if counted else "Lower batching.batches_per_cluster"
 
 
 def _shares(batches: Sequence[int], parts: _Parts, rows: int) -> Iterator[list[int]]:

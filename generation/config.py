@@ -328,7 +328,8 @@ class MechanismConfig(Section):
     @model_validator(mode="after")
     def _fields_fit_the_aggregator(self) -> Self:
         if self.aggregator == "mean" and self.divisor is None:
-            raise _rejected("divisor", None, "a number above 0 when aggregator is mean; choose it without the data")
+            allowed = "a number above 0 when aggregator is mean; choose it without the data"
+            raise _rejected("divisor", None, f"{allowed}, or start from `dpaudit init --aggregator mean`")
         if self.aggregator == "median" and self.divisor is not None:
             raise _rejected("divisor", self.divisor, "null when aggregator is median")
         if 2 * self.clip / self.temperature > MAX_LOGIT_RANGE:

@@ -8,6 +8,22 @@ from typing import Literal, TypeAlias
 
 
 @dataclass(frozen=True)
+class RecordsPlaced:
+    """Every record has its batch, and no text is generated yet. All of these are private figures.
+
+    Attributes:
+        repeated: rows of the data whose text and label another row has: they count once.
+        fewest, most: how many contexts that hold a record the batches to be generated have.
+        remedy: which setting makes them larger.
+    """
+
+    repeated: int
+    fewest: int
+    most: int
+    remedy: str
+
+
+@dataclass(frozen=True)
 class BatchStarted:
     """A batch is about to be generated. `contexts` is a private figure, as is every epsilon below."""
 
@@ -53,5 +69,5 @@ class TextsEmbedded:
     total: int
 
 
-Event: TypeAlias = BatchStarted | StepDone | BatchDone | MemoryRanOut | TextsEmbedded
+Event: TypeAlias = RecordsPlaced | BatchStarted | StepDone | BatchDone | MemoryRanOut | TextsEmbedded
 Progress: TypeAlias = Callable[[Event], None]

@@ -29,10 +29,17 @@ class Record:
 
 @dataclass(frozen=True)
 class Records:
-    """The distinct records, sorted, and the most that one user has (None where no column names users)."""
+    """What a config's data holds.
+
+    Attributes:
+        records: the distinct ones, sorted.
+        most_per_user: the most that one user has; None where no column names users.
+        repeated: how many rows there are beyond the distinct records.
+    """
 
     records: tuple[Record, ...]
     most_per_user: int | None
+    repeated: int
 
 
 @dataclass(frozen=True)
@@ -56,13 +63,15 @@ def read_records(config: DataConfig) -> Records:
         rows = _path_rows(config, locate(config.path or "", "data.path"))
     records: set[Record] = set()
     owned: dict[str, set[Record]] = defaultdict(set)
+    read = 0
     for row in rows:
+        read += 1
         record = _record(row, config)
         records.add(record)
         if config.user is not None:
             owned[_value(row, config.user, "data.user")].add(record)
     most = None if config.user is None else max(map(len, owned.values()), default=1)
-    return Records(tuple(sorted(records)), most)
+    return Records(tuple(sorted(records)), most, read - len(records))
 
 
 def read_texts(name: str, column: str, setting: str, column_setting: str) -> tuple[str, ...]:

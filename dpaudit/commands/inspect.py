@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.options import RUN_DIR, engine_options, output_options
-from dpaudit.commands.terminal import note, output, progress_bar, stdout
+from dpaudit.commands.terminal import note, output, print_json, progress_bar, stdout, tell
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
@@ -45,10 +45,10 @@ def inspect(
     found = _run(run_dir, engine) if batch is None else _batch(run_dir, batch, step, top)
     with output():
         if as_json:
-            click.echo(found.to_json(), nl=False)
+            print_json(found.to_json())
         else:
             inspection.print_found(found, stdout())
-    note(inspection.WARNING)
+    tell(inspection.WARNING)
     deeper = inspection.deeper(found)
     if deeper:
         note(f"Next: dpaudit inspect {shlex.quote(str(run_dir))} {deeper}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dpaudit.commands.audits import audit_of, leave, replay_of
 from dpaudit.commands.options import DATA_HELP, MODEL, RUN_DIR, NamedPath, engine_options, output_options, step_name
-from dpaudit.commands.terminal import output, show_summary, stdout
+from dpaudit.commands.terminal import note, output, print_json, show_summary, stdout
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
@@ -55,10 +56,13 @@ def replay(
     result = audit_of(run_dir, evidence=4, replay=found, engine=engine)
     with output():
         if as_json:
-            click.echo(result.to_json(), nl=False)
+            print_json(result.to_json())
         else:
             from reports.terminal import print_higher_levels
 
             show_summary(result)
             print_higher_levels(result, stdout())
+    if not as_json and result.claim is not None:
+        where = "" if amounts["model"] is None else f" --model {shlex.quote(amounts['model'])}"
+        note(f"Next: dpaudit report {shlex.quote(str(run_dir))} --data {shlex.quote(data)}{where} --evidence 4")
     leave(result)

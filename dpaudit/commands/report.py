@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +21,16 @@ from dpaudit.commands.options import (
     engine_options,
     output_options,
 )
-from dpaudit.commands.places import holds_reports, report_folder, reports_of, save_reports, spare_runs, writing
-from dpaudit.commands.terminal import output, show_summary
+from dpaudit.commands.places import (
+    holds_reports,
+    report_folder,
+    reports_of,
+    require_writable,
+    save_reports,
+    spare_runs,
+    writing,
+)
+from dpaudit.commands.terminal import note, output, print_json, show_summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,6 +87,7 @@ def report(
     """
     if out is not None:
         spare_runs(out, [run_dir], f"Leave --out away to write into {reports_of(run_dir)}, or name a folder elsewhere.")
+        require_writable(out, "--out")
     if sarif is not None:
         spare_runs(sarif, [run_dir], f"Name a file elsewhere, or in {reports_of(run_dir)}.", keep_folder=True)
     with _hushed(audience):
@@ -89,7 +99,7 @@ def report(
     # Printed first: where nothing can be written, the audit is not lost.
     with output():
         if as_json:
-            click.echo(result.to_json(), nl=False)
+            print_json(result.to_json())
         else:
             show_summary(result)
     if sarif is not None:
@@ -102,7 +112,20 @@ def report(
                 click.echo("\n".join(f"  {path}" for path in paths.values()))
         if open_it:
             click.launch(str(paths["html"]))
+    # What is said beside a public report may be shared with it, and the run's path is not public.
+    if not as_json and audience != PUBLIC and result.claim is not None:
+        _tell_next(result, run_dir)
     leave(result)
+
+
+def _tell_next(result: AuditResult, run_dir: Location) -> None:
+    """How private the report is, and the gate that follows it, where the audit passed."""
+    from reports.outline import audience
+
+    note(f"Internal. {audience(result)[1]}")
+    if result.verdict == "pass":
+        gate = f"dpaudit verify {shlex.quote(str(run_dir))} --epsilon E --relation R --unit U"
+        note(f"Next: {gate}, with the epsilon, relation and unit that were agreed")
 
 
 def _write_sarif(result: AuditResult, path: Path) -> None:

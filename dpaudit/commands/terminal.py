@@ -121,6 +121,19 @@ def note(message: str) -> None:
         tell(message)
 
 
+def note_in_log(message: str) -> None:
+    """Say what begins, where no bar shows it: standard error is no terminal."""
+    if not sys.stderr.isatty():
+        note(message)
+
+
+def print_json(text: str) -> None:
+    """Print JSON that a terminal shows as it is: what could drive or reorder it stands as an escape, which JSON has."""
+    from reports.text import DRIVING
+
+    click.echo(DRIVING.sub(lambda found: f"\\u{ord(found[0]):04x}", text), nl=False)
+
+
 def stdout() -> Console:
     """The console for results. It has colour on a terminal alone, and not where NO_COLOR is set."""
     return _console(stderr=False)

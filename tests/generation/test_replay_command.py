@@ -104,6 +104,26 @@ def test_every_command_judges_what_the_replay_found(
             assert json.loads(out)["evidence"] == (4 if command == ["replay"] else 2)
 
 
+def test_a_log_has_a_line_for_each_phase_of_a_replay(
+    dpaudit: Command, make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run().path
+
+    def replay(*_: object, progress: Callable[[int, int], None], **__: object) -> Replayed:
+        for done in range(1, 8):
+            progress(done, 7)
+        return Replayed("", None, "", (ReplayedStep(0, 0, 0.0, 1.0),), (), None)
+
+    monkeypatch.setattr("generation.replay.replay", replay)
+    begun = ["Reading the data and loading the model", "Replaying 7 forward passes"]
+    begun += ["Auditing the run with what its replay found"]
+    assert dpaudit("report", run, "--data", "x.csv")[2].splitlines()[:3] == begun
+    lines = dpaudit("replay", run, "--data", "x y.csv", "--model", "m")[2].splitlines()
+    following = f"Next: dpaudit report {run} --data 'x y.csv' --model m --evidence 4"
+    assert lines[:4] == [*begun, following]
+    assert dpaudit("verify", run, "--data", "x.csv", "--quiet")[2] == ""
+
+
 def test_the_evidence_level_is_passed_on(dpaudit: Command, make_run: Any, tmp_path: Path) -> None:
     run = make_run().path
     for command in (["verify"], ["report", "--out", tmp_path / "report"]):
@@ -176,7 +196,7 @@ AMOUNTS = ("--steps", 2, "--left-out", 1, "--trials", 1)
 @pytest.mark.model
 def test_a_clean_run_passes_with_every_check_made(dpaudit: Command, smollm2_run: tuple[Path, Path]) -> None:
     run, data = smollm2_run
-    code, out, err = dpaudit("replay", run, "--data", data, *AMOUNTS, "--json")
+    code, out, err = dpaudit("replay", run, "--data", data, *AMOUNTS, "--json", "--quiet")
     result = json.loads(out)
     assert (code, err, result["verdict"]) == (0, "", "pass")
     found = checks(out)
