@@ -36,7 +36,9 @@ from dpaudit.results import (
     BudgetPanel,
     ComparedRun,
     Comparison,
+    Empirical,
     ExPost,
+    Guarantees,
     LeftOut,
     QualityColumn,
     RunEpsilon,
@@ -51,6 +53,14 @@ _KINDS: tuple[Literal["ex-post"], Literal["approximate"]] = ("ex-post", "approxi
 #: The most lengths that a budget curve has evenly; a run's own length may come on top.
 _POINTS = 64
 _NO_SETTINGS = "the run states no settings that its guarantee could be worked out from"
+_UNREAD = "the run cannot be read as a whole"
+_REFUTED = "bounds nothing until its checks pass"
+_UNTESTED = "rests on its record alone until the checks that a pass needs are made"
+#: Checks about something else than whether the record can be relied on.
+_NOT_OF_THE_RECORD = ("claim.", "disclosure.")
+_NO_GUARANTEES = Guarantees(
+    ex_post=None, approximate=None, empirical=Empirical(leave_one_out_max=None, contexts=0, worst=())
+)
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -145,6 +155,8 @@ class _ExPostRun:
     def within(self, budget: RunEpsilon) -> Afforded:
         if not self.length:
             return _no_answer("the record gives no cost by token position")
+        if self.found.delta > (budget.delta or 0.0):
+            return _no_answer("its δ is larger")
         tokens = 0
         # Written so that a NaN is not within anything.
         while tokens < self.length and self.at(tokens + 1).epsilon <= budget.epsilon:
@@ -179,6 +191,7 @@ class _ExPostRun:
         return rounded_sum(cost, self.found.rebalancing)
 
     def _figure(self, epsilon: float, theorem1: float) -> RunEpsilon:
+        """Theorem 1 is about medians: a mean run has no such figure beside its exact one."""
         return RunEpsilon(
             run=self.name,
             kind="ex-post",
@@ -186,7 +199,7 @@ class _ExPostRun:
             unit=self.found.unit,
             records_per_user=self.found.records_per_user,
             epsilon=epsilon,
-            theorem1=theorem1,
+            theorem1=theorem1 if self.median else None,
             delta=self.found.delta or None,
         )
 
@@ -237,7 +250,7 @@ class _MeanRun:
             return _no_answer(_NO_SETTINGS)
         try:
             tokens = affordable_tokens(
-                budget.epsilon - self.found.centers,
+                _rest(budget.epsilon, self.found.centers),
                 self.settings.clip,
                 self.settings.temperature,
                 self.settings.divisor,
@@ -288,7 +301,7 @@ class _MeanRun:
 
     def _left(self, delta: float) -> float:
         """What the centres leave of a delta."""
-        return delta - self.found.centers_delta
+        return _rest(delta, self.found.centers_delta)
 
     @property
     def _laplace(self) -> Sequence[float]:
@@ -312,6 +325,11 @@ class _MeanRun:
         )
 
 
+def _rest(whole: float, spent: float) -> float:
+    """What is left of an epsilon or a delta, rounded down."""
+    return math.nextafter(whole - spent, -math.inf) if spent else whole
+
+
 def _measured(kind: Literal["ex-post", "approximate"], name: str, result: AuditResult) -> _Measured | None:
     ex_post, approximate = result.guarantees.ex_post, result.guarantees.approximate
     if kind == "ex-post":
@@ -327,15 +345,15 @@ def _measured(kind: Literal["ex-post", "approximate"], name: str, result: AuditR
 def _problem(kind: Literal["ex-post", "approximate"], result: AuditResult) -> str:
     """Why a run has no figure of this kind that could be compared; empty where it has one.
 
-    Costs by token or batch leave out what was not read: they would be too small.
+    What cannot be read as a whole has none: its costs leave out what was not read, and its settings bind nothing.
     """
     found = result.guarantees.ex_post if kind == "ex-post" else result.guarantees.approximate
     if found is None:
         return _no_figure(kind)
+    if result.verdict == "error":
+        return _UNREAD
     if isinstance(found, Approximate):
         return ""
-    if result.verdict == "error":
-        return "the run cannot be read as a whole"
     return "" if math.isfinite(found.total) else "its ex-post cost is not finite"
 
 
@@ -353,6 +371,8 @@ def _settings(result: AuditResult, found: Approximate) -> _Settings | None:
     if change is None or not (0 < found.delta < 1 and 0 <= found.rebalancing < math.inf):
         return None
     if not (0 <= found.centers < math.inf and 0 <= found.centers_delta < found.delta):
+        return None
+    if _rest(found.delta, found.centers_delta) <= 0:
         return None
     return _Settings(mechanism.clip, mechanism.temperature, mechanism.divisor, change)
 
@@ -463,7 +483,7 @@ def _quality_columns(results: Mapping[str, AuditResult]) -> tuple[QualityColumn,
     """What was evaluated: a column for each measure and for all conditions that it was measured under."""
     groups: dict[tuple[str, str], list[_Measure]] = {}
     for name, result in results.items():
-        for measure in () if result.quality is None else _measures(name, result.quality):
+        for measure in () if result.quality is None or result.verdict == "error" else _measures(name, result.quality):
             groups.setdefault((measure.kind, measure.score.conditions), []).append(measure)
     order = ("mauve", "linear-probe", "fine-tuned")
     return tuple(
@@ -502,6 +522,7 @@ def _summary(name: str, result: AuditResult) -> ComparedRun:
         verdict=result.verdict,
         guarantee=result.guarantee,
         caveats=result.caveats,
+        caution=_caution(result),
         aggregator=mechanism.aggregator if mechanism else None,
         clip=mechanism.clip if mechanism else None,
         temperature=mechanism.temperature if mechanism else None,
@@ -511,5 +532,17 @@ def _summary(name: str, result: AuditResult) -> ComparedRun:
         tokens=sum(batch.steps for batch in result.batches),
         longest_batch=max((batch.steps for batch in result.batches), default=0),
         claim=result.claim,
-        guarantees=result.guarantees,
+        guarantees=_NO_GUARANTEES if result.verdict == "error" else result.guarantees,
     )
+
+
+def _caution(result: AuditResult) -> str:
+    """Why a run's epsilons cannot be relied on, as what is said of the run; empty where they can, or it has none."""
+    found = result.guarantees
+    if result.verdict == "error" or (found.ex_post is None and found.approximate is None):
+        return ""
+    checks = [check for check in result.checks if not check.id.startswith(_NOT_OF_THE_RECORD)]
+    if any(check.status in ("fail", "error") for check in checks):
+        return _REFUTED
+    unmade = [check for check in result.checks if check.status == "skip" and check.id in result.not_checked]
+    return _UNTESTED if any(check.evidence <= result.evidence for check in unmade) else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpaudit.results import BudgetCurve, BudgetPanel, Kind
@@ -29,7 +29,11 @@ _HEIGHT, _LINE_HEIGHT = 3.0, 0.2  # inches: the axes, and a line of the legend
 
 
 def budget_curves(
-    panel: BudgetPanel, numbers: Mapping[str, int], digits: Mapping[tuple[str, Kind], int], name: str
+    panel: BudgetPanel,
+    numbers: Mapping[str, int],
+    digits: Mapping[tuple[str, Kind], int],
+    name: str,
+    starred: Collection[str] = (),
 ) -> Drawing | None:
     """The panel's curves; None where none has a finite figure.
 
@@ -38,34 +42,38 @@ def budget_curves(
         numbers: each run's number, by which it goes: a name is anybody's text.
         digits: significant digits of each run's figures of a kind.
         name: the drawing's.
+        starred: the runs whose figures need a caution, which stands beside the drawing.
     """
+    labels = {run: f"run {number}{'*' * (run in starred)}" for run, number in numbers.items()}
     drawn = [curve for curve in panel.curves if any(map(math.isfinite, curve.epsilon))]
     if not drawn:
         return None
-    described = "; ".join(_described(curve, numbers, digits[curve.run, curve.kind]) for curve in drawn)
+    described = "; ".join(_described(curve, labels, digits[curve.run, curve.kind]) for curve in drawn)
     return Drawing(
         name,
         f"{_AXES[panel.kind]} by length of the texts, for {neighbours_of(panel)}",
         f"{described}.",
-        lambda figure: _draw(figure, panel.kind, drawn, numbers),
-        _HEIGHT + _LINE_HEIGHT * len(_legend(drawn, numbers)),
+        lambda figure: _draw(figure, panel.kind, drawn, numbers, labels),
+        _HEIGHT + _LINE_HEIGHT * len(_legend(drawn, labels)),
     )
 
 
-def _described(curve: BudgetCurve, numbers: Mapping[str, int], digits: int) -> str:
+def _described(curve: BudgetCurve, labels: Mapping[str, str], digits: int) -> str:
     places = sorted({0, len(curve.tokens) // 2, len(curve.tokens) - 1})
     points = [f"{bound(curve.epsilon[at], digits)} at {counted(curve.tokens[at], 'token')}" for at in places]
-    return f"{_label(curve, numbers)}, {ACCOUNTANTS[curve.accountant]}: {', '.join(points)}"
+    return f"{_label(curve, labels)}, {ACCOUNTANTS[curve.accountant]}: {', '.join(points)}"
 
 
-def _label(curve: BudgetCurve, numbers: Mapping[str, int]) -> str:
+def _label(curve: BudgetCurve, labels: Mapping[str, str]) -> str:
     number = "" if curve.batches is None else f"n = {curve.batches:,}"
     delta = f"δ {bound(curve.delta)}" if curve.delta else ""
     beside = ", ".join(filter(None, (number, delta)))
-    return f"run {numbers[curve.run]}" + (f" ({beside})" if beside else "")
+    return labels[curve.run] + (f" ({beside})" if beside else "")
 
 
-def _draw(figure: FigureBase, kind: Kind, curves: list[BudgetCurve], numbers: Mapping[str, int]) -> None:
+def _draw(
+    figure: FigureBase, kind: Kind, curves: list[BudgetCurve], numbers: Mapping[str, int], labels: Mapping[str, str]
+) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
 
@@ -83,7 +91,7 @@ def _draw(figure: FigureBase, kind: Kind, curves: list[BudgetCurve], numbers: Ma
             **look,
             **_STYLES[curve.accountant],
         )
-        handles[_label(curve, numbers)] = Line2D([], [], linestyle="", **look)
+        handles[_label(curve, labels)] = Line2D([], [], linestyle="", **look)
         handles[ACCOUNTANTS[curve.accountant]] = Line2D([], [], color=INK, **_STYLES[curve.accountant])
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
@@ -91,16 +99,16 @@ def _draw(figure: FigureBase, kind: Kind, curves: list[BudgetCurve], numbers: Ma
     axes.set_ylabel(_AXES[kind])
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(axis="y")
-    rows = _legend(curves, numbers)
+    rows = _legend(curves, labels)
     handles[""] = Line2D([], [], linestyle="")
-    labels = [row[column] for column in range(len(rows[0])) for row in rows]  # matplotlib fills a legend by columns
-    figure.legend([handles[label] for label in labels], labels, loc="outside lower left", ncols=len(rows[0]))
+    listed = [row[column] for column in range(len(rows[0])) for row in rows]  # matplotlib fills a legend by columns
+    figure.legend([handles[label] for label in listed], listed, loc="outside lower left", ncols=len(rows[0]))
 
 
-def _legend(curves: Sequence[BudgetCurve], numbers: Mapping[str, int]) -> list[list[str]]:
-    """The legend's labels in rows: runs, then accountants, in two columns where they are short."""
-    runs = list(dict.fromkeys(_label(curve, numbers) for curve in curves))
+def _legend(curves: Sequence[BudgetCurve], labels: Mapping[str, str]) -> list[list[str]]:
+    """The legend's entries in rows: runs, then accountants, in two columns where they are short."""
+    runs = list(dict.fromkeys(_label(curve, labels) for curve in curves))
     accountants = list(dict.fromkeys(ACCOUNTANTS[curve.accountant] for curve in curves))
     columns = 1 if max(map(len, runs)) > _MOST_LETTERS else 2
-    filled = [[*labels, *[""] * (-len(labels) % columns)] for labels in (runs, accountants)]
-    return [labels[at : at + columns] for labels in filled for at in range(0, len(labels), columns)]
+    filled = [[*entries, *[""] * (-len(entries) % columns)] for entries in (runs, accountants)]
+    return [entries[at : at + columns] for entries in filled for at in range(0, len(entries), columns)]

@@ -6,8 +6,10 @@ Runs go by number, for their names are paths that no table has room for.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Literal
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -47,6 +49,9 @@ _BESIDE: dict[Kind, str] = {"ex-post": "ex-post epsilon", "approximate": "approx
 _FIRST = len("Run")
 _GAP = 2
 _WIDEST_WORD = 24
+#: The most pairs of runs that the outcome has a sentence for.
+_MOST_PAIRS = 10
+_HINDSIGHT = "Hindsight: cutting these texts there because of the cost is a choice that no epsilon pays for."
 _SPREADS = "spreads"
 _SPREADS_CAPTION = "Box: the middle half of the batches; coloured line: the median batch; whiskers: least and most."
 #: What follows on the kind of epsilon that budget curves show.
@@ -59,17 +64,19 @@ _BUDGET_NOTES: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """Text of one cell; `kind` where that text is a figure of some kind of epsilon."""
+    """Text of one cell; `kind` where that text is a figure of some kind of epsilon, `words` where it is no number."""
 
     text: str
     kind: Kind | None = None
+    words: bool = False
 
 
 @dataclass(frozen=True)
 class ComparisonTable:
     """One table: a row of cells for each run, by the run's number, and figures of one kind at most.
 
-    `figure` names the figure that a page with figures shows below it; empty where there is none.
+    `figure` names the figure that a page with figures shows below it; empty where there is none. `starred` are the
+    runs whose figures cannot be relied on, which a note explains.
 
     Raises:
         ValueError: a cell holds a figure of another kind than the table's.
@@ -81,6 +88,15 @@ class ComparisonTable:
     rows: tuple[tuple[int, tuple[Cell, ...]], ...]
     notes: tuple[str, ...] = ()
     figure: str = ""
+    starred: frozenset[int] = frozenset()
+
+    def run(self, number: int) -> str:
+        """A run's number, with a star where its figures here cannot be relied on."""
+        return f"{number}{'*' * (number in self.starred)}"
+
+    def is_words(self, column: int) -> bool:
+        """Whether a column holds words, which stand on the left; numbers stand on the right."""
+        return any(cells[column].words for _, cells in self.rows)
 
     def __post_init__(self) -> None:
         for _, cells in self.rows:
@@ -90,17 +106,31 @@ class ComparisonTable:
 
 @dataclass(frozen=True)
 class _Runs:
-    """Every run's number, and how many digits its figures of a kind have: one number never shows in two ways."""
+    """Every run's number, and how many digits its figures of a kind have: one number never shows in two ways.
+
+    `cautions`: of the runs whose epsilons cannot be relied on.
+    """
 
     number: Mapping[str, int]
     digits: Mapping[tuple[str, Kind], int]
+    cautions: Mapping[str, str]
 
     @classmethod
     def of(cls, comparison: Comparison) -> _Runs:
         """The runs of a comparison."""
         numbers = {run.name: number for number, run in enumerate(comparison.runs, start=1)}
         kinds = (_EX_POST, _APPROXIMATE)
-        return cls(numbers, {(run.name, kind): _digits(run, kind) for run in comparison.runs for kind in kinds})
+        digits = {(run.name, kind): _digits(run, kind) for run in comparison.runs for kind in kinds}
+        return cls(numbers, digits, {run.name: run.caution for run in comparison.runs if run.caution})
+
+    def label(self, run: str) -> str:
+        """A run's number, with a star where its epsilons cannot be relied on."""
+        return f"{self.number[run]}{'*' * (run in self.cautions)}"
+
+    def warnings(self, numbers: Collection[int]) -> tuple[str, ...]:
+        """What each star says, for the runs of these numbers."""
+        starred = ((self.number[run], caution) for run, caution in self.cautions.items())
+        return tuple(f"* run {number}: {one_line(caution)}." for number, caution in starred if number in numbers)
 
     def shown(self, run: str, kind: Kind, value: float) -> str:
         """One of a run's figures, rounded up."""
@@ -109,10 +139,16 @@ class _Runs:
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """The comparison as tables that fit the console; one that is too wide goes on in a second."""
+    for said in outcomes(comparison):
+        console.print(Text(said, style="bold"))
+    console.print()
+    caveats = _caveats(comparison)
     for number, run in enumerate(comparison.runs, start=1):
         console.print(Text(f"run {number}  {run.verdict.upper()}  {_name(run)}"), soft_wrap=True)
-        for said in (run.guarantee, *run.caveats):
+        for said in (run.guarantee, *caveats.own[run.name]):
             console.print(Text(one_line(said)))
+    for said in caveats.shared:
+        console.print(Text(said))
     console.print()
     for table in tables(comparison):
         console.print(Text(table.title, style="bold"))
@@ -134,23 +170,103 @@ def render_comparison_html(comparison: Comparison, links: Mapping[str, str] | No
     # Quoting the colon keeps a path from being read as a scheme such as javascript:.
     targets = {name: quote(path) for name, path in (links or {}).items()}
     runs = _Runs.of(comparison)
+    caveats = _caveats(comparison)
     template = environment().get_template("comparison.html.j2")
     return template.render(
-        runs=[(_name(run), targets.get(run.name), run) for run in comparison.runs],
+        outcomes=outcomes(comparison),
+        runs=[(_name(run), targets.get(run.name), run, caveats.own[run.name]) for run in comparison.runs],
+        caveats=caveats.shared,
         tables=tables(comparison),
         figures=dict(_figures(comparison, runs)),
         warning=_warning(comparison),
     )
 
 
+def outcomes(comparison: Comparison) -> tuple[str, ...]:
+    """What came of it, in plain sentences: a run's tokens within another's epsilon, and whose figures do not count."""
+    runs = _Runs.of(comparison)
+    said: list[str] = []
+    for found in comparison.affordable:
+        pairs = list(_within(found, comparison, runs))
+        said += pairs[:_MOST_PAIRS]
+        if len(pairs) > _MOST_PAIRS:
+            said.append(f"The tables below have {counted(len(pairs) - _MOST_PAIRS, 'more pair')}.")
+        shorter = any(cell.tokens is not None and not cell.all_generated for row in found.cells for cell in row)
+        if pairs and shorter and found.kind == _EX_POST:
+            said.append(_HINDSIGHT)
+    if not said:
+        said = ["No two runs have figures that hold and can be set side by side."]
+    said += [f"Run {runs.number[run]} {one_line(caution)}." for run, caution in runs.cautions.items()]
+    unread = [runs.number[run.name] for run in comparison.runs if run.verdict == "error"]
+    return (*said, *(f"Run {number} cannot be read as a whole, so it has no figures." for number in unread))
+
+
+def _within(found: Affordable, comparison: Comparison, runs: _Runs) -> Iterator[str]:
+    """A sentence for each pair of runs whose figures hold: the costlier one's tokens within the other's epsilon."""
+    by_name = {run.name: run for run in comparison.runs}
+    held = [place for place, figure in enumerate(found.figures) if figure.run not in runs.cautions]
+    for pair in combinations(held, 2):
+        budget, run = sorted(pair, key=lambda place: found.figures[place].epsilon)
+        # The other way round where a larger delta forbids this one.
+        for within, spent in ((budget, run), (run, budget)):
+            tokens = found.cells[spent][within].tokens
+            if tokens is not None:
+                lender, spender = found.figures[within].run, found.figures[spent].run
+                amount = _amount(tokens, _length(by_name[spender], found.kind))
+                lent = f"run {runs.number[lender]}'s {found.kind} epsilon"
+                yield f"Within {lent}, run {runs.number[spender]} affords {amount}."
+                break
+
+
+def _length(run: ComparedRun, kind: Kind) -> int:
+    """How many tokens a batch of the run had at most, or may have where the epsilon is about that."""
+    approximate = run.guarantees.approximate
+    return approximate.tokens if kind == _APPROXIMATE and approximate is not None else run.longest_batch
+
+
+def _amount(tokens: int, length: int) -> str:
+    if tokens > length:
+        return f"{counted(tokens, 'token')}, beyond its maximum of {length:,}"
+    return f"all {counted(length, 'token')}" if tokens == length else f"{tokens:,} of {counted(length, 'token')}"
+
+
+@dataclass(frozen=True)
+class _Caveats:
+    """Caveats of single runs, by the run's name, and those that several runs share, with their numbers."""
+
+    own: Mapping[str, tuple[str, ...]]
+    shared: tuple[str, ...]
+
+
+def _caveats(comparison: Comparison) -> _Caveats:
+    numbers: dict[str, list[int]] = {}
+    for number, run in enumerate(comparison.runs, start=1):
+        for caveat in dict.fromkeys(run.caveats):
+            numbers.setdefault(caveat, []).append(number)
+    own = {run.name: tuple(caveat for caveat in run.caveats if len(numbers[caveat]) == 1) for run in comparison.runs}
+    shared = (
+        f"{_all_or_some(found, len(comparison.runs))}: {one_line(caveat)}"
+        for caveat, found in numbers.items()
+        if len(found) > 1
+    )
+    return _Caveats(own, tuple(shared))
+
+
+def _all_or_some(numbers: Sequence[int], count: int) -> str:
+    return "All runs" if len(numbers) == count else f"Runs {', '.join(map(str, numbers))}"
+
+
 def _figures(comparison: Comparison, runs: _Runs) -> Iterator[tuple[str, tuple[Markup | None, str]]]:
     """Each figure with its caption, by name."""
     described = "; ".join(_spread_described(spread, runs) for spread in comparison.spreads)
-    spreads = spreads_svg([(runs.number[spread.run], spread) for spread in comparison.spreads], described)
-    yield _SPREADS, (markup(spreads), _SPREADS_CAPTION)
+    spreads = spreads_svg([(runs.label(spread.run), spread) for spread in comparison.spreads], described)
+    warned = runs.warnings({runs.number[spread.run] for spread in comparison.spreads})
+    yield _SPREADS, (markup(spreads), " ".join((_SPREADS_CAPTION, *warned)))
     for place, panel in enumerate(comparison.budgets):
         name = _budget_figure(place)
-        yield name, (markup(in_page(budget_curves(panel, runs.number, runs.digits, name))), CAPTION)
+        drawing = budget_curves(panel, runs.number, runs.digits, name, runs.cautions)
+        warned = runs.warnings({runs.number[curve.run] for curve in panel.curves})
+        yield name, (markup(in_page(drawing)), " ".join((CAPTION, *warned)))
 
 
 def _budget_figure(place: int) -> str:
@@ -174,7 +290,19 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
         if kind == _EX_POST and comparison.spreads:
             found.append(_spread_table(comparison, runs))
         found += _quality_tables(comparison, kind, runs)
+    found = [_starred(table, comparison, runs) for table in found]
     return (*found, *_quality_tables(comparison, None, runs), _empirical_table(comparison))
+
+
+def _starred(table: ComparisonTable, comparison: Comparison, runs: _Runs) -> ComparisonTable:
+    """The table with a star, and a note, for each of its runs whose figures of its kind cannot be relied on."""
+    listed = {number for number, _ in table.rows}
+    starred = frozenset(
+        runs.number[run.name]
+        for run in comparison.runs
+        if run.caution and table.kind is not None and _total(run, table.kind) is not None
+    )
+    return replace(table, starred=starred & listed, notes=(*table.notes, *runs.warnings(starred & listed)))
 
 
 def _left_out(comparison: Comparison, kind: Kind, numbers: Mapping[str, int]) -> Iterator[str]:
@@ -190,10 +318,12 @@ def _left_out(comparison: Comparison, kind: Kind, numbers: Mapping[str, int]) ->
 def _runs_table(comparison: Comparison) -> ComparisonTable:
     rows = []
     for number, run in enumerate(comparison.runs, start=1):
-        settings = (run.aggregator, run.clip, run.temperature)
         counts = (run.batches, run.contexts, run.tokens, run.longest_batch)
-        cells = [run.verdict.upper(), *(_setting(value) for value in settings), *(f"{count:,}" for count in counts)]
-        rows.append((number, tuple(Cell(text) for text in cells)))
+        # Counts of what was read before it broke off are counts of nothing.
+        amounts = [ABSENT if run.verdict == "error" else f"{count:,}" for count in counts]
+        words = (Cell(run.verdict.upper(), words=True), Cell(_setting(run.aggregator), words=True))
+        numbers = (_setting(run.clip), _setting(run.temperature), *amounts)
+        rows.append((number, (*words, *(Cell(text) for text in numbers))))
     header = ("Verdict", "Aggregator", "Clip", "Temp.", "Batches", "Contexts", "Tokens", "Longest batch")
     note = "Tokens and contexts are summed over the batches; the longest batch is in tokens."
     return ComparisonTable("Runs", None, header, tuple(rows), (note,))
@@ -216,13 +346,13 @@ def _ex_post_cells(run: ComparedRun) -> tuple[Cell, ...]:
     found, kind = run.guarantees.ex_post, _EX_POST
     claimed = _claimed(run, kind)
     if found is None:
-        return (claimed, *[Cell(ABSENT)] * 6, Cell(_neighbours(found, run, kind)))
+        return (claimed, *[Cell(ABSENT)] * 6, Cell(_neighbours(found, run, kind), words=True))
     digits = _digits(run, kind)
     exact, theorem1, rise, fall, total = (
         bound(value, digits) for value in (found.exact, found.theorem1, found.rise, found.fall, found.total)
     )
     figures = (exact, theorem1, saving(found.theorem1, found.exact), rise, fall, total + _beside(found.delta))
-    return (claimed, *(Cell(text, kind) for text in figures), Cell(_neighbours(found, run, kind)))
+    return (claimed, *(Cell(text, kind) for text in figures), Cell(_neighbours(found, run, kind), words=True))
 
 
 def _approximate_table(comparison: Comparison) -> ComparisonTable:
@@ -239,12 +369,18 @@ def _approximate_cells(run: ComparedRun) -> tuple[Cell, ...]:
     found, kind = run.guarantees.approximate, _APPROXIMATE
     claimed = _claimed(run, kind)
     if found is None:
-        return (claimed, *[Cell(ABSENT)] * 6, Cell(_neighbours(found, run, kind)))
+        return (claimed, *[Cell(ABSENT)] * 6, Cell(_neighbours(found, run, kind), words=True))
     epsilon, rdp = (bound(value, _digits(run, kind)) for value in (found.epsilon, found.rdp))
     low = ABSENT if found.epsilon_lower is None else lower_bound(found.epsilon_lower)
     figures = (epsilon, low, rdp, bound(found.delta))
-    words = (one_line(found.method, LABEL_LENGTH), f"{found.tokens:,}", _neighbours(found, run, kind))
-    return (claimed, *(Cell(text, kind) for text in figures), *(Cell(text) for text in words))
+    method, tokens = Cell(one_line(found.method, LABEL_LENGTH), words=True), Cell(f"{found.tokens:,}")
+    return (
+        claimed,
+        *(Cell(text, kind) for text in figures),
+        method,
+        tokens,
+        Cell(_neighbours(found, run, kind), words=True),
+    )
 
 
 def _same_length_table(same: SameLength, runs: _Runs) -> ComparisonTable:
@@ -267,8 +403,10 @@ def _same_length_table(same: SameLength, runs: _Runs) -> ComparisonTable:
 
 def _same_length_cells(figure: RunEpsilon, runs: _Runs) -> tuple[Cell, ...]:
     epsilon = runs.shown(figure.run, figure.kind, figure.epsilon)
-    if figure.theorem1 is None:
+    if figure.kind == _APPROXIMATE:
         shown: tuple[str, ...] = (epsilon, ABSENT if figure.delta is None else bound(figure.delta))
+    elif figure.theorem1 is None:
+        shown = (epsilon + _beside(figure.delta), ABSENT, ABSENT)
     else:
         theorem1 = runs.shown(figure.run, figure.kind, figure.theorem1)
         shown = (epsilon + _beside(figure.delta), theorem1, saving(figure.theorem1, figure.epsilon))
@@ -279,7 +417,7 @@ def _budget_table(panel: BudgetPanel, runs: _Runs, figure: str) -> ComparisonTab
     lengths = _shown_lengths(panel)
     rows = []
     for curve in panel.curves:
-        named = Cell(ACCOUNTANTS[curve.accountant] + _beside(curve.delta))
+        named = Cell(ACCOUNTANTS[curve.accountant] + _beside(curve.delta), words=True)
         rows.append((runs.number[curve.run], (named, *(_at_length(curve, length, runs) for length in lengths))))
     return ComparisonTable(
         f"{KIND_TITLES[panel.kind]} by length (nats; {neighbours_of(panel)})",
@@ -309,13 +447,15 @@ def _at_length(curve: BudgetCurve, length: int, runs: _Runs) -> Cell:
 def _affordable_table(found: Affordable, runs: _Runs) -> ComparisonTable:
     numbers = [runs.number[figure.run] for figure in found.figures]
     rows = tuple(
-        (number, (*(Cell(_afforded(cell)) for cell in row), Cell(neighbours_of(figure))))
+        (number, (*(Cell(_afforded(cell)) for cell in row), Cell(neighbours_of(figure), words=True)))
         for number, figure, row in zip(numbers, found.figures, found.cells, strict=True)
     )
     notes = ["A row's run, at the epsilon of the column's run."]
+    if found.kind == _EX_POST:
+        notes.append(_HINDSIGHT)
     if any(cell.all_generated for row in found.cells for cell in row):
         notes.append("At least (≥): all that its longest batch generated; what more would cost is unknown.")
-    budgets = [f"run {runs.number[figure.run]}: {_budget(figure, runs)}" for figure in found.figures]
+    budgets = [f"run {runs.label(figure.run)}: {_budget(figure, runs)}" for figure in found.figures]
     return ComparisonTable(
         f"Tokens per batch within another run's {found.kind} epsilon",
         found.kind,
@@ -355,14 +495,14 @@ def _spread_table(comparison: Comparison, runs: _Runs) -> ComparisonTable:
     rows = []
     for spread in comparison.spreads:
         figures = [Cell(runs.shown(spread.run, _EX_POST, value), _EX_POST) for value in _five(spread)]
-        words = (f"{spread.batches:,}", neighbours_of(spread))
-        rows.append((runs.number[spread.run], (*figures, *(Cell(text) for text in words))))
+        words = (Cell(f"{spread.batches:,}"), Cell(neighbours_of(spread), words=True))
+        rows.append((runs.number[spread.run], (*figures, *words)))
     return ComparisonTable(
         "Exact ex-post cost per batch (nats)",
         "ex-post",
         ("Least", "Lower quarter", "Median", "Upper quarter", "Most", "Batches", "Neighbours"),
         tuple(rows),
-        ("How uneven the cost is. Quartiles are costs of actual batches.",),
+        ("How uneven the cost is. Quartiles are costs of actual batches: of two middle costs, the higher.",),
         figure=_SPREADS,
     )
 
@@ -374,8 +514,8 @@ def _five(spread: Spread) -> tuple[float, ...]:
 def _spread_described(spread: Spread, runs: _Runs) -> str:
     least, lower, median, upper, most = (runs.shown(spread.run, _EX_POST, value) for value in _five(spread))
     batches = counted(spread.batches, "batch", "batches")
-    number = runs.number[spread.run]
-    return f"run {number}, {batches}: least {least}, quartiles {lower}, {median} and {upper}, most {most} nats"
+    costs = f"least {least}, quartiles {lower}, {median} and {upper}, most {most} nats"
+    return f"run {runs.label(spread.run)}, {batches}: {costs}"
 
 
 def _empirical_table(comparison: Comparison) -> ComparisonTable:
@@ -523,10 +663,11 @@ def _piece(table: ComparisonTable, columns: Sequence[int]) -> ComparisonTable:
 def _printed(table: ComparisonTable, width: int) -> Table:
     shown = Table(box=None, pad_edge=False, padding=(0, 0, 0, _GAP))
     shown.add_column("Run", width=_FIRST)
-    for name, column in zip(table.header, _widths(table, width), strict=True):
-        shown.add_column(Text(name), overflow="fold", width=column)
+    for place, (name, column) in enumerate(zip(table.header, _widths(table, width), strict=True)):
+        justify: Literal["left", "right"] = "left" if table.is_words(place) else "right"
+        shown.add_column(Text(name), overflow="fold", width=column, justify=justify)
     for number, cells in table.rows:
-        shown.add_row(str(number), *(Text(cell.text) for cell in cells))
+        shown.add_row(table.run(number), *(Text(cell.text) for cell in cells))
     return shown
 
 

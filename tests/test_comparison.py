@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import re
+from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from rich.console import Console
 
-from dpaudit.accounting import ContextChange, affordable_tokens, mean_epsilon
+from dpaudit.accounting import ContextChange, affordable_tokens, mean_epsilon, mean_epsilons
 from dpaudit.audit import audit_run
 from dpaudit.comparison import compare_runs
 from dpaudit.results import (
@@ -20,6 +25,7 @@ from dpaudit.results import (
     BatchResult,
     BudgetCurve,
     BudgetPanel,
+    CheckResult,
     ClaimResult,
     Comparison,
     Empirical,
@@ -29,7 +35,8 @@ from dpaudit.results import (
     SameLength,
     TokenCurve,
 )
-from reports.compare import Cell, ComparisonTable, tables
+from reports import outline
+from reports.compare import Cell, ComparisonTable, outcomes, print_comparison, render_comparison_html, tables
 
 CHANGE = ContextChange("add_remove")
 SETTINGS = {"clip": 6.0, "temperature": 1.25, "divisor": 64.0}
@@ -242,6 +249,33 @@ def test_other_neighbours_are_never_set_side_by_side(change: dict[str, str]) -> 
     assert [row[2].tokens for row in found.cells] == [None, None, 2]
 
 
+def test_no_run_is_within_the_epsilon_of_a_smaller_delta() -> None:
+    """A pure epsilon pays for no delta, however small the costs by token are."""
+    spent = run(ex_post(0.8, delta=1e-3), curve([0.1, 0.2, 0.3]))
+    _, found = of("ex-post", compare_runs({"pure": SHORT, "spent": spent, "more": run(ex_post(0.8, delta=2e-3))}))
+    assert found is not None
+    assert found.cells[1][0] == Afforded(tokens=None, all_generated=False, reason="its δ is larger")
+    assert (found.cells[0][1].tokens, found.cells[1][1].tokens, found.cells[1][2].tokens) == (3, 3, 3)
+
+
+def test_cutting_texts_by_cost_is_named_what_it_is() -> None:
+    mean = {"one": run(mean=approximate(40)), "other": run(mean=approximate(100))}
+    for results, told in (({"short": SHORT, "long": LONG}, True), (mean, False)):
+        comparison = compare_runs(results)
+        (table,) = [table for table in tables(comparison) if table.title.startswith("Tokens per batch")]
+        assert any("no epsilon pays for" in note for note in table.notes) == told
+        assert any("no epsilon pays for" in said for said in outcomes(comparison)) == told
+
+
+def test_theorem_1_stands_beside_no_mean_run() -> None:
+    mean = run(ex_post(0.5), curve([0.25, 0.5]), approximate(40))
+    comparison = compare_runs({"median": SHORT, "mean": mean})
+    (same,) = comparison.same_length
+    assert [figure.theorem1 for figure in same.figures] == [0.3 * 1.5, None]
+    (table,) = [table for table in tables(comparison) if " at 2 tokens" in table.title]
+    assert [cell.text for cell in table.rows[1][1]] == ["0.5000", "–", "–"]
+
+
 # --- approximate -----------------------------------------------------------------------------------------------------
 
 
@@ -280,6 +314,34 @@ def test_a_budget_below_the_rebalancing_is_refused_in_words() -> None:
     _, found = of("approximate", mean_runs(rebalancing=50.0))
     assert found is not None
     assert "rebalancing" in found.cells[1][0].reason
+
+
+def test_what_centres_leave_is_rounded_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[float, float]] = []
+
+    def affordable(epsilon: float, *settings: Any, **others: Any) -> int:
+        asked.append((epsilon, settings[3]))
+        return 1
+
+    monkeypatch.setattr("dpaudit.comparison.affordable_tokens", affordable)
+    monkeypatch.setattr("dpaudit.comparison.mean_epsilons", lambda *settings, **others: [None] * len(settings[3]))
+    budgets = [1.0 + at / 7 for at in range(20)]
+    for budget in budgets:
+        spent = {"centers": 0.3, "centers_delta": 3e-6}
+        other = run(mean=approximate(9, epsilon=budget))
+        compare_runs({"clusters": run(mean=approximate(9, epsilon=0.5, **spent)), "other": other})
+    for (epsilon, delta), budget in zip(asked[1::4], budgets, strict=True):
+        assert Fraction(epsilon) < Fraction(budget) - Fraction(0.3)
+        assert Fraction(delta) < Fraction(DELTA) - Fraction(3e-6)
+        assert epsilon == pytest.approx(budget - 0.3, rel=1e-12)
+
+
+def test_a_shorter_run_costs_no_more_than_the_whole_one() -> None:
+    runs = {"whole": run(mean=approximate(40, epsilon=1.25)), "short": run(mean=approximate(39))}
+    same, _ = of("approximate", compare_runs(runs))
+    assert same is not None
+    assert approximate(39).epsilon > 1.25
+    assert [figure.epsilon for figure in same.figures] == [1.25, approximate(39).epsilon]
 
 
 @pytest.mark.parametrize(
@@ -455,9 +517,11 @@ def test_approximate_curves_go_to_the_longest_maximum_and_keep_the_runs_own_figu
     (panel,) = compare_runs(runs).budgets
     rdp = panel.curves[0]
     assert (rdp.run, rdp.tokens[-1], len(rdp.tokens)) == ("one", 300, 65)
-    # Never above what the run itself was found to cost, up to its own length.
+    # Never above what the run itself was found to cost, up to its own length, by the accountant that found it.
     assert rdp.epsilon[rdp.tokens.index(40)] == 1.25
     assert rdp.epsilon[-1] == approximate(300).epsilon
+    settings = {**SETTINGS, "delta": DELTA, "change": CHANGE}
+    assert panel.curves[1].epsilon == tuple(mean_epsilons(tokens=rdp.tokens, method="optimal", **settings))
 
 
 def test_what_clusters_cost_is_in_every_curve() -> None:
@@ -486,6 +550,16 @@ def test_long_curves_are_thinned_and_never_drawn_too_low(length: int) -> None:
         assert covering >= (math.inf if math.isnan(cost) else cost)
 
 
+def test_a_curve_that_falls_is_never_drawn_too_low() -> None:
+    """No record should say so, but a record can say anything: a step is the most of its lengths."""
+    costs = [2.0 - 0.01 * at for at in range(129)]
+    (panel,) = compare_runs({"falls": run(ex_post(2.0), curve(costs))}).budgets
+    found = panel.curves[0]
+    assert len(found.tokens) < len(costs)
+    for at, cost in enumerate(costs, start=1):
+        assert next(e for tokens, e in zip(found.tokens, found.epsilon, strict=True) if tokens >= at) >= cost
+
+
 def test_curves_of_other_neighbours_have_a_panel_of_their_own() -> None:
     other = run(ex_post(0.8, relation="replace"), curve([0.2, 0.4]))
     panels = compare_runs({"short": SHORT, "other": other}).budgets
@@ -503,6 +577,161 @@ def test_two_kinds_never_share_an_axis() -> None:
     for tokens in ((2, 1), (1, 1), (1,)):
         with pytest.raises(ValidationError, match="which ascend"):
             BudgetCurve(accountant="exact", **{**fields, "tokens": tokens})
+
+
+# --- what does not hold ----------------------------------------------------------------------------------------------
+
+
+def check(name: str, status: Any, evidence: int = 1) -> CheckResult:
+    words = {"title": "", "measured": "", "expected": "", "detail": "", "reference": ""}
+    return CheckResult(id=name, evidence=evidence, status=status, **words)
+
+
+REFUTED = "bounds nothing until its checks pass"
+UNTESTED = "rests on its record alone until the checks that a pass needs are made"
+
+
+@pytest.mark.parametrize(
+    ("found", "caution"),
+    [
+        (check("record.complete", "pass"), ""),
+        (check("claim.epsilon", "fail"), ""),
+        (check("record.complete", "warn"), ""),
+        (check("record.complete", "fail"), REFUTED),
+        (check("sampling.draws", "error"), REFUTED),
+        (check("sampling.draws", "skip", 2), UNTESTED),
+        (check("replay.logits", "skip", 3), ""),
+    ],
+    ids=lambda value: f"{value.id} {value.status}" if isinstance(value, CheckResult) else "",
+)
+def test_a_run_has_a_caution_where_its_report_has_one(found: CheckResult, caution: str) -> None:
+    skipped = (found.id,) if found.status == "skip" else ()
+    result = LONG.model_copy(update={"checks": (found,), "not_checked": skipped})
+    assert bool(outline.caution(result)) == bool(caution)
+    assert compare_runs({"one": result, "short": SHORT}).runs[0].caution == caution
+
+
+def doubtful(result: AuditResult) -> AuditResult:
+    return result.model_copy(update={"verdict": "fail", "checks": (check("record.complete", "fail"),)})
+
+
+def test_a_run_whose_checks_failed_is_starred_wherever_its_epsilon_stands() -> None:
+    mean = doubtful(run(ex_post(0.5), curve([0.25, 0.5]), approximate(9)))
+    comparison = compare_runs({"good": SHORT, "bad": mean, "mean": run(mean=approximate(40))})
+    said = f"* run 2: {REFUTED}."
+    starred = [table for table in tables(comparison) if table.kind in ("ex-post", "approximate")]
+    assert len(starred) == 9
+    for table in starred:
+        assert said in table.notes
+        assert table.starred == {2}
+    for table in tables(comparison):
+        assert (said in table.notes) == (table in starred)
+    assert any(name.startswith("run 2*: ") for table in starred for name in table.header)
+    page = render_comparison_html(comparison)
+    for caption in re.findall(r"<figcaption>(.*?)</figcaption>", page, re.DOTALL):
+        assert said in caption
+    drawings = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(drawings) == 3
+    for drawing in drawings:
+        assert "run 2*" in drawing
+        assert not re.search(r"run 2\b(?!\*)", drawing)
+    assert '<th scope="row">2* <bdi>' in page
+    printed = shown(comparison)
+    assert re.search(r"^2\* +0\.5000", printed, re.MULTILINE)
+    assert said in printed
+
+
+def test_an_unread_run_has_no_figures_at_all() -> None:
+    unread = run(ex_post(0.5), curve([0.25, 0.5]), approximate(9)).model_copy(update={"verdict": "error"})
+    comparison = compare_runs({"unread": unread, "good": run(ex_post(0.5), curve([0.25, 0.5]), approximate(40))})
+    guarantees = comparison.runs[0].guarantees
+    assert (guarantees.ex_post, guarantees.approximate, guarantees.empirical.leave_one_out_max) == (None, None, None)
+    assert {curve.run for panel in comparison.budgets for curve in panel.curves} == {"good"}
+    assert (comparison.same_length, comparison.affordable) == ((), ())
+    assert reasons(comparison)["unread, approximate"] == "the run cannot be read as a whole"
+    for table in tables(comparison):
+        for number, cells in table.rows:
+            if number == 1 and table.title != "Runs":
+                assert not any(re.search("[1-9]", cell.text) for cell in cells), table.title
+
+
+# --- what is said first ----------------------------------------------------------------------------------------------
+
+
+def shown(comparison: Comparison) -> str:
+    text = io.StringIO()
+    print_comparison(comparison, Console(file=text, width=200, color_system=None))
+    return text.getvalue()
+
+
+def test_the_outcome_comes_first() -> None:
+    comparison = compare_runs({"short": SHORT, "long": LONG})
+    first, hindsight = outcomes(comparison)
+    assert first == "Within run 1's ex-post epsilon, run 2 affords 3 of 4 tokens."
+    assert hindsight.startswith("Hindsight: ")
+    assert shown(comparison).startswith(first)
+    words = re.sub("<.*?>", "", render_comparison_html(comparison)).replace("&#39;", "'")
+    assert words.index(first) < words.index("cannot be compared with each other") < words.index("add or remove one")
+
+
+def test_the_outcome_of_mean_runs_and_of_other_deltas() -> None:
+    said = outcomes(compare_runs({"one": run(mean=approximate(40)), "same": run(mean=approximate(40))}))
+    assert said == ("Within run 1's approximate epsilon, run 2 affords all 40 tokens.",)
+    wide, strict = run(mean=approximate(40)), run(mean=approximate(40, divisor=128.0), divisor=128.0)
+    cut = outcomes(compare_runs({"wide": wide, "strict": strict}))
+    assert re.fullmatch(r"Within run 2's approximate epsilon, run 1 affords \d+ of 40 tokens\.", *cut)
+    loose = run(mean=approximate(40, epsilon=0.99 * approximate(40).epsilon, delta=1e-2))
+    (more,) = outcomes(compare_runs({"one": run(mean=approximate(40)), "loose": loose}))
+    assert re.fullmatch(r"Within run 2's .*, run 1 affords \d+ tokens, beyond its maximum of 40\.", more)
+    spent = run(ex_post(0.9, delta=1e-3), curve([0.1, 0.9]))
+    assert outcomes(compare_runs({"spent": spent, "short": SHORT}))[0] == (
+        "Within run 1's ex-post epsilon, run 2 affords all 3 tokens."
+    )
+
+
+def test_the_outcome_says_what_does_not_count() -> None:
+    unread = LONG.model_copy(update={"verdict": "error"})
+    assert outcomes(compare_runs({"good": SHORT, "bad": doubtful(LONG), "unread": unread})) == (
+        "No two runs have figures that hold and can be set side by side.",
+        f"Run 2 {REFUTED}.",
+        "Run 3 cannot be read as a whole, so it has no figures.",
+    )
+
+
+def test_many_pairs_have_no_sentence_each() -> None:
+    said = outcomes(compare_runs({str(number): SHORT for number in range(6)}))
+    assert len(said) == 11
+    assert said[-1] == "The tables below have 5 more pairs."
+
+
+def test_a_caveat_that_runs_share_is_said_once() -> None:
+    runs = [
+        SHORT.model_copy(update={"caveats": caveats})
+        for caveats in (("Of all.", "Of two."), ("Of all.", "Of one."), ("Of two.", "Of all."))
+    ]
+    comparison = compare_runs({str(number): result for number, result in enumerate(runs)})
+    for text in (shown(comparison), re.sub("<.*?>", "", render_comparison_html(comparison))):
+        assert [text.count(caveat) for caveat in ("Of all.", "Of two.", "Of one.")] == [1, 1, 1]
+        assert "All runs: Of all." in text
+        assert "Runs 1, 3: Of two." in text
+
+
+def test_numbers_stand_on_the_right_and_words_on_the_left() -> None:
+    comparison = compare_runs({"short": SHORT, "long": LONG})
+    page, printed = render_comparison_html(comparison), shown(comparison)
+    assert '<td class="number"><bdi>0.6000</bdi></td>' in page
+    assert "<td><bdi>add or remove one record</bdi></td>" in page
+    assert '<th scope="col" class="number">Exact</th>' in page
+    assert '<th scope="col">Neighbours</th>' in page
+    heading, row = next(pair for pair in pairwise(printed.splitlines()) if "Longest batch" in pair[0])
+    assert heading.index("Longest batch") + len("Longest batch") == len(row.rstrip())
+    assert heading.index("Verdict") == row.index("PASS")
+
+
+def test_the_glossary_sends_nobody_to_a_file_that_is_not_there() -> None:
+    page = render_comparison_html(compare_runs({"short": SHORT, "long": LONG}))
+    assert "report.json" not in page
+    assert "dpaudit compare --json" in page
 
 
 def test_json_is_strict_and_complete() -> None:

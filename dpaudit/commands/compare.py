@@ -10,7 +10,7 @@ import click
 from dpaudit.commands.audits import audit_of, leave, with_quality
 from dpaudit.commands.options import RUN_DIR, NamedPath, engine_options, output_options
 from dpaudit.commands.places import reports_of, save_comparison, spare_runs
-from dpaudit.commands.terminal import output, stdout
+from dpaudit.commands.terminal import output, print_json, stdout, tell
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
@@ -47,7 +47,10 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
         save_comparison(comparison, out)
     with output():
         if as_json:
-            click.echo(comparison.to_json(), nl=False)
+            print_json(comparison.to_json())
         else:
             print_comparison(comparison, stdout())
+    unread = [name for name, result in results.items() if result.verdict == "error"]
+    if out is not None and unread:
+        tell(f"dpaudit: {out} is written, with no figures of what cannot be read: {', '.join(unread)}")
     leave(*results.values())

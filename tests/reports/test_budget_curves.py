@@ -7,7 +7,10 @@ import re
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from matplotlib.cbook import STEP_LOOKUP_MAP
+from matplotlib.figure import Figure
 
 from dpaudit.results import BudgetCurve, BudgetPanel, ComparedRun, Comparison, Empirical, Guarantees
 from reports.budget_curves import budget_curves
@@ -91,6 +94,34 @@ def test_a_figure_says_everything_in_words_too() -> None:
         *("run 1 (n = 1,234)", "run 2 (n = 1,234)", "exact", "Theorem 1"),
     ):
         assert label in words
+
+
+def test_a_curve_is_drawn_from_zero_and_never_below_its_epsilon() -> None:
+    """Each step is that of the lengths up to its point, the first from no token on; what is not finite is a gap."""
+    endless = (0.1, 0.2, math.inf, 0.4)
+    panel = BudgetPanel(kind="ex-post", curves=(curve("mean", "exact", endless),), **NEIGHBOURS)
+    drawing = budget_curves(panel, {"mean": 1}, {("mean", "ex-post"): 4}, "budgets-1")
+    assert drawing is not None
+    figure = Figure()
+    drawing.draw(figure)
+    (axes,) = figure.axes
+    (line,) = axes.lines
+    x, y = STEP_LOOKUP_MAP[line.get_drawstyle()](*line.get_data())
+    assert x[0] == 0
+    assert axes.get_xlim()[0] == axes.get_ylim()[0] == 0
+    for place, epsilon in enumerate(endless):
+        for length in range(10 * place + 1, 10 * place + 10):
+            height = np.interp(length, x, y)
+            assert math.isnan(height) if math.isinf(epsilon) else height == pytest.approx(epsilon)
+
+
+def test_a_run_with_a_caution_is_starred_in_words_and_in_the_legend() -> None:
+    digits = {(name, "ex-post"): 4 for name in ("median", "mean")}
+    svg = in_page(budget_curves(EX_POST, {"median": 1, "mean": 2}, digits, "budgets-1", {"mean"}))
+    assert svg is not None
+    words = ["".join(node.itertext()) for node in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+    assert {"run 1 (n = 1,234)", "run 2* (n = 1,234)"} <= set(words)
+    assert "run 2* (n = 1,234), exact" in svg
 
 
 def test_a_legend_tells_runs_and_accountants_apart() -> None:
