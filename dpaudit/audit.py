@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context, Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -24,6 +23,7 @@ from dpaudit.checks.registry import Outcome, StepCheck, printable, registered, r
 from dpaudit.checks.replayed import Replay
 from dpaudit.checks.sampling_test import SamplingTest
 from dpaudit.engines import Engine, LocalEngine, cores
+from dpaudit.factors import NEXT_TO_NOTHING, change, exactly, factor, next_to_nothing
 from dpaudit.guarantees import approximate, attack, ex_post, ledger, users_records
 from dpaudit.losses import RealisedLosses
 from dpaudit.results import (
@@ -50,9 +50,6 @@ Progress = Callable[[int, int], None]
 EVIDENCE = 2
 #: The highest level: actual neighbours.
 MOST_EVIDENCE = 4
-
-#: A larger factor says no more than its exponent does.
-_MOST_FACTOR = 1000
 
 #: Steps on disk that are worth a process: half a second's work at least, where starting one takes a third of it.
 PROCESS_BYTES = 1 << 24
@@ -183,7 +180,7 @@ class _Pass:
             evidence=evidence,
             guarantee=_sentence(verdict, facts, _unseen(checks, evidence), checks),
             caveats=_caveats(verdict, facts),
-            claim=ClaimResult(**facts.claim.model_dump(), records_per_user=users_records(facts.manifest, facts.claim)),
+            claim=_claim_result(facts),
             guarantees=guarantees,
             ledger=ledger(facts),
             batches=batches,
@@ -266,7 +263,8 @@ def _not_made(checks: list[CheckResult]) -> tuple[str, ...]:
     return tuple(check.id for check in _unseen(checks, MOST_EVIDENCE))
 
 
-_CHANGE = {"add_remove": "added or removed", "replace": "replaced by another"}
+def _claim_result(facts: Facts) -> ClaimResult:
+    return ClaimResult(**facts.claim.model_dump(), records_per_user=users_records(facts.manifest, facts.claim))
 
 
 def _sentence(verdict: Verdict, facts: Facts, unseen: list[CheckResult], checks: list[CheckResult]) -> str:
@@ -284,28 +282,26 @@ def _sentence(verdict: Verdict, facts: Facts, unseen: list[CheckResult], checks:
             return "The record cannot be relied on, so nothing supports the claim. Do not release these texts under it."
         reasons = "; ".join(f"{check.measured} where {check.expected} was due" for check in failed)
         return f"The claim does not hold: {reasons}. Do not release these texts under it."
-    most = users_records(facts.manifest, claim)
-    unit = f"one {claim.unit}" + (f" with at most {most} records" if most else "")
-    change = f"had {unit} been {_CHANGE[claim.relation]}"
-    epsilon, delta = _exactly(claim.epsilon), _exactly(claim.delta)
+    changed = change(_claim_result(facts))
+    epsilon, delta = exactly(claim.epsilon), exactly(claim.delta)
     if claim.kind == "ex-post":
         recomputed = recomputed_epsilon(facts)
         found = rounded_up(math.inf if recomputed is None else recomputed)
         if claim.delta:
             return (
-                f"{aggregator.capitalize()} aggregation on noised clusters: {change}, no set of outcomes would be "
+                f"{aggregator.capitalize()} aggregation on noised clusters: {changed}, no set of outcomes would be "
                 f"more probable than with a factor e^epsilon on each outcome, plus {delta}. For this outcome epsilon "
                 f"is at most {epsilon} (data-dependent ex-post epsilon, recomputed from the record as {found}; other "
                 f"outcomes have other ones, and delta is about sets of outcomes, not about this one)."
             )
         return (
             f"{aggregator.capitalize()} aggregation would have produced these very texts with a probability that "
-            f"differs by at most a factor {_factor(claim.epsilon)} {change} (data-dependent ex-post epsilon, "
+            f"differs by at most a factor {factor(claim.epsilon)} {changed} (data-dependent ex-post epsilon, "
             f"recomputed from the record as {found}; it holds for this data and these texts only)."
         )
     return (
-        f"{aggregator.capitalize()} aggregation is ({epsilon}, {delta})-differentially private: {change}, no set "
-        f"of outputs would be more than {_factor(claim.epsilon)} times as probable, plus {delta} (approximate DP, "
+        f"{aggregator.capitalize()} aggregation is ({epsilon}, {delta})-differentially private: {changed}, no set "
+        f"of outputs would be more than {factor(claim.epsilon)} times as probable, plus {delta} (approximate DP, "
         "whatever the data)."
     )
 
@@ -313,7 +309,10 @@ def _sentence(verdict: Verdict, facts: Facts, unseen: list[CheckResult], checks:
 def _caveats(verdict: Verdict, facts: Facts) -> tuple[str, ...]:
     if verdict != "pass":
         return ()
-    caveats = ["What the run declares of itself is taken as true where no check of a higher level looks behind it."]
+    caveats = [
+        *_next_to_nothing(facts),
+        "What the run declares of itself is taken as true where no check of a higher level looks behind it.",
+    ]
     if facts.manifest.claim_stated == "afterwards" and facts.claim == facts.manifest.claim:
         caveats.append("The run stated this claim itself, after it was generated.")
     if facts.claim.unit == "user":
@@ -321,25 +320,22 @@ def _caveats(verdict: Verdict, facts: Facts) -> tuple[str, ...]:
     return (*caveats, "A pass means that the number is right, not that it is small enough.")
 
 
+def _next_to_nothing(facts: Facts) -> list[str]:
+    """What makes the guarantee an empty one. `dpaudit.disclosure` knows these by NEXT_TO_NOTHING: they tell of data."""
+    said = next_to_nothing(facts.claim.epsilon)
+    empty = [batch for batch, header in sorted(facts.headers.items()) if not header.contexts]
+    if not empty or facts.claim.kind != "ex-post":
+        return [said] if said else []
+    which = f"batch {empty[0]} has" if len(empty) == 1 else f"{len(empty):,} batches have"
+    alone = f"{NEXT_TO_NOTHING} {which} no context, so that one more would decide the text alone."
+    return [said, alone] if said else [alone]
+
+
 def _user_caveat(privacy: Privacy) -> str:
     most = privacy.records_per_user
     if privacy.records_per_user_from == "declared":
         return f"That no user has more than {most} records is declared by the run; the record cannot show it."
     return f"No user of this data has more than {most} records; the claim holds for users with no more than that."
-
-
-def _factor(epsilon: float) -> str:
-    """What an epsilon does to a probability, rounded up where it is of a size that says something."""
-    power = f"e^{_exactly(epsilon)}"
-    if not 0 < epsilon < math.log(_MOST_FACTOR):
-        return power
-    factor = Decimal(math.exp(epsilon)).normalize(Context(prec=3, rounding=ROUND_CEILING))
-    return f"{factor:f} ({power})"
-
-
-def _exactly(number: float) -> str:
-    """A claimed number, never rounded."""
-    return short if float(short := f"{number:g}") == number else repr(number)
 
 
 def _summary(facts: Facts) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpaudit.checks.disclosure import public_settings
 from dpaudit.checks.registry import registered
 from dpaudit.checks.replay import COMMAND
+from dpaudit.factors import NEXT_TO_NOTHING, change, exactly, factor, next_to_nothing
 from dpaudit.results import AuditResult, CheckResult, ClaimResult, Empirical, Guarantees
 
 if TYPE_CHECKING:
@@ -102,8 +103,21 @@ def _sentence(result: AuditResult, withheld: str, asked: bool) -> str:
         return result.guarantee
     origin = "given to the audit" if asked else "fixed before the run"
     return (
-        f"The claim stated here was {origin}, was checked, and holds for this data and these texts. "
-        "What they did cost is worked out from the private data, and withheld."
+        f"The claim stated here was {origin}, was checked, and holds for this data and these texts: "
+        f"{_ex_post(result.claim)}. What they did cost is worked out from the private data, and withheld."
+    )
+
+
+def _ex_post(claim: ClaimResult) -> str:
+    """What an ex-post claim says, from its own figures alone."""
+    if claim.delta:
+        return (
+            f"{change(claim)}, no set of outcomes would be more probable than with a factor e^epsilon on each outcome, "
+            f"plus {exactly(claim.delta)}, and for this outcome epsilon is at most {exactly(claim.epsilon)}"
+        )
+    return (
+        f"{change(claim)}, these very texts would have come out with a probability that differs by at most a factor "
+        f"{factor(claim.epsilon)}"
     )
 
 
@@ -111,11 +125,18 @@ def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: str, as
     declared = bool(manifest) and manifest["privacy"]["records_per_user_from"] == "declared"
     public = {str(manifest["privacy"]["records_per_user"])} if declared else set()
     # A caveat with a figure in it may quote the records, unless that figure is one that was declared.
-    kept = [said for said in result.caveats if set(re.findall(r"\d+(?:[.,]\d+)*", said)) <= public]
+    told = (said for said in result.caveats if not said.startswith(NEXT_TO_NOTHING))
+    kept = [said for said in told if set(re.findall(r"\d+(?:[.,]\d+)*", said)) <= public]
+    if result.verdict == "pass" and result.claim is not None and not withheld:
+        said = next_to_nothing(result.claim.epsilon)
+        kept = [said, *kept] if said else kept
     if asked and result.claim is not None:
         kept.append(_ASKED)
     if result.verdict == "pass" and withheld:
         kept.append(_UNNAMED)
+        if manifest["claim_stated"] != "beforehand":
+            given = "--epsilon and --delta" if result.claim is not None and result.claim.delta else "--epsilon"
+            kept.append(f"To show a number, give {given}, agreed beforehand.")
     if manifest and not _fit(result):
         kept.append(_DOUBTFUL)
     return (*kept, _OUTCOMES)

@@ -232,6 +232,7 @@ class TokenCurve(Result):
         mean, maximum: of the exact cost of the token there, max(rise, fall).
         theorem1, exact: ex-post epsilon of generation had every batch ended here.
         band: how far batches differ at a position; None in results that were written without it.
+        unbounded: how many tokens nothing bounds. None of the other figures counts them.
     """
 
     position: tuple[int, ...]
@@ -241,6 +242,7 @@ class TokenCurve(Result):
     theorem1: tuple[Number, ...]
     exact: tuple[Number, ...]
     band: TokenBand | None = None
+    unbounded: int = 0
 
 
 class SampleText(Result):
@@ -337,7 +339,7 @@ class RunEpsilon(Result):
 
     Attributes:
         epsilon: of everything, rebalancing and centres included; for ex-post by the exact cost of generation.
-        theorem1: the same by the paper's bound, beside an exact one; None where the kind has none.
+        theorem1: the same by the paper's bound, beside an exact one; None for mean runs, and where the kind has none.
         delta: None where the kind has none.
     """
 
@@ -545,10 +547,11 @@ class QualityColumn(Result):
 
 
 class ComparedRun(Result):
-    """One run of a comparison, as its audit found it.
+    """One run of a comparison, as its audit found it; one that cannot be read as a whole has no figures.
 
     Attributes:
         caveats: what a reader of the guarantee must know beside it.
+        caution: why its epsilons cannot be relied on, as what is said of the run; empty where they can.
         aggregator, clip, temperature, divisor: as the run states them; None where it states none.
         contexts, tokens: summed over the batches.
         longest_batch: in tokens.
@@ -558,6 +561,7 @@ class ComparedRun(Result):
     verdict: Verdict
     guarantee: str
     caveats: tuple[str, ...]
+    caution: str = ""
     aggregator: str | None
     clip: Number | None
     temperature: Number | None

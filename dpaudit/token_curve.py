@@ -38,6 +38,7 @@ class CurveSums:
         self._total = np.zeros(positions)
         self._maximum = np.zeros(positions)
         self._count = np.zeros(positions, dtype=np.int64)
+        self._unbounded = 0
         self._spread = _Spread()
 
     @property
@@ -57,6 +58,7 @@ class CurveSums:
         self._total[at] += known
         self._maximum[at] = np.maximum(self._maximum[at], known)
         self._count[at] += 1
+        self._unbounded += len(values) - len(at)
         self._spread.take(at, known)
 
     def result(self, by_tokens: Sequence[Cost]) -> TokenCurve | None:
@@ -74,7 +76,8 @@ class CurveSums:
             maximum=tuple(float(self._maximum[p]) for p in reached),
             theorem1=tuple(by_tokens[p + 1].theorem1 for p in reached),
             exact=tuple(by_tokens[p + 1].exact for p in reached),
-            band=self._spread.result(),
+            band=self._spread.result(self.positions),
+            unbounded=self._unbounded,
         )
 
 
@@ -96,8 +99,8 @@ class _Spread:
         np.minimum.at(self._least, groups, costs)
         np.maximum.at(self._largest, groups, costs)
 
-    def result(self) -> TokenBand:
-        """The quantiles of each group that has a cost."""
+    def result(self, positions: int) -> TokenBand:
+        """The quantiles of each group that has a cost; none reaches beyond this many positions."""
         totals = self._counts.sum(axis=1)
         groups = np.flatnonzero(totals)
         edges = np.concatenate(([0.0], _EDGES, [np.inf]))
@@ -105,7 +108,7 @@ class _Spread:
         low, median, high = zip(*quantiles, strict=True)
         return TokenBand(
             first=tuple(int(group) * self._width + 1 for group in groups),
-            last=tuple((int(group) + 1) * self._width for group in groups),
+            last=tuple(min((int(group) + 1) * self._width, positions) for group in groups),
             tokens=tuple(int(totals[group]) for group in groups),
             low=low,
             median=median,

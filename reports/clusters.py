@@ -34,8 +34,8 @@ ORIGINS = {
 #: Methods that keep others' centres, by noised counts of records.
 CHOSEN = "-rebalanced"
 WARNING = (
-    "These figures were counted on the private records without noise. They are for choosing a method, by whoever may "
-    "see the records: do not publish them."
+    "These figures were counted on the private records without noise: do not publish them. Choosing a method by them "
+    "is a choice by private records: declare it (chosen_from: private)."
 )
 HEADER = ("Centres by", "Centres", "Clusters", "Large", "Epsilon", "Delta", "V-measure")
 NOTE = (

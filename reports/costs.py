@@ -101,7 +101,7 @@ def curve_described(curve: TokenCurve | None) -> str:
         return ""
     finite = [index for index, value in enumerate(curve.mean) if math.isfinite(value)]
     if not finite:
-        return "No token position has a finite mean cost."
+        return f"No token position has a finite mean cost.{_unbounded_described(curve)}"
     peak = max(finite, key=lambda index: curve.mean[index])
     worst = max(range(len(curve.maximum)), key=lambda index: _or_infinite(curve.maximum[index]))
     named = [(finite[0], "at the first"), (peak, "at most"), (finite[-1], "at the last")]
@@ -109,9 +109,18 @@ def curve_described(curve: TokenCurve | None) -> str:
     most = bound(_or_infinite(curve.maximum[worst]))
     return (
         f"Mean exact cost of a token over the batches that reached its position (nats): {points[0]} position, "
-        f"{points[1]} (position {curve.position[peak]}), {points[2]}. The costliest single token took "
+        f"{points[1]} (position {curve.position[peak]}), {points[2]}. The costliest single token "
+        f"{'with a bound ' if curve.unbounded else ''}took "
         f"{most} nats, at position {curve.position[worst]}.{_band_described(curve)}"
+        f"{_unbounded_described(curve)}"
     )
+
+
+def _unbounded_described(curve: TokenCurve) -> str:
+    """How many tokens none of the figures counts, since nothing bounds them; empty where there are none."""
+    if not curve.unbounded:
+        return ""
+    return f" {counted(curve.unbounded, 'token')} without a bound {'is' if curve.unbounded == 1 else 'are'} left out."
 
 
 def _band_described(curve: TokenCurve) -> str:
@@ -145,6 +154,7 @@ def thinned(curve: TokenCurve) -> TokenCurve:
         theorem1=tuple(curve.theorem1[at] for at in last),
         exact=tuple(curve.exact[at] for at in last),
         band=curve.band,
+        unbounded=curve.unbounded,
     )
 
 

@@ -204,7 +204,7 @@ def growth_svg(result: AuditResult) -> str | None:
     return in_page(growth(result))
 
 
-def spreads_svg(spreads: Sequence[tuple[int, Spread]], description: str) -> str | None:
+def spreads_svg(spreads: Sequence[tuple[str, Spread]], description: str) -> str | None:
     """Per-batch costs of numbered runs as one box each; None where no run has finite ones."""
     drawn = [(number, spread) for number, spread in spreads if math.isfinite(spread.maximum)]
     if not drawn:
@@ -349,7 +349,8 @@ def _draw_curve(figure: FigureBase, curve: TokenCurve) -> None:
     strip.set_xlim(edges[0], edges[-1])
     strip.set_ylim(bottom=0)
     tokens, batches = counted(sum(curve.batches), "token"), counted(max(curve.batches), "batch", "batches")
-    caption(axes, f"n = {tokens} of {batches}", "")
+    left_out = f"{counted(curve.unbounded, 'token')} without a bound" if curve.unbounded else ""
+    caption(axes, f"n = {tokens} of {batches}", left_out)
 
 
 def _draw_band(axes: Axes, band: TokenBand, marker: str) -> None:
@@ -429,8 +430,11 @@ def _draw_growth(figure: FigureBase, curve: TokenCurve, digits: int) -> None:
     axes = figure.add_subplot()
     marker = "o" if len(curve.position) == 1 else ""
     theorem1, exact = _gaps(curve.theorem1), _gaps(curve.exact)
-    axes.plot(curve.position, theorem1, "--", color=INK, linewidth=1.3, marker=marker, label="Theorem 1")
-    axes.plot(curve.position, exact, color=BAR, linewidth=1.8, marker=marker, label="exact")
+    # A point bounds all lengths since the one before: a slope between the two would lie below the bound.
+    style: dict[str, Any] = {"drawstyle": "steps-pre", "marker": marker, "markevery": slice(1, None)}
+    lengths = [0, *curve.position]
+    axes.plot(lengths, theorem1[:1] + theorem1, "--", color=INK, linewidth=1.3, label="Theorem 1", **style)
+    axes.plot(lengths, exact[:1] + exact, color=BAR, linewidth=1.8, label="exact", **style)
     axes.set_ylim(0, 1.08 * max(value for value in (*theorem1, *exact) if math.isfinite(value)) or 1)
     axes.set_xlabel("Longest text allowed (tokens)")
     axes.set_ylabel("Ex-post epsilon (nats)")

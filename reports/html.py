@@ -85,7 +85,8 @@ def _contents(result: AuditResult) -> dict[str, str]:
         "quality": result.quality is not None and not public,
         "samples": bool(samples(result)),
     }
-    return {name: title for name, title in wording.SECTIONS.items() if present.get(name, True)}
+    parts = {"claimed": wording.SECTIONS["claimed"], "sign-off": outline.SIGN_OFF} | wording.SECTIONS
+    return {name: title for name, title in parts.items() if present.get(name, True)}
 
 
 def _label(text: object) -> str:

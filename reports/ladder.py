@@ -81,9 +81,15 @@ def standing(result: AuditResult) -> str:
         said.append(f"Every check of {_levels(broken.level - 1)} that is about this run passed.")
     if broken is not None:
         said.append(f"Not every check of level {broken.level} did: what rests on it, or on a level above, is in doubt.")
-    beyond = sum(rung.not_made for rung in found if not rung.asked)
-    if beyond:
-        said.append(f"Beyond what was asked for, {counted(beyond, 'check was', 'checks were')} not made.")
+    beyond = [rung for rung in found if not rung.asked]
+    not_passed = sum(rung.failed + rung.unsure for rung in beyond)
+    if not_passed:
+        said.append(
+            f"Beyond it, {counted(not_passed, 'check')} did not pass, and a failed one decides the verdict too."
+        )
+    not_made = sum(rung.not_made for rung in beyond)
+    if not_made:
+        said.append(f"Beyond what was asked for, {counted(not_made, 'check was', 'checks were')} not made.")
     return " ".join(said)
 
 

@@ -51,6 +51,8 @@ WITHHELD = "withheld"
 Value = TypeVar("Value", float, str)
 
 ABSENT = "–"
+SIGN_OFF = "Sign-off"
+SIGNED_BY = ("Name", "Role", "Date", "ε accepted (nats)", "Signature")
 MOST_BATCHES = 50
 MOST_CONTEXTS = 20
 MOST_NAMED = 16
@@ -421,6 +423,15 @@ def commands(result: AuditResult) -> tuple[str, ...]:
     audience = " --audience public" if is_public(result) else ""
     report = f"dpaudit report {path}{audience}{_claim_options(result, result.asked)}{rests_on}"
     return (report, f"dpaudit verify {path}{_claim_options(result, get_args(Asked))}{rests_on}")
+
+
+def signed_off(result: AuditResult) -> tuple[tuple[str, str], ...]:
+    """What whoever accepts the run signs for: names with what is known, or with nothing where there is to write."""
+    digests = result.run.get("digests")
+    digests = digests if isinstance(digests, Mapping) else {}
+    files = () if is_public(result) else ("run.json", "samples.jsonl")
+    known = ((f"SHA-256 of {name}", one_line(digests[name], LABEL_LENGTH)) for name in files if name in digests)
+    return (*((name, "") for name in SIGNED_BY), *known)
 
 
 def claim_origin(result: AuditResult) -> str:

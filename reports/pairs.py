@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.results import AuditResult
 from reports.costs import ex_post_digits
@@ -33,18 +34,27 @@ class Pairs:
     Attributes:
         across, up: the figures; as long as `batches`.
         batches: ids.
-        left_out: batches that lack one of the two, or have one that is not finite.
+        endless: the two of each batch that has both, where one is not finite.
+        endless_batches: ids of these.
+        lacking: batches that lack one of the two.
     """
 
     across: tuple[float, ...]
     up: tuple[float, ...]
     batches: tuple[int, ...]
-    left_out: int
+    endless: tuple[tuple[float, float], ...]
+    endless_batches: tuple[int, ...]
+    lacking: int
 
     @property
     def above(self) -> int:
-        """How many batches have the larger figure upwards."""
+        """How many of the finite batches have the larger figure upwards."""
         return sum(y > x for x, y in zip(self.across, self.up, strict=True))
+
+    @property
+    def beyond(self) -> int:
+        """How many of all batches have an upward figure that the other does not bound."""
+        return self.above + sum(not y <= x for x, y in self.endless)
 
     def largest_share(self) -> tuple[float, int]:
         """Where the upward figure is the largest share of the other: that share, and which batch."""
@@ -69,12 +79,15 @@ def directions_described(result: AuditResult) -> str:
     if found is None:
         return ""
     count = len(found.batches)
+    if not count:
+        return f"No batch has a rise and a fall that are finite.{_left_out(found)}"
     rise, fall = (bound(max(values), digits) for values in (found.across, found.up))
+    finite = "finite " if found.endless else ""
     falls, ties = found.above, sum(x == y for x, y in zip(found.across, found.up, strict=True))
     equal = f", both are equal in {ties:,}" if ties else ""
     return (
         f"Of {counted(count, 'batch', 'batches')}, the rise is larger in {count - falls - ties:,} and the fall in "
-        f"{falls:,}{equal}. Largest rise {rise} nats, largest fall {fall} nats.{_left_out(found)}"
+        f"{falls:,}{equal}. Largest {finite}rise {rise} nats, largest {finite}fall {fall} nats.{_left_out(found)}"
     )
 
 
@@ -83,16 +96,18 @@ def losses_described(result: AuditResult) -> str:
     found = losses(result)
     if found is None:
         return ""
-    share, batch = found.largest_share()
     contexts = counted(result.guarantees.empirical.contexts, "context")
     beyond = (
-        f"{counted(found.above, 'batch has', 'batches have')} a loss beyond the bound, which no sound bound allows."
+        f"{counted(found.beyond, 'batch has', 'batches have')} a loss beyond the bound, which no sound bound allows."
     )
-    return (
-        f"Losses of {contexts} left out one at a time, in {counted(len(found.batches), 'batch', 'batches')}. "
-        f"{beyond if found.above else 'No loss is beyond the bound of its batch.'} "
-        f"The largest share of its bound is reached in batch {batch}: {_percent(share)}.{_left_out(found)}"
-    )
+    count = len(found.batches) + len(found.endless)
+    said = [f"Losses of {contexts} left out one at a time, in {counted(count, 'batch', 'batches')}."]
+    said.append(beyond if found.beyond else "No loss is beyond the bound of its batch.")
+    if found.batches:
+        share, batch = found.largest_share()
+        finite = "finite " if found.endless else ""
+        said.append(f"The largest share of its {finite}bound is reached in batch {batch}: {_percent(share)}.")
+    return " ".join(said) + _left_out(found)
 
 
 def directions_drawing(result: AuditResult) -> Drawing | None:
@@ -108,10 +123,13 @@ def directions_drawing(result: AuditResult) -> Drawing | None:
         axes.set_ylabel("Fall of a batch (nats)")
         exact = [max(pair) for pair in zip(found.across, found.up, strict=True)]
         worst = max(range(len(exact)), key=exact.__getitem__)
-        axes.plot(found.across[worst], found.up[worst], "v", color=MARK, markersize=8, label="largest exact")
-        axes.legend(loc="upper left")
         largest = bound(exact[worst], ex_post_digits(result))
-        caption(axes, _number(found), f"largest exact {largest}, batch {found.batches[worst]}")
+        label, right = "largest exact", f"largest exact {largest}, batch {found.batches[worst]}"
+        if found.endless:
+            label, right = f"largest finite: {largest}", _endless(found)
+        axes.plot(found.across[worst], found.up[worst], "v", color=MARK, markersize=8, label=label)
+        axes.legend(loc="upper left")
+        caption(axes, _number(found), right)
 
     title = "Rise and fall of each batch"
     return Drawing("directions", title, directions_described(result), draw, _HEIGHT)
@@ -130,7 +148,10 @@ def losses_drawing(result: AuditResult) -> Drawing | None:
         axes.set_ylabel("Largest loss in the batch (nats)")
         axes.legend(loc="upper left")
         share, _ = found.largest_share()
-        caption(axes, _number(found), f"up to {_percent(share)} of the bound")
+        right = _endless(found) or f"up to {_percent(share)} of the bound"
+        if found.beyond:
+            right = f"{counted(found.beyond, 'batch', 'batches')} beyond the bound"
+        caption(axes, _number(found), right)
 
     title = "Largest loss of a left-out context against the bound of its batch"
     return Drawing("losses", title, losses_described(result), draw, _HEIGHT)
@@ -154,15 +175,19 @@ def mark_meaning(found: Pairs) -> str:
 
 
 def _pairs(rows: list[tuple[int, float | None, float | None]]) -> Pairs | None:
-    kept = [
-        (batch, x, y)
-        for batch, x, y in rows
-        if x is not None and y is not None and math.isfinite(x) and math.isfinite(y)
-    ]
-    if not kept:
+    both = [(batch, x, y) for batch, x, y in rows if x is not None and y is not None]
+    if not both:
         return None
-    batches, across, up = zip(*kept, strict=True)
-    return Pairs(across, up, batches, len(rows) - len(kept))
+    kept = [(batch, x, y) for batch, x, y in both if math.isfinite(x) and math.isfinite(y)]
+    rest = [(batch, x, y) for batch, x, y in both if not (math.isfinite(x) and math.isfinite(y))]
+    return Pairs(
+        across=tuple(x for _, x, _ in kept),
+        up=tuple(y for _, _, y in kept),
+        batches=tuple(batch for batch, _, _ in kept),
+        endless=tuple((x, y) for _, x, y in rest),
+        endless_batches=tuple(batch for batch, _, _ in rest),
+        lacking=len(rows) - len(both),
+    )
 
 
 def _draw(axes: Axes, found: Pairs, line: str, start: float) -> None:
@@ -172,15 +197,41 @@ def _draw(axes: Axes, found: Pairs, line: str, start: float) -> None:
     room = 0.06 * (end - start) or 0.1 * end or 0.1
     low, high = max(0.0, start - room), end + room
     if len(across) > MOST_POINTS:
-        counts, edges, _ = np.histogram2d(across, up, bins=_CELLS, range=[(low, high), (low, high)])
-        columns, rows = np.nonzero(counts)
-        middles = edges[:-1] + np.diff(edges) / 2
-        across, up, sizes = middles[columns], middles[rows], 4 + 60 * counts[columns, rows] / counts.max()
+        across, up, counts = _by_cell(across, up, (low, high))
+        sizes = 4 + 60 * counts / counts.max()
     axes.plot([low, high], [low, high], "--", color=INK, linewidth=1.1, label=line)
     axes.scatter(across, up, s=sizes, color=BAR, alpha=0.8, linewidths=0)
     axes.set_xlim(low, high)
     axes.set_ylim(low, high)
     axes.grid()
+
+
+def _by_cell(
+    across: NDArray[np.float64], up: NDArray[np.float64], span: tuple[float, float]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """The mean of the points in each cell of a grid, and how many they are.
+
+    Points above the line of equal figures are apart from the others: then the means lie on the side of their points.
+    """
+    parts = []
+    for side in (up > across, up <= across):
+        grid = [np.linspace(*span, _CELLS + 1)] * 2
+        counts, sums_across, sums_up = (
+            np.histogram2d(across[side], up[side], bins=grid, weights=weights)[0]
+            for weights in (None, across[side], up[side])
+        )
+        full = counts > 0
+        parts.append(np.array([sums_across[full] / counts[full], sums_up[full] / counts[full], counts[full]]))
+    means_across, means_up, counts = np.concatenate(parts, axis=1)
+    return means_across, means_up, counts
+
+
+def _endless(found: Pairs) -> str:
+    """Which batches have no finite figure, in the few words that a figure has room for; empty where all have one."""
+    count = len(found.endless_batches)
+    if count == 1:
+        return f"batch {found.endless_batches[0]} is not bounded"
+    return f"{count:,} batches are not bounded" if count else ""
 
 
 def _number(found: Pairs) -> str:
@@ -192,4 +243,10 @@ def _percent(share: float) -> str:
 
 
 def _left_out(found: Pairs) -> str:
-    return f" {counted(found.left_out, 'batch', 'batches')} without a finite figure left out." if found.left_out else ""
+    said = ""
+    if found.endless:
+        one = len(found.endless) == 1
+        these = f"Batch {found.endless_batches[0]}" if one else f"{len(found.endless):,} batches"
+        said = f" {these} without a finite figure {'is' if one else 'are'} left out."
+    lacking = f" {counted(found.lacking, 'batch', 'batches')} without both figures left out."
+    return said + lacking if found.lacking else said

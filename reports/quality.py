@@ -19,7 +19,8 @@ HEADER = ("Measure", "Synthetic", "Real, same size", "Real, all used", "Of")
 METHODS = {"linear-probe": "Accuracy, linear probe", "fine-tuned": "Accuracy, fine-tuned"}
 WARNING = (
     "These figures were computed from private records, and no epsilon pays for publishing them, not even "
-    "the run's own. They are for choosing between runs, by whoever may see the records."
+    "the run's own. Choosing a run or its settings by them is a choice by private records: declare it "
+    "(chosen_from: private)."
 )
 NOTE = (
     "Mean ± standard deviation over seeds, where there are several. MAUVE: how alike two sets of texts are, from 0 to "

@@ -17,7 +17,7 @@ STATUS_NAMES: Final[dict[Status, str]] = {
     "error": "Could not run",
     "warn": "Warning",
     "pass": "Passed",
-    "skip": "Skipped",
+    "skip": "Not made",
 }
 
 STATUS_MARKS: Final[dict[Status, str]] = {"fail": "✗", "error": "?", "warn": "!", "pass": "✓", "skip": "–"}
@@ -79,8 +79,9 @@ PUBLIC_REPORT: Final = (
 )
 
 LOWER_BOUND: Final = (
-    "The attack's ε is a lower bound: a guarantee below it is refuted, with that confidence. "
-    "It is no guarantee itself, and another attack may find more."
+    "The attack's ε is a lower bound: an (ε, δ) guarantee below it, for all outputs, is refuted, with that confidence. "
+    "An ex-post claim is held against each text's own bound instead. "
+    "A lower bound is no guarantee itself, and another attack may find more."
 )
 
 KINDS_APART: Final = (
@@ -191,7 +192,8 @@ GLOSSARY: Final[tuple[tuple[str, str], ...]] = (
     ("Nats", "The unit of every epsilon and cost here: natural logarithms. One nat is a factor of e, about 2.718."),
     (
         "Delta (δ)",
-        "The probability that an approximate guarantee allows beside the factor e^ε. An ex-post guarantee has none.",
+        "The probability that an approximate guarantee allows beside the factor e^ε. An ex-post guarantee has "
+        "none, but for what noised cluster centres spent.",
     ),
     ("Ex-post", KIND_MEANINGS["ex-post"] + " The number must not be published as it is."),
     ("Approximate", KIND_MEANINGS["approximate"] + " Written (ε, δ)-DP."),
@@ -242,13 +244,12 @@ GLOSSARY: Final[tuple[tuple[str, str], ...]] = (
     (
         "Attack",
         "Texts generated again and again from data with a planted record and without it. How well their "
-        "probabilities tell the two apart gives an ε from below, at a δ and with a confidence.",
+        "probabilities tell the two apart gives an ε from below, for all outputs, at a δ and with a confidence.",
     ),
     (
         "Rounding",
         f"Bounds show {DIGITS} significant digits and are rounded up, with more digits where a claim stands beside "
-        "them; lower ends are rounded down. Losses and savings are rounded to the nearest. Claims are never rounded. "
-        "report.json has every figure in full.",
+        "them; lower ends are rounded down. Losses and savings are rounded to the nearest. Claims are never rounded.",
     ),
 )
 

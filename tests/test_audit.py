@@ -18,6 +18,7 @@ from dpaudit.accounting import (
     exponential_mechanism_epsilon,
 )
 from dpaudit.audit import Question, audit_run
+from dpaudit.disclosure import public_form
 from dpaudit.runs import RunReader
 
 CLIP = 6.0
@@ -277,6 +278,23 @@ def test_a_claim_is_never_rounded_in_words(make_run, epsilon):
 def test_a_claim_that_the_run_stated_itself_is_said_to_be(make_run):
     assert any("after it was generated" in caveat for caveat in make_run().audit().caveats)
     assert not any("after it was generated" in caveat for caveat in make_run(aggregator="mean").audit().caveats)
+
+
+@pytest.mark.parametrize("aggregator", ["median", "mean"])
+def test_a_claim_that_bounds_next_to_nothing_is_said_to(make_run, aggregator):
+    for epsilon, said in ((120.0, True), (9.9, False)):
+        caveats = audit_run(make_run(aggregator=aggregator).path, Question(epsilon=epsilon)).caveats
+        assert any("next to nothing: the factor e^120 is a number with 53 digits" in each for each in caveats) == said
+
+
+@pytest.mark.parametrize(("aggregator", "said"), [("median", True), ("mean", False)])
+def test_a_batch_without_contexts_is_said_where_the_claim_is_about_this_data(make_run, aggregator, said):
+    result = make_run(aggregator=aggregator, sizes=(0, 5)).audit()
+    assert result.verdict == "pass"
+    caveats = [each for each in result.caveats if "batch 0 has no context" in each]
+    assert len(caveats) == said
+    public = public_form(result.model_copy(update={"caveats": (*result.caveats, *caveats)}), Question(epsilon=999.0))
+    assert not any("context" in each for each in public.caveats)  # an empty batch tells of the data
 
 
 def test_a_failed_claim_gives_both_numbers(make_run):

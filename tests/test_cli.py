@@ -91,9 +91,13 @@ class TestRuns:
         found, out, err = dpaudit("report", run.path, "--out", out_dir, *["--json"] * as_json)
         assert (found, listing(run)) == (code, before)
         assert message in err
-        assert bool(err) == (code == 2)
         if as_json:
+            assert bool(err) == (code == 2)
             assert strict_json(out)["verdict"] == ["pass", "fail", "error"][code]
+        else:  # what to do with the report, and what comes next where it passed
+            assert ("Internal. This report is itself private." in err) == (plant is not unparsable)
+            gate = f"Next: dpaudit verify {run.path} --epsilon E --relation R --unit U, with the epsilon, "
+            assert (gate in err) == (code == 0)
         if plant is not unparsable:
             written = {p.name: p.read_text(encoding="utf-8") for p in out_dir.iterdir()}
             assert {"report.html", "report.json", "report.md"} <= written.keys()
@@ -137,10 +141,36 @@ def test_path_that_is_no_run(dpaudit, tmp_path, command, name):
 @pytest.mark.parametrize("where", ["file/report", "file"])
 def test_report_to_an_unwritable_place(make_run, dpaudit, tmp_path, where):
     (tmp_path / "file").write_text("in the way")
-    code, _, err = dpaudit("report", make_run().path, "--out", tmp_path / where)
-    assert code == 2
+    code, out, err = dpaudit("report", make_run().path, "--out", tmp_path / where)
+    assert (code, out) == (2, "")  # told before the audit
     assert "--out" in err
     assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_a_place_where_no_folder_can_be_made_is_told_before_the_audit(make_run, dpaudit, tmp_path):
+    code, out, err = dpaudit("report", make_run().path, "--out", "/proc/nothing/here")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "/proc/nothing/here: cannot be written" in err
+    place = tmp_path / "new/report"
+    assert dpaudit("report", tmp_path / "nowhere", "--out", place, "--evidence", "9")[0] == 2
+    assert not place.parent.exists()
+
+
+def test_nothing_is_said_beside_a_public_report_nor_under_quiet(make_run, dpaudit):
+    assert dpaudit("report", make_run().path, "--audience", "public")[2] == ""
+    assert dpaudit("report", make_run().path, "--quiet")[2] == ""
+
+
+def test_json_on_standard_output_drives_no_terminal(make_run, dpaudit, tmp_path):
+    run, hostile = make_run(), "a\x9b2J\u202eb"
+    run.edit_manifest({"batching.labels": [hostile]})
+    for number in range(2):
+        run.rewrite(number, lambda draft: object.__setattr__(draft.header, "label", hostile))
+    commands = [["inspect", run.path], ["inspect", run.path, "--batch", 0], ["report", run.path], ["verify", run.path]]
+    for command in commands:
+        out = dpaudit(*command, "--json")[1]
+        assert not set(out) & {"\x9b", "\u202e"}
+        assert hostile in json.dumps(strict_json(out), ensure_ascii=False)
 
 
 SPECIAL = {
@@ -186,6 +216,14 @@ def test_comparison_to_an_unwritable_place(make_run, dpaudit, tmp_path):
     code, _, err = dpaudit("compare", one.path, other.path, "--out", tmp_path / "file/comparison.html")
     assert code == 2
     assert "comparison.html" in err
+
+
+def test_a_comparison_that_is_written_with_unread_runs_is_said_to_be(make_run, dpaudit, tmp_path):
+    run, page = make_run(), tmp_path / "comparison.html"
+    code, _, err = dpaudit("compare", run.path, tmp_path / "nowhere", "--out", page)
+    assert code == 2
+    assert page.is_file()
+    assert f"{page} is written, with no figures of what cannot be read: {tmp_path / 'nowhere'}\n" in err
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -707,7 +745,7 @@ main(sys.argv[1:])
 
 
 def test_report_needs_neither_torch_nor_transformers(make_run, tmp_path):
-    result = python(WITHOUT_GENERATION, "report", make_run().path, "--out", tmp_path / "report")
+    result = python(WITHOUT_GENERATION, "report", make_run().path, "--out", tmp_path / "report", "--quiet")
     assert (result.returncode, result.stderr) == (0, "")
     assert (tmp_path / "report/report.html").exists()
 

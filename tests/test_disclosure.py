@@ -260,6 +260,8 @@ def test_a_claim_that_was_asked_for_is_public_and_said_to_be_so(make_run, tmp_pa
     assert public.claim.epsilon == epsilon
     assert "fixed before the run" not in public.guarantee
     assert ("was given to the audit, was checked" in public.guarantee) == (code == 0)
+    assert ("differs by at most a factor e^999" in public.guarantee) == (code == 0)
+    assert any("next to nothing: the factor e^999" in caveat for caveat in public.caveats) == (code == 0)
     assert any("only who gave it can say" in caveat for caveat in public.caveats)
     assert not any("stated this claim itself" in caveat for caveat in public.caveats)
     shown = "".join([*capfd.readouterr(), *(path.read_text("utf-8") for path in out.iterdir())])
@@ -282,6 +284,7 @@ def test_a_claim_is_withheld_where_a_figure_of_it_is_the_runs_own(make_run, ques
     public = public_form(audit_run(run.path, question), question)
     assert (public.claim is not None) == named
     assert ("is withheld here: the run stated it afterwards" in public.guarantee) == (not named)
+    assert any("give --epsilon, agreed beforehand" in caveat for caveat in public.caveats) == (not named)
     run.edit_manifest({"origins.settings": "private"})
     run.rehash()
     assert public_form(audit_run(run.path, question), question).claim is None
@@ -356,7 +359,7 @@ def test_checks_say_what_they_compare_and_not_what_they_measured(make_run):
     assert {check.measured for check in public.checks} == {""}
     assert all(check.expected for check in public.checks)
     details = {check.detail for check in public.checks}
-    assert details <= {"", "Run `dpaudit replay RUN_DIR --data FILE`."}
+    assert details <= {"", "Run `dpaudit report RUN_DIR --data FILE --evidence 4`."}
 
 
 def test_no_released_text_is_in_a_public_report(make_run, tmp_path):
@@ -592,7 +595,7 @@ def test_verify_names_what_was_not_made_with_its_command(make_run, capfd):
     err = capfd.readouterr().err
     assert "dpaudit: not made: " in err
     assert "replay.logits" in err
-    assert "Run `dpaudit replay RUN_DIR --data FILE`." in err
+    assert "Run `dpaudit report RUN_DIR --data FILE --evidence 4`." in err
 
 
 # --- the document ----------------------------------------------------------------------------------------------------

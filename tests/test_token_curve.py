@@ -101,3 +101,15 @@ def test_what_is_kept_for_quantiles_does_not_grow_with_the_run() -> None:
     assert len(curve.position) == 100_000
     assert len(curve.band.first) <= MOST_GROUPS
     assert set(curve.band.median) == {0.25}
+
+
+def test_the_last_group_ends_where_texts_do() -> None:
+    band = curve_of([[1.0] * (MOST_GROUPS + 1)], positions=MOST_GROUPS + 1)
+    assert band is not None and band.band is not None
+    assert (band.band.first[-1], band.band.last[-1]) == (MOST_GROUPS + 1, MOST_GROUPS + 1)
+
+
+def test_tokens_that_nothing_bounds_are_counted() -> None:
+    curve = curve_of([[1.0, math.nan], [math.nan, math.nan, 2.0]], positions=4)
+    assert curve is not None
+    assert (curve.unbounded, curve.position, curve.batches) == (3, (1, 3), (1, 1))

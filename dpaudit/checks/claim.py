@@ -19,7 +19,10 @@ _KINDS = {"median": ("ex-post",), "mean": ("approximate", "ex-post")}
     failed="The recomputed epsilon exceeds the claimed one, or there is none",
     evidence=1,
     why="The texts cost more privacy than readers are told. Nobody should release or accept them under this claim.",
-    remedy="Do not release under this claim. Claim what the record supports, or generate again with other settings.",
+    remedy=(
+        "Do not release under this claim. Generating again because of this figure is a choice that no epsilon pays for "
+        "(docs/sharp-edges.md)."
+    ),
     reference="Clustering and Median Aggregation Improve DP Inference, Theorem 1; docs/mathematics.md",
 )
 def epsilon_is_covered(facts: Facts) -> Outcome:

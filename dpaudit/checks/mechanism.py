@@ -57,8 +57,14 @@ def contexts_reach_the_clip(view: StepView) -> str | None:
     title="Sums of contexts are divided by the declared divisor",
     failed="Sums of contexts are divided by their number, not by the declared divisor",
     evidence=1,
-    why="Dividing by the actual number moves the mean when a record comes or goes, by up to twice what is charged.",
-    remedy="Divide by the fixed divisor in every batch: over the actual number, a record moves a mean twice as far.",
+    why=(
+        "Over the actual number of contexts, a record moves the mean by up to twice what is charged, and by more where "
+        "a batch is smaller than the divisor."
+    ),
+    remedy=(
+        "Divide by the fixed divisor in every batch: over the actual number of contexts, a record moves a mean twice "
+        "as far, and further in a batch smaller than the divisor."
+    ),
     reference="docs/mathematics.md",
 )
 def divisor_is_the_declared_one(facts: Facts) -> Outcome:

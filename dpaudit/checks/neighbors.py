@@ -13,7 +13,10 @@ from dpaudit.checks.replayed import LeftOut
 from dpaudit.checks.view import StepView
 
 _DOCS = "docs/mathematics.md"
-_UNSOUND = "A bound that an actual neighbour exceeds is no bound. Do not release; report this as a defect of dpaudit."
+_UNSOUND = (
+    "Do not release. A bound that an actual neighbour exceeds is no bound: where all other checks pass, report this as "
+    "a defect of dpaudit."
+)
 #: Rounding of two logarithms of sums, in nats.
 _SLACK = 1e-9
 
@@ -23,7 +26,10 @@ _SLACK = 1e-9
     title="No context's removal costs more than its batch's bound",
     failed="Removing a context costs more than its batch's bound",
     evidence=4,
-    why="A real neighbour shows a larger loss than the bound allows. The bound, and every claim on it, is wrong.",
+    why=(
+        "A real neighbour shows a larger loss than the bound allows. The bound or the record is wrong, and the claim "
+        "rests on both."
+    ),
     remedy=_UNSOUND,
     reference=_DOCS,
 )

@@ -8,7 +8,7 @@ from dpaudit.checks.registry import Outcome, run_check
 
 _DOCS = "docs/replay.md"
 #: The command that runs the checks of this family.
-COMMAND = "Run `dpaudit replay RUN_DIR --data FILE`."
+COMMAND = "Run `dpaudit report RUN_DIR --data FILE --evidence 4`."
 #: A difference shows nothing, even if it may be rounding, where it is a larger share of the claim, or of the clip for
 #: logits.
 FINE, _FINE_LOGITS = 0.1, 1e-3
@@ -94,7 +94,10 @@ def _coverage(steps: int) -> str:
     title="An attack on neighbouring data does not refute the claim",
     failed="An attack on neighbouring data refutes the claim or its accounting",
     evidence=4,
-    why="Telling neighbours apart better than the claim allows refutes it, whatever the arithmetic says.",
+    why=(
+        "A text beyond its own ex-post bound refutes the accounting. An attack's epsilon above an approximate claim, "
+        "which is about all outputs, refutes that claim."
+    ),
     remedy="The mechanism is less private than claimed. Do not release; find what differs from its description.",
     reference=_DOCS,
 )

@@ -13,8 +13,8 @@ from dpaudit.checks.sampling_test import FALSE_ALARMS, POWER
     failed="Tokens were not drawn from softmax(aggregate / temperature)",
     evidence=1,
     why=(
-        "Privacy comes from the randomness of the draw. A colder, greedy or truncated draw costs more than is "
-        "charged here."
+        "Privacy comes from the randomness of the draw. A colder, greedy or truncated draw can cost more than "
+        "is charged here."
     ),
     remedy=(
         "Sample from softmax(aggregate / temperature) over the whole support: no top-k, top-p, greedy step or other "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpaudit.commands.places import reports_of
-from dpaudit.commands.terminal import progress_bar, tell
+from dpaudit.commands.terminal import note_in_log, progress_bar, tell
 
 if TYPE_CHECKING:
     from dpaudit.audit import Question
@@ -32,6 +32,8 @@ def audit_of(
     """A run's audit, with a bar that shows how far it is."""
     from dpaudit.audit import audit_run
 
+    if replay is not None:
+        note_in_log("Auditing the run with what its replay found")
     with progress_bar("Auditing", "batches") as advance:
         return audit_run(run_dir, question, progress=advance, evidence=evidence, replay=replay, engine=engine)
 
@@ -51,8 +53,15 @@ def replay_of(
     from generation.replay import replay
 
     given = {name: amount for name, amount in amounts.items() if amount is not None}
+    note_in_log("Reading the data and loading the model")
     with progress_bar("Replaying", "passes") as advance:
-        return replay(run_dir, data, model=model, claim=asked, progress=advance, **given)
+
+        def show(done: int, total: int) -> None:
+            if done <= 1:
+                note_in_log(f"Replaying {total} forward passes")
+            advance(done, total)
+
+        return replay(run_dir, data, model=model, claim=asked, progress=show, **given)
 
 
 def quality_of(run_dir: Location) -> tuple[Quality | None, str]:

@@ -10,7 +10,7 @@ import click
 
 from dpaudit.commands.options import FiniteRange, NamedPath, output_options
 from dpaudit.commands.places import writing
-from dpaudit.commands.terminal import note, output, progress_bars, stdout
+from dpaudit.commands.terminal import note, output, print_json, progress_bars, stdout
 
 if TYPE_CHECKING:
     from dpaudit.results import ClusterComparison
@@ -57,8 +57,8 @@ def clusters(
 ) -> None:
     """Compare clustering methods on private texts.
 
-    Clusters, cost, and agreement with k-means. Every figure looks at the private texts without noise: they are for
-    choosing a method, by whoever may see the texts.
+    Clusters, cost, and agreement with k-means. Every figure looks at the private texts without noise: a method that
+    is chosen by them is a choice by private records (chosen_from: private).
 
     \b
     Example:
@@ -70,7 +70,7 @@ def clusters(
     comparison = _clustered((data, text), (public, public_text), embedding, normalize, private_cache, chosen)
     with output():
         if as_json:
-            click.echo(comparison.to_json(), nl=False)
+            print_json(comparison.to_json())
         else:
             print_clusters(comparison, stdout())
     if out is not None:

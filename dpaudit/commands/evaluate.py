@@ -18,7 +18,7 @@ from dpaudit.commands.options import (
     output_options,
 )
 from dpaudit.commands.places import report_folder
-from dpaudit.commands.terminal import note, output, progress_bars, stdout, tell
+from dpaudit.commands.terminal import note, output, print_json, progress_bars, stdout, tell
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
@@ -128,7 +128,7 @@ def evaluate(
     quality, path = evaluate_run(run_dir, (reference, test, text, label), private_cache, engine, settings)
     with output():
         if as_json:
-            click.echo(quality.to_json(), nl=False)
+            print_json(quality.to_json())
         else:
             print_quality(quality, stdout())
             note(f"Written: {path}. `dpaudit report` and `dpaudit compare` show it.")

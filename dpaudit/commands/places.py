@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,6 +85,18 @@ def writing(path: Path, option: str) -> Iterator[None]:
         raise InputError(
             str(named), f"cannot be written ({error.strerror}).", f"Name another place with {option}."
         ) from None
+
+
+def require_writable(folder: Path, option: str) -> None:
+    """Refuse a folder that can hold no file, before an audit is spent on it. Nothing is left behind.
+
+    Args:
+        folder: where files are to go; it and its parents may be missing yet.
+        option: what named it, for the error.
+    """
+    there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
+    with writing(folder, option), tempfile.TemporaryDirectory(dir=there):
+        pass
 
 
 def save_reports(result: AuditResult, folder: Path) -> dict[str, Path]:

@@ -14,7 +14,7 @@ from dpaudit.commands.evaluate import evaluate_run
 from dpaudit.commands.generate import generate_run
 from dpaudit.commands.options import POSITIVE, NamedPath, model_engine_options, output_options
 from dpaudit.commands.places import report_folder, save_reports, spare_runs
-from dpaudit.commands.terminal import note, output, stdout
+from dpaudit.commands.terminal import note, output, print_json, stdout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +95,7 @@ def _estimate_table(table: Table, tokens_per_second: float | None, as_json: bool
     found = estimates.estimates(table, throughput)
     with output():
         if as_json:
-            click.echo(found.to_json(), nl=False)
+            print_json(found.to_json())
         else:
             print_estimates(found, stdout())
 
@@ -164,7 +164,7 @@ def _run_table(
     result = driver.run_table(table, out, stages, watch, only)
     with output():
         if as_json:
-            click.echo(result.to_json(), nl=False)
+            print_json(result.to_json())
         else:
             print_table(result, stdout())
     if only:  # part of a table does not replace the whole one

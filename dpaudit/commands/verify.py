@@ -8,7 +8,7 @@ import click
 
 from dpaudit.commands.audits import audit_of, leave, replay_of
 from dpaudit.commands.options import DATA, EVIDENCE, MODEL, RUN_DIR, claim_options, engine_options, output_options
-from dpaudit.commands.terminal import note, output, stdout
+from dpaudit.commands.terminal import note, output, print_json, stdout
 
 if TYPE_CHECKING:
     from dpaudit.audit import Question
@@ -46,7 +46,7 @@ def verify(
     if as_json:
         with output():
             # A gate's output lands in logs: the texts are not released yet.
-            click.echo(result.model_copy(update={"samples": ()}).to_json(), nl=False)
+            print_json(result.model_copy(update={"samples": ()}).to_json())
     elif result.claim is not None:  # else there is nothing to say but why it cannot be read
         from reports.outline import unmade_lines
         from reports.terminal import print_failures

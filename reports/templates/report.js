@@ -7,7 +7,7 @@
   const shown = (row, column) => row.cells[column].textContent.trim();
 
   const numberOf = (text) => {
-    if (text in WORDS) return WORDS[text];
+    if (Object.hasOwn(WORDS, text)) return WORDS[text];
     const found = NUMBER.exec(text);
     return found ? Number(found[0].replaceAll(",", "")) : null;
   };
@@ -65,7 +65,7 @@
       for (const group of part.querySelectorAll(".family")) {
         group.classList.toggle("filtered", !group.querySelector(".check:not(.filtered)"));
       }
-      count.textContent = wanted ? `${left} of ${items.length} ${noun}` : "";
+      count.textContent = wanted ? `${left} of ${items.length} listed ${noun}` : "";
     };
     field.addEventListener("input", apply);
     part.prepend(control);

@@ -29,7 +29,7 @@ def test_there_are_five_levels(make_run, level):
 def test_a_skip_says_what_would_run_the_check(make_run):
     skipped = [check for check in make_run().audit().checks if check.id in REPLAYED]
     assert len(skipped) == len(REPLAYED)
-    assert all("dpaudit replay" in check.detail for check in skipped)
+    assert all("--data FILE --evidence 4" in check.detail for check in skipped)
 
 
 @pytest.mark.parametrize(

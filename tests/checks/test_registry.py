@@ -35,3 +35,18 @@ def test_a_result_has_the_words_whatever_came_out_and_keeps_what_it_knows_of_the
 def test_the_catalogue_explains_why() -> None:
     for row, about in zip(listed(), ABOUT, strict=True):
         assert f"  why       {about.why}" in list(lines(row))
+
+
+def test_no_remedy_asks_for_another_run_because_of_a_figure() -> None:
+    for about in ABOUT:
+        assert "other settings" not in about.remedy, about.id
+    (cost,) = [about for about in ABOUT if about.id == "claim.epsilon"]
+    assert "a choice that no epsilon pays for" in cost.remedy
+
+
+def test_words_say_no_more_than_the_mathematics() -> None:
+    why = {about.id: about.why for about in ABOUT}
+    assert "by more where a batch is smaller than the divisor" in why["mechanism.divisor"]
+    assert "can cost more" in why["sampling.distribution"]
+    assert "The bound or the record is wrong" in why["neighbors.removal"]
+    assert "its own ex-post bound" in why["replay.lower-bound"]

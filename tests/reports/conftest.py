@@ -199,7 +199,7 @@ def empirical_ledger(found: Empirical) -> LedgerEntry:
 
 
 NO_LOSSES = Empirical(leave_one_out_max=None, contexts=0, worst=())
-REPLAY = "Run `dpaudit replay RUN_DIR --data FILE`."
+REPLAY = "Run `dpaudit report RUN_DIR --data FILE --evidence 4`."
 CLAIM = ClaimResult(epsilon=2.5, delta=0.0, kind="ex-post", relation="add_remove", unit="record")
 
 

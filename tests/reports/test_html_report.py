@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from dpaudit.comparison import compare_runs
-from dpaudit.results import AuditResult
+from dpaudit.results import AuditResult, Status
 from reports import ladder
 from reports.compare import render_comparison_html
 from reports.html import render_html
 from reports.markdown import render_markdown
-from reports.outline import claim_origin, commands
+from reports.outline import SIGNED_BY, claim_origin, commands, signed_off
 from reports.rounding import bound, nearest, saving, stated
 from reports.wording import SEVERAL_CONTEXTS
 
@@ -185,7 +185,7 @@ def test_what_was_not_made_stands_in_the_verdict_with_its_command(samples: Sampl
 
 
 def test_commands_stand_as_code_and_nothing_else_gets_through(samples: Samples) -> None:
-    assert "Run <code>dpaudit replay RUN_DIR --data FILE</code>." in html_of(samples["median"]())
+    assert "Run <code>dpaudit report RUN_DIR --data FILE --evidence 4</code>." in html_of(samples["median"]())
     detail = "Run `<b>x</b> & {{ 1 }}` or `<script>"
     (check, *_) = samples["failed"]().checks
     result = samples["failed"]().model_copy(update={"checks": (check.model_copy(update={"detail": detail}),)})
@@ -286,6 +286,77 @@ def test_the_ladder_counts_every_check_and_says_how_far_it_holds(samples: Sample
     words = Page(html_of(samples["median"]())).words
     assert "0 taken on trust from what the run says about itself 1 0 0 0 0 yes" in words
     assert "4 tried on actual neighbouring data sets 0 0 0 1 0 no" in words
+
+
+SOUND = "This audit asked for levels 0 to 1. Every check there that is about this run passed."
+IN_DOUBT = "what rests on it, or on a level above, is in doubt."
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, SOUND),
+        ({0: "fail"}, f"This audit asked for levels 0 to 1. Not every check of level 0 did: {IN_DOUBT}"),
+        ({0: "error"}, f"This audit asked for levels 0 to 1. Not every check of level 0 did: {IN_DOUBT}"),
+        (
+            {1: "fail"},
+            "This audit asked for levels 0 to 1. Every check of level 0 that is about this run passed. "
+            f"Not every check of level 1 did: {IN_DOUBT}",
+        ),
+        (
+            {1: "skip"},
+            "This audit asked for levels 0 to 1. Every check of level 0 that is about this run passed. "
+            f"Not every check of level 1 did: {IN_DOUBT}",
+        ),
+        ({2: "fail"}, f"{SOUND} Beyond it, 1 check did not pass, and a failed one decides the verdict too."),
+        (
+            {2: "error", 3: "fail"},
+            f"{SOUND} Beyond it, 2 checks did not pass, and a failed one decides the verdict too.",
+        ),
+        ({3: "skip"}, f"{SOUND} Beyond what was asked for, 1 check was not made."),
+    ],
+)
+def test_the_ladder_tells_of_every_check_that_did_not_pass(
+    samples: Samples, changed: dict[int, Status], said: str
+) -> None:
+    one = samples["median"]().checks[0]
+    checks = tuple(
+        one.model_copy(update={"id": f"some.level{at}", "status": changed.get(at, "pass"), "evidence": at})
+        for at in range(5)
+    )
+    unmade = tuple(made.id for made in checks if made.status == "skip")
+    result = samples["median"]().model_copy(update={"checks": checks, "not_checked": unmade, "evidence": 1})
+    assert ladder.standing(result) == said
+
+
+def test_who_accepts_the_run_signs_for_its_files(samples: Samples) -> None:
+    median = undrawn(samples["median"]())
+    digests = {"run.json": "1a" * 32, "samples.jsonl": "2b" * 32, "assignment": "3c" * 32}
+    result = median.model_copy(update={"run": median.run | {"digests": digests}})
+    assert signed_off(result)[-2:] == (("SHA-256 of run.json", "1a" * 32), ("SHA-256 of samples.jsonl", "2b" * 32))
+    html = render_html(result)
+    section = html[html.index('<h2 id="sign-off">') :].partition("</section>")[0]
+    for said in (*SIGNED_BY, "1a" * 32, "2b" * 32):
+        assert said in section
+    assert "3c" * 32 not in section
+    assert html == render_html(result)
+    public = result.model_copy(update={"audience": "public"})
+    assert signed_off(public) == tuple((name, "") for name in SIGNED_BY)
+    assert signed_off(samples["unreadable"]()) == signed_off(public)
+
+
+def test_verdict_figures_and_signature_come_before_the_evidence(samples: Samples) -> None:
+    html = html_of(samples["median"]())
+    order = [html.index(f'<h2 id="{part}">') for part in ("claimed", "sign-off", "ledger", "checks")]
+    assert html.index('<h1 id="verdict">') < order[0]
+    assert order == sorted(order)
+
+
+def test_the_script_takes_no_label_for_a_word_of_its_own() -> None:
+    """`in` finds what every object inherits: a batch labelled constructor was none of the words, and yet found."""
+    assert " in WORDS" not in SCRIPT
+    assert "Object.hasOwn(WORDS, text)" in SCRIPT
+    assert "listed ${noun}" in SCRIPT
 
 
 def test_the_contents_lead_to_every_part(result: AuditResult) -> None:

@@ -50,7 +50,7 @@ def test_junit_says_what_failed_and_what_would_make_the_rest(samples: Samples) -
     assert "3 values at the clip" in (cases["record.range"].findtext("system-out") or "")
     skipped = _cases(samples["median"]())["replay.logits"].find("skipped")
     assert skipped is not None
-    assert skipped.get("message") == "Not made. Run `dpaudit replay RUN_DIR --data FILE`."
+    assert skipped.get("message") == "Not made. Run `dpaudit report RUN_DIR --data FILE --evidence 4`."
     skipped = _cases(samples["median"]())["rebalancing.noise"].find("skipped")
     assert skipped is not None
     assert skipped.get("message") == "Not about this run. No counts were noised."
@@ -84,7 +84,7 @@ def test_junit_is_red_where_a_pass_needed_a_check_that_was_not_made(samples: Sam
     result = samples["median"]().model_copy(update={"evidence": 3, "verdict": "fail"})
     failure = _cases(result)["replay.logits"].find("failure")
     assert failure is not None
-    assert "evidence level 3 was asked for. Run `dpaudit replay RUN_DIR" in (failure.get("message") or "")
+    assert "evidence level 3 was asked for. Run `dpaudit report RUN_DIR" in (failure.get("message") or "")
     assert _cases(result)["replay.lower-bound"].find("skipped") is not None
 
 
@@ -147,8 +147,8 @@ def test_sarif_has_no_alert_for_what_a_pass_does_not_need(samples: Samples) -> N
     said = {note["associatedRule"]["id"]: note["message"]["text"].partition("\n")[0] for note in notes}
     assert said == {
         "rebalancing.noise": "Not about this run. No counts were noised.",
-        "replay.logits": "Not made. Run `dpaudit replay RUN_DIR --data FILE`.",
-        "replay.lower-bound": "Not made. Run `dpaudit replay RUN_DIR --data FILE`.",
+        "replay.logits": "Not made. Run `dpaudit report RUN_DIR --data FILE --evidence 4`.",
+        "replay.lower-bound": "Not made. Run `dpaudit report RUN_DIR --data FILE --evidence 4`.",
     }
 
 

@@ -103,7 +103,7 @@ def test_an_attack_is_a_lower_bound_with_its_curve(samples: Samples) -> None:
     text = render_markdown(samples["attacked"]())
     assert "- Attack: ε at least: 0.4123 nats (95% confidence)\n- At δ: 0.0004400\n" in text
     assert "| ε (nats) | Smallest δ, estimated | δ at least |" in text
-    assert "It is no guarantee itself" in text
+    assert "A lower bound is no guarantee itself" in text
 
 
 def test_a_public_report_has_no_place_for_what_was_measured(samples: Samples) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from matplotlib.figure import Figure
 from dpaudit.results import AuditResult, TokenCurve
 from reports import pairs
 from reports.costs import MOST_DRAWN, curve_described, thinned
-from reports.figures import Drawing
+from reports.figures import Drawing, growth, token_curve
 from reports.rounding import lower_bound
 
 Samples = Mapping[str, Callable[[], AuditResult]]
@@ -63,8 +64,59 @@ def test_rises_falls_and_ties_are_counted(samples: Samples) -> None:
     said = pairs.directions_described(having(samples["median"](), *rows, unknown, unknown))
     assert said == (
         "Of 3 batches, the rise is larger in 1 and the fall in 1, both are equal in 1. "
-        "Largest rise 3.000 nats, largest fall 2.500 nats. 2 batches without a finite figure left out."
+        "Largest finite rise 3.000 nats, largest finite fall 2.500 nats. 2 batches without a finite figure "
+        "are left out."
     )
+
+
+def test_a_batch_that_nothing_bounds_is_said_and_no_finite_one_is_called_the_largest(samples: Samples) -> None:
+    rows = [{"rise": 1.0, "fall": 1.9202}, {"rise": 1.0, "fall": 1.0}, {"rise": math.inf, "fall": 1.0}, {"rise": None}]
+    result = having(samples["median"](), *rows)
+    axes = panel(pairs.directions_drawing(result))
+    assert [text.get_text() for text in axes.texts] == ["n = 2", "batch 2 is not bounded"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["rise = fall", "largest finite: 1.921"]
+    said = pairs.directions_described(result)
+    assert said.endswith("Batch 2 without a finite figure is left out. 1 batch without both figures left out.")
+    alone = pairs.directions_described(having(samples["median"](), rows[2]))
+    assert alone == ("No batch has a rise and a fall that are finite. Batch 0 without a finite figure is left out.")
+
+
+@pytest.mark.parametrize(("bound", "loss"), [(1.0, math.inf), (1.0, math.nan), (math.nan, 0.5), (math.nan, math.nan)])
+def test_a_loss_that_is_not_finite_is_beyond_its_bound(samples: Samples, bound: float, loss: float) -> None:
+    fine, broken = {"exact": 4.0, "leave_one_out_max": 1.0}, {"exact": bound, "leave_one_out_max": loss}
+    for rows in ((fine, broken), (broken,)):
+        said = pairs.losses_described(having(samples["median"](), *rows))
+        assert "1 batch has a loss beyond the bound" in said
+        assert "No loss is beyond" not in said
+    drawn = panel(pairs.losses_drawing(having(samples["median"](), fine, fine, broken)))
+    assert [text.get_text() for text in drawn.texts] == ["n = 2", "1 batch beyond the bound"]
+    endless = {"exact": math.inf, "leave_one_out_max": 0.5}
+    assert "No loss is beyond" in pairs.losses_described(having(samples["median"](), fine, endless))
+
+
+def test_no_cell_of_the_grid_stands_on_the_wrong_side_of_the_line(samples: Samples) -> None:
+    rows = [{"exact": 1 + i / 500, "leave_one_out_max": (1 + i / 500) * (0.97 + i % 4 / 100)} for i in range(600)]
+    drawn = points(pairs.losses_drawing(having(samples["median"](), *rows)))
+    assert len(drawn) < 300
+    assert all(loss <= bound + 1e-9 for bound, loss in drawn)
+    rows[300]["leave_one_out_max"] = rows[300]["exact"] + 1e-3
+    drawn = points(pairs.losses_drawing(having(samples["median"](), *rows)))
+    assert sum(loss > bound + 1e-9 for bound, loss in drawn) == 1  # not lost among its neighbours
+
+
+def test_growth_never_lies_below_the_bound_of_any_length(samples: Samples) -> None:
+    result = samples["median"]()
+    count = 3 * MOST_DRAWN
+    sums = tuple(float(place) for place in range(1, count + 1))
+    assert result.tokens is not None
+    long = {"position": tuple(range(1, count + 1)), "exact": sums, "theorem1": sums, "band": None}
+    other = dict.fromkeys(("batches", "mean", "maximum"), (1,) * count)
+    lines = panel(growth(result.model_copy(update={"tokens": result.tokens.model_copy(update=long | other)}))).lines
+    for line in lines[:2]:
+        assert line.get_drawstyle() == "steps-pre"
+        xs, ys = map(list, line.get_data())
+        assert (xs[0], xs[-1], ys[0]) == (0, count, ys[1])
+        assert all(ys[bisect_left(xs, length)] >= sums[length - 1] for length in range(1, count + 1))
 
 
 @pytest.mark.parametrize(
@@ -125,3 +177,17 @@ def test_the_band_is_in_the_words_of_the_curve(samples: Samples) -> None:
     assert f"The median token is costliest at position {curve.band.first[at]}:" in said
     assert f"between {lower_bound(curve.band.low[at])} and" in said
     assert "median token" not in curve_described(curve.model_copy(update={"band": None}))
+
+
+def test_tokens_that_nothing_bounds_are_counted_in_words_and_figure(samples: Samples) -> None:
+    result = samples["median"]()
+    assert result.tokens is not None
+    assert "left out" not in curve_described(result.tokens)
+    curve = result.tokens.model_copy(update={"unbounded": 3})
+    said = curve_described(curve)
+    assert "The costliest single token with a bound took" in said
+    assert said.endswith("3 tokens without a bound are left out.")
+    drawing, figure = token_curve(result.model_copy(update={"tokens": curve})), Figure()
+    assert drawing is not None
+    drawing.draw(figure)
+    assert "3 tokens without a bound" in [text.get_text() for axes in figure.axes for text in axes.texts]

@@ -37,7 +37,7 @@ def test_clean_summary_is_read_in_five_seconds(samples: Samples) -> None:
     for said in (
         "claimed       ε ≤ 2.5 nats",
         "4 passed, 2 not made, 1 not about this run. Checked up to evidence",
-        "Run `dpaudit replay RUN_DIR",
+        "Run `dpaudit report RUN_DIR",
         "A caveat that stands beside",
     ):
         assert said in text
@@ -58,7 +58,7 @@ def test_what_was_not_made_comes_before_any_figure(samples: Samples, name: str) 
 def test_an_attack_is_a_lower_bound(samples: Samples) -> None:
     text = " ".join(_printed(partial(print_summary, samples["attacked"]())).split())
     assert "attack epsilon at least 0.4123 (95% confidence) at delta 0.0004400, 1,200 texts a side" in text
-    assert "It is no guarantee itself" in text
+    assert "A lower bound is no guarantee itself" in text
     assert "largest loss" not in text
 
 

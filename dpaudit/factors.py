@@ -1,0 +1,50 @@
+"""What an epsilon does to a probability, in words that never promise more than it does."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, Context, Decimal
+
+from dpaudit.results import ClaimResult
+
+#: A larger factor says no more than its exponent does.
+_MOST_FACTOR = 1000
+#: Beyond this epsilon, in nats, a factor has five digits and more, and rules out next to nothing.
+_MOST_TELLING = 10
+_DIGITS = 3
+_ENOUGH = Context(prec=50)
+
+#: How a caveat about an empty guarantee begins.
+NEXT_TO_NOTHING = "This bounds next to nothing:"
+
+_CHANGE = {"add_remove": "added or removed", "replace": "replaced by another"}
+
+
+def exactly(number: float) -> str:
+    """A claimed number, never rounded."""
+    return short if float(short := f"{number:g}") == number else repr(number)
+
+
+def factor(epsilon: float) -> str:
+    """e to the power of an epsilon in nats, rounded up where it is of a size that says something."""
+    power = f"e^{exactly(epsilon)}"
+    if not 0 < epsilon < math.log(_MOST_FACTOR):
+        return power
+    # The next number above: the exponential itself is rounded to the nearest, which may be below.
+    above = Decimal(epsilon).exp(_ENOUGH).next_plus(_ENOUGH)
+    return f"{above.normalize(Context(prec=_DIGITS, rounding=ROUND_CEILING)):f} ({power})"
+
+
+def change(claim: ClaimResult) -> str:
+    """What the guarantee compares with, as the condition of a sentence."""
+    most = claim.records_per_user
+    unit = f"one {claim.unit}" + (f" with at most {most} records" if most else "")
+    return f"had {unit} been {_CHANGE[claim.relation]}"
+
+
+def next_to_nothing(epsilon: float) -> str:
+    """Says so where an epsilon, in nats, is too large to rule anything out; else empty."""
+    if not epsilon > _MOST_TELLING:
+        return ""
+    size = "without end" if math.isinf(epsilon) else f"with {math.floor(epsilon / math.log(10)) + 1:,} digits"
+    return f"{NEXT_TO_NOTHING} the factor e^{exactly(epsilon)} is a number {size}."

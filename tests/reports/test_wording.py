@@ -1,0 +1,35 @@
+"""The words that reports share promise no more than the mathematics, and one state has one name."""
+
+from __future__ import annotations
+
+import pytest
+
+from reports import clusters, quality
+from reports.wording import GLOSSARY, LOWER_BOUND, STATUS_NAMES
+
+MEANINGS = dict(GLOSSARY)
+
+
+def test_an_attack_refutes_guarantees_about_all_outputs_and_no_ex_post_claim() -> None:
+    assert "an (ε, δ) guarantee below it, for all outputs, is refuted" in LOWER_BOUND
+    assert "An ex-post claim is held against each text's own bound" in LOWER_BOUND
+    assert "for all outputs" in MEANINGS["Attack"]
+
+
+@pytest.mark.parametrize("warning", [quality.WARNING, clusters.WARNING])
+def test_private_figures_invite_no_choice_by_them(warning: str) -> None:
+    assert "for choosing" not in warning
+    assert "chosen_from: private" in warning
+
+
+def test_delta_of_noised_centres_is_named() -> None:
+    assert "noised cluster centres" in MEANINGS["Delta (δ)"]
+
+
+def test_the_glossary_is_about_no_file_in_particular() -> None:
+    assert not [term for term, meaning in GLOSSARY if "report.json" in meaning]
+
+
+def test_a_check_that_was_not_made_is_called_that_and_nothing_else() -> None:
+    assert STATUS_NAMES["skip"] == "Not made"
+    assert "Skipped" not in STATUS_NAMES.values()
