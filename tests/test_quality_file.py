@@ -198,7 +198,7 @@ def test_what_was_not_written_here_is_told_in_one_line_and_changes_no_verdict(
 def report(run: Run, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> tuple[Any, str]:
     """Exit code and stderr of a report, which must have no quality in it."""
     with pytest.raises(SystemExit) as left:
-        main(["report", str(run.path), "--out", str(tmp_path / "out")])
+        main(["report", str(run.path), "--out", str(tmp_path / "out"), "--quiet"])
     assert json.loads((tmp_path / "out" / "report.json").read_text())["quality"] is None
     assert "Quality of" not in (tmp_path / "out" / "report.html").read_text()
     return left.value.code, capfd.readouterr().err
@@ -237,7 +237,7 @@ def test_a_failing_run_fails_with_an_evaluation_too(
     run.rehash()
     write_quality(quality(RunReader(run.path).digest("samples.jsonl")), run / "report")
     with pytest.raises(SystemExit) as left:
-        main(["report", str(run.path), "--out", str(tmp_path / "out")])
+        main(["report", str(run.path), "--out", str(tmp_path / "out"), "--quiet"])
     assert left.value.code == 1
     assert capfd.readouterr().err == ""
     assert "Quality of the texts" in (tmp_path / "out" / "report.html").read_text()

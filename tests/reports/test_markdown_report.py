@@ -96,7 +96,8 @@ def test_it_says_what_the_page_says(samples: Samples) -> None:
 def test_what_was_not_made_stands_at_the_verdict_with_its_command(samples: Samples) -> None:
     verdict = render_markdown(samples["median"]()).partition("\n## ")[0]
     assert "Checked up to evidence level 2 (record and release). Not made:" in verdict
-    assert "- `replay.logits`, `replay.lower-bound`: Run \\`dpaudit replay RUN\\_DIR --data FILE\\`." in verdict
+    command = "Run \\`dpaudit report RUN\\_DIR --data FILE --evidence 4\\`."
+    assert f"- `replay.logits`, `replay.lower-bound`: {command}" in verdict
 
 
 def test_an_attack_is_a_lower_bound_with_its_curve(samples: Samples) -> None:
