@@ -8,8 +8,8 @@ import torch
 
 from benchmarks.rows import Row, Wanted
 from benchmarks.timing import interleaved
+from dpaudit.generation.aggregation import aggregated
 from dpaudit.runs import Mechanism
-from generation.aggregation import aggregated
 
 WIDTH = 2
 #: The paper's clip for the median.

@@ -14,8 +14,8 @@ from numpy.lib.format import open_memmap
 
 from benchmarks.rows import Row, Wanted
 from benchmarks.timing import interleaved
-from generation.clustering.assignment import nearest
-from generation.clustering.interfaces import Vectors
+from dpaudit.generation.clustering.assignment import nearest
+from dpaudit.generation.clustering.interfaces import Vectors
 
 #: Rows that are read at a time.
 _PIECE = 16_384

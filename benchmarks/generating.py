@@ -15,9 +15,9 @@ from benchmarks.rivals import INVINK, Rivals
 from benchmarks.rows import Row, Wanted
 from benchmarks.timing import Timings, interleaved
 from benchmarks.workload import Workload, workload
+from dpaudit.generation import algorithm
+from dpaudit.generation.models import LanguageModel
 from dpaudit.runs import RunReader
-from generation import algorithm
-from generation.models import LanguageModel
 
 #: The paper's settings for the median.
 CLIP, TEMPERATURE = 6.0, 1.5

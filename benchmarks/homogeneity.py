@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from benchmarks.machine import describe
 from dpaudit.audit import audit_run
+from dpaudit.generation.algorithm import generate
+from dpaudit.generation.config import BatchingConfig, Config, load_config
+from dpaudit.generation.events import BatchDone, Event
 from dpaudit.results import BatchResult
-from generation.algorithm import generate
-from generation.config import BatchingConfig, Config, load_config
-from generation.events import BatchDone, Event
 
 _RESAMPLES = 10_000
 _LEVELS = (2.5, 97.5)

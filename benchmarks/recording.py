@@ -18,10 +18,10 @@ from benchmarks.rows import Row, Wanted
 from benchmarks.timing import Clock
 from benchmarks.workload import Workload, workload
 from dpaudit.accounting import movable
+from dpaudit.generation import algorithm
+from dpaudit.generation.models import LanguageModel
 from dpaudit.runs import RunReader, RunWriter, Step
 from dpaudit.runs.batches import BatchWriter
-from generation import algorithm
-from generation.models import LanguageModel
 
 CLIPS = (6.0, 7.0, 8.0, 9.0, 12.0)
 #: The paper's clip for the median. The larger the clip, the more of the values are random bits that nothing can spare.

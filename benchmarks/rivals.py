@@ -23,8 +23,8 @@ import torch
 from transformers import DynamicCache
 
 from benchmarks.workload import LABEL, Workload
-from generation.models import LanguageModel, load_model
-from generation.prompts import Template, template
+from dpaudit.generation.models import LanguageModel, load_model
+from dpaudit.generation.prompts import Template, template
 
 INVINK = "invink"
 INSTALL = "pip install --no-deps invink==0.1.0 (Python 3.12 or later)"

@@ -36,7 +36,7 @@ ROWS = 8
 #: All that a finished run holds beside its batches.
 FILES = {"run.json", "samples.jsonl", "assignment", "clusters", "tokenizer.json", "hashes"}
 #: What a process imports first, once for all of them, so that a life is spent on generating.
-PRELOADED = ["dpaudit.cli", "generation.algorithm"]
+PRELOADED = ["dpaudit.cli", "dpaudit.generation.algorithm"]
 
 Tell = Callable[[str], None]
 

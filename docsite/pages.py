@@ -43,7 +43,7 @@ def _commands() -> str:
 
 
 def _config() -> str:
-    from generation.config import Config
+    from dpaudit.generation.config import Config
 
     about = (
         "What `dpaudit generate` reads, in YAML. Unknown fields are refused, and values of another type are too. The "
@@ -91,7 +91,7 @@ def _clusters() -> str:
 
 
 def _evaluation() -> str:
-    from dpaudit.quality import Quality
+    from dpaudit.results.quality import Quality
 
     about = "What `dpaudit evaluate` writes. It is private, and no part of a public report."
     return _fields_page("evaluation.json", about, Quality.model_json_schema(mode="serialization"), "evaluation.json")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 # Without it a context's logits would depend, in their last bits, on which rows the other contexts sit in.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
-from generation.config import Config, load_config
-from generation.demo import demo_configs
-from generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
+from dpaudit.generation.config import Config, load_config
+from dpaudit.generation.demo import demo_configs
+from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
 
 if TYPE_CHECKING:
-    from generation.algorithm import generate
+    from dpaudit.generation.algorithm import generate
 
 __all__ = [
     "BatchDone",
@@ -31,6 +31,6 @@ def __getattr__(name: str) -> Any:
     """Import `generate` when it is used: PyTorch comes with it, and a config can be read without."""
     if name != "generate":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from generation.algorithm import generate
+    from dpaudit.generation.algorithm import generate
 
     return generate

@@ -1,7 +1,7 @@
 """One step from raw logits to what it samples from: clipping, truncation, mean or median, and the public support.
 
 A batch is worked off in blocks of columns, on all cores: clipped, aggregated, forgotten. Logits on another device stay
-there (`generation.devices`) until the results, which are small, are moved. Every number is the plain definition's.
+there (`devices`) until the results, which are small, are moved. Every number is the plain definition's.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import median_of, median_sides
 from dpaudit.engines import cores
+from dpaudit.generation import devices
+from dpaudit.generation.cores import even_blocks, share_out
+from dpaudit.generation.rows import column_sums, grid_shift, network, select
 from dpaudit.runs import Mechanism
-from generation import devices
-from generation.cores import even_blocks, share_out
-from generation.rows import column_sums, grid_shift, network, select
 
 Floats: TypeAlias = NDArray[np.float32]
 #: Raw logits [n, V]: an array or a tensor in float32, or a tensor in bfloat16; tensors on any device.

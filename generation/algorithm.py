@@ -10,14 +10,10 @@ from itertools import chain
 
 from dpaudit.accounting import ContextChange, MedianAccountant
 from dpaudit.engines import Engine
-from dpaudit.runs import BatchStore, Clustering, Clusters, InputError, Manifest, Privacy, RunReader, RunWriter
-from dpaudit.runs.assignment import KEY_BYTES
-from dpaudit.runs.layout import MANIFEST
-from dpaudit.runs.storage import Location, open_storage
-from generation.config import Config
-from generation.contexts import Prompts
-from generation.events import BatchDone, Progress, RecordsPlaced
-from generation.manifest import (
+from dpaudit.generation.config import Config
+from dpaudit.generation.contexts import Prompts
+from dpaudit.generation.events import BatchDone, Progress, RecordsPlaced
+from dpaudit.generation.manifest import (
     build_manifest,
     changed_contexts,
     declared_privacy,
@@ -26,12 +22,16 @@ from generation.manifest import (
     require_same_clusters,
     require_same_run,
 )
-from generation.memory import free_memory, planned_rows
-from generation.models import LanguageModel, device_of, load_model
-from generation.partition import Partition, Rule, partition, partition_as_recorded
-from generation.prompts import Template, template
-from generation.records import Record, read_records
-from generation.worker import Finished, Worker
+from dpaudit.generation.memory import free_memory, planned_rows
+from dpaudit.generation.models import LanguageModel, device_of, load_model
+from dpaudit.generation.partition import Partition, Rule, partition, partition_as_recorded
+from dpaudit.generation.prompts import Template, template
+from dpaudit.generation.records import Record, read_records
+from dpaudit.generation.worker import Finished, Worker
+from dpaudit.runs import BatchStore, Clustering, Clusters, InputError, Manifest, Privacy, RunReader, RunWriter
+from dpaudit.runs.assignment import KEY_BYTES
+from dpaudit.runs.layout import MANIFEST
+from dpaudit.runs.storage import Location, open_storage
 
 #: How many times over a task's contexts fill a pass, and how many tasks there are at least where batches allow it.
 FULL, TASKS = 2, 8
@@ -142,7 +142,7 @@ def _placed(
     if config.clustering is None:
         return _Placed(partition(Rule.of_config(config), records, key), Clustering(), clusters)
     # Embedding takes other libraries and a model.
-    from generation.grouping import expected_statement, group, recorded_statement
+    from dpaudit.generation.grouping import expected_statement, group, recorded_statement
 
     if begun is None:
         require_claimable(config, len(records), privacy, expected_statement(config, privacy), model)

@@ -21,10 +21,11 @@ from dpaudit.accounting import (
     ex_post_accountant,
 )
 from dpaudit.accounting.medians import Relation
+from dpaudit.generation.aggregation import Floats, aggregated, top_tokens
+from dpaudit.generation.passes import Seat, logits
+from dpaudit.generation.sampling import OsEntropy, sample
+from dpaudit.results.replay import Attacked
 from dpaudit.runs import Mechanism
-from generation.aggregation import Floats, aggregated, top_tokens
-from generation.passes import Seat, logits
-from generation.sampling import OsEntropy, sample
 
 Doubles: TypeAlias = NDArray[np.float64]
 #: Token ids that a step samples from, ascending: int32 [S]; None for the whole vocabulary.
@@ -61,23 +62,6 @@ class Contexts(Protocol):
     def fork(self) -> Contexts:
         """The same place in the text, to go on from apart from this."""
         ...
-
-
-@dataclass(frozen=True)
-class Attack:
-    """What the texts showed: `dpaudit.checks.replayed.Attacked`.
-
-    Attributes:
-        bound: of the canary that showed most. Each canary has an equal share of the chance of error.
-        trials: texts from either side, of all canaries together.
-        beyond: texts whose log-ratio exceeds the bound that the accounting gives for them.
-        worst: the one that exceeds it most, in words; empty where none does.
-    """
-
-    bound: LowerBound
-    trials: int
-    beyond: int
-    worst: str
 
 
 @dataclass(frozen=True)
@@ -129,7 +113,7 @@ def attack(
     trials: int,
     tokens: int,
     progress: Callable[[], None] | None = None,
-) -> Attack:
+) -> Attacked:
     """Generate texts from both of two neighbours, with each canary, and weigh their log-ratios.
 
     Args:
@@ -162,7 +146,7 @@ def attack(
     strongest = max(bounds, key=lambda bound: (bound.epsilon, bound.estimate))
     beyond = [text for text in texts if text.excess > SLACK]
     worst = max(beyond, key=lambda text: text.excess, default=None)
-    return Attack(
+    return Attacked(
         bound=replace(strongest, confidence=confidence),
         trials=len(CANARIES) * trials,
         beyond=len(beyond),

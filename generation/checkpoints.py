@@ -13,8 +13,8 @@ from typing import Any
 import transformers
 from transformers.utils.hub import cached_file
 
+from dpaudit.generation.sources import PACKAGE, locate
 from dpaudit.runs import InputError
-from generation.sources import PACKAGE, locate
 
 #: The files in a model's folder that decide what it computes.
 IDENTITY = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")

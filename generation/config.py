@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.runs import InputError
 from dpaudit.runs.manifest import (
     MAX_BATCHES,
@@ -28,7 +29,6 @@ from dpaudit.runs.manifest import (
     Relation,
     Unit,
 )
-from generation.sources import DATASET, overlap
 
 #: exp(-700) is still a normal double, so every token keeps a probability that can be sampled.
 MAX_LOGIT_RANGE = 700.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
 
-from generation.decoding import Decoder
-from generation.models import LanguageModel
-from generation.partition import Context
-from generation.passes import Passes, Prompt, Seat, passes_for
-from generation.prompts import Template, cut
+from dpaudit.generation.decoding import Decoder
+from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.partition import Context
+from dpaudit.generation.passes import Passes, Prompt, Seat, passes_for
+from dpaudit.generation.prompts import Template, cut
 
 #: Texts that begin in different ways: what prompts with each of them begin with, all prompts of a label do.
 _PROBES = ("a", "The", "1", '"', "(", "é")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from generation.models import LanguageModel
+from dpaudit.generation.models import LanguageModel
 
 
 class Decoder:

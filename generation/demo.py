@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from generation.config import Config, load_config
+from dpaudit.generation.config import Config, load_config
 
 DEMOS = ("median", "mean")
 
@@ -13,6 +13,6 @@ def demo_configs() -> dict[str, Config]:
     """Config by aggregator, "median" first."""
     configs: dict[str, Config] = {}
     for name in DEMOS:
-        with resources.as_file(resources.files("generation") / "demos" / f"bbc-{name}.yaml") as path:
+        with resources.as_file(resources.files("dpaudit.generation") / "demos" / f"bbc-{name}.yaml") as path:
             configs[name] = load_config(path)
     return configs

@@ -7,13 +7,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from generation.rows import column_sums, grid_shift, network, select
+from dpaudit.generation.rows import column_sums, grid_shift, network, select
 
 NOT_FINITE = "the model gave NaN or infinite logits"
 
 
 def clip(logits: Tensor, support: NDArray[np.integer] | None, bound: float, grid: float | None) -> Tensor:
-    """Clipped logits float32 [n, S] from raw ones [n, V], n >= 1 (`generation.aggregation.clipped`).
+    """Clipped logits float32 [n, S] from raw ones [n, V], n >= 1 (`dpaudit.generation.aggregation.clipped`).
 
     Raises:
         ValueError: a logit is NaN or +inf, or a row has no finite logit.

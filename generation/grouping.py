@@ -20,6 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import rebalancing_scale
+from dpaudit.generation.clustering.assignment import nearest, nearest_of
+from dpaudit.generation.clustering.chang import Chang
+from dpaudit.generation.clustering.counts import NoisyCounts, PrivateCounts
+from dpaudit.generation.clustering.dpm import Dpm
+from dpaudit.generation.clustering.embedding import OFFLINE, Embedder
+from dpaudit.generation.clustering.interfaces import ClusteringMethod, Vectors
+from dpaudit.generation.clustering.kmeans import PrivateKMeans, PublicKMeans
+from dpaudit.generation.clustering.noise import Noise
+from dpaudit.generation.clustering.rebalancing import batches_per_cluster, kept_centers
+from dpaudit.generation.clustering.vector_cache import VectorCache
+from dpaudit.generation.config import ClusteringConfig, Config
+from dpaudit.generation.events import Progress, TextsEmbedded
+from dpaudit.generation.records import Record, read_texts
+from dpaudit.generation.sampling import OsEntropy, SeededStream
 from dpaudit.runs import (
     Clustering,
     Clusters,
@@ -33,20 +47,6 @@ from dpaudit.runs import (
 )
 from dpaudit.runs.manifest import MAX_BATCHES, MAX_COORDINATE
 from dpaudit.runs.reader import MAX_CLUSTERS_BYTES
-from generation.clustering.assignment import nearest, nearest_of
-from generation.clustering.chang import Chang
-from generation.clustering.counts import NoisyCounts, PrivateCounts
-from generation.clustering.dpm import Dpm
-from generation.clustering.embedding import OFFLINE, Embedder
-from generation.clustering.interfaces import ClusteringMethod, Vectors
-from generation.clustering.kmeans import PrivateKMeans, PublicKMeans
-from generation.clustering.noise import Noise
-from generation.clustering.rebalancing import batches_per_cluster, kept_centers
-from generation.clustering.vector_cache import VectorCache
-from generation.config import ClusteringConfig, Config
-from generation.events import Progress, TextsEmbedded
-from generation.records import Record, read_texts
-from generation.sampling import OsEntropy, SeededStream
 
 #: Of a test seed: a stream that no batch has.
 _STREAM = MAX_BATCHES
@@ -79,7 +79,7 @@ class GroupedAgain:
 
     Attributes:
         centers: the centre that each record goes to, by its index.
-        noise: see `dpaudit.checks.replayed.Replay.noise`.
+        noise: see `dpaudit.results.replay.Replay.noise`.
     """
 
     centers: Mapping[Record, int]

@@ -10,6 +10,10 @@ from importlib import metadata
 from typing import Any
 
 from dpaudit.accounting import ContextChange, context_change, mean_epsilon, rebalancing_events, rounded_sum
+from dpaudit.generation.config import Config
+from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.partition import Partition
+from dpaudit.generation.prompts import Template
 from dpaudit.runs import (
     Batching,
     Claim,
@@ -30,10 +34,6 @@ from dpaudit.runs import (
     data_digest,
 )
 from dpaudit.runs.manifest import MAX_WIDTH
-from generation.config import Config
-from generation.models import LanguageModel
-from generation.partition import Partition
-from generation.prompts import Template
 
 SOFTWARE = ("dpaudit", "numpy", "tokenizers", "torch", "transformers")
 MIN_WIDTH = 2

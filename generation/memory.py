@@ -8,8 +8,8 @@ import psutil
 import torch
 from transformers import DynamicCache
 
-from generation.models import LanguageModel
-from generation.passes import PREFILL_TOKENS
+from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.passes import PREFILL_TOKENS
 
 #: Rows of a pass beyond which a device gains nothing: weights are read once for all rows, and from here on computing
 #: takes longer than reading.

@@ -15,9 +15,9 @@ import platformdirs
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from dpaudit.generation.checkpoints import digest_of, identity_files, loading, origin_of
+from dpaudit.generation.config import ModelConfig
 from dpaudit.runs import InputError
-from generation.checkpoints import digest_of, identity_files, loading, origin_of
-from generation.config import ModelConfig
 
 FIELD = "model.name"
 CACHE_VARIABLE = "DPAUDIT_CACHE"

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from dpaudit.generation.config import Config
+from dpaudit.generation.records import Record
 from dpaudit.runs import Assigned, Clusters, InputError, KeyedHash, Manifest
 from dpaudit.runs.manifest import BatchingRule
-from generation.config import Config
-from generation.records import Record
 
 #: One context: the records that a prompt shows, in hash order. Empty where a slot holds none.
 Context = tuple[Record, ...]

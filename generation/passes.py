@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
-from generation.decoding import Decoder, forward, parameters_of
-from generation.models import LanguageModel
+from dpaudit.generation.decoding import Decoder, forward, parameters_of
+from dpaudit.generation.models import LanguageModel
 
 #: Prompt tokens that go through the network in one go. It bounds the memory for activations.
 PREFILL_TOKENS = 4096

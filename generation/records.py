@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpaudit.generation.config import DataConfig
+from dpaudit.generation.sources import DATASET, locate
 from dpaudit.runs import InputError
-from generation.config import DataConfig
-from generation.sources import DATASET, locate
 
 
 @dataclass(frozen=True, order=True)

@@ -1,8 +1,7 @@
 """A run against its model and its data: values recomputed, the assignment derived anew, records left out, an attack.
 
 Nothing that the run's maker could foresee decides what is looked at: steps, contexts and texts are drawn from the
-operating system's entropy. What is found satisfies `dpaudit.checks.replayed.Replay`; the checks judge it. See
-docs/replay.md.
+operating system's entropy. The checks judge what is found. See docs/replay.md.
 """
 
 from __future__ import annotations
@@ -32,6 +31,19 @@ from dpaudit.accounting import (
     median_of,
     movable,
 )
+from dpaudit.generation.aggregation import Aggregated, Floats, aggregated, clipped
+from dpaudit.generation.attack import CANARIES, DecodedContexts, attack, declared_step
+from dpaudit.generation.config import DataConfig, ModelConfig
+from dpaudit.generation.contexts import Prompts
+from dpaudit.generation.grouping import grouped_again
+from dpaudit.generation.memory import planned_rows
+from dpaudit.generation.models import LanguageModel, load_model
+from dpaudit.generation.partition import Batch, Context, Rule, partition
+from dpaudit.generation.passes import Seat, logits, out_of_memory
+from dpaudit.generation.prompts import template
+from dpaudit.generation.records import Record, read_records
+from dpaudit.generation.sources import PACKAGE
+from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
 from dpaudit.runs import (
     BatchReader,
     Claim,
@@ -48,18 +60,6 @@ from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
 from dpaudit.runs.reader import RESUME
 from dpaudit.runs.storage import Location
-from generation.aggregation import Aggregated, Floats, aggregated, clipped
-from generation.attack import CANARIES, Attack, DecodedContexts, attack, declared_step
-from generation.config import DataConfig, ModelConfig
-from generation.contexts import Prompts
-from generation.grouping import grouped_again
-from generation.memory import planned_rows
-from generation.models import LanguageModel, load_model
-from generation.partition import Batch, Context, Rule, partition
-from generation.passes import Seat, logits, out_of_memory
-from generation.prompts import template
-from generation.records import Record, read_records
-from generation.sources import PACKAGE
 
 #: How much a replay does where it is not told: a minute or two on two cores for the demo's run.
 STEPS, LEFT_OUT, TRIALS = 10, 2, 6
@@ -78,40 +78,6 @@ DUST = 1e-9
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class ReplayedStep:
-    """See `dpaudit.checks.replayed.ReplayedStep`."""
-
-    batch: int
-    position: int
-    difference: float
-    tolerance: float
-    problem: str = ""
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """See `dpaudit.checks.replayed.LeftOut`. `recorded` is NaN where the record gives no loss."""
-
-    batch: int
-    slot: int
-    recorded: float
-    regenerated: float
-    tolerance: float
-
-
-@dataclass(frozen=True)
-class Replayed:
-    """See `dpaudit.checks.replayed.Replay`."""
-
-    assignment: str
-    noise: int | None
-    texts: str
-    steps: tuple[ReplayedStep, ...]
-    left_out: tuple[LeftOut, ...]
-    attack: Attack | None
-
-
 def replay(
     run: Location,
     data: str,
@@ -123,7 +89,7 @@ def replay(
     trials: int = TRIALS,
     claim: Claim | None = None,
     progress: Progress | None = None,
-) -> Replayed:
+) -> Replay:
     """Recompute parts of a run with its model and its data.
 
     Memory is that of one batch: it does not grow with the run.
@@ -157,14 +123,14 @@ def replay(
         raise InputError(reader.name, "memory is too small for a batch of this run.", remedy) from None
 
 
-def _carried_out(plan: _Plan, again: _Again, trials: int, asked: Claim) -> Replayed:
+def _carried_out(plan: _Plan, again: _Again, trials: int, asked: Claim) -> Replay:
     found: list[ReplayedStep] = []
     left: list[LeftOut] = []
     for batch in sorted(plan.positions.keys() | plan.slots.keys()):
         batch_steps, batch_left = again.force(batch, plan.positions[batch], plan.slots[batch])
         found += batch_steps
         left += batch_left
-    return Replayed(
+    return Replay(
         assignment=again.assignment_problem(),
         noise=again.noise,
         steps=tuple(found),
@@ -267,7 +233,7 @@ class _Again:
     """A run with its data and its model, ready to be computed again.
 
     Attributes:
-        noise: see `dpaudit.checks.replayed.Replay`.
+        noise: see `dpaudit.results.replay.Replay`.
     """
 
     def __init__(self, reader: RunReader, data: str, model: str | None, meter: _Meter) -> None:
@@ -326,7 +292,7 @@ class _Again:
                 left.append(LeftOut(batch_id, slot, float(loss), regenerated, whole.tolerance))
             return found, left
 
-    def attack(self, batch_id: int, trials: int, claim: Claim) -> Attack:
+    def attack(self, batch_id: int, trials: int, claim: Claim) -> Attacked:
         """Attack the declared mechanism on a batch's contexts, with the canary record as one more."""
         manifest, mechanism = self._reader.manifest, self._mechanism
         batch = self._parts.batches[batch_id]

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import yaml
 from pydantic import ValidationError
 
+from dpaudit.generation.config import DataConfig
+from dpaudit.generation.sources import locate, missing_part
 from dpaudit.runs import InputError
-from generation.config import DataConfig
-from generation.sources import locate, missing_part
 
 #: Stands for labels that nobody named yet. Nothing reads them off the data: they must be known without it.
 PLACEHOLDER = "REPLACE-BY-YOUR-LABELS"
@@ -62,7 +62,7 @@ def first_config(aggregator: Literal["median", "mean"], own: OwnData | None = No
         InputError: the records' file cannot be read or lacks a column, text and label are one column, or a label cannot
             be one.
     """
-    demo = (resources.files("generation") / "demos" / f"bbc-{aggregator}.yaml").read_text(encoding="utf-8")
+    demo = (resources.files("dpaudit.generation") / "demos" / f"bbc-{aggregator}.yaml").read_text(encoding="utf-8")
     title, *sections = _SECTION.split(demo)
     if own is None:
         return title + "".join(sections)

@@ -15,6 +15,16 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import MedianAccountant
 from dpaudit.engines import cores
+from dpaudit.generation.aggregation import Aggregated, Floats, aggregated, clipped, top_tokens
+from dpaudit.generation.contexts import Prompts
+from dpaudit.generation.cores import each
+from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
+from dpaudit.generation.manifest import ex_post_epsilon
+from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.partition import Batch
+from dpaudit.generation.passes import Passes, Seat, logits, out_of_memory, passes_for
+from dpaudit.generation.prompts import ends_with
+from dpaudit.generation.sampling import OsEntropy, RandomBytes, SeededStream, sample
 from dpaudit.runs import (
     BatchExistsError,
     BatchHeader,
@@ -26,16 +36,6 @@ from dpaudit.runs import (
     aggregate_digest,
     without_stop,
 )
-from generation.aggregation import Aggregated, Floats, aggregated, clipped, top_tokens
-from generation.contexts import Prompts
-from generation.cores import each
-from generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
-from generation.manifest import ex_post_epsilon
-from generation.models import LanguageModel
-from generation.partition import Batch
-from generation.passes import Passes, Seat, logits, out_of_memory, passes_for
-from generation.prompts import ends_with
-from generation.sampling import OsEntropy, RandomBytes, SeededStream, sample
 
 StopReason: TypeAlias = Literal["end-token", "max-tokens"]
 Doubles: TypeAlias = NDArray[np.float64]

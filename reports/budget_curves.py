@@ -6,11 +6,11 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dpaudit.reports.figures import INK, Drawing, line_color, line_marker
+from dpaudit.reports.outline import neighbours_of
+from dpaudit.reports.rounding import bound
+from dpaudit.reports.text import counted
 from dpaudit.results import BudgetCurve, BudgetPanel, Kind
-from reports.figures import INK, Drawing, line_color, line_marker
-from reports.outline import neighbours_of
-from reports.rounding import bound
-from reports.text import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import FigureBase

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dpaudit.reports.figures import cluster_sizes_svg
+from dpaudit.reports.html import environment, markup
+from dpaudit.reports.rounding import bound
+from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.results import ClusterComparison, ClusteredBy
-from reports.figures import cluster_sizes_svg
-from reports.html import environment, markup
-from reports.rounding import bound
-from reports.text import LABEL_LENGTH, counted, one_line
 
 #: The methods by their names in configs, in words.
 TITLES = {

@@ -18,6 +18,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dpaudit.reports.budget_curves import ACCOUNTANTS, CAPTION, budget_curves
+from dpaudit.reports.figures import in_page, spreads_svg
+from dpaudit.reports.html import environment, markup
+from dpaudit.reports.outline import ABSENT, neighbours_of
+from dpaudit.reports.quality import METHODS, shown
+from dpaudit.reports.quality import WARNING as QUALITY_WARNING
+from dpaudit.reports.rounding import DIGITS, bound, digits_against, lower_bound, nearest, saving, stated
+from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
+from dpaudit.reports.wording import KIND_TITLES, NOT_COMPARABLE, PRIVATE_FIGURES, PRIVATE_REPORT
 from dpaudit.results import (
     Affordable,
     Afforded,
@@ -33,15 +42,6 @@ from dpaudit.results import (
     SameLength,
     Spread,
 )
-from reports.budget_curves import ACCOUNTANTS, CAPTION, budget_curves
-from reports.figures import in_page, spreads_svg
-from reports.html import environment, markup
-from reports.outline import ABSENT, neighbours_of
-from reports.quality import METHODS, shown
-from reports.quality import WARNING as QUALITY_WARNING
-from reports.rounding import DIGITS, bound, digits_against, lower_bound, nearest, saving, stated
-from reports.text import LABEL_LENGTH, counted, one_line
-from reports.wording import KIND_TITLES, NOT_COMPARABLE, PRIVATE_FIGURES, PRIVATE_REPORT
 
 _EX_POST: Kind = "ex-post"
 _APPROXIMATE: Kind = "approximate"
@@ -164,7 +164,7 @@ def render_comparison_html(comparison: Comparison, links: Mapping[str, str] | No
     """The comparison as one self-contained page.
 
     Args:
-        comparison: what dpaudit.comparison computed.
+        comparison: what dpaudit.audit.comparison computed.
         links: path of each run's report.html, relative to the folder that the comparison will lie in.
     """
     # Quoting the colon keeps a path from being read as a scheme such as javascript:.

@@ -6,9 +6,9 @@ import math
 import statistics
 from dataclasses import dataclass
 
+from dpaudit.reports.rounding import DIGITS, bound, digits_against, lower_bound, saving
+from dpaudit.reports.text import counted
 from dpaudit.results import AuditResult, BatchResult, TokenCurve
-from reports.rounding import DIGITS, bound, digits_against, lower_bound, saving
-from reports.text import counted
 
 #: The most points of a curve that a figure draws.
 MOST_DRAWN = 512

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from dpaudit.experiments import Estimate, Estimates, Evaluated, Measured, Published, RowResult, TableResult
-from reports.markdown import escaped, table
-from reports.text import one_line
+from dpaudit.reports.markdown import escaped, table
+from dpaudit.reports.text import one_line
+from dpaudit.results.experiments import Estimate, Estimates, Evaluated, Measured, Published, RowResult, TableResult
 
 ABSENT = "–"
 INFINITE = "∞"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpaudit.reports.outline import MEASURED, checks_with, findings
+from dpaudit.reports.text import LABEL_LENGTH, one_line
+from dpaudit.reports.wording import DETAIL_NAMES, FAMILIES, HERE, REMEDY, STATUS_NAMES, STATUS_ORDER, WHY, evidence
 from dpaudit.results import AuditResult, CheckResult
-from reports.outline import MEASURED, checks_with, findings
-from reports.text import LABEL_LENGTH, one_line
-from reports.wording import DETAIL_NAMES, FAMILIES, HERE, REMEDY, STATUS_NAMES, STATUS_ORDER, WHY, evidence
 
 _RAN = tuple(status for status in STATUS_ORDER if status != "skip")
 

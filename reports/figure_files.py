@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from dpaudit.results import AuditResult, ExPost, Spread
-from reports import outline, pairs
-from reports.costs import BatchCosts, batch_costs, curve_described, ex_post_digits
-from reports.figures import (
+from dpaudit.reports import outline, pairs
+from dpaudit.reports.costs import BatchCosts, batch_costs, curve_described, ex_post_digits
+from dpaudit.reports.figures import (
     Drawing,
     Format,
     Series,
@@ -27,10 +26,11 @@ from reports.figures import (
     token_curve,
     token_curves,
 )
-from reports.markdown import code, escaped
-from reports.rounding import bound
-from reports.text import PROSE_LENGTH, one_line
-from reports.wording import KIND_MEANINGS, KIND_TITLES
+from dpaudit.reports.markdown import code, escaped
+from dpaudit.reports.rounding import bound
+from dpaudit.reports.text import PROSE_LENGTH, one_line
+from dpaudit.reports.wording import KIND_MEANINGS, KIND_TITLES
+from dpaudit.results import AuditResult, ExPost, Spread
 
 CAPTIONS = "captions.md"
 WARNING = (
@@ -135,7 +135,7 @@ def figure_files(runs: Sequence[FigureRun], formats: Iterable[Format], command: 
     """Every figure, by file name: those of each run, two of all together where there are several, and captions.
 
     Args:
-        runs: one or more, at most `reports.figures.MOST_RUNS`.
+        runs: one or more, at most `dpaudit.reports.figures.MOST_RUNS`.
         formats: what to write each figure as.
         command: what gives these files again.
 

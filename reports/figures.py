@@ -18,10 +18,10 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 from xml.etree import ElementTree
 
+from dpaudit.reports.costs import BatchCosts, batch_costs, curve_described, ex_post_digits, growth_described, thinned
+from dpaudit.reports.rounding import bound, saving
+from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.results import AuditResult, ExPost, Spread, TokenBand, TokenCurve
-from reports.costs import BatchCosts, batch_costs, curve_described, ex_post_digits, growth_described, thinned
-from reports.rounding import bound, saving
-from reports.text import LABEL_LENGTH, counted, one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,12 +11,12 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from dpaudit.reports import families, ladder, outline, pairs, quality, wording
+from dpaudit.reports.costs import batch_costs, curve_described, growth_described
+from dpaudit.reports.figures import batch_histogram_svg, growth_svg, token_curve_svg
+from dpaudit.reports.samples import samples
+from dpaudit.reports.text import LABEL_LENGTH, one_line, printable
 from dpaudit.results import AuditResult, CheckResult
-from reports import families, ladder, outline, pairs, quality, wording
-from reports.costs import batch_costs, curve_described, growth_described
-from reports.figures import batch_histogram_svg, growth_svg, token_curve_svg
-from reports.samples import samples
-from reports.text import LABEL_LENGTH, one_line, printable
 
 _TEMPLATES = Path(__file__).with_name("templates")
 
@@ -55,7 +55,7 @@ def render_html(result: AuditResult) -> str:
 def environment() -> Environment:
     """The templates, with autoescape on and undefined names an error."""
     loaded = Environment(
-        loader=PackageLoader("reports"),
+        loader=PackageLoader("dpaudit.reports"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -16,9 +16,7 @@ from rich.segment import Segments
 from rich.table import Table
 from rich.text import Text
 
-from dpaudit.inspected import InspectedBatch, InspectedRun, InspectedStep, Neighbours, Objection, StepCost, TokenView
-from dpaudit.results import BatchResult, ContextLoss
-from reports.rounding import (
+from dpaudit.reports.rounding import (
     DIGITS,
     bound,
     bound_against,
@@ -29,9 +27,19 @@ from reports.rounding import (
     saving,
     stated,
 )
-from reports.terminal import print_pair
-from reports.text import LABEL_LENGTH, counted, one_line, printable
-from reports.wording import STATUS_NAMES, neighbours
+from dpaudit.reports.terminal import print_pair
+from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
+from dpaudit.reports.wording import STATUS_NAMES, neighbours
+from dpaudit.results import BatchResult, ContextLoss
+from dpaudit.results.inspection import (
+    InspectedBatch,
+    InspectedRun,
+    InspectedStep,
+    Neighbours,
+    Objection,
+    StepCost,
+    TokenView,
+)
 
 WARNING = "Internal: as sensitive as the private records. Do not share it."
 

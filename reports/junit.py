@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET  # only written here, never parsed
 
+from dpaudit.reports import outline
+from dpaudit.reports.text import LABEL_LENGTH, one_line, printable
+from dpaudit.reports.wording import evidence
 from dpaudit.results import AuditResult, CheckResult
-from reports import outline
-from reports.text import LABEL_LENGTH, one_line, printable
-from reports.wording import evidence
 
 #: XML 1.0 has no way to write these, not even as references; `printable` has shown the others as escapes.
 _NO_XML = re.compile("[\ufffe\uffff]")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpaudit.reports.outline import checks_not_about, checks_not_made
+from dpaudit.reports.text import counted
+from dpaudit.reports.wording import EVIDENCE
 from dpaudit.results import AuditResult, CheckResult
-from reports.outline import checks_not_about, checks_not_made
-from reports.text import counted
-from reports.wording import EVIDENCE
 
 COLUMNS = (
     "Level",

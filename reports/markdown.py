@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from dpaudit.results import AuditResult, CheckResult
-from reports import ladder, outline, pairs, quality
-from reports.costs import batch_costs, curve_described, growth_described
-from reports.families import families, said_of
-from reports.samples import samples
-from reports.text import LABEL_LENGTH, one_line
-from reports.wording import (
+from dpaudit.reports import ladder, outline, pairs, quality
+from dpaudit.reports.costs import batch_costs, curve_described, growth_described
+from dpaudit.reports.families import families, said_of
+from dpaudit.reports.samples import samples
+from dpaudit.reports.text import LABEL_LENGTH, one_line
+from dpaudit.reports.wording import (
     GLOSSARY,
     KINDS_APART,
     LEDGER_LEAD,
@@ -25,6 +24,7 @@ from reports.wording import (
     STATUS_NAMES,
     evidence,
 )
+from dpaudit.results import AuditResult, CheckResult
 
 _MARKUP = re.compile(r"[\\`*_\[\]#|~$]|:(?=//)")
 _FIGURES = "The figures are in report.html."

@@ -8,6 +8,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
+from dpaudit.reports.costs import batch_costs, ex_post_digits
+from dpaudit.reports.rounding import bound, bound_against, bound_beside, lower_bound, nearest, saving, stated
+from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
+from dpaudit.reports.wording import (
+    KIND_MEANINGS,
+    KIND_TITLES,
+    LOWER_BOUND,
+    METHOD_NAMES,
+    PRIVATE_FIGURES,
+    PRIVATE_REPORT,
+    PUBLIC_REPORT,
+    RISE_AND_FALL,
+    SEVERAL_CONTEXTS,
+    evidence_name,
+    neighbours,
+    rule_in_words,
+)
 from dpaudit.results import (
     Approximate,
     Asked,
@@ -25,23 +42,6 @@ from dpaudit.results import (
     RunEpsilon,
     Spread,
     Status,
-)
-from reports.costs import batch_costs, ex_post_digits
-from reports.rounding import bound, bound_against, bound_beside, lower_bound, nearest, saving, stated
-from reports.text import LABEL_LENGTH, counted, one_line, printable
-from reports.wording import (
-    KIND_MEANINGS,
-    KIND_TITLES,
-    LOWER_BOUND,
-    METHOD_NAMES,
-    PRIVATE_FIGURES,
-    PRIVATE_REPORT,
-    PUBLIC_REPORT,
-    RISE_AND_FALL,
-    SEVERAL_CONTEXTS,
-    evidence_name,
-    neighbours,
-    rule_in_words,
 )
 
 MEASURED = "Measured"

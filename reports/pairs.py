@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.reports.costs import ex_post_digits
+from dpaudit.reports.figures import BAR, INK, MARK, Drawing, caption, in_page
+from dpaudit.reports.rounding import bound, nearest
+from dpaudit.reports.text import counted
 from dpaudit.results import AuditResult
-from reports.costs import ex_post_digits
-from reports.figures import BAR, INK, MARK, Drawing, caption, in_page
-from reports.rounding import bound, nearest
-from reports.text import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dpaudit.quality import Downstream, Encoder, FineTuneSettings, Mauve, Quality, Scores, Source
-from reports.rounding import stated
-from reports.text import LABEL_LENGTH, counted, one_line
-from reports.wording import SECTIONS
+from dpaudit.reports.rounding import stated
+from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
+from dpaudit.reports.wording import SECTIONS
+from dpaudit.results.quality import Downstream, Encoder, FineTuneSettings, Mauve, Quality, Scores, Source
 
 ABSENT = "–"
 TITLE = SECTIONS["quality"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpaudit.reports.costs import ex_post_digits
+from dpaudit.reports.outline import is_public
+from dpaudit.reports.rounding import bound
+from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
 from dpaudit.results import AuditResult, SampleText
-from reports.costs import ex_post_digits
-from reports.outline import is_public
-from reports.rounding import bound
-from reports.text import LABEL_LENGTH, counted, one_line, printable
 
 _CHOSEN = {
     "costliest": "the costliest",

@@ -9,10 +9,10 @@ import json
 import re
 from typing import Any
 
+from dpaudit.reports import outline
+from dpaudit.reports.text import LABEL_LENGTH, one_line, printable
+from dpaudit.reports.wording import evidence
 from dpaudit.results import AuditResult, CheckResult
-from reports import outline
-from reports.text import LABEL_LENGTH, one_line, printable
-from reports.wording import evidence
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 #: Stands for the run directory, whose own path is private.

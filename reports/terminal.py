@@ -8,10 +8,10 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from dpaudit.reports import outline, quality
+from dpaudit.reports.text import LABEL_LENGTH, one_line
+from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES
 from dpaudit.results import AuditResult, CheckResult, Status
-from reports import outline, quality
-from reports.text import LABEL_LENGTH, one_line
-from reports.wording import DETAIL_NAMES, STATUS_NAMES
 
 _STYLES: dict[Status, str] = {
     "fail": "bold red",

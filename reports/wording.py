@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
+from dpaudit.reports.rounding import DIGITS
+from dpaudit.reports.text import counted, one_line
 from dpaudit.results import Kind, Status
-from reports.rounding import DIGITS
-from reports.text import counted, one_line
 
 Rule: TypeAlias = Literal["leaf", "sum", "maximum", "joint"]
 

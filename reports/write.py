@@ -9,13 +9,13 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from dpaudit.reports.clusters import clusters_csv, render_clusters_html
+from dpaudit.reports.compare import render_comparison_html
+from dpaudit.reports.html import render_html
+from dpaudit.reports.junit import render_junit
+from dpaudit.reports.markdown import render_markdown
+from dpaudit.reports.sarif import render_sarif
 from dpaudit.results import AuditResult, ClusterComparison, Comparison
-from reports.clusters import clusters_csv, render_clusters_html
-from reports.compare import render_comparison_html
-from reports.html import render_html
-from reports.junit import render_junit
-from reports.markdown import render_markdown
-from reports.sarif import render_sarif
 
 
 class NoPlainFileError(FileExistsError):

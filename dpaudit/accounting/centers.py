@@ -2,7 +2,7 @@
 
 Both methods let through Laplace-noised counts of cells that a record falls into one of, level by level, and then
 Gaussian-noised sums of the records of the final cells. What one record can move is proved here; how each method keeps
-to it (clipping, exact arithmetic, choices by noisy numbers only) in `generation.clustering`.
+to it (clipping, exact arithmetic, choices by noisy numbers only) in `dpaudit.generation.clustering`.
 
 **Chang's tree.** Cells of a level are prefixes of a hash of the record alone, `depth` + 1 levels with the root's.
 

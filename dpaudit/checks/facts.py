@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import ContextChange, Cost, ExPostAccountant, rounded_sum
 from dpaudit.checks.grouping import GroupingCost, grouping_cost
+from dpaudit.checks.losses import BatchLosses
 from dpaudit.checks.placement import Placement
-from dpaudit.checks.replayed import Replay
 from dpaudit.checks.sampling_test import SamplingTest
-from dpaudit.losses import BatchLosses
 from dpaudit.results import Approximate
+from dpaudit.results.replay import Replay
 from dpaudit.runs import (
     BatchHeader,
     Claim,

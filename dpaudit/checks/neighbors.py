@@ -9,8 +9,8 @@ from dpaudit.accounting import bounds_from_central, exact_cost, log_probability
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, run_check, step_check
 from dpaudit.checks.replay import COMMAND, FINE
-from dpaudit.checks.replayed import LeftOut
 from dpaudit.checks.view import StepView
+from dpaudit.results.replay import LeftOut
 
 _DOCS = "docs/mathematics.md"
 _UNSOUND = (

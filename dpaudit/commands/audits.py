@@ -12,10 +12,10 @@ from dpaudit.commands.terminal import note_in_log, progress_bar, tell
 
 if TYPE_CHECKING:
     from dpaudit.audit import Question
-    from dpaudit.checks.replayed import Replay
     from dpaudit.engines import Engine
-    from dpaudit.quality import Quality
     from dpaudit.results import AuditResult
+    from dpaudit.results.quality import Quality
+    from dpaudit.results.replay import Replay
     from dpaudit.runs.storage import Location
 
 EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
@@ -50,7 +50,7 @@ def replay_of(
 
     stated = RunReader(run_dir).manifest.claim  # a mistyped path is told before torch is loaded
     asked = question.asked_of(stated) if question is not None and stated is not None else stated
-    from generation.replay import replay
+    from dpaudit.generation.replay import replay
 
     given = {name: amount for name, amount in amounts.items() if amount is not None}
     note_in_log("Reading the data and loading the model")
@@ -66,7 +66,7 @@ def replay_of(
 
 def quality_of(run_dir: Location) -> tuple[Quality | None, str]:
     """The evaluation in a run's report folder, and why it cannot be shown; both empty where there is none."""
-    from dpaudit.quality_file import read_quality
+    from dpaudit.results.quality_file import read_quality
     from dpaudit.runs import InputError, RunReader
     from dpaudit.runs.layout import SAMPLES
 
@@ -94,7 +94,7 @@ def with_quality(result: AuditResult, run_dir: Location, *, digests: bool = Fals
 
 def leave(*results: AuditResult) -> None:
     """Leave with the worst verdict's exit code; say on stderr why a run could not be judged."""
-    from reports.outline import causes
+    from dpaudit.reports.outline import causes
 
     for result in results:
         for check in causes(result):

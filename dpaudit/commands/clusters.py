@@ -64,7 +64,7 @@ def clusters(
     Example:
       dpaudit clusters records.csv --public dbpedia.csv --out clusters
     """
-    from reports.clusters import print_clusters
+    from dpaudit.reports.clusters import print_clusters
 
     chosen = {name: value for name, value in settings.items() if value not in (None, ())}
     comparison = _clustered((data, text), (public, public_text), embedding, normalize, private_cache, chosen)
@@ -85,13 +85,13 @@ def _clustered(
     private_cache: Path | None,
     settings: dict[str, Any],
 ) -> ClusterComparison:
-    from generation.clustering.comparison import ComparisonSettings, compare_texts
-    from generation.clustering.embedding import OFFLINE, Embedder
-    from generation.clustering.noise import Noise
-    from generation.clustering.vector_cache import VectorCache
-    from generation.records import read_texts
-    from generation.sampling import OsEntropy
-    from generation.sources import overlap
+    from dpaudit.generation.clustering.comparison import ComparisonSettings, compare_texts
+    from dpaudit.generation.clustering.embedding import OFFLINE, Embedder
+    from dpaudit.generation.clustering.noise import Noise
+    from dpaudit.generation.clustering.vector_cache import VectorCache
+    from dpaudit.generation.records import read_texts
+    from dpaudit.generation.sampling import OsEntropy
+    from dpaudit.generation.sources import overlap
 
     try:
         wanted = ComparisonSettings(**settings)
@@ -122,7 +122,7 @@ def _clustered(
 
 
 def _write_clusters(comparison: ClusterComparison, folder: Path) -> None:
-    from reports.write import write_clusters
+    from dpaudit.reports.write import write_clusters
 
     with writing(folder, "--out"):
         for path in write_clusters(comparison, folder):

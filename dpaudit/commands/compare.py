@@ -32,8 +32,8 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
     Example:
       dpaudit compare median-run mean-run --out comparison.html
     """
-    from dpaudit.comparison import compare_runs
-    from reports.compare import print_comparison
+    from dpaudit.audit.comparison import compare_runs
+    from dpaudit.reports.compare import print_comparison
 
     if len(run_dirs) < 2:
         raise click.UsageError("Name two or more run directories.")

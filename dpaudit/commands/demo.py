@@ -30,8 +30,8 @@ def demo(out: Path, as_json: bool) -> None:
     Example:
       dpaudit demo --out /tmp/demo
     """
-    from dpaudit.comparison import compare_runs
-    from generation.demo import demo_configs
+    from dpaudit.audit.comparison import compare_runs
+    from dpaudit.generation.demo import demo_configs
 
     results: dict[str, AuditResult] = {}
     for name, config in demo_configs().items():
@@ -57,7 +57,7 @@ def demo(out: Path, as_json: bool) -> None:
 
 
 def _print_demo(results: dict[str, AuditResult], comparison: Comparison) -> None:
-    from reports.compare import print_comparison
+    from dpaudit.reports.compare import print_comparison
 
     for result in results.values():
         show_summary(result)

@@ -22,7 +22,7 @@ from dpaudit.commands.terminal import note, output, print_json, progress_bars, s
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
-    from dpaudit.quality import Quality
+    from dpaudit.results.quality import Quality
     from dpaudit.runs.storage import Location
 
 
@@ -121,7 +121,7 @@ def evaluate(
     Example:
       dpaudit evaluate run --reference records.csv --test held-out.csv
     """
-    from reports.quality import print_quality
+    from dpaudit.reports.quality import print_quality
 
     if test is not None and settings["test_share"] is not None:
         raise click.UsageError("--test-share is of the reference, for where there is no --test.")
@@ -142,22 +142,22 @@ def evaluate_run(
     options: dict[str, Any],
 ) -> tuple[Quality, Path]:
     """The evaluation, and where it was written. What is None or empty in `options` has its default."""
-    from dpaudit.quality_file import EVALUATION, require_place, write_quality
+    from dpaudit.results.quality_file import EVALUATION, require_place, write_quality
     from dpaudit.runs import InputError, RunReader
 
     reader = RunReader(run_dir)  # a mistyped path is told before torch is loaded
     folder = report_folder(run_dir, "internal")
     require_place(folder / EVALUATION)
     try:
-        from generation.evaluation.protocol import evaluate as run_evaluation
+        from dpaudit.generation.evaluation.protocol import evaluate as run_evaluation
     except ModuleNotFoundError as error:
         raise InputError(
             "dpaudit evaluate", f"{error.name} is not installed.", "Run `pip install 'dpaudit[evaluate]'`."
         ) from None
-    from generation.clustering.vector_cache import VectorCache
-    from generation.evaluation.score_cache import ScoreCache
-    from generation.evaluation.settings import RealData, asked
-    from generation.evaluation.texts import Columns
+    from dpaudit.generation.clustering.vector_cache import VectorCache
+    from dpaudit.generation.evaluation.score_cache import ScoreCache
+    from dpaudit.generation.evaluation.settings import RealData, asked
+    from dpaudit.generation.evaluation.texts import Columns
 
     reference, test, text, label = data
     previous, _ = quality_of(run_dir)

@@ -16,9 +16,9 @@ from dpaudit.commands.terminal import note, output
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
+    from dpaudit.reports.figures import Format
     from dpaudit.results import AuditResult
     from dpaudit.runs.storage import Location
-    from reports.figures import Format
 
 
 @click.command()
@@ -58,7 +58,7 @@ def figures(
     Example:
       dpaudit figures median-run clustered-run --out figures --format pdf
     """
-    from reports.figures import MOST_RUNS
+    from dpaudit.reports.figures import MOST_RUNS
 
     if names and len(names) != len(run_dirs):
         raise click.UsageError(f"{len(run_dirs)} runs are named with {len(names)} of --name: give each run one.")
@@ -77,7 +77,7 @@ def figures(
             files = [str(path) for path in paths]
             click.echo(json.dumps({"audience": "internal", "verdicts": verdicts, "files": files}))
         else:
-            from reports.figure_files import WARNING
+            from dpaudit.reports.figure_files import WARNING
 
             click.echo("\n".join(f"  {path}" for path in paths))
             note(f"Internal. {WARNING}")
@@ -92,10 +92,10 @@ def _write_figures(
     folder: Path,
 ) -> list[Path]:
     """All of them are drawn before the first is written."""
-    from dpaudit.comparison import batch_spread
+    from dpaudit.audit.comparison import batch_spread
+    from dpaudit.reports.figure_files import FigureRun, figure_files, why_not_drawn
+    from dpaudit.reports.write import write_figures
     from dpaudit.runs import InputError
-    from reports.figure_files import FigureRun, figure_files, why_not_drawn
-    from reports.write import write_figures
 
     runs = []
     for path, name, result in zip(run_dirs, names or map(folder_name, run_dirs), results, strict=True):

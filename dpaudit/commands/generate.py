@@ -15,9 +15,9 @@ from dpaudit.commands.terminal import note, output, progress_bars, rounded, tell
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
+    from dpaudit.generation.config import Config
+    from dpaudit.generation.events import RecordsPlaced
     from dpaudit.runs.storage import Location
-    from generation.config import Config
-    from generation.events import RecordsPlaced
 
 #: Batches with fewer contexts than this are warned of; with WELL or more, noise seldom decides a token.
 FEW, WELL = 8, 30
@@ -44,7 +44,7 @@ def generate(config: Path, out: Location, engine: Engine | None, as_json: bool) 
         raise InputError(str(out), "this lives no longer than this command.", "Name a folder, or a URL of a store.")
     if not config.exists():
         raise InputError(str(config), "there is no such file.", f"Write one with `dpaudit init {config}`.")
-    from generation.config import in_config, load_config
+    from dpaudit.generation.config import in_config, load_config
 
     settings = load_config(config)
     try:
@@ -60,9 +60,17 @@ def generate(config: Path, out: Location, engine: Engine | None, as_json: bool) 
 
 def generate_run(config: Config, out: Location, title: str, engine: Engine | None = None) -> None:
     """Write a run, or go on with it, and show how far it is under `title`."""
-    from generation.algorithm import generate as run_algorithm
-    from generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, RecordsPlaced, StepDone, TextsEmbedded
-    from generation.starting import require_labels
+    from dpaudit.generation.algorithm import generate as run_algorithm
+    from dpaudit.generation.events import (
+        BatchDone,
+        BatchStarted,
+        Event,
+        MemoryRanOut,
+        RecordsPlaced,
+        StepDone,
+        TextsEmbedded,
+    )
+    from dpaudit.generation.starting import require_labels
 
     require_labels(config.data)
     steps, done = config.decoding.max_tokens, 0
@@ -102,7 +110,7 @@ def generate_run(config: Config, out: Location, title: str, engine: Engine | Non
 
 def _tell_placed(title: str, placed: RecordsPlaced) -> None:
     """What the records' places show before anything is spent. Counts are private: for this terminal, not the record."""
-    from reports.text import counted
+    from dpaudit.reports.text import counted
 
     if placed.repeated:
         rows = "1 row repeats" if placed.repeated == 1 else f"{placed.repeated:,} rows repeat"

@@ -53,7 +53,7 @@ def init(
       dpaudit init mine.yaml --data records.csv --text body --label topic \\
         --label-value sport --label-value tech
     """
-    from generation.starting import PARTS, PLACEHOLDER, OwnData, first_config, missing_parts
+    from dpaudit.generation.starting import PARTS, PLACEHOLDER, OwnData, first_config, missing_parts
 
     if data is None and (text or label or label_values):
         raise click.UsageError("--text, --label and --label-value are about --data, which is not given.")

@@ -12,7 +12,7 @@ from dpaudit.commands.terminal import note, output, print_json, progress_bar, st
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
-    from dpaudit.inspected import InspectedBatch, InspectedRun, InspectedStep
+    from dpaudit.results.inspection import InspectedBatch, InspectedRun, InspectedStep
     from dpaudit.runs.storage import Location
 
 
@@ -37,7 +37,7 @@ def inspect(
     Example:
       dpaudit inspect examples/runs/bbc-median --batch 4 --step 7
     """
-    from reports import inspection
+    from dpaudit.reports import inspection
 
     if step is not None and batch is None:
         raise click.UsageError("--step is a step of a batch: give --batch too.")
@@ -55,14 +55,14 @@ def inspect(
 
 
 def _run(run_dir: Location, engine: Engine | None) -> InspectedRun:
-    from dpaudit.inspection import inspect_run
+    from dpaudit.audit.inspection import inspect_run
 
     with progress_bar("Reading", "batches") as advance:
         return inspect_run(run_dir, engine, advance)
 
 
 def _batch(run_dir: Location, batch: int, step: int | None, top: int) -> InspectedBatch | InspectedStep:
-    from dpaudit.inspection import inspect_batch, inspect_step
+    from dpaudit.audit.inspection import inspect_batch, inspect_step
 
     if step is not None:
         return inspect_step(run_dir, batch, step, top)

@@ -77,7 +77,7 @@ def step_name(text: str) -> tuple[int, int]:
     return int(batch), int(position)
 
 
-#: As in dpaudit.quality, which is not loaded for this; a test compares them.
+#: As in dpaudit.results.quality, which is not loaded for this; a test compares them.
 MOST = 2**31 - 1
 RUN_DIR = RunLocation(path_type=Path)
 POSITIVE = FiniteRange(min=0, min_open=True)

@@ -75,8 +75,8 @@ def spare_runs(out: Path, runs: Iterable[Location], remedy: str, *, keep_folder:
 @contextmanager
 def writing(path: Path, option: str) -> Iterator[None]:
     """What is written inside goes to `path`, which `option` named: an error says so."""
+    from dpaudit.reports.write import NoPlainFileError
     from dpaudit.runs import InputError
-    from reports.write import NoPlainFileError
 
     try:
         yield
@@ -101,7 +101,7 @@ def require_writable(folder: Path, option: str) -> None:
 
 def save_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
     """Write all formats of a report; name -> file."""
-    from reports.write import write_reports
+    from dpaudit.reports.write import write_reports
 
     with writing(folder, "--out"):
         return write_reports(result, folder)
@@ -109,7 +109,7 @@ def save_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
 
 def save_comparison(comparison: Comparison, path: Path, links: dict[str, str] | None = None) -> None:
     """Write a comparison as HTML, with links to the runs' reports."""
-    from reports.write import write_comparison
+    from dpaudit.reports.write import write_comparison
 
     with writing(path, "--out"):
         write_comparison(comparison, path, links)

@@ -58,7 +58,7 @@ def replay(
         if as_json:
             print_json(result.to_json())
         else:
-            from reports.terminal import print_higher_levels
+            from dpaudit.reports.terminal import print_higher_levels
 
             show_summary(result)
             print_higher_levels(result, stdout())

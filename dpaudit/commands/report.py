@@ -120,7 +120,7 @@ def report(
 
 def _tell_next(result: AuditResult, run_dir: Location) -> None:
     """How private the report is, and the gate that follows it, where the audit passed."""
-    from reports.outline import audience
+    from dpaudit.reports.outline import audience
 
     note(f"Internal. {audience(result)[1]}")
     if result.verdict == "pass":
@@ -129,7 +129,7 @@ def _tell_next(result: AuditResult, run_dir: Location) -> None:
 
 
 def _write_sarif(result: AuditResult, path: Path) -> None:
-    from reports.write import write_sarif
+    from dpaudit.reports.write import write_sarif
 
     with writing(path, "--sarif"):
         write_sarif(result, path)
@@ -150,6 +150,6 @@ def _hushed(audience: str) -> Iterator[None]:
 
 def _for_readers(result: AuditResult, audience: str, question: Question) -> AuditResult:
     """The result as these readers may have it."""
-    from dpaudit.disclosure import public_form
+    from dpaudit.audit.disclosure import public_form
 
     return public_form(result, question) if audience == PUBLIC else result

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dpaudit.engines import Engine
-    from dpaudit.quality import Quality
+    from dpaudit.generation.config import DataConfig
+    from dpaudit.generation.experiments.table import EvaluationConfig, Row, Table
     from dpaudit.results import AuditResult
-    from generation.config import DataConfig
-    from generation.experiments.table import EvaluationConfig, Row, Table
+    from dpaudit.results.quality import Quality
 
 #: What `python -m benchmarks` measured, in a checkout of this repository.
 MEASURED = Path("benchmarks/results/latest.json")
@@ -70,7 +70,7 @@ def table(
     Example:
       dpaudit table examples/paper/results.yaml --dry-run
     """
-    from generation.experiments.table import load_table
+    from dpaudit.generation.experiments.table import load_table
 
     rows = load_table(table)
     if dry_run:
@@ -84,8 +84,8 @@ def table(
 
 
 def _estimate_table(table: Table, tokens_per_second: float | None, as_json: bool) -> None:
-    from generation.experiments import estimates
-    from reports.experiments import print_estimates
+    from dpaudit.generation.experiments import estimates
+    from dpaudit.reports.experiments import print_estimates
 
     throughput = None
     if tokens_per_second is not None:
@@ -109,12 +109,12 @@ def _run_table(
     engine: Engine | None,
     as_json: bool,
 ) -> None:
-    from dpaudit.quality_file import write_private
+    from dpaudit.generation.config import in_config
+    from dpaudit.generation.experiments import driver
+    from dpaudit.generation.experiments.table import ALL_RECORDS, TABLE_FILES
+    from dpaudit.reports.experiments import print_table, render_table_markdown, table_csv
+    from dpaudit.results.quality_file import write_private
     from dpaudit.runs import InputError
-    from generation.config import in_config
-    from generation.experiments import driver
-    from generation.experiments.table import ALL_RECORDS, TABLE_FILES
-    from reports.experiments import print_table, render_table_markdown, table_csv
 
     @contextmanager
     def of_row(row: Row) -> Iterator[None]:
@@ -128,7 +128,7 @@ def _run_table(
             generate_run(row.config, run, row.name, engine)
 
     def compare(row: Row, run: Path) -> None:
-        from generation.algorithm import require_made_with
+        from dpaudit.generation.algorithm import require_made_with
 
         with of_row(row):
             require_made_with(row.config, run)

@@ -107,7 +107,7 @@ def is_closed_pipe(stream: TextIO) -> bool:
 
 def tell(message: str) -> None:
     """Say an error or a warning on stderr; what a run says in it must not drive the terminal."""
-    from reports.text import printable
+    from dpaudit.reports.text import printable
 
     try:
         click.echo(printable(message), err=True)
@@ -129,7 +129,7 @@ def note_in_log(message: str) -> None:
 
 def print_json(text: str) -> None:
     """Print JSON that a terminal shows as it is: what could drive or reorder it stands as an escape, which JSON has."""
-    from reports.text import DRIVING
+    from dpaudit.reports.text import DRIVING
 
     click.echo(DRIVING.sub(lambda found: f"\\u{ord(found[0]):04x}", text), nl=False)
 
@@ -158,7 +158,7 @@ def _console(stderr: bool) -> Console:
 
 def show_summary(result: AuditResult) -> None:
     """Print an audit's outcome."""
-    from reports.terminal import print_summary
+    from dpaudit.reports.terminal import print_summary
 
     print_summary(result, stdout())
 

@@ -48,8 +48,8 @@ def verify(
             # A gate's output lands in logs: the texts are not released yet.
             print_json(result.model_copy(update={"samples": ()}).to_json())
     elif result.claim is not None:  # else there is nothing to say but why it cannot be read
-        from reports.outline import unmade_lines
-        from reports.terminal import print_failures
+        from dpaudit.reports.outline import unmade_lines
+        from dpaudit.reports.terminal import print_failures
 
         with output():
             print_failures(result, stdout())

@@ -21,10 +21,10 @@ from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned, parse_assigned
 from dpaudit.runs.batches import BatchReader, Sample
 from dpaudit.runs.clusters import clusters_problem
-from dpaudit.runs.decoder import each_once, require_bounded
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import FORMAT_VERSION, Clusters, Manifest
 from dpaudit.runs.storage import RESTORE, Location, Storage, open_storage
+from dpaudit.runs.text import Decode, decoder_of, each_once, require_bounded
 
 MAX_MANIFEST_BYTES = 1 << 24
 MAX_CLUSTERS_BYTES = 1 << 24
@@ -123,6 +123,14 @@ class RunReader:
             reason = f"this is no tokenizer that can be decoded with ({str(error)[:200]})."
             raise InputError(self.where(layout.TOKENIZER), reason, RESTORE) from None
         return text
+
+    def decoder(self, *, special: bool) -> Decode | None:
+        """What decodes the run's tokens (`decoder_of`); None where it has no tokenizer that can be read."""
+        try:
+            serialised = self.tokenizer_json()
+        except InputError:  # integrity.format says why
+            return None
+        return None if serialised is None else decoder_of(serialised, special=special)
 
     def files(self) -> list[str]:
         """Names of all files of the record, relative to the directory and sorted; without `hashes` and reports."""

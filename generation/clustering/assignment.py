@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from generation.clustering.interfaces import Vectors
-from generation.cores import share_out
+from dpaudit.generation.clustering.interfaces import Vectors
+from dpaudit.generation.cores import share_out
 
 #: Scores that a core has around at a time.
 _SCORES = 2**20

@@ -13,17 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import v_measure_score
 
+from dpaudit.generation.clustering.assignment import nearest
+from dpaudit.generation.clustering.chang import Chang
+from dpaudit.generation.clustering.dpm import Dpm
+from dpaudit.generation.clustering.embedding import Embedder
+from dpaudit.generation.clustering.interfaces import CentersOrigin, ClusteringCost, ClusteringMethod, Settings, Vectors
+from dpaudit.generation.clustering.kmeans import PrivateKMeans, PublicKMeans
+from dpaudit.generation.clustering.noise import Noise
+from dpaudit.generation.clustering.rebalancing import Rebalanced
+from dpaudit.generation.clustering.vector_cache import VectorCache
 from dpaudit.results import ClusterComparison, ClusteredBy
 from dpaudit.runs.manifest import Relation
-from generation.clustering.assignment import nearest
-from generation.clustering.chang import Chang
-from generation.clustering.dpm import Dpm
-from generation.clustering.embedding import Embedder
-from generation.clustering.interfaces import CentersOrigin, ClusteringCost, ClusteringMethod, Settings, Vectors
-from generation.clustering.kmeans import PrivateKMeans, PublicKMeans
-from generation.clustering.noise import Noise
-from generation.clustering.rebalancing import Rebalanced
-from generation.clustering.vector_cache import VectorCache
 
 #: From how many records on the paper counts a cluster as large.
 LARGE = 100

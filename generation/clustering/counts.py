@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import rebalancing_scale
 from dpaudit.accounting.medians import HALF_STEPS
+from dpaudit.generation.clustering.noise import Noise
 from dpaudit.runs.manifest import Relation
-from generation.clustering.noise import Noise
 
 
 @dataclass(frozen=True, eq=False)

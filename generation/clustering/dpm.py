@@ -16,7 +16,7 @@ Why it is private. A level's cells are disjoint, and what is released of a cell 
 All else, bounds and projection among it, is public or follows from what was released before. How much one record can
 move in total, and what that costs, is derived in `dpaudit.accounting.centers`.
 
-Arithmetic. Clipped and projected records lie on a grid on which sums are exact (`generation.clustering.grid`), so
+Arithmetic. Clipped and projected records lie on a grid on which sums are exact (`grid`), so
 no record's coordinates depend on which others are there. Rounding gaussian noise to the same grid discards the last
 bits of its doubles: what is released is the exact sum plus a whole number drawn without a look at it.
 """
@@ -32,10 +32,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting.centers import LEAST_DELTA, MOST_DELTA, MOST_DEPTH, DpmScales, growth
+from dpaudit.generation.clustering.grid import RADIUS, Projection, on_grid
+from dpaudit.generation.clustering.interfaces import CentersOrigin, ClusteringCost, Settings, Vectors
+from dpaudit.generation.clustering.noise import Noise
 from dpaudit.runs.manifest import Relation
-from generation.clustering.grid import RADIUS, Projection, on_grid
-from generation.clustering.interfaces import CentersOrigin, ClusteringCost, Settings, Vectors
-from generation.clustering.noise import Noise
 
 #: Centreness of a split that leaves the share `OUTER` of a cell on one side; from there to the median it rises to 1.
 OUTER_CENTRENESS, OUTER = 0.3, 1 / 12

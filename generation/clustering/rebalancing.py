@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import batches_by_counts, kept_by_counts, rebalancing_epsilon, rebalancing_scale, rounded_sum
+from dpaudit.generation.clustering.assignment import nearest
+from dpaudit.generation.clustering.counts import NoisyCounts, PrivateCounts
+from dpaudit.generation.clustering.interfaces import CentersOrigin, ClusteringCost, ClusteringMethod, Settings, Vectors
+from dpaudit.generation.clustering.noise import Noise
 from dpaudit.runs.manifest import Relation
-from generation.clustering.assignment import nearest
-from generation.clustering.counts import NoisyCounts, PrivateCounts
-from generation.clustering.interfaces import CentersOrigin, ClusteringCost, ClusteringMethod, Settings, Vectors
-from generation.clustering.noise import Noise
 
 
 def kept_centers(noisy: NoisyCounts, keep: int) -> NDArray[np.int64]:

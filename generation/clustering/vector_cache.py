@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from dpaudit.generation.clustering.interfaces import Vectors
+from dpaudit.generation.models import CACHE_VARIABLE, cache_folder
 from dpaudit.runs import InputError, KeyedHash
-from generation.clustering.interfaces import Vectors
-from generation.models import CACHE_VARIABLE, cache_folder
 
 _SUFFIX = ".safetensors"
 _DIGESTS, _VECTORS = "digests", "vectors"

@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpaudit
-from dpaudit.quality import Downstream, Encoder, FineTuneSettings, MauveSettings, Source
-from generation.clustering.interfaces import Vectors
-from generation.config import ModelConfig
-from generation.evaluation.fine_tuning import Attempt, Examples, fine_tune
-from generation.evaluation.mauve_score import drawn, mauve_of
-from generation.evaluation.probe import Labels, Probed, probe_accuracy
-from generation.evaluation.score_cache import Figures, key_of
-from generation.evaluation.settings import EvaluationSettings
-from generation.evaluation.texts import Corpus, described, once
-from generation.models import device_of
-from generation.records import Record
+from dpaudit.generation.clustering.interfaces import Vectors
+from dpaudit.generation.config import ModelConfig
+from dpaudit.generation.evaluation.fine_tuning import Attempt, Examples, fine_tune
+from dpaudit.generation.evaluation.mauve_score import drawn, mauve_of
+from dpaudit.generation.evaluation.probe import Labels, Probed, probe_accuracy
+from dpaudit.generation.evaluation.score_cache import Figures, key_of
+from dpaudit.generation.evaluation.settings import EvaluationSettings
+from dpaudit.generation.evaluation.texts import Corpus, described, once
+from dpaudit.generation.models import device_of
+from dpaudit.generation.records import Record
+from dpaudit.results.quality import Downstream, Encoder, FineTuneSettings, MauveSettings, Source
 
 #: From how many texts a side on there is a MAUVE at all.
 LEAST_N = 2

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from dpaudit.quality import Encoder, FineTuneSettings
+from dpaudit.generation.checkpoints import digest_of, identity_files, loading, origin_of
+from dpaudit.generation.config import ModelConfig
+from dpaudit.generation.evaluation.probe import Labels
+from dpaudit.generation.evaluation.texts import same
+from dpaudit.generation.models import device_of
+from dpaudit.results.quality import Encoder, FineTuneSettings
 from dpaudit.runs import InputError
-from generation.checkpoints import digest_of, identity_files, loading, origin_of
-from generation.config import ModelConfig
-from generation.evaluation.probe import Labels
-from generation.evaluation.texts import same
-from generation.models import device_of
 
 FIELD = "--classifier"
 _KIND = "an encoder that can be fine-tuned"

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import normalize
 
-from dpaudit.quality import MauveSettings
+from dpaudit.generation.clustering.interfaces import Vectors
+from dpaudit.results.quality import MauveSettings
 from dpaudit.runs import InputError
-from generation.clustering.interfaces import Vectors
 
 #: Streams of randomness: what is drawn from one set must not depend on the size of the other.
 _SYNTHETIC, _REFERENCE = 1, 2

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from dpaudit.quality import ProbeSettings
-from generation.clustering.interfaces import Vectors
+from dpaudit.generation.clustering.interfaces import Vectors
+from dpaudit.results.quality import ProbeSettings
 
 Labels = NDArray[np.int64]
 

@@ -9,13 +9,9 @@ from datetime import UTC, datetime
 from functools import partial
 
 from dpaudit.engines import Engine, LocalEngine
-from dpaudit.quality import Downstream, Encoder, Fit, Mauve, Quality, Source, Trained, scores
-from dpaudit.runs import InputError, RunReader
-from dpaudit.runs.layout import HASHES, SAMPLES
-from dpaudit.runs.reader import RESUME
-from generation.clustering.embedding import OFFLINE, Embedder
-from generation.clustering.vector_cache import VectorCache
-from generation.evaluation.bench import (
+from dpaudit.generation.clustering.embedding import OFFLINE, Embedder
+from dpaudit.generation.clustering.vector_cache import VectorCache
+from dpaudit.generation.evaluation.bench import (
     NAMES,
     TITLES,
     Bench,
@@ -27,10 +23,10 @@ from generation.evaluation.bench import (
     Worker,
     versions,
 )
-from generation.evaluation.fine_tuning import encoder_of
-from generation.evaluation.score_cache import Figures, ScoreCache
-from generation.evaluation.settings import PAPER_N, EvaluationSettings, RealData
-from generation.evaluation.texts import (
+from dpaudit.generation.evaluation.fine_tuning import encoder_of
+from dpaudit.generation.evaluation.score_cache import Figures, ScoreCache
+from dpaudit.generation.evaluation.settings import PAPER_N, EvaluationSettings, RealData
+from dpaudit.generation.evaluation.texts import (
     Corpus,
     at_most,
     corpus_of,
@@ -40,7 +36,11 @@ from generation.evaluation.texts import (
     read_real,
     read_synthetic,
 )
-from generation.records import Record
+from dpaudit.generation.records import Record
+from dpaudit.results.quality import Downstream, Encoder, Fit, Mauve, Quality, Source, Trained, scores
+from dpaudit.runs import InputError, RunReader
+from dpaudit.runs.layout import HASHES, SAMPLES
+from dpaudit.runs.reader import RESUME
 
 #: Fewer texts to train on than this are remarked upon.
 _FEW = 100

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dpaudit.quality_file import require_place, write_private
-from generation.models import CACHE_VARIABLE, cache_folder
+from dpaudit.generation.models import CACHE_VARIABLE, cache_folder
+from dpaudit.results.quality_file import require_place, write_private
 
 _MAX_BYTES = 1 << 12
 #: Of the files. What measures has a number of its own: `bench.PROTOCOL`.

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from dpaudit.quality import FineTuneSettings, Part, ProbeSettings
+from dpaudit.generation.evaluation.texts import Columns
+from dpaudit.results.quality import FineTuneSettings, Part, ProbeSettings
 from dpaudit.runs import InputError
-from generation.evaluation.texts import Columns
 
 #: The paper's numbers (appendix, "Evaluation hyperparameters").
 PAPER = FineTuneSettings(

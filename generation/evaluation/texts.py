@@ -11,12 +11,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from dpaudit.quality import HeldOut, Texts
+from dpaudit.generation.config import DataConfig
+from dpaudit.generation.records import Record, read_records, read_texts
+from dpaudit.generation.sources import PACKAGE
+from dpaudit.results.quality import HeldOut, Texts
 from dpaudit.runs import InputError, KeyedHash, Manifest, RunReader, data_digest
 from dpaudit.runs.layout import ASSIGNMENT, SAMPLES
-from generation.config import DataConfig
-from generation.records import Record, read_records, read_texts
-from generation.sources import PACKAGE
 
 _UNIT = 1 << 64
 #: NAME or OWNER/NAME, as data sets of the hub are called.

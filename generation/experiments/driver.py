@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Protocol
 
 import dpaudit
-from dpaudit.experiments import (
+from dpaudit.generation.config import DataConfig
+from dpaudit.generation.experiments.estimates import clusters, unbounded
+from dpaudit.generation.experiments.table import EvaluationConfig, Row, Table
+from dpaudit.results import AuditResult
+from dpaudit.results.experiments import (
     Audited,
     Evaluated,
     Failure,
@@ -22,14 +26,10 @@ from dpaudit.experiments import (
     TableResult,
     published,
 )
-from dpaudit.quality import Quality, Scores
-from dpaudit.results import AuditResult
+from dpaudit.results.quality import Quality, Scores
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import HASHES
 from dpaudit.runs.storage import LocalStorage
-from generation.config import DataConfig
-from generation.experiments.estimates import clusters, unbounded
-from generation.experiments.table import EvaluationConfig, Row, Table
 
 RUN = "run"
 #: What to do where the table's folder cannot be written to.

@@ -16,10 +16,10 @@ from dpaudit.accounting import (
     rebalancing_events,
     rounded_sum,
 )
-from dpaudit.experiments import Estimate, Estimates, Throughput, published
+from dpaudit.generation.config import ClusteringConfig, Config
+from dpaudit.generation.experiments.table import Row, Table
+from dpaudit.results.experiments import Estimate, Estimates, Throughput, published
 from dpaudit.runs import InputError
-from generation.config import ClusteringConfig, Config
-from generation.experiments.table import Row, Table
 
 #: The paper's choice of delta: records ** -1.1.
 DELTA_EXPONENT = -1.1
@@ -167,7 +167,7 @@ def _delta(config: Config, records: int) -> float | None:
 
 
 def _epsilon(config: Config, delta: float | None) -> float | None:
-    """As the run works out its own claim (`generation.manifest`), from the config alone; None for a median's."""
+    """As the run works out its own claim (`manifest.py`), from the config alone; None for a median's."""
     mechanism, privacy, clustering = config.mechanism, config.privacy, config.clustering
     change = context_change(privacy.unit, privacy.relation, config.rule, records_per_user=privacy.records_per_user)
     centers, centers_delta = _centers(clustering)

@@ -10,9 +10,20 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from dpaudit.generation.config import (
+    Config,
+    Count,
+    DataConfig,
+    Name,
+    Positive,
+    Real,
+    Section,
+    in_short,
+    load_config,
+    read_yaml,
+)
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import LOCK
-from generation.config import Config, Count, DataConfig, Name, Positive, Real, Section, in_short, load_config, read_yaml
 
 #: More than any data set has: of `most_records`, no limit.
 ALL_RECORDS = 1 << 40

@@ -9,12 +9,12 @@ from functools import cache, partial
 from pathlib import Path
 
 from dpaudit.audit import audit_run
-from dpaudit.comparison import compare_runs
-from dpaudit.disclosure import public_form
+from dpaudit.audit.comparison import compare_runs
+from dpaudit.audit.disclosure import public_form
+from dpaudit.reports.clusters import render_clusters_html
+from dpaudit.reports.compare import render_comparison_html
+from dpaudit.reports.html import render_html
 from dpaudit.results import AuditResult
-from reports.clusters import render_clusters_html
-from reports.compare import render_comparison_html
-from reports.html import render_html
 from tests.reports.conftest import HOSTILE, hostile_run, mean_run, median_run
 from tests.reports.test_clusters_report import comparison as clusterings
 

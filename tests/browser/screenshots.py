@@ -13,8 +13,8 @@ from pathlib import Path
 from PIL import Image
 
 from dpaudit.audit import audit_run
+from dpaudit.reports.html import render_html
 from dpaudit.results import AuditResult
-from reports.html import render_html
 from tests.browser.chromium import launched
 from tests.browser.samples import EXAMPLE, failed
 

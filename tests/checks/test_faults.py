@@ -15,6 +15,7 @@ import pytest
 from dpaudit.accounting import LowerBound, bounds_from_central
 from dpaudit.audit import audit_run
 from dpaudit.checks import RUN_CHECKS, STEP_CHECKS
+from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
 from dpaudit.runs import KeyedHash, RunReader, aggregate_digest
 
 CLIP = 6.0
@@ -772,63 +773,45 @@ def support_of_its_own(run):
 # What a replay may find; tests/generation plants the faults that make one find it.
 
 
-@dataclass(frozen=True)
-class ReplayedStep:
-    batch: int = 0
-    position: int = 0
-    difference: float = 1e-6
-    tolerance: float = 1e-4
-    problem: str = ""
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    batch: int = 0
-    slot: int = 1
-    recorded: float = 0.011
-    regenerated: float = 0.0110001
-    tolerance: float = 1e-4
-
-
+STEP = ReplayedStep(batch=0, position=0, difference=1e-6, tolerance=1e-4)
+LEFT_OUT = LeftOut(batch=0, slot=1, recorded=0.011, regenerated=0.0110001, tolerance=1e-4)
 #: On the eight counts of a clustered run, by its scale.
 SOME_NOISE = 70
-SMALL = LowerBound(1e-4, 0.95, 0.5, 0.7, ((0.5, 0.01, 0.001),))
+ATTACKED = Attacked(LowerBound(1e-4, 0.95, 0.5, 0.7, ((0.5, 0.01, 0.001),)), trials=20, beyond=0, worst="")
+CLEAN = Replay(
+    assignment="",
+    noise=None,
+    texts="",
+    steps=(STEP, replace(STEP, batch=1, position=2)),
+    left_out=(LEFT_OUT, replace(LEFT_OUT, slot=2)),
+    attack=ATTACKED,
+)
 
 
-@dataclass(frozen=True)
-class Attacked:
-    bound: LowerBound = SMALL
-    trials: int = 20
-    beyond: int = 0
-    worst: str = ""
+def with_left_out(**changes: Any) -> Replay:
+    return replace(CLEAN, left_out=(LEFT_OUT, replace(LEFT_OUT, **changes)))
 
 
-@dataclass(frozen=True)
-class Replayed:
-    assignment: str = ""
-    noise: int | None = None
-    texts: str = ""
-    steps: tuple[ReplayedStep, ...] = (ReplayedStep(), ReplayedStep(1, 2))
-    left_out: tuple[LeftOut, ...] = (LeftOut(), LeftOut(slot=2))
-    attack: Attacked | None = Attacked()
+def attacked(**changes: Any) -> Replay:
+    return replace(CLEAN, attack=replace(ATTACKED, **changes))
 
 
 #: Findings, what they are about, and the checks that must fail.
-FINDINGS: dict[str, tuple[Replayed, dict[str, Any], set[str]]] = {
-    "other_logits": (Replayed(steps=(ReplayedStep(), ReplayedStep(difference=0.1))), {}, {"replay.logits"}),
-    "no_number": (Replayed(steps=(ReplayedStep(difference=math.nan),)), {}, {"replay.logits"}),
-    "other_sides": (Replayed(steps=(ReplayedStep(problem="3 sides are wrong"),)), {}, {"replay.logits"}),
-    "other_loss": (Replayed(left_out=(LeftOut(), LeftOut(regenerated=0.02))), {}, {"neighbors.regenerated"}),
-    "no_loss": (Replayed(left_out=(LeftOut(recorded=math.nan),)), {}, {"neighbors.regenerated"}),
-    "loss_beyond_the_bound": (Replayed(left_out=(LeftOut(0, 1, 99.0, 99.0),)), {}, {"neighbors.removal"}),
-    "loss_beyond_the_bound_of_a_mean": (Replayed(left_out=(LeftOut(0, 1, 99.0, 99.0),)), MEAN, {"neighbors.removal"}),
-    "other_assignment": (Replayed(assignment="line 3: batch 0"), {}, {"partition.stable"}),
-    "counts_without_noise": (Replayed(noise=0), REBALANCED, {"rebalancing.noise"}),
-    "other_tokenizer": (Replayed(texts="batch 1: another text"), {}, {"release.text"}),
-    "other_assignment_of_slices": (Replayed(assignment="line 3"), SLICES, {"partition.stable"}),
-    "text_beyond_its_bound": (Replayed(attack=Attacked(beyond=1, worst="9 nats")), {}, {"replay.lower-bound"}),
+FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
+    "other_logits": (replace(CLEAN, steps=(STEP, replace(STEP, difference=0.1))), {}, {"replay.logits"}),
+    "no_number": (replace(CLEAN, steps=(replace(STEP, difference=math.nan),)), {}, {"replay.logits"}),
+    "other_sides": (replace(CLEAN, steps=(replace(STEP, problem="3 sides are wrong"),)), {}, {"replay.logits"}),
+    "other_loss": (with_left_out(regenerated=0.02), {}, {"neighbors.regenerated"}),
+    "no_loss": (with_left_out(recorded=math.nan), {}, {"neighbors.regenerated"}),
+    "loss_beyond_the_bound": (with_left_out(recorded=99.0, regenerated=99.0), {}, {"neighbors.removal"}),
+    "loss_beyond_the_bound_of_a_mean": (with_left_out(recorded=99.0, regenerated=99.0), MEAN, {"neighbors.removal"}),
+    "other_assignment": (replace(CLEAN, assignment="line 3: batch 0"), {}, {"partition.stable"}),
+    "counts_without_noise": (replace(CLEAN, noise=0), REBALANCED, {"rebalancing.noise"}),
+    "other_tokenizer": (replace(CLEAN, texts="batch 1: another text"), {}, {"release.text"}),
+    "other_assignment_of_slices": (replace(CLEAN, assignment="line 3"), SLICES, {"partition.stable"}),
+    "text_beyond_its_bound": (attacked(beyond=1, worst="9 nats"), {}, {"replay.lower-bound"}),
     "attack_refutes_the_claim": (
-        Replayed(attack=Attacked(bound=LowerBound(1e-4, 0.95, 99.0, 99.5, ()))), MEAN, {"replay.lower-bound"}
+        attacked(bound=LowerBound(1e-4, 0.95, 99.0, 99.5, ())), MEAN, {"replay.lower-bound"}
     ),
 }  # fmt: skip
 
@@ -837,7 +820,7 @@ FINDINGS: dict[str, tuple[Replayed, dict[str, Any], set[str]]] = {
 def test_findings_of_a_replay_fail_exactly_their_checks(make_run, failed, name):
     found, kind, fails = FINDINGS[name]
     path = make_run(**kind).path
-    assert audit_run(path, evidence=4, replay=Replayed(noise=SOME_NOISE)).verdict == "pass"
+    assert audit_run(path, evidence=4, replay=replace(CLEAN, noise=SOME_NOISE)).verdict == "pass"
     result = audit_run(path, replay=found)
     assert failed(result) == fails
     assert result.verdict == "fail"

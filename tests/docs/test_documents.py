@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from generation.experiments.table import TableConfig
+from dpaudit.generation.experiments.table import TableConfig
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]

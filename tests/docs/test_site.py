@@ -21,10 +21,10 @@ import dpaudit.audit
 import dpaudit.runs
 from dpaudit.checks import CATALOGUE
 from dpaudit.cli import cli
-from dpaudit.quality import Quality
+from dpaudit.generation.config import Config
 from dpaudit.results import AuditResult, ClusterComparison, Comparison
+from dpaudit.results.quality import Quality
 from dpaudit.runs import Manifest
-from generation.config import Config
 
 ROOT = Path(__file__).parents[2]
 #: A server shows it for any address, so its links start at the site's root.

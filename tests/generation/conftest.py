@@ -12,8 +12,8 @@ import torch
 from transformers import BertConfig, BertModel
 
 from benchmarks.tiny import byte_tokenizer, save_tiny_model
-from generation.config import Config, ModelConfig
-from generation.models import LanguageModel, load_model
+from dpaudit.generation.config import Config, ModelConfig
+from dpaudit.generation.models import LanguageModel, load_model
 
 CANARY = "canary-7f3a-Zanzibar"
 LABELS = ("north", "south")

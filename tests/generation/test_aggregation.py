@@ -13,10 +13,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from dpaudit.accounting.mean import ROUNDING
+from dpaudit.generation import aggregation
+from dpaudit.generation.aggregation import (
+    Aggregated,
+    Floats,
+    Support,
+    aggregated,
+    aggregated_by_torch,
+    clipped,
+    top_tokens,
+)
+from dpaudit.generation.rows import network, select
 from dpaudit.runs import Mechanism
-from generation import aggregation
-from generation.aggregation import Aggregated, Floats, Support, aggregated, aggregated_by_torch, clipped, top_tokens
-from generation.rows import network, select
 
 CLIP = 3.0
 

@@ -23,14 +23,14 @@ from dpaudit.accounting import (
     median_of,
 )
 from dpaudit.audit import audit_run
+from dpaudit.generation import passes, worker
+from dpaudit.generation.algorithm import generate
+from dpaudit.generation.config import Config
+from dpaudit.generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, StepDone
+from dpaudit.generation.manifest import round_up
+from dpaudit.generation.sources import locate
 from dpaudit.runs import InputError, RunReader, Step, aggregate_digest
 from dpaudit.runs.batches import BatchWriter
-from generation import passes, worker
-from generation.algorithm import generate
-from generation.config import Config
-from generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, StepDone
-from generation.manifest import round_up
-from generation.sources import locate
 
 MakeConfig = Callable[..., Config]
 
@@ -215,7 +215,7 @@ def test_a_run_that_was_killed_equals_an_unbroken_one(
     script = """
 import os, signal, sys
 from pathlib import Path
-from generation import StepDone, generate, load_config
+from dpaudit.generation import StepDone, generate, load_config
 
 def progress(event):
     if isinstance(event, StepDone) and event.batch == 2 and event.tokens == 2:
@@ -450,7 +450,7 @@ def test_no_private_text_is_in_an_error(
     def broken(*arguments: object) -> None:
         raise ValueError("the model gave NaN or infinite logits")
 
-    monkeypatch.setattr("generation.aggregation._clipping", broken)
+    monkeypatch.setattr("dpaudit.generation.aggregation._clipping", broken)
     with pytest.raises(InputError, match=r"batch [0-3], step 0") as caught:
         generate(make_config(), tmp_path / "run")
     assert canary not in str(caught.value)

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 from dpaudit.accounting import ContextChange, mean_epsilon
 from dpaudit.accounting.medians import Relation
+from dpaudit.generation.aggregation import Floats, clipped, top_tokens
+from dpaudit.generation.attack import CANARIES, DecodedContexts, Doubles, StepMechanism, Support, attack, declared_step
+from dpaudit.generation.contexts import Prompts
+from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.prompts import template
+from dpaudit.generation.records import Record
+from dpaudit.results.replay import Attacked
 from dpaudit.runs import Mechanism
 from dpaudit.runs import Support as Declared
-from generation.aggregation import Floats, clipped, top_tokens
-from generation.attack import CANARIES, Attack, DecodedContexts, Doubles, StepMechanism, Support, attack, declared_step
-from generation.contexts import Prompts
-from generation.models import LanguageModel
-from generation.prompts import template
-from generation.records import Record
 
 CLIP = 6.0
 MEDIAN = Mechanism(aggregator="median", clip=CLIP, temperature=1.0)
@@ -72,7 +73,7 @@ def attacked(
     tokens: int = 4,
     top_k: int | None = None,
     delta: float | None = None,
-) -> Attack:
+) -> Attacked:
     if delta is None:
         delta = 0.0 if declared.divisor is None else DELTA
     model = ToyModel(contexts, seed, top_k)

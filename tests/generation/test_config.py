@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-import generation
+from dpaudit import generation
+from dpaudit.generation.config import Config, load_config
 from dpaudit.runs import InputError
-from generation.config import Config, load_config
 
 Settings = Callable[..., dict[str, Any]]
 
@@ -340,10 +340,10 @@ def test_numbers_for_clusters_need_a_clustering(tmp_path: Path, settings: Settin
 
 
 def test_configs_are_read_without_pytorch() -> None:
-    code = "import sys, generation.config; assert not {'torch', 'transformers'} & set(sys.modules)"
+    code = "import sys, dpaudit.generation.config; assert not {'torch', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
-    assert generation.generate.__module__ == "generation.algorithm"
+    assert generation.generate.__module__ == "dpaudit.generation.algorithm"
     with pytest.raises(AttributeError, match="no attribute 'generator'"):
         generation.generator  # noqa: B018
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from generation.decoding import Decoder
-from generation.models import LanguageModel
+from dpaudit.generation.decoding import Decoder
+from dpaudit.generation.models import LanguageModel
 
 PROMPTS = [[5], [7, 8, 9, 10, 11, 12, 13], [20, 21, 22], [7, 8, 9]]
 CONTINUATION = (30, 31, 5)

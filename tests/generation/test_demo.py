@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from generation.demo import demo_configs
+from dpaudit.generation.demo import demo_configs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -20,5 +20,5 @@ def test_the_demo_is_a_median_and_a_mean_run_that_differ_in_nothing_else() -> No
 
 @pytest.mark.parametrize("name", ["bbc-median.yaml", "bbc-mean.yaml"])
 def test_the_examples_are_the_demo(name: str) -> None:
-    shipped = resources.files("generation") / "demos" / name
+    shipped = resources.files("dpaudit.generation") / "demos" / name
     assert (EXAMPLES / name).read_text() == shipped.read_text()

@@ -13,11 +13,11 @@ import pytest
 
 from dpaudit.engines import RayEngine
 from dpaudit.engines.ray import connected
+from dpaudit.generation.algorithm import generate
+from dpaudit.generation.config import Config
+from dpaudit.generation.events import BatchDone, Event
+from dpaudit.generation.models import CACHE_VARIABLE
 from dpaudit.runs import RunReader
-from generation.algorithm import generate
-from generation.config import Config
-from generation.events import BatchDone, Event
-from generation.models import CACHE_VARIABLE
 
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)

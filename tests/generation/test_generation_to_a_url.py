@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from dpaudit.generation.algorithm import generate
+from dpaudit.generation.config import Config
+from dpaudit.generation.events import BatchDone, Event
+from dpaudit.generation.replay import replay
 from dpaudit.runs import RunReader
 from dpaudit.runs.storage import open_storage
-from generation.algorithm import generate
-from generation.config import Config
-from generation.events import BatchDone, Event
-from generation.replay import replay
 
 URL = "memory://bucket/run"
 

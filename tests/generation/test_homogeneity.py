@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.homogeneity import Arm, arms, estimates, matched_ratio, mean_ratio
-from generation.config import load_config
+from dpaudit.generation.config import load_config
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "agnews-clustered.yaml"
 

@@ -13,12 +13,12 @@ import pytest
 import yaml
 
 from dpaudit.cli import main
+from dpaudit.generation.algorithm import generate
+from dpaudit.generation.config import Config, load_config
+from dpaudit.generation.events import RecordsPlaced
+from dpaudit.generation.sources import locate
+from dpaudit.generation.starting import PLACEHOLDER
 from dpaudit.runs import InputError
-from generation.algorithm import generate
-from generation.config import Config, load_config
-from generation.events import RecordsPlaced
-from generation.sources import locate
-from generation.starting import PLACEHOLDER
 
 VALUES = ["--label-value", "a", "--label-value", "b"]
 Dpaudit = Callable[..., tuple[int, str, str]]

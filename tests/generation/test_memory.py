@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from generation import memory
-from generation.memory import free_memory, planned_rows
-from generation.models import LanguageModel
+from dpaudit.generation import memory
+from dpaudit.generation.memory import free_memory, planned_rows
+from dpaudit.generation.models import LanguageModel
 
 GIB = 1 << 30
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
+from dpaudit.generation.config import ModelConfig
+from dpaudit.generation.models import CACHE_VARIABLE, LanguageModel, cache_folder, load_model
 from dpaudit.runs import InputError
-from generation.config import ModelConfig
-from generation.models import CACHE_VARIABLE, LanguageModel, cache_folder, load_model
 
 
 def failure(name: str | Path, **fields: str) -> str:
@@ -35,7 +35,7 @@ def test_weights_that_may_not_be_read(tiny_folder: Path, monkeypatch: pytest.Mon
     def closed(*_: object) -> str:
         raise PermissionError(13, "Permission denied", "model.safetensors")
 
-    monkeypatch.setattr("generation.models.digest_of", closed)
+    monkeypatch.setattr("dpaudit.generation.models.digest_of", closed)
     assert "'model.safetensors' of the model" in failure(tiny_folder)
 
 

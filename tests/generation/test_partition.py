@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpaudit.generation.config import Config
+from dpaudit.generation.partition import Rule, partition, partition_as_recorded
+from dpaudit.generation.records import Record
 from dpaudit.runs import Clusters, KeyedHash
-from generation.config import Config
-from generation.partition import Rule, partition, partition_as_recorded
-from generation.records import Record
 
 KEY = bytes(range(32))
 LABELS = ("a", "b")

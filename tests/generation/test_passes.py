@@ -7,9 +7,9 @@ import pytest
 import torch
 import transformers
 
-from generation.decoding import Decoder
-from generation.models import LanguageModel
-from generation.passes import OwnPasses, Passes, SharedPasses, out_of_memory, passes_for
+from dpaudit.generation.decoding import Decoder
+from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.passes import OwnPasses, Passes, SharedPasses, out_of_memory, passes_for
 
 PLACES, TOKENS = 16, 6
 ONE = [[5], [7, 8, 9, 10, 11, 12, 13], [20, 21, 22]]

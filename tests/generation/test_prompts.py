@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from generation.models import LanguageModel
-from generation.prompts import cut, ends_with, template, written_forms
+from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.prompts import cut, ends_with, template, written_forms
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from dpaudit.generation.config import DataConfig
+from dpaudit.generation.records import Record, read_records, read_texts
 from dpaudit.runs import InputError
-from generation.config import DataConfig
-from generation.records import Record, read_records, read_texts
 
 SECRET = "Zanzibar-secret"
 

@@ -22,21 +22,22 @@ from tokenizers import Tokenizer
 from dpaudit.accounting import log_probability, median_of
 from dpaudit.accounting.medians import Relation
 from dpaudit.audit import audit_run
+from dpaudit.generation import decoding, passes
+from dpaudit.generation.aggregation import Floats
+from dpaudit.generation.algorithm import generate
+from dpaudit.generation.attack import DecodedContexts, Doubles, Support
+from dpaudit.generation.config import Config
+from dpaudit.generation.contexts import Prompts
+from dpaudit.generation.decoding import Decoder
+from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.prompts import template
+from dpaudit.generation.records import Record
+from dpaudit.generation.replay import replay, rounding_tolerance
+from dpaudit.results.replay import Attacked, Replay
 from dpaudit.runs import BatchWriter, Claim, InputError, RunReader, Step, aggregate_digest, without_stop
 from dpaudit.runs.layout import steps_file
 from dpaudit.runs.manifest import Unit
 from dpaudit.runs.reader import sample_of
-from generation import decoding, passes
-from generation.aggregation import Floats
-from generation.algorithm import generate
-from generation.attack import Attack, DecodedContexts, Doubles, Support
-from generation.config import Config
-from generation.contexts import Prompts
-from generation.decoding import Decoder
-from generation.models import LanguageModel
-from generation.prompts import template
-from generation.records import Record
-from generation.replay import Replayed, replay, rounding_tolerance
 
 MakeConfig = Callable[..., Config]
 Steps = list[Step]
@@ -102,11 +103,11 @@ def edit_manifest(run: Path, **fields: Any) -> None:
     rehash(run)
 
 
-def outcomes(run: Path, found: Replayed) -> dict[str, str]:
+def outcomes(run: Path, found: Replay) -> dict[str, str]:
     return {c.id: c.status for c in audit_run(run, evidence=4, replay=found).checks if c.id in CHECKED}
 
 
-def release(run: Path, found: Replayed | None = None) -> str:
+def release(run: Path, found: Replay | None = None) -> str:
     (check,) = (c for c in audit_run(run, replay=found).checks if c.id == "release.text")
     return check.status
 
@@ -184,7 +185,7 @@ def test_steps_can_be_chosen_and_are_otherwise_drawn(make: Callable[..., Path], 
             steps(chosen=[wrong])
 
 
-def attacked(run: Path, data: Path, trials: int = 1, **asked: Any) -> Attack:
+def attacked(run: Path, data: Path, trials: int = 1, **asked: Any) -> Attacked:
     found = replay(run, str(data), steps=0, left_out=0, trials=trials, **asked).attack
     assert found is not None
     return found
@@ -230,7 +231,7 @@ def test_the_attack_is_for_the_claims_relation_and_unit_or_those_asked_for(
         result[len(logits) % 2] = 0.0
         return result
 
-    monkeypatch.setattr("generation.replay.declared_step", lambda mechanism: told)
+    monkeypatch.setattr("dpaudit.generation.replay.declared_step", lambda mechanism: told)
     run = make(**sections)
     claim = None if asked is None else Claim(epsilon=1.0, kind="ex-post", unit=asked[0], relation=asked[1])
     assert attacked(run, data_file, claim=claim).bound.epsilon == (0.0 if replaced else np.inf)

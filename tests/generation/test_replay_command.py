@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from dpaudit.cli import main
+from dpaudit.generation.algorithm import generate
+from dpaudit.generation.config import Config
+from dpaudit.generation.replay import LEFT_OUT, STEPS, TRIALS
+from dpaudit.results.replay import Replay, ReplayedStep
 from dpaudit.runs import RunReader
-from generation.algorithm import generate
-from generation.config import Config
-from generation.replay import LEFT_OUT, STEPS, TRIALS, Replayed, ReplayedStep
 
 TEXT = "a-secret-text-of-someone"
 Command = Callable[..., tuple[int, str, str]]
@@ -47,16 +48,16 @@ class Asked:
     step: ReplayedStep
     amounts: dict[str, Any]
 
-    def __call__(self, run: Path, data: str, **amounts: Any) -> Replayed:
+    def __call__(self, run: Path, data: str, **amounts: Any) -> Replay:
         amounts.pop("progress")
         self.amounts = {"data": data, **amounts}
-        return Replayed("", None, "", (self.step,), (), None)
+        return Replay("", None, "", (self.step,), (), None)
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     stand_in = Asked(ReplayedStep(0, 0, 0.0, 1.0), {})
-    monkeypatch.setattr("generation.replay.replay", stand_in)
+    monkeypatch.setattr("dpaudit.generation.replay.replay", stand_in)
     return stand_in
 
 
@@ -109,12 +110,12 @@ def test_a_log_has_a_line_for_each_phase_of_a_replay(
 ) -> None:
     run = make_run().path
 
-    def replay(*_: object, progress: Callable[[int, int], None], **__: object) -> Replayed:
+    def replay(*_: object, progress: Callable[[int, int], None], **__: object) -> Replay:
         for done in range(1, 8):
             progress(done, 7)
-        return Replayed("", None, "", (ReplayedStep(0, 0, 0.0, 1.0),), (), None)
+        return Replay("", None, "", (ReplayedStep(0, 0, 0.0, 1.0),), (), None)
 
-    monkeypatch.setattr("generation.replay.replay", replay)
+    monkeypatch.setattr("dpaudit.generation.replay.replay", replay)
     begun = ["Reading the data and loading the model", "Replaying 7 forward passes"]
     begun += ["Auditing the run with what its replay found"]
     assert dpaudit("report", run, "--data", "x.csv")[2].splitlines()[:3] == begun

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import log_probability
 from dpaudit.audit import audit_run
+from dpaudit.generation.aggregation import aggregated, clipped
+from dpaudit.generation.algorithm import generate
+from dpaudit.generation.config import Config
+from dpaudit.generation.replay import ReplayedStep, _compared, _Computed, replay
 from dpaudit.runs import Mechanism, RunReader, Step
-from generation.aggregation import aggregated, clipped
-from generation.algorithm import generate
-from generation.config import Config
-from generation.replay import ReplayedStep, _compared, _Computed, replay
 
 Logits = NDArray[np.float32]
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from generation.sampling import UNIFORM_BYTES, OsEntropy, RandomBytes, SeededStream, sample, uniform
+from dpaudit.generation.sampling import UNIFORM_BYTES, OsEntropy, RandomBytes, SeededStream, sample, uniform
 
 
 class Fixed:

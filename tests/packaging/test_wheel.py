@@ -17,7 +17,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("dpaudit", "generation", "reports")
 #: In the repository, and no part of what is installed.
 NOT_INSTALLED = ("benchmarks", "docsite", "tests")
 #: Without what would make a Python find this repository.
@@ -28,8 +27,8 @@ RUN = ROOT / "examples" / "runs" / "bbc-median"
 def build(folder: Path) -> tuple[Path, Path]:
     """A wheel and the source distribution that it is built from, of a copy: building writes into its folder."""
     source = folder / "source"
-    for name in (*PACKAGES, *NOT_INSTALLED):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("dpaudit", "generation", "reports", *NOT_INSTALLED):
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for path in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / path, source)
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(source)]
@@ -39,9 +38,14 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 
 def expected_files() -> set[str]:
-    """Every file of the packages in the repository, but for caches."""
-    files = (path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file())
-    return {path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts}
+    """Every file of the package by its place in the wheel, but for caches."""
+    places = {"dpaudit": "dpaudit", "generation": "dpaudit/generation", "reports": "dpaudit/reports"}
+    return {
+        f"{place}/{path.relative_to(ROOT / folder).as_posix()}"
+        for folder, place in places.items()
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
 
 
 def required(lines: list[str]) -> dict[str, importlib.metadata.Distribution]:
@@ -91,18 +95,24 @@ def test_wheel_installs_and_runs_in_a_clean_environment(tmp_path: Path) -> None:
     commands = clean_environment(tmp_path / "clean", wheel, about.get_all("Requires-Dist"))
     run = shutil.copytree(RUN, tmp_path / "run")
 
+    # Whoever audits stands in a folder of their own, whose packages may have the names of ours.
+    for name in ("generation", "reports", "results", "types", "audit", "runs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('a package of the folder was imported')")
+
     def output(*command: str) -> str:
         called = [str(commands / command[0]), *command[1:]]
         done = subprocess.run(called, cwd=tmp_path, env=ALONE, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    place = output("python", "-c", "import dpaudit, reports; print(dpaudit.__file__)")
+    place = output("python", "-P", "-c", "import dpaudit.reports as reports; print(reports.__file__)")
     assert Path(place.strip()).is_relative_to(tmp_path / "clean")
     without_torch = "import importlib.util as found; print(found.find_spec('torch'), found.find_spec('pytest'))"
-    assert output("python", "-c", without_torch).split() == ["None", "None"]
+    assert output("python", "-P", "-c", without_torch).split() == ["None", "None"]
     assert about["Version"] in output("dpaudit", "--version")
     assert "claim.epsilon" in output("dpaudit", "checks")
     output("dpaudit", "report", str(run), "--out", "report")
+    output("dpaudit", "verify", str(run), "--epsilon", "3")
     written = {path.name for path in (tmp_path / "report").iterdir()}
     assert written >= {"report.html", "report.json", "report.md", "junit.xml"}

@@ -12,10 +12,10 @@ import pytest
 from matplotlib.cbook import STEP_LOOKUP_MAP
 from matplotlib.figure import Figure
 
+from dpaudit.reports.budget_curves import budget_curves
+from dpaudit.reports.compare import render_comparison_html, tables
+from dpaudit.reports.figures import in_page
 from dpaudit.results import BudgetCurve, BudgetPanel, ComparedRun, Comparison, Empirical, Guarantees
-from reports.budget_curves import budget_curves
-from reports.compare import render_comparison_html, tables
-from reports.figures import in_page
 
 SVG = "{http://www.w3.org/2000/svg}"
 NEIGHBOURS: Any = {"relation": "add_remove", "unit": "record"}

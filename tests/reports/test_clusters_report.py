@@ -9,8 +9,8 @@ import math
 
 from rich.console import Console
 
+from dpaudit.reports.clusters import clusters_csv, print_clusters, render_clusters_html
 from dpaudit.results import ClusterComparison, ClusteredBy
-from reports.clusters import clusters_csv, print_clusters, render_clusters_html
 
 
 def clustered(method: str, **fields: object) -> ClusteredBy:

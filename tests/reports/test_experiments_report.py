@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dpaudit.experiments import (
+from dpaudit.reports.experiments import lines, notes, print_estimates, print_table, render_table_markdown, table_csv, up
+from dpaudit.results import ClaimResult
+from dpaudit.results.experiments import (
     Audited,
     Estimate,
     Estimates,
@@ -21,8 +23,6 @@ from dpaudit.experiments import (
     TableResult,
     Throughput,
 )
-from dpaudit.results import ClaimResult
-from reports.experiments import lines, notes, print_estimates, print_table, render_table_markdown, table_csv, up
 
 HOSTILE = "<img src=x onerror=alert(1)> [/b] \\| `y` ![i](http://e/p.png) \x1b[31m\x9b2J\u202e @all\n# x"
 

@@ -19,11 +19,10 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from dpaudit.audit.comparison import batch_spread
 from dpaudit.cli import main
-from dpaudit.comparison import batch_spread
-from dpaudit.results import AuditResult
-from reports.figure_files import CAPTIONS, FigureRun, figure_files, why_not_drawn
-from reports.figures import (
+from dpaudit.reports.figure_files import CAPTIONS, FigureRun, figure_files, why_not_drawn
+from dpaudit.reports.figures import (
     MOST_RUNS,
     Format,
     batch_histogram,
@@ -34,6 +33,7 @@ from reports.figures import (
     token_curve_svg,
     token_curves,
 )
+from dpaudit.results import AuditResult
 
 Samples = dict[str, Callable[[], AuditResult]]
 Files = Callable[..., dict[str, bytes]]
@@ -199,7 +199,7 @@ def test_several_runs_share_two_figures(files_of: Files) -> None:
 def test_shared_figures_hold_each_runs_own_values(samples: Samples) -> None:
     results = [samples["median"](), samples["mean"](), samples["infinite"]()]
     runs = [named(str(place), result) for place, result in enumerate(results)]
-    from reports.figure_files import _named
+    from dpaudit.reports.figure_files import _named
 
     series = [run.series() for run in _named(runs)]
     spreads, curves = batch_spreads(series), token_curves(series)
@@ -216,7 +216,7 @@ def test_shared_figures_hold_each_runs_own_values(samples: Samples) -> None:
 
 
 def test_no_two_lines_look_the_same_even_in_grey(samples: Samples) -> None:
-    from reports.figure_files import _named
+    from dpaudit.reports.figure_files import _named
 
     series = [run.series() for run in _named([named(f"r{place}", samples["median"]()) for place in range(MOST_RUNS)])]
     curves = token_curves(series)
@@ -268,7 +268,7 @@ def test_hostile_names_are_text(samples: Samples) -> None:
 
 
 def test_names_that_are_alike_get_numbers(samples: Samples) -> None:
-    from reports.figure_files import _distinct
+    from dpaudit.reports.figure_files import _distinct
 
     assert _distinct(["run", "RUN", "run", "run-3", "all"], ["all"]) == ["run", "RUN-2", "run-3", "run-3-2", "all-2"]
     files = drawn(("run", samples["one batch"]()), ("run", samples["one batch"]()))

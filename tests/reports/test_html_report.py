@@ -16,21 +16,21 @@ from pathlib import Path
 
 import pytest
 
-from dpaudit.comparison import compare_runs
+from dpaudit.audit.comparison import compare_runs
+from dpaudit.reports import ladder
+from dpaudit.reports.compare import render_comparison_html
+from dpaudit.reports.html import render_html
+from dpaudit.reports.markdown import render_markdown
+from dpaudit.reports.outline import SIGNED_BY, claim_origin, commands, signed_off
+from dpaudit.reports.rounding import bound, nearest, saving, stated
+from dpaudit.reports.wording import SEVERAL_CONTEXTS
 from dpaudit.results import AuditResult, Status
-from reports import ladder
-from reports.compare import render_comparison_html
-from reports.html import render_html
-from reports.markdown import render_markdown
-from reports.outline import SIGNED_BY, claim_origin, commands, signed_off
-from reports.rounding import bound, nearest, saving, stated
-from reports.wording import SEVERAL_CONTEXTS
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 LOADING = {"img", "iframe", "object", "embed", "link", "video", "audio", "source", "form", "base"}
-TEMPLATES = Path(sys.modules["reports.html"].__file__ or "").parent / "templates"
+TEMPLATES = Path(sys.modules["dpaudit.reports.html"].__file__ or "").parent / "templates"
 STYLE, SCRIPT = ((TEMPLATES / name).read_text("utf-8") for name in ("style.css", "report.js"))
 
 
@@ -675,7 +675,7 @@ def test_comparison_page_is_well_formed_and_links_stay_paths(samples: Samples) -
 
 
 def test_importing_the_reports_does_not_import_matplotlib() -> None:
-    program = "import sys, reports.write, reports.terminal; sys.exit('matplotlib' in sys.modules)"
+    program = "import sys, dpaudit.reports.write, dpaudit.reports.terminal; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

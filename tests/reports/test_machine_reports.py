@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from dpaudit.reports.junit import render_junit
+from dpaudit.reports.sarif import render_sarif
 from dpaudit.results import AuditResult
-from reports.junit import render_junit
-from reports.sarif import render_sarif
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 import pytest
 from markdown_it import MarkdownIt
 
+from dpaudit.reports import outline
+from dpaudit.reports.families import families
+from dpaudit.reports.markdown import code, escaped, render_markdown
+from dpaudit.reports.wording import SECTIONS
 from dpaudit.results import AuditResult
-from reports import outline
-from reports.families import families
-from reports.markdown import code, escaped, render_markdown
-from reports.wording import SECTIONS
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 

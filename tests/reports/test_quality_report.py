@@ -10,8 +10,14 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
-from dpaudit.comparison import compare_runs
-from dpaudit.quality import (
+from dpaudit.audit.comparison import compare_runs
+from dpaudit.reports.compare import render_comparison_html, tables
+from dpaudit.reports.html import render_html
+from dpaudit.reports.markdown import render_markdown
+from dpaudit.reports.quality import about, details, print_quality, rows, shown
+from dpaudit.reports.terminal import print_summary
+from dpaudit.results import AuditResult, QualityColumn, RunScore
+from dpaudit.results.quality import (
     Downstream,
     Encoder,
     HeldOut,
@@ -23,12 +29,6 @@ from dpaudit.quality import (
     Trained,
     scores,
 )
-from dpaudit.results import AuditResult, QualityColumn, RunScore
-from reports.compare import render_comparison_html, tables
-from reports.html import render_html
-from reports.markdown import render_markdown
-from reports.quality import about, details, print_quality, rows, shown
-from reports.terminal import print_summary
 
 DIGEST = "ab" * 32
 HOSTILE = "<b>x</b> | `y` \u202e"

@@ -10,10 +10,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from dpaudit.comparison import compare_runs
+from dpaudit.audit.comparison import compare_runs
+from dpaudit.reports.compare import print_comparison
+from dpaudit.reports.terminal import print_failures, print_summary
 from dpaudit.results import AuditResult
-from reports.compare import print_comparison
-from reports.terminal import print_failures, print_summary
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 

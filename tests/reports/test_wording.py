@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reports import clusters, quality
-from reports.wording import GLOSSARY, LOWER_BOUND, STATUS_NAMES
+from dpaudit.reports import clusters, quality
+from dpaudit.reports.wording import GLOSSARY, LOWER_BOUND, STATUS_NAMES
 
 MEANINGS = dict(GLOSSARY)
 

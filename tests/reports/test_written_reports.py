@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from dpaudit.comparison import compare_runs
+from dpaudit.audit.comparison import compare_runs
+from dpaudit.reports.compare import render_comparison_html
+from dpaudit.reports.rounding import bound, bound_beside, lower_bound, nearest, saving, stated
+from dpaudit.reports.write import NoPlainFileError, write_comparison, write_reports, write_sarif
 from dpaudit.results import AuditResult
-from reports.compare import render_comparison_html
-from reports.rounding import bound, bound_beside, lower_bound, nearest, saving, stated
-from reports.write import NoPlainFileError, write_comparison, write_reports, write_sarif
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 
@@ -58,7 +58,7 @@ def test_a_failed_write_leaves_the_old_report_whole(
     def refuse(*_: object) -> None:
         raise OSError("disk is full")
 
-    monkeypatch.setattr("reports.write.os.fsync", refuse)
+    monkeypatch.setattr("dpaudit.reports.write.os.fsync", refuse)
     with pytest.raises(OSError, match="disk is full"):
         write_reports(samples["failed"](), tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-import reports
+from dpaudit import reports
 
 SECONDS, ADDRESSES = 60, 4 << 30
 #: The interpreter and the libraries take some 150 of these.

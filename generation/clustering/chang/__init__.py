@@ -1,5 +1,5 @@
 """Cluster centres from a locality-sensitive tree with noisy counts (Chang and Kamath, 2021)."""
 
-from generation.clustering.chang.method import Chang
+from dpaudit.generation.clustering.chang.method import Chang
 
 __all__ = ["Chang"]

@@ -10,12 +10,12 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 from dpaudit.accounting.centers import LEAST_DELTA, MOST_DELTA, MOST_DEPTH, ChangScales
+from dpaudit.generation.clustering.chang.accounting import calibrated
+from dpaudit.generation.clustering.chang.tree import Integers, Tree, grow, hyperplanes, paths
+from dpaudit.generation.clustering.grid import Doubles, Projection, on_grid
+from dpaudit.generation.clustering.interfaces import CentersOrigin, ClusteringCost, Settings, Vectors
+from dpaudit.generation.clustering.noise import Noise
 from dpaudit.runs.manifest import Relation
-from generation.clustering.chang.accounting import calibrated
-from generation.clustering.chang.tree import Integers, Tree, grow, hyperplanes, paths
-from generation.clustering.grid import Doubles, Projection, on_grid
-from generation.clustering.interfaces import CentersOrigin, ClusteringCost, Settings, Vectors
-from generation.clustering.noise import Noise
 
 #: Where there are enough records, leaves are so large that noise moves their averages by this share of the radius.
 QUIET = 0.1

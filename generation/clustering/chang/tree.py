@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting.centers import ChangScales
-from generation.clustering.grid import RADIUS, UNIT, Doubles
-from generation.clustering.noise import Noise
+from dpaudit.generation.clustering.grid import RADIUS, UNIT, Doubles
+from dpaudit.generation.clustering.noise import Noise
 
 Integers: TypeAlias = NDArray[np.int64]
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from generation.clustering import assignment
-from generation.clustering.assignment import nearest, nearest_of
-from generation.clustering.interfaces import Vectors
+from dpaudit.generation.clustering import assignment
+from dpaudit.generation.clustering.assignment import nearest, nearest_of
+from dpaudit.generation.clustering.interfaces import Vectors
 
 
 def plain(vectors: Vectors, centers: Vectors) -> list[int]:

@@ -17,14 +17,14 @@ from sklearn.cluster import KMeans
 
 from dpaudit.accounting import ChangScales
 from dpaudit.accounting.centers import changes
+from dpaudit.generation.clustering.chang import Chang
+from dpaudit.generation.clustering.chang.accounting import calibrated
+from dpaudit.generation.clustering.chang.tree import Integers, Tree, grow, hyperplanes, paths
+from dpaudit.generation.clustering.grid import RADIUS, UNIT, Doubles, Projection, on_grid
+from dpaudit.generation.clustering.interfaces import ClusteringMethod, Vectors
+from dpaudit.generation.clustering.noise import Noise
+from dpaudit.generation.sampling import SeededStream
 from dpaudit.runs.manifest import Relation
-from generation.clustering.chang import Chang
-from generation.clustering.chang.accounting import calibrated
-from generation.clustering.chang.tree import Integers, Tree, grow, hyperplanes, paths
-from generation.clustering.grid import RADIUS, UNIT, Doubles, Projection, on_grid
-from generation.clustering.interfaces import ClusteringMethod, Vectors
-from generation.clustering.noise import Noise
-from generation.sampling import SeededStream
 
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
 #: Noise that rounds to none.
@@ -386,7 +386,7 @@ def test_one_record_moves_what_the_proof_says_and_no_more(
         trees.append(grow(whole, hashes, scales, lambda total: 1, noise))
         return trees[-1]
 
-    monkeypatch.setattr("generation.clustering.chang.method.grow", watched)
+    monkeypatch.setattr("dpaudit.generation.clustering.chang.method.grow", watched)
     for private in (before, np.concatenate([others, last])):
         deep().fit(private, NOTHING, Lifted(SeededStream(seed, 0)))
     one, other = given
@@ -612,7 +612,7 @@ def test_centres_lie_in_the_space_of_the_embeddings_and_scale_with_the_radius() 
 def test_records_are_projected_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     private, method = vectors(1_000, 12), chang(4, 5)
     whole = method.fit(private, NOTHING, noise())
-    monkeypatch.setattr("generation.clustering.chang.method.BLOCK", 300)
+    monkeypatch.setattr("dpaudit.generation.clustering.chang.method.BLOCK", 300)
     assert np.array_equal(method.fit(private, NOTHING, noise()), whole)
 
 

@@ -24,18 +24,18 @@ from dpaudit.accounting import (
 )
 from dpaudit.audit import audit_run
 from dpaudit.cli import main
+from dpaudit.generation import grouping
+from dpaudit.generation.algorithm import BatchTasks, generate
+from dpaudit.generation.clustering.dpm import Dpm
+from dpaudit.generation.clustering.embedding import Embedder
+from dpaudit.generation.clustering.kmeans import PublicKMeans
+from dpaudit.generation.clustering.noise import Noise
+from dpaudit.generation.config import Config
+from dpaudit.generation.events import BatchDone, Event, StepDone, TextsEmbedded
+from dpaudit.generation.models import CACHE_VARIABLE
+from dpaudit.generation.replay import replay
 from dpaudit.runs import InputError, KeyedHash, RunReader, cluster_places, decoded_centers
 from dpaudit.runs.manifest import MAX_BATCHES
-from generation import grouping
-from generation.algorithm import BatchTasks, generate
-from generation.clustering.dpm import Dpm
-from generation.clustering.embedding import Embedder
-from generation.clustering.kmeans import PublicKMeans
-from generation.clustering.noise import Noise
-from generation.config import Config
-from generation.events import BatchDone, Event, StepDone, TextsEmbedded
-from generation.models import CACHE_VARIABLE
-from generation.replay import replay
 
 CANARY = "canary-7f3a"
 LABELS = ["north", "south"]

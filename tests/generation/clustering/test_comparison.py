@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import v_measure_score
 
-from generation.clustering.comparison import LARGE, ComparisonSettings, compare
-from generation.clustering.interfaces import Vectors
-from generation.clustering.noise import Noise
-from generation.sampling import SeededStream
+from dpaudit.generation.clustering.comparison import LARGE, ComparisonSettings, compare
+from dpaudit.generation.clustering.interfaces import Vectors
+from dpaudit.generation.clustering.noise import Noise
+from dpaudit.generation.sampling import SeededStream
 
 SETTINGS = ComparisonSettings(
     centers=12, keep=4, chang_epsilon=2.0, dpm_epsilons=(2.0,), rebalancing_epsilon=1.0, dimension=4

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from generation.clustering.counts import NoisyCounts, PrivateCounts
-from generation.clustering.noise import Noise
-from generation.clustering.rebalancing import batches_per_cluster, kept_centers
-from generation.sampling import SeededStream
+from dpaudit.generation.clustering.counts import NoisyCounts, PrivateCounts
+from dpaudit.generation.clustering.noise import Noise
+from dpaudit.generation.clustering.rebalancing import batches_per_cluster, kept_centers
+from dpaudit.generation.sampling import SeededStream
 
 ROOT = Path(__file__).parents[3]
 
@@ -162,9 +162,9 @@ def test_private_counts_do_not_type_check_where_noisy_ones_are_wanted(tmp_path: 
         textwrap.dedent(
             """
             import numpy as np
-            from generation.clustering.counts import NoisyCounts, PrivateCounts
-            from generation.clustering.noise import Noise
-            from generation.clustering.rebalancing import kept_centers
+            from dpaudit.generation.clustering.counts import NoisyCounts, PrivateCounts
+            from dpaudit.generation.clustering.noise import Noise
+            from dpaudit.generation.clustering.rebalancing import kept_centers
 
             def right(counts: PrivateCounts, noise: Noise) -> None:
                 kept_centers(counts.noised(0.1, "add_remove", noise), 5)

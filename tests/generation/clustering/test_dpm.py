@@ -19,13 +19,13 @@ from sklearn.metrics import v_measure_score
 
 from dpaudit.accounting import zcdp_epsilon
 from dpaudit.accounting.centers import LEAST_DELTA
-from generation.clustering import dpm
-from generation.clustering.assignment import nearest
-from generation.clustering.dpm import Dpm, _Cell, _Separation, score_sensitivity, split_scores
-from generation.clustering.grid import RADIUS, Projection, on_grid
-from generation.clustering.interfaces import Vectors
-from generation.clustering.noise import Noise
-from generation.sampling import SeededStream
+from dpaudit.generation.clustering import dpm
+from dpaudit.generation.clustering.assignment import nearest
+from dpaudit.generation.clustering.dpm import Dpm, _Cell, _Separation, score_sensitivity, split_scores
+from dpaudit.generation.clustering.grid import RADIUS, Projection, on_grid
+from dpaudit.generation.clustering.interfaces import Vectors
+from dpaudit.generation.clustering.noise import Noise
+from dpaudit.generation.sampling import SeededStream
 
 RELATIONS = ["add_remove", "replace"]
 NOTHING = np.empty((0, 1), dtype=np.float32)

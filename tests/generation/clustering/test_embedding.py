@@ -15,10 +15,10 @@ import torch
 from transformers import BertModel
 
 from benchmarks.tiny import byte_tokenizer
+from dpaudit.generation.clustering import embedding
+from dpaudit.generation.clustering.embedding import OFFLINE, Embedder
+from dpaudit.generation.clustering.interfaces import Vectors
 from dpaudit.runs import InputError
-from generation.clustering import embedding
-from generation.clustering.embedding import OFFLINE, Embedder
-from generation.clustering.interfaces import Vectors
 
 #: The tiny encoder's limit, in bytes of text.
 LIMIT = 48

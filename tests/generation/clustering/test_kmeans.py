@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from dpaudit.generation.clustering.assignment import nearest
+from dpaudit.generation.clustering.interfaces import ClusteringMethod, Vectors
+from dpaudit.generation.clustering.kmeans import PrivateKMeans, PublicKMeans
+from dpaudit.generation.clustering.noise import Noise
+from dpaudit.generation.sampling import SeededStream
 from dpaudit.runs import InputError
-from generation.clustering.assignment import nearest
-from generation.clustering.interfaces import ClusteringMethod, Vectors
-from generation.clustering.kmeans import PrivateKMeans, PublicKMeans
-from generation.clustering.noise import Noise
-from generation.sampling import SeededStream
 
 NOTHING = np.zeros((0, 3), dtype=np.float32)
 CORNERS = np.array([[0, 0, 0], [10, 0, 0], [0, 10, 0], [0, 0, 10]], dtype=np.float32)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from generation.clustering.noise import Noise
-from generation.sampling import OsEntropy, SeededStream
+from dpaudit.generation.clustering.noise import Noise
+from dpaudit.generation.sampling import OsEntropy, SeededStream
 
 
 def noise(seed: int = 1) -> Noise:

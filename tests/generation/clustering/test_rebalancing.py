@@ -12,12 +12,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from generation.clustering.counts import NoisyCounts, PrivateCounts
-from generation.clustering.dpm import Dpm
-from generation.clustering.interfaces import CentersOrigin, ClusteringCost, Vectors
-from generation.clustering.noise import Noise
-from generation.clustering.rebalancing import Rebalanced, batches_per_cluster, kept_centers
-from generation.sampling import SeededStream
+from dpaudit.generation.clustering.counts import NoisyCounts, PrivateCounts
+from dpaudit.generation.clustering.dpm import Dpm
+from dpaudit.generation.clustering.interfaces import CentersOrigin, ClusteringCost, Vectors
+from dpaudit.generation.clustering.noise import Noise
+from dpaudit.generation.clustering.rebalancing import Rebalanced, batches_per_cluster, kept_centers
+from dpaudit.generation.sampling import SeededStream
 
 #: So many draws show a fault, and are quick.
 DRAWS = 2000

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from dpaudit.generation.clustering import embedding, vector_cache
+from dpaudit.generation.clustering.embedding import Embedder
+from dpaudit.generation.clustering.interfaces import Vectors
+from dpaudit.generation.clustering.vector_cache import VectorCache
+from dpaudit.generation.models import CACHE_VARIABLE
 from dpaudit.runs import InputError
-from generation.clustering import embedding, vector_cache
-from generation.clustering.embedding import Embedder
-from generation.clustering.interfaces import Vectors
-from generation.clustering.vector_cache import VectorCache
-from generation.models import CACHE_VARIABLE
 
 SETTINGS = "model mean 256 False 3"
 TEXTS = ("one", "two", "three")

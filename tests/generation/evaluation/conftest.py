@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from dpaudit.generation.models import CACHE_VARIABLE
+from dpaudit.generation.records import Record
 from dpaudit.runs import Assigned, KeyedHash, data_digest
-from generation.models import CACHE_VARIABLE
-from generation.records import Record
 
 SECRET = "secret-7f3a"
 KEY = KeyedHash(bytes.fromhex("5eed" * 16))

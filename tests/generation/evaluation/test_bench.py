@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from dpaudit.quality import Encoder
-from generation.evaluation import bench as bench_module
-from generation.evaluation.bench import Bench, FitTask, MauveTask, ProbeTask, Task, versions
-from generation.evaluation.fine_tuning import Attempt
-from generation.evaluation.settings import LAPTOP, EvaluationSettings
-from generation.evaluation.texts import Corpus
-from generation.records import Record
+from dpaudit.generation.evaluation import bench as bench_module
+from dpaudit.generation.evaluation.bench import Bench, FitTask, MauveTask, ProbeTask, Task, versions
+from dpaudit.generation.evaluation.fine_tuning import Attempt
+from dpaudit.generation.evaluation.settings import LAPTOP, EvaluationSettings
+from dpaudit.generation.evaluation.texts import Corpus
+from dpaudit.generation.records import Record
+from dpaudit.results.quality import Encoder
 
 ENCODER = Encoder(name="a", digest="ab" * 32, max_tokens=8, pooling="mean", dimensions=4, normalized=True)
 CLASSIFIER = Encoder(name="b", digest="cd" * 32, max_tokens=8)

@@ -15,9 +15,9 @@ from pydantic import ValidationError
 
 from dpaudit.cli import evaluate as evaluate_command
 from dpaudit.cli import main
-from dpaudit.quality import MOST, MauveSettings, Quality
-from generation.evaluation.settings import PAPER, PROBE
-from generation.experiments.table import ALL_RECORDS
+from dpaudit.generation.evaluation.settings import PAPER, PROBE
+from dpaudit.generation.experiments.table import ALL_RECORDS
+from dpaudit.results.quality import MOST, MauveSettings, Quality
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -172,7 +172,7 @@ def test_a_package_that_is_missing_is_named(command: Command, monkeypatch: pytes
     importing = builtins.__import__
 
     def absent(name: str, *rest: Any) -> Any:
-        if name == "generation.evaluation.protocol":
+        if name == "dpaudit.generation.evaluation.protocol":
             raise ModuleNotFoundError("No module named 'mauve'", name="mauve")
         return importing(name, *rest)
 

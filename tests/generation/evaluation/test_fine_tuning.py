@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from dpaudit.quality import MOST_FITS, FineTuneSettings, ProbeSettings
+from dpaudit.generation.evaluation import fine_tuning
+from dpaudit.generation.evaluation.fine_tuning import Attempt, Examples, encoder_of, epochs_of, fine_tune
+from dpaudit.generation.evaluation.settings import LAPTOP, PAPER, asked
+from dpaudit.generation.evaluation.texts import same
+from dpaudit.results.quality import MOST_FITS, FineTuneSettings, ProbeSettings
 from dpaudit.runs import InputError
-from generation.evaluation import fine_tuning
-from generation.evaluation.fine_tuning import Attempt, Examples, encoder_of, epochs_of, fine_tune
-from generation.evaluation.settings import LAPTOP, PAPER, asked
-from generation.evaluation.texts import same
 
 GOOD, ADAM = Attempt(0, 3e-3, 0.0), torch.optim.Adam
 

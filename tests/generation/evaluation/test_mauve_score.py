@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from dpaudit.quality import MOST_VARIANCE, MauveSettings
+from dpaudit.generation.clustering.interfaces import Vectors
+from dpaudit.generation.evaluation import mauve_score
+from dpaudit.generation.evaluation.mauve_score import drawn, mauve_of
+from dpaudit.results.quality import MOST_VARIANCE, MauveSettings
 from dpaudit.runs import InputError
-from generation.clustering.interfaces import Vectors
-from generation.evaluation import mauve_score
-from generation.evaluation.mauve_score import drawn, mauve_of
 
 
 def settings(**fields: Any) -> MauveSettings:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from dpaudit.quality import ProbeSettings
-from generation.evaluation.probe import probe_accuracy
+from dpaudit.generation.evaluation.probe import probe_accuracy
+from dpaudit.results.quality import ProbeSettings
 
 
 def test_accuracy_is_that_of_scikit_learn() -> None:

@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 
 from dpaudit.engines import LocalEngine
-from dpaudit.quality import Fit, Quality
+from dpaudit.generation.clustering.embedding import Embedder
+from dpaudit.generation.clustering.vector_cache import VectorCache
+from dpaudit.generation.evaluation import bench
+from dpaudit.generation.evaluation.fine_tuning import Attempt, Examples, Outcome
+from dpaudit.generation.evaluation.mauve_score import drawn, mauve_of
+from dpaudit.generation.evaluation.probe import probe_accuracy
+from dpaudit.generation.evaluation.protocol import evaluate
+from dpaudit.generation.evaluation.score_cache import ScoreCache, key_of
+from dpaudit.generation.evaluation.settings import LAPTOP, PROBE, EvaluationSettings, RealData
+from dpaudit.generation.evaluation.texts import place, same
+from dpaudit.generation.records import Record
+from dpaudit.results.quality import Fit, Quality
 from dpaudit.runs import InputError, RunReader
-from generation.clustering.embedding import Embedder
-from generation.clustering.vector_cache import VectorCache
-from generation.evaluation import bench
-from generation.evaluation.fine_tuning import Attempt, Examples, Outcome
-from generation.evaluation.mauve_score import drawn, mauve_of
-from generation.evaluation.probe import probe_accuracy
-from generation.evaluation.protocol import evaluate
-from generation.evaluation.score_cache import ScoreCache, key_of
-from generation.evaluation.settings import LAPTOP, PROBE, EvaluationSettings, RealData
-from generation.evaluation.texts import place, same
-from generation.records import Record
 
 Evaluate = Callable[..., Quality]
 Rows = Callable[[int, int], list[Record]]

@@ -14,9 +14,7 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from dpaudit.runs import InputError, RunReader
-from dpaudit.runs.layout import SAMPLES
-from generation.evaluation.texts import (
+from dpaudit.generation.evaluation.texts import (
     Columns,
     at_most,
     corpus_of,
@@ -28,7 +26,9 @@ from generation.evaluation.texts import (
     read_synthetic,
     same,
 )
-from generation.records import Record
+from dpaudit.generation.records import Record
+from dpaudit.runs import InputError, RunReader
+from dpaudit.runs.layout import SAMPLES
 
 Run = Any
 

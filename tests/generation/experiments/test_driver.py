@@ -15,16 +15,16 @@ from click.testing import CliRunner
 
 from dpaudit.audit import audit_run
 from dpaudit.cli import cli, main
-from dpaudit.experiments import Audited, Evaluated, Measured, RowResult, TableResult
-from dpaudit.quality import Quality, scores
+from dpaudit.generation.algorithm import generate, require_made_with
+from dpaudit.generation.events import BatchDone
+from dpaudit.generation.experiments.driver import RUN, Stages, run_table
+from dpaudit.generation.experiments.table import EvaluationConfig, Row, load_table
+from dpaudit.generation.models import CACHE_VARIABLE
 from dpaudit.results import AuditResult
+from dpaudit.results.experiments import Audited, Evaluated, Measured, RowResult, TableResult
+from dpaudit.results.quality import Quality, scores
 from dpaudit.runs import InputError
 from dpaudit.runs.storage import LocalStorage
-from generation.algorithm import generate, require_made_with
-from generation.events import BatchDone
-from generation.experiments.driver import RUN, Stages, run_table
-from generation.experiments.table import EvaluationConfig, Row, load_table
-from generation.models import CACHE_VARIABLE
 
 PUBLISHED = {"mauve": 0.5, "mauve_std": 0.01, "accuracy": 0.75, "accuracy_std": 0.02}
 DELTA = 1e-3

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from generation.config import Config, load_config
-from generation.experiments.estimates import estimate
-from generation.experiments.table import Row, Table, load_table
+from dpaudit.generation.config import Config, load_config
+from dpaudit.generation.experiments.estimates import estimate
+from dpaudit.generation.experiments.table import Row, Table, load_table
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 RECORDS = {"agnews": 108_000, "yelp": 504_000, "nyt": 230_400}

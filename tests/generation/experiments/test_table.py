@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from dpaudit.accounting import ContextChange, mean_epsilon, rebalancing_events
+from dpaudit.generation.config import Config
+from dpaudit.generation.experiments.estimates import estimate, measured_throughput, stated_throughput, unbounded
+from dpaudit.generation.experiments.table import Row, load_table
 from dpaudit.runs import InputError
-from generation.config import Config
-from generation.experiments.estimates import estimate, measured_throughput, stated_throughput, unbounded
-from generation.experiments.table import Row, load_table
 
 LATEST = Path(__file__).parents[3] / "benchmarks" / "results" / "latest.json"
 PUBLISHED = {"mauve": 0.5, "mauve_std": 0.01, "accuracy": 0.75, "accuracy_std": 0.02}
@@ -104,12 +104,12 @@ def test_a_small_files_endless_value_is_told_in_a_line(
         value = [value] * 9
     path = write()
     values = {**yaml.safe_load(path.read_text()), "title": value}
-    monkeypatch.setattr("generation.experiments.table.read_yaml", lambda path, fields: values)
+    monkeypatch.setattr("dpaudit.generation.experiments.table.read_yaml", lambda path, fields: values)
     with pytest.raises(InputError, match="title: the value is") as caught:
         load_table(path)
     assert len(str(caught.value)) < 400
     monkeypatch.undo()
-    monkeypatch.setattr("generation.config.read_yaml", lambda path, fields: {"model": value})
+    monkeypatch.setattr("dpaudit.generation.config.read_yaml", lambda path, fields: {"model": value})
     with pytest.raises(InputError):
         load_table(path)
     assert written == 0  # what lies so deep is never written out
@@ -211,8 +211,8 @@ def test_a_user_has_many_records_and_a_replaced_one_counts_twice(make_config: Ca
 
 
 def test_the_estimate_is_what_the_run_will_claim(make_config: Callable[..., Config], tmp_path: Path) -> None:
+    from dpaudit.generation.algorithm import generate
     from dpaudit.runs import RunReader
-    from generation.algorithm import generate
 
     config = make_config(mechanism=MEAN, privacy={"delta": 1e-5})
     generate(config, tmp_path / "run")

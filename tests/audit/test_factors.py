@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpaudit.factors import factor, next_to_nothing
+from dpaudit.audit.factors import factor, next_to_nothing
 
 _PRECISE = Context(prec=60)
 

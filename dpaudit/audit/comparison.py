@@ -26,7 +26,6 @@ from dpaudit.accounting import (
     rebalancing_events,
     rounded_sum,
 )
-from dpaudit.quality import Quality
 from dpaudit.results import (
     Affordable,
     Afforded,
@@ -47,6 +46,7 @@ from dpaudit.results import (
     Spread,
     TokenCurve,
 )
+from dpaudit.results.quality import Quality
 from dpaudit.runs.manifest import Batching, Mechanism, Privacy
 
 _KINDS: tuple[Literal["ex-post"], Literal["approximate"]] = ("ex-post", "approximate")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from dpaudit.quality import Quality
+from dpaudit.results.quality import Quality
 from dpaudit.runs import InputError
 
 #: In the run's report folder, which is no part of the record: no digest covers it, and no check looks at it.

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from dpaudit.audit.disclosure import public_form
 from dpaudit.cli import main
-from dpaudit.disclosure import public_form
-from dpaudit.quality import (
+from dpaudit.results.quality import (
     Downstream,
     Encoder,
     Fit,
@@ -30,7 +30,7 @@ from dpaudit.quality import (
     Trained,
     scores,
 )
-from dpaudit.quality_file import EVALUATION, MAX_BYTES, read_quality, write_private, write_quality
+from dpaudit.results.quality_file import EVALUATION, MAX_BYTES, read_quality, write_private, write_quality
 from dpaudit.runs import InputError, RunReader
 
 Run = Any

@@ -16,7 +16,9 @@ from rich.console import Console
 
 from dpaudit.accounting import ContextChange, affordable_tokens, mean_epsilon, mean_epsilons
 from dpaudit.audit import audit_run
-from dpaudit.comparison import compare_runs
+from dpaudit.audit.comparison import compare_runs
+from dpaudit.reports import outline
+from dpaudit.reports.compare import Cell, ComparisonTable, outcomes, print_comparison, render_comparison_html, tables
 from dpaudit.results import (
     Affordable,
     Afforded,
@@ -35,8 +37,6 @@ from dpaudit.results import (
     SameLength,
     TokenCurve,
 )
-from reports import outline
-from reports.compare import Cell, ComparisonTable, outcomes, print_comparison, render_comparison_html, tables
 
 CHANGE = ContextChange("add_remove")
 SETTINGS = {"clip": 6.0, "temperature": 1.25, "divisor": 64.0}
@@ -323,8 +323,8 @@ def test_what_centres_leave_is_rounded_down(monkeypatch: pytest.MonkeyPatch) -> 
         asked.append((epsilon, settings[3]))
         return 1
 
-    monkeypatch.setattr("dpaudit.comparison.affordable_tokens", affordable)
-    monkeypatch.setattr("dpaudit.comparison.mean_epsilons", lambda *settings, **others: [None] * len(settings[3]))
+    monkeypatch.setattr("dpaudit.audit.comparison.affordable_tokens", affordable)
+    monkeypatch.setattr("dpaudit.audit.comparison.mean_epsilons", lambda *settings, **others: [None] * len(settings[3]))
     budgets = [1.0 + at / 7 for at in range(20)]
     for budget in budgets:
         spent = {"centers": 0.3, "centers_delta": 3e-6}

@@ -13,19 +13,20 @@ from typing import Any, get_args
 
 import dpaudit
 from dpaudit.accounting import ContextChange, context_change
-from dpaudit.batch_audit import BatchAuditor, accountant_for
+from dpaudit.audit.batch import BatchAuditor, accountant_for
+from dpaudit.audit.factors import NEXT_TO_NOTHING, change, exactly, factor, next_to_nothing
+from dpaudit.audit.guarantees import approximate, attack, ex_post, ledger, users_records
+from dpaudit.audit.samples import shown_samples
+from dpaudit.audit.token_curve import CurveSums
 from dpaudit.checks import Facts
 from dpaudit.checks.claim import recomputed_epsilon, rounded_up
 from dpaudit.checks.facts import BatchFacts, known_places
 from dpaudit.checks.integrity import unreadable_indexes
+from dpaudit.checks.losses import RealisedLosses
 from dpaudit.checks.placement import read_placement
 from dpaudit.checks.registry import Outcome, StepCheck, printable, registered, result_of, step_result
-from dpaudit.checks.replayed import Replay
 from dpaudit.checks.sampling_test import SamplingTest
 from dpaudit.engines import Engine, LocalEngine, cores
-from dpaudit.factors import NEXT_TO_NOTHING, change, exactly, factor, next_to_nothing
-from dpaudit.guarantees import approximate, attack, ex_post, ledger, users_records
-from dpaudit.losses import RealisedLosses
 from dpaudit.results import (
     Asked,
     AuditResult,
@@ -37,12 +38,11 @@ from dpaudit.results import (
     TokenCurve,
     Verdict,
 )
+from dpaudit.results.replay import Replay
 from dpaudit.runs import Claim, Clusters, InputError, Manifest, Privacy, RunReader
 from dpaudit.runs.layout import STEPS, steps_file
 from dpaudit.runs.reader import RESUME
 from dpaudit.runs.storage import is_url
-from dpaudit.samples import shown_samples
-from dpaudit.token_curve import CurveSums
 
 Progress = Callable[[int, int], None]
 
@@ -321,7 +321,7 @@ def _caveats(verdict: Verdict, facts: Facts) -> tuple[str, ...]:
 
 
 def _next_to_nothing(facts: Facts) -> list[str]:
-    """What makes the guarantee an empty one. `dpaudit.disclosure` knows these by NEXT_TO_NOTHING: they tell of data."""
+    """What makes the guarantee an empty one. `disclosure` knows these by NEXT_TO_NOTHING: they tell of data."""
     said = next_to_nothing(facts.claim.epsilon)
     empty = [batch for batch, header in sorted(facts.headers.items()) if not header.contexts]
     if not empty or facts.claim.kind != "ex-post":

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpaudit import token_curve
 from dpaudit.accounting import Cost
+from dpaudit.audit import token_curve
+from dpaudit.audit.token_curve import MOST_GROUPS, CurveSums
 from dpaudit.results import TokenBand, TokenCurve
-from dpaudit.token_curve import MOST_GROUPS, CurveSums
 
 #: A bin is a sixteenth of a doubling wide.
 WIDTH = 2 ** (1 / 16) * (1 + 1e-12)

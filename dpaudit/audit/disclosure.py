@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from dpaudit.audit.factors import NEXT_TO_NOTHING, change, exactly, factor, next_to_nothing
 from dpaudit.checks.disclosure import public_settings
 from dpaudit.checks.registry import registered
 from dpaudit.checks.replay import COMMAND
-from dpaudit.factors import NEXT_TO_NOTHING, change, exactly, factor, next_to_nothing
 from dpaudit.results import AuditResult, CheckResult, ClaimResult, Empirical, Guarantees
 
 if TYPE_CHECKING:
-    from dpaudit.audit import Question
+    from dpaudit.audit.run import Question
 
 _DOUBTFUL = "The run's settings are left out, for the check disclosure.sensitive did not find them fit to publish."
 _OUTCOMES = (

@@ -15,15 +15,15 @@ import pytest
 from rich.console import Console
 
 from dpaudit.audit import Question, audit_run
+from dpaudit.audit.disclosure import public_form
 from dpaudit.checks import disclosure
 from dpaudit.cli import cli, main
-from dpaudit.disclosure import public_form
+from dpaudit.reports.rounding import bound, lower_bound, nearest
+from dpaudit.reports.sarif import render_sarif
+from dpaudit.reports.terminal import print_summary
+from dpaudit.reports.write import write_reports
 from dpaudit.results import AuditResult, CheckResult
 from dpaudit.runs import Assigned, KeyedHash, RunReader, data_digest
-from reports.rounding import bound, lower_bound, nearest
-from reports.sarif import render_sarif
-from reports.terminal import print_summary
-from reports.write import write_reports
 
 Run = Any
 #: Numbers that stand out, so that finding one in a report is no coincidence.

@@ -18,7 +18,7 @@ from dpaudit.accounting import (
     exponential_mechanism_epsilon,
 )
 from dpaudit.audit import Question, audit_run
-from dpaudit.disclosure import public_form
+from dpaudit.audit.disclosure import public_form
 from dpaudit.runs import RunReader
 
 CLIP = 6.0

@@ -1,11 +1,15 @@
-"""May the decoder of a recorded tokenizer be run? One that backtracks or repeats itself could go on for ever."""
+"""Tokens as text, with the tokenizer that a run brings: it may come from anywhere, and may go on for ever."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+Decode: TypeAlias = Callable[[Sequence[int]], str | None]
+
+_INTERRUPTIONS = (KeyboardInterrupt, SystemExit)
 
 #: The most that decoding may lengthen a token, in bytes; the decoders of known tokenizers stay below 4.
 MAX_GROWTH = 64
@@ -15,6 +19,37 @@ MAX_DECODERS = 16
 
 #: How much longer a token can become, by the kind of decoder. Others, and regular expressions, are not run.
 _GROWTH = {"ByteFallback": 1, "ByteLevel": 3, "BPEDecoder": 2, "CTC": 2, "Fuse": 1, "Metaspace": 1, "WordPiece": 1}
+
+
+def decoder_of(serialised: str, *, special: bool) -> Decode | None:
+    """What decodes tokens by a tokenizer that `require_bounded` lets pass; None where it cannot be read.
+
+    Args:
+        serialised: tokenizer.json.
+        special: whether end-of-text and the like are shown.
+
+    Returns:
+        Text, or None for tokens that the tokenizer cannot decode.
+    """
+    from tokenizers import Tokenizer
+
+    # The library raises plain Exception for what it does not understand, and BaseException where it panics.
+    try:
+        tokenizer = Tokenizer.from_str(serialised)
+    except _INTERRUPTIONS:
+        raise
+    except BaseException:
+        return None
+
+    def decode(tokens: Sequence[int]) -> str | None:
+        try:
+            return str(tokenizer.decode(list(tokens), skip_special_tokens=not special))
+        except _INTERRUPTIONS:
+            raise
+        except BaseException:  # a negative token id, for one
+            return None
+
+    return decode
 
 
 def require_bounded(serialised: str) -> None:

@@ -10,11 +10,10 @@ import numpy as np
 from dpaudit.accounting import ContextChange, ExPostAccountant, ex_post_accountant
 from dpaudit.checks import STEP_CHECKS
 from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, SeenSupport
+from dpaudit.checks.losses import ContextSums
 from dpaudit.checks.release import label_problem, stop_problem, text_problem
 from dpaudit.checks.sampling_test import SamplingTest
 from dpaudit.checks.view import StepView
-from dpaudit.decoding import decoder_of
-from dpaudit.losses import ContextSums
 from dpaudit.runs import BatchReader, InputError, Manifest, RunReader, without_stop
 from dpaudit.runs.manifest import MAX_WIDTH
 from dpaudit.runs.reader import sample_of
@@ -38,7 +37,7 @@ class BatchAuditor:
         """
         self._reader = RunReader(location)
         self._change = change
-        self._decode = decoder_of(self._reader, special=False)
+        self._decode = self._reader.decoder(special=False)
 
     def __call__(self, batch_id: int) -> BatchFacts:
         """Read one batch to its end, or to where that fails."""

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from dpaudit.quality import PRIVATE
 from dpaudit.results import AuditResult, ClaimResult, Number, Relation, Result, Unit, Verdict
+from dpaudit.results.quality import PRIVATE
 
 #: The worst thing that happened to a row decides the command's exit code.
 FailureKind = Literal["unusable", "internal"]

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ContextChange, Cost, ExPostAccountant, bounds_from_central, context_change, mean_box
-from dpaudit.audit import Progress, audit_run
-from dpaudit.batch_audit import MOST_CONTEXTS, accountant_for
+from dpaudit.audit.batch import MOST_CONTEXTS, accountant_for
+from dpaudit.audit.run import Progress, audit_run
 from dpaudit.checks import STEP_CHECKS
+from dpaudit.checks.losses import BatchLosses, ContextSums
 from dpaudit.checks.view import StepView
-from dpaudit.decoding import Decode, decoder_of
 from dpaudit.engines import Engine
-from dpaudit.inspected import (
+from dpaudit.results import SAMPLE_LENGTH, AuditResult, BatchResult, CheckResult
+from dpaudit.results.inspection import (
     InspectedBatch,
     InspectedRun,
     InspectedStep,
@@ -25,9 +26,8 @@ from dpaudit.inspected import (
     StepCost,
     TokenView,
 )
-from dpaudit.losses import BatchLosses, ContextSums
-from dpaudit.results import SAMPLE_LENGTH, AuditResult, BatchResult, CheckResult
 from dpaudit.runs import BatchReader, InputError, Manifest, RunReader
+from dpaudit.runs.text import Decode
 
 #: How many tokens before a step are decoded, and how many characters of a token or of them are kept.
 PREFIX, LONGEST = 60, 200
@@ -74,7 +74,7 @@ def inspect_batch(location: Path | str, batch: int, progress: Progress | None = 
         InputError: there is no run or no batch that can be read.
     """
     reader = RunReader(location)
-    manifest, decode = reader.manifest, decoder_of(reader, special=True)
+    manifest, decode = reader.manifest, reader.decoder(special=True)
     neighbours, change = _neighbours(manifest)
     accountant = accountant_for(manifest, change)
     with _open(reader, batch) as opened:
@@ -124,7 +124,7 @@ def inspect_step(location: Path | str, batch: int, step: int, top: int = 10) -> 
         InputError: there is no run, no batch or no step that can be read.
     """
     reader = RunReader(location)
-    manifest, decode = reader.manifest, decoder_of(reader, special=True)
+    manifest, decode = reader.manifest, reader.decoder(special=True)
     neighbours, change = _neighbours(manifest)
     with _open(reader, batch) as opened:
         steps = len(opened.tokens)

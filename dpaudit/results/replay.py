@@ -1,0 +1,85 @@
+"""What a replay with the model and the data found. `dpaudit.generation.replay` makes it, and the checks judge it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpaudit.accounting import LowerBound
+
+
+@dataclass(frozen=True)
+class ReplayedStep:
+    """One step whose logits were computed anew.
+
+    Attributes:
+        batch: id of its batch.
+        position: its place in the sequence, from 0.
+        difference: the largest difference between recorded and recomputed values, in logit units.
+        tolerance: how large it may be, by the rounding of the model's dtype.
+        problem: what else contradicts the record (sides, support, contexts); empty where nothing does.
+    """
+
+    batch: int
+    position: int
+    difference: float
+    tolerance: float
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """One context that was left out of its batch, and the batch's own tokens scored again without it.
+
+    Attributes:
+        batch: id of its batch.
+        slot: its place in the batch, from 0.
+        recorded: log p(text) - log p(text without it) in nats, from the record; NaN where that gives no loss.
+        regenerated: the same, from the model on the data without it.
+        tolerance: how far the two may lie apart, in nats.
+    """
+
+    batch: int
+    slot: int
+    recorded: float
+    regenerated: float
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """What generating again and again on two neighbours showed, which differ by a canary.
+
+    Attributes:
+        bound: the mechanism's epsilon from below, at the claim's delta, with confidence.
+        trials: texts that were generated on either side.
+        beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that very text.
+        worst: the text that exceeds it most, by its log-ratio and its bound; empty where none does.
+    """
+
+    bound: LowerBound
+    trials: int
+    beyond: int
+    worst: str
+
+
+@dataclass(frozen=True)
+class Replay:
+    """All that a replay found.
+
+    Attributes:
+        assignment: where the declared rule, run on the data, contradicts the recorded assignment; empty where it does
+            not.
+        noise: absolute differences of noisy counts and counts of the data, added up; None in a run without noisy
+            counts. Together with the noisy counts it tells of exact ones: it is not for reports.
+        texts: where a text is not its tokens decoded with the model's own tokenizer; empty where all are.
+        steps: the steps that were computed anew.
+        left_out: the contexts that were left out, one at a time.
+        attack: None where none was made.
+    """
+
+    assignment: str
+    noise: int | None
+    texts: str
+    steps: tuple[ReplayedStep, ...]
+    left_out: tuple[LeftOut, ...]
+    attack: Attacked | None
