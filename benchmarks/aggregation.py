@@ -9,7 +9,7 @@ import torch
 from benchmarks.rows import Row, Wanted
 from benchmarks.timing import interleaved
 from dpaudit.generation.aggregation import aggregated
-from dpaudit.runs import Mechanism
+from dpaudit.mechanisms import Mechanism, Median, TopClippedLogits
 
 WIDTH = 2
 #: The paper's clip for the median.
@@ -39,7 +39,7 @@ def _logits(contexts: int, vocabulary: int, floor: bool) -> torch.Tensor:
 
 
 def _rows(floor: str, logits: torch.Tensor, rounds: int) -> Iterator[Row]:
-    mechanism = Mechanism(aggregator="median", clip=CLIP, temperature=1.0)
+    mechanism = Mechanism(contribution=TopClippedLogits(clip=CLIP), aggregator=Median(), temperature=1.0)
     settle = _settle(logits.device)
 
     def ours() -> None:

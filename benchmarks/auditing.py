@@ -9,11 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.rows import Row, Wanted
-from benchmarks.synthetic import TEMPERATURE, Shape, write_run
+from benchmarks.synthetic import MECHANISM, Shape, write_run
 from benchmarks.timing import interleaved
-from dpaudit.accounting import MedianAccountant, context_change, median_losses, moving_columns
+from dpaudit.accounting import ExPostAccountant
 from dpaudit.audit import audit_run
 from dpaudit.engines import Engine, LocalEngine, cores
+from dpaudit.mechanisms import ContextChange
 from dpaudit.runs import RunReader, Step
 
 #: As large as SmolLM2's.
@@ -71,14 +72,11 @@ def _read(run: Path) -> Iterator[Step]:
 
 def _account(steps: list[Step]) -> None:
     """Theorem 1, the exact cost and all leave-one-out losses of every step."""
-    accountant = MedianAccountant(context_change("record", "add_remove", "hashed-records"), TEMPERATURE)
+    accountant = ExPostAccountant(MECHANISM, ContextChange("add_remove"))
     for step in steps:
-        assert step.central is not None and step.sides is not None
-        moving = moving_columns(step.central, step.token, TEMPERATURE)
-        accountant.charge(0, moving.central, moving.token, moving.still)
-        sides = step.sides.take(moving.columns, axis=1)
-        holder = None if step.holder is None else step.holder.take(moving.columns)
-        median_losses(moving.central, sides, holder, 8 * len(step.sides), moving.token, TEMPERATURE, moving.still)
+        reduced = MECHANISM.reduced(dict(step.arrays), step.token)
+        accountant.charge(0, reduced)
+        MECHANISM.losses(reduced, None, 8 * len(step.arrays["sides"]))
 
 
 def _require_pass(run: Path, engine: Engine | None = None) -> None:

@@ -17,9 +17,9 @@ import numpy as np
 from benchmarks.rows import Row, Wanted
 from benchmarks.timing import Clock
 from benchmarks.workload import Workload, workload
-from dpaudit.accounting import movable
 from dpaudit.generation import algorithm
 from dpaudit.generation.models import LanguageModel
+from dpaudit.mechanisms import movable
 from dpaudit.runs import RunReader, RunWriter, Step
 from dpaudit.runs.batches import BatchWriter
 
@@ -89,7 +89,8 @@ def _on_grid(reader: RunReader, folder: Path, steps: int) -> Measured:
     Rounding keeps the order, so it may as well come after the central statistics are taken.
     """
     manifest = reader.manifest
-    mechanism = manifest.mechanism.model_copy(update={"grid": GRID})
+    contribution = manifest.mechanism.contribution.model_copy(update={"grid": GRID})
+    mechanism = manifest.mechanism.model_copy(update={"contribution": contribution})
     rounded = folder / "rounded"
     rounded.mkdir()
     seconds = 0.0
@@ -107,13 +108,10 @@ def _on_grid(reader: RunReader, folder: Path, steps: int) -> Measured:
 
 
 def _rounded(step: Step) -> Step:
-    if step.central is None or step.sides is None:
-        raise ValueError("a median run records central order statistics and sides")
     grid = np.float32(GRID)
-    central = np.rint(step.central / grid) * grid + np.float32(0)  # no negative zeros
-    moved = movable(central)
-    holder = None if step.holder is None else np.where(moved, step.holder, 0).astype(step.holder.dtype)
-    return replace(step, central=central, sides=step.sides * moved, holder=holder)
+    central = np.rint(step.arrays["central"] / grid) * grid + np.float32(0)  # no negative zeros
+    others = {name: array * movable(central) for name, array in step.arrays.items() if name != "central"}
+    return replace(step, arrays={"central": central, **others})
 
 
 def _sizes(folder: Path, steps: int) -> tuple[float, float]:
@@ -131,7 +129,4 @@ def _sizes(folder: Path, steps: int) -> tuple[float, float]:
 def _raw_bytes(reader: RunReader) -> int:
     """Bytes of one step's central order statistics as plain float32."""
     with reader.batch(reader.batches[0]) as batch:
-        central = batch.step(0).central
-    if central is None:
-        raise ValueError("a median run records central order statistics")
-    return central.size * FLOAT
+        return batch.step(0).arrays["central"].size * FLOAT

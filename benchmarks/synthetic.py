@@ -11,13 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import (
-    MedianAccountant,
-    central_order_statistics,
-    context_change,
-    median_of,
-    median_sides,
-)
+from dpaudit.accounting import ExPostAccountant
+from dpaudit.mechanisms import ContextChange, Mechanism, Median, TopClippedLogits
 from dpaudit.runs import (
     Assigned,
     BatchHeader,
@@ -26,7 +21,6 @@ from dpaudit.runs import (
     Data,
     KeyedHash,
     Manifest,
-    Mechanism,
     Model,
     Origins,
     Prompt,
@@ -41,7 +35,8 @@ from dpaudit.runs import (
 #: Deviations of a step's common row and of each context's own from it, at the clip below: some 70% of a vocabulary of
 #: 50,000 lies at the floor.
 COMMON, OWN = 3.75, 0.8
-CLIP, TEMPERATURE = 7.0, 2.0
+MECHANISM = Mechanism(contribution=TopClippedLogits(clip=7.0), aggregator=Median(), temperature=2.0)
+WIDTH = 2
 
 
 @dataclass(frozen=True)
@@ -59,16 +54,14 @@ def write_run(path: Path, shape: Shape) -> None:
     random = np.random.default_rng(0)
     key = secrets.token_bytes(32)
     assignment = _assignment(KeyedHash(key), shape)
-    change = context_change("record", "add_remove", "hashed-records")
-    accountant = MedianAccountant(change, TEMPERATURE)
+    accountant = ExPostAccountant(MECHANISM, ContextChange("add_remove"))
     manifest = _manifest(shape, key, [assigned.digest for assigned in assignment])
     with RunWriter.create(path, manifest, tokenizer_json=None, assignment=assignment) as run:
         for batch in range(shape.batches):
             with run.batch(BatchHeader(id=batch, contexts=shape.contexts)) as record:
                 for _ in range(shape.steps):
                     step = _step(random, shape)
-                    assert step.central is not None
-                    accountant.charge(batch, step.central, step.token)
+                    accountant.charge(batch, MECHANISM.reduced(dict(step.arrays), step.token))
                     record.write(step)
                 record.finish(text=None, stop="max-tokens")
             accountant.close(batch)
@@ -78,17 +71,16 @@ def write_run(path: Path, shape: Shape) -> None:
 def _step(random: np.random.Generator, shape: Shape) -> Step:
     own = random.standard_normal((shape.contexts, shape.vocabulary), dtype=np.float32) * np.float32(OWN)
     values = own + random.standard_normal(shape.vocabulary, dtype=np.float32) * np.float32(COMMON)
-    values = np.maximum(-np.float32(CLIP), values - values.max(axis=1, keepdims=True) + np.float32(CLIP))
-    central = central_order_statistics(values, CLIP)
-    sides, holder = median_sides(values, central)
-    aggregate = median_of(central)
+    MECHANISM.contribution.write(values, MECHANISM.contribution.of_rows(values), values)
+    arrays = MECHANISM.aggregator.step(values, MECHANISM.clip, WIDTH)
+    aggregate = MECHANISM.aggregator.aggregate(arrays)
     token, log_probability = _draw(random, aggregate)
-    return Step(token, log_probability, aggregate_digest(aggregate), central=central, sides=sides, holder=holder)
+    return Step(token, log_probability, aggregate_digest(aggregate), arrays)
 
 
 def _draw(random: np.random.Generator, aggregate: NDArray[np.floating]) -> tuple[int, float]:
     """A token from softmax(aggregate / temperature), and its log-probability."""
-    scores = aggregate.astype(np.float64) / TEMPERATURE
+    scores = aggregate.astype(np.float64) / MECHANISM.temperature
     weights = np.exp(scores - scores.max())
     cumulated = np.cumsum(weights)
     token = int(np.searchsorted(cumulated, random.random() * cumulated[-1], side="right"))
@@ -118,7 +110,7 @@ def _assignment(keyed: KeyedHash, shape: Shape) -> list[Assigned]:
 def _manifest(shape: Shape, key: bytes, digests: list[str]) -> Manifest:
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        mechanism=Mechanism(aggregator="median", clip=CLIP, temperature=TEMPERATURE),
+        mechanism=MECHANISM,
         batching=Batching(
             rule="hashed-records",
             batches=shape.batches,
@@ -128,7 +120,7 @@ def _manifest(shape: Shape, key: bytes, digests: list[str]) -> Manifest:
         ),
         origins=Origins(batching="public", settings="public"),
         stopping=Stopping(max_tokens=shape.steps),
-        record=Record(vocabulary=shape.vocabulary),
+        record=Record(vocabulary=shape.vocabulary, width=WIDTH),
         data=Data(records=len(digests), digest=data_digest(digests)),
         model=Model(name="made up"),
         prompt=Prompt(template="none"),

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from dpaudit.accounting import MedianAccountant, central_order_statistics, context_change, median_of, median_sides
+from dpaudit.accounting import MedianAccountant
+from dpaudit.mechanisms import Mechanism, central_order_statistics, context_change, median_of, median_sides
 from dpaudit.runs import (
     Assigned,
     BatchHeader,
@@ -26,7 +27,6 @@ from dpaudit.runs import (
     InputError,
     KeyedHash,
     Manifest,
-    Mechanism,
     Model,
     Origins,
     Prompt,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from dpaudit.accounting import ContextChange, MedianAccountant
+from dpaudit.accounting import ExPostAccountant
 from dpaudit.engines import Engine
 from dpaudit.generation.config import Config
 from dpaudit.generation.contexts import Prompts
@@ -162,23 +163,23 @@ def _manifest(config: Config, key: bytes, parts: _Parts, rows: int) -> Manifest:
 
 def _generate(config: Config, writer: RunWriter, parts: _Parts, progress: Progress, engine: Engine | None) -> float:
     """Charge for the batches that are on disk, and generate the others; the ex-post sum of all of them, in nats."""
-    accountant = MedianAccountant(_change(config, writer.manifest), config.mechanism.temperature)
+    accountant = _accountant(config, writer.manifest)
     worker = _worker(writer.store, parts, accountant)
     batches = range(writer.manifest.batching.batches)
     finished = writer.finished
     for _ in worker.run(batches if engine is None else sorted(finished), progress):
         pass
     if engine is None:
-        return accountant.epsilon
+        return accountant.epsilon if accountant else math.inf
     missing = [batch for batch in batches if batch not in finished]
     parts.model.leave_gpu()  # the workers have models of their own
     unkeyed = config.batching.model_copy(update={"key": None})  # secret, and in the run directory already
     make_worker = partial(BatchTasks, config.model_copy(update={"batching": unkeyed}), writer.location)
     for done in chain.from_iterable(engine.map(make_worker, _shares(missing, parts, worker.rows))):
-        if done.sums is not None:
+        if accountant and done.sums is not None:
             accountant.attach(done.batch, done.sums)
         progress(BatchDone(done.batch, len(batches), done.tokens, worker.epsilon))
-    return accountant.epsilon
+    return accountant.epsilon if accountant else math.inf
 
 
 class BatchTasks:
@@ -194,8 +195,7 @@ class BatchTasks:
         key = _key(config, manifest)
         parts = _parts(config, key, begun, lambda event: None)
         require_same_run(location, manifest, _manifest(config, key, parts, manifest.model.rows or 1))
-        accountant = MedianAccountant(_change(config, manifest), config.mechanism.temperature)
-        self._worker = _worker(BatchStore(location, manifest), parts, accountant)
+        self._worker = _worker(BatchStore(location, manifest), parts, _accountant(config, manifest))
 
     def __call__(self, batches: Sequence[int]) -> list[Finished]:
         """Generate these batches, but for those that are on disk."""
@@ -231,12 +231,15 @@ def _shares(batches: Sequence[int], parts: _Parts, rows: int) -> Iterator[list[i
         yield share
 
 
-def _worker(store: BatchStore, parts: _Parts, accountant: MedianAccountant) -> Worker:
+def _worker(store: BatchStore, parts: _Parts, accountant: ExPostAccountant | None) -> Worker:
     return Worker(store, parts.records.batches, parts.model, parts.prompts, accountant)
 
 
-def _change(config: Config, manifest: Manifest) -> ContextChange | None:
-    return changed_contexts(config, manifest.privacy.records_per_user)
+def _accountant(config: Config, manifest: Manifest) -> ExPostAccountant | None:
+    """What adds up the cost of tokens; None for a run that states its cost beforehand."""
+    if config.mechanism.states == "approximate":
+        return None
+    return ExPostAccountant(config.mechanism, changed_contexts(config, manifest.privacy.records_per_user))
 
 
 def _key(config: Config, existing: Manifest | None) -> bytes:

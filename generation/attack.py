@@ -14,18 +14,12 @@ from typing import Literal, Protocol, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import (
-    ContextChange,
-    LowerBound,
-    epsilon_lower_bound,
-    ex_post_accountant,
-)
-from dpaudit.accounting.medians import Relation
+from dpaudit.accounting import ExPostAccountant, LowerBound, epsilon_lower_bound
 from dpaudit.generation.aggregation import Floats, aggregated, top_tokens
 from dpaudit.generation.passes import Seat, logits
 from dpaudit.generation.sampling import OsEntropy, sample
+from dpaudit.mechanisms import ContextChange, Mechanism, Relation
 from dpaudit.results.replay import Attacked
-from dpaudit.runs import Mechanism
 
 Doubles: TypeAlias = NDArray[np.float64]
 #: Token ids that a step samples from, ascending: int32 [S]; None for the whole vocabulary.
@@ -94,7 +88,8 @@ def declared_step(mechanism: Mechanism) -> StepMechanism:
     """The mechanism that a manifest declares, as `dpaudit generate` runs it."""
 
     def step(logits: Floats, support: Support) -> Doubles:
-        scores = aggregated(logits, support, mechanism, WIDTH).aggregate.astype(np.float64) / mechanism.temperature
+        arrays = aggregated(logits, support, mechanism, WIDTH)
+        scores = mechanism.aggregator.aggregate(arrays).astype(np.float64) / mechanism.temperature
         scores -= scores.max()
         result: Doubles = scores - np.log(np.exp(scores).sum())
         return result
@@ -186,16 +181,15 @@ class _Setting:
     def text(self, canary: Canary, side: int) -> _Text:
         """Generate a text from one side (0 without the canary, 1 with it), by the operating system's entropy."""
         declared, source, entropy = self.declared, self.contexts.fork(), OsEntropy()
-        change = ContextChange(self.relation)
-        accountant = ex_post_accountant(change, declared.temperature, declared.clip, declared.divisor)
-        loss = 0.0
+        accountant, loss = ExPostAccountant(declared, ContextChange(self.relation)), 0.0
         for position in range(self.tokens):
             support = source.support()
             neighbours = self._neighbours(source.logits(), canary, support)
             here, there = (self.step(neighbours[which], support) for which in (side, 1 - side))
             index = sample(here, 1.0, entropy).index
             loss += float(here[index] - there[index])
-            accountant.charge(0, self._accounted(neighbours[side], support), index)
+            arrays = aggregated(neighbours[side], support, declared, WIDTH)
+            accountant.charge(0, declared.reduced(arrays, index))
             if position + 1 < self.tokens:
                 source.append(index if support is None else int(support[index]))
         cost = accountant.batch_cost(0)
@@ -213,11 +207,6 @@ class _Setting:
             added = _crafted(raised, token, logits.shape[1], self.declared.clip)
             first = _crafted(not raised, token, logits.shape[1], self.declared.clip)[: len(first)]
         return np.concatenate([first, kept]), np.concatenate([added, kept])
-
-    def _accounted(self, logits: Floats, support: Support) -> NDArray[np.floating]:
-        """What the declared accounting charges for: central order statistics, or the mean."""
-        here = aggregated(logits, support, self.declared, WIDTH)
-        return here.aggregate if here.central is None else here.central
 
 
 def _crafted(raised: bool, token: int, vocabulary: int, clip: float) -> Floats:

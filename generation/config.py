@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 import reprlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 import numpy as np
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dpaudit.generation.sources import DATASET, overlap
+from dpaudit.mechanisms import BatchingRule, Mechanism, Positive, Relation, Unit
 from dpaudit.runs import InputError
-from dpaudit.runs.manifest import (
-    MAX_BATCHES,
-    MAX_CENTERS,
-    MAX_CONTEXTS,
-    MAX_GRID_STEPS,
-    MAX_TOKENS,
-    MAX_VOCABULARY,
-    BatchingRule,
-    Origin,
-    Relation,
-    Unit,
-)
+from dpaudit.runs.manifest import MAX_BATCHES, MAX_CENTERS, MAX_CONTEXTS, MAX_TOKENS, Origin
 
 #: exp(-700) is still a normal double, so every token keeps a probability that can be sampled.
 MAX_LOGIT_RANGE = 700.0
@@ -46,22 +35,10 @@ _PLAIN = {
 
 #: Characters of a value in an error.
 _LINE = 80
-_EXPONENT = re.compile(r"^[+-]?\d+[eE][+-]?\d+$")
-
-
-def _yaml_exponent(value: object) -> object:
-    """YAML 1.1 reads 1e-5, which has no dot, as text; everyone who writes it means the number."""
-    return float(value) if isinstance(value, str) and _EXPONENT.match(value) else value
-
-
-#: Behind a field's bounds, so that the config's JSON Schema has these too.
-_Exponents = BeforeValidator(_yaml_exponent)
-Real = Annotated[float, Field(allow_inf_nan=False), _Exponents]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), _Exponents]
 Count = Annotated[int, Field(ge=1)]
 Slots = Annotated[int, Field(ge=1, le=MAX_CONTEXTS)]
 Batches = Annotated[int, Field(ge=1, le=MAX_BATCHES)]
-Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False), _Exponents]
+Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1)]
 Label = Annotated[str, Field(pattern=r"^[^\r\n]*\S[^\r\n]*$")]
 
@@ -262,7 +239,7 @@ class ClusteringConfig(Section):
     normalize: bool = True
     centers: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
     keep: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
-    epsilon: Annotated[float, Field(ge=1e-9, allow_inf_nan=False), _Exponents] | None = None
+    epsilon: Annotated[float, Field(ge=1e-9, allow_inf_nan=False)] | None = None
     delta: Delta | None = None
     dimension: Count | None = None
 
@@ -285,56 +262,6 @@ class ClusteringConfig(Section):
             raise _rejected("keep", self.keep, f"at most centers, which is {self.centers}")
         if self.method == "chang" and not self.normalize:
             raise _rejected("normalize", False, "true when method is chang: its noise is for vectors of length 1")
-        return self
-
-
-class MechanismConfig(Section):
-    """One step's mechanism.
-
-    Attributes:
-        aggregator: how contexts' logits become one vector; the median's cost is known after the run, the mean's before.
-        clip: logits are clipped to [-clip, clip], in nats times temperature.
-        temperature: tokens follow softmax(aggregate / temperature).
-        divisor: the mean's fixed public divisor.
-        grid: a power of two, to multiples of which each context's clipped logits are rounded; null for none. Costs no
-            privacy and makes records smaller.
-        top_k: sample from the top_k tokens of the public prompt; null for the whole vocabulary.
-    """
-
-    aggregator: Literal["median", "mean"]
-    clip: Positive
-    temperature: Positive
-    divisor: Positive | None = None
-    grid: Positive | None = None
-    top_k: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
-
-    @field_validator("clip")
-    @classmethod
-    def _representable(cls, clip: float) -> float:
-        """Logits are clipped in float32, so the clip that is declared and accounted for is a float32 number too."""
-        return float(np.float32(clip))
-
-    @model_validator(mode="after")
-    def _clip_lies_on_the_grid(self) -> Self:
-        if self.grid is not None:
-            if math.frexp(self.grid)[0] != 0.5:
-                raise _rejected("grid", self.grid, "a power of two, such as 0.015625 (1/64), or null")
-            steps = self.clip / self.grid
-            if not steps.is_integer() or steps > MAX_GRID_STEPS:
-                allowed = f"a power of two of which clip, {self.clip:g}, is a multiple, up to {MAX_GRID_STEPS} times"
-                raise _rejected("grid", self.grid, allowed)
-        return self
-
-    @model_validator(mode="after")
-    def _fields_fit_the_aggregator(self) -> Self:
-        if self.aggregator == "mean" and self.divisor is None:
-            allowed = "a number above 0 when aggregator is mean; choose it without the data"
-            raise _rejected("divisor", None, f"{allowed}, or start from `dpaudit init --aggregator mean`")
-        if self.aggregator == "median" and self.divisor is not None:
-            raise _rejected("divisor", self.divisor, "null when aggregator is median")
-        if 2 * self.clip / self.temperature > MAX_LOGIT_RANGE:
-            allowed = f"at least 2 * clip / {MAX_LOGIT_RANGE:g}, so that no token's probability underflows"
-            raise _rejected("temperature", self.temperature, allowed)
         return self
 
 
@@ -397,8 +324,8 @@ class ClaimConfig(Section):
         delta: of the mean's approximate guarantee, or of noised centres.
     """
 
-    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False), _Exponents]
-    delta: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), _Exponents] = 0.0
+    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
 
 
 class Config(Section):
@@ -424,7 +351,7 @@ class Config(Section):
     prompt: PromptConfig = PromptConfig()
     batching: BatchingConfig
     clustering: ClusteringConfig | None = None
-    mechanism: MechanismConfig
+    mechanism: Mechanism
     decoding: DecodingConfig
     record: RecordConfig = RecordConfig()
     privacy: PrivacyConfig = PrivacyConfig()
@@ -515,14 +442,27 @@ class Config(Section):
             raise _rejected("privacy.unit", unit, allowed)
         return self
 
+    @field_validator("mechanism")
+    @classmethod
+    def _mechanism_is_computed_in_float32(cls, mechanism: Mechanism) -> Mechanism:
+        """Contributions are clipped in float32, so the clip that is declared and accounted for is a float32 number."""
+        clip = float(np.float32(mechanism.clip))
+        if 2 * clip / mechanism.temperature > MAX_LOGIT_RANGE:
+            allowed = f"at least 2 * clip / {MAX_LOGIT_RANGE:g}, so that no token's probability underflows"
+            raise _rejected("temperature", mechanism.temperature, allowed)
+        contribution = mechanism.contribution.model_copy(update={"clip": clip})
+        return mechanism.model_copy(update={"contribution": contribution})
+
     @model_validator(mode="after")
-    def _delta_fits_the_aggregator(self) -> Self:
-        if self.mechanism.aggregator == "median":
+    def _delta_fits_the_kind_of_claim(self) -> Self:
+        name = self.mechanism.aggregator.name
+        if self.mechanism.states == "ex-post":
             if self.privacy.delta is not None:
-                raise _rejected("privacy.delta", self.privacy.delta, "null for median: an ex-post guarantee has none")
+                allowed = f"null for {name}: an ex-post guarantee has none"
+                raise _rejected("privacy.delta", self.privacy.delta, allowed)
         elif self.claim is not None:
             if self.claim.delta == 0:
-                raise _rejected("claim.delta", self.claim.delta, "a number above 0 and below 1 for mean")
+                raise _rejected("claim.delta", self.claim.delta, f"a number above 0 and below 1 for {name}")
             if self.privacy.delta not in (None, self.claim.delta):
                 raise _rejected("privacy.delta", self.privacy.delta, "null or equal to claim.delta")
         return self
@@ -530,12 +470,13 @@ class Config(Section):
     @model_validator(mode="after")
     def _delta_covers_the_centers(self) -> Self:
         centers = 0.0 if self.clustering is None or self.clustering.delta is None else self.clustering.delta
-        if self.mechanism.aggregator == "median":
+        if self.mechanism.states == "ex-post":
+            name = self.mechanism.aggregator.name
             if self.claim is not None and self.claim.delta != centers:
                 allowed = (
-                    f"{centers:g} for median with this clustering, whose delta it is"
+                    f"{centers:g} for {name} with this clustering, whose delta it is"
                     if centers
-                    else "0 for median: an ex-post guarantee has no delta"
+                    else f"0 for {name}: an ex-post guarantee has no delta"
                 )
                 raise _rejected("claim.delta", self.claim.delta, allowed)
         elif centers and self.claim is not None and self.claim.delta <= centers:
@@ -575,8 +516,11 @@ def in_config(path: Path, error: InputError) -> InputError:
     return InputError(f"{path}: {error.where}", error.problem, error.remedy)
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """Refuses a mapping that has a key twice, of which YAML would keep the last in silence."""
+class _Loader(yaml.SafeLoader):
+    """Refuses a mapping that has a key twice, of which YAML would keep the last in silence.
+
+    YAML 1.1 reads 1e-5, which has no dot, as text; everyone who writes it means the number.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -586,6 +530,9 @@ class _UniqueKeys(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, "a field is given twice", key.start_mark)
             seen.add(name)
         return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[+-]?\d+[eE][+-]?\d+$"), list("+-0123456789"))
 
 
 def read_yaml(path: Path, fields: Iterable[str]) -> dict[str, Any]:
@@ -601,7 +548,7 @@ def read_yaml(path: Path, fields: Iterable[str]) -> dict[str, Any]:
     remedy = f"Give the sections {', '.join(fields)}."
     try:
         # The loader is a SafeLoader: it makes plain values only.
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)  # noqa: S506
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(str(path), f"the file cannot be read: {reason}.", "Give the path of a YAML config.") from None
@@ -660,30 +607,21 @@ def _remedy(error: ErrorDetails) -> str:
         return f"Allowed: {context['allowed']}."
     if kind in ("missing", "extra_forbidden"):
         parent = error["loc"][:-1]
-        fields = list(_section_at(parent).model_fields)
+        fields = _fields_at(parent)
         close = difflib.get_close_matches(str(error["loc"][-1]), fields, n=1) if kind == "extra_forbidden" else []
         hint = f" Did you mean {close[0]}?" if close else ""
         return f"Allowed fields of {'.'.join(map(str, parent)) or 'a config'}: {', '.join(fields)}.{hint}"
     if kind == "literal_error":
         return f"Allowed: {context['expected']}."
     if kind in ("model_type", "model_attributes_type"):
-        return f"Allowed: a mapping with the fields {', '.join(_section_at(error['loc']).model_fields)}."
+        return f"Allowed: a mapping with the fields {', '.join(_fields_at(error['loc']))}."
     return f"Allowed: {_PLAIN.get(kind) or error['msg'].removeprefix('Input should be ')}."
 
 
-def _section_at(location: tuple[int | str, ...]) -> type[Section]:
-    """The section that a location names; sections lie one level below the root."""
-    sections: dict[str, type[Section]] = {
-        "data": DataConfig,
-        "model": ModelConfig,
-        "prompt": PromptConfig,
-        "batching": BatchingConfig,
-        "clustering": ClusteringConfig,
-        "mechanism": MechanismConfig,
-        "decoding": DecodingConfig,
-        "record": RecordConfig,
-        "privacy": PrivacyConfig,
-        "chosen_from": OriginsConfig,
-        "claim": ClaimConfig,
-    }
-    return sections[str(location[0])] if location else Config
+def _fields_at(location: tuple[int | str, ...]) -> list[str]:
+    """The fields of the section that a location names; none where a section has no sections."""
+    section: Any = Config
+    for name in location:
+        fields = getattr(section, "model_fields", {})
+        section = next(iter(get_args(fields[name].annotation)), fields[name].annotation) if name in fields else None
+    return Mechanism.flat_names() if section is Mechanism else list(getattr(section, "model_fields", {}))

@@ -9,11 +9,12 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from importlib import metadata
 from typing import Any
 
-from dpaudit.accounting import ContextChange, context_change, mean_epsilon, rebalancing_events, rounded_sum
+from dpaudit.accounting import ApproximateAccountant, rebalancing_events, rounded_sum
 from dpaudit.generation.config import Config
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Partition
 from dpaudit.generation.prompts import Template
+from dpaudit.mechanisms import ContextChange, Mechanism, context_change
 from dpaudit.runs import (
     Batching,
     Claim,
@@ -22,7 +23,6 @@ from dpaudit.runs import (
     Data,
     InputError,
     Manifest,
-    Mechanism,
     Model,
     Origins,
     Privacy,
@@ -30,7 +30,6 @@ from dpaudit.runs import (
     Record,
     Sampling,
     Stopping,
-    Support,
     data_digest,
 )
 from dpaudit.runs.manifest import MAX_WIDTH
@@ -64,19 +63,13 @@ def build_manifest(
     Raises:
         InputError: the settings do not fit the data or the model.
     """
-    mechanism, batching, decoding = config.mechanism, config.batching, config.decoding
+    batching, decoding = config.batching, config.decoding
+    _require_support(config, model)
     assignment, clustered = parts.assignment, clustering.method != "none"
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         privacy=privacy,
-        mechanism=Mechanism(
-            aggregator=mechanism.aggregator,
-            clip=mechanism.clip,
-            temperature=mechanism.temperature,
-            divisor=mechanism.divisor,
-            grid=mechanism.grid,
-            support=_support(config, model),
-        ),
+        mechanism=config.mechanism,
         batching=Batching(
             rule=config.rule,
             batches=len(parts.batches),
@@ -132,7 +125,7 @@ def require_claimable(
     Raises:
         InputError: the settings do not fit the data or the model.
     """
-    _support(config, model)
+    _require_support(config, model)
     _record(config, model, changed_contexts(config, privacy.records_per_user))
     _claim_beforehand(config, records, privacy.records_per_user, clustering)
 
@@ -231,24 +224,19 @@ def declared_privacy(config: Config, most_per_user: int | None) -> Privacy:
 
 
 def _record(config: Config, model: LanguageModel, change: ContextChange | None) -> Record:
-    """Medians are float32 like the logits; means are not (`aggregation.mean`)."""
-    median = config.mechanism.aggregator == "median"
     return Record(
-        dtype="float32" if median else "float64",
+        dtype=config.mechanism.aggregator.dtype,
         vocabulary=model.vocabulary,
-        width=_width(change) if median else MIN_WIDTH,
+        width=_width(config.mechanism, change),
         contexts=config.record.contexts,
     )
 
 
-def _support(config: Config, model: LanguageModel) -> Support:
-    size = config.mechanism.top_k
-    if size is None:
-        return Support()
-    if size > model.vocabulary:
+def _require_support(config: Config, model: LanguageModel) -> None:
+    size = config.mechanism.support.size
+    if size is not None and size > model.vocabulary:
         problem = f"this is {size}, but the model has {model.vocabulary} tokens."
-        raise InputError("mechanism.top_k", problem, f"Allowed: at most {model.vocabulary}, or null.")
-    return Support(kind="public-top-k", size=size)
+        raise InputError("mechanism.support.size", problem, f"Allowed: at most {model.vocabulary}.")
 
 
 def _stop_sequences(model: LanguageModel, template: Template) -> tuple[tuple[int, ...], ...]:
@@ -256,13 +244,13 @@ def _stop_sequences(model: LanguageModel, template: Template) -> tuple[tuple[int
     return tuple(dict.fromkeys((*template.stop_sequences, *ends)))
 
 
-def _width(change: ContextChange | None) -> int:
+def _width(mechanism: Mechanism, change: ContextChange | None) -> int:
     """Central values to keep on each side, so that the change that a claim covers is bounded.
 
     Raises:
         InputError: the format does not hold that many.
     """
-    width = max(MIN_WIDTH, (change.half_steps + 2) // 2) if change is not None else MIN_WIDTH
+    width = MIN_WIDTH if change is None else max(MIN_WIDTH, mechanism.aggregator.width_for(change))
     if width > MAX_WIDTH:
         problem = f"a change of {change.contexts if change else 0} contexts needs {width} central values on each side."
         raise InputError("privacy.records_per_user", problem, f"The format holds {MAX_WIDTH}: thin out the users.")
@@ -273,25 +261,29 @@ def _claim_beforehand(
     config: Config, records: int, records_per_user: int | None, clustering: Clustering
 ) -> Claim | None:
     """The config's claim; for mean without one, its guarantee, which follows from public settings."""
-    mean = config.mechanism.aggregator == "mean"
+    accountant = accountant_beforehand(config, changed_contexts(config, records_per_user), clustering)
     if config.claim is not None:
         epsilon, delta = config.claim.epsilon, config.claim.delta
-    elif mean:
-        delta = _delta(config, records)
-        epsilon = round_up(_mean_epsilon(config, delta, changed_contexts(config, records_per_user), clustering))
-    else:
+    elif accountant is None:
         return None
+    else:
+        delta = _delta(config, records)
+        if not accountant.delta_left(delta):
+            problem = f"this is {delta:g}, of which the clustering's centres alone take {clustering.delta:g}."
+            raise InputError("privacy.delta", problem, "Allowed: a number above clustering.delta and below 1.")
+        # By the paper's accounting, which any other library can repeat; the audit also knows a tighter one.
+        epsilon = round_up(accountant.epsilon(config.decoding.max_tokens, delta, "rdp").epsilon)
     return Claim(
         epsilon=epsilon,
         delta=delta,
-        kind="approximate" if mean else "ex-post",
+        kind=config.mechanism.states,
         relation=config.privacy.relation,
         unit=config.privacy.unit,
     )
 
 
 def _delta_is_worked_out(config: Config) -> bool:
-    return config.mechanism.aggregator == "mean" and config.claim is None and config.privacy.delta is None
+    return config.mechanism.states == "approximate" and config.claim is None and config.privacy.delta is None
 
 
 def _delta(config: Config, records: int) -> float:
@@ -305,29 +297,18 @@ def _delta(config: Config, records: int) -> float:
     return float(delta.quantize(Decimal(1).scaleb(delta.adjusted() - 2), rounding=ROUND_FLOOR))
 
 
-def _mean_epsilon(config: Config, delta: float, change: ContextChange | None, clustering: Clustering) -> float:
-    """By the paper's accounting, which any other library can repeat; the audit also knows a tighter one.
-
-    Noisy counts are composed jointly with the tokens. The centres' epsilon and delta are added to theirs.
-    """
-    mechanism = config.mechanism
-    if mechanism.divisor is None:
-        raise ValueError("the mean aggregator needs a divisor")
+def accountant_beforehand(
+    config: Config, change: ContextChange | None, clustering: Clustering
+) -> ApproximateAccountant | None:
+    """What a run costs beforehand, its clusters included; None for a mechanism whose cost only the data shows."""
     counts, centers = _clustering_epsilons(clustering)
-    rest = delta - (clustering.delta or 0.0)
-    if rest <= 0:
-        problem = f"this is {delta:g}, of which the clustering's centres alone take {clustering.delta:g}."
-        raise InputError("privacy.delta", problem, "Allowed: a number above clustering.delta and below 1.")
-    tokens = mean_epsilon(
-        mechanism.clip,
-        mechanism.temperature,
-        mechanism.divisor,
-        config.decoding.max_tokens,
-        rest,
+    return ApproximateAccountant.of(
+        config.mechanism,
         change,
         laplace=rebalancing_events(counts, config.privacy.relation),
+        centers=centers,
+        centers_delta=clustering.delta or 0.0,
     )
-    return rounded_sum(tokens, centers)
 
 
 def _clustering_epsilons(clustering: Clustering) -> tuple[float, float]:

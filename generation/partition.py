@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from dpaudit.generation.config import Config
 from dpaudit.generation.records import Record
+from dpaudit.mechanisms import BatchingRule
 from dpaudit.runs import Assigned, Clusters, InputError, KeyedHash, Manifest
-from dpaudit.runs.manifest import BatchingRule
 
 #: One context: the records that a prompt shows, in hash order. Empty where a slot holds none.
 Context = tuple[Record, ...]

@@ -22,16 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from dpaudit.accounting import (
-    central_order_statistics,
-    context_change,
-    log_probability,
-    mean_losses,
-    median_losses,
-    median_of,
-    movable,
-)
-from dpaudit.generation.aggregation import Aggregated, Floats, aggregated, clipped
+from dpaudit.generation.aggregation import Floats, aggregated, contributions
 from dpaudit.generation.attack import CANARIES, DecodedContexts, attack, declared_step
 from dpaudit.generation.config import DataConfig, ModelConfig
 from dpaudit.generation.contexts import Prompts
@@ -43,19 +34,16 @@ from dpaudit.generation.passes import Seat, logits, out_of_memory
 from dpaudit.generation.prompts import template
 from dpaudit.generation.records import Record, read_records
 from dpaudit.generation.sources import PACKAGE
-from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
-from dpaudit.runs import (
-    BatchReader,
-    Claim,
-    InputError,
-    KeyedHash,
-    Manifest,
+from dpaudit.mechanisms import (
+    FLOAT64_ROUNDING,
     Mechanism,
-    RunReader,
-    Step,
-    data_digest,
-    without_stop,
+    Recomputed,
+    context_change,
+    largest_absolute,
+    log_probability,
 )
+from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
+from dpaudit.runs import BatchReader, Claim, InputError, KeyedHash, Manifest, RunReader, Step, data_digest, without_stop
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
 from dpaudit.runs.reader import RESUME
@@ -72,8 +60,6 @@ CANARY_TEXT = "zebra quartz " * 64
 REACH = 2.0
 #: Largest relative error of rounding once (IEEE 754; bfloat16 has 8 significant bits).
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "bfloat16": 2.0**-8}
-#: What sums in float64 may differ by, where models do not come into it.
-DUST = 1e-9
 
 Progress = Callable[[int, int], None]
 
@@ -402,13 +388,14 @@ class _Again:
                 problem = "the sampled token is not in the support"
         try:
             support = None if problem else support
-            here = aggregated(logits, support, mechanism, manifest.record.width)
+            arrays = aggregated(logits, support, mechanism, manifest.record.width)
         except ValueError as error:
             raise InputError(place, f"{error}.", "Replay on a machine like the one that made the run.") from None
         config, dtype = self._model.network.config.get_text_config(), manifest.model.dtype or "float32"
         scale = max(mechanism.clip, _largest_kept(logits, mechanism.clip))
         tolerance = rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
-        return _Computed(mechanism, logits, support, here, index, tolerance, problem)
+        aggregate = mechanism.aggregator.aggregate(arrays)
+        return _Computed(manifest, logits, support, aggregate, index, tolerance, problem)
 
 
 @dataclass
@@ -434,7 +421,7 @@ class _Whole:
     @property
     def tolerance(self) -> float:
         """Steps round independently, so their errors add up like the root of the sum of their squares."""
-        return math.sqrt(self.squares) + DUST
+        return math.sqrt(self.squares) + FLOAT64_ROUNDING
 
 
 @dataclass(frozen=True)
@@ -442,71 +429,55 @@ class _Computed:
     """A step by the model.
 
     Attributes:
+        manifest: the run's.
         raw: its logits, float32 [n, V].
         support: the recorded support.
-        here: what it computes, over the support.
+        aggregate: what the step would sample from, [S].
         index: the sampled token's place in the support.
-        logits: how far a logit may be off by rounding, in logit units.
+        rounding: how far a logit may be off by rounding, in logit units.
         problem: why the step cannot be compared; empty where it can.
     """
 
-    mechanism: Mechanism
+    manifest: Manifest
     raw: Floats
     support: NDArray[np.integer] | None
-    here: Aggregated
+    aggregate: NDArray[np.floating]
     index: int
-    logits: float
+    rounding: float
     problem: str
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The run's."""
+        return self.manifest.mechanism
 
     @cached_property
     def values(self) -> Floats:
-        """Clipped logits, float32 [n, S]."""
-        return clipped(self.raw, self.support, self.mechanism)
+        """Contributions, float32 [n, S]."""
+        return contributions(self.raw, self.support, self.mechanism.contribution)
 
     @cached_property
-    def free(self) -> Floats:
-        """Clipped logits before they are rounded to the grid, float32 [n, S]."""
-        return clipped(self.raw, self.support, self.mechanism.model_copy(update={"grid": None}))
+    def again(self) -> Recomputed:
+        """What a recorded step is held against."""
+        contribution, aggregator = self.mechanism.contribution, self.mechanism.aggregator
+        free = contribution.model_copy(update={"grid": None})
 
-    @property
-    def half(self) -> float:
-        """Half of the grid: how far rounding to it moves a value."""
-        return (self.mechanism.grid or 0.0) / 2
+        def aggregate_of(values: Floats) -> NDArray[np.floating]:
+            return aggregator.aggregate(aggregator.step(values, contribution.clip, self.manifest.record.width))
+
+        return Recomputed(contributions(self.raw, self.support, free), self.rounding, contribution, aggregate_of)
 
     @cached_property
-    def ends(self) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """With a grid, the least and the greatest aggregate [S] that logits give which are off by rounding.
-
-        Rounding to the grid and aggregating are monotone, so these are reached where all logits are off one way.
-        """
-        clip, grid, divisor = np.float32(self.mechanism.clip), np.float32(self.mechanism.grid), self.mechanism.divisor
-        found: list[NDArray[np.floating]] = []
-        for shift in (-self.logits, self.logits):
-            values = np.clip(np.rint((self.free + np.float32(shift)) / grid) * grid, -clip, clip)
-            if divisor is not None:
-                found.append(values.sum(axis=0, dtype=np.float64) / divisor)
-            else:
-                found.append(median_of(central_order_statistics(values, float(clip))))
-        return found[0], found[1]
-
-    @property
     def tolerance(self) -> float:
-        """How far what is compared may be off: a median no more than a logit, a mean n / divisor as much.
-
-        With a grid, medians are compared before they are rounded to it; means lie between `ends`.
-        """
-        if self.mechanism.divisor is None:
-            return self.logits
-        if self.mechanism.grid is not None:
-            return max(_largest(end - self.here.aggregate) for end in self.ends) + DUST
-        return self.logits * len(self.raw) / self.mechanism.divisor + DUST
+        """How far what is compared may be off, in logit units."""
+        return self.mechanism.aggregator.tolerance(self.again)
 
     @property
     def nats(self) -> float:
         """How far a token's log-probability may be off: its own logit one way, and all others the other way."""
-        if self.mechanism.grid is None or self.problem:
+        if self.mechanism.contribution.grid is None or self.problem:
             return 2 * self.tolerance / self.mechanism.temperature
-        (least, greatest), x, tau = self.ends, self.index, self.mechanism.temperature
+        (least, greatest), x, tau = self.again.ends, self.index, self.mechanism.temperature
         likeliest, unlikeliest = least.copy(), greatest.copy()
         likeliest[x], unlikeliest[x] = greatest[x], least[x]
         return log_probability(likeliest, x, tau) - log_probability(unlikeliest, x, tau)
@@ -515,70 +486,28 @@ class _Computed:
         """Of the sampled token, in nats; NaN where the step cannot be compared."""
         if self.problem:
             return math.nan
-        return log_probability(self.here.aggregate, self.index, self.mechanism.temperature)
+        return log_probability(self.aggregate, self.index, self.mechanism.temperature)
 
 
 def _compared(batch: int, position: int, step: Step, here: _Computed, public: Floats | None) -> ReplayedStep:
     """Hold a recorded step against the model's. `public` are the public prompt's logits, where they choose support."""
     if here.problem:
         return ReplayedStep(batch, position, math.inf, here.tolerance, here.problem)
-    problems = [_sides_problem(step, here), _contexts_problem(step, here), _mean_problem(step, here)]
+    found = here.mechanism.aggregator.deviation(dict(step.arrays), here.again)
+    problems = [found.problem, _contexts_problem(step, here)]
     if public is not None and step.support is not None:
-        problems.append(_top_problem(step.support, public, here.logits))
+        problems.append(_top_problem(step.support, public, here.rounding))
     gap = abs(here.log_probability() - step.log_probability)
-    if not gap <= here.nats + DUST:
+    if not gap <= here.nats + FLOAT64_ROUNDING:
         problems.append(f"the token's log-probability is {gap:.3g} nats off")
-    return ReplayedStep(batch, position, _difference(step, here), here.tolerance, "; ".join(filter(None, problems)))
-
-
-def _difference(step: Step, here: _Computed) -> float:
-    """The most that a recorded value is off.
-
-    With a grid: that the model's value is off before rounding. A recorded value stands for all those that are rounded
-    to it, so that a coarse grid excuses no other.
-    """
-    if step.central is None:
-        assert step.aggregate is not None, "the manifest says which of the two a step has"
-        return _largest(step.aggregate - here.here.aggregate)
-    free = central_order_statistics(here.free, float(np.float32(here.mechanism.clip)), len(step.central) // 2)
-    gap = _largest(step.central - free)  # NaN where a recorded value is
-    return 0.0 if gap <= here.half else gap - here.half
-
-
-def _mean_problem(step: Step, here: _Computed) -> str:
-    """A mean of values on a grid lies between those of all logits off by rounding one way, and all the other way."""
-    if step.aggregate is None or here.mechanism.grid is None:
-        return ""
-    least, greatest = here.ends
-    wrong = ~((step.aggregate >= least - DUST) & (step.aggregate <= greatest + DUST))
-    return f"{np.count_nonzero(wrong)} means are not of the model's logits on the grid" if wrong.any() else ""
-
-
-def _sides_problem(step: Step, here: _Computed) -> str:
-    """A context that ranks below the median lies at or under the value below it, to within rounding; and so on."""
-    if step.central is None or step.sides is None or not len(step.sides):
-        return ""
-    rows, rounding, moves = len(step.central), here.logits + here.half, movable(step.central)
-    below = np.unpackbits(step.sides, axis=0, count=len(here.free)).view(np.bool_)
-    above = ~below
-    if step.holder is not None:
-        holder, columns = step.holder.astype(np.intp), np.arange(len(step.holder))
-        if holder.max() >= len(here.free):
-            return "a median is held by a context that is not there"
-        above[holder, columns] = False
-        if not _largest((here.free[holder, columns] - step.central[rows // 2])[moves]) <= rounding:
-            return "a recorded holder of the median does not hold it"
-    wrong = below & ~(here.free <= step.central[rows // 2 - 1] + rounding)
-    wrong |= above & ~(here.free >= step.central[(rows + 1) // 2] - rounding)
-    wrong &= moves
-    return f"{np.count_nonzero(wrong)} sides are not the contexts'" if wrong.any() else ""
+    return ReplayedStep(batch, position, found.difference, here.tolerance, "; ".join(filter(None, problems)))
 
 
 def _contexts_problem(step: Step, here: _Computed) -> str:
     if step.contexts is None:
         return ""
-    gap = _largest(step.contexts - here.free) - here.half
-    return "" if gap <= here.logits else f"recorded contexts are {gap:.3g} off"
+    gap = largest_absolute(step.contexts - here.again.free) - here.again.half
+    return "" if gap <= here.rounding else f"recorded contexts are {gap:.3g} off"
 
 
 def _support_problem(support: NDArray[np.integer] | None, vocabulary: int) -> str:
@@ -598,23 +527,14 @@ def _top_problem(support: NDArray[np.integer], public: Floats, rounding: float) 
 
 def _recorded_losses(step: Step, here: _Computed, slots: Sequence[int]) -> NDArray[np.float64]:
     """What leaving each slot out changes, by the record; NaN where it does not say."""
-    mechanism, chosen = here.mechanism, np.array(slots)
-    unknown = np.full(len(slots), math.nan)
-    if here.problem:
-        return unknown
-    with np.errstate(all="ignore"):  # a record may hold any numbers
-        if step.central is not None and step.sides is not None:
-            contexts = len(here.raw)
-            if step.holder is not None and step.holder.max() >= contexts:
-                return unknown
-            losses = median_losses(step.central, step.sides, step.holder, contexts, here.index, mechanism.temperature)
-            result: NDArray[np.float64] = losses[chosen]
-            return result
-        if step.aggregate is None or mechanism.divisor is None:
-            return unknown
+    chosen, losses = np.array(slots), None
+    if not here.problem:
         # Without recorded contexts, the record is the aggregate, and what goes is the model's.
-        rows = (here.values if step.contexts is None else step.contexts)[chosen]
-        return mean_losses(step.aggregate, rows, mechanism.divisor, here.index, mechanism.temperature)
+        contexts = here.values if step.contexts is None else step.contexts
+        with np.errstate(all="ignore"):  # a record may hold any numbers
+            reduced = here.mechanism.reduced(dict(step.arrays), here.index)
+            losses = here.mechanism.losses(reduced, contexts, len(here.raw))
+    return np.full(len(slots), math.nan) if losses is None else losses[chosen]
 
 
 def _largest_kept(logits: Floats, clip: float) -> float:
@@ -623,11 +543,6 @@ def _largest_kept(logits: Floats, clip: float) -> float:
         return 0.0
     kept = logits >= logits.max(axis=1, keepdims=True) - 2 * clip
     return float(np.abs(logits[kept]).max(initial=0.0))
-
-
-def _largest(differences: NDArray[np.floating]) -> float:
-    """The largest absolute value, NaN where one is; 0 of none."""
-    return float(np.abs(differences).max(initial=0.0))
 
 
 def _key(manifest: Manifest, where: str) -> bytes:

@@ -13,11 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dpaudit.accounting import MedianAccountant
+from dpaudit.accounting import ExPostAccountant
 from dpaudit.engines import cores
-from dpaudit.generation.aggregation import Aggregated, Floats, aggregated, clipped, top_tokens
+from dpaudit.generation.aggregation import Floats, aggregated, contributions, top_tokens
 from dpaudit.generation.contexts import Prompts
-from dpaudit.generation.cores import each
 from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
 from dpaudit.generation.manifest import ex_post_epsilon
 from dpaudit.generation.models import LanguageModel
@@ -25,6 +24,8 @@ from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import Passes, Seat, logits, out_of_memory, passes_for
 from dpaudit.generation.prompts import ends_with
 from dpaudit.generation.sampling import OsEntropy, RandomBytes, SeededStream, sample
+from dpaudit.generation.threads import each
+from dpaudit.mechanisms import Arrays
 from dpaudit.runs import (
     BatchExistsError,
     BatchHeader,
@@ -51,7 +52,7 @@ class Finished:
     Attributes:
         batch: its id.
         tokens: how many it has.
-        sums: what it cost, as `ExPostAccountant.detach` gives it; None for the mean.
+        sums: what it cost, as `ExPostAccountant.detach` gives it; None without an accountant.
     """
 
     batch: int
@@ -79,11 +80,11 @@ class _Open:
 
 
 class _Prepared(NamedTuple):
-    """A batch's step before its draw: support [S], aggregate, clipped logits [n, S] where contexts are recorded."""
+    """A batch's step before its draw: support [S], arrays, contributions [n, S] where contexts are recorded."""
 
     batch: _Open
     support: NDArray[np.int32] | None
-    here: Aggregated
+    arrays: Arrays
     contexts: Floats | None
 
 
@@ -100,9 +101,16 @@ class Worker:
         batches: Sequence[Batch],
         model: LanguageModel,
         prompts: Prompts,
-        accountant: MedianAccountant,
+        accountant: ExPostAccountant | None,
     ) -> None:
-        """Args: where batches go, all batches of the run by id, what makes logits, and what adds up medians' costs."""
+        """Start with nothing generated.
+
+        Args:
+            store: where batches go.
+            batches: all of the run, by id.
+            model, prompts: what makes logits.
+            accountant: adds up what tokens cost; None for a run that stated its cost beforehand.
+        """
         self._store, self._manifest, self._batches = store, store.manifest, batches
         self._model, self._prompts = model, prompts
         self._accountant = accountant
@@ -112,19 +120,17 @@ class Worker:
 
     @property
     def epsilon(self) -> float | None:
-        """The ex-post sum of all batches so far and what clusters cost, in nats; None for the mean."""
-        if self._manifest.mechanism.aggregator == "mean":
+        """The ex-post sum of all batches so far and what clusters cost, in nats; None without an accountant."""
+        if not self._accountant:
             return None
         return ex_post_epsilon(self._accountant.epsilon, self._manifest.clustering)
 
     def _recorded(self, batch: int) -> Finished:
         """Charge for a batch that is on disk already."""
         with RunReader(self._store.location).batch(batch) as reader:
-            for step in reader.steps():
-                if step.central is not None:
-                    self._accountant.charge(batch, step.central, _index(step.token, step.support))
-            tokens = len(reader.tokens)
-        return Finished(batch, tokens, self._accountant.close(batch))
+            for step in reader.steps() if self._accountant else ():
+                self._charge(batch, dict(step.arrays), _index(step.token, step.support))
+            return self._closed(batch, len(reader.tokens))
 
     def run(self, ids: Sequence[int], progress: Progress) -> Iterator[Finished]:
         """Generate batches, but for those that are on disk. Each is yielded when it is there, whichever ends first.
@@ -258,12 +264,12 @@ class Worker:
         assert batch.seat is not None
         mechanism, record, scores = self._manifest.mechanism, self._manifest.record, batch.seat.scores
         try:
-            here = aggregated(scores, support, mechanism, record.width)
-            kept = clipped(scores, support, mechanism) if record.contexts and len(scores) else None
+            arrays = aggregated(scores, support, mechanism, record.width)
+            kept = contributions(scores, support, mechanism.contribution) if record.contexts and len(scores) else None
         except ValueError as error:
             where = f"batch {batch.batch.id}, step {len(batch.tokens)}"
             raise InputError(where, f"{error}.", "Try model.dtype float32, or another model.") from None
-        return _Prepared(batch, support, here, kept)
+        return _Prepared(batch, support, arrays, kept)
 
     def _draw_all(self, prepared: Sequence[_Prepared]) -> None:
         """Draw a token of each batch. A second draw would be an answer more than is paid for: nothing is done again."""
@@ -277,23 +283,28 @@ class Worker:
 
     def _draw(self, prepared: _Prepared) -> None:
         """Draw a token (Algorithm 1, line 8), record it and charge for it."""
-        batch, support, here, kept = prepared
-        draw = sample(here.aggregate, self._manifest.mechanism.temperature, batch.source)
+        batch, support, arrays, kept = prepared
+        aggregate = self._manifest.mechanism.aggregator.aggregate(arrays)
+        draw = sample(aggregate, self._manifest.mechanism.temperature, batch.source)
         step = Step(
             token=draw.index if support is None else int(support[draw.index]),
             log_probability=draw.log_probability,
-            aggregate_digest=aggregate_digest(here.aggregate),
-            central=here.central,
-            sides=here.sides,
-            holder=here.holder,
-            aggregate=here.aggregate if here.central is None else None,
+            aggregate_digest=aggregate_digest(aggregate),
+            arrays=arrays,
             contexts=None if kept is None else kept.astype(self._manifest.record.dtype),
             support=support,
         )
-        if step.central is not None:
-            self._accountant.charge(batch.batch.id, step.central, draw.index)
+        self._charge(batch.batch.id, arrays, draw.index)
         batch.record.write(step)
         batch.tokens.append(step.token)
+
+    def _charge(self, batch: int, arrays: Arrays, index: int) -> None:
+        if self._accountant:
+            self._accountant.charge(batch, self._manifest.mechanism.reduced(arrays, index))
+
+    def _closed(self, batch: int, tokens: int) -> Finished:
+        """A batch that gets no more tokens."""
+        return Finished(batch, tokens, self._accountant.close(batch) if self._accountant else None)
 
     @property
     def _most_tokens(self) -> int:
@@ -314,9 +325,10 @@ class Worker:
         try:
             batch.closing.close()
         except BatchExistsError:  # another worker was first: its batch stays and counts, and this one is dropped
-            self._accountant.detach(batch.batch.id)
+            if self._accountant:
+                self._accountant.detach(batch.batch.id)
             return self._recorded(batch.batch.id)
-        return Finished(batch.batch.id, len(batch.tokens), self._accountant.close(batch.batch.id))
+        return self._closed(batch.batch.id, len(batch.tokens))
 
     def _told(self, finished: Finished, progress: Progress, *, resumed: bool = False) -> Finished:
         batches = self._manifest.batching.batches

@@ -24,19 +24,17 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from dpaudit.accounting import (
-    ChangScales,
+from dpaudit.accounting import ChangScales, MedianAccountant, mean_epsilon, rebalancing_epsilon, rebalancing_events
+from dpaudit.audit import audit_run
+from dpaudit.mechanisms import (
     ContextChange,
-    MedianAccountant,
+    Mechanism,
+    Support,
     central_order_statistics,
     context_change,
-    mean_epsilon,
     median_of,
     median_sides,
-    rebalancing_epsilon,
-    rebalancing_events,
 )
-from dpaudit.audit import audit_run
 from dpaudit.results import AuditResult, CheckResult
 from dpaudit.runs import (
     Assigned,
@@ -50,7 +48,6 @@ from dpaudit.runs import (
     Data,
     KeyedHash,
     Manifest,
-    Mechanism,
     Model,
     Origins,
     Privacy,
@@ -61,7 +58,6 @@ from dpaudit.runs import (
     Sampling,
     Step,
     Stopping,
-    Support,
     aggregate_digest,
     cluster_places,
     data_digest,

@@ -37,7 +37,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting.medians import Relation
+from dpaudit.mechanisms import Relation
 
 CentersMethod: TypeAlias = Literal["chang", "dpm"]
 Doubles: TypeAlias = NDArray[np.float64]

@@ -9,21 +9,14 @@ docs/mathematics.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpaudit.accounting.columns import NONE_STILL, Still, moving_columns
-from dpaudit.accounting.mean import ROUNDING
-from dpaudit.accounting.medians import Floats, bounds_from_central
-from dpaudit.accounting.neighbors import ContextChange
-
-#: lower, center and upper: the box [..., S] of neighbouring aggregates, and the aggregate that was sampled from.
-Box: TypeAlias = tuple[Floats, Floats, Floats]
-Doubles: TypeAlias = NDArray[np.float64]
+from dpaudit.mechanisms import NO_FIXED_COLUMNS, Box, ContextChange, FixedColumns, Mechanism, ReducedStep
+from dpaudit.mechanisms.columns import Doubles, Floats
 
 
 def theorem1_cost(lower: Floats, center: Floats, upper: Floats, token: ArrayLike, temperature: float) -> Any:
@@ -55,7 +48,7 @@ def exact_cost(
     upper: Floats,
     token: ArrayLike,
     temperature: float,
-    still: Still = NONE_STILL,
+    fixed: FixedColumns = NO_FIXED_COLUMNS,
 ) -> tuple[Any, Any]:
     """Suprema over the box of log p'(token) - log p(token) and of log p(token) - log p'(token), in nats.
 
@@ -63,38 +56,18 @@ def exact_cost(
     an actual neighbour, so no smaller data-dependent bound exists (docs/mathematics.md, "Exact cost").
 
     Args, Raises:
-        As for `theorem1_cost`; `still` is further columns, in which the three vectors are equal.
+        As for `theorem1_cost`; `fixed` is further columns, in which the three vectors are equal.
 
     Returns:
         (rise, fall), each a float, or float64 [...] for several steps; non-negative, inf where a bound is infinite.
     """
-    _, rise, fall = _costs((lower, center, upper), token, temperature, still)
+    _, rise, fall = _costs((lower, center, upper), token, temperature, fixed)
     return _scalar(rise), _scalar(fall)
 
 
-def mean_box(aggregate: Floats, clip: float, divisor: float, half_steps: int = 1) -> Box:
-    """Where a neighbour's mean can lie when `half_steps` contexts come or go (a replaced one counts twice).
-
-    Args:
-        aggregate: [..., S] sum of clipped logits over the fixed `divisor`.
-        clip: every logit lies in [-clip, clip].
-
-    Returns:
-        (lower, center, upper), float64 [..., S].
-
-    Raises:
-        ValueError: clip or divisor is not positive.
-    """
-    if not (clip > 0 and 0 < divisor < math.inf and half_steps >= 0):
-        raise ValueError(
-            f"clip {clip} and divisor {divisor} must be positive, and half_steps {half_steps} not negative"
-        )
-    center = np.asarray(aggregate, dtype=np.float64)
-    reach = half_steps * clip / divisor * (1 + ROUNDING)
-    return center - reach, center, center + reach
-
-
-def rounding_allowance(lower: Floats, upper: Floats, temperature: float, still: Still = NONE_STILL) -> float:
+def rounding_allowance(
+    lower: Floats, upper: Floats, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
+) -> float:
     """How far float64 may put a step's cost below its true value, in nats.
 
     Scaled logits of size R are off by R * 2^-53, and so is each exponential's exponent; a sum of S exponentials by
@@ -103,8 +76,8 @@ def rounding_allowance(lower: Floats, upper: Floats, temperature: float, still: 
     they hold in whatever order the S exponentials are added up, and for the logarithm of a part of the sum, which is
     at most R + log S and is rounded three times.
     """
-    largest = float(max(-lower.min(), upper.max(), still.largest)) / temperature
-    return (32 * largest + 16 * (len(lower) + still.columns) + 128) * 2.0**-53
+    largest = float(max(-lower.min(), upper.max(), fixed.largest)) / temperature
+    return (32 * largest + 16 * (len(lower) + fixed.columns) + 128) * 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -128,42 +101,43 @@ class ExPostAccountant:
     one unit's difference changes over several batches (parallel composition over disjoint batches).
     """
 
-    def __init__(self, change: ContextChange | None, temperature: float) -> None:
-        """Raises ValueError where no change is given, so that no sum means anything, or tau is not positive."""
+    def __init__(self, mechanism: Mechanism, change: ContextChange | None) -> None:
+        """Start with nothing spent.
+
+        Args:
+            mechanism: what bounds a neighbour's aggregates.
+            change: what neighbouring batches differ by.
+
+        Raises:
+            ValueError: no change is given, so that no sum means anything.
+        """
         if change is None:
             raise ValueError("nothing bounds how one unit changes the contexts, so nothing bounds the cost")
-        _require_temperature(temperature)
-        self.change, self.temperature = change, temperature
+        self._mechanism, self.change = mechanism, change
         self._open: dict[int, list[Doubles]] = {}
         self._closed: dict[int, Cost] = {}
         self._worst = _WorstSpread(change.contexts)
 
-    def _boxes(self, values: Floats) -> Iterator[Box]:
-        """The boxes for 1, 2, ... up to `change.contexts` changed contexts."""
-        raise NotImplementedError
-
-    def charge(self, batch: int, values: Floats, token: int, still: Still | None = None) -> Cost:
+    def charge(self, batch: int, step: ReducedStep) -> Cost:
         """Add one step and return what it costs when the whole change falls on this batch.
 
         Threads may charge for different batches at a time.
 
         Args:
             batch: batch id. A batch that was closed takes no more steps.
-            values: what the step's record holds of its aggregate.
-            token: index of the sampled token along S.
-            still: the columns that `values` leaves out (`moving_columns`); None where it has all of them.
+            step: as `Mechanism.reduced` gives it.
 
         Raises:
-            ValueError: a value is not a finite number, there are too few central values for the change, or the batch
-                is closed.
+            ValueError: a value is not a finite number, the record does not bound the change, or the batch is closed.
         """
         if batch in self._closed:
             raise ValueError(f"batch {batch} is closed")
-        if still is None:
-            values, token, still = self._parted(values, token)
-        if not (math.isfinite(still.largest) and not math.isnan(still.log_sum)):
+        if not (math.isfinite(step.fixed.largest) and not math.isnan(step.fixed.log_sum)):
             raise ValueError("a value is not a finite number")
-        costs = np.array([[0.0, 0.0, 0.0], *(self._cost(box, token, still) for box in self._boxes(values))])
+        changes = (ContextChange(self.change.relation, contexts + 1) for contexts in range(self.change.contexts))
+        costs = np.array(
+            [[0.0, 0.0, 0.0], *(self._cost(self._mechanism.box(step.arrays, each), step) for each in changes)]
+        )
         steps = self._open.setdefault(batch, [np.zeros_like(costs)])
         steps.append(_add_up(steps[-1], costs))
         return Cost(*costs[-1].tolist())
@@ -221,44 +195,12 @@ class ExPostAccountant:
         """What the closed batches would have cost had each ended after 0, 1, 2, ... tokens."""
         return [Cost(*totals) for totals in self._worst.totals().T.tolist()]
 
-    def _parted(self, values: Floats, token: int) -> tuple[Floats, int, Still]:
-        """The values less columns in which no neighbour differs, and the token's place among those that are left."""
-        return values, token, NONE_STILL
-
-    def _cost(self, box: Box, token: int, still: Still) -> tuple[float, float, float]:
-        allowance = rounding_allowance(box[0], box[2], self.temperature, still)
-        theorem1, rise, fall = _costs(box, token, self.temperature, still)
-        up = (math.nextafter(float(cost) + allowance, math.inf) for cost in (theorem1, rise, fall))
+    def _cost(self, box: Box, step: ReducedStep) -> tuple[float, float, float]:
+        temperature = self._mechanism.temperature
+        costs = _costs(box, step.token, temperature, step.fixed)
+        allowance = rounding_allowance(box[0], box[2], temperature, step.fixed)
+        up = (math.nextafter(float(cost) + allowance, math.inf) for cost in costs)
         return next(up), next(up), next(up)
-
-
-class MedianAccountant(ExPostAccountant):
-    """Ex-post cost of median aggregation. `charge` takes central order statistics [2w + n % 2, S]."""
-
-    def _boxes(self, values: Floats) -> Iterator[Box]:
-        for contexts in range(1, self.change.contexts + 1):
-            yield bounds_from_central(values, self.change.relation, contexts)
-
-    def _parted(self, values: Floats, token: int) -> tuple[Floats, int, Still]:
-        _require_token(token, values.shape[-1])
-        with np.errstate(all="ignore"):  # what infinite values give is refused
-            moving = moving_columns(values, token, self.temperature)
-        return moving.central, moving.token, moving.still
-
-
-class MeanAccountant(ExPostAccountant):
-    """Ex-post cost of mean aggregation with a fixed divisor. `charge` takes the aggregate [S]."""
-
-    def __init__(self, change: ContextChange | None, temperature: float, clip: float, divisor: float) -> None:
-        """Raises ValueError as ExPostAccountant does, or where clip or divisor is not positive."""
-        super().__init__(change, temperature)
-        mean_box(np.zeros(1), clip, divisor)
-        self._clip, self._divisor = clip, divisor
-
-    def _boxes(self, values: Floats) -> Iterator[Box]:
-        each = self.change.half_steps // self.change.contexts
-        for contexts in range(1, self.change.contexts + 1):
-            yield mean_box(values, self._clip, self._divisor, each * contexts)
 
 
 class _WorstSpread:
@@ -305,14 +247,14 @@ def _add_up(left: Doubles, right: Doubles) -> Doubles:
 
 
 def _costs(
-    box: Box, token: ArrayLike, temperature: float, still: Still = NONE_STILL
+    box: Box, token: ArrayLike, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
 ) -> tuple[Doubles, Doubles, Doubles]:
     """Theorem 1, rise and fall of steps [...] in nats; inf where a bound or a sum is not finite."""
     low, mid, high, at = _scaled(box, token, temperature)
     low_x, mid_x, high_x = (np.take_along_axis(values, at, axis=-1)[..., 0] for values in (low, mid, high))
     with np.errstate(all="ignore"):  # what infinite bounds give is put right below
         others_low, others_mid, others_high = (
-            np.logaddexp(_log_sum_of_others(values, at), still.log_sum) for values in (low, mid, high)
+            np.logaddexp(_log_sum_of_others(values, at), fixed.log_sum) for values in (low, mid, high)
         )
         lse_mid = np.logaddexp(others_mid, mid_x)
         up, down = high_x - mid_x + lse_mid, mid_x - low_x - lse_mid
@@ -371,12 +313,3 @@ def _require_token(token: ArrayLike, size: int) -> None:
     index = np.asarray(token)
     if index.size and not (index.min() >= 0 and index.max() < size):
         raise ValueError(f"token {index.tolist()} is not among the {size} tokens")
-
-
-def ex_post_accountant(
-    change: ContextChange | None, temperature: float, clip: float, divisor: float | None
-) -> ExPostAccountant:
-    """The accountant of an aggregator: the mean has a divisor, the median none."""
-    if divisor is None:
-        return MedianAccountant(change, temperature)
-    return MeanAccountant(change, temperature, clip, divisor)

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from dpaudit.accounting.medians import Relation
-from dpaudit.accounting.neighbors import Unit
+from dpaudit.mechanisms import Relation, Unit
 
 Kind: TypeAlias = Literal["approximate", "ex-post", "empirical"]
 Rule: TypeAlias = Literal["leaf", "sum", "maximum", "joint"]

@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting.medians import HALF_STEPS, Relation
+from dpaudit.mechanisms.neighbors import HALF_STEPS, Relation
 
 
 def rebalancing_epsilon(scale: float, relation: Relation, records: int = 1) -> float:

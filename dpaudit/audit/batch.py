@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
-from dpaudit.accounting import ContextChange, ExPostAccountant, ex_post_accountant
+from dpaudit.accounting import Cost, ExPostAccountant
 from dpaudit.checks import STEP_CHECKS
 from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, SeenSupport
 from dpaudit.checks.losses import ContextSums
 from dpaudit.checks.release import label_problem, stop_problem, text_problem
 from dpaudit.checks.sampling_test import SamplingTest
 from dpaudit.checks.view import StepView
+from dpaudit.mechanisms import ContextChange
 from dpaudit.runs import BatchReader, InputError, Manifest, RunReader, without_stop
 from dpaudit.runs.manifest import MAX_WIDTH
 from dpaudit.runs.reader import sample_of
@@ -64,7 +66,7 @@ class BatchAuditor:
     def _read_steps(self, batch: BatchReader, facts: BatchFacts) -> None:
         manifest, header = self._reader.manifest, batch.header
         accountant = accountant_for(manifest, self._change)
-        losses = ContextSums(manifest.mechanism, header.contexts)
+        losses = ContextSums(header.contexts)
         drawn, log_probability = hashlib.sha256(), 0.0
         for position, step in enumerate(batch.steps()):
             facts.steps += 1
@@ -75,8 +77,7 @@ class BatchAuditor:
             view = StepView(manifest, header, step)
             # Corrupt values overflow and compare oddly; the checks say so in words, numpy need not.
             with np.errstate(all="ignore"):
-                _check(view, position, facts)
-                _account(view, position, facts, losses, accountant)
+                _take(view, position, facts, losses, accountant)
         if accountant is not None:
             facts.sums = accountant.detach(header.id)
         facts.losses = losses.result(header.id)
@@ -88,40 +89,39 @@ def accountant_for(manifest: Manifest, change: ContextChange | None) -> ExPostAc
     """The accountant of a run's ex-post cost; None where nothing bounds the change, or it is too large to work out."""
     if change is None or change.contexts > MOST_CONTEXTS:
         return None
-    mechanism = manifest.mechanism
-    return ex_post_accountant(change, mechanism.temperature, mechanism.clip, mechanism.divisor)
+    return ExPostAccountant(manifest.mechanism, change)
 
 
-def _check(view: StepView, position: int, facts: BatchFacts) -> None:
+def objections(view: StepView) -> Iterator[tuple[str, str]]:
+    """The step checks that object to a step, by id, and why."""
     for check_id, check in STEP_CHECKS.items():
-        problem = check.problem(view) if check.applies(view.manifest) else None
+        problem = check.objection(view)
         if problem:
-            facts.note(check_id, position, problem)
+            yield check_id, problem
 
 
-def _account(
+def charged(view: StepView, accountant: ExPostAccountant | None) -> Cost | None:
+    """What a step cost; None where nothing bounds it."""
+    if accountant is None or view.reduced is None:
+        return None
+    try:
+        return accountant.charge(view.header.id, view.reduced)
+    except ValueError:  # no bound follows from such a record; the objections say what is wrong with it
+        return None
+
+
+def _take(
     view: StepView, position: int, facts: BatchFacts, losses: ContextSums, accountant: ExPostAccountant | None
 ) -> None:
-    """Charge the step, and note what it cost each context. A step that bounds nothing is counted."""
-    facts.costs.append(math.nan)
-    if view.index is None:
-        facts.unbounded = True
-        losses.skip()
-        return
-    place = facts.id.to_bytes(8, "big") + position.to_bytes(8, "big")
-    facts.sampling.add(view.aggregate, view.index, view.step.aggregate_digest + place)
-    losses.add(view.step, view.index, view.moving)
-    mechanism, aggregate = view.manifest.mechanism, view.step.aggregate
-    if aggregate is not None and mechanism.divisor is not None:
-        facts.floors.add(float(aggregate.min()), view.header.contexts, mechanism.clip, mechanism.divisor)
-    if accountant is None:
-        return
-    try:
-        if view.moving is None:
-            cost = accountant.charge(facts.id, view.aggregate, view.index)
-        else:
-            cost = accountant.charge(facts.id, view.moving.central, view.moving.token, view.moving.still)
-    except ValueError:
-        facts.unbounded = True
-        return
-    facts.costs[-1] = cost.exact
+    """Check the step, charge for it, and note what it cost each context. A step that bounds nothing is counted."""
+    for check_id, problem in objections(view):
+        facts.note(check_id, position, problem)
+    losses.add(view)
+    if view.index is not None:
+        place = facts.id.to_bytes(8, "big") + position.to_bytes(8, "big")
+        facts.sampling.add(view.aggregate, view.index, view.step.aggregate_digest + place)
+        aggregator = view.mechanism.aggregator
+        facts.divided.add(aggregator.divided_by(view.arrays, view.header.contexts, view.mechanism.clip))
+    cost = charged(view, accountant)
+    facts.unbounded |= view.index is None or (cost is None and accountant is not None)
+    facts.costs.append(math.nan if cost is None else cost.exact)

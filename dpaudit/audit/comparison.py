@@ -16,16 +16,8 @@ from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from pydantic import BaseModel
 
-from dpaudit.accounting import (
-    ContextChange,
-    Method,
-    affordable_tokens,
-    context_change,
-    mean_epsilon,
-    mean_epsilons,
-    rebalancing_events,
-    rounded_sum,
-)
+from dpaudit.accounting import ApproximateAccountant, Method, rebalancing_events, rounded_sum
+from dpaudit.mechanisms import Mechanism, context_change
 from dpaudit.results import (
     Affordable,
     Afforded,
@@ -47,7 +39,7 @@ from dpaudit.results import (
     TokenCurve,
 )
 from dpaudit.results.quality import Quality
-from dpaudit.runs.manifest import Batching, Mechanism, Privacy
+from dpaudit.runs.manifest import Batching, Privacy
 
 _KINDS: tuple[Literal["ex-post"], Literal["approximate"]] = ("ex-post", "approximate")
 #: The most lengths that a budget curve has evenly; a run's own length may come on top.
@@ -134,7 +126,7 @@ class _ExPostRun:
     curve: TokenCurve | None
     longest: int
     batches: int
-    median: bool
+    by_theorem1: bool
 
     @property
     def figure(self) -> RunEpsilon:
@@ -168,7 +160,7 @@ class _ExPostRun:
         assert self.curve is not None
         own = [*(length for length in lengths if length < self.length), self.length]
         yield self._budget("exact", own, self.curve.exact)
-        if self.median:
+        if self.by_theorem1:
             yield self._budget("theorem1", own, self.curve.theorem1)
 
     def _budget(
@@ -199,26 +191,18 @@ class _ExPostRun:
             unit=self.found.unit,
             records_per_user=self.found.records_per_user,
             epsilon=epsilon,
-            theorem1=theorem1 if self.median else None,
+            theorem1=theorem1 if self.by_theorem1 else None,
             delta=self.found.delta or None,
         )
 
 
 @dataclass(frozen=True)
-class _Settings:
-    """What a mean run's guarantee is worked out from; all of it public."""
+class _ApproximateRun:
+    """`accountant` is None where the run states no settings that its guarantee could be worked out from."""
 
-    clip: float
-    temperature: float
-    divisor: float
-    change: ContextChange
-
-
-@dataclass(frozen=True)
-class _MeanRun:
     name: str
     found: Approximate
-    settings: _Settings | None
+    accountant: ApproximateAccountant | None
 
     @property
     def figure(self) -> RunEpsilon:
@@ -226,39 +210,21 @@ class _MeanRun:
 
     @property
     def length(self) -> int:
-        return self.found.tokens if self.settings else 0
+        return self.found.tokens if self.accountant else 0
 
     def at(self, tokens: int) -> RunEpsilon:
         if tokens == self.found.tokens:
             return self.figure
-        assert self.settings is not None
-        shorter = mean_epsilon(
-            self.settings.clip,
-            self.settings.temperature,
-            self.settings.divisor,
-            tokens,
-            self._left(self.found.delta),
-            self.settings.change,
-            laplace=self._laplace,
-            method=self._method,
-        )
+        assert self.accountant is not None
+        shorter = self.accountant.epsilon(tokens, self.found.delta, self._method).epsilon
         # A shorter run costs no more than the whole one.
-        return self._figure(min(rounded_sum(shorter, self.found.centers), self.found.epsilon))
+        return self._figure(min(shorter, self.found.epsilon))
 
     def within(self, budget: RunEpsilon) -> Afforded:
-        if self.settings is None or budget.delta is None:
+        if self.accountant is None or budget.delta is None:
             return _no_answer(_NO_SETTINGS)
         try:
-            tokens = affordable_tokens(
-                _rest(budget.epsilon, self.found.centers),
-                self.settings.clip,
-                self.settings.temperature,
-                self.settings.divisor,
-                self._left(budget.delta),
-                self.settings.change,
-                laplace=self._laplace,
-                method=self._method,
-            )
+            tokens = self.accountant.affordable_tokens(budget.epsilon, budget.delta, self._method)
         except ValueError as error:
             return _no_answer(str(error))
         return Afforded(tokens=tokens, all_generated=False, reason="")
@@ -280,33 +246,15 @@ class _MeanRun:
 
     def _by_length(self, lengths: Sequence[int], method: Method) -> dict[int, float]:
         """Epsilon, centres included, at those lengths that the method reaches."""
-        assert self.settings is not None
-        epsilons = mean_epsilons(
-            self.settings.clip,
-            self.settings.temperature,
-            self.settings.divisor,
-            lengths,
-            self._left(self.found.delta),
-            self.settings.change,
-            laplace=self._laplace,
-            method=method,
-        )
+        assert self.accountant is not None
+        epsilons = self.accountant.epsilons(lengths, self.found.delta, method)
         known: dict[int, float] = {}
         for length, epsilon in zip(lengths, epsilons, strict=True):
             if epsilon is not None:
                 # The run's own figure comes from a finer grid, and a shorter run costs no more than the whole one.
                 own = self.found.epsilon if method == self._method and length <= self.found.tokens else math.inf
-                known[length] = min(rounded_sum(epsilon, self.found.centers), own)
+                known[length] = min(epsilon, own)
         return known
-
-    def _left(self, delta: float) -> float:
-        """What the centres leave of a delta."""
-        return _rest(delta, self.found.centers_delta)
-
-    @property
-    def _laplace(self) -> Sequence[float]:
-        """The run's rebalancing, as the event that costs most however the noise was shared out over the counts."""
-        return rebalancing_events(self.found.rebalancing, "add_remove")
 
     @property
     def _method(self) -> Literal["rdp", "optimal"]:
@@ -325,21 +273,16 @@ class _MeanRun:
         )
 
 
-def _rest(whole: float, spent: float) -> float:
-    """What is left of an epsilon or a delta, rounded down."""
-    return math.nextafter(whole - spent, -math.inf) if spent else whole
-
-
 def _measured(kind: Literal["ex-post", "approximate"], name: str, result: AuditResult) -> _Measured | None:
     ex_post, approximate = result.guarantees.ex_post, result.guarantees.approximate
     if kind == "ex-post":
         longest = max((batch.steps for batch in result.batches), default=0)
         mechanism = _part(result, "mechanism", Mechanism)
-        median = mechanism is None or mechanism.aggregator == "median"
-        return (
-            None if ex_post is None else _ExPostRun(name, ex_post, result.tokens, longest, len(result.batches), median)
-        )
-    return None if approximate is None else _MeanRun(name, approximate, _settings(result, approximate))
+        theorem1 = mechanism is None or mechanism.aggregator.by_theorem1
+        if ex_post is None:
+            return None
+        return _ExPostRun(name, ex_post, result.tokens, longest, len(result.batches), theorem1)
+    return None if approximate is None else _ApproximateRun(name, approximate, _accountant(result, approximate))
 
 
 def _problem(kind: Literal["ex-post", "approximate"], result: AuditResult) -> str:
@@ -361,20 +304,23 @@ def _no_figure(kind: str) -> str:
     return f"no {kind} figure"
 
 
-def _settings(result: AuditResult, found: Approximate) -> _Settings | None:
+def _accountant(result: AuditResult, found: Approximate) -> ApproximateAccountant | None:
     """None where the run states no settings that are valid, or where they bound nothing."""
     mechanism = _part(result, "mechanism", Mechanism)
     batching, privacy = _part(result, "batching", Batching), _part(result, "privacy", Privacy)
-    if mechanism is None or mechanism.divisor is None or batching is None or privacy is None:
+    if mechanism is None or batching is None or privacy is None:
         return None
     change = context_change(found.unit, found.relation, batching.rule, records_per_user=privacy.records_per_user)
     if change is None or not (0 < found.delta < 1 and 0 <= found.rebalancing < math.inf):
         return None
     if not (0 <= found.centers < math.inf and 0 <= found.centers_delta < found.delta):
         return None
-    if _rest(found.delta, found.centers_delta) <= 0:
-        return None
-    return _Settings(mechanism.clip, mechanism.temperature, mechanism.divisor, change)
+    # Rebalancing as the event that costs most however the noise was shared out over the counts.
+    laplace = rebalancing_events(found.rebalancing, "add_remove")
+    accountant = ApproximateAccountant.of(
+        mechanism, change, laplace=laplace, centers=found.centers, centers_delta=found.centers_delta
+    )
+    return accountant if accountant is None or accountant.delta_left(found.delta) else None
 
 
 def _part(result: AuditResult, name: str, expected: type[Part]) -> Part | None:
@@ -523,10 +469,10 @@ def _summary(name: str, result: AuditResult) -> ComparedRun:
         guarantee=result.guarantee,
         caveats=result.caveats,
         caution=_caution(result),
-        aggregator=mechanism.aggregator if mechanism else None,
+        aggregator=mechanism.aggregator.name if mechanism else None,
         clip=mechanism.clip if mechanism else None,
         temperature=mechanism.temperature if mechanism else None,
-        divisor=mechanism.divisor if mechanism else None,
+        divisor=mechanism.model_dump().get("divisor") if mechanism else None,
         batches=len(result.batches),
         contexts=sum(batch.contexts for batch in result.batches),
         tokens=sum(batch.steps for batch in result.batches),

@@ -5,71 +5,38 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from dpaudit.accounting import (
-    ContextChange,
-    Method,
-    bounded_range,
-    exponential_mechanism_epsilon,
-    mean_sensitivity,
-    rounded_sum,
-)
 from dpaudit.accounting.ledger import Entry, Figure, Kind, joint, leaf, total, worst
 from dpaudit.checks import Facts
-from dpaudit.checks.grouping import GroupingCost, grouping_cost
 from dpaudit.results import Approximate, Attack, CurvePoint, ExPost, LedgerEntry
 from dpaudit.runs import Claim, Manifest
 
 #: Batches that the ledger lists; reports have the others.
 LISTED = 50
 _DOCS = "docs/mathematics.md"
-_METHODS: tuple[Method, Method] = ("optimal", "rdp")
 
 
-def approximate(manifest: Manifest, claim: Claim, change: ContextChange | None) -> Approximate | None:
-    """(epsilon, delta) of a mean run at the claim's delta, from public settings: maximum length, not realised ones.
-
-    Noisy counts are composed jointly with the tokens, at the delta that the centres leave; what the centres cost is
-    added to that.
-
-    None for other aggregators, and where the claim has no delta to work it out at.
-    """
-    mechanism, tokens = manifest.mechanism, manifest.stopping.max_tokens
-    if mechanism.divisor is None or not 0 < claim.delta < 1:
+def approximate(facts: Facts) -> Approximate | None:
+    """(epsilon, delta) at the claim's delta, fixed by public settings; None where the run has no such guarantee."""
+    manifest, claim, accountant, best = facts.manifest, facts.claim, facts.beforehand, facts.approximate
+    if accountant is None or best is None:
         return None
-    eta, sensitivity = math.inf, "nothing bounds how one unit changes the contexts"
-    if change is not None:
-        eta = bounded_range(mechanism.clip, mechanism.temperature, mechanism.divisor, change)
-        sensitivity = mean_sensitivity(change).text
-    grouping = grouping_cost(manifest, claim)
-    left = _delta_left(claim, grouping)
-    if not left or math.isinf(grouping.counts):
-        eta = math.inf  # nothing bounds the rest either
-    found, rdp = (
-        exponential_mechanism_epsilon(eta, tokens, left or claim.delta, method=method, laplace=grouping.events)
-        for method in _METHODS
-    )
+    aggregator, tokens = manifest.mechanism.aggregator, manifest.stopping.max_tokens
+    unbounded = "nothing bounds how one unit changes the contexts"
     return Approximate(
-        epsilon=rounded_sum(found.epsilon, grouping.centers),
-        epsilon_lower=None if grouping.delta else found.epsilon_lower,
-        rdp=rounded_sum(rdp.epsilon, grouping.centers),
+        epsilon=best.epsilon,
+        epsilon_lower=best.epsilon_lower,
+        rdp=accountant.epsilon(tokens, claim.delta, "rdp").epsilon,
         delta=claim.delta,
-        method=found.method,
+        method=best.method,
         relation=claim.relation,
         unit=claim.unit,
         records_per_user=users_records(manifest, claim),
         tokens=tokens,
-        sensitivity=sensitivity,
-        rebalancing=grouping.counts,
-        centers=grouping.centers,
-        centers_delta=grouping.delta,
+        sensitivity=unbounded if facts.change is None else aggregator.sensitivity(facts.change),
+        rebalancing=facts.grouping.counts,
+        centers=facts.grouping.centers,
+        centers_delta=facts.grouping.delta,
     )
-
-
-def _delta_left(claim: Claim, grouping: GroupingCost) -> float:
-    """What of the claim's delta the centres leave, rounded down; 0 where nothing."""
-    if not grouping.delta:
-        return claim.delta
-    return max(0.0, math.nextafter(claim.delta - grouping.delta, 0.0))
 
 
 def users_records(manifest: Manifest, claim: Claim) -> int | None:
@@ -168,25 +135,24 @@ def _empirical_tree(facts: Facts) -> Entry | None:
 
 
 def _approximate_tree(facts: Facts) -> Entry | None:
-    found, mechanism, change = facts.approximate, facts.manifest.mechanism, facts.change
-    if found is None or change is None or mechanism.divisor is None:
+    accountant, found, tokens = facts.beforehand, facts.approximate, facts.manifest.stopping.max_tokens
+    if accountant is None or found is None or facts.change is None:
         return None
-    eta = bounded_range(mechanism.clip, mechanism.temperature, mechanism.divisor, change)
     token = leaf(
         "a token: its losses lie in an interval of this length, so it is at least that private by itself",
-        _figure(facts, "approximate", eta),
+        _figure(facts, "approximate", accountant.eta),
         "docs/budgets.md#bounded-range",
     )
     figure, drawn = _figure(facts, "approximate", found.epsilon, found.delta), found.epsilon
-    left = _delta_left(facts.claim, facts.grouping)
-    if facts.grouping.epsilon and math.isfinite(found.epsilon):  # of the tokens alone, without counts and centres
-        drawn = exponential_mechanism_epsilon(eta, found.tokens, left).epsilon
+    left = accountant.delta_left(found.delta)
+    if facts.grouping.epsilon and math.isfinite(found.epsilon):
+        drawn = accountant.without_clusters().epsilon(tokens, left).epsilon
     batch = joint(
-        f"any one batch: {found.tokens} tokens, {found.method} composition",
+        f"any one batch: {tokens} tokens, {found.method} composition",
         _figure(facts, "approximate", drawn, left),
         [token],
         "docs/budgets.md",
-        omitted=found.tokens - 1,
+        omitted=tokens - 1,
     )
     generation = worst("generation: batches share no records, so the costliest counts", [batch], f"{_DOCS}#runs")
     return joint("pipeline", figure, [*_grouping(facts, "approximate"), generation], f"{_DOCS}#ledger")

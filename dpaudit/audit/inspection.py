@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import ContextChange, Cost, ExPostAccountant, bounds_from_central, context_change, mean_box
-from dpaudit.audit.batch import MOST_CONTEXTS, accountant_for
+from dpaudit.accounting import Cost, ExPostAccountant
+from dpaudit.audit.batch import MOST_CONTEXTS, accountant_for, charged, objections
 from dpaudit.audit.run import Progress, audit_run
-from dpaudit.checks import STEP_CHECKS
 from dpaudit.checks.losses import BatchLosses, ContextSums
 from dpaudit.checks.view import StepView
 from dpaudit.engines import Engine
+from dpaudit.mechanisms import ContextChange, context_change
 from dpaudit.results import SAMPLE_LENGTH, AuditResult, BatchResult, CheckResult
 from dpaudit.results.inspection import (
     InspectedBatch,
@@ -77,15 +77,15 @@ def inspect_batch(location: Path | str, batch: int, progress: Progress | None = 
     manifest, decode = reader.manifest, reader.decoder(special=True)
     neighbours, change = _neighbours(manifest)
     accountant = accountant_for(manifest, change)
-    with _open(reader, batch) as opened:
-        losses = ContextSums(manifest.mechanism, opened.header.contexts)
+    with _open(reader, batch) as opened, np.errstate(all="ignore"):  # a corrupt record's values are shown as they are
+        losses = ContextSums(opened.header.contexts)
         costs: list[StepCost] = []
-        objections: list[Objection] = []
+        objected: list[Objection] = []
         for position in range(len(opened.tokens)):
             view = _view(manifest, opened, position)
-            objections += _objections(view, position)
+            objected += _objections(view, position)
             costs.append(_step_cost(view, position, accountant, decode))
-            _take_losses(losses, view)
+            losses.add(view)
             if progress:
                 progress(position + 1, len(opened.tokens))
         total = (
@@ -107,7 +107,7 @@ def inspect_batch(location: Path | str, batch: int, progress: Progress | None = 
             **_figures(total),
             costs=tuple(costs),
             **_worst(found),
-            objections=tuple(objections),
+            objections=tuple(objected),
         )
 
 
@@ -126,14 +126,14 @@ def inspect_step(location: Path | str, batch: int, step: int, top: int = 10) -> 
     reader = RunReader(location)
     manifest, decode = reader.manifest, reader.decoder(special=True)
     neighbours, change = _neighbours(manifest)
-    with _open(reader, batch) as opened:
+    with _open(reader, batch) as opened, np.errstate(all="ignore"):  # a corrupt record's values are shown as they are
         steps = len(opened.tokens)
         if step >= steps:
             raise InputError(opened.where, f"there is no step {step}.", f"Name one from 0 to {steps - 1} with --step.")
         view = _view(manifest, opened, step)
         cost = _step_cost(view, step, accountant_for(manifest, change), decode)
-        losses = ContextSums(manifest.mechanism, opened.header.contexts)
-        _take_losses(losses, view)
+        losses = ContextSums(opened.header.contexts)
+        losses.add(view)
         tokens = _Tokens(view, change, decode)
         before = [int(token) for token in opened.tokens[max(0, step - PREFIX) : step]]
         prefix = "" if not before else decode(before) if decode else None
@@ -162,11 +162,10 @@ class _Tokens:
     def __init__(self, view: StepView, change: ContextChange | None, decode: Decode | None) -> None:
         self._support, self._center, self._decode = view.step.support, view.aggregate, decode
         self._lower, self._upper = _bounds(view, change)
-        with np.errstate(all="ignore"):  # a corrupt record's values are shown as they are
-            scaled = self._center.astype(np.float64) / view.manifest.mechanism.temperature
-            largest = np.fmax.reduce(scaled, initial=-np.inf)  # NaN, where nothing else is there, has no maximum
-            weights = np.exp(scaled - largest)
-            self._probabilities = weights / np.nansum(weights)
+        scaled = self._center.astype(np.float64) / view.manifest.mechanism.temperature
+        largest = np.fmax.reduce(scaled, initial=-np.inf)  # NaN, where nothing else is there, has no maximum
+        weights = np.exp(scaled - largest)
+        self._probabilities = weights / np.nansum(weights)
 
     @property
     def movable(self) -> int | None:
@@ -196,15 +195,9 @@ class _Tokens:
 
 def _bounds(view: StepView, change: ContextChange | None) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
     """Where a neighbour's aggregate can lie, [S] each; None where nothing bounds it."""
-    mechanism = view.manifest.mechanism
     if change is None:
         return None, None
-    if view.step.central is not None:
-        with np.errstate(all="ignore"):
-            lower, _, upper = bounds_from_central(view.step.central, change.relation, change.contexts)
-    else:
-        assert mechanism.divisor is not None  # the manifest has one for the mean
-        lower, _, upper = mean_box(view.aggregate, mechanism.clip, mechanism.divisor, change.half_steps)
+    lower, _, upper = view.mechanism.box(view.arrays, change)
     return lower, upper
 
 
@@ -213,10 +206,10 @@ def _neighbours(manifest: Manifest) -> tuple[Neighbours, ContextChange | None]:
     stated = manifest.claim or manifest.privacy
     most = manifest.privacy.records_per_user if stated.unit == "user" else None
     change = context_change(stated.unit, stated.relation, manifest.batching.rule, records_per_user=most)
-    problem, reach = "", 2 * manifest.record.width - 1
+    problem = ""
     if change is None:
         problem = f"nothing bounds how many contexts one {stated.unit} changes under the rule {manifest.batching.rule}"
-    elif manifest.mechanism.aggregator == "median" and change.half_steps > reach:
+    elif not manifest.mechanism.bounds(change, manifest.record.width):
         problem = f"record.width {manifest.record.width} is too small for {change.contexts} changed contexts"
     elif change.contexts > MOST_CONTEXTS:
         problem = f"{change.contexts} changed contexts are more than the {MOST_CONTEXTS} that costs are worked out for"
@@ -266,21 +259,8 @@ def _step_cost(view: StepView, position: int, accountant: ExPostAccountant | Non
         token=view.step.token,
         text=_text(decode, view.step.token),
         log_probability=view.step.log_probability,
-        **_figures(_charged(view, accountant)),
+        **_figures(charged(view, accountant)),
     )
-
-
-def _charged(view: StepView, accountant: ExPostAccountant | None) -> Cost | None:
-    if accountant is None or view.index is None:
-        return None
-    batch = view.header.id
-    try:
-        with np.errstate(all="ignore"):
-            if view.moving is None:
-                return accountant.charge(batch, view.aggregate, view.index)
-            return accountant.charge(batch, view.moving.central, view.moving.token, view.moving.still)
-    except ValueError:  # no bound follows from such a record; the step's objections say what is wrong with it
-        return None
 
 
 def _figures(cost: Cost | None) -> dict[str, Any]:
@@ -289,24 +269,13 @@ def _figures(cost: Cost | None) -> dict[str, Any]:
     return {"theorem1": cost.theorem1, "rise": cost.rise, "fall": cost.fall, "exact": cost.exact}
 
 
-def _take_losses(losses: ContextSums, view: StepView) -> None:
-    if view.index is None:
-        losses.skip()
-        return
-    with np.errstate(all="ignore"):
-        losses.add(view.step, view.index, view.moving)
-
-
 def _worst(found: BatchLosses | None) -> dict[str, Any]:
     return {"worst": () if found is None else found.worst, "losses": 0 if found is None else found.contexts}
 
 
 def _objections(view: StepView, position: int) -> Iterator[Objection]:
-    with np.errstate(all="ignore"):
-        for check_id, check in STEP_CHECKS.items():
-            problem = check.problem(view) if check.applies(view.manifest) else None
-            if problem:
-                yield Objection(check=check_id, step=position, problem=problem)
+    for check_id, problem in objections(view):
+        yield Objection(check=check_id, step=position, problem=problem)
 
 
 def _end(batch: BatchReader, manifest: Manifest) -> tuple[int, ...]:
@@ -347,13 +316,13 @@ def _is_problem(check: CheckResult, evidence: int) -> bool:
 
 def _mechanism(manifest: Manifest) -> Iterator[str]:
     mechanism, vocabulary = manifest.mechanism, manifest.record.vocabulary
-    yield mechanism.aggregator
+    yield mechanism.aggregator.name
     yield f"clip {mechanism.clip:g}"
     yield f"temperature {mechanism.temperature:g}"
-    if mechanism.divisor is not None:
-        yield f"divisor {mechanism.divisor:g}"
-    if mechanism.grid is not None:
-        yield f"grid {mechanism.grid:g}"
+    for name, value in mechanism.aggregator:
+        yield f"{name} {value:g}"
+    if mechanism.contribution.grid is not None:
+        yield f"grid {mechanism.contribution.grid:g}"
     size = mechanism.support.size
     yield f"all of {vocabulary:,} tokens" if size is None else f"public top {size:,} of {vocabulary:,} tokens"
 

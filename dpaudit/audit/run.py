@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import dpaudit
-from dpaudit.accounting import ContextChange, context_change
 from dpaudit.audit.batch import BatchAuditor, accountant_for
 from dpaudit.audit.factors import NEXT_TO_NOTHING, change, exactly, factor, next_to_nothing
 from dpaudit.audit.guarantees import approximate, attack, ex_post, ledger, users_records
@@ -27,6 +26,7 @@ from dpaudit.checks.placement import read_placement
 from dpaudit.checks.registry import Outcome, StepCheck, printable, registered, result_of, step_result
 from dpaudit.checks.sampling_test import SamplingTest
 from dpaudit.engines import Engine, LocalEngine, cores
+from dpaudit.mechanisms import ContextChange, context_change
 from dpaudit.results import (
     Asked,
     AuditResult,
@@ -131,7 +131,6 @@ class _Pass:
             claim,
             change,
             accountant_for(manifest, change),
-            approximate(manifest, claim, change),
             SamplingTest(manifest.mechanism.temperature),
             read_placement(reader, known_places(manifest, clusters)),
             replay,
@@ -173,7 +172,7 @@ class _Pass:
         ]
         verdict = _verdict(checks, evidence)
         empirical = self.losses.result().model_copy(update={"attack": attack(facts)})
-        guarantees = Guarantees(ex_post=ex_post(facts), approximate=facts.approximate, empirical=empirical)
+        guarantees = Guarantees(ex_post=ex_post(facts), approximate=approximate(facts), empirical=empirical)
         batches = tuple(self._batch_result(batch_id) for batch_id in sorted(facts.headers))
         return AuditResult(
             verdict=verdict,
@@ -240,10 +239,7 @@ def _bounded_change(manifest: Manifest, claim: Claim) -> ContextChange | None:
     change = context_change(
         claim.unit, claim.relation, manifest.batching.rule, records_per_user=manifest.privacy.records_per_user
     )
-    reach = 2 * manifest.record.width - 1
-    if change is not None and manifest.mechanism.aggregator == "median" and change.half_steps > reach:
-        return None
-    return change
+    return change if change is None or manifest.mechanism.bounds(change, manifest.record.width) else None
 
 
 def _verdict(checks: list[CheckResult], evidence: int) -> Verdict:
@@ -268,7 +264,7 @@ def _claim_result(facts: Facts) -> ClaimResult:
 
 
 def _sentence(verdict: Verdict, facts: Facts, unseen: list[CheckResult], checks: list[CheckResult]) -> str:
-    claim, aggregator = facts.claim, facts.manifest.mechanism.aggregator
+    claim, aggregator = facts.claim, facts.manifest.mechanism.aggregator.name
     if verdict == "error":
         return "No guarantee can be stated: the run cannot be read as a whole."
     if verdict == "fail":

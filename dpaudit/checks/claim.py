@@ -10,7 +10,6 @@ from dpaudit.checks.origins import judge_origin
 from dpaudit.checks.registry import Outcome, run_check
 
 _SHARP = "docs/claims.md"
-_KINDS = {"median": ("ex-post",), "mean": ("approximate", "ex-post")}
 
 
 @run_check(
@@ -32,7 +31,9 @@ def epsilon_is_covered(facts: Facts) -> Outcome:
     expected = f"epsilon at most {claim.epsilon!r} ({what})"
     recomputed = recomputed_epsilon(facts)
     if recomputed is None:
-        detail = f"A {facts.manifest.mechanism.aggregator} run gives no {claim.kind} figure to hold the claim against."
+        detail = (
+            f"A {facts.manifest.mechanism.aggregator.name} run gives no {claim.kind} figure to hold the claim against."
+        )
         return Outcome("fail", "no such figure", expected, detail)
     # Written so that a NaN fails.
     if recomputed <= claim.epsilon:
@@ -93,9 +94,9 @@ def delta_is_small(facts: Facts) -> Outcome:
 def kind_fits(facts: Facts) -> Outcome:
     """Every run supports a data-dependent ex-post epsilon, mean runs also an (epsilon, delta) fixed beforehand."""
     aggregator = facts.manifest.mechanism.aggregator
-    supported = " or ".join(_KINDS[aggregator])
-    expected = f"{supported} for a {aggregator} run"
-    if facts.claim.kind in _KINDS[aggregator]:
+    supported = " or ".join(aggregator.kinds)
+    expected = f"{supported} for a {aggregator.name} run"
+    if facts.claim.kind in aggregator.kinds:
         return Outcome("pass", facts.claim.kind, expected)
     return Outcome(
         "fail", facts.claim.kind, expected, f"State the claim as {supported}; the two kinds differ in meaning."
@@ -118,7 +119,7 @@ def settings_are_public(facts: Facts) -> Outcome:
 
 def recomputed_epsilon(facts: Facts) -> float | None:
     """Epsilon in nats for the claim's kind, relation and unit; None where the run has no such figure."""
-    if facts.claim.kind not in _KINDS[facts.manifest.mechanism.aggregator]:
+    if facts.claim.kind not in facts.manifest.mechanism.aggregator.kinds:
         return None
     if facts.claim.kind == "ex-post":
         return facts.ex_post_total

@@ -7,8 +7,9 @@ failed claim.epsilon comes with its cause.
 from __future__ import annotations
 
 import math
+from typing import get_args
 
-from dpaudit.accounting import bounded_range, exponential_mechanism_epsilon, rounded_sum
+from dpaudit.accounting import Method, rounded_sum
 from dpaudit.checks.claim import recomputed_epsilon, rounded_up
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, run_check
@@ -93,14 +94,7 @@ def _without_clusters(facts: Facts) -> list[tuple[str, float]]:
         return []
     if facts.claim.kind == "ex-post":
         return [(alone, facts.ex_post_cost.exact), (alone, rounded_sum(facts.ex_post_cost.exact, grouping.counts))]
-    mechanism, tokens = facts.manifest.mechanism, facts.manifest.stopping.max_tokens
-    if facts.approximate is None or mechanism.divisor is None:
-        return []
-    eta = bounded_range(mechanism.clip, mechanism.temperature, mechanism.divisor, facts.change)
-    return [
-        (alone, exponential_mechanism_epsilon(eta, tokens, facts.claim.delta, method="rdp").epsilon),
-        (alone, exponential_mechanism_epsilon(eta, tokens, facts.claim.delta).epsilon),
-    ]
+    return _of_tokens_alone(facts, facts.manifest.stopping.max_tokens, alone)
 
 
 def _ex_post_means(facts: Facts) -> list[tuple[str, float]]:
@@ -118,13 +112,14 @@ def _ex_post_means(facts: Facts) -> list[tuple[str, float]]:
 
 
 def _realised(facts: Facts) -> list[tuple[str, float]]:
-    mechanism, longest = facts.manifest.mechanism, max(facts.lengths.values(), default=0)
+    longest = max(facts.lengths.values(), default=0)
     shorter = 0 < longest < facts.manifest.stopping.max_tokens
-    if facts.approximate is None or facts.change is None or mechanism.divisor is None or not shorter:
+    return _of_tokens_alone(facts, longest, f"the realised length of {longest} tokens") if shorter else []
+
+
+def _of_tokens_alone(facts: Facts, tokens: int, rule: str) -> list[tuple[str, float]]:
+    """What so many tokens cost without clusters, by either method."""
+    if facts.beforehand is None or facts.change is None:
         return []
-    eta = bounded_range(mechanism.clip, mechanism.temperature, mechanism.divisor, facts.change)
-    rule = f"the realised length of {longest} tokens"
-    return [
-        (rule, exponential_mechanism_epsilon(eta, longest, facts.claim.delta, method="rdp").epsilon),
-        (rule, exponential_mechanism_epsilon(eta, longest, facts.claim.delta).epsilon),
-    ]
+    alone = facts.beforehand.without_clusters()
+    return [(rule, alone.epsilon(tokens, facts.claim.delta, method).epsilon) for method in get_args(Method)]

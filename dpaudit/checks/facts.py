@@ -6,31 +6,20 @@ import hashlib
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import ContextChange, Cost, ExPostAccountant, rounded_sum
+from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ExPostAccountant, rounded_sum
 from dpaudit.checks.grouping import GroupingCost, grouping_cost
 from dpaudit.checks.losses import BatchLosses
 from dpaudit.checks.placement import Placement
 from dpaudit.checks.sampling_test import SamplingTest
-from dpaudit.results import Approximate
+from dpaudit.mechanisms import ContextChange
 from dpaudit.results.replay import Replay
-from dpaudit.runs import (
-    BatchHeader,
-    Claim,
-    ClusterPlaces,
-    Clusters,
-    InputError,
-    Manifest,
-    RunReader,
-    cluster_places,
-)
+from dpaudit.runs import BatchHeader, Claim, ClusterPlaces, Clusters, InputError, Manifest, RunReader, cluster_places
 from dpaudit.runs.layout import steps_file
-
-#: Relative rounding of sums of contexts.
-_EQUAL = 1e-6
 
 INFINITE = Cost(math.inf, math.inf, math.inf)
 
@@ -47,30 +36,28 @@ class Problems:
         self.count += later.count
 
 
-#: So many steps do not have -clip for their smallest mean by chance.
-FEWEST_FLOORS = 3
+#: So many steps do not look divided by the number of their contexts by chance.
+FEWEST_DIVIDED = 3
 
 
 @dataclass
-class Floors:
-    """Steps of mean runs whose smallest mean tells what the sums were divided by.
+class Divided:
+    """Steps that show what their sums of contexts were divided by (`Aggregator.divided_by`).
 
     Attributes:
-        by_divisor: steps where it is that of n contexts at -clip, over the declared divisor.
-        by_number: steps where it is -clip itself, as over n, and the two differ.
+        by_divisor: by the declared divisor.
+        by_number: by the number of contexts, which is another number.
     """
 
     by_divisor: int = 0
     by_number: int = 0
 
-    def add(self, smallest: float, contexts: int, clip: float, divisor: float) -> None:
-        """Take in a step's smallest mean."""
-        if not contexts or math.isclose(contexts, divisor, rel_tol=_EQUAL):
-            return
-        self.by_divisor += math.isclose(smallest, -clip * contexts / divisor, rel_tol=_EQUAL)
-        self.by_number += math.isclose(smallest, -clip, rel_tol=_EQUAL)
+    def add(self, shown: Literal["divisor", "number"] | None) -> None:
+        """Take in a step."""
+        self.by_divisor += shown == "divisor"
+        self.by_number += shown == "number"
 
-    def merge(self, other: Floors) -> None:
+    def merge(self, other: Divided) -> None:
         """Take in other steps."""
         self.by_divisor += other.by_divisor
         self.by_number += other.by_number
@@ -135,7 +122,7 @@ class BatchFacts:
         header: None where it could not be opened.
         length: how many tokens it has.
         steps: how many of its steps were read.
-        sample_digest, texts, stops, problems, supports, floors: as in Facts.
+        sample_digest, texts, stops, problems, supports, divided: as in Facts.
         likeness: SHA-256 of its aggregates and tokens; None where another batch could have the same by chance.
         unbounded: whether a step could not be read, or has a cost that the record does not give.
         costs: the exact cost of each step, in nats; NaN where the record bounds nothing.
@@ -155,7 +142,7 @@ class BatchFacts:
     stops: list[str] = field(default_factory=list)
     problems: dict[str, Problems] = field(default_factory=dict)
     supports: list[SeenSupport] = field(default_factory=list)
-    floors: Floors = field(default_factory=Floors)
+    divided: Divided = field(default_factory=Divided)
     likeness: bytes | None = None
     unbounded: bool = False
     costs: list[float] = field(default_factory=list)
@@ -176,7 +163,6 @@ class Facts:
         claim: the statement to test: the run's own, or what the caller asks about.
         change: how one unit's difference changes contexts; None when no bound is known.
         ex_post: what the record says of the ex-post cost; None where nothing bounds it.
-        approximate: what the public settings say of the approximate guarantee; None where there is none.
         sampling: the evidence on how tokens were sampled.
         placement: where the records went.
         replay: what recomputing with the model and the data found; None where nobody did.
@@ -193,7 +179,7 @@ class Facts:
         refused: the names of these files.
         problems: objections of step checks, by check id.
         supports: what truncated supports say of where they come from.
-        floors: what the smallest means say of the divisor.
+        divided: what steps show of the divisor.
         losses: the largest leave-one-out loss of each batch that has one, in nats.
         steps: how many steps were read.
     """
@@ -203,7 +189,6 @@ class Facts:
     claim: Claim
     change: ContextChange | None
     ex_post: ExPostAccountant | None
-    approximate: Approximate | None
     sampling: SamplingTest
     placement: Placement
     replay: Replay | None = None
@@ -220,7 +205,7 @@ class Facts:
     refused: set[str] = field(default_factory=set)
     problems: dict[str, Problems] = field(default_factory=dict)
     supports: Supports = field(default_factory=Supports)
-    floors: Floors = field(default_factory=Floors)
+    divided: Divided = field(default_factory=Divided)
     losses: dict[int, float] = field(default_factory=dict)
     steps: int = 0
     _likenesses: dict[bytes, int] = field(default_factory=dict)
@@ -256,7 +241,7 @@ class Facts:
         self.stops += batch.stops
         self.steps += batch.steps
         self.sampling.merge(batch.sampling)
-        self.floors.merge(batch.floors)
+        self.divided.merge(batch.divided)
         for check, problems in batch.problems.items():
             _add(self.problems, check, problems)
         for seen in batch.supports:
@@ -293,6 +278,28 @@ class Facts:
     def grouping(self) -> GroupingCost:
         """What grouping records by clusters cost one unit of the claim."""
         return grouping_cost(self.manifest, self.claim)
+
+    @cached_property
+    def beforehand(self) -> ApproximateAccountant | None:
+        """What public settings alone bound: maximum length, not realised ones, and clusters.
+
+        None for a mechanism whose cost only the data shows, and where the claim has no delta to work it out at.
+        """
+        grouping, change = self.grouping, None if math.isinf(self.grouping.counts) else self.change
+        found = ApproximateAccountant.of(
+            self.manifest.mechanism,
+            change,
+            laplace=grouping.events,
+            centers=grouping.centers,
+            centers_delta=grouping.delta,
+        )
+        return found if 0 < self.claim.delta < 1 else None
+
+    @cached_property
+    def approximate(self) -> Composition | None:
+        """The approximate guarantee at the claim's delta; None where there is none."""
+        tokens = self.manifest.stopping.max_tokens
+        return None if self.beforehand is None else self.beforehand.epsilon(tokens, self.claim.delta)
 
     @cached_property
     def places(self) -> ClusterPlaces | None:

@@ -15,8 +15,8 @@ from dpaudit.accounting import (
     rebalancing_events,
     rounded_sum,
 )
+from dpaudit.mechanisms import Relation, Unit
 from dpaudit.runs import Claim, Clustering, Manifest
-from dpaudit.runs.manifest import Relation, Unit
 
 #: Who has a say in a method's centres, counts apart.
 ORIGINS = {

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import Moving, mean_losses, median_losses
+from dpaudit.checks.view import StepView
 from dpaudit.results import ContextLoss, Empirical
-from dpaudit.runs import Mechanism, Step
 
 #: How many of the worst contexts are listed.
 LISTED = 10
@@ -37,27 +36,18 @@ class BatchLosses:
 class ContextSums:
     """Adds up the losses of one batch's contexts, a step at a time. A step without exact losses leaves it none."""
 
-    def __init__(self, mechanism: Mechanism, contexts: int) -> None:
-        self._mechanism = mechanism
+    def __init__(self, contexts: int) -> None:
         self._sums: NDArray[np.float64] | None = np.zeros(contexts)
 
-    def add(self, step: Step, token: int, moving: Moving | None) -> None:
-        """Take in one step.
-
-        Args:
-            step: its record.
-            token: the token's index in the support.
-            moving: the columns that a neighbour can move, for a median.
-        """
-        losses = None if self._sums is None else self._losses(step, len(self._sums), token, moving)
+    def add(self, view: StepView) -> None:
+        """Take in one step."""
+        losses = None
+        if self._sums is not None and view.reduced is not None:
+            losses = view.mechanism.losses(view.reduced, view.step.contexts, len(self._sums))
         if self._sums is None or losses is None or not np.isfinite(losses).all():
             self._sums = None
         else:
             self._sums += losses
-
-    def skip(self) -> None:
-        """A step cannot be evaluated."""
-        self._sums = None
 
     def result(self, batch: int) -> BatchLosses | None:
         """The losses of a batch that has no more steps; None where its record gives none."""
@@ -66,18 +56,6 @@ class ContextSums:
         order = np.argsort(-np.abs(self._sums), kind="stable")[:LISTED]
         worst = tuple(ContextLoss(batch=batch, slot=int(slot), loss=float(self._sums[slot])) for slot in order)
         return BatchLosses(len(self._sums), worst)
-
-    def _losses(self, step: Step, contexts: int, token: int, moving: Moving | None) -> NDArray[np.float64] | None:
-        temperature, divisor = self._mechanism.temperature, self._mechanism.divisor
-        if moving is not None and step.sides is not None:
-            if step.holder is not None and step.holder.max() >= contexts:
-                return None  # record.sides objects
-            sides = step.sides.take(moving.columns, axis=1)
-            holder = None if step.holder is None else step.holder.take(moving.columns)
-            return median_losses(moving.central, sides, holder, contexts, moving.token, temperature, moving.still)
-        if step.aggregate is not None and step.contexts is not None and divisor is not None:
-            return mean_losses(step.aggregate, step.contexts, divisor, token, temperature)
-        return None
 
 
 class RealisedLosses:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dpaudit.checks.claim import recomputed_epsilon, rounded_up
-from dpaudit.checks.facts import FEWEST_FLOORS, Facts
+from dpaudit.checks.facts import FEWEST_DIVIDED, Facts
 from dpaudit.checks.registry import Outcome, not_applicable, run_check, step_check
 from dpaudit.checks.replay import COMMAND
 from dpaudit.checks.view import StepView
@@ -43,13 +41,8 @@ def randomness_is_secret(facts: Facts) -> Outcome:
 )
 def contexts_reach_the_clip(view: StepView) -> str | None:
     """The maximum of every context's recorded logits against the declared clip."""
-    if view.step.contexts is None:
-        return None  # a batch without contexts
-    clip = np.asarray(view.manifest.mechanism.clip).astype(view.manifest.record.dtype)
-    largest = view.step.contexts.max(axis=1)
-    if (largest == clip).all():
-        return None
-    return f"{int((largest != clip).sum())} of {view.header.contexts} contexts have another maximum than {clip:g}"
+    contexts = view.step.contexts  # None of a batch without contexts
+    return None if contexts is None else view.mechanism.contribution.clip_problem(contexts)
 
 
 @run_check(
@@ -69,18 +62,19 @@ def contexts_reach_the_clip(view: StepView) -> str | None:
 )
 def divisor_is_the_declared_one(facts: Facts) -> Outcome:
     """Each batch's smallest means: where every context is at the floor, n contexts give -n * clip / divisor."""
-    divisor, batching = facts.manifest.mechanism.divisor, facts.manifest.batching
-    if divisor is None:
-        return not_applicable("a declared divisor", "Medians are not divided.")
-    floors, expected = facts.floors, f"sums divided by {divisor:g}"
+    aggregator, batching = facts.manifest.mechanism.aggregator, facts.manifest.batching
+    if reason := aggregator.not_applicable.get("mechanism.divisor"):
+        return not_applicable("a declared divisor", reason)
+    divided, divisor = facts.divided, aggregator.model_dump()["divisor"]
+    expected = f"sums divided by {divisor:g}"
     if batching.rule == "hashed-slots" and batching.slots == divisor:
         return Outcome("pass", f"every batch has {batching.slots} contexts by its rule: either way the same", expected)
-    if floors.by_number >= FEWEST_FLOORS:
-        return Outcome("fail", f"the smallest mean of {floors.by_number} steps is -clip, as if divided by n", expected)
+    if divided.by_number >= FEWEST_DIVIDED:
+        return Outcome("fail", f"the smallest mean of {divided.by_number} steps is -clip, as if divided by n", expected)
     if facts.manifest.record.contexts:
         return Outcome("pass", f"contexts of {facts.steps} steps are recorded (record.aggregate)", expected)
-    if floors.by_divisor:
-        return Outcome("pass", f"{floors.by_divisor} of {facts.steps} steps reach the floor that it gives", expected)
+    if divided.by_divisor:
+        return Outcome("pass", f"{divided.by_divisor} of {facts.steps} steps reach the floor that it gives", expected)
     lacking = "No batch has a token that is at -clip in all of its contexts. Generate with record.contexts, or replay."
     return _from_replayed_steps(facts, expected, lacking)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpaudit.accounting import bounds_from_central, exact_cost, log_probability
+from dpaudit.accounting import exact_cost
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, run_check, step_check
 from dpaudit.checks.replay import COMMAND, FINE
 from dpaudit.checks.view import StepView
+from dpaudit.mechanisms import ContextChange, log_probability
 from dpaudit.results.replay import LeftOut
 
 _DOCS = "docs/mathematics.md"
@@ -72,39 +72,27 @@ def _tells(facts: Facts, left: LeftOut) -> bool:
     why="The bound must hold for any record that could have been there, also one that was made to do harm.",
     remedy=_UNSOUND,
     reference=_DOCS,
-    applies=lambda manifest: manifest.mechanism.aggregator == "median",
-    otherwise="For the mean the bound follows from the clip and the divisor alone.",
 )
 def additions_reach_the_bound(view: StepView) -> str | None:
-    """Medians with a context added, towards the sampled token and against it, against rise and fall."""
-    clip, temperature = view.manifest.mechanism.clip, view.manifest.mechanism.temperature
-    moving, here = view.moving, view.log_probability
-    if moving is None or here is None or not view.in_range:
+    """Aggregates with a context added, towards the sampled token and against it, against rise and fall."""
+    mechanism, step, here = view.mechanism, view.reduced, view.log_probability
+    if step is None or here is None or view.range_problem:
         return None  # sampling.support or record.range objects
-    central, token, still = moving.central, moving.token, moving.still
+    temperature, aggregator = mechanism.temperature, mechanism.aggregator
     try:
-        rise, fall = exact_cost(*bounds_from_central(central, "add_remove"), token, temperature, still)
+        box = mechanism.box(step.arrays, ContextChange("add_remove"))
+        rise, fall = exact_cost(*box, step.token, temperature, step.fixed)
     except ValueError:
         return None  # claim.epsilon objects to a step that has no bound
-    # In all other columns the central values are equal, and the median stays whatever joins.
-    towards = np.full(central.shape[1], -clip)
-    towards[token] = clip
-    gained = log_probability(_with_context(central, towards), token, temperature, still) - here
-    lost = here - log_probability(_with_context(central, -towards), token, temperature, still)
-    # Midpoints are rounded in the record's precision.
-    slack = _SLACK + 8 * clip / temperature * float(np.finfo(central.dtype).eps)
-    for name, bound, found in (("rise", rise, gained), ("fall", fall, lost)):
+    towards = np.full(len(box[1]), -mechanism.clip)
+    towards[step.token] = mechanism.clip
+    # Aggregates are rounded in the record's precision.
+    slack = _SLACK + 8 * mechanism.clip / temperature * float(np.finfo(box[1].dtype).eps)
+    for name, bound, values, sign in (("rise", rise, towards, 1), ("fall", fall, -towards, -1)):
+        joined = aggregator.joined(step.arrays, values)
+        if joined is None:
+            return None
+        found = sign * (log_probability(joined, step.token, temperature, step.fixed) - here)
         if not abs(bound - found) <= slack:
             return f"an added context reaches {found:.6g} nats, and the {name} is {bound:.6g}"
     return None
-
-
-def _with_context(central: NDArray[np.floating], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The median [M] once a context with these values [M] joins.
-
-    With an even number before, it is the newcomer, held between the two middle values. With an odd one, it is the mean
-    of the middle value and the newcomer, held between the middle value's neighbours.
-    """
-    middle, odd = divmod(central.shape[0], 2)
-    held: NDArray[np.float64] = np.clip(values, central[middle - 1], central[middle + odd], dtype=np.float64)
-    return (held + central[middle]) / 2 if odd else held

@@ -65,13 +65,22 @@ class About:
 
 @dataclass(frozen=True)
 class StepCheck:
-    """A check of every step. `applies` says for which runs; for others it is skipped with `otherwise`."""
+    """A check of every step of those runs for which `applies` holds and whose aggregator it is about."""
 
     about: About
     problem: StepFunction
     expected: str
     applies: Callable[[Manifest], bool]
     otherwise: str
+
+    def not_about(self, manifest: Manifest) -> str:
+        """Why the check is not about a run, as a sentence; empty where it is."""
+        by_mechanism = manifest.mechanism.aggregator.not_applicable.get(self.about.id, "")
+        return by_mechanism or ("" if self.applies(manifest) else self.otherwise)
+
+    def objection(self, view: StepView) -> str | None:
+        """What the check objects to in a step; None where it is not about the run."""
+        return None if self.not_about(view.manifest) else self.problem(view)
 
 
 @dataclass(frozen=True)
@@ -184,8 +193,8 @@ def printable(text: str) -> str:
 
 def step_result(check: StepCheck, facts: Facts) -> CheckResult:
     """A step check's entry, from the problems that were noted while the run was read."""
-    if not check.applies(facts.manifest):
-        return result_of(check.about, not_applicable(check.expected, check.otherwise))
+    if reason := check.not_about(facts.manifest):
+        return result_of(check.about, not_applicable(check.expected, reason))
     noted = facts.problems.get(check.about.id)
     if noted:
         first = f"{noted.count} of {facts.steps} steps; first {noted.first}"

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import Moving, log_probability, median_of, movable, moving_columns
+from dpaudit.mechanisms import ReducedStep, log_probability
 from dpaudit.runs import BatchHeader, Manifest, Step
 
 
@@ -22,6 +22,7 @@ class StepView:
 
     def __init__(self, manifest: Manifest, header: BatchHeader, step: Step) -> None:
         self.manifest, self.header, self.step = manifest, header, step
+        self.mechanism, self.arrays = manifest.mechanism, dict(step.arrays)
 
     @cached_property
     def index(self) -> int | None:
@@ -35,44 +36,38 @@ class StepView:
     @cached_property
     def aggregate(self) -> NDArray[np.floating]:
         """The vector [S] that the record says was sampled from."""
-        if self.step.aggregate is not None:
-            return self.step.aggregate
-        assert self.step.central is not None  # the reader gives one of the two
-        return median_of(self.step.central)
+        return self.mechanism.aggregator.aggregate(self.arrays)
 
     @cached_property
-    def movable(self) -> NDArray[np.bool_]:
-        """Where the removal of one context can move the median: bool [S]. Median runs only."""
-        assert self.step.central is not None
-        return movable(self.step.central)
-
-    @cached_property
-    def moving(self) -> Moving | None:
-        """The columns that a neighbour can move; None for a mean, and where the token has no place."""
-        if self.step.central is None or self.index is None:
-            return None
-        return moving_columns(self.step.central, self.index, self.manifest.mechanism.temperature)
+    def reduced(self) -> ReducedStep | None:
+        """The step less the columns that no neighbour can move; None where the token has no place."""
+        return None if self.index is None else self.mechanism.reduced(self.arrays, self.index)
 
     @cached_property
     def log_probability(self) -> float | None:
         """Logarithm of the sampled token's probability by the record's aggregate; None where it has no place."""
-        if self.index is None:
+        if self.reduced is None:
             return None
-        temperature = self.manifest.mechanism.temperature
-        if self.moving is None:
-            return log_probability(self.aggregate, self.index, temperature)
-        return log_probability(median_of(self.moving.central), self.moving.token, temperature, self.moving.still)
+        aggregate = self.mechanism.aggregator.aggregate(self.reduced.arrays)
+        return log_probability(aggregate, self.reduced.token, self.mechanism.temperature, self.reduced.fixed)
 
     @cached_property
-    def ascending(self) -> bool:
-        """Whether the central values are numbers in ascending order. Median runs only."""
-        assert self.step.central is not None
-        # A comparison with NaN is false, so this refuses NaN too.
-        return bool((self.step.central[1:] >= self.step.central[:-1]).all())
+    def contributions(self) -> NDArray[np.floating] | None:
+        """Every context's contribution [n, S] where the record shows them: all are recorded, or there are none."""
+        if self.step.contexts is not None or self.header.contexts:
+            return self.step.contexts
+        return np.zeros((0, self.manifest.support_size), dtype=self.manifest.record.dtype)
 
     @cached_property
-    def in_range(self) -> bool:
-        """Whether the central values are ascending and within the clip. Median runs only."""
-        assert self.step.central is not None
-        clip = self.manifest.mechanism.clip
-        return self.ascending and bool(self.step.central[0].min() >= -clip and self.step.central[-1].max() <= clip)
+    def range_problem(self) -> str | None:
+        """Why the recorded values cannot be of clipped contributions (record.range); None where they can."""
+        contribution, step = self.mechanism.contribution, self.step
+        if problem := self.mechanism.aggregator.range_problem(self.arrays, self.header.contexts, contribution):
+            return problem
+        if step.contexts is not None and (problem := contribution.range_problem("contexts", step.contexts)):
+            return problem
+        if step.support is not None:
+            ids = step.support.astype(np.int64)
+            if ids[0] < 0 or ids[-1] >= self.manifest.record.vocabulary or not (np.diff(ids) > 0).all():
+                return "support ids are doubled, out of order or outside the vocabulary"
+        return None

@@ -14,8 +14,8 @@ from dpaudit.commands.terminal import output, rounded, stdout, tell
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dpaudit.accounting import DivisorKind, Method
-    from dpaudit.accounting.medians import Relation
+    from dpaudit.accounting import Method
+    from dpaudit.mechanisms import DivisorKind, Relation
 
 
 @click.command()
@@ -117,31 +117,31 @@ def _budget_of(
     rebalancing_epsilon: float,
 ) -> dict[str, Any]:
     """What `dpaudit budget --json` prints for one batch size."""
-    from dpaudit import accounting
+    from dpaudit import mechanisms
+    from dpaudit.accounting import ApproximateAccountant
     from dpaudit.results import finite_or_text
 
-    change = accounting.ContextChange(relation, group_size)
-    eta = accounting.bounded_range(clip, temperature, size, change, divisor)
-    laplace = (rebalancing_epsilon,)  # all of it on one count: the worst case, however records make up contexts
+    change = mechanisms.ContextChange(relation, group_size)
+    # All of the rebalancing on one count: the worst case, however records make up contexts.
+    accountant = ApproximateAccountant(
+        mechanisms.bounded_range(clip, temperature, size, change, divisor), laplace=(rebalancing_epsilon,)
+    )
     if tokens is None:
         assert epsilon is not None
-        tokens = accounting.affordable_tokens(
-            epsilon, clip, temperature, size, delta, change, divisor_kind=divisor, laplace=laplace, method=method
-        )
-    spent = accounting.exponential_mechanism_epsilon(eta, tokens, delta, method=method, laplace=laplace)
-    rho = accounting.zcdp_rho(clip, temperature, size, tokens, change, divisor)
+        tokens = accountant.affordable_tokens(epsilon, delta, method)
+    spent = accountant.epsilon(tokens, delta, method)
     return {
         "tokens": tokens,
         "epsilon": finite_or_text(spent.epsilon),
         "delta": delta,
         "method": method,
-        "rho": finite_or_text(rho),
+        "rho": finite_or_text(accountant.rho(tokens)),
         "relation": relation,
         "epsilon_lower": spent.epsilon_lower,
         "batch_size": size,
         "divisor": divisor,
         "group_size": group_size,
-        "sensitivity": accounting.mean_sensitivity(change, divisor).text,
+        "sensitivity": mechanisms.mean_sensitivity(change, divisor).text,
         "rebalancing_epsilon": rebalancing_epsilon,
     }
 

@@ -27,7 +27,6 @@ from dpaudit.runs.manifest import (
     CountsNoise,
     Data,
     Manifest,
-    Mechanism,
     Model,
     Origins,
     Privacy,
@@ -35,7 +34,6 @@ from dpaudit.runs.manifest import (
     Record,
     Sampling,
     Stopping,
-    Support,
 )
 from dpaudit.runs.reader import RunReader
 from dpaudit.runs.writer import BatchExistsError, BatchStore, RunWriter
@@ -58,7 +56,6 @@ __all__ = [
     "InputError",
     "KeyedHash",
     "Manifest",
-    "Mechanism",
     "Model",
     "Origins",
     "Privacy",
@@ -70,7 +67,6 @@ __all__ = [
     "Sampling",
     "Step",
     "Stopping",
-    "Support",
     "aggregate_digest",
     "cluster_places",
     "data_digest",

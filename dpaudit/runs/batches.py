@@ -4,26 +4,25 @@ A zip file without its closing directory cannot be opened, so a batch that was c
 
 Arrays (T steps, S tokens in the support, n contexts, w = record.width); codes are those of `dpaudit.runs.encoding`:
 
-    central           [max_tokens, 2w + n % 2, S]  codes of the central order statistics, as differences (median)
-    constant          [max_tokens, ceil(S / 8)] uint8, bits of the tokens whose central values are all equal (median)
-    sides             [max_tokens, ceil(n / 8), S] uint8, bits of contexts packed along axis 1 (median, n > 0)
-    holder            [max_tokens, S] uint8 or wider, context that holds the median (median, odd n)
-    aggregate         [max_tokens, S]              with a grid: codes (mean)
-    contexts          [max_tokens, n, S]           codes of every context's clipped logits (record.contexts, n > 0)
+    ...               [max_tokens, ..., S]         the aggregator's (`Mechanism.arrays`), as it describes them
+    constant          [max_tokens, ceil(S / 8)] uint8, bits of the tokens whose ascending values are all equal (where
+                                                   the aggregator has an array of such values)
+    contexts          [max_tokens, n, S]           codes of every context's contribution (record.contexts, n > 0)
     support           [max_tokens, S] int32        token ids, ascending (public-top-k)
     token             [T] int32                    sampled token ids; written last
     log_probability   [T] float64                  of the sampled token, as the sampler had it
     aggregate_digest  [T, 32] uint8                SHA-256 of the aggregate that was sampled from
 
-Rows at and past T were never written. The columns of a median's central, sides, holder and contexts are those of the
-tokens that are not constant, in ascending order, and then those of the tokens that are.
+Rows at and past T were never written. With `constant`, the columns of the aggregator's arrays and of contexts are those
+of the tokens that are not constant, in ascending order, and then those of the tokens that are.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,13 +32,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from dpaudit.mechanisms import StepArray
 from dpaudit.runs.archive import ArchiveReader, ArchiveWriter, ArraySpec
 from dpaudit.runs.encoding import (
+    Code,
     FloatCode,
     GridCode,
+    IntegerCode,
     columns,
     constant_columns,
     differences,
+    integers,
     smallest_unsigned,
     stored_order,
     stored_places,
@@ -53,9 +56,7 @@ AnyArray = NDArray[Any]
 DIGEST_BYTES = 32
 REGENERATE = "Restore the file from a copy. Only if it never was whole: delete it and generate again."
 _REAL = {"float32": "<f4", "float64": "<f8"}
-_HOLDER = "<u4"
-#: Arrays whose columns are in the stored order.
-_REORDERED = ("central", "sides", "holder", "contexts")
+_CONTEXTS, _SUPPORT, _CONSTANT = "contexts", "support", "constant"
 
 
 @dataclass(frozen=True)
@@ -78,18 +79,15 @@ class Step:
         token: sampled token id.
         log_probability: natural logarithm of the probability the sampler gave it.
         aggregate_digest: `aggregate_digest` of the vector that was sampled from.
-        sides: uint8 [ceil(n / 8), S]; bit i of a column, packed along axis 0, is set where context i ranks below the
-            median, so that its removal moves the median up. None are set where no removal moves it.
-        holder: int [S]; for odd n the context whose value is the median, 0 where no removal moves it.
+        arrays: the aggregator's, by name (for a median central, sides and holder; for a mean aggregate).
+        contexts: real [n, S], every context's contribution, where they are recorded.
+        support: int [S], ids of the tokens it was sampled from, ascending, where these are not the whole vocabulary.
     """
 
     token: int
     log_probability: float
     aggregate_digest: bytes
-    central: NDArray[np.floating] | None = None
-    sides: NDArray[np.uint8] | None = None
-    holder: NDArray[np.integer] | None = None
-    aggregate: NDArray[np.floating] | None = None
+    arrays: Mapping[str, AnyArray]
     contexts: NDArray[np.floating] | None = None
     support: NDArray[np.integer] | None = None
 
@@ -135,80 +133,69 @@ class BatchArrays:
     """
 
     def __init__(self, manifest: Manifest, contexts: int) -> None:
-        size = manifest.support_size
+        size, real, grid = manifest.support_size, _REAL[manifest.record.dtype], manifest.mechanism.contribution.grid
+        described = manifest.mechanism.arrays(contexts, manifest.record.width)
+        self._ascending = [name for name, array in described.items() if array.ascending]
+        if manifest.record.contexts and contexts:
+            described[_CONTEXTS] = StepArray("real", (contexts,), manifest.mechanism.clip)
+        #: Whose columns are in the stored order.
+        self._ordered = tuple(described) if self._ascending else ()
+        if manifest.mechanism.support.size is not None:
+            described[_SUPPORT] = StepArray("<i4")
         self._tokens = size
-        self._codes = _codes(manifest, contexts)
-        self.given = _given(manifest, contexts)
-        dtypes = {name: dtype for name, (dtype, _) in self.given.items()}
-        shapes = {name: shape for name, (_, shape) in self.given.items()}
-        dtypes |= {name: code.stored for name, code in self._codes.items() if name in dtypes}
-        if "holder" in dtypes:
-            dtypes["holder"] = smallest_unsigned(contexts - 1)
-        if "central" in dtypes:
-            dtypes["constant"], shapes["constant"] = "|u1", ((size + 7) // 8,)
+        self._codes = {name: _code(array, real, grid) for name, array in described.items()}
+        self.given = {
+            name: (real if array.dtype == "real" else array.dtype, (*array.rows, size))
+            for name, array in described.items()
+        }
         rows = manifest.stopping.max_tokens
-        self.stored = {name: ArraySpec(dtype, shapes[name], rows) for name, dtype in dtypes.items()}
+        self.stored = {
+            name: ArraySpec(self._codes[name].stored, shape, rows) for name, (_, shape) in self.given.items()
+        }
+        if self._ascending:
+            self.stored[_CONSTANT] = ArraySpec("|u1", ((size + 7) // 8,), rows)
 
     def encoded(self, rows: dict[str, AnyArray]) -> dict[str, AnyArray]:
         """A step's arrays as they are stored. Raises ValueError where storing one would change its values."""
-        stored = dict(rows)
-        for name in self._codes.keys() & rows.keys():
-            try:
-                stored[name] = self._codes[name].encode(rows[name])
-            except ValueError as error:
-                raise ValueError(f"{name} must hold {error}") from None
-        for name in {"holder", "support"} & rows.keys():
-            stored[name] = _integers(name, rows[name], self.stored[name].dtype)
-        if "central" in stored:
-            constant = constant_columns(stored["central"])
-            stored["central"] = differences(stored["central"])
+        stored: dict[str, AnyArray] = {}
+        for name, row in rows.items():
+            with _named(name):
+                stored[name] = self._codes[name].encode(row)
+        if self._ascending:
+            constant = np.logical_and.reduce([constant_columns(stored[name]) for name in self._ascending])
+            stored |= {name: differences(stored[name]) for name in self._ascending}
             order = stored_order(constant)
-            stored |= {name: columns(stored[name], order) for name in _REORDERED if name in stored}
-            stored["constant"] = np.packbits(constant)
+            stored |= {name: columns(stored[name], order) for name in self._ordered}
+            stored[_CONSTANT] = np.packbits(constant)
         return stored
 
     def decoded(self, stored: dict[str, AnyArray]) -> dict[str, AnyArray]:
         """Undo `encoded`. Arrays of `stored` are overwritten."""
         rows = dict(stored)
-        if "central" in rows:
-            places = stored_places(np.unpackbits(rows.pop("constant"), count=self._tokens).view(np.bool_))
-            rows["central"] = totals(rows["central"])
-            rows |= {name: columns(rows[name], places) for name in _REORDERED if name in rows}
-        for name in self._codes.keys() & rows.keys():
-            rows[name] = self._codes[name].decode(rows[name])
-        if "holder" in rows:
-            rows["holder"] = rows["holder"].astype(_HOLDER)
-        return rows
+        if self._ascending:
+            places = stored_places(np.unpackbits(rows.pop(_CONSTANT), count=self._tokens).view(np.bool_))
+            rows |= {name: totals(rows[name]) for name in self._ascending}
+            rows |= {name: columns(rows[name], places) for name in self._ordered}
+        return {name: self._codes[name].decode(row) for name, row in rows.items()}
 
 
-def _codes(manifest: Manifest, contexts: int) -> dict[str, FloatCode | GridCode]:
-    """The codes of the arrays that are coded, by name."""
-    mechanism, real = manifest.mechanism, _REAL[manifest.record.dtype]
-    if mechanism.grid is None:
-        return {"central": FloatCode(real), "contexts": FloatCode(real)}
-    logits = GridCode(real, mechanism.grid, mechanism.clip)
-    means = GridCode(real, mechanism.grid, mechanism.clip * contexts, mechanism.divisor or 1.0)
-    return {"central": logits, "contexts": logits, "aggregate": means}
+@contextmanager
+def _named(array: str) -> Iterator[None]:
+    """Let an error say which array it is about."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{array} must hold {error}") from None
 
 
-def _given(manifest: Manifest, contexts: int) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Dtype and shape of the arrays that a step of `contexts` contexts has."""
-    size, record = manifest.support_size, manifest.record
-    real = _REAL[record.dtype]
-    arrays: dict[str, tuple[str, tuple[int, ...]]] = {}
-    if manifest.mechanism.aggregator == "median":
-        arrays["central"] = real, (2 * record.width + contexts % 2, size)
-        if contexts:
-            arrays["sides"] = "|u1", ((contexts + 7) // 8, size)
-        if contexts % 2:
-            arrays["holder"] = _HOLDER, (size,)
-    else:
-        arrays["aggregate"] = real, (size,)
-    if record.contexts and contexts:
-        arrays["contexts"] = real, (contexts, size)
-    if manifest.mechanism.support.kind == "public-top-k":
-        arrays["support"] = "<i4", (size,)
-    return arrays
+def _code(array: StepArray, real: str, grid: float | None) -> Code:
+    """How an array's values are stored."""
+    if array.dtype != "real":
+        stored = array.dtype if math.isinf(array.largest) else smallest_unsigned(int(array.largest))
+        return IntegerCode(array.dtype, stored)
+    if grid is not None:
+        return GridCode(real, grid, array.largest, array.divisor)
+    return FloatCode(real)
 
 
 def _whole_arrays(steps: int) -> dict[str, ArraySpec]:
@@ -244,13 +231,7 @@ class BatchWriter:
         position = len(self._tokens)
         if position >= self._manifest.stopping.max_tokens:
             raise ValueError(f"a batch holds at most stopping.max_tokens = {position} steps")
-        rows = _rows(step)
-        given = self._arrays.given
-        if rows.keys() != given.keys():
-            raise ValueError(f"a step of this run has the arrays {sorted(given)}, not {sorted(rows)}")
-        for name, (dtype, shape) in given.items():
-            if rows[name].shape != shape or rows[name].dtype != np.dtype(dtype):
-                raise ValueError(f"{name} must be {dtype} {shape}, not {rows[name].dtype.str} {rows[name].shape}")
+        rows = self._rows(step)
         _check_scalars(step)
         for name, row in self._arrays.encoded(rows).items():
             self._archive.chunk(name, self._arrays.stored[name], position, row)
@@ -284,25 +265,21 @@ class BatchWriter:
         """Close the file without finishing it."""
         self._archive.abandon()
 
-
-def _rows(step: Step) -> dict[str, AnyArray]:
-    """The arrays of a step by name, integers in the one dtype that a step may have them in."""
-    rows: dict[str, AnyArray | None] = {
-        "central": step.central,
-        "sides": None if step.sides is None or not len(step.sides) else step.sides,
-        "holder": None if step.holder is None else _integers("holder", step.holder, _HOLDER),
-        "aggregate": step.aggregate,
-        "contexts": step.contexts,
-        "support": None if step.support is None else _integers("support", step.support, "<i4"),
-    }
-    return {name: row for name, row in rows.items() if row is not None}
-
-
-def _integers(name: str, values: NDArray[np.integer], dtype: str) -> AnyArray:
-    limits = np.iinfo(dtype)
-    if values.dtype.kind not in "iu" or (values.size and not limits.min <= values.min() <= values.max() <= limits.max):
-        raise ValueError(f"{name} must hold integers that fit {dtype}, not {values.dtype.str}")
-    return values.astype(dtype)
+    def _rows(self, step: Step) -> dict[str, AnyArray]:
+        """The arrays of a step by name, integers in the dtype that a step has them in."""
+        rows = {**step.arrays, _CONTEXTS: step.contexts, _SUPPORT: step.support}
+        given: dict[str, AnyArray] = {name: row for name, row in rows.items() if row is not None}
+        expected = self._arrays.given
+        if given.keys() != expected.keys():
+            raise ValueError(f"a step of this run has the arrays {sorted(expected)}, not {sorted(given)}")
+        for name, (dtype, shape) in expected.items():
+            if np.dtype(dtype).kind in "iu":
+                with _named(name):
+                    given[name] = integers(given[name], dtype)
+            if given[name].shape != shape or given[name].dtype != np.dtype(dtype):
+                found = f"{given[name].dtype.str} {given[name].shape}"
+                raise ValueError(f"{name} must be {dtype} {shape}, not {found}")
+        return given
 
 
 def _check_scalars(step: Step) -> None:
@@ -392,13 +369,13 @@ class BatchReader:
         """One step's record. Raises InputError when it cannot be decoded."""
         with self._reading(f", step {position}"):
             rows = self._arrays.decoded({name: self._archive.chunk(name, position) for name in self._arrays.stored})
-        if "central" in rows and "sides" not in rows:
-            rows["sides"] = np.zeros((0, rows["central"].shape[1]), dtype=np.uint8)
         return Step(
             token=int(self.tokens[position]),
             log_probability=float(self._log_probability[position]),
             aggregate_digest=self._digest[position].tobytes(),
-            **rows,
+            contexts=rows.pop(_CONTEXTS, None),
+            support=rows.pop(_SUPPORT, None),
+            arrays=rows,
         )
 
     @contextmanager

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,27 @@ from numpy.typing import NDArray
 Codes = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
 AnyArray = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class IntegerCode:
+    """Integers in a smaller dtype.
+
+    Attributes:
+        dtype: of the values.
+        stored: of the codes.
+    """
+
+    dtype: str
+    stored: str
+
+    def encode(self, values: NDArray[np.integer]) -> Codes:
+        """The codes. Raises ValueError where one does not fit."""
+        return integers(values, self.stored)
+
+    def decode(self, codes: Codes) -> Codes:
+        """Undo `encode`."""
+        return codes.astype(self.dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -109,6 +130,17 @@ class GridCode:
             values *= self.grid
             values /= self.divisor
         return values
+
+
+Code: TypeAlias = FloatCode | GridCode | IntegerCode
+
+
+def integers(values: NDArray[np.integer], dtype: str) -> Codes:
+    """Integers in another dtype. Raises ValueError where they are none, or one does not fit."""
+    limits = np.iinfo(dtype)
+    if values.dtype.kind not in "iu" or (values.size and not limits.min <= values.min() <= values.max() <= limits.max):
+        raise ValueError(f"integers that fit {dtype}, not {values.dtype.str}")
+    return values.astype(dtype)
 
 
 def smallest_unsigned(largest: int) -> str:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from dpaudit.mechanisms import (
+    MAX_VOCABULARY,
+    BatchingRule,
+    ClaimKind,
+    Fields,
+    Mechanism,
+    Positive,
+    Relation,
+    Unit,
+)
 
 FORMAT_VERSION: Literal[1] = 1
 
-Kind = Literal["ex-post", "approximate"]
-Relation = Literal["add_remove", "replace"]
-Unit = Literal["record", "context", "user"]
-Aggregator = Literal["median", "mean"]
-BatchingRule = Literal["hashed-records", "hashed-slots", "paper-slices"]
 Origin = Literal["public", "private"]
 ClusteringMethod = Literal["none", "k-means", "chang", "dpm", "public-centers", "public-centers-rebalanced"]
 StopReason = Literal["end-token", "max-tokens"]
 
 #: Bounds on what a manifest may declare, so that a hostile one cannot make the reader allocate at will.
-MAX_VOCABULARY = 1 << 22
 MAX_CONTEXTS = 1 << 20
 MAX_TOKENS = 1 << 20
 MAX_BATCHES = 1 << 24
@@ -31,15 +35,12 @@ MAX_SETTINGS = 64
 MAX_COUNT = 1 << 40
 #: Of a centre, in absolute value: far beyond embeddings, and small enough for distances in float32.
 MAX_COORDINATE = 1e6
-#: Multiples of a grid up to here, and midpoints between two, are exact in float32.
-MAX_GRID_STEPS = 1 << 22
 
 SENSITIVITY = (
     "This directory is as sensitive as the private records it was made from. "
     "Only the texts in samples.jsonl are meant for release, and only after an audit."
 )
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 SettingName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 Setting = (
@@ -47,12 +48,6 @@ Setting = (
     | Annotated[float, Field(allow_inf_nan=False)]
     | Annotated[str, Field(max_length=256)]
 )
-
-
-class Fields(BaseModel):
-    """Base of every part of the manifest: immutable, no coercion, no unknown fields."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Claim(Fields):
@@ -68,7 +63,7 @@ class Claim(Fields):
 
     epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     delta: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
-    kind: Kind
+    kind: ClaimKind
     relation: Relation = "add_remove"
     unit: Unit = "record"
 
@@ -95,61 +90,6 @@ class Privacy(Fields):
     def _users_have_a_bound(self) -> Privacy:
         if self.unit == "user" and self.records_per_user is None:
             raise ValueError('the unit "user" needs records_per_user')
-        return self
-
-
-class Support(Fields):
-    """The tokens a step samples from.
-
-    Attributes:
-        kind: the whole vocabulary, or the top of a public prompt's logits.
-        size: how many tokens of that top; for "public-top-k" only.
-    """
-
-    kind: Literal["full", "public-top-k"] = "full"
-    size: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
-
-    @model_validator(mode="after")
-    def _size_belongs_to_top_k(self) -> Support:
-        if (self.kind == "full") != (self.size is None):
-            raise ValueError("size is for public-top-k, which needs one")
-        return self
-
-
-class Mechanism(Fields):
-    """One step's mechanism: contexts are clipped and aggregated, and a token follows softmax(aggregate / temperature).
-
-    Attributes:
-        aggregator: how contexts' logits become one vector.
-        clip: logits lie in [-clip, clip].
-        temperature: what the aggregate is divided by.
-        divisor: what the mean's sum of contexts is divided by, a public number; None for the median.
-        grid: each context's clipped logits are rounded to multiples of this power of two, before anything is
-            aggregated; None where they are not. It looks at one context alone, so it costs nothing.
-        support: the tokens that are sampled from.
-    """
-
-    aggregator: Aggregator
-    clip: Positive
-    temperature: Positive
-    divisor: Positive | None = None
-    grid: Positive | None = None
-    support: Support = Support()
-
-    @model_validator(mode="after")
-    def _clip_lies_on_the_grid(self) -> Mechanism:
-        if self.grid is not None:
-            if math.frexp(self.grid)[0] != 0.5:
-                raise ValueError("grid must be a power of two")
-            steps = self.clip / self.grid
-            if not steps.is_integer() or steps > MAX_GRID_STEPS:
-                raise ValueError(f"clip must be a multiple of grid, at most {MAX_GRID_STEPS} times as large")
-        return self
-
-    @model_validator(mode="after")
-    def _divisor_belongs_to_mean(self) -> Mechanism:
-        if (self.aggregator == "mean") != (self.divisor is not None):
-            raise ValueError("divisor is for the mean aggregator, which needs one")
         return self
 
 
@@ -355,7 +295,7 @@ class Clustering(Fields):
     """
 
     method: ClusteringMethod = "none"
-    settings: Annotated[dict[SettingName, Setting], Field(max_length=MAX_SETTINGS)] = {}
+    settings: Annotated[dict[SettingName, Setting], Field(max_length=MAX_SETTINGS)] = Field(default_factory=dict)
     public_digest: Digest | None = None
     origin: Literal["public", "noised", "private"] | None = None
     embedding: str | None = None
@@ -446,7 +386,7 @@ class Manifest(Fields):
     data: Data
     model: Model
     prompt: Prompt
-    software: dict[str, str] = {}
+    software: dict[str, str] = Field(default_factory=dict)
     claim: Claim | None = None
     claim_stated: Literal["beforehand", "afterwards"] = "afterwards"
 
@@ -458,11 +398,12 @@ class Manifest(Fields):
         return self
 
     @model_validator(mode="after")
-    def _means_are_precise(self) -> Manifest:
-        if self.mechanism.aggregator == "mean" and self.record.dtype != "float64":
+    def _aggregates_are_precise(self) -> Manifest:
+        aggregator = self.mechanism.aggregator
+        if aggregator.dtype == "float64" != self.record.dtype:
             raise ValueError(
-                "record.dtype must be float64 for the mean: rounding in float32 moves a mean by more than the "
-                "clip / divisor that its guarantee allows one context"
+                f"record.dtype must be float64 for the {aggregator.name}: rounding in float32 moves it by more than "
+                "its guarantee allows one context"
             )
         return self
 

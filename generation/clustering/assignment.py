@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dpaudit.generation.clustering.interfaces import Vectors
-from dpaudit.generation.cores import share_out
+from dpaudit.generation.threads import share_out
 
 #: Scores that a core has around at a time.
 _SCORES = 2**20

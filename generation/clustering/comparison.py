@@ -22,8 +22,8 @@ from dpaudit.generation.clustering.kmeans import PrivateKMeans, PublicKMeans
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.generation.clustering.rebalancing import Rebalanced
 from dpaudit.generation.clustering.vector_cache import VectorCache
+from dpaudit.mechanisms import Relation
 from dpaudit.results import ClusterComparison, ClusteredBy
-from dpaudit.runs.manifest import Relation
 
 #: From how many records on the paper counts a cluster as large.
 LARGE = 100

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import rebalancing_scale
-from dpaudit.accounting.medians import HALF_STEPS
 from dpaudit.generation.clustering.noise import Noise
-from dpaudit.runs.manifest import Relation
+from dpaudit.mechanisms import Relation
+from dpaudit.mechanisms.neighbors import HALF_STEPS
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,7 +35,7 @@ from dpaudit.accounting.centers import LEAST_DELTA, MOST_DELTA, MOST_DEPTH, DpmS
 from dpaudit.generation.clustering.grid import RADIUS, Projection, on_grid
 from dpaudit.generation.clustering.interfaces import CentersOrigin, ClusteringCost, Settings, Vectors
 from dpaudit.generation.clustering.noise import Noise
-from dpaudit.runs.manifest import Relation
+from dpaudit.mechanisms import Relation
 
 #: Centreness of a split that leaves the share `OUTER` of a cell on one side; from there to the median it rises to 1.
 OUTER_CENTRENESS, OUTER = 0.3, 1 / 12

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.generation.clustering.noise import Noise
-from dpaudit.runs.manifest import Relation
+from dpaudit.mechanisms import Relation
 
 #: Embeddings or centres: float32 [n, d].
 Vectors: TypeAlias = NDArray[np.float32]

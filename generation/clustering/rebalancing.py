@@ -17,7 +17,7 @@ from dpaudit.generation.clustering.assignment import nearest
 from dpaudit.generation.clustering.counts import NoisyCounts, PrivateCounts
 from dpaudit.generation.clustering.interfaces import CentersOrigin, ClusteringCost, ClusteringMethod, Settings, Vectors
 from dpaudit.generation.clustering.noise import Noise
-from dpaudit.runs.manifest import Relation
+from dpaudit.mechanisms import Relation
 
 
 def kept_centers(noisy: NoisyCounts, keep: int) -> NDArray[np.int64]:

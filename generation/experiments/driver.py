@@ -145,7 +145,7 @@ def _unfilled(row: Row) -> RowResult:
         config=row.name,
         dataset=row.dataset,
         method=row.method,
-        kind="approximate" if row.config.mechanism.aggregator == "mean" else "ex-post",
+        kind=row.config.mechanism.states,
         clusters=clusters(row.config),
         unbounded=unbounded(row.config),
         paper=published(None if row.paper is None else row.paper.model_dump()),

@@ -8,16 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpaudit.accounting import (
-    ContextChange,
-    affordable_tokens,
-    context_change,
-    mean_epsilon,
-    rebalancing_events,
-    rounded_sum,
-)
+from dpaudit.accounting import ApproximateAccountant, rebalancing_events
 from dpaudit.generation.config import ClusteringConfig, Config
 from dpaudit.generation.experiments.table import Row, Table
+from dpaudit.mechanisms import ContextChange, context_change
 from dpaudit.results.experiments import Estimate, Estimates, Throughput, published
 from dpaudit.runs import InputError
 
@@ -138,55 +132,43 @@ def _contexts(config: Config, records: int) -> float:
 
 
 def _epsilon_as_paper(config: Config, records: int) -> float | None:
-    mechanism = config.mechanism
     centers, centers_delta = _centers(config.clustering)
+    accountant = ApproximateAccountant.of(config.mechanism, _PAPER, centers=centers, centers_delta=centers_delta)
     if math.isinf(centers):
         return math.inf
-    if mechanism.divisor is None:
-        return None
-    tokens, delta = config.decoding.max_tokens, records**DELTA_EXPONENT - centers_delta
-    if delta <= 0:
-        return math.inf
-    epsilon = mean_epsilon(mechanism.clip, mechanism.temperature, mechanism.divisor, tokens, delta, _PAPER)
-    return rounded_sum(epsilon, centers)
+    return None if accountant is None else _rdp(accountant, config, records**DELTA_EXPONENT)
 
 
 def _affordable(row: Row) -> int | None:
-    mechanism, paper = row.config.mechanism, row.paper
-    if mechanism.divisor is None or paper is None or math.isinf(paper.epsilon):
+    accountant, paper = ApproximateAccountant.of(row.config.mechanism, _PAPER), row.paper
+    if accountant is None or paper is None or math.isinf(paper.epsilon):
         return None
-    delta = row.records**DELTA_EXPONENT
-    return affordable_tokens(paper.epsilon, mechanism.clip, mechanism.temperature, mechanism.divisor, delta, _PAPER)
+    return accountant.affordable_tokens(paper.epsilon, row.records**DELTA_EXPONENT)
 
 
 def _delta(config: Config, records: int) -> float | None:
-    if config.mechanism.aggregator == "median":
+    if config.mechanism.states == "ex-post":
         return None
     stated = config.privacy.delta if config.claim is None else config.claim.delta
     return records**DELTA_EXPONENT if stated is None else stated
 
 
 def _epsilon(config: Config, delta: float | None) -> float | None:
-    """As the run works out its own claim (`manifest.py`), from the config alone; None for a median's."""
-    mechanism, privacy, clustering = config.mechanism, config.privacy, config.clustering
+    """As the run works out its own claim (`manifest.py`), from the config alone; None where only the data shows it."""
+    privacy, clustering = config.privacy, config.clustering
     change = context_change(privacy.unit, privacy.relation, config.rule, records_per_user=privacy.records_per_user)
     centers, centers_delta = _centers(clustering)
     if math.isinf(centers):
         return math.inf
-    if delta is None:
-        return None
-    if change is None or mechanism.divisor is None or delta <= centers_delta:
-        return math.inf
-    tokens = mean_epsilon(
-        mechanism.clip,
-        mechanism.temperature,
-        mechanism.divisor,
-        config.decoding.max_tokens,
-        delta - centers_delta,
-        change,
-        laplace=rebalancing_events(_counts(clustering), privacy.relation),
+    laplace = rebalancing_events(_counts(clustering), privacy.relation)
+    accountant = ApproximateAccountant.of(
+        config.mechanism, change, laplace=laplace, centers=centers, centers_delta=centers_delta
     )
-    return rounded_sum(tokens, centers)
+    return None if accountant is None or delta is None else _rdp(accountant, config, delta)
+
+
+def _rdp(accountant: ApproximateAccountant, config: Config, delta: float) -> float:
+    return accountant.epsilon(config.decoding.max_tokens, delta, "rdp").epsilon
 
 
 def _counts(clustering: ClusteringConfig | None) -> float:

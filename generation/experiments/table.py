@@ -15,13 +15,12 @@ from dpaudit.generation.config import (
     Count,
     DataConfig,
     Name,
-    Positive,
-    Real,
     Section,
     in_short,
     load_config,
     read_yaml,
 )
+from dpaudit.mechanisms import Positive
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import LOCK
 
@@ -30,7 +29,7 @@ ALL_RECORDS = 1 << 40
 #: What the table itself takes beside the rows' folders.
 TABLE_FILES = {"md": "table.md", "csv": "table.csv", "json": "table.json"}
 
-Share = Annotated[Real, Field(ge=0, le=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
 #: A path below the table's folder; without its ending it is the row's name and its folder's.
 ConfigFile = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*\.yaml$")]
 
@@ -54,7 +53,7 @@ class PublishedRow(PublishedQuality):
     """
 
     epsilon: Annotated[float, Field(gt=0)]
-    clustering_epsilon: Annotated[Real, Field(ge=0)] = 0.0
+    clustering_epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     clusters: Count | None = None
 
 

@@ -23,9 +23,9 @@ from scipy import optimize, stats
 
 from dpaudit.accounting import ChangScales, DpmScales, centers_epsilon, zcdp_epsilon
 from dpaudit.accounting.centers import LEAST_DELTA, MOST_DEPTH, ORDERS, Change, _laplace_divergence, changes
-from dpaudit.accounting.medians import Relation
 from dpaudit.generation.clustering.chang import Chang
 from dpaudit.generation.clustering.dpm import Dpm
+from dpaudit.mechanisms import Relation
 
 Doubles = NDArray[np.float64]
 RELATIONS: tuple[Relation, ...] = get_args(Relation)

@@ -6,27 +6,23 @@ import math
 
 import numpy as np
 import pytest
+from dpaudit.accounting.columns import Still
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from dpaudit.accounting import (
+from dpaudit.accounting import MeanAccountant, MedianAccountant, exact_cost, log_sum_exp, moving_columns
+from dpaudit.accounting.ex_post import rounding_allowance
+from dpaudit.mechanisms import (
     ContextChange,
-    MeanAccountant,
-    MedianAccountant,
     bounds_from_central,
     central_order_statistics,
-    exact_cost,
     log_probability,
-    log_sum_exp,
     median_losses,
     median_of,
     median_sides,
-    moving_columns,
 )
-from dpaudit.accounting.columns import Still
-from dpaudit.accounting.ex_post import rounding_allowance
 
 CLIP = 3.0
 Floats = NDArray[np.floating]

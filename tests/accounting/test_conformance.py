@@ -17,15 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpaudit.accounting import (
-    ContextChange,
     ExPostAccountant,
     MeanAccountant,
     MedianAccountant,
-    bounded_range,
-    central_order_statistics,
     exponential_mechanism_epsilon,
     mean_epsilon,
 )
+from dpaudit.mechanisms import ContextChange, bounded_range, central_order_statistics
 
 ONE, GROUP = ContextChange("add_remove"), ContextChange("replace", 2)
 DELTA, CLIP, TEMPERATURE, DIVISOR = 1e-4, 6.0, 1.2, 16.0

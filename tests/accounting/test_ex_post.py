@@ -13,19 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpaudit.accounting import (
-    ContextChange,
-    Cost,
-    MeanAccountant,
-    MedianAccountant,
-    central_order_statistics,
-    context_change,
-    exact_cost,
-    mean_box,
-    median_bounds,
-    theorem1_cost,
-)
+from dpaudit.accounting import Cost, MeanAccountant, MedianAccountant, exact_cost, median_bounds, theorem1_cost
 from dpaudit.accounting.ex_post import rounding_allowance
+from dpaudit.mechanisms import ContextChange, central_order_statistics, context_change, mean_box
 
 # Logits in units of log 2 and temperature 1, so that exp(logit) is a power of 2; clip 2 log 2.
 LOG2 = math.log(2)

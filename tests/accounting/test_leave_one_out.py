@@ -9,14 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from dpaudit.accounting import (
-    central_order_statistics,
-    exact_cost,
-    mean_losses,
-    median_bounds,
-    median_losses,
-    median_sides,
-)
+from dpaudit.accounting import exact_cost, mean_losses, median_bounds
+from dpaudit.mechanisms import central_order_statistics, median_losses, median_sides
 
 CLIP = 3.0
 Floats = NDArray[np.floating]

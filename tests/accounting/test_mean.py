@@ -13,18 +13,15 @@ from dp_accounting.rdp import RdpAccountant
 from numpy.typing import NDArray
 
 from dpaudit.accounting import (
-    ContextChange,
-    DivisorKind,
     Method,
     affordable_tokens,
-    bounded_range,
     composition,
     exponential_mechanism_epsilon,
     mean_epsilon,
-    mean_sensitivity,
     zcdp_epsilon,
     zcdp_rho,
 )
+from dpaudit.mechanisms import ContextChange, DivisorKind, bounded_range, mean_sensitivity
 
 ADDED, REPLACED = ContextChange("add_remove"), ContextChange("replace")
 

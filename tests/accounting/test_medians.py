@@ -9,14 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from dpaudit.accounting import (
-    bounds_from_central,
-    central_order_statistics,
-    median_bounds,
-    median_of,
-    median_sides,
-    movable,
-)
+from dpaudit.accounting import median_bounds
+from dpaudit.mechanisms import bounds_from_central, central_order_statistics, median_of, median_sides, movable
 
 CLIP = 3.0
 Floats = NDArray[np.float64]

@@ -22,7 +22,7 @@ from dpaudit.accounting import (
     rebalancing_events,
     rebalancing_scale,
 )
-from dpaudit.accounting.medians import Relation
+from dpaudit.mechanisms import Relation
 
 
 def test_noise_of_scale_one_over_epsilon_costs_epsilon() -> None:

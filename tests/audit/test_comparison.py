@@ -14,9 +14,10 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
-from dpaudit.accounting import ContextChange, affordable_tokens, mean_epsilon, mean_epsilons
+from dpaudit.accounting import affordable_tokens, mean_epsilon, mean_epsilons
 from dpaudit.audit import audit_run
 from dpaudit.audit.comparison import compare_runs
+from dpaudit.mechanisms import ContextChange
 from dpaudit.reports import outline
 from dpaudit.reports.compare import Cell, ComparisonTable, outcomes, print_comparison, render_comparison_html, tables
 from dpaudit.results import (

@@ -10,15 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpaudit.accounting import (
-    ContextChange,
-    MedianAccountant,
-    central_order_statistics,
-    context_change,
-    exponential_mechanism_epsilon,
-)
+from dpaudit.accounting import MedianAccountant, exponential_mechanism_epsilon
 from dpaudit.audit import Question, audit_run
 from dpaudit.audit.disclosure import public_form
+from dpaudit.mechanisms import ContextChange, central_order_statistics, context_change
 from dpaudit.runs import RunReader
 
 CLIP = 6.0

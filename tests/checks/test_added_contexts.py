@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpaudit.accounting import central_order_statistics
 from dpaudit.checks.neighbors import _with_context
+from dpaudit.mechanisms import central_order_statistics
 
 CLIP = 3.0
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.accounting import LowerBound, bounds_from_central
+from dpaudit.accounting import LowerBound
 from dpaudit.audit import audit_run
 from dpaudit.checks import RUN_CHECKS, STEP_CHECKS
+from dpaudit.mechanisms import bounds_from_central
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
 from dpaudit.runs import KeyedHash, RunReader, aggregate_digest
 

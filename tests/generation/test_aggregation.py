@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from dpaudit.accounting.mean import ROUNDING
+from dpaudit.generation.rows import network, select
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from dpaudit.accounting.mean import ROUNDING
 from dpaudit.generation import aggregation
 from dpaudit.generation.aggregation import (
     Aggregated,
@@ -23,8 +24,7 @@ from dpaudit.generation.aggregation import (
     clipped,
     top_tokens,
 )
-from dpaudit.generation.rows import network, select
-from dpaudit.runs import Mechanism
+from dpaudit.mechanisms import Mechanism
 
 CLIP = 3.0
 

@@ -13,15 +13,7 @@ import pytest
 import torch
 import yaml
 
-from dpaudit.accounting import (
-    ContextChange,
-    MedianAccountant,
-    context_change,
-    mean_epsilon,
-    median_bounds,
-    median_losses,
-    median_of,
-)
+from dpaudit.accounting import MedianAccountant, mean_epsilon, median_bounds
 from dpaudit.audit import audit_run
 from dpaudit.generation import passes, worker
 from dpaudit.generation.algorithm import generate
@@ -29,6 +21,7 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, StepDone
 from dpaudit.generation.manifest import round_up
 from dpaudit.generation.sources import locate
+from dpaudit.mechanisms import ContextChange, context_change, median_losses, median_of
 from dpaudit.runs import InputError, RunReader, Step, aggregate_digest
 from dpaudit.runs.batches import BatchWriter
 

@@ -10,17 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpaudit.accounting import ContextChange, mean_epsilon
-from dpaudit.accounting.medians import Relation
+from dpaudit.accounting import mean_epsilon
 from dpaudit.generation.aggregation import Floats, clipped, top_tokens
 from dpaudit.generation.attack import CANARIES, DecodedContexts, Doubles, StepMechanism, Support, attack, declared_step
 from dpaudit.generation.contexts import Prompts
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.prompts import template
 from dpaudit.generation.records import Record
+from dpaudit.mechanisms import ContextChange, Mechanism, Relation
+from dpaudit.mechanisms import Support as Declared
 from dpaudit.results.replay import Attacked
-from dpaudit.runs import Mechanism
-from dpaudit.runs import Support as Declared
 
 CLIP = 6.0
 MEDIAN = Mechanism(aggregator="median", clip=CLIP, temperature=1.0)

@@ -19,8 +19,6 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from dpaudit.accounting import log_probability, median_of
-from dpaudit.accounting.medians import Relation
 from dpaudit.audit import audit_run
 from dpaudit.generation import decoding, passes
 from dpaudit.generation.aggregation import Floats
@@ -33,10 +31,10 @@ from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.prompts import template
 from dpaudit.generation.records import Record
 from dpaudit.generation.replay import replay, rounding_tolerance
+from dpaudit.mechanisms import Relation, Unit, log_probability, median_of
 from dpaudit.results.replay import Attacked, Replay
 from dpaudit.runs import BatchWriter, Claim, InputError, RunReader, Step, aggregate_digest, without_stop
 from dpaudit.runs.layout import steps_file
-from dpaudit.runs.manifest import Unit
 from dpaudit.runs.reader import sample_of
 
 MakeConfig = Callable[..., Config]

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpaudit.accounting import log_probability
 from dpaudit.audit import audit_run
 from dpaudit.generation.aggregation import aggregated, clipped
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.replay import ReplayedStep, _compared, _Computed, replay
-from dpaudit.runs import Mechanism, RunReader, Step
+from dpaudit.mechanisms import Mechanism, log_probability
+from dpaudit.runs import RunReader, Step
 
 Logits = NDArray[np.float32]
 

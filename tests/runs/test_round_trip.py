@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from zarr.storage import ZipStore
 
-from dpaudit.accounting import central_order_statistics, median_sides
+from dpaudit.mechanisms import central_order_statistics, median_sides
 from dpaudit.runs import BatchHeader, RunReader, Step, batches
 from dpaudit.runs.archive import ArchiveReader
 

@@ -8,7 +8,7 @@ from functools import cache
 from scipy import optimize  # type: ignore[import-untyped]
 
 from dpaudit.accounting.centers import ChangScales
-from dpaudit.runs.manifest import Relation
+from dpaudit.mechanisms import Relation
 
 #: How closely noise is calibrated, relatively.
 TOLERANCE = 1e-4

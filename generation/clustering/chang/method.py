@@ -15,7 +15,7 @@ from dpaudit.generation.clustering.chang.tree import Integers, Tree, grow, hyper
 from dpaudit.generation.clustering.grid import Doubles, Projection, on_grid
 from dpaudit.generation.clustering.interfaces import CentersOrigin, ClusteringCost, Settings, Vectors
 from dpaudit.generation.clustering.noise import Noise
-from dpaudit.runs.manifest import Relation
+from dpaudit.mechanisms import Relation
 
 #: Where there are enough records, leaves are so large that noise moves their averages by this share of the radius.
 QUIET = 0.1

@@ -24,7 +24,7 @@ from dpaudit.generation.clustering.grid import RADIUS, UNIT, Doubles, Projection
 from dpaudit.generation.clustering.interfaces import ClusteringMethod, Vectors
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.generation.sampling import SeededStream
-from dpaudit.runs.manifest import Relation
+from dpaudit.mechanisms import Relation
 
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
 #: Noise that rounds to none.

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from dpaudit.accounting import (
     ChangScales,
     MedianAccountant,
-    context_change,
     kept_by_counts,
     mean_epsilon,
     rebalancing_events,
@@ -34,6 +33,7 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, Event, StepDone, TextsEmbedded
 from dpaudit.generation.models import CACHE_VARIABLE
 from dpaudit.generation.replay import replay
+from dpaudit.mechanisms import context_change
 from dpaudit.runs import InputError, KeyedHash, RunReader, cluster_places, decoded_centers
 from dpaudit.runs.manifest import MAX_BATCHES
 

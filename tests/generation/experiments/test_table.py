@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from dpaudit.accounting import ContextChange, mean_epsilon, rebalancing_events
+from dpaudit.accounting import mean_epsilon, rebalancing_events
 from dpaudit.generation.config import Config
 from dpaudit.generation.experiments.estimates import estimate, measured_throughput, stated_throughput, unbounded
 from dpaudit.generation.experiments.table import Row, load_table
+from dpaudit.mechanisms import ContextChange
 from dpaudit.runs import InputError
 
 LATEST = Path(__file__).parents[3] / "benchmarks" / "results" / "latest.json"

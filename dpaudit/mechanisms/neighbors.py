@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from dpaudit.accounting.medians import HALF_STEPS, Relation
-
+Relation: TypeAlias = Literal["add_remove", "replace"]
 Unit: TypeAlias = Literal["record", "context", "user"]
-Rule: TypeAlias = Literal["hashed-records", "hashed-slots", "paper-slices"]
+BatchingRule: TypeAlias = Literal["hashed-records", "hashed-slots", "paper-slices"]
+
+#: In units of a context that comes or goes: a replaced one goes, and another comes.
+HALF_STEPS: dict[Relation, int] = {"add_remove": 1, "replace": 2}
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,12 @@ class ContextChange:
 
     @property
     def half_steps(self) -> int:
-        """How far, in half places, this moves a median when all of it falls on one batch."""
+        """How many contexts come and go when all of it falls on one batch: each moves a median by half a place."""
         return HALF_STEPS[self.relation] * self.contexts
 
 
 def context_change(
-    unit: Unit, relation: Relation, rule: Rule, *, records_per_user: int | None = None
+    unit: Unit, relation: Relation, rule: BatchingRule, *, records_per_user: int | None = None
 ) -> ContextChange | None:
     """The change of contexts that covers every difference of one unit; None where nothing bounds it.
 

@@ -1,4 +1,4 @@
-"""Whole-row operations on [n, columns], the same for numpy's arrays and torch's tensors: middle values and sums.
+"""The middle values of many columns at once, by a sorting network, for numpy's arrays and torch's tensors alike.
 
 A sorting network (Batcher's merge exchange; Knuth, The Art of Computer Programming 3, 5.2.2, algorithm M) compares the
 same rows whatever they hold, so that one call compares them in thousands of columns. Comparisons that cannot reach the
@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 #: Numpy's arrays or torch's tensors, [n, columns].
 Rows: TypeAlias = Any
@@ -71,26 +74,20 @@ def select(
             low[...] = kept
 
 
-def column_sums(rows: Rows) -> Rows:
-    """Sums of the columns of rows [n, columns], n >= 1; overwrites `rows`.
+def central_rows(rows: NDArray[np.floating], floor: np.floating, width: int) -> NDArray[np.floating]:
+    """Central order statistics [2 width + n % 2, columns] of rows [n, columns], n >= 1, which are left in no order.
 
-    Halves are added to halves, so that a sum's terms go through ceil(log2 n) roundings at most.
+    Where rows run out, sentinels at the floor and at its negative take their places.
     """
-    left = len(rows)
-    while left > 1:
-        half = left // 2
-        rows[:half] += rows[left - half : left]
-        left -= half
-    return rows[0]
-
-
-def grid_shift(grid: float) -> float:
-    """What, added and taken off again, rounds float32 values to multiples of `grid`, ties to the even ones.
-
-    Around it float32 numbers are one `grid` apart, for a power of two. It serves values up to 2^22 times `grid`, and
-    zeros come out positive.
-    """
-    return 1.5 * 2.0**23 * grid
+    n, columns = rows.shape
+    first, last = n // 2 - width, n // 2 + width + n % 2
+    spare = np.empty((n // 2, columns), dtype=rows.dtype)
+    select(rows, spare, network(n, max(first, 0), min(last, n)), np.minimum, np.maximum)
+    central = np.empty((last - first, columns), dtype=rows.dtype)
+    central[: max(-first, 0)] = floor
+    central[max(-first, 0) : n - first] = rows[max(first, 0) : min(last, n)]
+    central[n - first :] = -floor
+    return central
 
 
 def _stages(n: int) -> Iterator[tuple[int, int, int]]:

@@ -1,34 +1,11 @@
-"""One step's numbers by torch, on whatever device the logits are: the same, bit for bit, as numpy's."""
+"""A median step's arrays by torch, on whatever device the logits are: the same, bit for bit, as numpy's."""
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from dpaudit.generation.rows import column_sums, grid_shift, network, select
-
-NOT_FINITE = "the model gave NaN or infinite logits"
-
-
-def clip(logits: Tensor, support: NDArray[np.integer] | None, bound: float, grid: float | None) -> Tensor:
-    """Clipped logits float32 [n, S] from raw ones [n, V], n >= 1 (`dpaudit.generation.aggregation.clipped`).
-
-    Raises:
-        ValueError: a logit is NaN or +inf, or a row has no finite logit.
-    """
-    logits = logits.detach().to(torch.float32)
-    tops = logits.amax(dim=1, keepdim=True)  # NaN wins over every number
-    if not bool(tops.isfinite().all()):
-        raise ValueError(NOT_FINITE)
-    if support is not None:
-        logits = logits[:, torch.as_tensor(support, device=logits.device, dtype=torch.long)]
-    values = (logits - tops).add_(bound).clamp_(min=-bound)
-    if grid is not None:
-        shift = grid_shift(grid)
-        values.add_(shift).sub_(shift)
-    return values
+from dpaudit.mechanisms.sorting import network, select
 
 
 def central_values(values: Tensor, bound: float, width: int) -> Tensor:
@@ -45,7 +22,7 @@ def central_values(values: Tensor, bound: float, width: int) -> Tensor:
 
 
 def sides(values: Tensor, central: Tensor) -> tuple[Tensor, Tensor | None]:
-    """`dpaudit.accounting.median_sides`, with the holder as int64."""
+    """`median_sides` of `dpaudit.mechanisms.order_statistics`, with the holder as int64."""
     n, middle, odd = len(values), len(central) // 2, len(central) % 2
     moves = central[middle - 1] != central[middle + odd]
     if not odd:
@@ -56,12 +33,6 @@ def sides(values: Tensor, central: Tensor) -> tuple[Tensor, Tensor | None]:
     below |= tied & (rank <= wanted)
     holder = (tied & (rank == wanted + 1)).to(torch.uint8).argmax(dim=0)
     return _packed(below & moves), holder * moves
-
-
-def means(values: Tensor, divisor: float) -> Tensor:
-    """Sums of columns over a divisor: float64 [S] from float32 [n, S]."""
-    total: Tensor = column_sums(values.to(torch.float64)) / divisor
-    return total
 
 
 def _packed(flags: Tensor) -> Tensor:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import dpaudit.generation.cores
-from dpaudit.generation.cores import each, even_blocks, share_out
+import dpaudit.generation.threads
+from dpaudit.generation.threads import each, even_blocks, share_out
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -66,7 +66,7 @@ def test_each_raises_what_one_of_them_raises() -> None:
 
 def test_work_within_work_stays_on_its_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them are busy already."""
-    monkeypatch.setattr(dpaudit.generation.cores, "cores", lambda: 3)
+    monkeypatch.setattr(dpaudit.generation.threads, "cores", lambda: 3)
 
     def row(item: int) -> int:
         threads, result = set(), np.zeros(100, dtype=np.int64)
@@ -87,7 +87,7 @@ def test_work_within_work_stays_on_its_core(monkeypatch: pytest.MonkeyPatch) -> 
 def test_even_blocks_leave_no_core_with_two_more(size: int, first: int, second: int, count: int) -> None:
     least, most = sorted((first, second))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dpaudit.generation.cores, "cores", lambda: count)
+        patch.setattr(dpaudit.generation.threads, "cores", lambda: count)
         block = even_blocks(size, least, most)
         assert least <= block <= most
         [alone] = each([0], lambda _: even_blocks(size, least, most))

@@ -14,13 +14,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Relation: TypeAlias = Literal["add_remove", "replace"]
+from dpaudit.mechanisms.neighbors import HALF_STEPS, Relation
+
 #: Which bounds on a neighbouring median: the tight ones, or those of the paper's Theorem 1.
 Definition: TypeAlias = Literal["tight", "theorem1"]
 Floats: TypeAlias = NDArray[np.floating]
 
-#: A context added or removed moves a median by half a place, a replaced one by a whole place.
-HALF_STEPS: dict[Relation, int] = {"add_remove": 1, "replace": 2}
 #: The bits of a byte, the first row's highest, as `numpy.packbits` packs them: [8, 1].
 _WEIGHTS = (1 << np.arange(7, -1, -1)).astype(np.uint8)[:, None]
 

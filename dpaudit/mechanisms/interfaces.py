@@ -1,0 +1,307 @@
+"""What a mechanism is made of: a contribution, which is what one context gives, and an aggregator of contributions.
+
+A new one is a file with a class, and a line in `dpaudit.mechanisms.registry`. Nothing outside this package asks which
+one a run has: what differs between them is asked of the objects.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from dpaudit.mechanisms.columns import Arrays, Box, Doubles, Floats, ReducedStep
+from dpaudit.mechanisms.neighbors import ContextChange
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: What a claim can say: an epsilon that holds for these very texts, or an (epsilon, delta) that was fixed beforehand.
+ClaimKind: TypeAlias = Literal["ex-post", "approximate"]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+#: Multiples of a grid up to here, and midpoints between two, are exact in float32.
+MAX_GRID_STEPS = 1 << 22
+#: What sums in float64 may differ by, in logit units.
+FLOAT64_ROUNDING = 1e-9
+
+
+class Fields(BaseModel):
+    """Base of settings that are recorded: immutable, no coercion, no unknown fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class StepArray(NamedTuple):
+    """How one of a step's arrays [*rows, S] is recorded.
+
+    Attributes:
+        dtype: "real" for the precision of the record; else that of an integer array, as numpy writes it.
+        rows: its shape before the tokens.
+        largest: the largest absolute value; of reals, before they are divided.
+        divisor: with a grid, reals are multiples of it over this number.
+        ascending: whether reals ascend along the rows. Then rows are recorded by their differences, and the columns
+            whose values are all equal come last in every array of the step.
+    """
+
+    dtype: str
+    rows: tuple[int, ...] = ()
+    largest: float = math.inf
+    divisor: float = 1.0
+    ascending: bool = False
+
+
+class Contribution(Fields, ABC):
+    """What one context gives to a step: a number in [-clip, clip] for every token, by that context alone.
+
+    Attributes:
+        clip: c, in logit units.
+        grid: contributions are rounded to multiples of this power of two; None where they are not. It looks at one
+            context alone, so it costs nothing.
+    """
+
+    name: ClassVar[str]
+
+    clip: Positive
+    grid: Positive | None = None
+
+    @model_validator(mode="after")
+    def _clip_lies_on_the_grid(self) -> Contribution:
+        if self.grid is not None:
+            if math.frexp(self.grid)[0] != 0.5:
+                raise ValueError("grid must be a power of two, such as 0.015625 (1/64)")
+            steps = self.clip / self.grid
+            if not steps.is_integer() or steps > MAX_GRID_STEPS:
+                raise ValueError(f"clip must be a multiple of grid, at most {MAX_GRID_STEPS} times as large")
+        return self
+
+    @abstractmethod
+    def of_rows(self, logits: Floats) -> Floats:
+        """What every column needs to know of whole rows of raw logits [n, V]: float32 [n, 1].
+
+        Raises:
+            ValueError: a logit is NaN or +inf, or a row has no finite logit.
+        """
+
+    @abstractmethod
+    def write(self, logits: Floats, of_rows: Floats, out: Floats) -> None:
+        """Contributions from some columns of raw logits [n, columns], float32, into `out` of the same shape."""
+
+    @abstractmethod
+    def on_device(self, logits: Tensor, support: NDArray[np.integer] | None) -> Tensor:
+        """Contributions float32 [n, S] from raw logits [n, V], n >= 1, on their device: bit for bit those of `write`.
+
+        Raises:
+            ValueError: as for `of_rows`.
+        """
+
+    def rounded(self, values: Floats | Tensor) -> None:
+        """Round float32 values, an array or a tensor, to the grid in place, ties to the even multiples."""
+        if self.grid is not None:
+            shift = grid_shift(self.grid)
+            values += shift
+            values -= shift
+
+    def range_problem(self, name: str, values: Floats) -> str | None:
+        """Why recorded contributions, or values taken from among them, cannot be such; None where they can."""
+        # A comparison with NaN is false, so this refuses NaN too.
+        if (np.abs(values) <= self.clip).all():
+            return None
+        return f"{name} holds a value that is not finite or outside [-{self.clip:g}, {self.clip:g}]"
+
+    def clip_problem(self, values: Floats) -> str | None:
+        """Why recorded contributions [n, V] over the whole vocabulary are not clipped as declared; None otherwise."""
+        return None
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """A step's contributions by the model, to hold a recorded step against.
+
+    Attributes:
+        free: [n, S] before they are rounded to the grid.
+        rounding: how far each may be off by rounding in the model, in logit units.
+        contribution: says clip and grid.
+        aggregate_of: aggregates contributions [n, S].
+    """
+
+    free: Floats
+    rounding: float
+    contribution: Contribution
+    aggregate_of: Callable[[Floats], Floats]
+
+    @property
+    def half(self) -> float:
+        """How far rounding to the grid moves a value."""
+        return (self.contribution.grid or 0.0) / 2
+
+    @cached_property
+    def ends(self) -> tuple[Floats, Floats]:
+        """The least and the greatest aggregate [S] that logits give which are off by rounding.
+
+        Rounding to the grid and aggregating are monotone, so these are reached where all logits are off one way.
+        """
+        clip, grid = np.float32(self.contribution.clip), self.contribution.grid
+        found: list[Floats] = []
+        for shift in (-self.rounding, self.rounding):
+            values = self.free + np.float32(shift)
+            if grid is not None:
+                values = np.rint(values / np.float32(grid)) * np.float32(grid)
+            found.append(self.aggregate_of(np.clip(values, -clip, clip)))
+        return found[0], found[1]
+
+
+class Deviation(NamedTuple):
+    """How far a recorded step lies from a recomputed one.
+
+    Attributes:
+        difference: the most that a recorded value is off, in logit units; NaN where one is no number.
+        problem: what else contradicts the record; empty where nothing does.
+    """
+
+    difference: float
+    problem: str
+
+
+class Aggregator(Fields, ABC):
+    """How contributions become the one vector that a step samples from. Columns are aggregated one by one.
+
+    Attributes:
+        name: as configs and run.json have it.
+        kinds: of claims that its runs support; the first is the one that a run states of itself.
+        dtype: in which its runs are recorded, the least precision in which its bounds hold.
+        by_theorem1: whether the paper's Theorem 1 is about it.
+        not_applicable: checks that are not about it, with the reason.
+    """
+
+    name: ClassVar[str]
+    kinds: ClassVar[tuple[ClaimKind, ...]] = ("ex-post",)
+    dtype: ClassVar[Literal["float32", "float64"]] = "float64"
+    by_theorem1: ClassVar[bool] = False
+    not_applicable: ClassVar[Mapping[str, str]] = {
+        "record.sides": "Only median runs record sides.",
+        "neighbors.addition": "The bound follows from public settings alone.",
+        "mechanism.divisor": "Nothing is divided.",
+    }
+
+    # --- one step ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def arrays(self, contexts: int, width: int, clip: float) -> dict[str, StepArray]:
+        """What a step of so many contexts records, by name.
+
+        Args:
+            contexts: n >= 0.
+            width: central values that a record keeps on each side, where it keeps such values.
+            clip: bound on contributions.
+        """
+
+    @abstractmethod
+    def step(self, values: Floats, clip: float, width: int) -> Arrays:
+        """A step's arrays, as `arrays` says, from contributions [n, S], which it leaves as they are."""
+
+    def step_on_device(self, values: Tensor, clip: float, width: int) -> Arrays:
+        """The same, bit for bit, from a tensor on any device, n >= 1."""
+        return self.step(values.cpu().numpy(), clip, width)
+
+    @abstractmethod
+    def aggregate(self, arrays: Arrays) -> Floats:
+        """The vector [S] that was sampled from."""
+
+    # --- its bounds -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def box(self, arrays: Arrays, change: ContextChange, clip: float) -> Box:
+        """Where the aggregates [S] of all neighbours lie.
+
+        Raises:
+            ValueError: the arrays do not bound such a change.
+        """
+
+    def movable(self, arrays: Arrays) -> NDArray[np.bool_] | None:
+        """Where a neighbour's aggregate can differ, [S]; None for everywhere. Elsewhere it is `aggregate`."""
+        return None
+
+    def width_for(self, change: ContextChange) -> int:
+        """The least width of a record that bounds a change."""
+        return 0
+
+    def eta(self, change: ContextChange, clip: float, temperature: float) -> float | None:
+        """Length of the interval that a draw's privacy losses lie in whatever the data, in nats; None without one."""
+        return None
+
+    def sensitivity(self, change: ContextChange) -> str:
+        """How far a change moves the aggregate whatever the data, in words for reports; empty where nothing says."""
+        return ""
+
+    # --- its record -------------------------------------------------------------------------------------------------
+
+    def losses(
+        self, step: ReducedStep, contributions: Floats | None, contexts: int, temperature: float
+    ) -> Doubles | None:
+        """log p(token) - log p(token without context i), in nats, for every context; None where the record has none.
+
+        Args:
+            step: as `Mechanism.reduced` gives it.
+            contributions: [n, S] of every context, over the whole support; None where they are not recorded.
+            contexts: n.
+            temperature: tau.
+        """
+        return None
+
+    @abstractmethod
+    def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> str | None:
+        """Why recorded values cannot be of such contributions, in words (record.range); None where they can."""
+
+    @abstractmethod
+    def definition_problem(
+        self, arrays: Arrays, contributions: Floats, width: int, contribution: Contribution
+    ) -> str | None:
+        """Why the arrays are not those of these contributions [n, S] (record.aggregate); None where they are."""
+
+    def sides_problem(self, arrays: Arrays, contributions: Floats | None, contexts: int, clip: float) -> str | None:
+        """Why recorded sides contradict the rest of a step (record.sides); None where they do not."""
+        return None
+
+    def joined(self, arrays: Arrays, values: Doubles) -> Doubles | None:
+        """The aggregate [S] once a context with these contributions [S] joins (neighbors.addition); None: not known."""
+        return None
+
+    def divided_by(self, arrays: Arrays, contexts: int, clip: float) -> Literal["divisor", "number"] | None:
+        """What sums of contexts were divided by: the declared divisor or their number; None where it does not show."""
+        return None
+
+    def deviation(self, arrays: Arrays, again: Recomputed) -> Deviation:
+        """Hold recorded arrays against the model's."""
+        recorded = self.aggregate(arrays)
+        difference = largest_absolute(recorded - again.aggregate_of(again.free))
+        least, greatest = again.ends
+        wrong = ~((recorded >= least - FLOAT64_ROUNDING) & (recorded <= greatest + FLOAT64_ROUNDING))
+        count = np.count_nonzero(wrong)
+        return Deviation(difference, f"{count} aggregates are not of the model's logits" if count else "")
+
+    def tolerance(self, again: Recomputed) -> float:
+        """How large a `deviation`'s difference rounding in the model can make, in logit units."""
+        aggregate = again.aggregate_of(again.free)
+        return max(largest_absolute(end - aggregate) for end in again.ends) + FLOAT64_ROUNDING
+
+
+def largest_absolute(values: NDArray[np.floating[Any]]) -> float:
+    """The largest absolute value, NaN where one is; 0 of none."""
+    return float(np.abs(values).max(initial=0.0))
+
+
+def grid_shift(grid: float) -> float:
+    """What, added and taken off again, rounds float32 values to multiples of `grid`, ties to the even ones.
+
+    Around it float32 numbers are one `grid` apart, for a power of two. It serves values up to 2^22 times `grid`, and
+    zeros come out positive.
+    """
+    return 1.5 * 2.0**23 * grid

@@ -1,0 +1,206 @@
+"""The mean over a fixed public divisor, and how far one unit's difference moves it.
+
+A step samples from softmax(sum of contributions / s / temperature). A neighbour's mean differs by at most the
+sensitivity in every component, so a draw is an exponential mechanism of bounded range eta = 2 sensitivity /
+temperature: its privacy losses lie in an interval of that length. Proofs are in docs/budgets.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from dpaudit.mechanisms.columns import Arrays, Box, Doubles, Floats, ReducedStep, log_probability
+from dpaudit.mechanisms.interfaces import Aggregator, ClaimKind, Contribution, Positive, StepArray
+from dpaudit.mechanisms.neighbors import ContextChange
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DivisorKind: TypeAlias = Literal["fixed", "actual"]
+
+#: Rounding may move a mean by this share of clip / divisor. Pairwise sums in float64, which numpy takes of contiguous
+#: values, keep within it for up to 2^20 contexts (30 n 2^-53, twice), and sums one by one for some 8,000 (n^2 2^-53).
+ROUNDING = 2.0**-26
+#: Relative rounding of sums of contexts.
+_EQUAL = 1e-6
+
+
+class Mean(Aggregator):
+    """The sum of contributions over a fixed public number.
+
+    Attributes:
+        divisor: that number, s. It stays when a context comes or goes.
+    """
+
+    name: ClassVar[str] = "mean"
+    kinds: ClassVar[tuple[ClaimKind, ...]] = ("approximate", "ex-post")
+    dtype: ClassVar[Literal["float32", "float64"]] = "float64"
+    not_applicable: ClassVar[Mapping[str, str]] = {
+        "record.sides": "Only median runs record sides.",
+        "neighbors.addition": "For the mean the bound follows from the clip and the divisor alone.",
+    }
+
+    divisor: Positive
+
+    def arrays(self, contexts: int, width: int, clip: float) -> dict[str, StepArray]:
+        """See `Aggregator`: the mean itself, in float64."""
+        return {"aggregate": StepArray("real", largest=clip * contexts, divisor=self.divisor)}
+
+    def step(self, values: Floats, clip: float, width: int) -> Arrays:
+        """See `Aggregator`.
+
+        In float32, or added up one by one, rounding could move a mean of many contexts by more than its guarantee
+        allows for (`ROUNDING`).
+        """
+        sums = column_sums(values.astype(np.float64)) if len(values) else np.zeros(values.shape[1])
+        return {"aggregate": sums / self.divisor}
+
+    def step_on_device(self, values: Tensor, clip: float, width: int) -> Arrays:
+        """See `Aggregator`."""
+        import torch
+
+        return {"aggregate": (column_sums(values.to(torch.float64)) / self.divisor).cpu().numpy()}
+
+    def aggregate(self, arrays: Arrays) -> Floats:
+        """See `Aggregator`."""
+        return arrays["aggregate"]
+
+    def box(self, arrays: Arrays, change: ContextChange, clip: float) -> Box:
+        """See `Aggregator`."""
+        return mean_box(arrays["aggregate"], clip, self.divisor, change.half_steps)
+
+    def eta(self, change: ContextChange, clip: float, temperature: float) -> float:
+        """See `Aggregator`."""
+        return bounded_range(clip, temperature, self.divisor, change)
+
+    def sensitivity(self, change: ContextChange) -> str:
+        """See `Aggregator`."""
+        return mean_sensitivity(change).text
+
+    def losses(
+        self, step: ReducedStep, contributions: Floats | None, contexts: int, temperature: float
+    ) -> Doubles | None:
+        """See `Aggregator`: a context that goes takes its share of the sum along."""
+        if contributions is None:
+            return None
+        aggregate = step.arrays["aggregate"]
+        here = log_probability(aggregate, step.token, temperature)
+        without = (aggregate - row.astype(np.float64) / self.divisor for row in contributions)
+        return np.array([here - log_probability(left, step.token, temperature) for left in without], dtype=np.float64)
+
+    def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> str | None:
+        """See `Aggregator`: no mean of n contexts is larger than if all were at the clip."""
+        largest = contribution.clip * contexts / self.divisor
+        # A comparison with NaN is false, so this refuses NaN too.
+        if (np.abs(arrays["aggregate"]) <= largest * (1 + _EQUAL)).all():
+            return None
+        return f"the aggregate holds a value that is not finite or beyond {largest:g}"
+
+    def definition_problem(
+        self, arrays: Arrays, contributions: Floats, width: int, contribution: Contribution
+    ) -> str | None:
+        """See `Aggregator`."""
+        mean = contributions.sum(axis=0, dtype=np.float64) / self.divisor
+        rounding = (4 + len(contributions)) * contribution.clip * float(np.finfo(arrays["aggregate"].dtype).eps)
+        if np.allclose(mean, arrays["aggregate"], rtol=0, atol=rounding):
+            return None
+        return "the aggregate is not the sum of the recorded contexts over the declared divisor"
+
+    def divided_by(self, arrays: Arrays, contexts: int, clip: float) -> Literal["divisor", "number"] | None:
+        """See `Aggregator`: where every context is at the floor, n of them give -n * clip / divisor."""
+        if not contexts or math.isclose(contexts, self.divisor, rel_tol=_EQUAL):
+            return None
+        smallest = float(arrays["aggregate"].min())
+        if math.isclose(smallest, -clip * contexts / self.divisor, rel_tol=_EQUAL):
+            return "divisor"
+        return "number" if math.isclose(smallest, -clip, rel_tol=_EQUAL) else None
+
+
+@dataclass(frozen=True)
+class MeanSensitivity:
+    """How far one unit's difference moves each component of the mean.
+
+    Attributes:
+        multiple: in units of clip / divisor.
+        text: the same in words, for reports.
+    """
+
+    multiple: int
+    text: str
+
+
+def mean_sensitivity(change: ContextChange, divisor_kind: DivisorKind = "fixed") -> MeanSensitivity:
+    """The sensitivity of the mean to a change that falls on one batch, which is the worst way of spreading it.
+
+    Args:
+        change: what neighbouring batches differ by.
+        divisor_kind: "fixed" divides the sum by a public number s. "actual" divides by the number of contexts, and s is
+            a public floor under it, in the larger of two neighbouring batches: then a context also changes the weight
+            of all others, and counts twice when it comes or goes.
+
+    Raises:
+        ValueError: the kind of divisor is unknown.
+    """
+    if divisor_kind not in get_args(DivisorKind):
+        raise ValueError(f"divisor_kind must be fixed or actual, not {divisor_kind!r}")
+    multiple = change.half_steps if divisor_kind == "fixed" else 2 * change.contexts
+    each = "2c/s" if multiple == 2 * change.contexts else "c/s"
+    divisor = "fixed divisor s" if divisor_kind == "fixed" else "divisor the number of contexts, at least s"
+    contexts = f", {change.contexts} contexts" if change.contexts > 1 else ""
+    return MeanSensitivity(multiple, f"{divisor}, {change.relation}: {each} per context{contexts}")
+
+
+def bounded_range(
+    clip: float, temperature: float, divisor: float, change: ContextChange, divisor_kind: DivisorKind = "fixed"
+) -> float:
+    """eta of one draw, in nats; infinite where the settings are beyond the floats.
+
+    Raises:
+        ValueError: a setting is not positive, or the kind of divisor is unknown.
+    """
+    for name, value in (("clip", clip), ("temperature", temperature), ("divisor", divisor)):
+        # An infinite clip has a meaning: it bounds nothing.
+        if not value > 0 or (math.isinf(value) and name != "clip"):
+            raise ValueError(f"{name} must be positive{'' if name == 'clip' else ' and finite'}, not {value}")
+    sensitivity = mean_sensitivity(change, divisor_kind).multiple * (clip / divisor)
+    return 2 * sensitivity / temperature * (1 + ROUNDING)
+
+
+def mean_box(aggregate: Floats, clip: float, divisor: float, half_steps: int = 1) -> Box:
+    """Where a neighbour's mean can lie when `half_steps` contexts come or go (a replaced one counts twice).
+
+    Args:
+        aggregate: [..., S] sum of contributions over the fixed `divisor`.
+        clip: every contribution lies in [-clip, clip].
+
+    Returns:
+        (lower, center, upper), float64 [..., S].
+
+    Raises:
+        ValueError: clip or divisor is not positive.
+    """
+    if not (clip > 0 and 0 < divisor < math.inf and half_steps >= 0):
+        raise ValueError(
+            f"clip {clip} and divisor {divisor} must be positive, and half_steps {half_steps} not negative"
+        )
+    center = np.asarray(aggregate, dtype=np.float64)
+    reach = half_steps * clip / divisor * (1 + ROUNDING)
+    return center - reach, center, center + reach
+
+
+def column_sums(rows: Any) -> Any:
+    """Sums of the columns of an array or a tensor [n, columns], n >= 1; overwrites it.
+
+    Halves are added to halves, so that a sum's terms go through ceil(log2 n) roundings at most.
+    """
+    left = len(rows)
+    while left > 1:
+        half = left // 2
+        rows[:half] += rows[left - half : left]
+        left -= half
+    return rows[0]

@@ -1,0 +1,140 @@
+"""One step's mechanism: contributions are aggregated, and a token follows softmax(aggregate / temperature)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SerializeAsAny, model_serializer, model_validator
+from pydantic_core import PydanticCustomError
+
+from dpaudit.mechanisms.columns import Arrays, Box, Doubles, Floats, ReducedStep, reduced_step
+from dpaudit.mechanisms.interfaces import Aggregator, ClaimKind, Contribution, Fields, Positive, StepArray
+from dpaudit.mechanisms.neighbors import ContextChange
+from dpaudit.mechanisms.registry import AGGREGATORS, CONTRIBUTIONS
+
+#: Of a support, so that a hostile manifest cannot make the reader allocate at will.
+MAX_VOCABULARY = 1 << 22
+
+
+class Support(Fields):
+    """The tokens a step samples from.
+
+    Attributes:
+        kind: the whole vocabulary, or the top of a public prompt's logits.
+        size: how many tokens of that top; for "public-top-k" only.
+    """
+
+    kind: Literal["full", "public-top-k"] = "full"
+    size: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
+
+    @model_validator(mode="after")
+    def _size_belongs_to_top_k(self) -> Support:
+        if (self.kind == "full") != (self.size is None):
+            raise ValueError("size is for public-top-k, which needs one")
+        return self
+
+
+_PARTS: dict[str, Mapping[str, type[Contribution] | type[Aggregator]]] = {
+    "contribution": CONTRIBUTIONS,
+    "aggregator": AGGREGATORS,
+}
+
+
+class Mechanism(Fields):
+    """How a token is drawn from a batch, as a config asks for it and run.json declares it.
+
+    Written flat: the names of contribution and aggregator, their own fields beside them, and the rest.
+
+    Attributes:
+        contribution: what one context gives.
+        aggregator: how contributions become one vector.
+        temperature: what the aggregate is divided by.
+        support: the tokens that are sampled from.
+    """
+
+    contribution: SerializeAsAny[Contribution]
+    aggregator: SerializeAsAny[Aggregator]
+    temperature: Positive
+    support: Support = Support()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_flat_fields(cls, value: Any) -> Any:
+        """Give contribution and aggregator the fields that are theirs."""
+        if not isinstance(value, Mapping):
+            return value
+        rest = {"contribution": next(iter(CONTRIBUTIONS)), **value}
+        for part, known in _PARTS.items():
+            chosen = rest.get(part)
+            if chosen is None or isinstance(chosen, Fields):
+                continue
+            if not isinstance(chosen, str) or chosen not in known:
+                raise _clash(part, chosen, " or ".join(repr(name) for name in known))
+            kind = known[chosen]
+            own = {name: rest.pop(name) for name in kind.model_fields if name in rest}
+            for other in known.values():
+                for name in rest.keys() & other.model_fields.keys():
+                    raise _clash(name, rest[name], f"nothing: {name} is for {part} {other.name}, and this is {chosen}")
+            rest[part] = kind.model_validate(own)
+        return rest
+
+    @model_serializer
+    def _flat_fields(self) -> dict[str, Any]:
+        return {
+            "contribution": self.contribution.name,
+            "aggregator": self.aggregator.name,
+            **self.contribution.model_dump(),
+            "temperature": self.temperature,
+            **self.aggregator.model_dump(),
+            "support": self.support.model_dump(),
+        }
+
+    @classmethod
+    def flat_names(cls) -> list[str]:
+        """The names that its fields may have, written flat."""
+        parts = [kind for known in _PARTS.values() for kind in known.values()]
+        return list(dict.fromkeys([*cls.model_fields, *(name for kind in parts for name in kind.model_fields)]))
+
+    @property
+    def clip(self) -> float:
+        """Contributions lie in [-clip, clip]."""
+        return self.contribution.clip
+
+    @property
+    def states(self) -> ClaimKind:
+        """The kind of claim that a run states of itself: "approximate" can be stated before it."""
+        return self.aggregator.kinds[0]
+
+    def arrays(self, contexts: int, width: int) -> dict[str, StepArray]:
+        """What a step of so many contexts records, by name."""
+        return self.aggregator.arrays(contexts, width, self.clip)
+
+    def box(self, arrays: Arrays, change: ContextChange) -> Box:
+        """Where the aggregates of all neighbours lie. Raises ValueError where the arrays do not bound the change."""
+        return self.aggregator.box(arrays, change, self.clip)
+
+    def bounds(self, change: ContextChange, width: int) -> bool:
+        """Whether a record of this width bounds a change."""
+        return self.aggregator.width_for(change) <= width
+
+    def eta(self, change: ContextChange) -> float | None:
+        """Bounded range of one draw, in nats; None where nothing but the data bounds it."""
+        return self.aggregator.eta(change, self.clip, self.temperature)
+
+    def reduced(self, arrays: Arrays, token: int) -> ReducedStep:
+        """A step less the columns that no neighbour can move; `token` is the sampled token's index along S."""
+        movable = self.aggregator.movable(arrays)
+        if movable is None:
+            return ReducedStep(arrays, token)
+        return reduced_step(arrays, movable, self.aggregator.aggregate(arrays), token, self.temperature)
+
+    def losses(self, step: ReducedStep, contributions: Floats | None, contexts: int) -> Doubles | None:
+        """log p(token) - log p(token without context i), in nats, for every context; None where the record has none."""
+        return self.aggregator.losses(step, contributions, contexts, self.temperature)
+
+
+def _clash(field: str, given: object, allowed: str) -> PydanticCustomError:
+    return PydanticCustomError(
+        "clash", "Input should be {allowed}", {"field": field, "given": given, "allowed": allowed}
+    )

@@ -1,0 +1,314 @@
+"""The component-wise median (the paper, section 4): its record, its bounds, and what removing a context changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.mechanisms.columns import (
+    NO_FIXED_COLUMNS,
+    Arrays,
+    Box,
+    Doubles,
+    FixedColumns,
+    Floats,
+    ReducedStep,
+    log_probability,
+)
+from dpaudit.mechanisms.interfaces import (
+    Aggregator,
+    ClaimKind,
+    Contribution,
+    Deviation,
+    Recomputed,
+    StepArray,
+    largest_absolute,
+)
+from dpaudit.mechanisms.neighbors import ContextChange
+from dpaudit.mechanisms.order_statistics import (
+    bounds_from_central,
+    central_order_statistics,
+    median_of,
+    median_sides,
+    movable,
+)
+from dpaudit.mechanisms.sorting import central_rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: The columns that need sorting are gathered where they are a smaller share of all than this.
+_GATHERED = 0.75
+#: Which bits each byte sets, the highest first, as `numpy.packbits` packs them: float64 [256, 8].
+_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float64)
+
+
+class Median(Aggregator):
+    """The component-wise median, with sentinels at -clip and clip where contexts run out.
+
+    A step records `central`, the central order statistics [2 width + n % 2, S]; `sides`, packed bits of the contexts
+    that rank below the median [ceil(n / 8), S] (none for n = 0); and for odd n `holder` [S], the context that is it.
+    """
+
+    name: ClassVar[str] = "median"
+    kinds: ClassVar[tuple[ClaimKind, ...]] = ("ex-post",)
+    dtype: ClassVar[Literal["float32", "float64"]] = "float32"
+    by_theorem1: ClassVar[bool] = True
+    not_applicable: ClassVar[Mapping[str, str]] = {"mechanism.divisor": "Medians are not divided."}
+
+    def arrays(self, contexts: int, width: int, clip: float) -> dict[str, StepArray]:
+        """See `Aggregator`."""
+        found = {"central": StepArray("real", (2 * width + contexts % 2,), clip, ascending=True)}
+        if contexts:
+            found["sides"] = StepArray("|u1", (-(-contexts // 8),))
+        if contexts % 2:
+            found["holder"] = StepArray("<u4", largest=contexts - 1)
+        return found
+
+    def step(self, values: Floats, clip: float, width: int) -> Arrays:
+        """See `Aggregator`. Columns whose central values all lie at the floor are not sorted."""
+        n, columns = values.shape
+        floor = values.dtype.type(-clip)
+        above = np.add.reduce((values > floor).view(np.uint8), axis=0, dtype=np.min_scalar_type(n))
+        unsettled = np.flatnonzero(above > n // 2 - width)
+        if n and len(unsettled) >= _GATHERED * columns:
+            return _step(values, floor, width)
+        central = np.full((2 * width + n % 2, columns), floor)
+        if not n:
+            central[width:] = -floor
+        arrays: Arrays = {"central": central}
+        if n:
+            arrays["sides"] = np.zeros((-(-n // 8), columns), dtype=np.uint8)
+        if n % 2:
+            arrays["holder"] = np.zeros(columns, dtype=np.uint32)
+        if n and len(unsettled):
+            for name, array in _step(values.take(unsettled, axis=1), floor, width).items():
+                arrays[name][..., unsettled] = array
+        return arrays
+
+    def step_on_device(self, values: Tensor, clip: float, width: int) -> Arrays:
+        """See `Aggregator`."""
+        from dpaudit.mechanisms import tensors
+
+        central = tensors.central_values(values, float(np.float32(clip)), width)
+        sides, holder = tensors.sides(values, central)
+        arrays: Arrays = {"central": central.cpu().numpy(), "sides": sides.cpu().numpy()}
+        if holder is not None:
+            arrays["holder"] = holder.cpu().numpy().astype(np.uint32)
+        return arrays
+
+    def aggregate(self, arrays: Arrays) -> Floats:
+        """See `Aggregator`."""
+        return median_of(arrays["central"])
+
+    def box(self, arrays: Arrays, change: ContextChange, clip: float) -> Box:
+        """See `Aggregator`."""
+        return bounds_from_central(arrays["central"], change.relation, change.contexts)
+
+    def movable(self, arrays: Arrays) -> NDArray[np.bool_]:
+        """See `Aggregator`: elsewhere all central values are equal, and so is the median of every neighbour."""
+        central = arrays["central"]
+        # Whatever a corrupt record holds, other columns have one value each: NaN differs from itself.
+        moves: NDArray[np.bool_] = (central[1:] != central[:-1]).any(axis=0)
+        return moves
+
+    def width_for(self, change: ContextChange) -> int:
+        """See `Aggregator`."""
+        return (change.half_steps + 2) // 2
+
+    def losses(
+        self, step: ReducedStep, contributions: Floats | None, contexts: int, temperature: float
+    ) -> Doubles | None:
+        """See `Aggregator`; from the sides alone."""
+        central, holder = step.arrays["central"], step.arrays.get("holder")
+        if not contexts:
+            return np.zeros(0)
+        if holder is not None and holder.max() >= contexts:
+            return None  # record.sides objects
+        return median_losses(central, step.arrays["sides"], holder, contexts, step.token, temperature, step.fixed)
+
+    def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> str | None:
+        """See `Aggregator`."""
+        central = arrays["central"]
+        # A comparison with NaN is false, so this refuses NaN too.
+        if (central[1:] >= central[:-1]).all():
+            ends = central[:: len(central) - 1]  # in order, so all others lie between them
+            return contribution.range_problem("central", ends)
+        return contribution.range_problem("central", central) or "central values are not in ascending order"
+
+    def definition_problem(
+        self, arrays: Arrays, contributions: Floats, width: int, contribution: Contribution
+    ) -> str | None:
+        """See `Aggregator`."""
+        if contribution.range_problem("contexts", contributions):
+            return "contexts lie beyond the clip, so their median is not defined"
+        again = central_order_statistics(contributions, contribution.clip, width)
+        if np.array_equal(again, arrays["central"]):
+            return None
+        return "central values are not those of the recorded contexts"
+
+    def sides_problem(self, arrays: Arrays, contributions: Floats | None, contexts: int, clip: float) -> str | None:
+        """See `Aggregator`: counts of the bits, the holder of an odd median, and the padding of small batches."""
+        central, holder, n = arrays["central"], arrays.get("holder"), contexts
+        padding = max(0, len(central) // 2 - n // 2)
+        if padding and not ((central[:padding] == -clip).all() and (central[-padding:] == clip).all()):
+            return f"{n} contexts leave {padding} places on each side, which are not -{clip:g} and {clip:g}"
+        if not n:
+            return None
+        sides, moves = arrays["sides"], movable(central)
+        below = np.bitwise_count(sides).sum(axis=0, dtype=np.uint32)
+        if not (below == moves * np.uint32(n // 2)).all():
+            return f"the number of contexts below a median that can move is not {n // 2}, or another has some"
+        if n % 8 and (sides[-1] & (0xFF >> n % 8)).any():
+            return f"a context beyond the {n} is marked as below a median"
+        if holder is not None:
+            if holder.max() >= n or holder[~moves].any():
+                return f"a median is held by a context outside 0 .. {n - 1}, or one that cannot move is held"
+            if _bits_at(sides, holder).any():
+                return "a context that holds the median is marked as below it"
+        if contributions is not None and not _sides_fit(central, sides, holder, contributions):
+            return "a context's side, or the holder of a median, contradicts the recorded logits"
+        return None
+
+    def joined(self, arrays: Arrays, values: Doubles) -> Doubles:
+        """See `Aggregator`.
+
+        With an even number before, it is the newcomer, held between the two middle values. With an odd one, it is the
+        mean of the middle value and the newcomer, held between the middle value's neighbours.
+        """
+        central = arrays["central"]
+        middle, odd = divmod(len(central), 2)
+        held: Doubles = np.clip(values, central[middle - 1], central[middle + odd], dtype=np.float64)
+        return (held + central[middle]) / 2 if odd else held
+
+    def deviation(self, arrays: Arrays, again: Recomputed) -> Deviation:
+        """See `Aggregator`: by the central values before they are rounded to a grid, and by the sides.
+
+        A value on a grid stands for all those that are rounded to it, so that a coarse grid excuses no other.
+        """
+        central = arrays["central"]
+        free = central_order_statistics(again.free, float(np.float32(again.contribution.clip)), len(central) // 2)
+        gap = largest_absolute(central - free)  # NaN where a recorded value is
+        return Deviation(0.0 if gap <= again.half else gap - again.half, _sides_deviation(arrays, again))
+
+    def tolerance(self, again: Recomputed) -> float:
+        """See `Aggregator`: an order statistic is off by no more than the values are."""
+        return again.rounding
+
+
+def median_losses(
+    central: Floats,
+    sides: NDArray[np.uint8],
+    holder: NDArray[np.integer] | None,
+    contexts: int,
+    token: int,
+    temperature: float,
+    fixed: FixedColumns = NO_FIXED_COLUMNS,
+) -> Doubles:
+    """log p(token) - log p(token without context i), in nats, for every context of a median step.
+
+    Removing a context moves each component's median to one of two places (three for odd n), and its side says which
+    (docs/mathematics.md, "Leave-one-out"). These are actual neighbours, and they bound no other.
+
+    Args:
+        central: [2w + n % 2, S] central order statistics.
+        sides: uint8 [ceil(n / 8), S], bits of the contexts that rank below the median (`median_sides`).
+        holder: [S], for odd n the context that is the median, else None.
+        contexts: n.
+        token: index of the sampled token along S.
+        temperature: tau > 0.
+        fixed: further columns, which no removal moves.
+
+    Returns:
+        float64 [n].
+    """
+    center = median_of(central)
+    middle = central.shape[0] // 2
+    if holder is None:
+        without_lower, without_upper = central[middle], central[middle - 1]
+        without_holder = None
+    else:
+        half = central.dtype.type(0.5)
+        without_lower = (central[middle] + central[middle + 1]) * half
+        without_upper = (central[middle - 1] + central[middle]) * half
+        without_holder = (central[middle - 1] + central[middle + 1]) * half
+    largest = max(float(without_lower.max()) / temperature, fixed.log_sum)
+    base = np.exp(without_upper.astype(np.float64) / temperature - largest)
+    gain = np.exp(without_lower.astype(np.float64) / temperature - largest) - base  # never negative
+    rest = float(np.exp(fixed.log_sum - largest))
+    sums = rest + base.sum() + _sums_of_bits(sides, gain)[:contexts]
+    below = np.unpackbits(sides[:, token], count=contexts).view(np.bool_)
+    at_token = np.where(below, without_lower[token], without_upper[token]).astype(np.float64)
+    if holder is not None and without_holder is not None:
+        held = np.exp(without_holder.astype(np.float64) / temperature - largest) - base
+        sums += np.bincount(holder, weights=held, minlength=contexts)
+        at_token[holder[token]] = without_holder[token]
+    without: Doubles = at_token / temperature - largest - np.log(sums)
+    return log_probability(center, token, temperature, fixed) - without
+
+
+def _step(values: Floats, floor: np.floating, width: int) -> Arrays:
+    """A step's arrays by sorting every column; n >= 1."""
+    central = central_rows(values.copy(), floor, width)
+    sides, holder = median_sides(values, central)
+    arrays: Arrays = {"central": central, "sides": sides}
+    if holder is not None:
+        arrays["holder"] = holder.astype(np.uint32, copy=False)
+    return arrays
+
+
+def _sums_of_bits(packed: NDArray[np.uint8], weights: Doubles) -> Doubles:
+    """For each bit row of packed [r, S], the sum of the weights [S] where it is set: float64 [8 r].
+
+    Weights are gathered by the bytes' values first, so that eight rows take one pass and no bit is unpacked. The sums
+    do not go through BLAS, whose results may depend on the number of its threads.
+    """
+    by_value = np.array([np.bincount(row, weights=weights, minlength=256) for row in packed])
+    sums: Doubles = np.einsum("rv,vb->rb", by_value.reshape(-1, 256), _BITS)
+    return sums.reshape(-1)
+
+
+def _sides_fit(
+    central: Floats, sides: NDArray[np.uint8], holder: NDArray[np.integer] | None, contributions: Floats
+) -> bool:
+    """Whether no context below a median exceeds it and no other falls short of it."""
+    half = len(central) // 2
+    # For even n the two middle values part the contexts; for odd n both sides border on the median itself.
+    top_of_lower, bottom_of_upper = central[half - 1 if holder is None else half], central[half]
+    below = np.unpackbits(sides, axis=0, count=len(contributions)).view(np.bool_)
+    fits = np.where(below, contributions <= top_of_lower, contributions >= bottom_of_upper)
+    if holder is not None:
+        held = np.take_along_axis(contributions, holder[None].astype(np.intp), axis=0)[0]
+        fits &= held == central[half]
+    return bool(fits[:, movable(central)].all())
+
+
+def _sides_deviation(arrays: Arrays, again: Recomputed) -> str:
+    """A context that ranks below the median lies at or under the value below it, to within rounding; and so on."""
+    if "sides" not in arrays:
+        return ""
+    central, holder, free = arrays["central"], arrays.get("holder"), again.free
+    rows, rounding, moves = len(central), again.rounding + again.half, movable(central)
+    below = np.unpackbits(arrays["sides"], axis=0, count=len(free)).view(np.bool_)
+    above = ~below
+    if holder is not None:
+        held, columns = holder.astype(np.intp), np.arange(len(holder))
+        if held.max() >= len(free):
+            return "a median is held by a context that is not there"
+        above[held, columns] = False
+        if not largest_absolute((free[held, columns] - central[rows // 2])[moves]) <= rounding:
+            return "a recorded holder of the median does not hold it"
+    wrong = below & ~(free <= central[rows // 2 - 1] + rounding)
+    wrong |= above & ~(free >= central[(rows + 1) // 2] - rounding)
+    wrong &= moves
+    return f"{np.count_nonzero(wrong)} sides are not the contexts'" if wrong.any() else ""
+
+
+def _bits_at(packed: NDArray[np.uint8], rows: NDArray[np.integer]) -> NDArray[np.uint8]:
+    """Of each column, the bit of one row: uint8 [S] from packed [ceil(n / 8), S] and rows [S]."""
+    octets = np.take_along_axis(packed, (rows >> 3)[None].astype(np.intp), axis=0)[0]
+    bits: NDArray[np.uint8] = octets >> (7 - (rows & 7)).astype(np.uint8) & 1
+    return bits
