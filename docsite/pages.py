@@ -103,9 +103,9 @@ def _fields_page(title: str, about: str, schema: Schema, table: str) -> str:
 
 def _checks() -> str:
     """The catalogue by family, with the faults on which the tests show each check."""
-    from dpaudit.checks import explain
+    from dpaudit.checks import registry as explain
 
-    levels = explain.EVIDENCE
+    levels = explain.EVIDENCE_LEVELS
     ladder = "\n".join(f"| {level} | {meaning} |" for level, meaning in enumerate(levels))
     about = (
         "What an audit checks, family by family, in the order of reports; `dpaudit checks` prints the same. What a "

@@ -10,8 +10,7 @@ import numpy as np
 
 from dpaudit.accounting import Cost, ExPostAccountant
 from dpaudit.checks import STEP_CHECKS
-from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, SeenSupport
-from dpaudit.checks.losses import ContextSums
+from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, ContextSums, SeenSupport
 from dpaudit.checks.release import label_problem, stop_problem, text_problem
 from dpaudit.checks.sampling_test import SamplingTest
 from dpaudit.checks.view import StepView

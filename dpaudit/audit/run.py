@@ -19,9 +19,8 @@ from dpaudit.audit.samples import shown_samples
 from dpaudit.audit.token_curve import CurveSums
 from dpaudit.checks import Facts
 from dpaudit.checks.claim import recomputed_epsilon, rounded_up
-from dpaudit.checks.facts import BatchFacts, known_places
+from dpaudit.checks.facts import BatchFacts, RealisedLosses, known_places
 from dpaudit.checks.integrity import unreadable_indexes
-from dpaudit.checks.losses import RealisedLosses
 from dpaudit.checks.placement import read_placement
 from dpaudit.checks.registry import Outcome, StepCheck, printable, registered, result_of, step_result
 from dpaudit.checks.sampling_test import SamplingTest

@@ -6,8 +6,7 @@ import math
 from decimal import ROUND_CEILING, Decimal
 
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.origins import judge_origin
-from dpaudit.checks.registry import Outcome, run_check
+from dpaudit.checks.registry import Outcome, judge_origin, run_check
 
 _SHARP = "docs/claims.md"
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: What a claim can say: an epsilon that holds for these very texts, or an (epsilon, delta) that was fixed beforehand.
 ClaimKind: TypeAlias = Literal["ex-post", "approximate"]
+#: And what a figure can be: those, or a loss that was seen, which guarantees nothing.
+Kind: TypeAlias = Literal["ex-post", "approximate", "empirical"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 #: Multiples of a grid up to here, and midpoints between two, are exact in float32.
