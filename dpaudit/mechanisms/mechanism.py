@@ -72,7 +72,7 @@ class Mechanism(Fields):
             if not isinstance(chosen, str) or chosen not in known:
                 raise _clash(part, chosen, " or ".join(repr(name) for name in known))
             kind = known[chosen]
-            own = {name: rest.pop(name) for name in kind.model_fields if name in rest}
+            own = {name: _immutable(rest.pop(name)) for name in kind.model_fields if name in rest}
             for other in known.values():
                 for name in rest.keys() & other.model_fields.keys():
                     raise _clash(name, rest[name], f"nothing: {name} is for {part} {other.name}, and this is {chosen}")
@@ -132,6 +132,11 @@ class Mechanism(Fields):
     def losses(self, step: ReducedStep, contributions: Floats | None, contexts: int) -> Doubles | None:
         """log p(token) - log p(token without context i), in nats, for every context; None where the record has none."""
         return self.aggregator.losses(step, contributions, contexts, self.temperature)
+
+
+def _immutable(value: Any) -> Any:
+    """JSON and YAML have lists where settings have tuples."""
+    return tuple(map(_immutable, value)) if isinstance(value, list) else value
 
 
 def _clash(field: str, given: object, allowed: str) -> PydanticCustomError:
