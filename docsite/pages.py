@@ -104,8 +104,9 @@ def _fields_page(title: str, about: str, schema: Schema, table: str) -> str:
 def _checks() -> str:
     """The catalogue by family, with the faults on which the tests show each check."""
     from dpaudit.checks import explain
+    from dpaudit.results.evidence import EVIDENCE_LEVELS
 
-    levels = explain.EVIDENCE
+    levels = [level.compares for level in EVIDENCE_LEVELS]
     ladder = "\n".join(f"| {level} | {meaning} |" for level, meaning in enumerate(levels))
     about = (
         "What an audit checks, family by family, in the order of reports; `dpaudit checks` prints the same. What a "

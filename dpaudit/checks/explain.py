@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpaudit.checks.registry import About, registered
-
-EVIDENCE = (
-    "declared in the manifest",
-    "arithmetic on the record",
-    "record and release held against each other",
-    "recomputed with the model and the data",
-    "tested against actual neighbours",
-)
+from dpaudit.results.evidence import EVIDENCE_LEVELS
 
 
 def listed() -> list[dict[str, str | int]]:
@@ -25,7 +18,7 @@ def lines(row: dict[str, str | int]) -> Iterator[str]:
     yield str(row["title"])
     for name in ("id", "evidence", "compares", "fails", "why", "remedy", "reference"):
         if row.get(name) not in (None, ""):
-            shown = f"{row[name]}, {EVIDENCE[int(row[name])]}" if name == "evidence" else row[name]
+            shown = f"{row[name]}, {EVIDENCE_LEVELS[int(row[name])].compares}" if name == "evidence" else row[name]
             yield f"  {name:<10}{shown}"
 
 
