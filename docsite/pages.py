@@ -103,9 +103,10 @@ def _fields_page(title: str, about: str, schema: Schema, table: str) -> str:
 
 def _checks() -> str:
     """The catalogue by family, with the faults on which the tests show each check."""
-    from dpaudit.checks import registry as explain
+    from dpaudit.checks import registry
+    from dpaudit.results.evidence import EVIDENCE_LEVELS
 
-    levels = explain.EVIDENCE_LEVELS
+    levels = [level.compares for level in EVIDENCE_LEVELS]
     ladder = "\n".join(f"| {level} | {meaning} |" for level, meaning in enumerate(levels))
     about = (
         "What an audit checks, family by family, in the order of reports; `dpaudit checks` prints the same. What a "
@@ -115,7 +116,7 @@ def _checks() -> str:
         "A run passes when no check fails, and none up to the level that was asked for (`--evidence`, 2 unless told "
         "otherwise) is left out though it is about the run. Levels 3 and 4 need [a replay](../replay.md)."
     )
-    families = groupby(explain.listed(), key=lambda row: str(row["id"]).split(".")[0])
+    families = groupby(registry.listed(), key=lambda row: str(row["id"]).split(".")[0])
     sections = [
         f"## {family} {{: #{family} }}\n\n" + "\n".join(_check(row, levels) for row in rows)
         for family, rows in families

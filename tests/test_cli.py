@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from dpaudit.checks import CATALOGUE
 from dpaudit.cli import cli, main
-from dpaudit.commands.terminal import rounded
+from dpaudit.results.rounding import decimals
 
 BUDGET = ["budget", "--aggregator", "mean", "--clip", "9", "--temperature", "1.5"]
 
@@ -608,7 +608,7 @@ def test_budget_says_where_the_optimal_method_fell_back():
 @pytest.mark.parametrize("places", [3, 4])
 @pytest.mark.parametrize("epsilon", [9.9, 0.0001, 1.00005, 4.35, 5e-324, 8.5e8 + 0.1, 0.28, 16.1, 33.3333, 1e300])
 def test_figures_are_never_rounded_down(epsilon, places):
-    shown = rounded(epsilon, places)
+    shown = decimals(epsilon, places)
     assert Decimal(shown) >= Decimal(epsilon) or shown == repr(epsilon)
     assert Decimal(shown) - Decimal(epsilon) <= Decimal(10) ** -places
 

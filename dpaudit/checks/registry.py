@@ -14,6 +14,7 @@ from typing import TypeAlias
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.view import StepView
 from dpaudit.results import CheckResult, Status
+from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.runs import Manifest
 from dpaudit.runs.manifest import Origin
 
@@ -38,15 +39,6 @@ def not_applicable(expected: str, why: str) -> Outcome:
     """A skip of a check that is not about this run."""
     return Outcome("skip", "not applicable", expected, why, applicable=False)
 
-
-#: What a check of each level rests on.
-EVIDENCE_LEVELS = (
-    "declared in the manifest",
-    "arithmetic on the record",
-    "record and release held against each other",
-    "recomputed with the model and the data",
-    "tested against actual neighbours",
-)
 
 StepFunction: TypeAlias = Callable[[StepView], str | None]
 RunFunction: TypeAlias = Callable[[Facts], Outcome]
@@ -252,7 +244,7 @@ def lines(row: dict[str, str | int]) -> Iterator[str]:
     yield str(row["title"])
     for name in ("id", "evidence", "compares", "fails", "why", "remedy", "reference"):
         if row.get(name) not in (None, ""):
-            shown = f"{row[name]}, {EVIDENCE_LEVELS[int(row[name])]}" if name == "evidence" else row[name]
+            shown = f"{row[name]}, {EVIDENCE_LEVELS[int(row[name])].compares}" if name == "evidence" else row[name]
             yield f"  {name:<10}{shown}"
 
 

@@ -121,7 +121,7 @@ def evaluate(
     Example:
       dpaudit evaluate run --reference records.csv --test held-out.csv
     """
-    from dpaudit.reports.quality import print_quality
+    from dpaudit.reports.terminal import print_quality
 
     if test is not None and settings["test_share"] is not None:
         raise click.UsageError("--test-share is of the reference, for where there is no --test.")

@@ -11,7 +11,7 @@ import click
 
 from dpaudit.commands.options import RUN_DIR, NamedPath, model_engine_options, output_options
 from dpaudit.commands.places import last_part
-from dpaudit.commands.terminal import note, output, progress_bars, rounded, tell
+from dpaudit.commands.terminal import note, output, progress_bars, tell
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
@@ -71,6 +71,7 @@ def generate_run(config: Config, out: Location, title: str, engine: Engine | Non
         TextsEmbedded,
     )
     from dpaudit.generation.starting import require_labels
+    from dpaudit.results.rounding import decimals
 
     require_labels(config.data)
     steps, done = config.decoding.max_tokens, 0
@@ -103,7 +104,7 @@ def generate_run(config: Config, out: Location, title: str, engine: Engine | Non
             # A text that ended early takes no more steps.
             progress.update(task, completed=done * steps + sum(under_way.values()))
             if not isinstance(event, BatchStarted) and event.epsilon is not None:
-                progress.update(task, epsilon=f"epsilon so far {rounded(event.epsilon, 3)}")
+                progress.update(task, epsilon=f"epsilon so far {decimals(event.epsilon, 3)}")
 
         run_algorithm(config, out, show, engine)
 

@@ -7,7 +7,6 @@ import select
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 
     from dpaudit.audit import Progress
     from dpaudit.results import AuditResult
-
-#: Epsilons from here on are shown in full.
-MOST_ROUNDED = 1e9
 
 
 @dataclass
@@ -161,10 +157,3 @@ def show_summary(result: AuditResult) -> None:
     from dpaudit.reports.terminal import print_summary
 
     print_summary(result, stdout())
-
-
-def rounded(epsilon: float | str, places: int = 4, rounding: str = ROUND_CEILING) -> str:
-    """Decimals of an epsilon, rounded up: what is shown must not be smaller than what was computed."""
-    if isinstance(epsilon, str) or not epsilon < MOST_ROUNDED:
-        return str(epsilon)
-    return str(Decimal(epsilon).quantize(Decimal(1).scaleb(-places), rounding))

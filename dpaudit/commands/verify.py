@@ -48,7 +48,7 @@ def verify(
             # A gate's output lands in logs: the texts are not released yet.
             print_json(result.model_copy(update={"samples": ()}).to_json())
     elif result.claim is not None:  # else there is nothing to say but why it cannot be read
-        from dpaudit.reports.outline import unmade_lines
+        from dpaudit.reports.findings import unmade_lines
         from dpaudit.reports.terminal import print_failures
 
         with output():

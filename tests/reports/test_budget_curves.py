@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from dpaudit.reports.budget_curves import budget_curves
 from matplotlib.cbook import STEP_LOOKUP_MAP
 from matplotlib.figure import Figure
 
-from dpaudit.reports.budget_curves import budget_curves
 from dpaudit.reports.compare import render_comparison_html, tables
 from dpaudit.reports.figures import in_page
 from dpaudit.results import BudgetCurve, BudgetPanel, ComparedRun, Comparison, Empirical, Guarantees

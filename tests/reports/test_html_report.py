@@ -22,9 +22,9 @@ from dpaudit.reports.compare import render_comparison_html
 from dpaudit.reports.html import render_html
 from dpaudit.reports.markdown import render_markdown
 from dpaudit.reports.outline import SIGNED_BY, claim_origin, commands, signed_off
-from dpaudit.reports.rounding import bound, nearest, saving, stated
 from dpaudit.reports.wording import SEVERAL_CONTEXTS
 from dpaudit.results import AuditResult, Status
+from dpaudit.results.rounding import bound, nearest, saving, stated
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-
 from dpaudit.reports.junit import render_junit
 from dpaudit.reports.sarif import render_sarif
+
 from dpaudit.results import AuditResult
 
 Samples = Mapping[str, Callable[[], AuditResult]]

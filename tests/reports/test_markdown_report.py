@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 
 import pytest
+from dpaudit.reports.families import families
 from markdown_it import MarkdownIt
 
 from dpaudit.reports import outline
-from dpaudit.reports.families import families
 from dpaudit.reports.markdown import code, escaped, render_markdown
 from dpaudit.reports.wording import SECTIONS
 from dpaudit.results import AuditResult

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from dpaudit.reports import pairs
 from dpaudit.reports.costs import MOST_DRAWN, curve_described, thinned
 from dpaudit.reports.figures import Drawing, growth, token_curve
-from dpaudit.reports.rounding import lower_bound
 from dpaudit.results import AuditResult, TokenCurve
+from dpaudit.results.rounding import lower_bound
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 

@@ -13,9 +13,9 @@ import pytest
 
 from dpaudit.audit.comparison import compare_runs
 from dpaudit.reports.compare import render_comparison_html
-from dpaudit.reports.rounding import bound, bound_beside, lower_bound, nearest, saving, stated
 from dpaudit.reports.write import NoPlainFileError, write_comparison, write_reports, write_sarif
 from dpaudit.results import AuditResult
+from dpaudit.results.rounding import bound, bound_beside, lower_bound, nearest, saving, stated
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 

@@ -1,12 +1,21 @@
-"""How numbers are printed. Bounds are rounded up, so that a report never promises more privacy than was computed."""
+"""How figures are shown. Bounds are rounded up, so that nothing shown promises more privacy than was computed.
+
+The only place where a figure is rounded for display: checks, audits, commands and reports all use it.
+"""
 
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
+#: Significant digits of a figure in a report.
 DIGITS = 4
-_CHECK_DECIMALS = 6
+#: From here on commands show an epsilon in full.
+MOST_ROUNDED = 1e9
+_CHECK_DECIMALS, _MOST_CHECKED = 6, 1e6
+_FACTOR_DIGITS = 3
+_ALL_DIGITS = Context(prec=400)  # of any double
+_EXPONENTIAL_DIGITS = Context(prec=50)
 _ENOUGH_DIGITS = 17  # a double never needs more
 _SMALLEST_PLAIN = Decimal("1e-4")
 _LARGEST_PLAIN = Decimal("1e15")
@@ -34,6 +43,33 @@ def stated(value: float) -> str:
     return str(int(value)) if value == int(value) and abs(value) < _LARGEST_PLAIN else repr(float(value))
 
 
+def exactly(number: float) -> str:
+    """A claimed number within a sentence, exactly as claimed, and with an exponent where that is shorter."""
+    return short if float(short := f"{number:g}") == number else repr(number)
+
+
+def decimals(value: float | str, places: int = 4, rounding: str = ROUND_CEILING, most: float = MOST_ROUNDED) -> str:
+    """A figure with this many decimals, rounded up unless `rounding` says otherwise.
+
+    What is `most` or more, or not finite, is shown in full; a string stays as it is, for JSON holds infinities as such.
+    """
+    if isinstance(value, str) or not -math.inf < value < most:
+        return str(value)
+    return f"{Decimal(value).quantize(Decimal(1).scaleb(-places), rounding, _ALL_DIGITS):f}"
+
+
+def rounded_up(epsilon: float) -> str:
+    """An epsilon as checks and guarantees state it: six decimals, rounded up."""
+    return decimals(epsilon, _CHECK_DECIMALS, most=_MOST_CHECKED) if math.isfinite(epsilon) else "infinite"
+
+
+def exponential(epsilon: float) -> str:
+    """e to the power of an epsilon in nats: three significant digits, rounded up."""
+    # The next number above: the exponential itself is rounded to the nearest, which may be below.
+    above = Decimal(epsilon).exp(_EXPONENTIAL_DIGITS).next_plus(_EXPONENTIAL_DIGITS)
+    return f"{above.normalize(Context(prec=_FACTOR_DIGITS, rounding=ROUND_CEILING)):f}"
+
+
 def _digits_beside(value: float, claimed: float) -> int:
     """How many digits it takes for rounding a bound up not to push it past the claim it stands beside."""
     if not (math.isfinite(value) and math.isfinite(claimed)) or value > claimed:
@@ -44,19 +80,21 @@ def _digits_beside(value: float, claimed: float) -> int:
     return _ENOUGH_DIGITS
 
 
-def digits_against(value: float, claimed: float) -> int:
+def digits_against(value: float | None, claimed: float | None) -> int:
     """As `bound_beside` needs; for a figure that exceeds its claim six decimals at least, like the check's."""
+    if value is None or claimed is None:
+        return DIGITS
     if math.isfinite(value) and value > claimed:
         return max(DIGITS, Decimal(repr(float(value))).adjusted() + 1 + _CHECK_DECIMALS)
     return _digits_beside(value, claimed)
 
 
-def bound_beside(value: float, claimed: float) -> str:
-    """A bound with as many digits as it takes for rounding up not to push it past the claim it stands beside."""
-    return bound(value, _digits_beside(value, claimed))
+def bound_beside(value: float, claimed: float | None) -> str:
+    """A bound with as many digits as it takes for rounding up not to push it past the claim, if any, beside it."""
+    return bound(value, DIGITS if claimed is None else _digits_beside(value, claimed))
 
 
-def bound_against(value: float, claimed: float) -> str:
+def bound_against(value: float, claimed: float | None) -> str:
     """As `bound_beside`, with the digits of `digits_against`."""
     return bound(value, digits_against(value, claimed))
 
