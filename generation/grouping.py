@@ -20,16 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import rebalancing_scale
+from dpaudit.generation.caches import VectorCache
 from dpaudit.generation.clustering.assignment import nearest, nearest_of
 from dpaudit.generation.clustering.chang import Chang
-from dpaudit.generation.clustering.counts import NoisyCounts, PrivateCounts
 from dpaudit.generation.clustering.dpm import Dpm
 from dpaudit.generation.clustering.embedding import OFFLINE, Embedder
 from dpaudit.generation.clustering.interfaces import ClusteringMethod, Vectors
 from dpaudit.generation.clustering.kmeans import PrivateKMeans, PublicKMeans
 from dpaudit.generation.clustering.noise import Noise
-from dpaudit.generation.clustering.rebalancing import batches_per_cluster, kept_centers
-from dpaudit.generation.clustering.vector_cache import VectorCache
+from dpaudit.generation.clustering.rebalancing import NoisyCounts, PrivateCounts
 from dpaudit.generation.config import ClusteringConfig, Config
 from dpaudit.generation.events import Progress, TextsEmbedded
 from dpaudit.generation.records import Record, read_texts
@@ -119,7 +118,7 @@ def group(config: Config, records: Sequence[Record], privacy: Privacy, progress:
         _require_enough(settings.keep, len(centers))
         counts = PrivateCounts(labels, nearest(vectors, centers), (len(all_labels), len(centers)))
         noisy = counts.noised(settings.budget, privacy.relation, noise, _records_per_unit(privacy))
-        kept = kept_centers(noisy, settings.keep)
+        kept = noisy.kept(settings.keep)
     clusters, digest = _clusters(config, centers, noisy, kept)
     statement = Clustering(
         **_declared(config, method, privacy),
@@ -314,7 +313,7 @@ def _clusters(config: Config, centers: Vectors, noisy: NoisyCounts | None, kept:
     """
     batching, encoded = config.batching, encoded_centers(centers)
     if noisy is not None and batching.records_per_batch is not None and batching.most_batches is not None:
-        batches = batches_per_cluster(noisy, kept, batching.records_per_batch, batching.most_batches)
+        batches = noisy.batches(kept, batching.records_per_batch, batching.most_batches)
     else:
         batches = np.full(kept.shape, batching.batches_per_cluster)
     clusters = Clusters(

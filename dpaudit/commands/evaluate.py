@@ -154,8 +154,7 @@ def evaluate_run(
         raise InputError(
             "dpaudit evaluate", f"{error.name} is not installed.", "Run `pip install 'dpaudit[evaluate]'`."
         ) from None
-    from dpaudit.generation.clustering.vector_cache import VectorCache
-    from dpaudit.generation.evaluation.score_cache import ScoreCache
+    from dpaudit.generation.caches import ScoreCache, VectorCache
     from dpaudit.generation.evaluation.settings import RealData, asked
     from dpaudit.generation.evaluation.texts import Columns
 

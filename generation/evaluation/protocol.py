@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from functools import partial
 
 from dpaudit.engines import Engine, LocalEngine
+from dpaudit.generation.caches import Figures, ScoreCache, VectorCache
 from dpaudit.generation.clustering.embedding import OFFLINE, Embedder
-from dpaudit.generation.clustering.vector_cache import VectorCache
 from dpaudit.generation.evaluation.bench import (
     NAMES,
     TITLES,
@@ -24,7 +24,6 @@ from dpaudit.generation.evaluation.bench import (
     versions,
 )
 from dpaudit.generation.evaluation.fine_tuning import encoder_of
-from dpaudit.generation.evaluation.score_cache import Figures, ScoreCache
 from dpaudit.generation.evaluation.settings import PAPER_N, EvaluationSettings, RealData
 from dpaudit.generation.evaluation.texts import (
     Corpus,

@@ -17,9 +17,7 @@ from sklearn.cluster import KMeans
 
 from dpaudit.accounting import ChangScales
 from dpaudit.accounting.centers import changes
-from dpaudit.generation.clustering.chang import Chang
-from dpaudit.generation.clustering.chang.accounting import calibrated
-from dpaudit.generation.clustering.chang.tree import Integers, Tree, grow, hyperplanes, paths
+from dpaudit.generation.clustering.chang import Chang, Integers, Tree, calibrated, grow, hyperplanes, paths
 from dpaudit.generation.clustering.grid import RADIUS, UNIT, Doubles, Projection, on_grid
 from dpaudit.generation.clustering.interfaces import ClusteringMethod, Vectors
 from dpaudit.generation.clustering.noise import Noise
@@ -386,7 +384,7 @@ def test_one_record_moves_what_the_proof_says_and_no_more(
         trees.append(grow(whole, hashes, scales, lambda total: 1, noise))
         return trees[-1]
 
-    monkeypatch.setattr("dpaudit.generation.clustering.chang.method.grow", watched)
+    monkeypatch.setattr("dpaudit.generation.clustering.chang.grow", watched)
     for private in (before, np.concatenate([others, last])):
         deep().fit(private, NOTHING, Lifted(SeededStream(seed, 0)))
     one, other = given
@@ -612,7 +610,7 @@ def test_centres_lie_in_the_space_of_the_embeddings_and_scale_with_the_radius() 
 def test_records_are_projected_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     private, method = vectors(1_000, 12), chang(4, 5)
     whole = method.fit(private, NOTHING, noise())
-    monkeypatch.setattr("dpaudit.generation.clustering.chang.method.BLOCK", 300)
+    monkeypatch.setattr("dpaudit.generation.clustering.chang.BLOCK", 300)
     assert np.array_equal(method.fit(private, NOTHING, noise()), whole)
 
 

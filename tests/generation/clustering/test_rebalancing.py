@@ -12,11 +12,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from dpaudit.generation.clustering.counts import NoisyCounts, PrivateCounts
 from dpaudit.generation.clustering.dpm import Dpm
 from dpaudit.generation.clustering.interfaces import CentersOrigin, ClusteringCost, Vectors
 from dpaudit.generation.clustering.noise import Noise
-from dpaudit.generation.clustering.rebalancing import Rebalanced, batches_per_cluster, kept_centers
+from dpaudit.generation.clustering.rebalancing import NoisyCounts, PrivateCounts, Rebalanced
 from dpaudit.generation.sampling import SeededStream
 
 #: So many draws show a fault, and are quick.
@@ -36,10 +35,10 @@ def noisy(values: Any) -> NoisyCounts:
 
 def test_noisy_counts_decide_what_is_kept_and_how_many_batches_it_has() -> None:
     counts = noisy([[600, 300, 90, 10], [5, -40, 100, 20]])
-    kept = kept_centers(counts, 2)
+    kept = counts.kept(2)
     assert kept.tolist() == [[0, 1], [2, 3]]
     # The first label's 1000 records are shared out 2 : 1, the second's 85 are 5 : 1.
-    assert batches_per_cluster(counts, kept, 32, 50).tolist() == [[21, 10], [2, 1]]
+    assert counts.batches(kept, 32, 50).tolist() == [[21, 10], [2, 1]]
 
 
 # --- noise before choice ----------------------------------------------------------------------------------------------
@@ -54,7 +53,7 @@ def right_order(values: NDArray[np.int64], epsilon: float, seed: int) -> int:
 
 def swapped(values: NDArray[np.int64], epsilon: float, seed: int) -> int:
     """The fault: chosen by the counts, which get their noise afterwards."""
-    return int(kept_centers(noisy([values]), 1)[0, 0])
+    return int(noisy([values]).kept(1)[0, 0])
 
 
 def proven(keep: Callable[[NDArray[np.int64], float, int], int], epsilon: float) -> float:

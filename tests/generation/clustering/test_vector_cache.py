@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from dpaudit.generation.clustering import embedding, vector_cache
+from dpaudit.generation import caches
+from dpaudit.generation.caches import VectorCache
+from dpaudit.generation.clustering import embedding
 from dpaudit.generation.clustering.embedding import Embedder
 from dpaudit.generation.clustering.interfaces import Vectors
-from dpaudit.generation.clustering.vector_cache import VectorCache
 from dpaudit.generation.models import CACHE_VARIABLE
 from dpaudit.runs import InputError
 
@@ -98,7 +99,7 @@ def test_a_damaged_part_is_dropped_with_a_warning(cache: VectorCache, tmp_path: 
 def test_a_part_with_other_content_is_dropped(cache: VectorCache, tmp_path: Path, content: bytes) -> None:
     cache.add(SETTINGS, TEXTS, VECTORS)
     (part,) = parts(tmp_path)
-    foreign = part.with_name(vector_cache._digest_of(content) + ".safetensors")
+    foreign = part.with_name(caches._digest_of(content) + ".safetensors")
     foreign.write_bytes(content)
     with pytest.warns(UserWarning, match="dropped"):
         assert find(cache, TEXTS)[0] == [True] * 3

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 from dpaudit.engines import LocalEngine
+from dpaudit.generation.caches import ScoreCache, VectorCache, key_of
 from dpaudit.generation.clustering.embedding import Embedder
-from dpaudit.generation.clustering.vector_cache import VectorCache
 from dpaudit.generation.evaluation import bench
+from dpaudit.generation.evaluation.bench import probe_accuracy
 from dpaudit.generation.evaluation.fine_tuning import Attempt, Examples, Outcome
 from dpaudit.generation.evaluation.mauve_score import drawn, mauve_of
-from dpaudit.generation.evaluation.probe import probe_accuracy
 from dpaudit.generation.evaluation.protocol import evaluate
-from dpaudit.generation.evaluation.score_cache import ScoreCache, key_of
 from dpaudit.generation.evaluation.settings import LAPTOP, PROBE, EvaluationSettings, RealData
 from dpaudit.generation.evaluation.texts import place, same
 from dpaudit.generation.records import Record
