@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from dpaudit.accounting import MedianAccountant
 from dpaudit.engines import cores
 from dpaudit.generation.aggregation import Aggregated, Floats, aggregated, clipped, top_tokens
-from dpaudit.generation.contexts import Prompts
 from dpaudit.generation.cores import each
 from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
 from dpaudit.generation.manifest import ex_post_epsilon
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import Passes, Seat, logits, out_of_memory, passes_for
-from dpaudit.generation.prompts import ends_with
+from dpaudit.generation.prompts import Prompts, ends_with
 from dpaudit.generation.sampling import OsEntropy, RandomBytes, SeededStream, sample
 from dpaudit.runs import (
     BatchExistsError,

@@ -14,9 +14,8 @@ from dpaudit.accounting import ContextChange, mean_epsilon
 from dpaudit.accounting.medians import Relation
 from dpaudit.generation.aggregation import Floats, clipped, top_tokens
 from dpaudit.generation.attack import CANARIES, DecodedContexts, Doubles, StepMechanism, Support, attack, declared_step
-from dpaudit.generation.contexts import Prompts
 from dpaudit.generation.models import LanguageModel
-from dpaudit.generation.prompts import template
+from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record
 from dpaudit.results.replay import Attacked
 from dpaudit.runs import Mechanism
