@@ -140,12 +140,12 @@ class Bench:
             assert self.mauve is not None
             sides = [self._digests["real"], *([] if task.ceiling else [self._digests["synthetic"]])]
             settings = self.mauve.model_dump(mode="json", exclude={"seeds"})
-            return key_of(**parts, sides=sides, settings=settings, encoder=identity_of(self.features))
+            return key_of(**parts, sides=sides, settings=settings, encoder=self.features.identity)
         sides = [self._trained_on(task.source, self.seed(task)), self._digests["test"]]
         parts |= {"sides": sides, "labels": list(self.corpus.labels)}
         if isinstance(task, ProbeTask):
             settings = self.settings.probe.model_dump(mode="json", exclude={"seeds"})
-            return key_of(**parts, settings=settings, encoder=identity_of(self.features))
+            return key_of(**parts, settings=settings, encoder=self.features.identity)
         assert self.settings.fine_tune is not None and self.classifier is not None
         decided_by_task = {"seeds", "learning_rates", "weight_decays"}
         settings = self.settings.fine_tune.model_dump(mode="json", exclude=decided_by_task)
@@ -293,11 +293,6 @@ def _sweep(settings: FineTuneSettings, seed: int) -> Iterator[Attempt]:
     for rate in settings.learning_rates:
         for decay in settings.weight_decays:
             yield Attempt(seed, rate, decay)
-
-
-def identity_of(encoder: Encoder) -> dict[str, Any]:
-    """What decides a model's numbers: not its name."""
-    return encoder.model_dump(mode="json", exclude={"name"})
 
 
 @cache

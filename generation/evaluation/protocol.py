@@ -24,9 +24,10 @@ from dpaudit.generation.evaluation.bench import (
     versions,
 )
 from dpaudit.generation.evaluation.fine_tuning import encoder_of
-from dpaudit.generation.evaluation.settings import PAPER_N, EvaluationSettings, RealData
+from dpaudit.generation.evaluation.settings import PAPER_N, EvaluationSettings
 from dpaudit.generation.evaluation.texts import (
     Corpus,
+    RealData,
     at_most,
     corpus_of,
     described,
@@ -116,8 +117,8 @@ def _read(
 ) -> tuple[Corpus, int | None, list[str]]:
     """All texts, how many of the reference are the run's own, and what there is to say of limits."""
     manifest = reader.manifest
-    reference = read_real(manifest, data.reference, "--reference", data.columns)
-    test = None if data.test is None else read_real(manifest, data.test, "--test", data.columns)
+    reference = read_real(manifest, data.reference, "--reference", data)
+    test = None if data.test is None else read_real(manifest, data.test, "--test", data)
     warnings = []
     for records, option in ((reference, "--reference"), (test or (), "--test")):
         if len(records) > settings.most_records:

@@ -19,8 +19,8 @@ from dpaudit.generation.evaluation.bench import probe_accuracy
 from dpaudit.generation.evaluation.fine_tuning import Attempt, Examples, Outcome
 from dpaudit.generation.evaluation.mauve_score import drawn, mauve_of
 from dpaudit.generation.evaluation.protocol import evaluate
-from dpaudit.generation.evaluation.settings import LAPTOP, PROBE, EvaluationSettings, RealData
-from dpaudit.generation.evaluation.texts import place, same
+from dpaudit.generation.evaluation.settings import LAPTOP, PROBE, EvaluationSettings
+from dpaudit.generation.evaluation.texts import RealData, place, same
 from dpaudit.generation.records import Record
 from dpaudit.results.quality import Fit, Quality
 from dpaudit.runs import InputError, RunReader

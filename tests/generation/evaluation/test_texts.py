@@ -15,7 +15,7 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from dpaudit.generation.evaluation.texts import (
-    Columns,
+    RealData,
     at_most,
     corpus_of,
     described,
@@ -156,17 +156,17 @@ def test_a_first_line_that_is_the_label_is_not_measured(text: str, measured: str
 def test_columns_and_labels(manifest: Any, tmp_path: Path) -> None:
     file = tmp_path / "real.csv"
     file.write_text("topic,body\na,one secret\nb,two secret\na,one secret\n")
-    found = read_real(manifest, str(file), "--reference", Columns("body", "topic"))
+    found = read_real(manifest, str(file), "--reference", RealData("", text="body", label="topic"))
     assert found == (Record("a", "one secret"), Record("b", "two secret"))
     with pytest.raises(InputError, match="--text") as raised:
-        read_real(manifest, str(file), "--reference", Columns(None, "topic"))
+        read_real(manifest, str(file), "--reference", RealData("", label="topic"))
     assert "data." not in str(raised.value)
     file.write_text("label,text\nc,one secret\n")
     with pytest.raises(InputError, match="the run's labels") as raised:
-        read_real(manifest, str(file), "--reference", Columns())
+        read_real(manifest, str(file), "--reference", RealData(""))
     assert "secret" not in str(raised.value)
     with pytest.raises(InputError, match="--test"):
-        read_real(manifest, str(tmp_path / "none.csv"), "--test", Columns())
+        read_real(manifest, str(tmp_path / "none.csv"), "--test", RealData(""))
 
 
 def test_a_run_without_labels_reads_texts_alone(make_run: Callable[..., Run], tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_run_without_labels_reads_texts_alone(make_run: Callable[..., Run], tm
     file = tmp_path / "real.csv"
     file.write_text("text\none\ntwo\n")
     manifest = RunReader(run.path).manifest
-    found = read_real(manifest, str(file), "--reference", Columns())
+    found = read_real(manifest, str(file), "--reference", RealData(""))
     assert found == (Record("", "one"), Record("", "two"))
     corpus = corpus_of(manifest, records(2), found, None, share=0.2, seed=0)
     assert corpus.held_out is None and corpus.test == ()
@@ -214,5 +214,5 @@ def test_what_may_be_a_path_is_not_asked_for_on_the_hub(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     with pytest.raises(InputError, match="--reference"):
-        read_real(RunReader(run.path).manifest, name, "--reference", Columns())
+        read_real(RunReader(run.path).manifest, name, "--reference", RealData(""))
     assert asked == ([] if asked_for is None else [asked_for])
