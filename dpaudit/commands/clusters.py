@@ -85,10 +85,10 @@ def _clustered(
     private_cache: Path | None,
     settings: dict[str, Any],
 ) -> ClusterComparison:
+    from dpaudit.generation.caches import VectorCache
     from dpaudit.generation.clustering.comparison import ComparisonSettings, compare_texts
     from dpaudit.generation.clustering.embedding import OFFLINE, Embedder
     from dpaudit.generation.clustering.noise import Noise
-    from dpaudit.generation.clustering.vector_cache import VectorCache
     from dpaudit.generation.records import read_texts
     from dpaudit.generation.sampling import OsEntropy
     from dpaudit.generation.sources import overlap

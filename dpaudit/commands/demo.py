@@ -31,7 +31,7 @@ def demo(out: Path, as_json: bool) -> None:
       dpaudit demo --out /tmp/demo
     """
     from dpaudit.audit.comparison import compare_runs
-    from dpaudit.generation.demo import demo_configs
+    from dpaudit.generation.starting import demo_configs
 
     results: dict[str, AuditResult] = {}
     for name, config in demo_configs().items():

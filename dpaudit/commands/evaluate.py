@@ -154,10 +154,9 @@ def evaluate_run(
         raise InputError(
             "dpaudit evaluate", f"{error.name} is not installed.", "Run `pip install 'dpaudit[evaluate]'`."
         ) from None
-    from dpaudit.generation.clustering.vector_cache import VectorCache
-    from dpaudit.generation.evaluation.score_cache import ScoreCache
-    from dpaudit.generation.evaluation.settings import RealData, asked
-    from dpaudit.generation.evaluation.texts import Columns
+    from dpaudit.generation.caches import ScoreCache, VectorCache
+    from dpaudit.generation.evaluation.settings import asked
+    from dpaudit.generation.evaluation.texts import RealData
 
     reference, test, text, label = data
     previous, _ = quality_of(run_dir)
@@ -167,7 +166,7 @@ def evaluate_run(
         task = progress.add_task("", total=None, epsilon="")
         quality = run_evaluation(
             reader,
-            RealData(reference, test, Columns(text, label)),
+            RealData(reference, test, text, label),
             asked({name: value for name, value in options.items() if value not in (None, (), False)}),
             cache=cache,
             private_cache=None if private_cache is None else VectorCache(folder=private_cache),

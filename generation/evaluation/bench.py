@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 
 import dpaudit
+from dpaudit.generation.caches import Figures, key_of
 from dpaudit.generation.clustering.interfaces import Vectors
 from dpaudit.generation.config import ModelConfig
-from dpaudit.generation.evaluation.fine_tuning import Attempt, Examples, fine_tune
+from dpaudit.generation.evaluation.fine_tuning import Attempt, Examples, Labels, fine_tune
 from dpaudit.generation.evaluation.mauve_score import drawn, mauve_of
-from dpaudit.generation.evaluation.probe import Labels, Probed, probe_accuracy
-from dpaudit.generation.evaluation.score_cache import Figures, key_of
 from dpaudit.generation.evaluation.settings import EvaluationSettings
 from dpaudit.generation.evaluation.texts import Corpus, described, once
 from dpaudit.generation.models import device_of
 from dpaudit.generation.records import Record
-from dpaudit.results.quality import Downstream, Encoder, FineTuneSettings, MauveSettings, Source
+from dpaudit.results.quality import Downstream, Encoder, FineTuneSettings, MauveSettings, ProbeSettings, Source
 
 #: From how many texts a side on there is a MAUVE at all.
 LEAST_N = 2
@@ -138,12 +140,12 @@ class Bench:
             assert self.mauve is not None
             sides = [self._digests["real"], *([] if task.ceiling else [self._digests["synthetic"]])]
             settings = self.mauve.model_dump(mode="json", exclude={"seeds"})
-            return key_of(**parts, sides=sides, settings=settings, encoder=identity_of(self.features))
+            return key_of(**parts, sides=sides, settings=settings, encoder=self.features.identity)
         sides = [self._trained_on(task.source, self.seed(task)), self._digests["test"]]
         parts |= {"sides": sides, "labels": list(self.corpus.labels)}
         if isinstance(task, ProbeTask):
             settings = self.settings.probe.model_dump(mode="json", exclude={"seeds"})
-            return key_of(**parts, settings=settings, encoder=identity_of(self.features))
+            return key_of(**parts, settings=settings, encoder=self.features.identity)
         assert self.settings.fine_tune is not None and self.classifier is not None
         decided_by_task = {"seeds", "learning_rates", "weight_decays"}
         settings = self.settings.fine_tune.model_dump(mode="json", exclude=decided_by_task)
@@ -257,15 +259,40 @@ class Worker:
         return found
 
 
+class Probed(NamedTuple):
+    """Share of test texts whose label a probe finds, and whether its training came to an end."""
+
+    accuracy: float
+    converged: bool
+
+
+def probe_accuracy(train: Vectors, labels: Labels, test: Vectors, truth: Labels, settings: ProbeSettings) -> Probed:
+    """Accuracy on test texts of a linear probe, logistic regression on embeddings, that was trained on others.
+
+    Args:
+        train: embeddings float32 [m, d], m >= 1.
+        labels: int64 [m].
+        test: embeddings float32 [k, d], k >= 1.
+        truth: int64 [k].
+        settings: inverse strength of the penalty, and iterations.
+
+    Returns:
+        The accuracy. Where all training texts have one label, that is the one found.
+    """
+    if (labels == labels[0]).all():
+        return Probed(float((truth == labels[0]).mean()), True)
+    probe = LogisticRegression(C=settings.strength, max_iter=settings.iterations)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", ConvergenceWarning)
+        probe.fit(train, labels)
+    return Probed(float((probe.predict(test) == truth).mean()), not warned)
+
+
 def _sweep(settings: FineTuneSettings, seed: int) -> Iterator[Attempt]:
     for rate in settings.learning_rates:
         for decay in settings.weight_decays:
             yield Attempt(seed, rate, decay)
-
-
-def identity_of(encoder: Encoder) -> dict[str, Any]:
-    """What decides a model's numbers: not its name."""
-    return encoder.model_dump(mode="json", exclude={"name"})
 
 
 @cache

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from dpaudit.generation.evaluation.texts import Columns
 from dpaudit.results.quality import FineTuneSettings, Part, ProbeSettings
 from dpaudit.runs import InputError
 
@@ -78,15 +77,6 @@ class EvaluationSettings:
     most_records: int = 4000
     test_share: float = 0.2
     split_seed: int = 0
-
-
-@dataclass(frozen=True)
-class RealData:
-    """Where real records are: the reference, and a file to test on, or None."""
-
-    reference: str
-    test: str | None = None
-    columns: Columns = field(default_factory=Columns)
 
 
 def asked(options: Mapping[str, Any]) -> EvaluationSettings:

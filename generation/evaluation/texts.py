@@ -26,9 +26,17 @@ _FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ".gz", "
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Names of the columns of reference and test files; None for the run's own."""
+class RealData:
+    """Where real records are.
 
+    Attributes:
+        reference: the records that texts are compared with.
+        test: a file to test on, or None.
+        text, label: columns of both; None for the run's own.
+    """
+
+    reference: str
+    test: str | None = None
     text: str | None = None
     label: str | None = None
 
@@ -82,19 +90,19 @@ def read_synthetic(reader: RunReader) -> tuple[tuple[Record, ...], int]:
     return tuple(found), lines
 
 
-def read_real(manifest: Manifest, name: str, setting: str, columns: Columns) -> tuple[Record, ...]:
+def read_real(manifest: Manifest, name: str, setting: str, data: RealData) -> tuple[Record, ...]:
     """Distinct real records, sorted: with labels where the run has them.
 
     Args:
         manifest: of the run, which says where its own data came from and under which columns.
         name: as data.path in a config, or, for a run whose data was on the Hugging Face hub, NAME or NAME:SPLIT.
         setting: what gave the name, for errors.
-        columns: to read, where they are not the run's.
+        data: names the columns to read, where they are not the run's.
 
     Raises:
         InputError: names the file, the row and the column.
     """
-    text, label = columns.text or manifest.data.text, columns.label or manifest.data.label
+    text, label = data.text or manifest.data.text, data.label or manifest.data.label
     labels = manifest.batching.labels
     on_hub = manifest.data.source == "dataset" and _is_hubs(name)
     if not labels and not on_hub:

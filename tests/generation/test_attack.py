@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from dpaudit.accounting import mean_epsilon
 from dpaudit.generation.aggregation import Floats, clipped, top_tokens
 from dpaudit.generation.attack import CANARIES, DecodedContexts, Doubles, StepMechanism, Support, attack, declared_step
-from dpaudit.generation.contexts import Prompts
 from dpaudit.generation.models import LanguageModel
-from dpaudit.generation.prompts import template
+from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record
 from dpaudit.mechanisms import ContextChange, Mechanism, Relation
 from dpaudit.mechanisms import Support as Declared

@@ -41,9 +41,8 @@ def test_numbers_without_a_dot_are_numbers(tmp_path: Path, settings: Settings) -
 SLICES = {"rule": "paper-slices", "batches_per_label": None, "slots": 2}
 
 
-@pytest.mark.parametrize(
-    ("section", "fields", "field", "given", "allowed"),
-    [
+def test_a_mistake_is_named_with_field_value_and_what_is_allowed(tmp_path: Path, settings: Settings) -> None:
+    for section, fields, field, given, allowed in [
         ("mechanism", {"clip": -3.0}, "mechanism.clip", "-3.0", "greater than 0"),
         ("mechanism", {"clip": 0}, "mechanism.clip", "0", "greater than 0"),
         ("mechanism", {"clip": float("nan")}, "mechanism.clip", "nan", "finite"),
@@ -97,16 +96,12 @@ SLICES = {"rule": "paper-slices", "batches_per_label": None, "slots": 2}
         ("privacy", {"delta": 1.5}, "privacy.delta", "1.5", "less than 1"),
         ("claim", {"epsilon": 3.0, "delta": 1e-6}, "claim.delta", "1e-06", "0 for median"),
         ("claim", {"epsilon": -3.0}, "claim.epsilon", "-3.0", "greater than or equal to 0"),
-    ],
-)
-def test_a_mistake_is_named_with_field_value_and_what_is_allowed(
-    tmp_path: Path, settings: Settings, section: str, fields: dict[str, Any], field: str, given: str, allowed: str
-) -> None:
-    path = write(tmp_path, yaml.safe_dump(settings(**{section: fields})))
-    error = failure(path)
-    assert error.where == f"{path}: {field}"
-    assert given in error.problem
-    assert allowed in error.remedy
+    ]:
+        path = write(tmp_path, yaml.safe_dump(settings(**{section: fields})))
+        error = failure(path)
+        assert error.where == f"{path}: {field}"
+        assert given in error.problem
+        assert allowed in error.remedy
 
 
 def test_a_mean_claim_needs_a_delta(tmp_path: Path, settings: Settings) -> None:
@@ -150,9 +145,8 @@ def test_the_key_is_never_shown(tmp_path: Path, settings: Settings) -> None:
     assert "secretsecret" not in str(error)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_text_that_is_no_config_is_refused(tmp_path: Path) -> None:
+    for text, message in [
         ("", "the file is empty"),
         ("- a\n- b\n", "a list, not a mapping"),
         ("data: {path: x\nmodel: y\n", "not valid YAML"),
@@ -160,10 +154,8 @@ def test_the_key_is_never_shown(tmp_path: Path, settings: Settings) -> None:
         ("data: !!python/object:os.system {}\n", "not valid YAML"),
         ("model: {name: x}\nmodel: {name: y}\n", "line 2, column 1: this is not valid YAML: a field is given twice"),
         ("[" * 5000, "nests too deeply"),
-    ],
-)
-def test_text_that_is_no_config_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    assert message in str(failure(write(tmp_path, text)))
+    ]:
+        assert message in str(failure(write(tmp_path, text)))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -210,9 +202,8 @@ def test_a_clustering_is_read(tmp_path: Path, clustered: Settings) -> None:
     assert (config.batching.records_per_batch, config.batching.generate_per_cluster) == (20.0, 4)
 
 
-@pytest.mark.parametrize(
-    ("sections", "field", "given", "allowed"),
-    [
+def test_a_mistake_with_clusters_is_named(tmp_path: Path, clustered: Settings) -> None:
+    for sections, field, given, allowed in [
         ({"clustering": {**REBALANCED, "method": "dbscan"}}, "clustering.method", "'dbscan'", "'chang', 'dpm'"),
         ({"clustering": {**REBALANCED, "public": None}}, "clustering.public", "null", "public texts when method is"),
         ({"clustering": {**REBALANCED, "centers": None}}, "clustering.centers", "null", "a whole number"),
@@ -279,16 +270,12 @@ def test_a_clustering_is_read(tmp_path: Path, clustered: Settings) -> None:
             "1e-07",
             "above",
         ),
-    ],
-)
-def test_a_mistake_with_clusters_is_named(
-    tmp_path: Path, clustered: Settings, sections: dict[str, Any], field: str, given: str, allowed: str
-) -> None:
-    path = write(tmp_path, yaml.safe_dump(clustered(**sections)))
-    error = failure(path)
-    assert error.where == f"{path}: {field}"
-    assert given in error.problem
-    assert allowed in error.remedy
+    ]:
+        path = write(tmp_path, yaml.safe_dump(clustered(**sections)))
+        error = failure(path)
+        assert error.where == f"{path}: {field}"
+        assert given in error.problem
+        assert allowed in error.remedy
 
 
 def test_public_texts_are_not_the_private_ones(tmp_path: Path, clustered: Settings) -> None:

@@ -15,7 +15,7 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from dpaudit.generation.evaluation.texts import (
-    Columns,
+    RealData,
     at_most,
     corpus_of,
     described,
@@ -129,9 +129,9 @@ def test_texts_of_a_run(make_run: Callable[..., Run]) -> None:
         read_synthetic(RunReader(make_run(text=False).path))
 
 
-@pytest.mark.parametrize(
-    ("text", "measured"),
-    [
+def test_a_first_line_that_is_the_label_is_not_measured(make_run: Callable[..., Run]) -> None:
+    """A classifier would read the answer there."""
+    for text, measured in [
         ("a\nstory", "story"),
         ("\n a \n\nstory", "\nstory"),
         ("a", ""),
@@ -141,32 +141,29 @@ def test_texts_of_a_run(make_run: Callable[..., Run]) -> None:
         ("b\nstory", "b\nstory"),
         ("story\na\n", "story\na\n"),
         ("", ""),
-    ],
-)
-def test_a_first_line_that_is_the_label_is_not_measured(text: str, measured: str, make_run: Callable[..., Run]) -> None:
-    """A classifier would read the answer there."""
-    run = make_run()
-    lines = [json.loads(line) for line in (run.path / SAMPLES).read_text().splitlines()]
-    lines[0]["text"] = text
-    (run.path / SAMPLES).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found, label_lines = read_synthetic(RunReader(run.path))
-    assert found[0] == Record("a", measured) and label_lines == (text != measured)
+    ]:
+        run = make_run()
+        lines = [json.loads(line) for line in (run.path / SAMPLES).read_text().splitlines()]
+        lines[0]["text"] = text
+        (run.path / SAMPLES).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        found, label_lines = read_synthetic(RunReader(run.path))
+        assert found[0] == Record("a", measured) and label_lines == (text != measured)
 
 
 def test_columns_and_labels(manifest: Any, tmp_path: Path) -> None:
     file = tmp_path / "real.csv"
     file.write_text("topic,body\na,one secret\nb,two secret\na,one secret\n")
-    found = read_real(manifest, str(file), "--reference", Columns("body", "topic"))
+    found = read_real(manifest, str(file), "--reference", RealData("", text="body", label="topic"))
     assert found == (Record("a", "one secret"), Record("b", "two secret"))
     with pytest.raises(InputError, match="--text") as raised:
-        read_real(manifest, str(file), "--reference", Columns(None, "topic"))
+        read_real(manifest, str(file), "--reference", RealData("", label="topic"))
     assert "data." not in str(raised.value)
     file.write_text("label,text\nc,one secret\n")
     with pytest.raises(InputError, match="the run's labels") as raised:
-        read_real(manifest, str(file), "--reference", Columns())
+        read_real(manifest, str(file), "--reference", RealData(""))
     assert "secret" not in str(raised.value)
     with pytest.raises(InputError, match="--test"):
-        read_real(manifest, str(tmp_path / "none.csv"), "--test", Columns())
+        read_real(manifest, str(tmp_path / "none.csv"), "--test", RealData(""))
 
 
 def test_a_run_without_labels_reads_texts_alone(make_run: Callable[..., Run], tmp_path: Path) -> None:
@@ -175,15 +172,14 @@ def test_a_run_without_labels_reads_texts_alone(make_run: Callable[..., Run], tm
     file = tmp_path / "real.csv"
     file.write_text("text\none\ntwo\n")
     manifest = RunReader(run.path).manifest
-    found = read_real(manifest, str(file), "--reference", Columns())
+    found = read_real(manifest, str(file), "--reference", RealData(""))
     assert found == (Record("", "one"), Record("", "two"))
     corpus = corpus_of(manifest, records(2), found, None, share=0.2, seed=0)
     assert corpus.held_out is None and corpus.test == ()
 
 
-@pytest.mark.parametrize(
-    ("name", "asked_for"),
-    [
+def test_what_may_be_a_path_is_not_asked_for_on_the_hub(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    for name, asked_for in [
         ("fancyzhx/ag_news", ("fancyzhx/ag_news", "train")),
         ("imdb:test[:10%]", ("imdb", "test[:10%]")),
         ("patients/layoffs.csv", None),
@@ -194,25 +190,18 @@ def test_a_run_without_labels_reads_texts_alone(make_run: Callable[..., Run], tm
         ("a/b/c", None),
         ("folder/layoffs", None),
         ("package:none/layoffs", None),
-    ],
-)
-def test_what_may_be_a_path_is_not_asked_for_on_the_hub(
-    name: str,
-    asked_for: tuple[str, str] | None,
-    make_run: Callable[..., Run],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run, asked = make_run(), list[tuple[str, str]]()
-    run.edit_manifest({"data.source": "dataset", "data.split": "train"})
+    ]:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            run, asked = make_run(), list[tuple[str, str]]()
+            run.edit_manifest({"data.source": "dataset", "data.split": "train"})
 
-    def load_dataset(dataset: str, split: str) -> Any:
-        asked.append((dataset, split))
-        raise OSError
+            def load_dataset(dataset: str, split: str) -> Any:
+                asked.append((dataset, split))
+                raise OSError
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match="--reference"):
-        read_real(RunReader(run.path).manifest, name, "--reference", Columns())
-    assert asked == ([] if asked_for is None else [asked_for])
+            monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+            monkeypatch.chdir(tmp_path)
+            (tmp_path / "folder").mkdir(exist_ok=True)
+            with pytest.raises(InputError, match="--reference"):
+                read_real(RunReader(run.path).manifest, name, "--reference", RealData(""))
+            assert asked == ([] if asked_for is None else [asked_for])

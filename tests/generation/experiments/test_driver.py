@@ -194,39 +194,34 @@ def test_a_whole_run_is_compared_audited_and_evaluated_again(table_file: Path, o
     assert rows[1].evaluated is not None and rows[1].evaluated.warnings == ("measured again",)
 
 
-@pytest.mark.parametrize("changed", ["config", "records"])
 def test_a_whole_run_of_another_config_or_other_records_is_refused(
-    table_file: Path,
-    tmp_path: Path,
-    out: Path,
-    settings: Callable[..., dict[str, Any]],
-    data_file: Path,
-    changed: str,
+    table_file: Path, tmp_path: Path, out: Path, settings: Callable[..., dict[str, Any]], data_file: Path
 ) -> None:
-    config = table_file.parent / "rows" / "median.yaml"
-    other = tmp_path / "other.csv"
-    other.write_text(data_file.read_text() + "south,one more\n")
-    sections: dict[str, Any] = {"decoding": {**SECRET, "max_tokens": 4}}
-    told = "stopping.max_tokens"
-    if changed == "records":
-        sections, told = {"decoding": SECRET, "data": {"path": str(other)}}, "data.digest"
-    config.write_text(yaml.safe_dump(settings(**sections)))
-    recorder = Recorder(evaluated=False)
-    row = run(table_file, out, recorder, "rows/median").rows[0]
-    failure = row.failure
-    assert failure is not None and (failure.kind, failure.stage) == ("unusable", "resume")
-    assert told in failure.message and row.audited is None
-    assert recorder.asked == [("compare", "rows/median")]
+    for changed in ["config", "records"]:
+        config = table_file.parent / "rows" / "median.yaml"
+        other = tmp_path / "other.csv"
+        other.write_text(data_file.read_text() + "south,one more\n")
+        sections: dict[str, Any] = {"decoding": {**SECRET, "max_tokens": 4}}
+        told = "stopping.max_tokens"
+        if changed == "records":
+            sections, told = {"decoding": SECRET, "data": {"path": str(other)}}, "data.digest"
+        config.write_text(yaml.safe_dump(settings(**sections)))
+        recorder = Recorder(evaluated=False)
+        row = run(table_file, out, recorder, "rows/median").rows[0]
+        failure = row.failure
+        assert failure is not None and (failure.kind, failure.stage) == ("unusable", "resume")
+        assert told in failure.message and row.audited is None
+        assert recorder.asked == [("compare", "rows/median")]
 
 
-@pytest.mark.parametrize("own", [3, None])
 def test_texts_that_are_not_all_known_to_be_the_runs_own_give_no_figures(
-    table_file: Path, out: Path, quality: Quality, own: int | None
+    table_file: Path, out: Path, quality: Quality
 ) -> None:
-    other = quality.model_copy(update={"own": own})
-    row = run(table_file, out, Recorder(quality=other), "rows/mean").rows[0]
-    assert row.evaluated is None and row.audited is not None
-    assert row.failure is not None and (row.failure.kind, row.failure.stage) == ("unusable", "evaluate")
+    for own in [3, None]:
+        other = quality.model_copy(update={"own": own})
+        row = run(table_file, out, Recorder(quality=other), "rows/mean").rows[0]
+        assert row.evaluated is None and row.audited is not None
+        assert row.failure is not None and (row.failure.kind, row.failure.stage) == ("unusable", "evaluate")
 
 
 def test_a_failed_evaluation_keeps_the_audit_and_is_tried_again(table_file: Path, out: Path, quality: Quality) -> None:
@@ -263,22 +258,20 @@ def test_a_defect_in_one_row_tells_its_type_alone_and_stops_no_other(table_file:
     assert found.rows[2].audited is not None and found.exit_code == 3
 
 
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
+def test_what_lacks_on_this_machine_is_no_defect(table_file: Path, tmp_path: Path) -> None:
+    for error, told in [
         (PermissionError(13, "Permission denied", "/place"), "/place: Permission denied."),
         (ModuleNotFoundError("No module named 'absent'", name="absent"), "absent is not installed."),
-    ],
-)
-def test_what_lacks_on_this_machine_is_no_defect(table_file: Path, tmp_path: Path, error: Exception, told: str) -> None:
-    def lacking(row: Row, where: Path) -> None:
-        raise error
+    ]:
 
-    recorder = Recorder(evaluated=False)
-    broken = Stages(lacking, recorder.stages.compare, recorder.stages.audit, None)
-    found = run_table(load_table(table_file), tmp_path / "out", broken, lambda *told: None, ("rows/mean",))
-    failure = found.rows[0].failure
-    assert failure is not None and (failure.kind, failure.message) == ("unusable", told)
+        def lacking(row: Row, where: Path) -> None:
+            raise error
+
+        recorder = Recorder(evaluated=False)
+        broken = Stages(lacking, recorder.stages.compare, recorder.stages.audit, None)
+        found = run_table(load_table(table_file), tmp_path / "out", broken, lambda *told: None, ("rows/mean",))
+        failure = found.rows[0].failure
+        assert failure is not None and (failure.kind, failure.message) == ("unusable", told)
 
 
 def test_one_process_at_a_time_has_the_folder(table_file: Path, tmp_path: Path) -> None:
@@ -346,12 +339,12 @@ def test_what_a_table_takes_from_an_audit_and_an_evaluation(table_file: Path, ou
     assert Audited.of(audit.model_copy(update={"checks": (check,)})).failed == (check.id,)
 
 
-@pytest.mark.parametrize(("verdict", "code"), [("pass", 0), ("fail", 1), ("error", 2)])
-def test_the_exit_code_follows_the_audit(verdict: str, code: int) -> None:
-    audited = {"verdict": verdict, "failed": (), "claim": None, "theorem1": None, "texts": 0, "tokens": 0}
-    row = {"config": "a", "dataset": "L", "method": "A", "kind": "ex-post", "clusters": 1, "unbounded": False}
-    rows = (RowResult.model_validate({**row, "audited": audited}),)
-    assert TableResult(title="T", versions={}, real={}, rows=rows).exit_code == code
+def test_the_exit_code_follows_the_audit() -> None:
+    for verdict, code in [("pass", 0), ("fail", 1), ("error", 2)]:
+        audited = {"verdict": verdict, "failed": (), "claim": None, "theorem1": None, "texts": 0, "tokens": 0}
+        row = {"config": "a", "dataset": "L", "method": "A", "kind": "ex-post", "clusters": 1, "unbounded": False}
+        rows = (RowResult.model_validate({**row, "audited": audited}),)
+        assert TableResult(title="T", versions={}, real={}, rows=rows).exit_code == code
 
 
 def test_table_json_reads_back(table_file: Path, out: Path, quality: Quality) -> None:
@@ -428,21 +421,16 @@ def test_the_dry_run_needs_neither_data_nor_folder(table_file: Path, tmp_path: P
     assert mean["unit"] == "record" and mean["delta"] == DELTA
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
+def test_what_cannot_be_asked(table_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, told in [
         ((), "Name a folder with --out"),
         (("--only", "rows/mode", "--dry-run"), "there is no row 'rows/mode'"),
         (("--out", "x", "--tokens-per-second", "3"), "--tokens-per-second is for --dry-run"),
-    ],
-)
-def test_what_cannot_be_asked(
-    table_file: Path, arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["table", str(table_file), *arguments])
-    assert left.value.code == 2
-    assert told in capsys.readouterr().err
+    ]:
+        with pytest.raises(SystemExit) as left:
+            main(["table", str(table_file), *arguments])
+        assert left.value.code == 2
+        assert told in capsys.readouterr().err
 
 
 def test_the_command_evaluates_with_a_probe_and_mauve(

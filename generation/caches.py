@@ -1,15 +1,21 @@
-"""Embeddings on disk, found again by what was embedded and how."""
+"""Caches by content, in the user's cache folder: embeddings, found by text and model, and figures, by all they rest on.
+
+Both are as private as what they were computed from, and their files are their owner's alone.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import json
+import math
 import os
-import tempfile
+import stat
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +24,17 @@ from safetensors.numpy import load, save
 
 from dpaudit.generation.clustering.interfaces import Vectors
 from dpaudit.generation.models import CACHE_VARIABLE, cache_folder
-from dpaudit.runs import InputError, KeyedHash
+from dpaudit.results.quality_file import private_place, require_place, write_private
+from dpaudit.runs import KeyedHash
 
 _SUFFIX = ".safetensors"
 _DIGESTS, _VECTORS = "digests", "vectors"
+_MAX_BYTES = 1 << 12
+#: Of the figures' files. What measures them has a number of its own: `bench.PROTOCOL`.
+_FORMAT = 2
+_REMEDY = f"Set {CACHE_VARIABLE} to a folder that can be written to."
+
+Figures = dict[str, float]
 
 
 class VectorCache:
@@ -75,15 +88,12 @@ class VectorCache:
         """
         digests = np.frombuffer(b"".join(map(self._digest, texts)), dtype=np.uint8).reshape(len(texts), -1)
         content = save({_DIGESTS: digests, _VECTORS: np.ascontiguousarray(vectors, dtype=np.float32)})
-        folder = self._settings_folder(settings)
-        try:
-            for made in (self._folder, folder):
-                made.mkdir(mode=0o700, parents=True, exist_ok=True)
-                made.chmod(0o700)
-            _write(folder / (_digest_of(content) + _SUFFIX), content)
-        except OSError as error:
-            remedy = f"Set {CACHE_VARIABLE} to a folder that can be written to, or embed without a cache."
-            raise InputError(str(folder), f"embeddings cannot be kept there ({error.strerror}).", remedy) from error
+        path = self._settings_folder(settings) / (_digest_of(content) + _SUFFIX)
+        remedy = f"{_REMEDY.removesuffix('.')}, or embed without a cache."
+        with private_place(path, remedy):
+            for folder in (self._folder, path.parent):
+                folder.chmod(0o700)
+        write_private(path, content, remedy)
 
     def _parts(self, settings: str, dimensions: int) -> Iterator[tuple[NDArray[np.uint8], Vectors]]:
         """Digests uint8 [m, 32] and vectors float32 [m, d] of every sound part."""
@@ -116,17 +126,59 @@ def _read(path: Path, dimensions: int) -> tuple[NDArray[np.uint8], Vectors]:
     return digests, vectors
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read: whole, or not at all."""
-    handle, partial = tempfile.mkstemp(prefix="partial-", dir=path.parent)  # mode 0600
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(partial, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(partial)
-
-
 def _digest_of(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=32).hexdigest()
+
+
+def key_of(**parts: Any) -> str:
+    """A digest of everything that a figure depends on, by name; values are JSON's."""
+    text = json.dumps({"format": _FORMAT, **parts}, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class ScoreCache:
+    """A folder of small files, one for each key, for their owner alone: the figures are private.
+
+    What is in a file is taken at its word, so the folder is the user's own and no part of any run: one that comes from
+    elsewhere must not bring its figures. A file that is another user's, or not what was written here, counts as absent.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """The folder is made when something is first kept.
+
+        Args:
+            folder: where it is; None for `models.cache_folder()` / "evaluation-scores".
+        """
+        self._folder = cache_folder() / "evaluation-scores" if folder is None else folder
+
+    def require(self) -> None:
+        """Find out whether figures can be kept. Raises InputError where they cannot."""
+        require_place(self._folder / "figures.json", _REMEDY)
+
+    def find(self, key: str, names: tuple[str, ...]) -> Figures | None:
+        """The figures of these names, all finite; None where they are not known."""
+        with suppress(OSError, ValueError, RecursionError):
+            handle = os.open(self._folder / f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with os.fdopen(handle, "rb") as file:
+                if not _is_ours(os.fstat(handle)):
+                    return None
+                found = json.loads(file.read(_MAX_BYTES))
+            if _is_sound(found, names):
+                return {name: float(found[name]) for name in names}
+        return None
+
+    def keep(self, key: str, figures: Mapping[str, float]) -> None:
+        """Keep figures. Raises InputError where they cannot be written."""
+        write_private(self._folder / f"{key}.json", json.dumps(dict(figures), allow_nan=False).encode(), _REMEDY)
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def _is_sound(found: Any, names: tuple[str, ...]) -> bool:
+    return (
+        isinstance(found, dict)
+        and set(found) == set(names)
+        and all(type(value) in (int, float) and math.isfinite(value) for value in found.values())
+    )

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from dpaudit.generation.clustering import embedding, vector_cache
+from dpaudit.generation import caches
+from dpaudit.generation.caches import VectorCache
+from dpaudit.generation.clustering import embedding
 from dpaudit.generation.clustering.embedding import Embedder
 from dpaudit.generation.clustering.interfaces import Vectors
-from dpaudit.generation.clustering.vector_cache import VectorCache
 from dpaudit.generation.models import CACHE_VARIABLE
 from dpaudit.runs import InputError
 
@@ -70,39 +71,36 @@ def test_files_and_folders_are_their_owners_alone(cache: VectorCache, tmp_path: 
     assert part.parent.stat().st_mode & 0o777 == part.parent.parent.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("place", [0, 12, -1])
-def test_a_damaged_part_is_dropped_with_a_warning(cache: VectorCache, tmp_path: Path, place: int) -> None:
-    cache.add(SETTINGS, TEXTS[:1], VECTORS[:1])
-    cache.add(SETTINGS, TEXTS[1:], VECTORS[1:])
-    content = bytearray(parts(tmp_path)[0].read_bytes())
-    content[place] ^= 1
-    parts(tmp_path)[0].write_bytes(content)
-    with pytest.warns(UserWarning, match="dropped from the embedding cache: it was damaged"):
-        known, vectors = find(cache, TEXTS)
-    assert sum(known) in (1, 2)
-    assert np.array_equal(vectors[known], VECTORS[known])
-    assert len(parts(tmp_path)) == 1
-    assert find(cache, TEXTS)[0] == known
+def test_a_damaged_part_is_dropped_with_a_warning(cache: VectorCache, tmp_path: Path) -> None:
+    for place in [0, 12, -1]:
+        cache.add(SETTINGS, TEXTS[:1], VECTORS[:1])
+        cache.add(SETTINGS, TEXTS[1:], VECTORS[1:])
+        content = bytearray(parts(tmp_path)[0].read_bytes())
+        content[place] ^= 1
+        parts(tmp_path)[0].write_bytes(content)
+        with pytest.warns(UserWarning, match="dropped from the embedding cache: it was damaged"):
+            known, vectors = find(cache, TEXTS)
+        assert sum(known) in (1, 2)
+        assert np.array_equal(vectors[known], VECTORS[known])
+        assert len(parts(tmp_path)) == 1
+        assert find(cache, TEXTS)[0] == known
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
+def test_a_part_with_other_content_is_dropped(cache: VectorCache, tmp_path: Path) -> None:
+    for content in [
         b"nonsense",
         save({"digests": np.zeros((1, 32), np.uint8)}),
         save({"digests": np.zeros((1, 32), np.uint8), "vectors": np.zeros((2, 3), np.float32)}),
         save({"digests": np.zeros((1, 32), np.uint8), "vectors": np.zeros((1, 4), np.float32)}),
         save({"digests": np.zeros((1, 32), np.uint8), "vectors": np.zeros((1, 3), np.float64)}),
-    ],
-)
-def test_a_part_with_other_content_is_dropped(cache: VectorCache, tmp_path: Path, content: bytes) -> None:
-    cache.add(SETTINGS, TEXTS, VECTORS)
-    (part,) = parts(tmp_path)
-    foreign = part.with_name(vector_cache._digest_of(content) + ".safetensors")
-    foreign.write_bytes(content)
-    with pytest.warns(UserWarning, match="dropped"):
-        assert find(cache, TEXTS)[0] == [True] * 3
-    assert parts(tmp_path) == [part]
+    ]:
+        cache.add(SETTINGS, TEXTS, VECTORS)
+        (part,) = parts(tmp_path)
+        foreign = part.with_name(caches._digest_of(content) + ".safetensors")
+        foreign.write_bytes(content)
+        with pytest.warns(UserWarning, match="dropped"):
+            assert find(cache, TEXTS)[0] == [True] * 3
+        assert parts(tmp_path) == [part]
 
 
 def test_what_cannot_be_written_leaves_nothing(
