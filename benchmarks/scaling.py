@@ -102,9 +102,9 @@ HEADING = "## At full size: time, storage and cost"
 
 INTRODUCTION = """\
 This section is made by `make bench` from the rates of [benchmarks.md](benchmarks.md); do not edit. What was not
-measured is listed with its source, and can be changed at the top of `benchmarks/scaling.py`;
-`python -m benchmarks --page` then writes the section anew. **No GPU was at hand**: every figure of a GPU follows from data sheets and the assumptions below, not
-from a measurement.
+measured is listed with its source, and can be changed at the top of `benchmarks/scaling.py`; `python -m benchmarks
+--page` then writes the section anew. **No GPU was at hand**: every figure of a GPU follows from data sheets and the
+assumptions below, not from a measurement.
 """
 
 PROPORTION = f"""\
