@@ -232,3 +232,15 @@ def test_links_between_documents_lead_somewhere() -> None:
     for document in DOCUMENTS:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", document.read_text(encoding="utf-8")):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_places_in_the_documents_that_code_names_are_there() -> None:
+    code = itertools.chain.from_iterable((ROOT / name).rglob("*.py") for name in ("dpaudit", "generation", "reports"))
+    named = {
+        place for path in code for place in re.findall(r"docs/([\w-]+\.md)(?:#([\w-]+))?", path.read_text("utf-8"))
+    }
+    assert len(named) > 5
+    for page, anchor in named:
+        headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / page).read_text("utf-8"), re.MULTILINE)
+        anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert anchor in {"", *anchors}, f"docs/{page}#{anchor}"

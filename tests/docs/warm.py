@@ -23,6 +23,8 @@ PACKAGES = (
     "dpaudit.reports",
     "dpaudit.runs",
 )
+#: What commands import when they need it.
+LIBRARIES = ("dp_accounting.rdp", "matplotlib.figure")
 
 
 def accepted(listener: socket.socket) -> list[str]:
@@ -54,6 +56,8 @@ def main() -> None:
     """Serve on the socket whose number is given; a request `-c PROGRAM` is a program, any other one is for dpaudit."""
     from dpaudit.cli import main as dpaudit
 
+    for name in LIBRARIES:
+        importlib.import_module(name)
     for name in PACKAGES:
         for module in pkgutil.iter_modules(importlib.import_module(name).__path__, f"{name}."):
             importlib.import_module(module.name)
