@@ -766,7 +766,7 @@ def test_checks_are_listed_and_explained(dpaudit):
     assert [line.split()[0] for line in out.splitlines()] == list(CATALOGUE)
     code, out, err = dpaudit("checks", "sampling.distribution")
     assert (code, err) == (0, "")
-    for part in ("evidence", "compares", "remedy", "reference", "docs/sampling-test.md"):
+    for part in ("evidence", "compares", "remedy", "reference", "docs/mathematics.md#the-sampling-test"):
         assert part in out
     rows = strict_json(dpaudit("checks", "--json")[1])
     assert [row["id"] for row in rows] == list(CATALOGUE)
