@@ -13,6 +13,7 @@ from pydoc import locate
 from typing import Any
 
 from griffe import (
+    Alias,
     Attribute,
     Class,
     DocstringParameter,
@@ -76,7 +77,7 @@ def _sections(cls: Class) -> Iterator[DocstringSection]:
             name, annotation=_kind(field.annotation, cls), description=meanings.get(name, ""), value=field.value
         )
         for name, member in cls.all_members.items()
-        if isinstance(field := member.final_target if member.is_alias else member, Attribute)
+        if isinstance(field := member.final_target if isinstance(member, Alias) else member, Attribute)
         if field.annotation and field.is_public and "property" not in field.labels
     ]
     if shown:
