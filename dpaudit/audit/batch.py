@@ -78,7 +78,7 @@ class BatchAuditor:
             with np.errstate(all="ignore"):
                 _take(view, position, facts, losses, accountant)
         if accountant is not None:
-            facts.sums = accountant.detach(header.id)
+            facts.spent = accountant.detach(header.id)
         facts.losses = losses.result(header.id)
         if header.contexts and log_probability < _NO_COINCIDENCE:
             facts.likeness = drawn.digest()

@@ -198,7 +198,7 @@ class BatchFacts:
         likeness: SHA-256 of its aggregates and tokens; None where another batch could have the same by chance.
         unbounded: whether a step could not be read, or has a cost that the record does not give.
         costs: the exact cost of each step, in nats; NaN where the record bounds nothing.
-        sums: what `ExPostAccountant.attach` takes; None where there is nothing to account for.
+        spent: what `ExPostAccountant.attach` takes; None where there is nothing to account for.
         losses: what its tokens cost its contexts; None where the record does not say.
     """
 
@@ -218,7 +218,7 @@ class BatchFacts:
     likeness: bytes | None = None
     unbounded: bool = False
     costs: list[float] = field(default_factory=list)
-    sums: NDArray[np.float64] | None = None
+    spent: NDArray[np.float64] | None = None
     losses: BatchLosses | None = None
 
     def note(self, check: str, position: int, problem: str) -> None:
@@ -318,8 +318,8 @@ class Facts:
             _add(self.problems, check, problems)
         for seen in batch.supports:
             self.supports.add(seen)
-        if self.ex_post is not None and batch.sums is not None:
-            self.ex_post.attach(batch.id, batch.sums)
+        if self.ex_post is not None and batch.spent is not None:
+            self.ex_post.attach(batch.id, batch.spent)
         if batch.losses is not None:
             self.losses[batch.id] = batch.losses.largest
         if batch.likeness is not None:
