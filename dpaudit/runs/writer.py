@@ -23,7 +23,7 @@ from dpaudit.runs.clusters import clusters_problem
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import MAX_CONTEXTS, Claim, Clusters, Manifest
 from dpaudit.runs.reader import MAX_CLUSTERS_BYTES, RunReader, sample_of, whole_batches
-from dpaudit.runs.storage import Location, Storage, open_storage, write_text
+from dpaudit.runs.storage import Location, Storage, open_storage
 
 
 class BatchExistsError(ValueError):
@@ -139,13 +139,13 @@ class RunWriter:
             storage.claim()  # only now: a directory that is refused keeps its permissions
             _drop_partial(storage)
             if tokenizer_json is not None:
-                write_text(storage, layout.TOKENIZER, [tokenizer_json])
-            write_text(storage, layout.ASSIGNMENT, _assignment_lines(assignment))
-            write_text(storage, layout.CLUSTERS, [grouping])
+                storage.write_text(layout.TOKENIZER, [tokenizer_json])
+            storage.write_text(layout.ASSIGNMENT, _assignment_lines(assignment))
+            storage.write_text(layout.CLUSTERS, [grouping])
             fixed = "afterwards" if manifest.claim is None else "beforehand"
             started = manifest.model_copy(update={"claim_stated": fixed})
             # Last: a directory without run.json is one that was never started.
-            write_text(storage, layout.MANIFEST, [started.model_dump_json(indent=2), "\n"])
+            storage.write_text(layout.MANIFEST, [started.model_dump_json(indent=2), "\n"])
             return cls(storage, started, release)
         except BaseException:
             release()
@@ -217,10 +217,10 @@ class RunWriter:
             self.manifest = self.manifest.model_copy(update={"claim": claim})
         _drop_partial(self._storage)
         digests: dict[str, str] = {}
-        write_text(self._storage, layout.SAMPLES, _sample_lines(reader, digests))
-        write_text(self._storage, layout.MANIFEST, [self.manifest.model_dump_json(indent=2), "\n"])
+        self._storage.write_text(layout.SAMPLES, _sample_lines(reader, digests))
+        self._storage.write_text(layout.MANIFEST, [self.manifest.model_dump_json(indent=2), "\n"])
         lines = (f"{digests.get(name) or reader.digest(name)}  {name}\n" for name in reader.files())
-        write_text(self._storage, layout.HASHES, lines)
+        self._storage.write_text(layout.HASHES, lines)
         self.close()
 
 

@@ -29,7 +29,7 @@ from dpaudit.results.experiments import (
 from dpaudit.results.quality import Quality, Scores
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import HASHES
-from dpaudit.runs.storage import LocalStorage
+from dpaudit.runs.storage import open_storage
 
 RUN = "run"
 #: What to do where the table's folder cannot be written to.
@@ -75,7 +75,7 @@ def run_table(table: Table, out: Path, stages: Stages, watch: Watch, only: tuple
         InputError: there is no row of a name, or `out` cannot be used, or another process is using it.
     """
     chosen = table.only(only).rows
-    release = LocalStorage(out).lock()
+    release = open_storage(out).lock()
     try:
         rows = [
             _run_row(table, row, out / row.name / RUN, stages, partial(watch, number, len(chosen), row.name))

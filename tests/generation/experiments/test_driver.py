@@ -24,7 +24,7 @@ from dpaudit.results import AuditResult
 from dpaudit.results.experiments import Audited, Evaluated, Measured, RowResult, TableResult
 from dpaudit.results.quality import Quality, scores
 from dpaudit.runs import InputError
-from dpaudit.runs.storage import LocalStorage
+from dpaudit.runs.storage import open_storage
 
 PUBLISHED = {"mauve": 0.5, "mauve_std": 0.01, "accuracy": 0.75, "accuracy_std": 0.02}
 DELTA = 1e-3
@@ -276,19 +276,19 @@ def test_what_lacks_on_this_machine_is_no_defect(table_file: Path, tmp_path: Pat
 
 def test_one_process_at_a_time_has_the_folder(table_file: Path, tmp_path: Path) -> None:
     out, recorder = tmp_path / "out", Recorder(evaluated=False)
-    release = LocalStorage(out).lock()
+    release = open_storage(out).lock()
     with pytest.raises(InputError, match="another process is writing here"):
         run(table_file, out, recorder, "rows/median")
     assert recorder.asked == []
     release()
 
     def second(row: Row, where: Path) -> None:
-        LocalStorage(out).lock()
+        open_storage(out).lock()
 
     at_once = Stages(second, recorder.stages.compare, recorder.stages.audit, None)
     failure = run_table(load_table(table_file), out, at_once, lambda *told: None, ("gone",)).rows[0].failure
     assert failure is not None and "another process is writing here" in failure.message
-    LocalStorage(out).lock()()  # it was given back
+    open_storage(out).lock()()  # it was given back
 
 
 def test_an_interruption_goes_on_at_the_batch_where_it_stopped(table_file: Path, tmp_path: Path) -> None:
@@ -395,7 +395,7 @@ def test_a_table_that_cannot_be_written_was_printed(
 def test_a_second_command_in_the_folder_is_refused(
     table_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    release = LocalStorage(tmp_path / "out").lock()
+    release = open_storage(tmp_path / "out").lock()
     with pytest.raises(SystemExit) as left:
         main(["table", str(table_file), "--out", str(tmp_path / "out")])
     release()
