@@ -1,3 +1,4 @@
+# ruff: noqa: S603
 """python .ci/install.py ENVIRONMENT ARGUMENTS: what `pip install ARGUMENTS` gives a virtual environment, by uv.
 
 uv takes a tenth of pip's time, and keeps what it fetched for the next environment. It reads none of pip's
