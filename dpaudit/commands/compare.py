@@ -10,7 +10,7 @@ import click
 from dpaudit.commands.audits import audit_of, leave, with_quality
 from dpaudit.commands.options import RUN_DIR, NamedPath, engine_options, output_options
 from dpaudit.commands.places import reports_of, save_comparison, spare_runs
-from dpaudit.commands.terminal import output, print_json, stdout, tell
+from dpaudit.commands.terminal import show, tell
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
@@ -45,11 +45,7 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
     comparison = compare_runs(results)
     if out is not None:
         save_comparison(comparison, out)
-    with output():
-        if as_json:
-            print_json(comparison.to_json())
-        else:
-            print_comparison(comparison, stdout())
+    show(comparison, as_json, print_comparison)
     unread = [name for name, result in results.items() if result.verdict == "error"]
     if out is not None and unread:
         tell(f"dpaudit: {out} is written, with no figures of what cannot be read: {', '.join(unread)}")

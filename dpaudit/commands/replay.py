@@ -9,10 +9,13 @@ import click
 
 from dpaudit.commands.audits import audit_of, leave, replay_of
 from dpaudit.commands.options import DATA_HELP, MODEL, RUN_DIR, NamedPath, engine_options, output_options, step_name
-from dpaudit.commands.terminal import note, output, print_json, show_summary, stdout
+from dpaudit.commands.terminal import note, show
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from dpaudit.engines import Engine
+    from dpaudit.results import AuditResult
     from dpaudit.runs.storage import Location
 
 
@@ -54,15 +57,15 @@ def replay(
         raise click.UsageError("Give either --steps or --step.")
     found = replay_of(run_dir, data, chosen=chosen, **amounts)
     result = audit_of(run_dir, evidence=4, replay=found, engine=engine)
-    with output():
-        if as_json:
-            print_json(result.to_json())
-        else:
-            from dpaudit.reports.terminal import print_higher_levels
-
-            show_summary(result)
-            print_higher_levels(result, stdout())
+    show(result, as_json, _print_replayed)
     if not as_json and result.claim is not None:
         where = "" if amounts["model"] is None else f" --model {shlex.quote(amounts['model'])}"
         note(f"Next: dpaudit report {shlex.quote(str(run_dir))} --data {shlex.quote(data)}{where} --evidence 4")
     leave(result)
+
+
+def _print_replayed(result: AuditResult, console: Console) -> None:
+    from dpaudit.reports.terminal import print_higher_levels, print_summary
+
+    print_summary(result, console)
+    print_higher_levels(result, console)

@@ -30,7 +30,7 @@ from dpaudit.commands.places import (
     spare_runs,
     writing,
 )
-from dpaudit.commands.terminal import note, output, print_json, show_summary
+from dpaudit.commands.terminal import note, output, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,6 +85,9 @@ def report(
     Example:
       dpaudit report examples/runs/bbc-median --out /tmp/report
     """
+    from dpaudit.reports.terminal import print_summary
+    from dpaudit.reports.write import write_sarif
+
     if out is not None:
         spare_runs(out, [run_dir], f"Leave --out away to write into {reports_of(run_dir)}, or name a folder elsewhere.")
         require_writable(out, "--out")
@@ -97,13 +100,10 @@ def report(
     if audience != PUBLIC:
         result = with_quality(result, run_dir)
     # Printed first: where nothing can be written, the audit is not lost.
-    with output():
-        if as_json:
-            print_json(result.to_json())
-        else:
-            show_summary(result)
+    show(result, as_json, print_summary)
     if sarif is not None:
-        _write_sarif(result, sarif)
+        with writing(sarif, "--sarif"):
+            write_sarif(result, sarif)
     folder = out or report_folder(run_dir, audience)
     if audited.claim is not None or out is not None or holds_reports(folder):
         paths = save_reports(result, folder)
@@ -126,13 +126,6 @@ def _tell_next(result: AuditResult, run_dir: Location) -> None:
     if result.verdict == "pass":
         gate = f"dpaudit verify {shlex.quote(str(run_dir))} --epsilon E --relation R --unit U"
         note(f"Next: {gate}, with the epsilon, relation and unit that were agreed")
-
-
-def _write_sarif(result: AuditResult, path: Path) -> None:
-    from dpaudit.reports.write import write_sarif
-
-    with writing(path, "--sarif"):
-        write_sarif(result, path)
 
 
 @contextmanager
