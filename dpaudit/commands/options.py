@@ -206,6 +206,12 @@ def claim_options(command: Command) -> Command:
     return _with(CLAIM_OPTIONS, asked)
 
 
+def audit_options(command: Command) -> Command:
+    """Give a command all options of one run's audit: the claim, the level of evidence, a replay, workers and output."""
+    asked = engine_options(output_options(command))
+    return claim_options(_with((EVIDENCE, DATA, MODEL), asked))
+
+
 def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
     """A command with options, which its help lists in this order."""
     return reduce(lambda made, option: option(made), reversed(options), command)
