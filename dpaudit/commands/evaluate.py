@@ -143,7 +143,7 @@ def evaluate_run(
             "dpaudit evaluate", f"{error.name} is not installed.", "Run `pip install 'dpaudit[evaluate]'`."
         ) from None
     from dpaudit.generation.caches import ScoreCache, VectorCache
-    from dpaudit.generation.evaluation.settings import asked
+    from dpaudit.generation.evaluation.settings import settings_from_options
     from dpaudit.generation.evaluation.texts import RealData
 
     reference, test, text, label = data
@@ -154,7 +154,7 @@ def evaluate_run(
         quality = run_evaluation(
             reader,
             RealData(reference, test, text, label),
-            asked({name: value for name, value in options.items() if value not in (None, (), False)}),
+            settings_from_options({name: value for name, value in options.items() if value not in (None, (), False)}),
             cache=cache,
             private_cache=None if private_cache is None else VectorCache(folder=private_cache),
             previous=previous,

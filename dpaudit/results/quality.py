@@ -117,7 +117,7 @@ class MauveSettings(Part):
 
     Attributes:
         n: texts on every side.
-        clusters: of k-means over both sides, n / 10 unless it was set.
+        clusters: of k-means over both sides, n / 10 unless told otherwise.
         iterations, initialisations: of k-means.
         explained_variance: that PCA keeps.
         scaling: of divergences.

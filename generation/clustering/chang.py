@@ -33,14 +33,14 @@ from dpaudit.mechanisms import Relation
 Integers: TypeAlias = NDArray[np.int64]
 
 #: Where there are enough records, leaves are so large that noise moves their averages by this share of the radius.
-QUIET = 0.1
+MEAN_NOISE = 0.1
 #: Otherwise small enough for so many leaves a centre, were all alike.
-LEAVES = 2
+LEAVES_PER_CENTER = 2
 #: But never so small that a count is mostly noise: this many times its scale. An empty node then branches with
 #: probability e^-6 / 2, so the tree's size is bounded by its records.
-LOUDER = 2
+LEAST_COUNT = 2
 #: k-means runs, of which the best is taken. They see noisy averages only.
-RUNS = 10
+KMEANS_STARTS = 10
 #: Records that are projected at once.
 BLOCK = 1 << 16
 #: A node branches at this many times the count that a leaf must have.
@@ -157,13 +157,15 @@ class Chang:
 
     def _least(self, dimensions: int, total: int) -> int:
         """What a leaf's noisy count must be, given the root's noisy count."""
-        quiet = self.scales.sum_sd * math.sqrt(dimensions) / QUIET
-        return math.ceil(max(1.0, LOUDER * self.scales.count_scale, min(quiet, total / (LEAVES * self.k))))
+        large_enough = self.scales.sum_sd * math.sqrt(dimensions) / MEAN_NOISE
+        return math.ceil(
+            max(1.0, LEAST_COUNT * self.scales.count_scale, min(large_enough, total / (LEAVES_PER_CENTER * self.k)))
+        )
 
     def _centers(self, points: Doubles, weights: Integers, noise: Noise) -> Doubles:
         if not len(points):
             return np.zeros((1, points.shape[1]))
-        return np.asarray(kmeans_centers(points, self.k, noise.seed(), RUNS, weights), dtype=np.float64)
+        return np.asarray(kmeans_centers(points, self.k, noise.seed(), KMEANS_STARTS, weights), dtype=np.float64)
 
 
 @cache

@@ -21,9 +21,9 @@ from dpaudit.generation.caches import Figures, key_of
 from dpaudit.generation.clustering.interfaces import Vectors
 from dpaudit.generation.config import ModelConfig
 from dpaudit.generation.evaluation.fine_tuning import Attempt, Examples, Labels, fine_tune
-from dpaudit.generation.evaluation.mauve_score import drawn, mauve_of
+from dpaudit.generation.evaluation.mauve_score import draw_indices, mauve_of
 from dpaudit.generation.evaluation.settings import EvaluationSettings
-from dpaudit.generation.evaluation.texts import Corpus, described, once
+from dpaudit.generation.evaluation.texts import Corpus, distinct_texts, summary_of
 from dpaudit.generation.models import device_of
 from dpaudit.generation.records import Record
 from dpaudit.results.quality import Downstream, Encoder, FineTuneSettings, MauveSettings, ProbeSettings, Source
@@ -113,7 +113,7 @@ class Bench:
     @cached_property
     def real(self) -> tuple[Record, ...]:
         """The distinct texts of the reference, for MAUVE: none is on both sides of the ceiling."""
-        return once(self.corpus.reference)
+        return distinct_texts(self.corpus.reference)
 
     @cached_property
     def sources(self) -> tuple[Source, ...]:
@@ -171,7 +171,7 @@ class Bench:
     def _digests(self) -> dict[str, str | None]:
         corpus = self.corpus
         sets = {"real": self.real, "synthetic": corpus.synthetic, "test": corpus.test}
-        return {name: described(records).digest for name, records in sets.items()}
+        return {name: summary_of(records).digest for name, records in sets.items()}
 
     @cached_property
     def _training_digests(self) -> dict[tuple[Source, int], str | None]:
@@ -181,7 +181,7 @@ class Bench:
         """Digest of the texts that a classifier is trained on. Few sets, of which each has many tasks."""
         drawn_by = (source, seed if source == "real-same-size" else 0)
         if drawn_by not in self._training_digests:
-            self._training_digests[drawn_by] = described(self.training(source, seed)).digest
+            self._training_digests[drawn_by] = summary_of(self.training(source, seed)).digest
         return self._training_digests[drawn_by]
 
     def _mauve_tasks(self) -> Iterator[Task]:
@@ -199,7 +199,7 @@ class Bench:
             return
         for source in self.sources:
             for seed in settings.seeds:
-                if len(once(self.training(source, seed))) > 1:
+                if len(distinct_texts(self.training(source, seed))) > 1:
                     yield from (FitTask(source, attempt) for attempt in _sweep(settings, seed))
 
 
@@ -235,7 +235,7 @@ class Worker:
         settings, vectors, corpus = self._bench.mauve, self._bench.vectors, self._bench.corpus
         assert settings is not None and vectors is not None
         synthetic, real = vectors.of(corpus.synthetic), vectors.of(self._bench.real)
-        ours, theirs, others = drawn(task.seed, len(synthetic), len(real), settings.n)
+        ours, theirs, others = draw_indices(task.seed, len(synthetic), len(real), settings.n)
         return mauve_of(real[others] if task.ceiling else synthetic[ours], real[theirs], settings, task.seed)
 
     def _probe(self, train: Sequence[Record]) -> Probed:

@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from dpaudit.generation.config import ModelConfig
-from dpaudit.generation.evaluation.texts import same
+from dpaudit.generation.evaluation.texts import normalized_text
 from dpaudit.generation.models import (
     device_of,
     digest_of,
@@ -118,7 +118,7 @@ def fine_tune(
         InputError: the model cannot be loaded.
         ValueError: there are too few texts.
     """
-    if (distinct := len({same(text) for text in train.texts})) < 2 or not test.texts:
+    if (distinct := len({normalized_text(text) for text in train.texts})) < 2 or not test.texts:
         raise ValueError(f"{distinct} distinct texts to train on and {len(test.texts)} to test on are too few")
     device = device_of(ModelConfig(name=name))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -141,7 +141,7 @@ def _split(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows to train on and rows to validate by: a share of the distinct texts, and at least one of either."""
     numbers: dict[str, int] = {}
-    distinct = np.array([numbers.setdefault(same(text), len(numbers)) for text in texts])
+    distinct = np.array([numbers.setdefault(normalized_text(text), len(numbers)) for text in texts])
     held = min(max(1, round(share * len(numbers))), len(numbers) - 1)
     watched = np.isin(distinct, random.permutation(len(numbers))[:held])
     return np.flatnonzero(~watched), np.flatnonzero(watched)

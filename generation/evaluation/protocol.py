@@ -28,13 +28,13 @@ from dpaudit.generation.evaluation.settings import PAPER_N, EvaluationSettings
 from dpaudit.generation.evaluation.texts import (
     Corpus,
     RealData,
-    at_most,
     corpus_of,
-    described,
-    once,
+    distinct_texts,
     own_records,
     read_real,
     read_synthetic,
+    subsample,
+    summary_of,
 )
 from dpaudit.generation.records import Record
 from dpaudit.results.quality import Downstream, Encoder, Fit, Mauve, Quality, Source, Trained, scores
@@ -99,9 +99,9 @@ def evaluate(
     return Quality(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         samples=samples,
-        synthetic=described(corpus.synthetic),
+        synthetic=summary_of(corpus.synthetic),
         label_lines=label_lines,
-        reference=described(corpus.reference),
+        reference=summary_of(corpus.reference),
         own=own,
         features=bench.features,
         held_out=corpus.held_out,
@@ -124,9 +124,9 @@ def _read(
         if len(records) > settings.most_records:
             said = f"{option} has {len(records):,} records, of which {settings.most_records:,} were used"
             warnings.append(f"{said} (--most-records).")
-    reference = at_most(reference, settings.most_records, settings.split_seed)
+    reference = subsample(reference, settings.most_records, settings.split_seed)
     if test is not None:
-        test = at_most(test, settings.most_records, settings.split_seed)
+        test = subsample(test, settings.most_records, settings.split_seed)
     labels = manifest.batching.labels
     if labels and not {record.label for record in synthetic} <= set(labels):
         problem = "a text has a label that is not among batching.labels."
@@ -270,7 +270,7 @@ def _of_the_runs_texts(corpus: Corpus) -> Iterator[str]:
     texts, empty = len(corpus.synthetic), sum(not record.text.strip() for record in corpus.synthetic)
     if empty:
         yield f"{empty:,} of the run's {texts:,} texts are empty, or nothing but their label."
-    if texts > 1 and (distinct := len(once(corpus.synthetic))) <= texts / 2:
+    if texts > 1 and (distinct := len(distinct_texts(corpus.synthetic))) <= texts / 2:
         yield f"Of the run's {texts:,} texts {distinct:,} are distinct, up to case and white space."
 
 

@@ -79,7 +79,7 @@ class EvaluationSettings:
     split_seed: int = 0
 
 
-def asked(options: Mapping[str, Any]) -> EvaluationSettings:
+def settings_from_options(options: Mapping[str, Any]) -> EvaluationSettings:
     """Settings from the command's options, by name; what is left out has its default.
 
     `fine_tune`, `preset` and `classifier` ask for fine-tuning.

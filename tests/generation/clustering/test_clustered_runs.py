@@ -136,7 +136,6 @@ def truth(config: Config, reader: RunReader) -> tuple[NDArray[np.int64], dict[st
 def test_records_go_to_the_nearest_centre_that_their_label_keeps(tmp_path: Path, clustered: MakeConfig) -> None:
     for clustering, batching in [
         (PUBLIC_CENTERS, {}),
-        (REBALANCED, {"generate_per_cluster": 2}),
         (REBALANCED, {"batches_per_cluster": None, **BY_COUNTS, "generate_per_cluster": 2}),
         (REBALANCED, {"slots": 4}),
         (CHANG, {}),

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from dpaudit.generation.clustering.interfaces import Vectors
 from dpaudit.generation.evaluation import mauve_score
-from dpaudit.generation.evaluation.mauve_score import drawn, mauve_of
+from dpaudit.generation.evaluation.mauve_score import draw_indices, mauve_of
 from dpaudit.results.quality import MOST_VARIANCE, MauveSettings
 from dpaudit.runs import InputError
 
@@ -104,15 +104,15 @@ def test_a_target_that_no_components_reach_is_refused() -> None:
 
 @given(st.integers(0, 99), st.integers(1, 40), st.integers(0, 30), st.integers(0, 30))
 def test_texts_are_drawn_once_each_and_the_ceilings_are_others(seed: int, n: int, more: int, reference: int) -> None:
-    ours, theirs, others = drawn(seed, n + more, 2 * n + reference, n)
+    ours, theirs, others = draw_indices(seed, n + more, 2 * n + reference, n)
     assert len(ours) == len(theirs) == len(others) == n
     assert len(set(ours.tolist())) == n and len({*theirs.tolist(), *others.tolist()}) == 2 * n
     assert ours.max() < n + more and max(theirs.max(), others.max()) < 2 * n + reference
-    again = drawn(seed, n + more + 1, 2 * n + reference, n)
+    again = draw_indices(seed, n + more + 1, 2 * n + reference, n)
     assert (again[1] == theirs).all() and (again[2] == others).all()
 
 
 def test_too_few_texts_are_not_drawn() -> None:
     for synthetic, reference in ((9, 20), (10, 19)):
         with pytest.raises(ValueError, match="too few"):
-            drawn(0, synthetic, reference, 10)
+            draw_indices(0, synthetic, reference, 10)

@@ -18,10 +18,10 @@ from dpaudit.generation.clustering.embedding import Embedder
 from dpaudit.generation.evaluation import bench
 from dpaudit.generation.evaluation.bench import probe_accuracy
 from dpaudit.generation.evaluation.fine_tuning import Attempt, Examples, Outcome
-from dpaudit.generation.evaluation.mauve_score import drawn, mauve_of
+from dpaudit.generation.evaluation.mauve_score import draw_indices, mauve_of
 from dpaudit.generation.evaluation.protocol import evaluate
 from dpaudit.generation.evaluation.settings import LAPTOP, PROBE, EvaluationSettings
-from dpaudit.generation.evaluation.texts import RealData, place, same
+from dpaudit.generation.evaluation.texts import RealData, hash_fraction, normalized_text
 from dpaudit.generation.records import Record
 from dpaudit.results.quality import Fit, Quality
 from dpaudit.runs import InputError, RunReader
@@ -79,7 +79,7 @@ def test_figures_are_those_of_the_parts(measure: Evaluate, run: Any, held_out: P
     assert found.mauve is not None and found.mauve.settings.n == 40 and found.mauve.settings.clusters == 4
     assert (found.mauve.wanted, found.mauve.real) == (1000, 90)
     for seed, score, ceiling in zip((0, 1), found.mauve.score.values, found.mauve.ceiling.values, strict=True):
-        a, b, c = drawn(seed, 40, 90, 40)
+        a, b, c = draw_indices(seed, 40, 90, 40)
         assert score == mauve_of(ours[a], real[b], found.mauve.settings, seed)
         assert ceiling == mauve_of(real[c], real[b], found.mauve.settings, seed)
     tested = sorted({tuple(line.split(",")) for line in held_out.read_text().split("\n")[1:-1]})
@@ -223,13 +223,13 @@ def test_no_test_text_is_trained_on(
         lambda lines: [line.update(text=f"{real[row].text.upper()} ") for row, line in enumerate(lines[:40])]
     )
     found = measure(fine_tune=TINY)
-    tested = {same(record.text) for record in rows(100, 90) if place(record.text, 0, b"test") < 0.2}
-    dropped = sum(same(record.text) in tested for record in real)
+    tested = {normalized_text(record.text) for record in rows(100, 90) if hash_fraction(record.text, 0, b"test") < 0.2}
+    dropped = sum(normalized_text(record.text) in tested for record in real)
     assert dropped and found.held_out is not None and found.held_out.dropped_synthetic == dropped
     assert len(fits) == 3 * 2 * 2
     for train, test, _ in fits:
-        assert {same(text) for text in test.texts} == tested
-        assert not {same(text) for text in train.texts} & tested
+        assert {normalized_text(text) for text in test.texts} == tested
+        assert not {normalized_text(text) for text in train.texts} & tested
     sizes = {len(train.texts) for train, _, _ in fits}
     assert sizes == {40 - dropped, 90 - len(tested)}
     assert [trained.texts for trained in found.downstream[0].trained] == [40 - dropped] * 2 + [90 - len(tested)]

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from dpaudit.generation.evaluation.texts import (
     RealData,
-    at_most,
     corpus_of,
-    described,
-    once,
+    distinct_texts,
+    hash_fraction,
+    normalized_text,
     own_records,
-    place,
     read_real,
     read_synthetic,
-    same,
+    subsample,
+    summary_of,
 )
 from dpaudit.generation.records import Record
 from dpaudit.runs import InputError, RunReader
@@ -45,7 +45,9 @@ def manifest(make_run: Callable[..., Run]) -> Any:
 def test_a_share_is_held_out_and_never_trained_on(manifest: Any) -> None:
     corpus = corpus_of(manifest, records(5), records(400), None, share=0.25, seed=0)
     assert set(corpus.test) | set(corpus.train) == set(corpus.reference)
-    assert not {same(r.text) for r in corpus.test} & {same(r.text) for r in (*corpus.train, *corpus.trainable)}
+    assert not {normalized_text(r.text) for r in corpus.test} & {
+        normalized_text(r.text) for r in (*corpus.train, *corpus.trainable)
+    }
     assert 60 < len(corpus.test) < 140
     assert corpus.held_out is not None and corpus.held_out.origin == "split" and corpus.held_out.dropped_real == 0
     again = corpus_of(manifest, records(5), records(500), None, share=0.25, seed=0)
@@ -79,25 +81,25 @@ def test_nothing_left_to_train_or_test_on(manifest: Any) -> None:
 @given(st.lists(st.integers(0, 99), unique=True, max_size=40), st.integers(1, 50))
 def test_a_limit_keeps_the_same_texts_whatever_else_there_is(numbers: list[int], most: int) -> None:
     found = tuple(Record("a", str(number)) for number in sorted(numbers))
-    kept = at_most(found, most, 0)
+    kept = subsample(found, most, 0)
     assert (
         len(kept) == min(most, len(found)) and set(kept) <= set(found) and list(kept) == sorted(kept, key=found.index)
     )
-    assert set(at_most(found, most - 1, 0)) <= set(kept)
+    assert set(subsample(found, most - 1, 0)) <= set(kept)
 
 
 @limits(max_examples=30)
 @given(st.text(), st.integers(0, 2**31 - 1))
 def test_places_are_shares_and_purposes_differ(text: str, seed: int) -> None:
-    assert 0 <= place(text, seed, b"test") < 1
-    assert place(text, seed, b"test") != place(text, seed, b"kept")
-    assert place(f" {text}\n", seed, b"test") == place(text, seed, b"test")
+    assert 0 <= hash_fraction(text, seed, b"test") < 1
+    assert hash_fraction(text, seed, b"test") != hash_fraction(text, seed, b"kept")
+    assert hash_fraction(f" {text}\n", seed, b"test") == hash_fraction(text, seed, b"test")
 
 
 def test_digests_tell_sets_apart() -> None:
-    one = described((Record("a", "bc"), Record("a", "bc")))
+    one = summary_of((Record("a", "bc"), Record("a", "bc")))
     assert (one.texts, one.distinct) == (2, 1)
-    digests = {described(found).digest for found in ((Record("ab", "c"),), (Record("a", "bc"),), (), records(2))}
+    digests = {summary_of(found).digest for found in ((Record("ab", "c"),), (Record("a", "bc"),), (), records(2))}
     assert len(digests) == 4
 
 
@@ -119,7 +121,7 @@ def test_the_runs_own_records_are_counted_one_by_one(
 
 def test_doubles_count_once_up_to_case_and_white_space() -> None:
     found = (Record("a", "One  text"), Record("b", "one text"), Record("a", "two"), Record("a", "two"))
-    assert once(found) == (found[0], found[2])
+    assert distinct_texts(found) == (found[0], found[2])
 
 
 def test_texts_of_a_run(make_run: Callable[..., Run]) -> None:
