@@ -495,7 +495,7 @@ def _private_folder() -> Iterator[Path]:
 
 def _create_private(path: Path) -> None:
     """Create a file that its owner alone may read. Raises FileExistsError where there is one."""
-    os.close(layout.private_opener(str(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _require_size(where: str, size: int, limit: int | None) -> None:

@@ -117,6 +117,20 @@ def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleT
     sys.modules.pop("engine_test_workers")
 
 
+@pytest.fixture(autouse=True)
+def in_time() -> Iterator[None]:
+    """A task that nobody runs fails its test, and does not hold up the others."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(180)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
 def processes(folder: Path) -> list[int]:
     """The worker processes that there were."""
     return [int(path.name.removeprefix("worker-")) for path in folder.glob("worker-*")]

@@ -400,7 +400,10 @@ SAMPLES = {
 
 
 def test_damaged_samples(make_run):
-    assert not_refused(make_run, {name: Case(damage, ["samples.jsonl"]) for name, damage in SAMPLES.items()}) == {}
+    cases = {name: Case(damage, ["samples.jsonl"]) for name, damage in SAMPLES.items()}
+    for name in ("cut inside a line", "without the last newline"):
+        cases[name] = cases[name]._replace(named=["samples.jsonl", "the file ends inside a line"])
+    assert not_refused(make_run, cases) == {}
 
 
 HASHES = {
@@ -610,6 +613,7 @@ def test_hostile_batch_files(make_run, tmp_path):
     cases = {}
     for name, damage in ZIPS.items():
         cases[name] = Case(lambda run, damage=damage: run.rezip(0, damage), ["steps/00000000.zip"])
+    cases["doubled entry"] = cases["doubled entry"]._replace(named=["steps/00000000.zip", "an entry is doubled"])
     # A bomb is not decompressed.
     bomb = entry("central/c/0/0/0", lambda data: bytes(1 << 26))
     for kind in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
