@@ -457,8 +457,6 @@ BUILDERS: dict[str, Callable[[], AuditResult]] = {
 SAMPLES = {name: functools.cache(build) for name, build in BUILDERS.items()}
 
 
-
-
 Samples = dict[str, Callable[[], AuditResult]]
 
 
