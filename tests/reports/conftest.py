@@ -12,6 +12,8 @@ from typing import Any, get_args
 
 import pytest
 
+from dpaudit.audit.comparison import compare_runs
+from dpaudit.reports.compare import render_comparison_html
 from dpaudit.reports.html import render_html
 from dpaudit.results import (
     Approximate,
@@ -21,6 +23,7 @@ from dpaudit.results import (
     CheckResult,
     Chosen,
     ClaimResult,
+    Comparison,
     ContextLoss,
     CurvePoint,
     Empirical,
@@ -489,6 +492,24 @@ def html_of() -> Callable[[AuditResult], str]:
         return rendered[id(result)][1]
 
     return get
+
+
+@pytest.fixture(scope="session")
+def comparison(results: dict[str, AuditResult]) -> Comparison:
+    """Results of both kinds, whole ones and others."""
+    return compare_runs({name: results[name] for name in ("median", "mean", "failed", "infinite", "hostile", "public")})
+
+
+@pytest.fixture(scope="session")
+def comparison_page(comparison: Comparison) -> str:
+    """That comparison as a page, one of whose links is no path."""
+    return render_comparison_html(comparison, {"median": "../a b/report.html", "mean": "javascript:alert(1)"})
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without figures, for tests that look at words or files alone: drawing takes a while."""
+    monkeypatch.setattr("dpaudit.reports.html.in_page", lambda _: None)
 
 
 GOLDEN = Path(__file__).with_name("golden")
