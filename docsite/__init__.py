@@ -1,1 +1,1 @@
-"""Makes the pages of the documentation's site that are not written by hand. Not part of the installed package."""
+"""What the documentation's site has beside docs/: links, the catalogue of checks, fields. Not part of the package."""

@@ -1,149 +1,119 @@
-"""Tables of the fields of a JSON Schema that pydantic made, with what docstrings say about them."""
+"""An extension of griffe: the fields of a model in a table, with types, limits, defaults and meanings.
+
+mkdocstrings shows the "Attributes:" section of a docstring without defaults and without the fields that need no words,
+and griffe-pydantic drops the limits of annotated types. So the section becomes one of parameters, which has it all.
+"""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pydoc import locate
+from typing import Any
 
-from griffe import Docstring, DocstringSectionAttributes, DocstringSectionText, parse_google
+from griffe import (
+    Alias,
+    Attribute,
+    Class,
+    DocstringParameter,
+    DocstringSection,
+    DocstringSectionAttributes,
+    DocstringSectionParameters,
+    Expr,
+    ExprCall,
+    ExprKeyword,
+    ExprName,
+    ExprSubscript,
+    ExprTuple,
+    Extension,
+    Module,
+    Object,
+    parse_google,
+)
 
-from docsite.markdown import escaped, slug
-
-Schema: TypeAlias = Mapping[str, Any]
-
-_TYPES = {"boolean": "true or false", "integer": "whole number", "null": "null", "number": "number", "string": "text"}
-_LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-#: How pydantic writes a float that may be infinite.
-_INFINITE = ["inf", "-inf", "nan"]
-
-
-def field_tables(schema: Schema, title: str) -> str:
-    """Every object of a schema as a section of Markdown with a table, in the order of first use.
-
-    Args:
-        schema: of a whole file; objects that it refers to are in its `$defs`.
-        title: heading of the file's own table. The others are headed by the field that holds them, or by their name
-            where several do.
-    """
-    headings = _headings(schema)
-    parts = {title: schema} | {heading: schema["$defs"][name] for name, heading in headings.items()}
-    return "\n".join(_section(heading, part, headings) for heading, part in parts.items())
-
-
-def field_anchor(heading: str, field: str) -> str:
-    """The anchor of one field; `heading` is its section's."""
-    return f"{slug(heading)}.{field}"
-
-
-def _headings(schema: Schema) -> dict[str, str]:
-    """A heading for each object that a schema refers to, directly or not, breadth first.
-
-    It is the path of the field that holds the object, or the object's name where that is no path to it alone.
-    """
-    uses: dict[str, list[tuple[str, str]]] = {}
-    shared: set[str] = set()
-    waiting = [("", schema)]
-    while waiting:
-        holder, part = waiting.pop(0)
-        for field, about in part.get("properties", {}).items():
-            names = list(dict.fromkeys(_references(about)))
-            waiting += [(name, schema["$defs"][name]) for name in names if name not in uses]
-            shared |= {name for name in names if len(names) > 1 or name in uses}
-            for name in names:
-                uses.setdefault(name, []).append((holder, field))
-    headings: dict[str, str] = {}
-    for name, ((holder, field), *_) in uses.items():
-        path = f"{headings[holder]}.{field}" if holder else field
-        headings[name] = name if name in shared or holder in shared else path
-    return headings
+_LIMITS = {
+    "ge": "≥",
+    "gt": ">",
+    "le": "≤",
+    "lt": "<",
+    "max_length": "length ≤",
+    "min_length": "length ≥",
+    "pattern": "matching",
+}
 
 
-def _references(part: Any) -> Iterator[str]:
-    if isinstance(part, Mapping):
-        if "$ref" in part:
-            yield _named(part)
-        for value in part.values():
-            yield from _references(value)
-    elif isinstance(part, list):
-        for value in part:
-            yield from _references(value)
+class Fields(Extension):
+    """mkdocs.yml loads it."""
+
+    def on_package(self, *, pkg: Module, **kwargs: Any) -> None:
+        """Once all modules are there, for the names of types lead from one to another."""
+        for cls in _classes(pkg):
+            if cls.docstring and _has_fields(cls):
+                # What griffe would compute, and mkdocstrings reads.
+                cls.docstring.__dict__["parsed"] = list(_sections(cls))
 
 
-def _named(reference: Schema) -> str:
-    return str(reference["$ref"]).rsplit("/", 1)[-1]
+def _classes(module: Module) -> Iterator[Class]:
+    yield from (cls for cls in module.classes.values() if isinstance(cls, Class))
+    for inner in module.modules.values():
+        if isinstance(inner, Module):
+            yield from _classes(inner)
 
 
-def _section(heading: str, part: Schema, headings: Mapping[str, str]) -> str:
-    about, meanings = _explained(part.get("description", ""))
-    rows = [
-        f"| `{name}`{{: #{field_anchor(heading, name)} }} | {_kind(field, headings)} | {_default(part, name, field)} "
-        f"| {_inline(meanings.get(name, ''))} |"
-        for name, field in part["properties"].items()
-    ]
-    head = ["| field | type | default | meaning |", "|---|---|---|---|"]
-    return "\n".join([f"## {heading} {{: #{slug(heading)} }}\n", f"{about}\n", *head, *rows, ""])
-
-
-def _explained(description: str) -> tuple[str, dict[str, str]]:
-    """A docstring's prose, and what it says about each field; one entry may name several."""
-    prose: list[str] = []
+def _sections(cls: Class) -> Iterator[DocstringSection]:
+    assert cls.docstring is not None
     meanings: dict[str, str] = {}
-    for section in parse_google(Docstring(description), warnings=False):
+    for section in parse_google(cls.docstring, warnings=False):
         if isinstance(section, DocstringSectionAttributes):
             for entry in section.value:
-                # griffe takes the second of several names for a type.
+                # One entry may name several fields; griffe takes the second name for a type.
                 names = re.findall(r"\w+", f"{entry.name} {entry.annotation or ''}")
                 meanings |= dict.fromkeys(names, entry.description)
-        elif isinstance(section, DocstringSectionText):
-            prose += [_inline(paragraph) for paragraph in section.value.split("\n\n")]
-    return "\n\n".join(prose), meanings
+        else:
+            yield section
+    shown = [
+        DocstringParameter(
+            name, annotation=_kind(field.annotation, cls), description=meanings.get(name, ""), value=field.value
+        )
+        for name, member in cls.all_members.items()
+        if isinstance(field := member.final_target if isinstance(member, Alias) else member, Attribute)
+        if field.annotation and field.is_public and "property" not in field.labels
+    ]
+    if shown:
+        yield DocstringSectionParameters(shown, title="Fields:")
 
 
-def _kind(field: Schema, headings: Mapping[str, str]) -> str:
-    """What values a field may have."""
-    if "$ref" in field:
-        heading = headings[_named(field)]
-        return f"[{heading}](#{slug(heading)})"
-    if "anyOf" in field:
-        options = [option for option in field["anyOf"] if option.get("enum") != _INFINITE]
-        return " or ".join(dict.fromkeys(_kind(option, headings) for option in options))
-    if "const" in field:
-        return f"`{json.dumps(field['const'])}`"
-    if "enum" in field:
-        return ", ".join(f"`{value}`" for value in field["enum"])
-    if field.get("type") == "array":
-        return _list(field, headings)
-    if field.get("type") == "object":
-        values = field.get("additionalProperties")
-        return f"fields by name: {_kind(values, headings)}" if isinstance(values, Mapping) else "fields by name"
-    return _TYPES[field["type"]] + _limits(field)
+def _has_fields(cls: Class) -> bool:
+    models = {"BaseModel", "NamedTuple"}
+    return "dataclass" in cls.labels or any(str(base) in models for part in [cls, *cls.mro()] for base in part.bases)
 
 
-def _list(field: Schema, headings: Mapping[str, str]) -> str:
-    least = ", at least one" if field.get("minItems") == 1 else ""
-    return f"list of {_kind(field['items'], headings)}{least}"
+def _kind(annotation: Any, cls: Class) -> Any:
+    """A type, with what our names for types stand for, and its limits in signs."""
+    if isinstance(annotation, ExprName) and annotation.canonical_path.startswith(f"{cls.package.name}."):
+        meant = cls.modules_collection[annotation.canonical_path]
+        return _kind(meant.value, cls) if isinstance(meant, Attribute) else annotation
+    if isinstance(annotation, ExprSubscript) and str(annotation.left) == "Annotated":
+        assert isinstance(annotation.slice, ExprTuple)
+        kind, *notes = annotation.slice.elements
+        limits = [
+            f"{_LIMITS[limit.name]} {_value(limit.value)}"
+            for note in notes
+            if isinstance(note, ExprCall)
+            for limit in note.arguments
+            if isinstance(limit, ExprKeyword) and limit.name in _LIMITS
+        ]
+        return f"{_kind(kind, cls)} {', '.join(limits)}".strip()
+    if isinstance(annotation, Expr):
+        parts = {part.name: getattr(annotation, part.name) for part in fields(annotation) if part.init}
+        return replace(annotation, **{name: _kind(part, cls) for name, part in parts.items()})
+    return [_kind(part, cls) for part in annotation] if isinstance(annotation, list) else annotation
 
 
-def _limits(field: Schema) -> str:
-    limits = [f"{sign} {field[name]:,}" for name, sign in _LIMITS.items() if name in field]
-    if "pattern" in field:
-        limits.append(f"matching `{field['pattern']}`")
-    if field.get("minLength") == 1:
-        limits.append("not empty")
-    return " " + ", ".join(limits) if limits else ""
-
-
-def _default(part: Schema, name: str, field: Schema) -> str:
-    if name in part.get("required", ()) and "default" not in field:
-        return "required"
-    default = field.get("default")
-    if isinstance(default, Mapping) and default:
-        return "that section's own"
-    return f"`{json.dumps(default, ensure_ascii=False)}`"
-
-
-def _inline(text: str) -> str:
-    """A docstring's words. None is what JSON and YAML call null."""
-    return re.sub(r"\bNone\b", "null", escaped(text))
+def _value(limit: Any) -> str:
+    """A number in place of the name that the code has for it."""
+    if not isinstance(limit, ExprName):
+        return str(limit)
+    assert isinstance(limit.parent, Object)
+    return f"{locate(f'{limit.parent.module.path}.{limit.name}'):,}"

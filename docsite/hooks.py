@@ -1,48 +1,75 @@
-"""Hooks of mkdocs: add the pages that are made from code and from files outside docs/, and mend links to them."""
+"""Hooks of mkdocs: pages of files outside docs/ and of the catalogue of checks, and links to them."""
 
 from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from docsite import faults
-from docsite.pages import generated_pages
-from docsite.repository import ROOT, ROOT_PAGES, examples, linked, site_path, source_page, with_site_links
+from docsite.checks import catalogue, with_links_to_checks
 
-_ORIGINS = {page: origin for origin, page in ROOT_PAGES.items()}
+ROOT = Path(__file__).resolve().parents[1]
+#: Documents at the repository's root that are pages of the site.
+ROOT_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+#: Shown as they stand, beside the examples. mkdocs reports a link to any other file.
+SHOWN = ("LICENSE", "CITATION.cff", "dpaudit/schemas/report.schema.json")
+_LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<target>[^)\s#]+)")
+_LANGUAGES = {".cff": "yaml", ".json": "json", ".py": "python", ".yaml": "yaml"}
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add every page that docs/ does not hold."""
-    pages = {page: (ROOT / origin).read_text(encoding="utf-8") for page, origin in _ORIGINS.items() if _there(origin)}
-    pages |= generated_pages()
-    pages |= {site_path(path): source_page(path) for path in _shown(files, pages)}
+    examples = sorted(path for path in (ROOT / "examples").rglob("*") if path.suffix in {".py", ".yaml"})
+    shown = [path.relative_to(ROOT).as_posix() for path in examples] + list(SHOWN)
+    pages = {page: (ROOT / origin).read_text(encoding="utf-8") for origin, page in ROOT_PAGES.items()}
+    pages |= {site_path(path): _as_it_stands(path) for path in shown}
+    listed = (f"- [{path}]({os.path.relpath(path, 'examples')}.md)" for path in shown if path.startswith("examples/"))
+    pages["source/examples/index.md"] = "# Examples\n\n" + "\n".join(listed)
+    pages["reference/checks.md"] = catalogue(ROOT / "docs")
     for page, text in pages.items():
         files.append(File.generated(config, page, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Make links that work on GitHub work in the site."""
+    """Make links that work on GitHub and in an editor work in the site."""
     path = page.file.src_uri
-    if path == faults.PAGE:
-        markdown = faults.with_links(markdown)
-    return markdown if path.startswith(("reference/", "source/")) else with_site_links(_origin(path), path, markdown)
+    if path.startswith("source/"):
+        return markdown
+    if path == "faults.md":
+        markdown = with_links_to_checks(markdown)
+    origins = {page: origin for origin, page in ROOT_PAGES.items()}
+    return with_site_links(origins.get(path, f"docs/{path}"), path, markdown)
 
 
-def _shown(files: Files, pages: dict[str, str]) -> list[str]:
-    """The repository's files and folders that become pages: the examples, and what documents link to."""
-    texts = {_ORIGINS[page]: text for page, text in pages.items() if page in _ORIGINS}
-    texts |= {f"docs/{file.src_uri}": file.content_string for file in files.documentation_pages()}
-    targets = [target for origin, text in texts.items() for target in linked(origin, text)]
-    outside = [target for target in targets if site_path(target).startswith("source/")]
-    return list(dict.fromkeys(["LICENSE", "dpaudit/schemas/report.schema.json", *examples(), *outside]))
+def site_path(path: str) -> str:
+    """The page of the site that shows a file of the repository, or a folder; both paths are relative."""
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    return ROOT_PAGES.get(path, f"source/{path}/index.md" if (ROOT / path).is_dir() else f"source/{path}.md")
 
 
-def _there(origin: str) -> bool:
-    return (ROOT / origin).exists()
+def with_site_links(origin: str, page: str, markdown: str) -> str:
+    """A document as it stands in the site.
+
+    Args:
+        origin: the document's path in the repository.
+        page: its path in the site.
+        markdown: its text. Links that lead nowhere are left alone: mkdocs reports them.
+    """
+
+    def moved(match: re.Match[str]) -> str:
+        path = os.path.normpath(os.path.join(os.path.dirname(origin), match["target"]))
+        there = not path.startswith("..") and (ROOT / path).exists()
+        return os.path.relpath(site_path(path), os.path.dirname(page)) if there else match[0]
+
+    return _LINK.sub(moved, markdown)
 
 
-def _origin(page: str) -> str:
-    return _ORIGINS.get(page, f"docs/{page}")
+def _as_it_stands(path: str) -> str:
+    language = _LANGUAGES.get(Path(path).suffix, "text")
+    return f"# {path}\n\n````{language}\n{(ROOT / path).read_text(encoding='utf-8').rstrip()}\n````\n"

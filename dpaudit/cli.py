@@ -18,25 +18,23 @@ import dpaudit
 from dpaudit.commands.budget import budget
 from dpaudit.commands.checks import checks
 from dpaudit.commands.clusters import clusters
-from dpaudit.commands.compare import compare
-from dpaudit.commands.completion import PROGRAM, completion
+from dpaudit.commands.compare import compare, figures
 from dpaudit.commands.demo import demo
 from dpaudit.commands.evaluate import evaluate
-from dpaudit.commands.figures import figures
 from dpaudit.commands.generate import generate
 from dpaudit.commands.init import init
 from dpaudit.commands.inspect import inspect
-from dpaudit.commands.replay import replay
-from dpaudit.commands.report import report
+from dpaudit.commands.options import quiet_option
+from dpaudit.commands.report import replay, report, verify
 from dpaudit.commands.table import table
-from dpaudit.commands.terminal import Session, discard_rest, is_closed_pipe, tell
-from dpaudit.commands.verify import verify
+from dpaudit.commands.terminal import Session, discard_rest, is_closed_pipe, output, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 UNUSABLE, INTERNAL, INTERRUPTED, UNREAD = 2, 3, 130, 141
 DEBUG = "DPAUDIT_DEBUG"
+PROGRAM, COMPLETION = "dpaudit", "_DPAUDIT_COMPLETE"
 
 
 class _ClosedPipeError(Exception):
@@ -71,6 +69,29 @@ def cli() -> None:
     2 the input or the command line is unusable, 3 internal error,
     130 interrupted, 141 nobody read all of the output.
     """
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@quiet_option
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print a script for completion in a shell.
+
+    It completes commands, options and their values, and run directories.
+
+    \b
+    Example:
+      eval "$(dpaudit completion bash)"
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None  # click knows all three
+    # As click writes it, but without a look at which version of the shell is installed here.
+    script = kind(context.find_root().command, {}, PROGRAM, COMPLETION)
+    with output():
+        click.echo(script.source_template % script.source_vars())
 
 
 COMMANDS = (

@@ -2,7 +2,7 @@
 
     python examples/foreign_run.py RUN_DIR && dpaudit report RUN_DIR
 
-docs/foreign-runs.md goes through it part by part.
+docs/run-directory.md goes through it part by part.
 """
 
 import math

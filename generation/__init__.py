@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 from dpaudit.generation.config import Config, load_config
-from dpaudit.generation.demo import demo_configs
 from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
+from dpaudit.generation.starting import demo_configs
 
 if TYPE_CHECKING:
     from dpaudit.generation.algorithm import generate

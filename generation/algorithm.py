@@ -12,7 +12,6 @@ from itertools import chain
 from dpaudit.accounting import ExPostAccountant
 from dpaudit.engines import Engine
 from dpaudit.generation.config import Config
-from dpaudit.generation.contexts import Prompts
 from dpaudit.generation.events import BatchDone, Progress, RecordsPlaced
 from dpaudit.generation.manifest import (
     build_manifest,
@@ -26,7 +25,7 @@ from dpaudit.generation.manifest import (
 from dpaudit.generation.memory import free_memory, planned_rows
 from dpaudit.generation.models import LanguageModel, device_of, load_model
 from dpaudit.generation.partition import Partition, Rule, partition, partition_as_recorded
-from dpaudit.generation.prompts import Template, template
+from dpaudit.generation.prompts import Prompts, Template, template
 from dpaudit.generation.records import Record, read_records
 from dpaudit.generation.worker import Finished, Worker
 from dpaudit.runs import BatchStore, Clustering, Clusters, InputError, Manifest, Privacy, RunReader, RunWriter

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dpaudit.generation.sources import DATASET, overlap
-from dpaudit.mechanisms import BatchingRule, Mechanism, Positive, Relation, Unit
+from dpaudit.mechanisms import AGGREGATORS, BatchingRule, Mechanism, Positive, Relation, Unit
 from dpaudit.runs import InputError
 from dpaudit.runs.manifest import MAX_BATCHES, MAX_CENTERS, MAX_CONTEXTS, MAX_TOKENS, Origin
 
@@ -606,11 +606,14 @@ def _remedy(error: ErrorDetails) -> str:
     if kind == "clash":
         return f"Allowed: {context['allowed']}."
     if kind in ("missing", "extra_forbidden"):
-        parent = error["loc"][:-1]
-        fields = _fields_at(parent)
-        close = difflib.get_close_matches(str(error["loc"][-1]), fields, n=1) if kind == "extra_forbidden" else []
-        hint = f" Did you mean {close[0]}?" if close else ""
-        return f"Allowed fields of {'.'.join(map(str, parent)) or 'a config'}: {', '.join(fields)}.{hint}"
+        *parent, name = map(str, error["loc"])
+        fields = _fields_at(tuple(parent))
+        hint = ""
+        if kind == "extra_forbidden":
+            hint = "".join(f" Did you mean {close}?" for close in difflib.get_close_matches(name, fields, n=1))
+        elif name in (needed := {field: made.name for made in AGGREGATORS.values() for field in made.model_fields}):
+            hint = f" Choose it without the data, or start from `dpaudit init --aggregator {needed[name]}`."
+        return f"Allowed fields of {'.'.join(parent) or 'a config'}: {', '.join(fields)}.{hint}"
     if kind == "literal_error":
         return f"Allowed: {context['expected']}."
     if kind in ("model_type", "model_attributes_type"):

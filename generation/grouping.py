@@ -12,7 +12,7 @@ labels. The three compose in sequence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -20,16 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import rebalancing_scale
+from dpaudit.generation.caches import VectorCache
 from dpaudit.generation.clustering.assignment import nearest, nearest_of
 from dpaudit.generation.clustering.chang import Chang
-from dpaudit.generation.clustering.counts import NoisyCounts, PrivateCounts
 from dpaudit.generation.clustering.dpm import Dpm
 from dpaudit.generation.clustering.embedding import OFFLINE, Embedder
 from dpaudit.generation.clustering.interfaces import ClusteringMethod, Vectors
 from dpaudit.generation.clustering.kmeans import PrivateKMeans, PublicKMeans
 from dpaudit.generation.clustering.noise import Noise
-from dpaudit.generation.clustering.rebalancing import batches_per_cluster, kept_centers
-from dpaudit.generation.clustering.vector_cache import VectorCache
+from dpaudit.generation.clustering.rebalancing import NoisyCounts, PrivateCounts
 from dpaudit.generation.config import ClusteringConfig, Config
 from dpaudit.generation.events import Progress, TextsEmbedded
 from dpaudit.generation.records import Record, read_texts
@@ -74,8 +73,8 @@ class Grouping:
 
 
 @dataclass(frozen=True, eq=False)
-class GroupedAgain:
-    """What a replay finds of a run's clusters. All of it is private.
+class RecomputedGrouping:
+    """What a replay computes of a run's clusters. All of it is private.
 
     Attributes:
         centers: the centre that each record goes to, by its index.
@@ -93,7 +92,7 @@ def group(config: Config, records: Sequence[Record], privacy: Privacy, progress:
         config: all settings, with a clustering.
         records: the private ones, distinct.
         privacy: the run's: it says how many records a unit has.
-        progress: told of embeddings.
+        progress: called with the number of texts that are embedded.
 
     Raises:
         InputError: the embedding model, the public texts or the settings cannot be used.
@@ -106,20 +105,32 @@ def group(config: Config, records: Sequence[Record], privacy: Privacy, progress:
     if settings.dimension is not None and settings.dimension > embedder.dimensions:
         problem = f"this is {settings.dimension}, but embeddings have {embedder.dimensions} dimensions."
         raise InputError("clustering.dimension", problem, "Project onto fewer.")
-    texts = _public_texts(settings)
-    public = _public(texts, embedder, progress)
-    vectors = _embedded(records, embedder, lambda done, of: progress(TextsEmbedded("private", done, of)))
+    texts: tuple[str, ...] = ()
+    public = np.empty((0, embedder.dimensions), dtype=np.float32)
+    if settings.public is not None:
+        texts = read_texts(settings.public, settings.public_text, "clustering.public", "clustering.public_text")
+        public = embedder.embed(texts, VectorCache(), lambda done, of: progress(TextsEmbedded("public", done, of)))
+    # Embeddings of the records are as sensitive as their texts, so none of them is kept.
+    private = [record.text for record in records]
+    vectors = embedder.embed(private, None, lambda done, of: progress(TextsEmbedded("private", done, of)))
     labels = _labels(records, all_labels)
-    noise = _noise(config)
-    method = _method(config, _radius(settings, public), _seed(settings, noise))
+    seed = config.decoding.test_seed
+    noise = Noise(OsEntropy() if seed is None else SeededStream(seed, _STREAM))
+    # The radius is public: of unit vectors 1, else the length of the longest public one. A seed that is stated lets
+    # whoever has the public texts find their centres again.
+    radius = 1.0 if settings.normalize or not len(public) else float(np.linalg.norm(public, axis=1).max())
+    public_seed = noise.seed() if settings.method.startswith("public-centers") else None
+    method = _method(config, radius, public_seed)
     centers = method.fit(vectors, public, noise)
     _require_recordable(config, centers)
     noisy, kept = None, np.tile(np.arange(len(centers)), (len(all_labels), 1))
     if settings.keep is not None:
-        _require_enough(settings.keep, len(centers))
+        if settings.keep > len(centers):
+            problem = f"this is {settings.keep}, but the public texts have only {len(centers)} distinct centres."
+            raise InputError("clustering.keep", problem, "Keep fewer, or give more public texts.")
         counts = PrivateCounts(labels, nearest(vectors, centers), (len(all_labels), len(centers)))
         noisy = counts.noised(settings.budget, privacy.relation, noise, _records_per_unit(privacy))
-        kept = kept_centers(noisy, settings.keep)
+        kept = noisy.kept(settings.keep)
     clusters, digest = _clusters(config, centers, noisy, kept)
     statement = Clustering(
         **_declared(config, method, privacy),
@@ -157,8 +168,10 @@ def expected_statement(config: Config, privacy: Privacy) -> Clustering:
     return Clustering(**_declared(config, method, privacy), settings=method.settings, centers=1, keep=1)
 
 
-def grouped_again(manifest: Manifest, clusters: Clusters, records: Sequence[Record], where: str) -> GroupedAgain | None:
-    """Where each record of a run goes, embedded anew, by recorded centres; None without a clustering.
+def recompute_grouping(
+    manifest: Manifest, clusters: Clusters, records: Sequence[Record], where: str
+) -> RecomputedGrouping | None:
+    """Embed a run's records anew and send each to a recorded centre; None without a clustering.
 
     Args:
         manifest: run.json.
@@ -184,9 +197,9 @@ def grouped_again(manifest: Manifest, clusters: Clusters, records: Sequence[Reco
         problem = f"the model that {stated.embedding!r} names now is not the one that the run used."
         raise InputError(field, problem, "Put the run's model there.")
     labels, kept = _labels(records, manifest.batching.labels), np.array(clusters.kept)
-    vectors = _embedded(records, embedder, lambda done, of: None)
+    vectors = embedder.embed([record.text for record in records])
     noise = _noise_on_counts(labels, vectors, centers, clusters) if clusters.noisy_counts else None
-    return GroupedAgain(_nearest_kept(records, labels, vectors, centers, kept), noise)
+    return RecomputedGrouping(_nearest_kept(records, labels, vectors, centers, kept), noise)
 
 
 def _noise_on_counts(labels: _Labels, vectors: Vectors, centers: Vectors, clusters: Clusters) -> int:
@@ -204,43 +217,9 @@ def clustering_of(config: Config) -> ClusteringConfig:
     return config.clustering
 
 
-def _public_texts(settings: ClusteringConfig) -> tuple[str, ...]:
-    """The distinct public texts, sorted; none for a method that takes none."""
-    if settings.public is None:
-        return ()
-    return read_texts(settings.public, settings.public_text, "clustering.public", "clustering.public_text")
-
-
-def _public(texts: Sequence[str], embedder: Embedder, progress: Progress) -> Vectors:
-    """Embeddings of the public texts, kept in the user's cache folder: float32 [m, d], m = 0 where there are none."""
-    if not texts:
-        return np.empty((0, embedder.dimensions), dtype=np.float32)
-    return embedder.embed(texts, VectorCache(), lambda done, of: progress(TextsEmbedded("public", done, of)))
-
-
-def _embedded(records: Sequence[Record], embedder: Embedder, watch: Callable[[int, int], None]) -> Vectors:
-    """Embeddings of the records: float32 [n, d]. They are as sensitive as the texts, so none of them is kept."""
-    return embedder.embed([record.text for record in records], None, watch)
-
-
 def _labels(records: Sequence[Record], labels: Sequence[str]) -> _Labels:
     numbers = {label: number for number, label in enumerate(labels)}
     return np.array([numbers[record.label] for record in records], dtype=np.int64)
-
-
-def _noise(config: Config) -> Noise:
-    seed = config.decoding.test_seed
-    return Noise(OsEntropy() if seed is None else SeededStream(seed, _STREAM))
-
-
-def _radius(settings: ClusteringConfig, public: Vectors) -> float:
-    """Public: of unit vectors 1, else the length of the longest public one."""
-    return 1.0 if settings.normalize or not len(public) else float(np.linalg.norm(public, axis=1).max())
-
-
-def _seed(settings: ClusteringConfig, noise: Noise) -> int | None:
-    """For k-means on public texts, so that whoever has them can find its centres again."""
-    return noise.seed() if settings.method.startswith("public-centers") else None
 
 
 def _method(config: Config, radius: float = 1.0, seed: int | None = None) -> ClusteringMethod:
@@ -300,12 +279,6 @@ def _require_recordable(config: Config, centers: Vectors) -> None:
         raise InputError("batching.generate_per_cluster", problem, remedy)
 
 
-def _require_enough(keep: int, centers: int) -> None:
-    if keep > centers:
-        problem = f"this is {keep}, but the public texts have only {centers} distinct centres."
-        raise InputError("clustering.keep", problem, "Keep fewer, or give more public texts.")
-
-
 def _clusters(config: Config, centers: Vectors, noisy: NoisyCounts | None, kept: _Kept) -> tuple[Clusters, str]:
     """The file `clusters`, and the digest of the centres in it.
 
@@ -314,7 +287,7 @@ def _clusters(config: Config, centers: Vectors, noisy: NoisyCounts | None, kept:
     """
     batching, encoded = config.batching, encoded_centers(centers)
     if noisy is not None and batching.records_per_batch is not None and batching.most_batches is not None:
-        batches = batches_per_cluster(noisy, kept, batching.records_per_batch, batching.most_batches)
+        batches = noisy.batches(kept, batching.records_per_batch, batching.most_batches)
     else:
         batches = np.full(kept.shape, batching.batches_per_cluster)
     clusters = Clusters(

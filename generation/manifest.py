@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from datetime import UTC, datetime
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_FLOOR, Decimal
 from importlib import metadata
 from typing import Any
 
@@ -15,6 +15,7 @@ from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Partition
 from dpaudit.generation.prompts import Template
 from dpaudit.mechanisms import ContextChange, Mechanism, context_change
+from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
     Batching,
     Claim,
@@ -38,8 +39,6 @@ SOFTWARE = ("dpaudit", "numpy", "tokenizers", "torch", "transformers")
 MIN_WIDTH = 2
 #: The paper's choice of delta: records ** -1.1.
 DELTA_EXPONENT = -1.1
-#: Of any double.
-_ALL_DIGITS = Context(prec=400, rounding=ROUND_CEILING)
 
 
 def build_manifest(
@@ -156,7 +155,7 @@ def round_up(epsilon: float) -> float:
     if not math.isfinite(epsilon):
         remedy = "Lower mechanism.clip or decoding.max_tokens, or raise the divisor or the temperature."
         raise InputError("mechanism", "these settings give no finite epsilon.", remedy)
-    return float(Decimal(epsilon).quantize(Decimal("0.0001"), context=_ALL_DIGITS))
+    return float(decimals(epsilon, 4, most=math.inf))
 
 
 def require_same_run(path: str, existing: Manifest, wanted: Manifest) -> None:

@@ -1,26 +1,164 @@
-"""Causal language models from Hugging Face, a folder or a GGUF file. Remote code is never run."""
+"""Models as files: where a name leads, what identifies one, and how one is loaded. Remote code is never run.
+
+A model comes from the Hugging Face hub, from a folder, or, a causal language model, from a GGUF file.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 import torch
+import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.hub import cached_file
 
-from dpaudit.generation.checkpoints import digest_of, identity_files, loading, origin_of
 from dpaudit.generation.config import ModelConfig
+from dpaudit.generation.sources import PACKAGE, locate
 from dpaudit.runs import InputError
 
 FIELD = "model.name"
 CACHE_VARIABLE = "DPAUDIT_CACHE"
+#: For tokenizers and encoders that name no limit.
+_MOST_TOKENS = 512
+#: The files in a model's folder that decide what it computes.
+IDENTITY = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
+
+
+def origin_of(name: str, field: str) -> Path | str:
+    """A folder, or else a name on the Hugging Face hub.
+
+    Args:
+        name: a Hugging Face name, a folder, or package:NAME/FOLDER.
+        field: the config's field that holds the name.
+
+    Raises:
+        InputError: the name is a path, and nothing is there.
+    """
+    if name.startswith((PACKAGE, "/", "./", "../", "~")):
+        return locate(name, field)
+    return Path(name) if Path(name).is_dir() else name
+
+
+def identity_files(origin: Path | str, field: str) -> list[Path]:
+    """The files that decide what a model computes. A hub's model must have been loaded before: they are here then."""
+    if isinstance(origin, str):
+        config = cached_file(origin, "config.json")
+        if config is None:
+            raise InputError(field, f"{origin!r} has no config.json.", "Name a model in Hugging Face's format.")
+        origin = Path(config).parent
+    return [file for pattern in IDENTITY for file in origin.glob(pattern)]
+
+
+def digest_of(files: Iterable[Path]) -> str:
+    """SHA-256 over sorted (file name, SHA-256 of its content)."""
+    total = hashlib.sha256()
+    for path in sorted(files, key=lambda path: path.name):
+        with open(path, "rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        total.update(f"{content}  {path.name}\n".encode())
+    return total.hexdigest()
+
+
+@contextlib.contextmanager
+def loading(name: str, field: str, kind: str) -> Iterator[None]:
+    """Load a model without noise, and say in a config author's words why it cannot be loaded.
+
+    Args:
+        name: the model, as the config has it.
+        field: the config's field that holds the name.
+        kind: what it is loaded as, with its article.
+
+    Raises:
+        InputError: whatever went wrong inside.
+    """
+    try:
+        with _quiet():
+            yield
+    except InputError:
+        raise
+    except PermissionError as error:
+        problem = f"{str(error.filename)!r} of the model {name!r} may not be read."
+        raise InputError(field, problem, "Give this user leave to read it, or name a copy.") from None
+    except OSError:
+        problem = f"the model {name!r} was not found, here or on the Hugging Face hub."
+        remedy = "Check the name and the network; without a network, name a folder or an installed package."
+        raise InputError(field, problem, remedy) from None
+    except Exception as error:  # a broken file makes the libraries raise many kinds
+        reason = str(error).strip().split("\n")[0][:200]
+        problem = f"{name!r} cannot be loaded as {kind} without running its own code ({reason})."
+        raise InputError(field, problem, "Name a model that transformers supports.") from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence transformers' progress bars and warnings; errors are raised all the same."""
+    logging: Any = transformers.logging
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    hub = getLogger("huggingface_hub")  # it tells of every retry
+    hub_level = hub.level
+    hub.setLevel(CRITICAL)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        # Reading a GGUF file draws a bar that no setting turns off.
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+        hub.setLevel(hub_level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def load_network(
+    auto: Any, origin: Path | str, dtype: torch.dtype = torch.float32, **options: Any
+) -> tuple[PreTrainedModel, list[str]]:
+    """Load weights from safetensors files: others may be pickles.
+
+    Args:
+        auto: a class of transformers such as `AutoModel`.
+        origin: see `origin_of`.
+        dtype: of the weights.
+        options: of `from_pretrained`.
+
+    Returns:
+        The model, and the names of the weights that the files lack, so that they are random.
+    """
+    network, info = auto.from_pretrained(
+        origin, dtype=dtype, output_loading_info=True, use_safetensors=True, trust_remote_code=False, **options
+    )
+    return network, [*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])]
+
+
+def token_limit(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stated: int | None) -> int:
+    """The longest text of an encoder, in tokens: the least that the tokenizer, its positions and `stated` allow."""
+    limits = [stated, tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", None)]
+    known = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 10**9]  # "none" is 10^30
+    return min(known, default=_MOST_TOKENS)
+
+
+def padded(
+    prompts: Sequence[Sequence[int]], rows: int, places: int, tokenizer: PreTrainedTokenizerBase
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and attention mask, int64 [rows, places]. Rows without any token have one token of padding."""
+    ids = torch.full((rows, places), int(tokenizer.pad_token_id or 0), dtype=torch.long)
+    mask = torch.zeros((rows, places), dtype=torch.long)
+    mask[:, 0] = 1
+    for row, tokens in enumerate(prompts):
+        ids[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
+        mask[row, : len(tokens)] = 1
+    return ids, mask
 
 
 @dataclass(frozen=True)
@@ -93,7 +231,10 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
             found = digest_of([gguf] if gguf is not None else identity_files(source, FIELD))
             _require_digest(config.name, digest, found)
         origin: Path | str = source if gguf is None else _converted(gguf)
-        network = _load_network(origin, config)
+        network, missing = load_network(AutoModelForCausalLM, origin, getattr(torch, config.dtype))
+        if missing:  # such weights would be random: an encoder, say, that was given a new language model's head
+            problem = f"{config.name!r} lacks weights of a causal language model."
+            raise InputError(FIELD, problem, "Name one that has them.")
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin)
         if found is None:
             found = digest_of(identity_files(origin, FIELD))
@@ -137,22 +278,6 @@ def _gguf_file(folder: Path) -> Path | None:
         remedy = "Name a folder with config.json or a .gguf file."
         raise InputError(FIELD, f"{folder} holds no model.", remedy)
     return files[0]
-
-
-def _load_network(origin: Path | str, config: ModelConfig) -> PreTrainedModel:
-    dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[config.dtype]
-    loaded: Any = AutoModelForCausalLM.from_pretrained(
-        origin,
-        dtype=dtype,
-        output_loading_info=True,
-        use_safetensors=True,  # other weight files may be pickles
-    )
-    network, loading = loaded
-    if loading["missing_keys"]:
-        # Such weights would be random: an encoder, say, that was given a new language model's head.
-        raise InputError(FIELD, f"{config.name!r} lacks weights of a causal language model.", "Name one that has them.")
-    result: PreTrainedModel = network
-    return result
 
 
 def _converted(gguf: Path) -> Path:

@@ -129,14 +129,10 @@ class Partition:
     assignment: tuple[Assigned, ...]
 
 
-@dataclass(frozen=True)
-class _Placed:
-    """A record with its digest and its place: batch id and slot, None where it is in no generated batch."""
-
-    digest: str
-    record: Record
-    batch: int | None
-    slot: int | None
+#: Every record with its place, in hash order.
+_Places = Sequence[tuple[Record, Assigned]]
+#: Digests in ascending order, each with its record and the record's group.
+_Ordered = Sequence[tuple[str, Record, Group]]
 
 
 def partition(
@@ -168,14 +164,11 @@ def partition_as_recorded(
     A record that the assignment lacks goes nowhere; the digest of the data then tells that it is not the run's.
     """
     places = {assigned.digest: assigned for assigned in assignment}
-    placed = []
-    for digest, record in _by_digest(KeyedHash(key), records):
-        known = places.get(digest, Assigned(digest, None, None))
-        placed.append(_Placed(digest, record, known.batch, known.slot))
+    placed = [
+        (record, places.get(digest, Assigned(digest, None, None)))
+        for digest, record in _by_digest(KeyedHash(key), records)
+    ]
     return _parted(rule, placed)
-
-
-_Ordered = Sequence[tuple[str, Record, Group]]
 
 
 def _by_digest(hashing: KeyedHash, records: Iterable[Record]) -> list[tuple[str, Record]]:
@@ -183,15 +176,17 @@ def _by_digest(hashing: KeyedHash, records: Iterable[Record]) -> list[tuple[str,
     return sorted(digests, key=lambda pair: pair[0])
 
 
-def _parted(rule: Rule, placed: Sequence[_Placed]) -> Partition:
-    return Partition(_batches(rule, placed), tuple(Assigned(p.digest, p.batch, p.slot) for p in placed))
+def _parted(rule: Rule, placed: _Places) -> Partition:
+    return Partition(_batches(rule, placed), tuple(place for _, place in placed))
 
 
-def _hashed(rule: Rule, hashing: KeyedHash, ordered: _Ordered) -> list[_Placed]:
-    return [_Placed(digest, record, _hashed_batch(hashing, digest, group), None) for digest, record, group in ordered]
+def _hashed(rule: Rule, hashing: KeyedHash, ordered: _Ordered) -> _Places:
+    return [
+        (record, Assigned(digest, _hashed_batch(hashing, digest, group), None)) for digest, record, group in ordered
+    ]
 
 
-def _hashed_slots(rule: Rule, hashing: KeyedHash, ordered: _Ordered) -> list[_Placed]:
+def _hashed_slots(rule: Rule, hashing: KeyedHash, ordered: _Ordered) -> _Places:
     """Of the records that hash to a slot, the `examples_per_context` of smallest digest are shown."""
     slots, most = rule.slots or 1, rule.examples_per_context
     shown: dict[tuple[int, int], int] = defaultdict(int)
@@ -199,10 +194,10 @@ def _hashed_slots(rule: Rule, hashing: KeyedHash, ordered: _Ordered) -> list[_Pl
     for digest, record, group in ordered:
         batch, slot = _hashed_batch(hashing, digest, group), hashing.slot(digest, slots)
         if batch is None or shown[batch, slot] == most:
-            placed.append(_Placed(digest, record, None, None))
-            continue
-        shown[batch, slot] += 1
-        placed.append(_Placed(digest, record, batch, slot))
+            placed.append((record, Assigned(digest, None, None)))
+        else:
+            shown[batch, slot] += 1
+            placed.append((record, Assigned(digest, batch, slot)))
     return placed
 
 
@@ -211,7 +206,7 @@ def _hashed_batch(hashing: KeyedHash, digest: str, group: Group) -> int | None:
     return group.ids[number] if number < len(group.ids) else None
 
 
-def _slices(rule: Rule, hashing: KeyedHash, ordered: _Ordered) -> list[_Placed]:
+def _slices(rule: Rule, hashing: KeyedHash, ordered: _Ordered) -> _Places:
     """The paper's implementation: each label's records, in hash order, cut into slices of fixed size."""
     most, slots = rule.examples_per_context, rule.slots or 1
     seen: dict[str, int] = defaultdict(int)
@@ -220,27 +215,25 @@ def _slices(rule: Rule, hashing: KeyedHash, ordered: _Ordered) -> list[_Placed]:
         number, rest = divmod(seen[record.label], slots * most)
         seen[record.label] += 1
         if number < len(group.ids):
-            placed.append(_Placed(digest, record, group.ids[number], rest // most))
+            placed.append((record, Assigned(digest, group.ids[number], rest // most)))
         else:
-            placed.append(_Placed(digest, record, None, None))
+            placed.append((record, Assigned(digest, None, None)))
     return placed
 
 
-def _batches(rule: Rule, placed: Sequence[_Placed]) -> tuple[Batch, ...]:
+def _batches(rule: Rule, placed: _Places) -> tuple[Batch, ...]:
+    """The batches to generate. Under `hashed-slots` every slot is a context, empty or not."""
     contexts: dict[int, dict[int | str, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for p in placed:
-        if p.batch is not None:
+    for record, place in placed:
+        if place.batch is not None:
             # Without slots every record is a context of its own.
-            contexts[p.batch][p.digest if p.slot is None else p.slot].append(p.record)
+            contexts[place.batch][place.digest if place.slot is None else place.slot].append(record)
+
+    def filled(batch: int) -> tuple[Context, ...]:
+        if rule.name == "hashed-slots":
+            return tuple(tuple(contexts[batch].get(slot, ())) for slot in range(rule.slots or 1))
+        return tuple(map(tuple, contexts[batch].values()))
+
     return tuple(
-        Batch(batch, group.label, group.cluster, _filled(rule, contexts[batch]))
-        for group in rule.groups
-        for batch in group.ids
+        Batch(batch, group.label, group.cluster, filled(batch)) for group in rule.groups for batch in group.ids
     )
-
-
-def _filled(rule: Rule, contexts: Mapping[int | str, list[Record]]) -> tuple[Context, ...]:
-    """A batch's contexts; under `hashed-slots` every slot is one, empty or not."""
-    if rule.name == "hashed-slots":
-        return tuple(tuple(contexts.get(slot, ())) for slot in range(rule.slots or 1))
-    return tuple(map(tuple, contexts.values()))

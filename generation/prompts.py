@@ -1,12 +1,18 @@
-"""The paper's two prompt templates (appendix "Prompts") and the token sequences that end a text."""
+"""The paper's two prompt templates (appendix "Prompts"), a run's prompts, and the token sequences that end a text."""
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from itertools import takewhile
 
 from transformers import PreTrainedTokenizerBase
+
+from dpaudit.generation.decoding import Decoder
+from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.partition import Context
+from dpaudit.generation.passes import Passes, Prompt, Seat, passes_for
 
 FENCE = "```"
 END_OF_TURN = "<end_of_turn>"
@@ -18,94 +24,130 @@ _IT_EXAMPLE = "Text: {example}\n\n"
 _IT_REQUEST = "Please give another one. No formatting or explanations."
 _IT_TURNS = "<start_of_turn>user\n{request}<end_of_turn>\n<start_of_turn>model\n"
 _IT_END = "Text: "
+#: Texts that begin in different ways: what prompts with each of them begin with, all prompts of a label do.
+_PROBES = ("a", "The", "1", '"', "(", "é")
 
 
-class Template(Protocol):
-    """A prompt template for one tokenizer."""
+class Template(ABC):
+    """A prompt template for one tokenizer.
 
-    def text(self, label: str, examples: Sequence[str]) -> str:
-        """The prompt. Without examples it is the public prompt: nothing private in it."""
-        ...
+    Attributes:
+        digest: SHA-256 of the template's wording, 64 hexadecimal digits.
+        stop_sequences: the template's own end token, in every way the tokenizer may write it.
+    """
 
-    def tokens(self, label: str, examples: Sequence[str]) -> list[int]:
-        """The prompt's token ids."""
-        ...
-
-    @property
-    def stop_sequences(self) -> tuple[tuple[int, ...], ...]:
-        """The template's own end token, in every way the tokenizer may write it."""
-        ...
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the template's wording, 64 hexadecimal digits."""
-        ...
-
-
-class PretrainedTemplate:
-    """Fenced examples under a label line; the model goes on after an opening fence."""
+    digest: str
+    stop_sequences: tuple[tuple[int, ...], ...]
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
+
+    @abstractmethod
+    def text(self, label: str, examples: Sequence[str]) -> str:
+        """The prompt. Without examples it is the public prompt: nothing private in it."""
+
+    def tokens(self, label: str, examples: Sequence[str]) -> list[int]:
+        """The prompt's token ids, with the special tokens that the tokenizer puts first."""
+        return _encode(self._tokenizer, self.text(label, examples), special=True)
+
+
+class PretrainedTemplate(Template):
+    """Fenced examples under a label line; the model goes on after an opening fence, and ends with a closing one."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        super().__init__(tokenizer)
+        self.digest = _digest(_PT_EXAMPLE, _PT_END)
+        self.stop_sequences = written_forms(tokenizer, FENCE)
 
     def text(self, label: str, examples: Sequence[str]) -> str:
         """A fenced block an example, then an opening fence."""
         blocks = (_PT_EXAMPLE.replace("{label}", label).replace("{example}", example) for example in examples)
         return "".join(blocks) + _PT_END
 
-    def tokens(self, label: str, examples: Sequence[str]) -> list[int]:
-        """With the special tokens that the tokenizer puts first."""
-        return _encode(self._tokenizer, self.text(label, examples), special=True)
 
-    @property
-    def stop_sequences(self) -> tuple[tuple[int, ...], ...]:
-        """The closing fence."""
-        return written_forms(self._tokenizer, FENCE)
+class InstructionTemplate(Template):
+    """A request for one more text, in the tokenizer's chat format, or in Gemma's where it has none.
 
-    @property
-    def digest(self) -> str:
-        """Of the wording."""
-        return _digest(_PT_EXAMPLE, _PT_END)
-
-
-class InstructionTemplate:
-    """A request for one more text, in the tokenizer's chat format, or in Gemma's where it has none."""
+    `<end_of_turn>` ends a text where Gemma's turns are used; a chat format's own end of turn is among the model's.
+    """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._tokenizer = tokenizer
+        super().__init__(tokenizer)
+        turns = tokenizer.chat_template
+        self.digest = _digest(_IT_HEAD, _IT_EXAMPLE, _IT_REQUEST, _IT_END, str(turns or _IT_TURNS))
+        known = END_OF_TURN in tokenizer.get_vocab()
+        self.stop_sequences = () if turns and not known else written_forms(tokenizer, END_OF_TURN)
 
     def text(self, label: str, examples: Sequence[str]) -> str:
         """The request as the user's turn, then the beginning of the model's."""
         texts = "".join(_IT_EXAMPLE.replace("{example}", example) for example in examples)
         request = _IT_HEAD.replace("{label}", label) + texts + _IT_REQUEST
-        return self._turns(request) + _IT_END
+        if not self._tokenizer.chat_template:
+            return _IT_TURNS.replace("{request}", request) + _IT_END
+        messages = [{"role": "user", "content": request}]
+        turns = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return f"{turns}{_IT_END}"
 
     def tokens(self, label: str, examples: Sequence[str]) -> list[int]:
         """A chat format writes the special tokens itself."""
         return _encode(self._tokenizer, self.text(label, examples), special=not self._tokenizer.chat_template)
 
-    @property
-    def stop_sequences(self) -> tuple[tuple[int, ...], ...]:
-        """`<end_of_turn>` where Gemma's turns are used; a chat format's own end of turn is among the model's."""
-        known = END_OF_TURN in self._tokenizer.get_vocab()
-        return () if self._tokenizer.chat_template and not known else written_forms(self._tokenizer, END_OF_TURN)
-
-    @property
-    def digest(self) -> str:
-        """Of the wording, and of the chat format where there is one."""
-        turns = self._tokenizer.chat_template or _IT_TURNS
-        return _digest(_IT_HEAD, _IT_EXAMPLE, _IT_REQUEST, _IT_END, str(turns))
-
-    def _turns(self, request: str) -> str:
-        if not self._tokenizer.chat_template:
-            return _IT_TURNS.replace("{request}", request)
-        messages = [{"role": "user", "content": request}]
-        return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-
 
 def template(name: str, tokenizer: PreTrainedTokenizerBase) -> Template:
     """The template of a config's name, "pt" or "it"."""
     return PretrainedTemplate(tokenizer) if name == "pt" else InstructionTemplate(tokenizer)
+
+
+class Prompts:
+    """The prompts of one run, all with the same public number of places.
+
+    Attributes:
+        places: the longest form that a prompt can take, and one place of padding.
+    """
+
+    def __init__(
+        self, model: LanguageModel, template: Template, labels: Sequence[str], examples: int, most_tokens: int
+    ) -> None:
+        """A context shows up to `examples` records, each cut to `most_tokens` tokens."""
+        self._model, self._template, self._most = model, template, most_tokens
+        self._prefixes: dict[str, Prompt] = {}
+        frame = max(len(template.tokens(label, [""] * shown)) for label in labels for shown in (0, examples))
+        self.places = frame + examples * most_tokens + 1
+
+    def of(self, label: str, contexts: Sequence[Context]) -> list[Prompt]:
+        """A prompt for each context."""
+        return [self._prompt(label, context) for context in contexts]
+
+    def prefix(self, label: str) -> Prompt:
+        """What prompts of a label begin with, whatever they show: known from the template alone."""
+        if label not in self._prefixes:
+            prompts = [self._template.tokens(label, [probe]) for probe in _PROBES]
+            same = takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
+            self._prefixes[label] = [column[0] for column in same]
+        return self._prefixes[label]
+
+    def alone(self, label: str, contexts: Sequence[Context], rows: int, tokens: int) -> Seat:
+        """A batch in passes of its own, with the logits that it has among others. Arguments as for `passes_for`."""
+        passes: Passes = passes_for(self._model, rows, self.places, tokens)
+        return passes.seat(self.of(label, contexts), self.prefix(label))
+
+    def public(self, label: str, wanted: bool = True) -> Seat:
+        """The public prompt's seat, which has no row when it is not wanted: the support is the whole vocabulary.
+
+        It goes apart from the private rows: in one pass with them, their number could reach the support through
+        rounding.
+        """
+        return Decoder(self._model, [self._template.tokens(label, [])] if wanted else [], self.places)
+
+    def _prompt(self, label: str, context: Context) -> list[int]:
+        """A context's prompt. Its examples are cut so that it fits its places, by looking at this context alone."""
+        tokenizer = self._model.tokenizer
+        for most in range(self._most, -1, -1):
+            prompt = self._template.tokens(label, [cut(tokenizer, record.text, most) for record in context])
+            # A cut text, written out and read again, may take a token more than it was cut to.
+            if len(prompt) < self.places:
+                return prompt
+        raise ValueError("a prompt with empty examples exceeds its places")
 
 
 def cut(tokenizer: PreTrainedTokenizerBase, text: str, most: int) -> str:

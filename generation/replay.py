@@ -25,13 +25,12 @@ from pydantic import ValidationError
 from dpaudit.generation.aggregation import Floats, aggregated, contributions
 from dpaudit.generation.attack import CANARIES, DecodedContexts, attack, declared_step
 from dpaudit.generation.config import DataConfig, ModelConfig
-from dpaudit.generation.contexts import Prompts
-from dpaudit.generation.grouping import grouped_again
+from dpaudit.generation.grouping import recompute_grouping
 from dpaudit.generation.memory import planned_rows
 from dpaudit.generation.models import LanguageModel, load_model
 from dpaudit.generation.partition import Batch, Context, Rule, partition
 from dpaudit.generation.passes import Seat, logits, out_of_memory
-from dpaudit.generation.prompts import template
+from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, read_records
 from dpaudit.generation.sources import PACKAGE
 from dpaudit.mechanisms import (
@@ -233,7 +232,7 @@ class _Again:
         with _of_options():
             self._records = read_records(_data_config(manifest, data, self._where)).records
         _require_data(manifest, self._records, self._key, data, self._where)
-        grouped = grouped_again(manifest, clusters, self._records, self._where)
+        grouped = recompute_grouping(manifest, clusters, self._records, self._where)
         self._centers = None if grouped is None else grouped.centers
         self.noise = None if grouped is None else grouped.noise
         self._parts = partition(self._rule, self._records, self._key, self._centers)

@@ -1,4 +1,4 @@
-"""A first config for `dpaudit init`: the demo's, with its comments, for the demo's data or for somebody's own."""
+"""The configs of `dpaudit demo`, and a first config for `dpaudit init`: the demo's, with its comments."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import ValidationError
 
-from dpaudit.generation.config import DataConfig
+from dpaudit.generation.config import Config, DataConfig, load_config
 from dpaudit.generation.sources import locate, missing_part
 from dpaudit.runs import InputError
 
@@ -51,6 +52,19 @@ class OwnData:
     labels: tuple[str, ...] = ()
 
 
+def demo_configs() -> dict[str, Config]:
+    """A config by aggregator, "median" first, of a model and texts that install as packages."""
+    configs: dict[str, Config] = {}
+    for name in ("median", "mean"):
+        with resources.as_file(_demo(name)) as path:
+            configs[name] = load_config(path)
+    return configs
+
+
+def _demo(aggregator: str) -> Traversable:
+    return resources.files("dpaudit.generation") / "demos" / f"bbc-{aggregator}.yaml"
+
+
 def first_config(aggregator: Literal["median", "mean"], own: OwnData | None = None) -> str:
     """A commented config, as YAML text.
 
@@ -62,8 +76,7 @@ def first_config(aggregator: Literal["median", "mean"], own: OwnData | None = No
         InputError: the records' file cannot be read or lacks a column, text and label are one column, or a label cannot
             be one.
     """
-    demo = (resources.files("dpaudit.generation") / "demos" / f"bbc-{aggregator}.yaml").read_text(encoding="utf-8")
-    title, *sections = _SECTION.split(demo)
+    title, *sections = _SECTION.split(_demo(aggregator).read_text(encoding="utf-8"))
     if own is None:
         return title + "".join(sections)
     replaced = {"data": _data(own), "batching": _OWN_BATCHING}

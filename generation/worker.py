@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 from dpaudit.accounting import ExPostAccountant
 from dpaudit.engines import cores
 from dpaudit.generation.aggregation import Floats, aggregated, contributions, top_tokens
-from dpaudit.generation.contexts import Prompts
 from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
 from dpaudit.generation.manifest import ex_post_epsilon
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import Passes, Seat, logits, out_of_memory, passes_for
-from dpaudit.generation.prompts import ends_with
+from dpaudit.generation.prompts import Prompts, ends_with
 from dpaudit.generation.sampling import OsEntropy, RandomBytes, SeededStream, sample
 from dpaudit.generation.threads import each
 from dpaudit.mechanisms import Arrays

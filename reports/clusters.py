@@ -7,14 +7,15 @@ import io
 import math
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from dpaudit.reports.figures import cluster_sizes_svg
-from dpaudit.reports.html import environment, markup
-from dpaudit.reports.rounding import bound
+from dpaudit.reports.figure_files import in_page
+from dpaudit.reports.figures import cluster_sizes
+from dpaudit.reports.html import environment
+from dpaudit.reports.terminal import plain_table
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.results import ClusterComparison, ClusteredBy
+from dpaudit.results.rounding import bound
 
 #: The methods by their names in configs, in words.
 TITLES = {
@@ -48,12 +49,8 @@ NOTE = (
 def print_clusters(comparison: ClusterComparison, console: Console) -> None:
     """The comparison as a table that fits the console."""
     console.print(Text(_about(comparison)))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("Method", *HEADER):
-        table.add_column(Text(name), overflow="fold", justify="left" if name in ("Method", HEADER[0]) else "right")
-    for method in comparison.methods:
-        table.add_row(*(Text(cell) for cell in (title(method), *cells(method))))
-    console.print(table)
+    rows = [(title(method), *cells(method)) for method in comparison.methods]
+    console.print(plain_table(("Method", *HEADER), rows, HEADER[1:]))
     console.print(Text(note(comparison), style="dim"))
     console.print(Text(f"Internal. {WARNING}", style="bold"))
 
@@ -67,7 +64,7 @@ def render_clusters_html(comparison: ClusterComparison) -> str:
         about=_about(comparison),
         header=HEADER,
         rows=[(method, title(method), cells(method)) for method in comparison.methods],
-        figure=markup(cluster_sizes_svg([(_panel_title(m), m.sizes) for m in drawn], described)),
+        figure=in_page(cluster_sizes([(_panel_title(m), m.sizes) for m in drawn], described)),
         note=note(comparison),
         warning=WARNING,
     )

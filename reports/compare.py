@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Literal
 from urllib.parse import quote
@@ -18,15 +19,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dpaudit.reports.budget_curves import ACCOUNTANTS, CAPTION, budget_curves
-from dpaudit.reports.figures import in_page, spreads_svg
-from dpaudit.reports.html import environment, markup
-from dpaudit.reports.outline import ABSENT, neighbours_of
+from dpaudit.reports import figures
+from dpaudit.reports.costs import digits_for
+from dpaudit.reports.figure_files import in_page
+from dpaudit.reports.figures import ACCOUNTANTS
+from dpaudit.reports.html import environment
+from dpaudit.reports.outline import neighbours_of
 from dpaudit.reports.quality import METHODS, shown
 from dpaudit.reports.quality import WARNING as QUALITY_WARNING
-from dpaudit.reports.rounding import DIGITS, bound, digits_against, lower_bound, nearest, saving, stated
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
-from dpaudit.reports.wording import KIND_TITLES, NOT_COMPARABLE, PRIVATE_FIGURES, PRIVATE_REPORT
+from dpaudit.reports.wording import ABSENT, KIND_TITLES, NOT_COMPARABLE, PRIVATE_FIGURES, PRIVATE_REPORT
 from dpaudit.results import (
     Affordable,
     Afforded,
@@ -42,6 +44,7 @@ from dpaudit.results import (
     SameLength,
     Spread,
 )
+from dpaudit.results.rounding import bound, lower_bound, nearest, saving, stated
 
 _EX_POST: Kind = "ex-post"
 _APPROXIMATE: Kind = "approximate"
@@ -142,12 +145,12 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     for said in outcomes(comparison):
         console.print(Text(said, style="bold"))
     console.print()
-    caveats = _caveats(comparison)
+    own, shared = _caveats(comparison)
     for number, run in enumerate(comparison.runs, start=1):
         console.print(Text(f"run {number}  {run.verdict.upper()}  {_name(run)}"), soft_wrap=True)
-        for said in (run.guarantee, *caveats.own[run.name]):
+        for said in (run.guarantee, *own[run.name]):
             console.print(Text(one_line(said)))
-    for said in caveats.shared:
+    for said in shared:
         console.print(Text(said))
     console.print()
     for table in tables(comparison):
@@ -170,12 +173,12 @@ def render_comparison_html(comparison: Comparison, links: Mapping[str, str] | No
     # Quoting the colon keeps a path from being read as a scheme such as javascript:.
     targets = {name: quote(path) for name, path in (links or {}).items()}
     runs = _Runs.of(comparison)
-    caveats = _caveats(comparison)
+    own, shared = _caveats(comparison)
     template = environment().get_template("comparison.html.j2")
     return template.render(
         outcomes=outcomes(comparison),
-        runs=[(_name(run), targets.get(run.name), run, caveats.own[run.name]) for run in comparison.runs],
-        caveats=caveats.shared,
+        runs=[(_name(run), targets.get(run.name), run, own[run.name]) for run in comparison.runs],
+        caveats=shared,
         tables=tables(comparison),
         figures=dict(_figures(comparison, runs)),
         warning=_warning(comparison),
@@ -230,43 +233,32 @@ def _amount(tokens: int, length: int) -> str:
     return f"all {counted(length, 'token')}" if tokens == length else f"{tokens:,} of {counted(length, 'token')}"
 
 
-@dataclass(frozen=True)
-class _Caveats:
+def _caveats(comparison: Comparison) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
     """Caveats of single runs, by the run's name, and those that several runs share, with their numbers."""
-
-    own: Mapping[str, tuple[str, ...]]
-    shared: tuple[str, ...]
-
-
-def _caveats(comparison: Comparison) -> _Caveats:
     numbers: dict[str, list[int]] = {}
     for number, run in enumerate(comparison.runs, start=1):
         for caveat in dict.fromkeys(run.caveats):
             numbers.setdefault(caveat, []).append(number)
     own = {run.name: tuple(caveat for caveat in run.caveats if len(numbers[caveat]) == 1) for run in comparison.runs}
-    shared = (
-        f"{_all_or_some(found, len(comparison.runs))}: {one_line(caveat)}"
-        for caveat, found in numbers.items()
-        if len(found) > 1
-    )
-    return _Caveats(own, tuple(shared))
-
-
-def _all_or_some(numbers: Sequence[int], count: int) -> str:
-    return "All runs" if len(numbers) == count else f"Runs {', '.join(map(str, numbers))}"
+    shared = []
+    for caveat, found in numbers.items():
+        if len(found) > 1:
+            whose = "All runs" if len(found) == len(comparison.runs) else f"Runs {', '.join(map(str, found))}"
+            shared.append(f"{whose}: {one_line(caveat)}")
+    return own, tuple(shared)
 
 
 def _figures(comparison: Comparison, runs: _Runs) -> Iterator[tuple[str, tuple[Markup | None, str]]]:
     """Each figure with its caption, by name."""
     described = "; ".join(_spread_described(spread, runs) for spread in comparison.spreads)
-    spreads = spreads_svg([(runs.label(spread.run), spread) for spread in comparison.spreads], described)
+    drawing = figures.spreads([(runs.label(spread.run), spread) for spread in comparison.spreads], described)
     warned = runs.warnings({runs.number[spread.run] for spread in comparison.spreads})
-    yield _SPREADS, (markup(spreads), " ".join((_SPREADS_CAPTION, *warned)))
+    yield _SPREADS, (in_page(drawing), " ".join((_SPREADS_CAPTION, *warned)))
     for place, panel in enumerate(comparison.budgets):
         name = _budget_figure(place)
-        drawing = budget_curves(panel, runs.number, runs.digits, name, runs.cautions)
+        drawing = figures.budget_curves(panel, runs.number, runs.digits, name, runs.cautions)
         warned = runs.warnings({runs.number[curve.run] for curve in panel.curves})
-        yield name, (markup(in_page(drawing)), " ".join((CAPTION, *warned)))
+        yield name, (in_page(drawing), " ".join((figures.BUDGETS_CAPTION, *warned)))
 
 
 def _budget_figure(place: int) -> str:
@@ -332,7 +324,7 @@ def _runs_table(comparison: Comparison) -> ComparisonTable:
 def _ex_post_table(comparison: Comparison) -> ComparisonTable:
     return ComparisonTable(
         "Ex-post epsilon (nats)",
-        "ex-post",
+        _EX_POST,
         ("Claimed", "Exact", "Theorem 1", "Saving", "Rise", "Fall", "Total", "Neighbours"),
         tuple((number, _ex_post_cells(run)) for number, run in enumerate(comparison.runs, start=1)),
         (
@@ -343,22 +335,20 @@ def _ex_post_table(comparison: Comparison) -> ComparisonTable:
 
 
 def _ex_post_cells(run: ComparedRun) -> tuple[Cell, ...]:
-    found, kind = run.guarantees.ex_post, _EX_POST
-    claimed = _claimed(run, kind)
-    if found is None:
-        return (claimed, *[Cell(ABSENT)] * 6, Cell(_neighbours(found, run, kind), words=True))
-    digits = _digits(run, kind)
-    exact, theorem1, rise, fall, total = (
-        bound(value, digits) for value in (found.exact, found.theorem1, found.rise, found.fall, found.total)
-    )
-    figures = (exact, theorem1, saving(found.theorem1, found.exact), rise, fall, total + _beside(found.delta))
-    return (claimed, *(Cell(text, kind) for text in figures), Cell(_neighbours(found, run, kind), words=True))
+    found = run.guarantees.ex_post
+    cells = [Cell(ABSENT)] * 6
+    if found is not None:
+        shown = partial(bound, digits=_digits(run, _EX_POST))
+        generation = (shown(found.exact), shown(found.theorem1), saving(found.theorem1, found.exact))
+        total = shown(found.total) + _beside(found.delta)
+        cells = [Cell(text, _EX_POST) for text in (*generation, shown(found.rise), shown(found.fall), total)]
+    return (_claimed(run, _EX_POST), *cells, _neighbours(found, run, _EX_POST))
 
 
 def _approximate_table(comparison: Comparison) -> ComparisonTable:
     return ComparisonTable(
         "Approximate DP (epsilon in nats)",
-        "approximate",
+        _APPROXIMATE,
         ("Claimed", "Epsilon", "Lower end", "By Rényi DP", "Delta", "Method", "Tokens", "Neighbours"),
         tuple((number, _approximate_cells(run)) for number, run in enumerate(comparison.runs, start=1)),
         ("Fixed by public settings and δ in advance, for every text that could come out.",),
@@ -366,21 +356,15 @@ def _approximate_table(comparison: Comparison) -> ComparisonTable:
 
 
 def _approximate_cells(run: ComparedRun) -> tuple[Cell, ...]:
-    found, kind = run.guarantees.approximate, _APPROXIMATE
-    claimed = _claimed(run, kind)
-    if found is None:
-        return (claimed, *[Cell(ABSENT)] * 6, Cell(_neighbours(found, run, kind), words=True))
-    epsilon, rdp = (bound(value, _digits(run, kind)) for value in (found.epsilon, found.rdp))
-    low = ABSENT if found.epsilon_lower is None else lower_bound(found.epsilon_lower)
-    figures = (epsilon, low, rdp, bound(found.delta))
-    method, tokens = Cell(one_line(found.method, LABEL_LENGTH), words=True), Cell(f"{found.tokens:,}")
-    return (
-        claimed,
-        *(Cell(text, kind) for text in figures),
-        method,
-        tokens,
-        Cell(_neighbours(found, run, kind), words=True),
-    )
+    found = run.guarantees.approximate
+    cells = [Cell(ABSENT)] * 6
+    if found is not None:
+        shown = partial(bound, digits=_digits(run, _APPROXIMATE))
+        low = ABSENT if found.epsilon_lower is None else lower_bound(found.epsilon_lower)
+        texts = (shown(found.epsilon), low, shown(found.rdp), bound(found.delta))
+        settings = (Cell(one_line(found.method, LABEL_LENGTH), words=True), Cell(f"{found.tokens:,}"))
+        cells = [*(Cell(text, _APPROXIMATE) for text in texts), *settings]
+    return (_claimed(run, _APPROXIMATE), *cells, _neighbours(found, run, _APPROXIMATE))
 
 
 def _same_length_table(same: SameLength, runs: _Runs) -> ComparisonTable:
@@ -600,12 +584,10 @@ def _total(run: ComparedRun, kind: Kind) -> str | None:
 
 def _digits(run: ComparedRun, kind: Kind) -> int:
     """Significant digits for every figure of this kind that a run has: enough not to round one past its claim."""
-    found, claim = run.guarantees, run.claim
-    if claim is None or claim.kind != kind:
-        return DIGITS
+    found = run.guarantees
     if kind == _EX_POST:
-        return DIGITS if found.ex_post is None else digits_against(found.ex_post.total, claim.epsilon)
-    return DIGITS if found.approximate is None else digits_against(found.approximate.epsilon, claim.epsilon)
+        return digits_for(kind, run.claim, None if found.ex_post is None else found.ex_post.total)
+    return digits_for(kind, run.claim, None if found.approximate is None else found.approximate.epsilon)
 
 
 def _claimed(run: ComparedRun, kind: Kind) -> Cell:
@@ -615,14 +597,12 @@ def _claimed(run: ComparedRun, kind: Kind) -> Cell:
     return Cell(stated(claim.epsilon) + (f", δ {stated(claim.delta)}" if claim.delta else ""), kind)
 
 
-def _neighbours(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind) -> str:
+def _neighbours(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind) -> Cell:
     """What the recomputed figure holds for, and what the claim does where that differs."""
-    claim = run.claim if run.claim is not None and run.claim.kind == kind else None
-    claimed = ABSENT if claim is None else neighbours_of(claim)
-    if found is None:
-        return claimed
-    computed = neighbours_of(found)
-    return computed if claimed in (ABSENT, computed) else f"{computed} (claimed: {claimed})"
+    claimed = neighbours_of(run.claim) if run.claim is not None and run.claim.kind == kind else ABSENT
+    computed = claimed if found is None else neighbours_of(found)
+    same = claimed in (ABSENT, computed)
+    return Cell(computed if same else f"{computed} (claimed: {claimed})", words=True)
 
 
 def _setting(value: str | float | None) -> str:

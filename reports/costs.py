@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 import statistics
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from dpaudit.reports.rounding import DIGITS, bound, digits_against, lower_bound, saving
 from dpaudit.reports.text import counted
-from dpaudit.results import AuditResult, BatchResult, TokenCurve
+from dpaudit.results import AuditResult, BatchResult, ClaimResult, Kind, TokenCurve
+from dpaudit.results.rounding import bound, digits_against, lower_bound, nearest, saving
 
 #: The most points of a curve that a figure draws.
 MOST_DRAWN = 512
@@ -87,12 +89,18 @@ def batch_costs(result: AuditResult) -> BatchCosts | None:
     return BatchCosts(tuple(ranked), ex_post_digits(result))
 
 
+def digits_for(kind: Kind, claim: ClaimResult | None, total: float | None) -> int:
+    """Significant digits for every figure of one kind that a run has, so that one number never shows in two ways.
+
+    They are enough for rounding up not to push the run's `total` past a claim of that kind.
+    """
+    return digits_against(total, claim.epsilon if claim is not None and claim.kind == kind else None)
+
+
 def ex_post_digits(result: AuditResult) -> int:
-    """Significant digits for every ex-post figure of a report, so that one number never shows in two ways."""
-    claim, found = result.claim, result.guarantees.ex_post
-    if claim is None or claim.kind != "ex-post" or found is None:
-        return DIGITS
-    return digits_against(found.total, claim.epsilon)
+    """Significant digits for every ex-post figure of a report."""
+    found = result.guarantees.ex_post
+    return digits_for("ex-post", result.claim, None if found is None else found.total)
 
 
 def curve_described(curve: TokenCurve | None) -> str:
@@ -174,3 +182,123 @@ def growth_described(result: AuditResult) -> str:
 
 def _or_infinite(value: float) -> float:
     return math.inf if math.isnan(value) else value
+
+
+#: More batches than these are drawn as one mark for each cell of a grid.
+MOST_POINTS = 400
+POINTS = f"Each point is a batch, or up from {MOST_POINTS:,} of them all batches in a cell of a grid."
+
+
+class Pairs(NamedTuple):
+    """Two figures of each batch, in nats.
+
+    Attributes:
+        finite: each batch whose two figures can be drawn: its id, the figure across and the figure upwards.
+        endless: each batch that has both figures, but one that is not finite.
+        lacking: number of batches that lack one of the two.
+    """
+
+    finite: tuple[tuple[int, float, float], ...]
+    endless: tuple[tuple[int, float, float], ...]
+    lacking: int
+
+    @property
+    def across(self) -> list[float]:
+        """The figures across of the finite batches."""
+        return [x for _, x, _ in self.finite]
+
+    @property
+    def up(self) -> list[float]:
+        """The figures upwards of the finite batches."""
+        return [y for _, _, y in self.finite]
+
+    @property
+    def beyond(self) -> int:
+        """How many of all batches have an upward figure that the other does not bound."""
+        return sum(not y <= x for _, x, y in (*self.finite, *self.endless))
+
+    def largest_share(self) -> tuple[float, int]:
+        """Where the upward figure is the largest share of the other: that share, and which batch."""
+        shares = [y / x if x else (math.inf if y else 0.0) for _, x, y in self.finite]
+        worst = max(range(len(shares)), key=shares.__getitem__)
+        return shares[worst], self.finite[worst][0]
+
+
+def directions(result: AuditResult) -> Pairs | None:
+    """Rise across and fall upwards; None where no batch has both."""
+    return _pairs([(batch.id, batch.rise, batch.fall) for batch in result.batches])
+
+
+def losses(result: AuditResult) -> Pairs | None:
+    """A batch's exact bound across, and the largest absolute loss of its contexts upwards; None where none has both."""
+    return _pairs([(batch.id, batch.exact, batch.leave_one_out_max) for batch in result.batches])
+
+
+def directions_described(result: AuditResult) -> str:
+    """Rise and fall over the batches, in words; empty where there are none."""
+    found, digits = directions(result), ex_post_digits(result)
+    if found is None:
+        return ""
+    count = len(found.finite)
+    if not count:
+        return f"No batch has a rise and a fall that are finite.{_left_out(found)}"
+    rise, fall = (bound(max(values), digits) for values in (found.across, found.up))
+    finite = "finite " if found.endless else ""
+    falls, ties = (sum(differ(y, x) for _, x, y in found.finite) for differ in (operator.gt, operator.eq))
+    equal = f", both are equal in {ties:,}" if ties else ""
+    return (
+        f"Of {counted(count, 'batch', 'batches')}, the rise is larger in {count - falls - ties:,} and the fall in "
+        f"{falls:,}{equal}. Largest {finite}rise {rise} nats, largest {finite}fall {fall} nats.{_left_out(found)}"
+    )
+
+
+def losses_described(result: AuditResult) -> str:
+    """How close losses come to the bounds, in words; empty where there are none."""
+    found = losses(result)
+    if found is None:
+        return ""
+    contexts = counted(result.guarantees.empirical.contexts, "context")
+    count = len(found.finite) + len(found.endless)
+    said = [f"Losses of {contexts} left out one at a time, in {counted(count, 'batch', 'batches')}."]
+    beyond = f"{counted(found.beyond, 'batch has', 'batches have')} a loss beyond the bound"
+    said.append(
+        f"{beyond}, which no sound bound allows." if found.beyond else "No loss is beyond the bound of its batch."
+    )
+    if found.finite:
+        share, batch = found.largest_share()
+        finite = "finite " if found.endless else ""
+        said.append(f"The largest share of its {finite}bound is reached in batch {batch}: {percent(share)}.")
+    return " ".join(said) + _left_out(found)
+
+
+def mark_meaning(found: Pairs) -> str:
+    """What a point of the figure is."""
+    if len(found.finite) <= MOST_POINTS:
+        return "Each point is a batch."
+    return "Each point stands for all batches in its cell of a grid: the larger, the more."
+
+
+def _pairs(rows: list[tuple[int, float | None, float | None]]) -> Pairs | None:
+    both = [(batch, x, y) for batch, x, y in rows if x is not None and y is not None]
+    if not both:
+        return None
+    drawn = [math.isfinite(x) and math.isfinite(y) for _, x, y in both]
+    finite, endless = (
+        tuple(row for row, found in zip(both, drawn, strict=True) if found == wanted) for wanted in (True, False)
+    )
+    return Pairs(finite, endless, len(rows) - len(both))
+
+
+def percent(share: float) -> str:
+    """A share of 1 in percent, three digits."""
+    return f"{nearest(100 * share, 3)}%" if math.isfinite(share) else "infinite"
+
+
+def _left_out(found: Pairs) -> str:
+    said = ""
+    if found.endless:
+        one = len(found.endless) == 1
+        these = f"Batch {found.endless[0][0]}" if one else f"{len(found.endless):,} batches"
+        said = f" {these} without a finite figure {'is' if one else 'are'} left out."
+    lacking = f" {counted(found.lacking, 'batch', 'batches')} without both figures left out."
+    return said + lacking if found.lacking else said

@@ -11,7 +11,6 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from decimal import ROUND_CEILING, Context, Decimal
 from typing import Literal, NamedTuple
 
 from rich.console import Console
@@ -20,9 +19,10 @@ from rich.text import Text
 
 from dpaudit.reports.markdown import escaped, table
 from dpaudit.reports.text import one_line
+from dpaudit.reports.wording import ABSENT
 from dpaudit.results.experiments import Estimate, Estimates, Evaluated, Measured, Published, RowResult, TableResult
+from dpaudit.results.rounding import decimals
 
-ABSENT = "–"
 INFINITE = "∞"
 REAL = "Real data"
 
@@ -63,7 +63,6 @@ _COLUMNS = (
 )
 #: What spreadsheets take for the start of a formula.
 _FORMULA = ("=", "+", "-", "@")
-_ALL_DIGITS = Context(prec=400, rounding=ROUND_CEILING)
 
 
 def lines(result: TableResult) -> list[Line]:
@@ -118,7 +117,7 @@ def render_table_markdown(result: TableResult) -> str:
         for line in lines(result)
     ]
     grid = table(("Dataset", "Method", *pairs, "Audit"), [tuple(map(escaped, row)) for row in rows], pairs)
-    page = [f"# {escaped(result.title)}", "", escaped(result.notice), "", *grid, ""]
+    page = [f"# {escaped(result.title)}", "", escaped(result.notice), "", grid, ""]
     return "\n".join([*page, *(f"- {escaped(note)}" for note in notes(result))]) + "\n"
 
 
@@ -202,9 +201,7 @@ def _two_decimals(amount: float) -> str:
 
 def up(epsilon: float) -> str:
     """An epsilon with two decimals, rounded up: never smaller than what was computed."""
-    if not math.isfinite(epsilon):
-        return INFINITE
-    return str(Decimal(epsilon).quantize(Decimal("0.01"), context=_ALL_DIGITS))
+    return decimals(epsilon, 2, most=math.inf) if math.isfinite(epsilon) else INFINITE
 
 
 def _row_notes(row: RowResult) -> Iterator[str]:

@@ -1,36 +1,39 @@
-"""The figures of one run or several as files for papers, with captions.
+"""Figures in one style: inline in a page, and as files for papers, with captions.
 
-All of them are about ex-post costs: those of the texts that were drawn. A mean run has such costs too, where its record
+In a page, colours are CSS variables with fallbacks, so that one drawing is legible on a light page, a dark page and on
+paper; text stays text in the page's own font. A file has plain colours on white, for LaTeX and many viewers
+know no variables.
+
+All files are about ex-post costs: those of the texts that were drawn. A mean run has such costs too, where its record
 bounds them, and they stand on one axis with a median run's, of one kind. What a mean run guarantees is of another kind,
 the same for every batch: it is never drawn, and every figure of such a run says so.
 """
 
 from __future__ import annotations
 
+import io
+import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
-from dpaudit.reports import outline, pairs
-from dpaudit.reports.costs import BatchCosts, batch_costs, curve_described, ex_post_digits
-from dpaudit.reports.figures import (
-    Drawing,
-    Format,
-    Series,
-    batch_histogram,
-    batch_spreads,
-    drawable,
-    file_of,
-    growth,
-    token_curve,
-    token_curves,
-)
+from markupsafe import Markup
+
+from dpaudit.reports import figures, outline
+from dpaudit.reports.costs import POINTS, BatchCosts, batch_costs, curve_described, ex_post_digits
+from dpaudit.reports.figures import BAR, GRID, INK, LINE_HEIGHT, LINES, MARK, Drawing, Format, Series
+from dpaudit.reports.findings import evidence_asked
 from dpaudit.reports.markdown import code, escaped
-from dpaudit.reports.rounding import bound
-from dpaudit.reports.text import PROSE_LENGTH, one_line
+from dpaudit.reports.text import LABEL_LENGTH, PROSE_LENGTH, one_line
 from dpaudit.reports.wording import KIND_MEANINGS, KIND_TITLES
 from dpaudit.results import AuditResult, ExPost, Spread
+from dpaudit.results.rounding import bound
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure, FigureBase
 
 CAPTIONS = "captions.md"
 WARNING = (
@@ -59,11 +62,11 @@ _EXPLAINED = {
     ),
     "directions": (
         "Rise and fall of each batch (nats): how much more, and how much less, probable a neighbour can have made its "
-        f"text. Triangle: the largest exact cost. {pairs.POINTS}"
+        f"text. Triangle: the largest exact cost. {POINTS}"
     ),
     "losses": (
         "Largest absolute loss of a context that was left out of a batch (nats), against the exact ex-post bound of "
-        f"that batch (nats). Dashed: where both are equal. {pairs.POINTS}"
+        f"that batch (nats). Dashed: where both are equal. {POINTS}"
     ),
     "batch-spreads": (
         "Exact ex-post epsilon of each batch (nats), by run: whiskers from the least to the largest, box between "
@@ -75,6 +78,47 @@ _EXPLAINED = {
         "Below: how many did."
     ),
 }
+
+_SVG = "http://www.w3.org/2000/svg"
+_XLINK = "http://www.w3.org/1999/xlink"
+
+_FONT = "DejaVu Sans"  # comes with matplotlib
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "dpaudit",
+    "font.family": [_FONT],
+    "text.parse_math": False,  # a run may be called $x$
+    "pdf.fonttype": 42,  # journals refuse Type 3 fonts
+    "font.size": 11,
+    "axes.labelsize": 11,
+    "xtick.labelsize": 10,
+    "ytick.labelsize": 10,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+}
+_PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
+_FILE_FONT = "'DejaVu Sans', Verdana, Arial, sans-serif"
+_WIDTH, _HEADING_HEIGHT = 4.6, 0.35  # inches
+_DOTS = 200  # per inch
+ElementTree.register_namespace("", _SVG)
+ElementTree.register_namespace("xlink", _XLINK)
+
+
+#: What a page may draw with instead.
+_VARIABLES = {INK: "--figure-ink", BAR: "--figure-bar", MARK: "--figure-mark", GRID: "--figure-grid"}
+_VARIABLES |= {colour: f"--figure-line-{place}" for place, colour in enumerate(LINES) if colour != BAR}
 
 
 @dataclass(frozen=True)
@@ -126,7 +170,7 @@ def why_not_drawn(result: AuditResult) -> str:
         mean = result.guarantees.approximate is not None
         other = "; its (epsilon, delta) guarantee is the same for every batch, and nothing to plot" * mean
         return f"this run has no ex-post cost by batch or token{other}."
-    if batch_histogram(result) is None and token_curve(result) is None:
+    if figures.batch_histogram(result) is None and figures.token_curve(result) is None:
         return "no batch or token position of this run has a finite ex-post cost."
     return ""
 
@@ -176,17 +220,17 @@ def _drawings(named: Sequence[_Named], stems: Sequence[str]) -> Iterator[tuple[s
         series = [run.series() for run in named]
         notes = [f"{_MEAN_MARK} {_MEAN_NOTE}"] * any(run.is_mean for run in named)
         notes += [f"{_CAUTION_MARK} {_CAUTION_NOTE}"] * any(run.is_doubtful for run in named)
-        for drawing in (batch_spreads(series), token_curves(series)):
+        for drawing in (figures.batch_spreads(series), figures.token_curves(series)):
             if drawing is not None:
                 yield _ALL, drawing, "", notes
 
 
 def _of_run(result: AuditResult) -> Iterator[Drawing | None]:
-    yield batch_histogram(result, alone=True)
-    yield token_curve(result)
-    yield growth(result)
-    yield pairs.directions_drawing(result)
-    yield pairs.losses_drawing(result)
+    yield figures.batch_histogram(result, alone=True)
+    yield figures.token_curve(result)
+    yield figures.growth(result)
+    yield figures.rise_and_fall(result)
+    yield figures.losses_and_bounds(result)
 
 
 def _stem(label: str) -> str:
@@ -237,7 +281,7 @@ def _facts(run: _Named) -> Iterator[tuple[str, str]]:
     result, found = run.run.result, run.found
     digits = ex_post_digits(result)
     yield "Run", code(run.run.path)
-    yield "Audit", f"{outline.headline(result)}. {outline.evidence_asked(result)}"
+    yield "Audit", f"{outline.headline(result)}. {evidence_asked(result)}"
     yield "dpaudit", escaped(one_line(result.run.get("dpaudit") or "unknown", _LABEL_LENGTH))
     yield "Claim", escaped(outline.claim_sentence(result))
     parts = f"generation {bound(found.exact, digits)}, Theorem 1 {bound(found.theorem1, digits)}"
@@ -247,3 +291,137 @@ def _facts(run: _Named) -> Iterator[tuple[str, str]]:
     yield "Ex-post, recomputed", escaped(total)
     yield "Batches", escaped(run.costs.described())
     yield "Tokens", escaped(curve_described(result.tokens) or "no cost by position")
+
+
+def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
+    """Somebody's text in a line, with a mark in place of every letter that the figures' font lacks."""
+    from matplotlib.font_manager import findfont, get_font
+
+    font, line = get_font(findfont(_FONT)), one_line(text)
+    cut = line if len(line) <= limit else f"{line[: limit - 1]}…"
+    return "".join(letter if font.get_char_index(ord(letter)) else "\ufffd" for letter in cut)
+
+
+def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence[str], warning: str) -> bytes:
+    """A figure as a file: on white, without a date, the same bytes every time.
+
+    Args:
+        drawing: what to draw.
+        file_format: what kind of file.
+        heading: whose figure it is, to stand above it.
+        notes: what its reader must know, a line each, to stand below it.
+        warning: who it is for; it goes into the file's description and is not drawn.
+    """
+    below = LINE_HEIGHT * len(notes)
+    height = drawing.height + _HEADING_HEIGHT * bool(heading)
+
+    def headed(figure: FigureBase) -> None:
+        drawing.draw(figure)
+        if heading:
+            figure.suptitle(heading, x=0.02, ha="left", fontsize=11)
+
+    def draw(figure: Figure) -> None:
+        if not notes:
+            headed(figure)
+            return
+        # A row of their own: a legend outside the axes would cover notes.
+        grid = figure.add_gridspec(2, 1, height_ratios=(height, below))
+        headed(figure.add_subfigure(grid[0]))
+        figure.add_subfigure(grid[1]).text(0.02, 0.55, "\n".join(notes), ha="left", va="center", fontsize=9, color=MARK)
+
+    described = f"{warning} {drawing.description}"
+    metadata: dict[str, dict[str, str | None]] = {
+        "svg": {"Date": None},
+        "png": {"Title": drawing.title, "Description": described},
+        "pdf": {"Title": drawing.title, "Subject": described, "CreationDate": None},
+    }
+    made = _drawn(draw, height + below, file_format, facecolor="white", metadata=metadata[file_format])
+    return made if file_format != "svg" else _svg_file(made, drawing, described)
+
+
+def _drawn(draw: Callable[[Figure], None], height: float, file_format: Format, **saved: Any) -> bytes:
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where it may not write, it tells of a temporary folder
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        draw(figure)
+        figure.savefig(buffer, format=file_format, dpi=_DOTS, **saved)
+    return buffer.getvalue()
+
+
+def in_page(drawing: Drawing | None) -> Markup | None:
+    """A drawing as SVG that is fit to stand in a page: as large as the page has it, in the page's colours and font."""
+    if drawing is None:
+        return None
+    svg = _drawn(drawing.draw, drawing.height, "svg", transparent=True, metadata={"Date": None})
+    root = _titled(svg, drawing, drawing.description)
+    for size in ("width", "height"):
+        root.attrib.pop(size, None)
+    root.set("class", "figure")
+    _restyle(root, {f"'{_FONT}'": _PAGE_FONT, **{drawn: f"var({name}, {drawn})" for drawn, name in _VARIABLES.items()}})
+    root.set("style", f"{root.get('style')}; fill: currentColor")
+    return Markup(ElementTree.tostring(root, encoding="unicode"))  # noqa: S704 - our own drawing, escaped here
+
+
+def _svg_file(svg: bytes, drawing: Drawing, description: str) -> bytes:
+    """The SVG made fit to stand alone: no variables, and a font for whoever lacks ours."""
+    root = _titled(svg, drawing, description)
+    _restyle(root, {f"'{_FONT}'": _FILE_FONT})
+    text = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'.encode()
+
+
+def _titled(svg: bytes, drawing: Drawing, description: str) -> ElementTree.Element:
+    """The SVG with title and description, without metadata or page-wide style, ids of its own."""
+    root = ElementTree.fromstring(svg)  # noqa: S314 - drawn a moment ago, by us
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):
+                parent.remove(child)
+    name = f"figure-{drawing.name}"
+    root.attrib.update(
+        {
+            "id": name,
+            "role": "img",
+            "aria-labelledby": f"{name}-title {name}-description",
+            "style": "stroke-linejoin: round; stroke-linecap: butt",
+        }
+    )
+    _prefix_ids(root, name)
+    _insert(root, 0, "title", f"{name}-title", drawing.title)
+    _insert(root, 1, "desc", f"{name}-description", description)
+    return root
+
+
+def _restyle(root: ElementTree.Element, replaced: Mapping[str, str]) -> None:
+    """Other colours and fonts, in styles alone: a run may be called like a colour."""
+    for node in root.iter():
+        style = node.get("style")
+        if style is not None:
+            for drawn, meant in replaced.items():
+                style = style.replace(drawn, meant)
+            node.set("style", style)
+
+
+def _prefix_ids(root: ElementTree.Element, name: str) -> None:
+    """Keeps only ids that something refers to, under the figure's own prefix: two figures share a page."""
+    used = set(re.findall(r"#([\w-]+)", " ".join(value for node in root.iter() for value in node.attrib.values())))
+    for node in root.iter():
+        for key, value in list(node.attrib.items()):
+            if key == "id" and node is not root:
+                del node.attrib["id"]
+                if value in used:
+                    node.set("id", f"{name}-{value}")
+            elif key == f"{{{_XLINK}}}href":
+                node.set(key, value.replace("#", f"#{name}-"))
+            elif "url(#" in value:
+                node.set(key, value.replace("url(#", f"url(#{name}-"))
+
+
+def _insert(root: ElementTree.Element, index: int, tag: str, identifier: str, text: str) -> None:
+    node = ElementTree.Element(f"{{{_SVG}}}{tag}", {"id": identifier})
+    node.text = text
+    root.insert(index, node)

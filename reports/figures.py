@@ -1,88 +1,76 @@
-"""Figures in one style: inline in a report, and as files of their own.
+"""What each figure shows, and how matplotlib draws it; `figure_files` makes pages' figures and files of it.
 
-In a page, colours are CSS variables with fallbacks, so that one drawing is legible on a light page, a dark page and on
-paper; text stays text in the page's own font. A file has plain colours on white, for LaTeX and many viewers
-know no variables. matplotlib is imported inside the functions: it takes longer to load than an audit.
+Names of runs are anybody's text, in letters that no font here may have: a figure in a page calls runs by number.
+matplotlib is imported inside the functions: it takes longer to load than an audit.
 """
 
 from __future__ import annotations
 
-import io
-import logging
 import math
-import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
-from xml.etree import ElementTree
 
-from dpaudit.reports.costs import BatchCosts, batch_costs, curve_described, ex_post_digits, growth_described, thinned
-from dpaudit.reports.rounding import bound, saving
-from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
-from dpaudit.results import AuditResult, ExPost, Spread, TokenBand, TokenCurve
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.reports.costs import (
+    MOST_POINTS,
+    BatchCosts,
+    Pairs,
+    batch_costs,
+    curve_described,
+    directions,
+    directions_described,
+    ex_post_digits,
+    growth_described,
+    losses,
+    losses_described,
+    percent,
+    thinned,
+)
+from dpaudit.reports.outline import neighbours_of
+from dpaudit.reports.text import counted
+from dpaudit.results import AuditResult, BudgetCurve, BudgetPanel, ExPost, Kind, Spread, TokenBand, TokenCurve
+from dpaudit.results.rounding import bound, saving
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, FigureBase
-
-_SVG = "http://www.w3.org/2000/svg"
-_XLINK = "http://www.w3.org/1999/xlink"
+    from matplotlib.axis import Axis
+    from matplotlib.figure import FigureBase
 
 Format = Literal["svg", "png", "pdf"]
 
 INK, BAR, MARK, GRID = "#1c1f23", "#0072b2", "#b34700", "#d5d9de"
-#: What a page may draw with instead.
-_VARIABLES = {INK: "--figure-ink", BAR: "--figure-bar", MARK: "--figure-mark", GRID: "--figure-grid"}
 #: Okabe and Ito's colours, which colour-blind readers can tell apart, but for yellow, which white swallows. With styles
 #: and markers whose number shares no factor with theirs, no two runs look the same, in grey either.
-_LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9")
+LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)))
-_VARIABLES |= {colour: f"--figure-line-{place}" for place, colour in enumerate(_LINES) if colour != BAR}
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 #: The most runs that one figure can tell apart.
-MOST_RUNS = len(_LINES) * len(_DASHES)
-_FONT = "DejaVu Sans"  # comes with matplotlib
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "dpaudit",
-    "font.family": [_FONT],
-    "text.parse_math": False,  # a run may be called $x$
-    "pdf.fonttype": 42,  # journals refuse Type 3 fonts
-    "font.size": 11,
-    "axes.labelsize": 11,
-    "xtick.labelsize": 10,
-    "ytick.labelsize": 10,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "grid.color": GRID,
-    "grid.linewidth": 0.7,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.formatter.useoffset": False,
-    "legend.frameon": False,
-    "legend.fontsize": 10,
-}
-_PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
-_FILE_FONT = "'DejaVu Sans', Verdana, Arial, sans-serif"
-_WIDTH, _HEIGHT = 4.6, 3.1  # inches
-_DOTS = 200  # per inch
+MOST_RUNS = len(LINES) * len(_DASHES)
+_HEIGHT, _SQUARE_HEIGHT = 3.1, 3.6  # inches
+LINE_HEIGHT = 0.2  # inches, of a legend or of a note
 _MOST_BINS = 40
 _MOST_RUG_TICKS = 100
 _BAND_OPACITY = 0.25
-_HEADING_HEIGHT = 0.35  # inches
-_LINE_HEIGHT = 0.2  # inches, of a legend or of a note
 _ROW_WIDTH, _LEGEND_WIDTH = 20, 42  # letters in a line of a run's name, beside its row and in a legend
+#: Fewer batches than these are no figure of pairs; more than MOST_POINTS share a grid of so many cells a side.
+_FEWEST_POINTS, _CELLS = 2, 40
 
-
-ElementTree.register_namespace("", _SVG)
-ElementTree.register_namespace("xlink", _XLINK)
+ACCOUNTANTS = {"exact": "exact", "theorem1": "Theorem 1", "rdp": "Rényi DP", "optimal": "optimal"}
+BUDGETS_CAPTION = (
+    "A step for each length that was worked out: epsilon of everything, had no batch more tokens; ex-post, the maximum "
+    "over n batches. A colour and a marker for each run, a dash for each accountant."
+)
+_BUDGET_AXES: dict[Kind, str] = {"ex-post": "Ex-post epsilon (nats)", "approximate": "Approximate DP epsilon (nats)"}
+_TIGHT: dict[str, Any] = {"linestyle": "-", "linewidth": 1.8}
+_LOOSE: dict[str, Any] = {"linestyle": (0, (5, 2)), "linewidth": 1.2}
+_ACCOUNTANT_STYLES = {"exact": _TIGHT, "theorem1": _LOOSE, "rdp": _LOOSE, "optimal": _TIGHT}
+_MOST_LETTERS = 22  # of a label in a legend of two columns
+_BUDGET_HEIGHT = 3.0  # inches: the axes without the legend
 
 
 @dataclass(frozen=True)
@@ -138,7 +126,7 @@ def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | No
         "Histogram of the cost of each batch",
         costs.described(),
         lambda figure: _draw_histogram(figure, costs, alone),
-        _HEIGHT + 2 * _LINE_HEIGHT * alone,
+        _HEIGHT + 2 * LINE_HEIGHT * alone,
     )
 
 
@@ -151,7 +139,7 @@ def token_curve(result: AuditResult) -> Drawing | None:
     if not _has_means(curve):
         return None
     title = "Cost of a token by its position in the text"
-    height = _HEIGHT + 2.5 * _LINE_HEIGHT * (curve.band is not None)
+    height = _HEIGHT + 2.5 * LINE_HEIGHT * (curve.band is not None)
     return Drawing("token-curve", title, curve_described(curve), lambda figure: _draw_curve(figure, curve), height)
 
 
@@ -174,18 +162,8 @@ def token_curves(series: Sequence[Series]) -> Drawing | None:
     described = " ".join(f"{run.label}: {curve_described(run.curve)}" for run in drawn)
     title = "Mean cost of a token by its position in the text, by run"
     labels = _line_labels(drawn)
-    height = _HEIGHT + 0.3 + _LINE_HEIGHT * sum(map(_lines, labels))
+    height = _HEIGHT + 0.3 + LINE_HEIGHT * sum(map(_lines, labels))
     return Drawing("token-curves", title, described, lambda figure: _draw_curves(figure, drawn, labels), height)
-
-
-def batch_histogram_svg(result: AuditResult) -> str | None:
-    """`batch_histogram` for a page."""
-    return in_page(batch_histogram(result))
-
-
-def token_curve_svg(result: AuditResult) -> str | None:
-    """`token_curve` for a page."""
-    return in_page(token_curve(result))
 
 
 def growth(result: AuditResult) -> Drawing | None:
@@ -199,14 +177,56 @@ def growth(result: AuditResult) -> Drawing | None:
     return Drawing("growth", title, described, lambda figure: _draw_growth(figure, curve, digits))
 
 
-def growth_svg(result: AuditResult) -> str | None:
-    """`growth` for a page."""
-    return in_page(growth(result))
+def rise_and_fall(result: AuditResult) -> Drawing | None:
+    """Rise against fall; None where there are no two batches to compare."""
+    found = directions(result)
+    if found is None or len(found.finite) < _FEWEST_POINTS:
+        return None
+
+    def draw(figure: FigureBase) -> None:
+        axes = figure.add_subplot()
+        _draw_pairs(axes, found, "rise = fall", min(*found.across, *found.up))
+        axes.set_xlabel("Rise of a batch (nats)")
+        axes.set_ylabel("Fall of a batch (nats)")
+        exact = [max(pair) for pair in zip(found.across, found.up, strict=True)]
+        worst = max(range(len(exact)), key=exact.__getitem__)
+        largest = bound(exact[worst], ex_post_digits(result))
+        label, right = "largest exact", f"largest exact {largest}, batch {found.finite[worst][0]}"
+        if found.endless:
+            label, right = f"largest finite: {largest}", _endless(found)
+        axes.plot(found.across[worst], found.up[worst], "v", color=MARK, markersize=8, label=label)
+        axes.legend(loc="upper left")
+        _caption(axes, f"n = {len(found.finite):,}", right)
+
+    title = "Rise and fall of each batch"
+    return Drawing("directions", title, directions_described(result), draw, _SQUARE_HEIGHT)
 
 
-def spreads_svg(spreads: Sequence[tuple[str, Spread]], description: str) -> str | None:
+def losses_and_bounds(result: AuditResult) -> Drawing | None:
+    """Losses of left-out contexts against bounds; None where there are no two batches to compare."""
+    found = losses(result)
+    if found is None or len(found.finite) < _FEWEST_POINTS:
+        return None
+
+    def draw(figure: FigureBase) -> None:
+        axes = figure.add_subplot()
+        _draw_pairs(axes, found, "the bound", 0.0)
+        axes.set_xlabel("Exact ex-post bound of a batch (nats)")
+        axes.set_ylabel("Largest loss in the batch (nats)")
+        axes.legend(loc="upper left")
+        share, _ = found.largest_share()
+        right = _endless(found) or f"up to {percent(share)} of the bound"
+        if found.beyond:
+            right = f"{counted(found.beyond, 'batch', 'batches')} beyond the bound"
+        _caption(axes, f"n = {len(found.finite):,}", right)
+
+    title = "Largest loss of a left-out context against the bound of its batch"
+    return Drawing("losses", title, losses_described(result), draw, _SQUARE_HEIGHT)
+
+
+def spreads(costs: Sequence[tuple[str, Spread]], description: str) -> Drawing | None:
     """Per-batch costs of numbered runs as one box each; None where no run has finite ones."""
-    drawn = [(number, spread) for number, spread in spreads if math.isfinite(spread.maximum)]
+    drawn = [(number, spread) for number, spread in costs if math.isfinite(spread.maximum)]
     if not drawn:
         return None
     # Runs go by number: a name is anybody's text, in letters that no font here may have.
@@ -216,79 +236,54 @@ def spreads_svg(spreads: Sequence[tuple[str, Spread]], description: str) -> str 
         for (number, spread), change in zip(drawn, changes, strict=True)
     ]
     title, height = "Exact ex-post cost per batch of each run", 1.3 + 0.5 * len(drawn)
-    return in_page(
-        Drawing("spreads", title, description, lambda figure: _draw_spreads(figure.add_subplot(), rows), height)
-    )
+    return Drawing("spreads", title, description, lambda figure: _draw_spreads(figure.add_subplot(), rows), height)
 
 
-def cluster_sizes_svg(methods: Sequence[tuple[str, Sequence[int]]], description: str) -> str | None:
+def cluster_sizes(methods: Sequence[tuple[str, Sequence[int]]], description: str) -> Drawing | None:
     """Sizes of clusters, descending, in a panel for each method; None where there are no records."""
     drawn = [(title, sizes) for title, sizes in methods if sizes]
     if not drawn:
         return None
     title, height = "Records of each cluster by method", 2.2 * -(-len(drawn) // 2)
-    return in_page(Drawing("cluster-sizes", title, description, lambda figure: _draw_sizes(figure, drawn), height))
+    return Drawing("cluster-sizes", title, description, lambda figure: _draw_sizes(figure, drawn), height)
 
 
-def line_color(place: int) -> str:
-    """The colour of one run among others, by its place among them."""
-    return _LINES[place % len(_LINES)]
+def _marks(place: int) -> dict[str, Any]:
+    """Colour and marker of one run, by its place among others, as matplotlib takes them."""
+    return {"color": LINES[place % len(LINES)], "marker": _MARKERS[place % len(_MARKERS)], "markersize": 4}
 
 
-def line_marker(place: int) -> dict[str, Any]:
-    """The marker of one run among others, as matplotlib takes it: for readers who see no colours."""
-    return {"marker": _MARKERS[place % len(_MARKERS)], "markersize": 4}
-
-
-def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
-    """Somebody's text in a line, with a mark in place of every letter that the figures' font lacks."""
-    from matplotlib.font_manager import findfont, get_font
-
-    font, line = get_font(findfont(_FONT)), one_line(text)
-    cut = line if len(line) <= limit else f"{line[: limit - 1]}…"
-    return "".join(letter if font.get_char_index(ord(letter)) else "\ufffd" for letter in cut)
-
-
-def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence[str], warning: str) -> bytes:
-    """A figure as a file: on white, without a date, the same bytes every time.
+def budget_curves(
+    panel: BudgetPanel,
+    numbers: Mapping[str, int],
+    digits: Mapping[tuple[str, Kind], int],
+    name: str,
+    starred: Collection[str] = (),
+) -> Drawing | None:
+    """The panel's curves; None where none has a finite figure.
 
     Args:
-        drawing: what to draw.
-        file_format: what kind of file.
-        heading: whose figure it is, to stand above it.
-        notes: what its reader must know, a line each, to stand below it.
-        warning: who it is for; it goes into the file's description and is not drawn.
+        panel: what to draw.
+        numbers: each run's number, by which it goes: a name is anybody's text.
+        digits: significant digits of each run's figures of a kind.
+        name: the drawing's.
+        starred: the runs whose figures need a caution, which stands beside the drawing.
     """
-    below = _LINE_HEIGHT * len(notes)
-    height = drawing.height + _HEADING_HEIGHT * bool(heading)
-
-    def headed(figure: FigureBase) -> None:
-        drawing.draw(figure)
-        if heading:
-            figure.suptitle(heading, x=0.02, ha="left", fontsize=11)
-
-    def draw(figure: Figure) -> None:
-        if not notes:
-            headed(figure)
-            return
-        # A row of their own: a legend outside the axes would cover notes.
-        grid = figure.add_gridspec(2, 1, height_ratios=(height, below))
-        headed(figure.add_subfigure(grid[0]))
-        figure.add_subfigure(grid[1]).text(0.02, 0.55, "\n".join(notes), ha="left", va="center", fontsize=9, color=MARK)
-
-    described = f"{warning} {drawing.description}"
-    metadata: dict[str, dict[str, str | None]] = {
-        "svg": {"Date": None},
-        "png": {"Title": drawing.title, "Description": described},
-        "pdf": {"Title": drawing.title, "Subject": described, "CreationDate": None},
-    }
-    made = _drawn(draw, height + below, file_format, facecolor="white", metadata=metadata[file_format])
-    return made if file_format != "svg" else _svg_file(made, drawing, described)
+    labels = {run: f"run {number}{'*' * (run in starred)}" for run, number in numbers.items()}
+    drawn = [curve for curve in panel.curves if any(map(math.isfinite, curve.epsilon))]
+    if not drawn:
+        return None
+    described = "; ".join(_curve_in_words(curve, labels, digits[curve.run, curve.kind]) for curve in drawn)
+    return Drawing(
+        name,
+        f"{_BUDGET_AXES[panel.kind]} by length of the texts, for {neighbours_of(panel)}",
+        f"{described}.",
+        lambda figure: _draw_budgets(figure, panel.kind, drawn, numbers, labels),
+        _BUDGET_HEIGHT + LINE_HEIGHT * len(_budget_legend(drawn, labels)),
+    )
 
 
 def _draw_sizes(figure: FigureBase, methods: Sequence[tuple[str, Sequence[int]]]) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     for place, (title, sizes) in enumerate(methods, start=1):
         axes = figure.add_subplot(-(-len(methods) // 2), 2, place)
         axes.stairs(sizes, fill=True, color=BAR)
@@ -296,14 +291,12 @@ def _draw_sizes(figure: FigureBase, methods: Sequence[tuple[str, Sequence[int]]]
         axes.set_xlabel("Cluster, by size", fontsize=9)
         axes.set_ylabel("Records", fontsize=9)
         axes.tick_params(labelsize=8)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
+        _whole_numbers(axes.xaxis, 4)
+        _whole_numbers(axes.yaxis, 4)
         axes.grid(axis="y")
 
 
 def _draw_histogram(figure: FigureBase, costs: BatchCosts, alone: bool) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     axes = figure.add_subplot()
     along_x = axes.get_xaxis_transform()  # x in nats, y as a fraction of the height
     values = costs.finite
@@ -317,14 +310,14 @@ def _draw_histogram(figure: FigureBase, costs: BatchCosts, alone: bool) -> None:
         axes.tick_params(axis="x", length=0, pad=9)
     axes.set_xlabel("Ex-post epsilon of a batch (nats)")
     axes.set_ylabel("Batches")
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+    _whole_numbers(axes.yaxis, 5)
     axes.grid(axis="y")
     axes.margins(y=0.08)
     if not costs.unbounded:
         axes.axvline(costs.maximum, color=MARK, linewidth=1.6, linestyle=(0, (4, 2)), label="largest exact")
         axes.plot([costs.maximum], [1.0], "v", color=MARK, markersize=8, clip_on=False, transform=along_x)
     largest = f"largest exact {bound(costs.maximum, costs.digits)}, batch {costs.costliest[0].id}"
-    caption(axes, f"n = {len(costs.values):,}", largest)
+    _caption(axes, f"n = {len(costs.values):,}", largest)
     if alone:
         if not costs.unbounded:
             mean = statistics.fmean(values)
@@ -350,7 +343,7 @@ def _draw_curve(figure: FigureBase, curve: TokenCurve) -> None:
     strip.set_ylim(bottom=0)
     tokens, batches = counted(sum(curve.batches), "token"), counted(max(curve.batches), "batch", "batches")
     left_out = f"{counted(curve.unbounded, 'token')} without a bound" if curve.unbounded else ""
-    caption(axes, f"n = {tokens} of {batches}", left_out)
+    _caption(axes, f"n = {tokens} of {batches}", left_out)
 
 
 def _draw_band(axes: Axes, band: TokenBand, marker: str) -> None:
@@ -370,15 +363,10 @@ def _draw_curves(figure: FigureBase, series: Sequence[Series], labels: Sequence[
     axes, strip = _curve_panels(figure, curves)
     lines = []
     for place, curve in enumerate(curves):
-        style: dict[str, Any] = {
-            "color": line_color(place),
-            "linestyle": _DASHES[place % len(_DASHES)],
-            "linewidth": 1.6,
-        }
-        every = max(1, len(curve.position) // 8)
-        marks = {**line_marker(place), "markevery": (place % every, every)}
-        lines += axes.plot(curve.position, _gaps(curve.mean), **style, **marks)
-        strip.stairs(curve.batches, _edges(curve), baseline=None, **style)
+        marks, every = _marks(place), max(1, len(curve.position) // 8)
+        style: dict[str, Any] = {"linestyle": _DASHES[place % len(_DASHES)], "linewidth": 1.6}
+        lines += axes.plot(curve.position, _gaps(curve.mean), markevery=(place % every, every), **marks, **style)
+        strip.stairs(curve.batches, _edges(curve), baseline=None, color=marks["color"], **style)
     strip.set_ylim(bottom=0)
     legend = figure.legend(lines, map(str, range(len(lines))), loc="outside lower left")
     # Set afterwards: a legend leaves out what is called like _this.
@@ -399,8 +387,6 @@ def _line_labels(series: Sequence[Series]) -> list[str]:
 
 def _curve_panels(figure: FigureBase, curves: Sequence[TokenCurve]) -> tuple[Axes, Axes]:
     """Axes for costs by position, and below it a strip for the number of batches that reached a position."""
-    from matplotlib.ticker import MaxNLocator
-
     grid = figure.add_gridspec(2, 1, height_ratios=(3.4, 1))
     strip = figure.add_subplot(grid[1])
     axes = figure.add_subplot(grid[0], sharex=strip)
@@ -410,8 +396,8 @@ def _curve_panels(figure: FigureBase, curves: Sequence[TokenCurve]) -> tuple[Axe
     axes.grid(axis="y")
     strip.set_ylabel("Batches")
     strip.set_xlabel("Position of the token in its text")
-    strip.xaxis.set_major_locator(MaxNLocator(integer=True))
-    strip.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=2))
+    _whole_numbers(strip.xaxis)
+    _whole_numbers(strip.yaxis, 2)
     figure.align_ylabels([axes, strip])
     return axes, strip
 
@@ -425,8 +411,6 @@ def _has_means(curve: TokenCurve | None) -> TypeGuard[TokenCurve]:
 
 
 def _draw_growth(figure: FigureBase, curve: TokenCurve, digits: int) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     axes = figure.add_subplot()
     marker = "o" if len(curve.position) == 1 else ""
     theorem1, exact = _gaps(curve.theorem1), _gaps(curve.exact)
@@ -438,11 +422,11 @@ def _draw_growth(figure: FigureBase, curve: TokenCurve, digits: int) -> None:
     axes.set_ylim(0, 1.08 * max(value for value in (*theorem1, *exact) if math.isfinite(value)) or 1)
     axes.set_xlabel("Longest text allowed (tokens)")
     axes.set_ylabel("Ex-post epsilon (nats)")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _whole_numbers(axes.xaxis)
     axes.grid(axis="y")
     axes.legend(loc="lower right")
     saved = saving(curve.theorem1[-1], curve.exact[-1])
-    caption(axes, f"exact {bound(curve.exact[-1], digits)}", f"saving {saved}")
+    _caption(axes, f"exact {bound(curve.exact[-1], digits)}", f"saving {saved}")
 
 
 def _draw_batches(figure: FigureBase, series: Sequence[Series], labels: Sequence[str]) -> None:
@@ -494,10 +478,17 @@ def _between(found: Spread | ExPost) -> str:
     return f"{found.unit}{most}, {found.relation.replace('_', '/')}"
 
 
-def caption(axes: Axes, left: str, right: str) -> None:
+def _caption(axes: Axes, left: str, right: str) -> None:
     """Write above the axes: how many there are on the left, what stands out on the right."""
     axes.text(0, 1.06, left, transform=axes.transAxes, ha="left", va="bottom")
     axes.text(1, 1.06, right, transform=axes.transAxes, ha="right", va="bottom", color=MARK, weight="bold")
+
+
+def _whole_numbers(axis: Axis, most: int = 10) -> None:
+    """Ticks at whole numbers alone."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True, nbins=most))
 
 
 def _gaps(values: tuple[float, ...]) -> list[float]:
@@ -505,89 +496,100 @@ def _gaps(values: tuple[float, ...]) -> list[float]:
     return [value if math.isfinite(value) else math.nan for value in values]
 
 
-def _drawn(draw: Callable[[Figure], None], height: float, file_format: Format, **saved: Any) -> bytes:
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where it may not write, it tells of a temporary folder
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    buffer = io.BytesIO()
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-        draw(figure)
-        figure.savefig(buffer, format=file_format, dpi=_DOTS, **saved)
-    return buffer.getvalue()
-
-
-def in_page(drawing: Drawing | None) -> str | None:
-    """A drawing as SVG that is fit to stand in a page: as large as the page has it, in the page's colours and font."""
-    if drawing is None:
-        return None
-    svg = _drawn(drawing.draw, drawing.height, "svg", transparent=True, metadata={"Date": None})
-    root = _titled(svg, drawing, drawing.description)
-    for size in ("width", "height"):
-        root.attrib.pop(size, None)
-    root.set("class", "figure")
-    _restyle(root, {f"'{_FONT}'": _PAGE_FONT, **{drawn: f"var({name}, {drawn})" for drawn, name in _VARIABLES.items()}})
-    root.set("style", f"{root.get('style')}; fill: currentColor")
-    return ElementTree.tostring(root, encoding="unicode")
+def _draw_pairs(axes: Axes, found: Pairs, line: str, start: float) -> None:
+    """The points on axes of one range from `start`, and the line on which both figures are equal."""
+    across, up, sizes = np.array(found.across), np.array(found.up), np.array(26.0)
+    end = max(across.max(), up.max())
+    room = 0.06 * (end - start) or 0.1 * end or 0.1
+    low, high = max(0.0, start - room), end + room
+    if len(across) > MOST_POINTS:
+        across, up, counts = _by_cell(across, up, (low, high))
+        sizes = 4 + 60 * counts / counts.max()
+    axes.plot([low, high], [low, high], "--", color=INK, linewidth=1.1, label=line)
+    axes.scatter(across, up, s=sizes, color=BAR, alpha=0.8, linewidths=0)
+    axes.set_xlim(low, high)
+    axes.set_ylim(low, high)
+    axes.grid()
 
 
-def _svg_file(svg: bytes, drawing: Drawing, description: str) -> bytes:
-    """The SVG made fit to stand alone: no variables, and a font for whoever lacks ours."""
-    root = _titled(svg, drawing, description)
-    _restyle(root, {f"'{_FONT}'": _FILE_FONT})
-    text = ElementTree.tostring(root, encoding="unicode")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'.encode()
+def _by_cell(
+    across: NDArray[np.float64], up: NDArray[np.float64], span: tuple[float, float]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """The mean of the points in each cell of a grid, and how many they are.
+
+    Points above the line of equal figures are apart from the others: then the means lie on the side of their points.
+    """
+    parts = []
+    for side in (up > across, up <= across):
+        grid = [np.linspace(*span, _CELLS + 1)] * 2
+        counts, sums_across, sums_up = (
+            np.histogram2d(across[side], up[side], bins=grid, weights=weights)[0]
+            for weights in (None, across[side], up[side])
+        )
+        full = counts > 0
+        parts.append(np.array([sums_across[full] / counts[full], sums_up[full] / counts[full], counts[full]]))
+    means_across, means_up, counts = np.concatenate(parts, axis=1)
+    return means_across, means_up, counts
 
 
-def _titled(svg: bytes, drawing: Drawing, description: str) -> ElementTree.Element:
-    """The SVG with title and description, without metadata or page-wide style, ids of its own."""
-    root = ElementTree.fromstring(svg)  # noqa: S314 - drawn a moment ago, by us
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):
-                parent.remove(child)
-    name = f"figure-{drawing.name}"
-    root.attrib.update(
-        {
-            "id": name,
-            "role": "img",
-            "aria-labelledby": f"{name}-title {name}-description",
-            "style": "stroke-linejoin: round; stroke-linecap: butt",
-        }
-    )
-    _prefix_ids(root, name)
-    _insert(root, 0, "title", f"{name}-title", drawing.title)
-    _insert(root, 1, "desc", f"{name}-description", description)
-    return root
+def _endless(found: Pairs) -> str:
+    """Which batches have no finite figure, in the few words that a figure has room for; empty where all have one."""
+    count = len(found.endless)
+    if count == 1:
+        return f"batch {found.endless[0][0]} is not bounded"
+    return f"{count:,} batches are not bounded" if count else ""
 
 
-def _restyle(root: ElementTree.Element, replaced: Mapping[str, str]) -> None:
-    """Other colours and fonts, in styles alone: a run may be called like a colour."""
-    for node in root.iter():
-        style = node.get("style")
-        if style is not None:
-            for drawn, meant in replaced.items():
-                style = style.replace(drawn, meant)
-            node.set("style", style)
+def _curve_in_words(curve: BudgetCurve, labels: Mapping[str, str], digits: int) -> str:
+    places = sorted({0, len(curve.tokens) // 2, len(curve.tokens) - 1})
+    points = [f"{bound(curve.epsilon[at], digits)} at {counted(curve.tokens[at], 'token')}" for at in places]
+    return f"{_budget_label(curve, labels)}, {ACCOUNTANTS[curve.accountant]}: {', '.join(points)}"
 
 
-def _prefix_ids(root: ElementTree.Element, name: str) -> None:
-    """Keeps only ids that something refers to, under the figure's own prefix: two figures share a page."""
-    used = set(re.findall(r"#([\w-]+)", " ".join(value for node in root.iter() for value in node.attrib.values())))
-    for node in root.iter():
-        for key, value in list(node.attrib.items()):
-            if key == "id" and node is not root:
-                del node.attrib["id"]
-                if value in used:
-                    node.set("id", f"{name}-{value}")
-            elif key == f"{{{_XLINK}}}href":
-                node.set(key, value.replace("#", f"#{name}-"))
-            elif "url(#" in value:
-                node.set(key, value.replace("url(#", f"url(#{name}-"))
+def _budget_label(curve: BudgetCurve, labels: Mapping[str, str]) -> str:
+    number = "" if curve.batches is None else f"n = {curve.batches:,}"
+    delta = f"δ {bound(curve.delta)}" if curve.delta else ""
+    beside = ", ".join(filter(None, (number, delta)))
+    return labels[curve.run] + (f" ({beside})" if beside else "")
 
 
-def _insert(root: ElementTree.Element, index: int, tag: str, identifier: str, text: str) -> None:
-    node = ElementTree.Element(f"{{{_SVG}}}{tag}", {"id": identifier})
-    node.text = text
-    root.insert(index, node)
+def _draw_budgets(
+    figure: FigureBase, kind: Kind, curves: list[BudgetCurve], numbers: Mapping[str, int], labels: Mapping[str, str]
+) -> None:
+    from matplotlib.lines import Line2D
+
+    axes = figure.add_subplot()
+    handles: dict[str, Line2D] = {}
+    for curve in curves:
+        place, every = numbers[curve.run] - 1, max(1, len(curve.tokens) // 6)
+        look = _marks(place)
+        # An epsilon holds for every length since the point before.
+        axes.plot(
+            [0, *curve.tokens],
+            _gaps((curve.epsilon[0], *curve.epsilon)),
+            drawstyle="steps-pre",
+            markevery=(1 + place % every, every),
+            **look,
+            **_ACCOUNTANT_STYLES[curve.accountant],
+        )
+        handles[_budget_label(curve, labels)] = Line2D([], [], linestyle="", **look)
+        handles[ACCOUNTANTS[curve.accountant]] = Line2D([], [], color=INK, **_ACCOUNTANT_STYLES[curve.accountant])
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("Longest text allowed (tokens)")
+    axes.set_ylabel(_BUDGET_AXES[kind])
+    _whole_numbers(axes.xaxis)
+    axes.grid(axis="y")
+    rows = _budget_legend(curves, labels)
+    handles[""] = Line2D([], [], linestyle="")
+    listed = [row[column] for column in range(len(rows[0])) for row in rows]  # matplotlib fills a legend by columns
+    figure.legend([handles[label] for label in listed], listed, loc="outside lower left", ncols=len(rows[0]))
+
+
+def _budget_legend(curves: Sequence[BudgetCurve], labels: Mapping[str, str]) -> list[list[str]]:
+    """The legend's entries in rows: runs, then accountants, in two columns where they are short."""
+    runs = list(dict.fromkeys(_budget_label(curve, labels) for curve in curves))
+    accountants = list(dict.fromkeys(ACCOUNTANTS[curve.accountant] for curve in curves))
+    columns = 1 if max(map(len, runs)) > _MOST_LETTERS else 2
+    filled = [[*entries, *[""] * (-len(entries) % columns)] for entries in (runs, accountants)]
+    return [entries[at : at + columns] for entries in filled for at in range(0, len(entries), columns)]

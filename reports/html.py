@@ -11,10 +11,8 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dpaudit.reports import families, ladder, outline, pairs, quality, wording
-from dpaudit.reports.costs import batch_costs, curve_described, growth_described
-from dpaudit.reports.figures import batch_histogram_svg, growth_svg, token_curve_svg
-from dpaudit.reports.samples import samples
+from dpaudit.reports import costs, figures, findings, outline, quality, wording
+from dpaudit.reports.figure_files import in_page
 from dpaudit.reports.text import LABEL_LENGTH, one_line, printable
 from dpaudit.results import AuditResult, CheckResult
 
@@ -27,27 +25,31 @@ def render_html(result: AuditResult) -> str:
     Text from the run is escaped by the templates; only the figures, which hold none of it, are inserted as they are.
     """
     anchors = _anchors(result.checks)
-    template = environment().get_template("report.html.j2")
-    return template.render(
-        result=result,
-        outline=outline,
-        families=families,
-        ladder=ladder,
-        pairs=pairs,
-        quality=quality,
-        contents=_contents(result),
-        costs=batch_costs(result),
-        curve_description=curve_described(result.tokens),
-        growth_description=growth_described(result),
-        histogram=markup(batch_histogram_svg(result)),
-        growth=markup(growth_svg(result)),
-        curve=markup(token_curve_svg(result)),
-        directions=markup(pairs.directions_svg(result)),
-        losses=markup(pairs.losses_svg(result)),
-        failed=outline.checks_with(result, "fail", "error"),
-        anchor=lambda check: anchors[id(check)],
-        samples=samples(result),
-        path=one_line(result.run.get("path") or "", LABEL_LENGTH),
+    drawn = {
+        "histogram": figures.batch_histogram,
+        "growth": figures.growth,
+        "curve": figures.token_curve,
+        "directions": figures.rise_and_fall,
+        "losses": figures.losses_and_bounds,
+    }
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            result=result,
+            outline=outline,
+            findings=findings,
+            costs=costs,
+            quality=quality,
+            contents=outline.contents(result),
+            batch_costs=costs.batch_costs(result),
+            curve_description=costs.curve_described(result.tokens),
+            growth_description=costs.growth_described(result),
+            figures={name: in_page(draw(result)) for name, draw in drawn.items()},
+            failed=findings.checks_with(result, "fail", "error"),
+            anchor=lambda check: anchors[id(check)],
+            path=one_line(result.run.get("path") or "", LABEL_LENGTH),
+        )
     )
 
 
@@ -66,27 +68,6 @@ def environment() -> Environment:
     loaded.filters.update(plain=printable, line=one_line, label=_label, spans=_spans, breakable=_breakable)
     loaded.globals.update(wording=wording, script=Markup(script), script_digest=digest)  # noqa: S704 - our own script
     return loaded
-
-
-def markup(svg: str | None) -> Markup | None:
-    """One of our figures, to stand in a page as it is."""
-    return None if svg is None else Markup(svg)  # noqa: S704 - our own drawing, escaped when it was serialised
-
-
-def _contents(result: AuditResult) -> dict[str, str]:
-    """The parts that this result has, in their order, by the id that links lead to."""
-    public = outline.is_public(result)
-    present = {
-        "ledger": bool(result.ledger),
-        "batches": not public,
-        "tokens": not public and bool(growth_described(result) or curve_described(result.tokens)),
-        "directions": not public and pairs.directions(result) is not None,
-        "losses": not public and (pairs.losses(result) is not None or bool(outline.worst_contexts(result))),
-        "quality": result.quality is not None and not public,
-        "samples": bool(samples(result)),
-    }
-    parts = {"claimed": wording.SECTIONS["claimed"], "sign-off": outline.SIGN_OFF} | wording.SECTIONS
-    return {name: title for name, title in parts.items() if present.get(name, True)}
 
 
 def _label(text: object) -> str:

@@ -16,20 +16,9 @@ from rich.segment import Segments
 from rich.table import Table
 from rich.text import Text
 
-from dpaudit.reports.rounding import (
-    DIGITS,
-    bound,
-    bound_against,
-    bound_beside,
-    digits_against,
-    lower_bound,
-    nearest,
-    saving,
-    stated,
-)
 from dpaudit.reports.terminal import print_pair
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
-from dpaudit.reports.wording import STATUS_NAMES, neighbours
+from dpaudit.reports.wording import ABSENT, STATUS_NAMES, neighbours
 from dpaudit.results import BatchResult, ContextLoss
 from dpaudit.results.inspection import (
     InspectedBatch,
@@ -40,6 +29,17 @@ from dpaudit.results.inspection import (
     StepCost,
     TokenView,
 )
+from dpaudit.results.rounding import (
+    DIGITS,
+    bound,
+    bound_against,
+    bound_beside,
+    digits_against,
+    lower_bound,
+    nearest,
+    saving,
+    stated,
+)
 
 WARNING = "Internal: as sensitive as the private records. Do not share it."
 
@@ -49,7 +49,6 @@ MOST_ROWS, MOST_LISTED = 10, 5
 _TOKEN, _LABEL, _PROSE = 40, 24, 400
 #: Columns of the terminal that words have at least, and between two columns of a table.
 _NARROWEST, _GAP = 12, 2
-_ABSENT = "–"
 _ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
 
 
@@ -199,8 +198,8 @@ def print_step(step: InspectedStep, console: Console) -> None:
 
 
 def _token_cells(token: TokenView) -> tuple[str, ...]:
-    lower = _ABSENT if token.lower is None else lower_bound(token.lower)
-    upper = _ABSENT if token.upper is None else bound(token.upper)
+    lower = ABSENT if token.lower is None else lower_bound(token.lower)
+    upper = ABSENT if token.upper is None else bound(token.upper)
     return (str(token.rank), str(token.token), _probability(token.probability), lower, nearest(token.center), upper)
 
 
@@ -294,11 +293,11 @@ def _name(run: str) -> str:
 
 
 def _label(label: str | None) -> str:
-    return _ABSENT if label is None else one_line(label, _LABEL) or "empty"
+    return ABSENT if label is None else one_line(label, _LABEL) or "empty"
 
 
 def _bound(value: float | None, digits: int = DIGITS) -> str:
-    return _ABSENT if value is None else bound(value, digits)
+    return ABSENT if value is None else bound(value, digits)
 
 
 def _ranked_batches(batches: Iterable[BatchResult]) -> list[BatchResult]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar, get_args
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, get_args
 
-from dpaudit.reports.costs import batch_costs, ex_post_digits
-from dpaudit.reports.rounding import bound, bound_against, bound_beside, lower_bound, nearest, saving, stated
+from dpaudit.reports.costs import batch_costs, curve_described, directions, ex_post_digits, growth_described, losses
+from dpaudit.reports.findings import checks_with, is_public, unmade
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
 from dpaudit.reports.wording import (
+    ABSENT,
     KIND_MEANINGS,
     KIND_TITLES,
     LOWER_BOUND,
@@ -20,8 +21,8 @@ from dpaudit.reports.wording import (
     PRIVATE_REPORT,
     PUBLIC_REPORT,
     RISE_AND_FALL,
+    SECTIONS,
     SEVERAL_CONTEXTS,
-    evidence_name,
     neighbours,
     rule_in_words,
 )
@@ -32,30 +33,26 @@ from dpaudit.results import (
     AuditResult,
     BatchResult,
     BudgetPanel,
-    CheckResult,
     ClaimResult,
-    ContextLoss,
     CurvePoint,
     ExPost,
     Kind,
     LedgerEntry,
     RunEpsilon,
+    SampleText,
     Spread,
-    Status,
 )
+from dpaudit.results.rounding import bound, bound_against, bound_beside, lower_bound, nearest, saving, stated
 
-MEASURED = "Measured"
 NOT_CLAIMED = "not claimed"
 NOT_COMPUTED = "not computed"
 WITHHELD = "withheld"
 Value = TypeVar("Value", float, str)
 
-ABSENT = "–"
 SIGN_OFF = "Sign-off"
 SIGNED_BY = ("Name", "Role", "Date", "ε accepted (nats)", "Signature")
 MOST_BATCHES = 50
 MOST_CONTEXTS = 20
-MOST_NAMED = 16
 MOST_POINTS = 12
 CURVE_COLUMNS = ("ε (nats)", "Smallest δ, estimated", "δ at least")
 WORST_COLUMNS = ("Batch", "Slot", "Empirical loss (nats)", "Ex-post bound of the batch, exact (nats)")
@@ -70,8 +67,16 @@ _SETTINGS_DEPTH = 8
 _SETTINGS_ITEMS = 60
 
 
-@dataclass(frozen=True)
-class Line:
+_CHOSEN = {
+    "costliest": "the costliest",
+    "median": "the middle one by cost",
+    "cheapest": "the cheapest",
+    "first": "the first",
+    "last": "the last",
+}
+
+
+class Line(NamedTuple):
     """One quantity, as claimed and as recomputed."""
 
     name: str
@@ -79,8 +84,7 @@ class Line:
     recomputed: str
 
 
-@dataclass(frozen=True)
-class KindBlock:
+class KindBlock(NamedTuple):
     """One kind of epsilon. Kinds are rendered as separate blocks so that their figures cannot be read across.
 
     Attributes:
@@ -107,38 +111,7 @@ class KindBlock:
         return KIND_MEANINGS[self.kind]
 
 
-@dataclass(frozen=True)
-class Unmade:
-    """Checks that are about the run and were not made, for one and the same reason.
-
-    Attributes:
-        remedy: the command that would make them, or what is missing; empty where nobody said.
-        needed: the verdict is no pass without them, at the evidence level that was asked for.
-    """
-
-    checks: tuple[CheckResult, ...]
-    remedy: str
-    needed: bool
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Their ids."""
-        return tuple(one_line(check.id, LABEL_LENGTH) for check in self.checks)
-
-    @property
-    def named(self) -> str:
-        """Their ids in a line; only their number where they are so many that nothing else would be seen."""
-        return ", ".join(self.ids) if len(self.ids) <= MOST_NAMED else f"{len(self.ids)} checks"
-
-    @property
-    def said(self) -> str:
-        """What they are and what to do, in a line."""
-        needed = " (needed for a pass)" if self.needed else ""
-        return f"{self.named}{needed}. {self.remedy}".rstrip()
-
-
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column of the per-batch table; `words` tells text, which may be hostile, from figures."""
 
     name: str
@@ -146,8 +119,7 @@ class Column:
     words: bool = False
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """One entry of the ledger. `figure` says its value in full; `rule` how `children` and the `left_out` make it up."""
 
     name: str
@@ -158,8 +130,7 @@ class Node:
     left_out: str
 
 
-@dataclass(frozen=True)
-class Tree:
+class Tree(NamedTuple):
     """The ledger of one kind."""
 
     kind: Kind
@@ -172,13 +143,28 @@ class Tree:
         return KIND_TITLES[self.kind]
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """One entry of the run's settings: a name with a value, or with entries of its own."""
 
     name: str
     value: str = ""
     entries: tuple[Setting, ...] = ()
+
+
+class ShownSample(NamedTuple):
+    """A released text as a report shows it.
+
+    Attributes:
+        title: which batch, and why this one.
+        about: what it cost, how long it is and what it is labelled with.
+        text: printable; empty where there is none to show.
+        remark: what is missing of it.
+    """
+
+    title: str
+    about: str
+    text: str
+    remark: str
 
 
 def headline(result: AuditResult) -> str:
@@ -192,76 +178,6 @@ def headline(result: AuditResult) -> str:
     if "claim.epsilon" in failed:
         return "Fail: the run cost more than it claims"
     return f"Fail: {counted(len(failed), 'check')} failed" if failed else "Fail: not every check could be passed"
-
-
-def tally(result: AuditResult) -> str:
-    """How many checks came out how, in one line."""
-    named: dict[Status, str] = {"fail": "failed", "error": "could not run", "warn": "warned", "pass": "passed"}
-    counts = [(len(checks_with(result, status)), name) for status, name in named.items()]
-    counts += [(len(checks_not_made(result)), "not made"), (len(checks_not_about(result)), "not about this run")]
-    said = [f"{count} {name}" for count, name in counts if count]
-    return "Checks: " + (", ".join(said) if said else "none ran")
-
-
-def evidence_asked(result: AuditResult) -> str:
-    """Up to where every check that is about the run had to be made for a pass."""
-    return f"Checked up to evidence level {result.evidence} ({evidence_name(result.evidence)})."
-
-
-def causes(result: AuditResult) -> list[CheckResult]:
-    """The failed checks for which a run could not be judged; none where it was."""
-    unread = ("integrity.format", "integrity.complete") if result.verdict == "error" else ()
-    return [check for check in checks_with(result, "fail") if check.id in unread]
-
-
-def findings(result: AuditResult, check: CheckResult) -> tuple[tuple[str, str], ...]:
-    """What a check measured and expected, each by its name; readers outside get what it compares in their place."""
-    named = ((MEASURED, check.measured), (expected_name(result), check.expected))
-    return tuple((name, said) for name, said in named if said)
-
-
-def expected_name(result: AuditResult) -> str:
-    """What stands before a check's `expected`, which says for readers outside what the check compares."""
-    return "Compares" if is_public(result) else "Expected"
-
-
-def checks_not_made(result: AuditResult) -> list[CheckResult]:
-    """The skipped checks that are about the run."""
-    return [check for check in checks_with(result, "skip") if check.id in result.not_checked]
-
-
-def checks_not_about(result: AuditResult) -> list[CheckResult]:
-    """The skipped checks of what the run does not have: nothing is hidden by them."""
-    return [check for check in checks_with(result, "skip") if check.id not in result.not_checked]
-
-
-def unmade(result: AuditResult) -> tuple[Unmade, ...]:
-    """The checks that are about the run and were not made, by what would make them; first what a pass needs."""
-    groups: dict[tuple[bool, str], list[CheckResult]] = {}
-    for check in checks_not_made(result):
-        groups.setdefault((check.evidence <= result.evidence, check.detail), []).append(check)
-    found = [Unmade(tuple(checks), one_line(remedy), needed) for (needed, remedy), checks in groups.items()]
-    return tuple(sorted(found, key=lambda group: not group.needed))
-
-
-def why_skipped(result: AuditResult, check: CheckResult) -> str:
-    """Why a skipped check was not made, and whether a pass needs it, in a line."""
-    why = "Not made."
-    if check.id not in result.not_checked:
-        why = "Not about this run."
-    elif check.evidence <= result.evidence:
-        why = f"Not made, and evidence level {result.evidence} was asked for."
-    return f"{why} {one_line(check.detail)}".rstrip()
-
-
-def unmade_lines(result: AuditResult) -> tuple[str, ...]:
-    """The same in a line each, for where nothing else is said."""
-    return tuple(f"not made: {group.said}" for group in unmade(result))
-
-
-def is_public(result: AuditResult) -> bool:
-    """Whether the report is for readers outside."""
-    return result.audience == "public"
 
 
 def audience(result: AuditResult) -> tuple[str, str]:
@@ -294,6 +210,22 @@ def caution(result: AuditResult) -> str:
             "and they would show whether that is so."
         )
     return ""
+
+
+def contents(result: AuditResult) -> dict[str, str]:
+    """The parts that this result's report has, in their order, by the id that links lead to."""
+    public = is_public(result)
+    present = {
+        "ledger": bool(result.ledger),
+        "batches": not public,
+        "tokens": not public and bool(growth_described(result) or curve_described(result.tokens)),
+        "directions": not public and directions(result) is not None,
+        "losses": not public and (losses(result) is not None or bool(worst_contexts(result))),
+        "quality": result.quality is not None and not public,
+        "samples": bool(samples(result)),
+    }
+    parts = {"claimed": SECTIONS["claimed"], "sign-off": SIGN_OFF} | SECTIONS
+    return {name: title for name, title in parts.items() if present.get(name, True)}
 
 
 def kind_blocks(result: AuditResult) -> tuple[KindBlock, ...]:
@@ -411,11 +343,6 @@ def neighbours_of(stated_for: ClaimResult | ExPost | Approximate | RunEpsilon | 
     return neighbours(stated_for.relation, stated_for.unit, stated_for.records_per_user)
 
 
-def checks_with(result: AuditResult, *statuses: Status) -> list[CheckResult]:
-    """The checks of these statuses, in the order of `statuses`, then in the audit's own order."""
-    return [check for status in statuses for check in result.checks if check.status == status]
-
-
 def commands(result: AuditResult) -> tuple[str, ...]:
     """What to type to get this report again and to use its claim as a release gate."""
     path = shlex.quote(printable(result.run.get("path") or "RUN_DIR"))
@@ -496,29 +423,24 @@ def _ex_post_block(result: AuditResult) -> KindBlock:
         remark = "No ex-post epsilon was computed for this run."
         return KindBlock("ex-post", _claim_lines(claim), (), remark)
     digits = ex_post_digits(result)
-    delta = None
-    if found.delta:
-        delta = bound(found.delta) if claim is None else bound_beside(found.delta, claim.delta)
+    delta = bound_beside(found.delta, claim.delta if claim else None) if found.delta else None
     lines = _claim_lines(claim, _nats(bound(found.total, digits)), neighbours_of(found), delta)
     remark = f"The total is exact + rebalancing. {RISE_AND_FALL}"
-    return KindBlock("ex-post", lines, _ex_post_parts(found, digits), remark, (_ex_post_brief(found, digits),))
-
-
-def _ex_post_parts(found: ExPost, digits: int) -> tuple[tuple[str, str], ...]:
-    parts = (
-        ("Generation, exact", found.exact),
-        ("Rise", found.rise),
-        ("Fall", found.fall),
-        ("Rebalancing", found.rebalancing),
-        ("Generation, Theorem 1", found.theorem1),
+    exact, theorem1, saved = (
+        bound(found.exact, digits),
+        bound(found.theorem1, digits),
+        saving(found.theorem1, found.exact),
     )
-    shown = tuple((name, _nats(bound(value, digits))) for name, value in parts)
-    return (*shown, ("Exact saves (nats)", saving(found.theorem1, found.exact)))
-
-
-def _ex_post_brief(found: ExPost, digits: int) -> tuple[str, str]:
-    exact, theorem1 = bound(found.exact, digits), bound(found.theorem1, digits)
-    return ("generation", f"exact {exact}, Theorem 1 {theorem1}, saving {saving(found.theorem1, found.exact)}")
+    parts = (
+        ("Generation, exact", _nats(exact)),
+        ("Rise", _nats(bound(found.rise, digits))),
+        ("Fall", _nats(bound(found.fall, digits))),
+        ("Rebalancing", _nats(bound(found.rebalancing, digits))),
+        ("Generation, Theorem 1", _nats(theorem1)),
+        ("Exact saves (nats)", saved),
+    )
+    brief = ("generation", f"exact {exact}, Theorem 1 {theorem1}, saving {saved}")
+    return KindBlock("ex-post", lines, parts, remark, (brief,))
 
 
 def _approximate_block(result: AuditResult) -> KindBlock:
@@ -529,32 +451,25 @@ def _approximate_block(result: AuditResult) -> KindBlock:
         if is_public(result):
             remark = "No approximate guarantee follows from what the run declares public."
         return KindBlock("approximate", _claim_lines(claim), (), remark)
-    epsilon = bound(found.epsilon) if claim is None else bound_against(found.epsilon, claim.epsilon)
-    delta = bound(found.delta) if claim is None else bound_beside(found.delta, claim.delta)
-    rdp = bound(found.rdp) if claim is None else bound_against(found.rdp, claim.epsilon)
+    epsilon, rdp = (bound_against(value, claim.epsilon if claim else None) for value in (found.epsilon, found.rdp))
+    delta = bound_beside(found.delta, claim.delta if claim else None)
     tokens = counted(found.tokens, "token")
+    low = NOT_COMPUTED if found.epsilon_lower is None else lower_bound(found.epsilon_lower)
     inside = " inside ε, accounted for jointly" if found.rebalancing else ""
     parts = (
         ("Accounting method", METHOD_NAMES.get(found.method, one_line(found.method))),
-        ("No accountant can go below", _or(NOT_COMPUTED, found.epsilon_lower, lambda low: _nats(lower_bound(low)))),
+        ("No accountant can go below", _nats(low)),
         ("By Rényi DP", _nats(rdp)),
         ("Tokens accounted for", f"{found.tokens:,}"),
         ("Rebalancing", _nats(bound(found.rebalancing)) + inside),
-        *_centers_part(found),
+        *[("Cluster centres", f"{_nats(bound(found.centers))} of ε and {bound(found.centers_delta)} of δ")]
+        * bool(found.centers),
         ("Sensitivity", one_line(found.sensitivity)),
     )
     lines = _claim_lines(claim, _nats(epsilon), neighbours_of(found), delta)
     remark = "Public settings and the claimed δ decide these figures."
-    low = _or(NOT_COMPUTED, found.epsilon_lower, lower_bound)
     brief = ("accounting", f"{one_line(found.method, LABEL_LENGTH)}; lower end {low}; by Rényi DP {rdp}; {tokens}")
     return KindBlock("approximate", lines, parts, remark, (brief,))
-
-
-def _centers_part(found: Approximate) -> tuple[tuple[str, str], ...]:
-    """What noised cluster centres take of both; nothing for a run without them."""
-    if not found.centers:
-        return ()
-    return (("Cluster centres", f"{_nats(bound(found.centers))} of ε and {bound(found.centers_delta)} of δ"),)
 
 
 def _empirical_block(result: AuditResult) -> KindBlock:
@@ -570,7 +485,8 @@ def _empirical_block(result: AuditResult) -> KindBlock:
         parts.append(("Largest loss of a left-out context", _nats(largest)))
         parts.append(("Contexts left out, one at a time", f"{found.contexts:,}"))
         if found.worst:
-            largest = _place(found.worst[0])
+            worst = found.worst[0]
+            largest = f"{signed(worst.loss)} (batch {worst.batch}, slot {worst.slot})"
             parts.append(("Where, with its sign", largest))
         brief.append(("measured", f"largest loss {largest}; {counted(found.contexts, 'context')} left out"))
     remark = "Not a guarantee, so it has no claim to stand beside."
@@ -614,19 +530,14 @@ def _thinned(points: tuple[CurvePoint, ...]) -> tuple[CurvePoint, ...]:
     return tuple(points[index * (len(points) - 1) // (MOST_POINTS - 1)] for index in range(MOST_POINTS))
 
 
-def _place(context: ContextLoss) -> str:
-    return f"{signed(context.loss)} (batch {context.batch}, slot {context.slot})"
-
-
 def _ledger_figure(result: AuditResult, kind: Kind) -> Callable[[float], str]:
     """How this kind's values are shown, as elsewhere in the report: a loss is measured, an epsilon is a bound."""
     claim = _claim_of(result, kind)
     if kind == "empirical":
         return nearest
     if kind == "ex-post":
-        digits = ex_post_digits(result)
-        return lambda value: bound(value, digits)
-    return bound if claim is None else lambda value: bound_against(value, claim.epsilon)
+        return partial(bound, digits=ex_post_digits(result))
+    return lambda value: bound_against(value, claim.epsilon if claim else None)
 
 
 def _node(
@@ -656,11 +567,7 @@ def _label(label: str) -> str:
 
 
 def _or_absent(value: Value | None, shown: Callable[[Value], str]) -> str:
-    return _or(ABSENT, value, shown)
-
-
-def _or(absent: str, value: Value | None, shown: Callable[[Value], str]) -> str:
-    return absent if value is None else shown(value)
+    return ABSENT if value is None else shown(value)
 
 
 def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:
@@ -726,3 +633,32 @@ def _scalar(value: object) -> str:
 
 def _left_out(count: int) -> tuple[Setting, ...]:
     return (Setting("…", f"{counted(count, 'more entry', 'more entries')} in report.json"),) if count > 0 else ()
+
+
+def samples(result: AuditResult) -> tuple[ShownSample, ...]:
+    """The texts; none for readers outside, whatever the result holds."""
+    return () if is_public(result) else tuple(_sample(result, sample) for sample in result.samples)
+
+
+def _sample(result: AuditResult, sample: SampleText) -> ShownSample:
+    exact = next((batch.exact for batch in result.batches if batch.id == sample.batch), None)
+    about = [counted(sample.tokens, "token")]
+    if exact is not None:
+        about.append(f"exact ex-post cost {bound(exact, ex_post_digits(result))} nats")
+    if sample.label is not None:
+        about.append(f"label {_label(sample.label)}")
+    return ShownSample(
+        f"Batch {sample.batch}, {_CHOSEN[sample.chosen]}",
+        ", ".join(about),
+        printable(sample.text or ""),
+        _remark(sample),
+    )
+
+
+def _remark(sample: SampleText) -> str:
+    if sample.text is None:
+        return "The run releases its token ids, and no text."
+    if not sample.text:
+        return "The text is empty."
+    cut = sample.characters - len(sample.text)
+    return f"{counted(cut, 'more character')} in samples.jsonl." if cut > 0 else ""

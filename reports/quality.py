@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from dpaudit.reports.rounding import stated
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
-from dpaudit.reports.wording import SECTIONS
+from dpaudit.reports.wording import ABSENT, SECTIONS
 from dpaudit.results.quality import Downstream, Encoder, FineTuneSettings, Mauve, Quality, Scores, Source
+from dpaudit.results.rounding import stated
 
-ABSENT = "–"
 TITLE = SECTIONS["quality"]
 HEADER = ("Measure", "Synthetic", "Real, same size", "Real, all used", "Of")
 METHODS = {"linear-probe": "Accuracy, linear probe", "fine-tuned": "Accuracy, fine-tuned"}
@@ -54,26 +49,6 @@ def about(quality: Quality) -> str:
     return f"{synthetic}{said} against {real} ({own}), by {_encoder(quality.features)}."
 
 
-def details(quality: Quality) -> tuple[tuple[str, str], ...]:
-    """All settings, by what they belong to."""
-    return tuple(_details(quality))
-
-
-def print_quality(quality: Quality, console: Console) -> None:
-    """The evaluation for a terminal."""
-    console.print(Text(TITLE, style="bold"))
-    console.print(Text(about(quality)))
-    if rows(quality):
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for name in HEADER:
-            table.add_column(Text(name), overflow="fold")
-        for row in rows(quality):
-            table.add_row(*map(Text, row))
-        console.print(table)
-    console.print(Text(NOTE, style="dim"))
-    console.print(Text(f"Internal. {WARNING}", style="bold"))
-
-
 def brief(quality: Quality) -> tuple[tuple[str, str], ...]:
     """A line for each measure, for where there is little room."""
     return tuple(
@@ -108,7 +83,8 @@ def _own(own: int | None, texts: int) -> str:
     return "all are records of the run" if own == texts else f"{own:,} of them are records of the run"
 
 
-def _details(quality: Quality) -> Iterator[tuple[str, str]]:
+def details(quality: Quality) -> Iterator[tuple[str, str]]:
+    """All settings, by what they belong to."""
     yield "Evaluated", quality.created
     if quality.mauve is not None:
         s = quality.mauve.settings

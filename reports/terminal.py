@@ -5,13 +5,17 @@ Everything is built as rich Text, never as markup, so that square brackets in a 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
+
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
-from dpaudit.reports import outline, quality
+from dpaudit.reports import findings, outline, quality
 from dpaudit.reports.text import LABEL_LENGTH, one_line
 from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES
 from dpaudit.results import AuditResult, CheckResult, Status
+from dpaudit.results.quality import Quality
 
 _STYLES: dict[Status, str] = {
     "fail": "bold red",
@@ -33,14 +37,14 @@ def print_summary(result: AuditResult, console: Console) -> None:
     console.print(Text(one_line(result.guarantee)))
     for caveat in result.caveats:
         console.print(Text(one_line(caveat), style="yellow"))
-    failed = outline.checks_with(result, "fail", "error")
+    failed = findings.checks_with(result, "fail", "error")
     for check in failed:
         console.print()
         _print_check(check, result, console)
     if failed:
         console.print()
     _print_unmade(result, console)
-    if outline.is_public(result):
+    if findings.is_public(result):
         console.print()
         console.print(Text(" ".join(outline.audience(result))))
     caution = outline.caution(result)
@@ -53,14 +57,24 @@ def print_summary(result: AuditResult, console: Console) -> None:
             console.print()
             _print_block(block, trees.get(block.kind), console)
     _print_quality(result, console)
-    for check in outline.checks_with(result, "warn"):
+    for check in findings.checks_with(result, "warn"):
         console.print()
         _print_check(check, result, console)
 
 
+def print_quality(found: Quality, console: Console) -> None:
+    """An evaluation of a run's texts."""
+    console.print(Text(quality.TITLE, style="bold"))
+    console.print(Text(quality.about(found)))
+    if rows := quality.rows(found):
+        console.print(plain_table(quality.HEADER, rows))
+    console.print(Text(quality.NOTE, style="dim"))
+    console.print(Text(f"Internal. {quality.WARNING}", style="bold"))
+
+
 def print_higher_levels(result: AuditResult, console: Console) -> None:
     """What the checks of the levels beyond the record measured, where they passed."""
-    for check in outline.checks_with(result, "pass"):
+    for check in findings.checks_with(result, "pass"):
         if check.evidence >= _HIGHER:
             print_pair(
                 f"level {check.evidence}", f"{one_line(check.id, LABEL_LENGTH)}: {one_line(check.measured)}", console
@@ -69,11 +83,11 @@ def print_higher_levels(result: AuditResult, console: Console) -> None:
 
 def print_failures(result: AuditResult, console: Console) -> None:
     """One line for each check that failed, could not run or was needed and not made; nothing where there is none."""
-    for check in outline.checks_with(result, "fail", "error"):
+    for check in findings.checks_with(result, "fail", "error"):
         line = Text.assemble((check.status.upper(), _STYLES[check.status]), f" {one_line(check.id, LABEL_LENGTH)}: ")
         line.append("; ".join(one_line(said) for said in _findings(check)))
         console.print(line, soft_wrap=True)
-    for group in outline.unmade(result):
+    for group in findings.unmade(result):
         for check_id in group.ids if group.needed else ():
             said = f" {check_id}: not made, and evidence level {result.evidence} was asked for. {group.remedy}".rstrip()
             console.print(Text.assemble(("SKIP", _STYLES["warn"]), said), soft_wrap=True)
@@ -92,7 +106,7 @@ def _print_block(block: outline.KindBlock, tree: outline.Tree | None, console: C
 
 
 def _print_quality(result: AuditResult, console: Console) -> None:
-    if result.quality is None or outline.is_public(result):
+    if result.quality is None or findings.is_public(result):
         return
     console.print()
     console.print(Text(quality.TITLE, style="bold"), Text(f"– {quality.WARNING}", style="dim"))
@@ -111,7 +125,7 @@ def _in_a_line(figures: list[tuple[str, str]]) -> str:
 def _print_check(check: CheckResult, result: AuditResult, console: Console) -> None:
     name = Text.assemble((STATUS_NAMES[check.status], _STYLES[check.status]), f" {one_line(check.id, LABEL_LENGTH)}  ")
     console.print(name + Text(one_line(check.title), style="bold"))
-    said = (*outline.findings(result, check), ("Why", check.why), (DETAIL_NAMES[check.status], check.detail))
+    said = (*findings.compared(result, check), ("Why", check.why), (DETAIL_NAMES[check.status], check.detail))
     for label, words in said:
         if words:
             print_pair(label.lower(), one_line(words), console)
@@ -119,9 +133,9 @@ def _print_check(check: CheckResult, result: AuditResult, console: Console) -> N
 
 
 def _print_unmade(result: AuditResult, console: Console) -> None:
-    console.print(Text(f"{outline.tally(result)}. {outline.evidence_asked(result)}"))
-    for group in outline.unmade(result):
-        print_pair("not made", group.said, console)
+    console.print(Text(f"{findings.tally(result)}. {findings.evidence_asked(result)}"))
+    for group in findings.unmade(result):
+        print_pair("not made", group.described, console)
 
 
 def _findings(check: CheckResult) -> list[str]:
@@ -136,3 +150,13 @@ def print_pair(label: str, said: str, console: Console, style: str = "") -> None
         line.rstrip()
         name = label if index == 0 else ""
         console.print(Text.assemble(_INDENT, (f"{name:<{_NAME_WIDTH}}", "dim"), line), soft_wrap=True)
+
+
+def plain_table(header: Sequence[str], rows: Iterable[Sequence[str]] = (), numbers: Collection[str] = ()) -> Table:
+    """A table without lines, whose cells are plain text and wrap; the columns named in `numbers` align right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in header:
+        table.add_column(Text(name), overflow="fold", justify="right" if name in numbers else "left")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-from dpaudit.reports.rounding import DIGITS
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results import Kind, Status
+from dpaudit.results.evidence import EVIDENCE_LEVELS
+from dpaudit.results.rounding import DIGITS
 
 Rule: TypeAlias = Literal["leaf", "sum", "maximum", "joint"]
 
@@ -22,6 +23,9 @@ STATUS_NAMES: Final[dict[Status, str]] = {
 
 STATUS_MARKS: Final[dict[Status, str]] = {"fail": "✗", "error": "?", "warn": "!", "pass": "✓", "skip": "–"}
 
+#: Stands where there is no figure.
+ABSENT: Final = "–"
+
 #: What stands before a check's fixed words. A failed check's detail may know more of this run than its remedy.
 WHY, REMEDY, HERE = "Why it matters", "How to mend it", "In this run"
 
@@ -32,23 +36,6 @@ DETAIL_NAMES: Final[dict[Status, str]] = {
     "pass": "Detail",
     "skip": "Missing",
 }
-
-EVIDENCE: Final[tuple[str, ...]] = (
-    "taken on trust from what the run says about itself",
-    "worked out from the recorded numbers alone",
-    "record and released text compared with each other",
-    "repeated with the model and the private data",
-    "tried on actual neighbouring data sets",
-)
-
-#: The same in the few words that a verdict has room for.
-EVIDENCE_NAMES: Final[tuple[str, ...]] = (
-    "what the run declares",
-    "the record's arithmetic",
-    "record and release",
-    "model and data",
-    "actual neighbours",
-)
 
 KIND_TITLES: Final[dict[Kind, str]] = {
     "ex-post": "Ex-post epsilon",
@@ -271,10 +258,10 @@ def rule_in_words(rule: Rule, kind: Kind) -> str:
 
 def evidence_name(level: int) -> str:
     """What a check of this evidence level looks at, in a few words."""
-    return EVIDENCE_NAMES[level] if 0 <= level < len(EVIDENCE_NAMES) else "unknown to this version"
+    return EVIDENCE_LEVELS[level].looks_at if 0 <= level < len(EVIDENCE_LEVELS) else "unknown to this version"
 
 
 def evidence(level: int) -> str:
     """What a check of this evidence level rests on."""
-    meaning = EVIDENCE[level] if 0 <= level < len(EVIDENCE) else "a level that this version does not know"
-    return f"Level {level}: {meaning}"
+    known = 0 <= level < len(EVIDENCE_LEVELS)
+    return f"Level {level}: {EVIDENCE_LEVELS[level].rests_on if known else 'a level that this version does not know'}"

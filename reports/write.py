@@ -12,9 +12,8 @@ from pathlib import Path
 from dpaudit.reports.clusters import clusters_csv, render_clusters_html
 from dpaudit.reports.compare import render_comparison_html
 from dpaudit.reports.html import render_html
-from dpaudit.reports.junit import render_junit
+from dpaudit.reports.machine import render_junit, render_sarif
 from dpaudit.reports.markdown import render_markdown
-from dpaudit.reports.sarif import render_sarif
 from dpaudit.results import AuditResult, ClusterComparison, Comparison
 
 

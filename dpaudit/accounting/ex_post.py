@@ -144,10 +144,10 @@ class ExPostAccountant:
 
     def close(self, batch: int) -> Doubles | None:
         """No step of this batch will follow: keep its sums only, and return them as `detach` does."""
-        sums = self.detach(batch)
-        if sums is not None:
-            self.attach(batch, sums)
-        return sums
+        spent = self.detach(batch)
+        if spent is not None:
+            self.attach(batch, spent)
+        return spent
 
     def detach(self, batch: int) -> Doubles | None:
         """Forget an open batch, whose costs another accountant of the same change is to take; None if it has no steps.

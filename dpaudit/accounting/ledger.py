@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from dpaudit.mechanisms import Relation, Unit
+from dpaudit.mechanisms import Kind, Relation, Unit
 
-Kind: TypeAlias = Literal["approximate", "ex-post", "empirical"]
 Rule: TypeAlias = Literal["leaf", "sum", "maximum", "joint"]
 
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from dpaudit.accounting import Cost, ExPostAccountant
 from dpaudit.checks import STEP_CHECKS
-from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, SeenSupport
-from dpaudit.checks.losses import ContextSums
+from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, ContextSums, SeenSupport
 from dpaudit.checks.release import label_problem, stop_problem, text_problem
 from dpaudit.checks.sampling_test import SamplingTest
 from dpaudit.checks.view import StepView
@@ -79,7 +78,7 @@ class BatchAuditor:
             with np.errstate(all="ignore"):
                 _take(view, position, facts, losses, accountant)
         if accountant is not None:
-            facts.sums = accountant.detach(header.id)
+            facts.spent = accountant.detach(header.id)
         facts.losses = losses.result(header.id)
         if header.contexts and log_probability < _NO_COINCIDENCE:
             facts.likeness = drawn.digest()

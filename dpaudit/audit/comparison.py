@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, TypeVar, get_args
 from pydantic import BaseModel
 
 from dpaudit.accounting import ApproximateAccountant, Method, rebalancing_events, rounded_sum
-from dpaudit.mechanisms import Mechanism, context_change
+from dpaudit.mechanisms import ClaimKind, Mechanism, context_change
 from dpaudit.results import (
     Affordable,
     Afforded,
@@ -41,7 +41,7 @@ from dpaudit.results import (
 from dpaudit.results.quality import Quality
 from dpaudit.runs.manifest import Batching, Privacy
 
-_KINDS: tuple[Literal["ex-post"], Literal["approximate"]] = ("ex-post", "approximate")
+_KINDS: tuple[ClaimKind, ClaimKind] = ("ex-post", "approximate")
 #: The most lengths that a budget curve has evenly; a run's own length may come on top.
 _POINTS = 64
 _NO_SETTINGS = "the run states no settings that its guarantee could be worked out from"
@@ -273,7 +273,7 @@ class _ApproximateRun:
         )
 
 
-def _measured(kind: Literal["ex-post", "approximate"], name: str, result: AuditResult) -> _Measured | None:
+def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | None:
     ex_post, approximate = result.guarantees.ex_post, result.guarantees.approximate
     if kind == "ex-post":
         longest = max((batch.steps for batch in result.batches), default=0)
@@ -285,7 +285,7 @@ def _measured(kind: Literal["ex-post", "approximate"], name: str, result: AuditR
     return None if approximate is None else _ApproximateRun(name, approximate, _accountant(result, approximate))
 
 
-def _problem(kind: Literal["ex-post", "approximate"], result: AuditResult) -> str:
+def _problem(kind: ClaimKind, result: AuditResult) -> str:
     """Why a run has no figure of this kind that could be compared; empty where it has one.
 
     What cannot be read as a whole has none: its costs leave out what was not read, and its settings bind nothing.

@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dpaudit.audit.factors import NEXT_TO_NOTHING, change, exactly, factor, next_to_nothing
+from dpaudit.audit.factors import NEXT_TO_NOTHING, change, factor, next_to_nothing
 from dpaudit.checks.disclosure import public_settings
 from dpaudit.checks.registry import registered
 from dpaudit.checks.replay import COMMAND
 from dpaudit.results import AuditResult, CheckResult, ClaimResult, Empirical, Guarantees
+from dpaudit.results.rounding import exactly
 
 if TYPE_CHECKING:
     from dpaudit.audit.run import Question

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, Context, Decimal
 
 from dpaudit.results import ClaimResult
+from dpaudit.results.rounding import exactly, exponential
 
 #: A larger factor says no more than its exponent does.
 _MOST_FACTOR = 1000
 #: Beyond this epsilon, in nats, a factor has five digits and more, and rules out next to nothing.
 _MOST_TELLING = 10
-_DIGITS = 3
-_ENOUGH = Context(prec=50)
 
 #: How a caveat about an empty guarantee begins.
 NEXT_TO_NOTHING = "This bounds next to nothing:"
@@ -20,19 +18,12 @@ NEXT_TO_NOTHING = "This bounds next to nothing:"
 _CHANGE = {"add_remove": "added or removed", "replace": "replaced by another"}
 
 
-def exactly(number: float) -> str:
-    """A claimed number, never rounded."""
-    return short if float(short := f"{number:g}") == number else repr(number)
-
-
 def factor(epsilon: float) -> str:
     """e to the power of an epsilon in nats, rounded up where it is of a size that says something."""
     power = f"e^{exactly(epsilon)}"
     if not 0 < epsilon < math.log(_MOST_FACTOR):
         return power
-    # The next number above: the exponential itself is rounded to the nearest, which may be below.
-    above = Decimal(epsilon).exp(_ENOUGH).next_plus(_ENOUGH)
-    return f"{above.normalize(Context(prec=_DIGITS, rounding=ROUND_CEILING)):f} ({power})"
+    return f"{exponential(epsilon)} ({power})"
 
 
 def change(claim: ClaimResult) -> str:

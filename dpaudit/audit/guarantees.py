@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from dpaudit.accounting.ledger import Entry, Figure, Kind, joint, leaf, total, worst
+from dpaudit.accounting.ledger import Entry, Figure, joint, leaf, total, worst
 from dpaudit.checks import Facts
+from dpaudit.mechanisms import Kind
 from dpaudit.results import Approximate, Attack, CurvePoint, ExPost, LedgerEntry
 from dpaudit.runs import Claim, Manifest
 

@@ -13,15 +13,14 @@ from typing import Any, get_args
 
 import dpaudit
 from dpaudit.audit.batch import BatchAuditor, accountant_for
-from dpaudit.audit.factors import NEXT_TO_NOTHING, change, exactly, factor, next_to_nothing
+from dpaudit.audit.factors import NEXT_TO_NOTHING, change, factor, next_to_nothing
 from dpaudit.audit.guarantees import approximate, attack, ex_post, ledger, users_records
 from dpaudit.audit.samples import shown_samples
 from dpaudit.audit.token_curve import CurveSums
 from dpaudit.checks import Facts
-from dpaudit.checks.claim import recomputed_epsilon, rounded_up
-from dpaudit.checks.facts import BatchFacts, known_places
+from dpaudit.checks.claim import recomputed_epsilon
+from dpaudit.checks.facts import BatchFacts, RealisedLosses, known_places
 from dpaudit.checks.integrity import unreadable_indexes
-from dpaudit.checks.losses import RealisedLosses
 from dpaudit.checks.placement import read_placement
 from dpaudit.checks.registry import Outcome, StepCheck, printable, registered, result_of, step_result
 from dpaudit.checks.sampling_test import SamplingTest
@@ -39,6 +38,7 @@ from dpaudit.results import (
     Verdict,
 )
 from dpaudit.results.replay import Replay
+from dpaudit.results.rounding import exactly, rounded_up
 from dpaudit.runs import Claim, Clusters, InputError, Manifest, Privacy, RunReader
 from dpaudit.runs.layout import STEPS, steps_file
 from dpaudit.runs.reader import RESUME

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, Decimal
 
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.origins import judge_origin
-from dpaudit.checks.registry import Outcome, run_check
+from dpaudit.checks.registry import Outcome, judge_origin, run_check
+from dpaudit.results.rounding import rounded_up
 
 _SHARP = "docs/claims.md"
 
@@ -124,13 +123,6 @@ def recomputed_epsilon(facts: Facts) -> float | None:
     if facts.claim.kind == "ex-post":
         return facts.ex_post_total
     return facts.approximate.epsilon if facts.approximate else math.inf
-
-
-def rounded_up(epsilon: float) -> str:
-    """Six decimals, rounded up: what is shown must not be smaller than what was computed."""
-    if not math.isfinite(epsilon):
-        return "infinite"
-    return str(Decimal(epsilon).quantize(Decimal("0.000001"), ROUND_CEILING)) if epsilon < 1e6 else repr(epsilon)
 
 
 def _why_exceeded(facts: Facts, recomputed: float) -> str:

@@ -10,9 +10,10 @@ import math
 from typing import get_args
 
 from dpaudit.accounting import Method, rounded_sum
-from dpaudit.checks.claim import recomputed_epsilon, rounded_up
+from dpaudit.checks.claim import recomputed_epsilon
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, run_check
+from dpaudit.results.rounding import rounded_up
 
 _DOCS = "docs/mathematics.md"
 #: Claims are stated with some decimals; a wrong sum that is no further off than this explains a claim.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,10 +14,11 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ExPostAccountant, rounded_sum
 from dpaudit.checks.grouping import GroupingCost, grouping_cost
-from dpaudit.checks.losses import BatchLosses
 from dpaudit.checks.placement import Placement
 from dpaudit.checks.sampling_test import SamplingTest
+from dpaudit.checks.view import StepView
 from dpaudit.mechanisms import ContextChange
+from dpaudit.results import ContextLoss, Empirical
 from dpaudit.results.replay import Replay
 from dpaudit.runs import BatchHeader, Claim, ClusterPlaces, Clusters, InputError, Manifest, RunReader, cluster_places
 from dpaudit.runs.layout import steps_file
@@ -107,6 +109,76 @@ class Supports:
             self.private.append(seen.place)
 
 
+#: How many of the worst contexts are listed.
+LISTED = 10
+
+
+@dataclass(frozen=True)
+class BatchLosses:
+    """What one batch's tokens cost its contexts.
+
+    Attributes:
+        contexts: how many contexts have a loss.
+        worst: the largest losses in absolute value, and in order of slots where they are equal.
+    """
+
+    contexts: int
+    worst: tuple[ContextLoss, ...]
+
+    @property
+    def largest(self) -> float:
+        """The largest absolute loss, in nats."""
+        return abs(self.worst[0].loss)
+
+
+class ContextSums:
+    """Adds up the losses of one batch's contexts, a step at a time. A step without exact losses leaves it none."""
+
+    def __init__(self, contexts: int) -> None:
+        self._losses: NDArray[np.float64] | None = np.zeros(contexts)
+
+    def add(self, view: StepView) -> None:
+        """Take in one step."""
+        losses = None
+        if self._losses is not None and view.reduced is not None:
+            losses = view.mechanism.losses(view.reduced, view.step.contexts, len(self._losses))
+        if self._losses is None or losses is None or not np.isfinite(losses).all():
+            self._losses = None
+        else:
+            self._losses += losses
+
+    def result(self, batch: int) -> BatchLosses | None:
+        """The losses of a batch that has no more steps; None where its record gives none."""
+        if self._losses is None or not len(self._losses):
+            return None
+        order = np.argsort(-np.abs(self._losses), kind="stable")[:LISTED]
+        worst = tuple(ContextLoss(batch=batch, slot=int(slot), loss=float(self._losses[slot])) for slot in order)
+        return BatchLosses(len(self._losses), worst)
+
+
+class RealisedLosses:
+    """The worst losses of a run, gathered a batch at a time."""
+
+    def __init__(self) -> None:
+        self._worst: list[tuple[float, int, int, ContextLoss]] = []
+        self._contexts = 0
+
+    def take(self, batch: BatchLosses) -> None:
+        """Take in one batch."""
+        self._contexts += batch.contexts
+        # Equal losses are listed in order of batch and slot.
+        found = [(abs(each.loss), -each.batch, -each.slot, each) for each in batch.worst]
+        self._worst = heapq.nlargest(LISTED, self._worst + found, key=lambda entry: entry[:3])
+
+    def result(self) -> Empirical:
+        """What is known after all batches."""
+        return Empirical(
+            leave_one_out_max=self._worst[0][0] if self._worst else None,
+            contexts=self._contexts,
+            worst=tuple(loss for *_, loss in self._worst),
+        )
+
+
 @dataclass
 class BatchFacts:
     """Everything that is learnt from one batch's file. Its size does not grow with the vocabulary.
@@ -126,7 +198,7 @@ class BatchFacts:
         likeness: SHA-256 of its aggregates and tokens; None where another batch could have the same by chance.
         unbounded: whether a step could not be read, or has a cost that the record does not give.
         costs: the exact cost of each step, in nats; NaN where the record bounds nothing.
-        sums: what `ExPostAccountant.attach` takes; None where there is nothing to account for.
+        spent: what `ExPostAccountant.attach` takes; None where there is nothing to account for.
         losses: what its tokens cost its contexts; None where the record does not say.
     """
 
@@ -146,7 +218,7 @@ class BatchFacts:
     likeness: bytes | None = None
     unbounded: bool = False
     costs: list[float] = field(default_factory=list)
-    sums: NDArray[np.float64] | None = None
+    spent: NDArray[np.float64] | None = None
     losses: BatchLosses | None = None
 
     def note(self, check: str, position: int, problem: str) -> None:
@@ -246,8 +318,8 @@ class Facts:
             _add(self.problems, check, problems)
         for seen in batch.supports:
             self.supports.add(seen)
-        if self.ex_post is not None and batch.sums is not None:
-            self.ex_post.attach(batch.id, batch.sums)
+        if self.ex_post is not None and batch.spent is not None:
+            self.ex_post.attach(batch.id, batch.spent)
         if batch.losses is not None:
             self.losses[batch.id] = batch.losses.largest
         if batch.likeness is not None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dpaudit.checks.claim import recomputed_epsilon, rounded_up
+from dpaudit.checks.claim import recomputed_epsilon
 from dpaudit.checks.facts import FEWEST_DIVIDED, Facts
 from dpaudit.checks.registry import Outcome, not_applicable, run_check, step_check
 from dpaudit.checks.replay import COMMAND
 from dpaudit.checks.view import StepView
+from dpaudit.results.rounding import rounded_up
 
 
 @run_check(

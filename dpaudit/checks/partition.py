@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.grouping import counts_are_noised
-from dpaudit.checks.origins import judge_origin
 from dpaudit.checks.placement import lacking
-from dpaudit.checks.registry import Outcome, not_applicable, run_check
+from dpaudit.checks.registry import Outcome, judge_origin, not_applicable, run_check
 
 
 @run_check(

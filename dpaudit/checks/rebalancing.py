@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import batches_by_counts, kept_by_counts, noise_covers, noise_tail, rebalancing_epsilon
-from dpaudit.checks.claim import rounded_up
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.grouping import ORIGINS, noised_centers_epsilon, rests_on_counts, unit_records
 from dpaudit.checks.registry import Outcome, not_applicable, run_check
+from dpaudit.results.rounding import rounded_up
 from dpaudit.runs import Clustering, Clusters, CountsNoise, Manifest
 
 _DOCS = "docs/mathematics.md#rebalancing"

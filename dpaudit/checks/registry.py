@@ -7,14 +7,16 @@ from the whole run and returns an outcome. Both are small functions in their fam
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.view import StepView
 from dpaudit.results import CheckResult, Status
+from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.runs import Manifest
+from dpaudit.runs.manifest import Origin
 
 
 @dataclass(frozen=True)
@@ -220,3 +222,40 @@ def _compares(function: StepFunction | RunFunction) -> str:
 def _claim_id(check_id: str) -> None:
     if check_id in STEP_CHECKS or check_id in RUN_CHECKS or check_id not in CATALOGUE:
         raise ValueError(f"{check_id} is registered twice, or is not in the catalogue")
+
+
+def judge_origin(origin: Origin | None, name: str) -> Outcome:
+    """An outcome for a declared origin of settings; `name` is its field under `origins`."""
+    expected = "chosen without private records"
+    if origin == "public":
+        return Outcome("pass", "public", expected)
+    if origin == "private":
+        return Outcome("fail", "chosen with private records, and not paid for", expected)
+    return Outcome("skip", "not declared", expected, f"Declare origins.{name} in run.json: public or private.")
+
+
+def listed() -> list[dict[str, str | int]]:
+    """Every check of the catalogue, in its order."""
+    return [_row(check.about) for check in registered()]
+
+
+def lines(row: dict[str, str | int]) -> Iterator[str]:
+    """One check as lines of text."""
+    yield str(row["title"])
+    for name in ("id", "evidence", "compares", "fails", "why", "remedy", "reference"):
+        if row.get(name) not in (None, ""):
+            shown = f"{row[name]}, {EVIDENCE_LEVELS[int(row[name])].compares}" if name == "evidence" else row[name]
+            yield f"  {name:<10}{shown}"
+
+
+def _row(about: About) -> dict[str, str | int]:
+    return {
+        "id": about.id,
+        "title": about.title,
+        "evidence": about.evidence,
+        "compares": about.compares,
+        "fails": about.failed,
+        "why": about.why,
+        "remedy": about.remedy,
+        "reference": about.reference,
+    }

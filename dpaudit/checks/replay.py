@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dpaudit.checks.claim import rounded_up
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, run_check
+from dpaudit.results.rounding import rounded_up
 
 _DOCS = "docs/replay.md"
 #: The command that runs the checks of this family.

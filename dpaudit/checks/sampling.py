@@ -20,7 +20,7 @@ from dpaudit.checks.sampling_test import FALSE_ALARMS, POWER
         "Sample from softmax(aggregate / temperature) over the whole support: no top-k, top-p, greedy step or other "
         "default after the aggregation. Then generate again; do not release this run."
     ),
-    reference="docs/sampling-test.md",
+    reference="docs/mathematics.md#the-sampling-test",
 )
 def tokens_look_sampled(facts: Facts) -> Outcome:
     """The likelihood of all tokens as declared against other temperatures, truncations and any other distribution."""

@@ -3,7 +3,7 @@
 Every alternative is a likelihood ratio against the declared distribution, whose tail under it is bounded in every
 run: for another temperature and for a truncation by Markov's inequality, for anything else by that of Dvoretzky, Kiefer
 and Wolfowitz on a randomised probability integral transform. So the rate of false alarms is below FALSE_ALARMS, and
-nothing is calibrated on data (docs/sampling-test.md).
+nothing is calibrated on data (docs/mathematics.md).
 """
 
 from __future__ import annotations

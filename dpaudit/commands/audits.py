@@ -94,7 +94,7 @@ def with_quality(result: AuditResult, run_dir: Location, *, digests: bool = Fals
 
 def leave(*results: AuditResult) -> None:
     """Leave with the worst verdict's exit code; say on stderr why a run could not be judged."""
-    from dpaudit.reports.outline import causes
+    from dpaudit.reports.findings import causes
 
     for result in results:
         for check in causes(result):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpaudit.commands.options import POSITIVE, RELATIONS, FiniteRange, output_options
-from dpaudit.commands.terminal import output, rounded, stdout, tell
+from dpaudit.commands.terminal import output, stdout, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,10 +147,12 @@ def _budget_of(
 
 
 def _budget_in_words(found: dict[str, Any]) -> str:
+    from dpaudit.results.rounding import decimals
+
     tokens, delta, method, relation = (found[name] for name in ("tokens", "delta", "method", "relation"))
     cost = "1 token per batch costs" if tokens == 1 else f"{tokens} tokens per batch cost"
     how = ", ".join((method, relation, *_unusual(found)))
-    line = f"{cost} epsilon {rounded(found['epsilon'])} at delta {delta:.17g} ({how})."
+    line = f"{cost} epsilon {decimals(found['epsilon'])} at delta {delta:.17g} ({how})."
     return f"{line} {_lower_end(found)}".rstrip()
 
 
@@ -166,16 +168,20 @@ def _unusual(found: dict[str, Any]) -> Iterator[str]:
 
 def _lower_end(found: dict[str, Any]) -> str:
     """What the optimal method says beside its epsilon; empty for another."""
+    from dpaudit.results.rounding import decimals
+
     low, epsilon = found["epsilon_lower"], found["epsilon"]
     if low is None:
         return ""
     if low == 0 and epsilon != 0:
         return "Optimal composition could not do better here: Renyi accounting or the pure sum gave the figure."
-    return f"No accountant can go below {rounded(low, rounding=ROUND_FLOOR)}."
+    return f"No accountant can go below {decimals(low, rounding=ROUND_FLOOR)}."
 
 
 def _print_budgets(found: list[dict[str, Any]]) -> None:
     from rich.table import Table
+
+    from dpaudit.results.rounding import decimals
 
     first = found[0]
     rebalancing = [f"rebalancing epsilon {first['rebalancing_epsilon']!r} inside"] * bool(first["rebalancing_epsilon"])
@@ -184,5 +190,5 @@ def _print_budgets(found: list[dict[str, Any]]) -> None:
     for heading in ("batch size", "tokens per batch", "epsilon"):
         table.add_column(heading, justify="right")
     for each in found:
-        table.add_row(f"{each['batch_size']:g}", str(each["tokens"]), rounded(each["epsilon"]))
+        table.add_row(f"{each['batch_size']:g}", str(each["tokens"]), decimals(each["epsilon"]))
     stdout().print(table)

@@ -14,15 +14,15 @@ from dpaudit.commands.terminal import output
 @click.argument("check_id", metavar="[ID]", required=False)
 @output_options
 def checks(check_id: str | None, as_json: bool) -> None:
-    """List the audit's checks, or explain one.
+    """List the audit's checks, or registry one.
 
     \b
     Example:
       dpaudit checks sampling.distribution
     """
-    from dpaudit.checks import explain
+    from dpaudit.checks import registry
 
-    rows = explain.listed()
+    rows = registry.listed()
     if check_id is not None:
         rows = [row for row in rows if row["id"] == check_id]
         if not rows:
@@ -33,4 +33,4 @@ def checks(check_id: str | None, as_json: bool) -> None:
         elif check_id is None:
             click.echo("\n".join(f"{row['id']:<28}{row['evidence']:<3}{row['title']}" for row in rows))
         else:
-            click.echo("\n".join(explain.lines(rows[0])))
+            click.echo("\n".join(registry.lines(rows[0])))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpaudit.commands.options import FiniteRange, NamedPath, output_options
+from dpaudit.commands.options import POSITIVE, FiniteRange, NamedPath, output_options, private_cache_option
 from dpaudit.commands.places import writing
-from dpaudit.commands.terminal import note, output, print_json, progress_bars, stdout
+from dpaudit.commands.terminal import note, progress_steps, show
 
 if TYPE_CHECKING:
     from dpaudit.results import ClusterComparison
@@ -26,21 +26,17 @@ if TYPE_CHECKING:
 @click.option("--centers", type=click.IntRange(min=2), help="Cluster centres, k [default: 500].")
 @click.option("--keep", type=click.IntRange(min=1), help="Centres that rebalancing keeps, k' [default: 100].")
 @click.option("--dimension", type=click.IntRange(min=1), help="Chang's vectors are projected onto this [default: 16].")
-@click.option("--chang-epsilon", type=FiniteRange(min=0, min_open=True), help="Budget [default: 0.1].")
+@click.option("--chang-epsilon", type=POSITIVE, help="Budget [default: 0.1].")
 @click.option(
     "--dpm-epsilon",
     "dpm_epsilons",
-    type=FiniteRange(min=0, min_open=True),
+    type=POSITIVE,
     multiple=True,
     help="Budget. Repeat it to compare budgets [default: 0.1 and 10].",
 )
 @click.option("--rebalancing-epsilon", type=FiniteRange(min=1e-9), help="Budget [default: 0.1].")
 @click.option("--delta", type=FiniteRange(min=1e-10, max=0.1), help="Of Chang's method and DPM [default: 1e-06].")
-@click.option(
-    "--private-cache",
-    type=NamedPath(path_type=Path, file_okay=False),
-    help="Keep embeddings of private texts in this folder. They are as sensitive as the texts.",
-)
+@private_cache_option("of private texts")
 @click.option("--out", type=NamedPath(path_type=Path), help="Write clusters.html, clusters.json and clusters.csv here.")
 @output_options
 def clusters(
@@ -65,16 +61,15 @@ def clusters(
       dpaudit clusters records.csv --public dbpedia.csv --out clusters
     """
     from dpaudit.reports.clusters import print_clusters
+    from dpaudit.reports.write import write_clusters
 
     chosen = {name: value for name, value in settings.items() if value not in (None, ())}
     comparison = _clustered((data, text), (public, public_text), embedding, normalize, private_cache, chosen)
-    with output():
-        if as_json:
-            print_json(comparison.to_json())
-        else:
-            print_clusters(comparison, stdout())
+    show(comparison, as_json, print_clusters)
     if out is not None:
-        _write_clusters(comparison, out)
+        with writing(out, "--out"):
+            for path in write_clusters(comparison, out):
+                note(f"Written: {path}")
 
 
 def _clustered(
@@ -85,10 +80,10 @@ def _clustered(
     private_cache: Path | None,
     settings: dict[str, Any],
 ) -> ClusterComparison:
+    from dpaudit.generation.caches import VectorCache
     from dpaudit.generation.clustering.comparison import ComparisonSettings, compare_texts
     from dpaudit.generation.clustering.embedding import OFFLINE, Embedder
     from dpaudit.generation.clustering.noise import Noise
-    from dpaudit.generation.clustering.vector_cache import VectorCache
     from dpaudit.generation.records import read_texts
     from dpaudit.generation.sampling import OsEntropy
     from dpaudit.generation.sources import overlap
@@ -108,22 +103,6 @@ def _clustered(
     if wanted.dimension > embedder.dimensions:
         raise click.UsageError(f"--dimension {wanted.dimension} is more than the {embedder.dimensions} of embeddings.")
     cache = None if private_cache is None else VectorCache(folder=private_cache)
-    with progress_bars("steps") as progress:
-        task = progress.add_task("", total=None, epsilon="")
-        return compare_texts(
-            texts,
-            open_texts,
-            embedder,
-            wanted,
-            private_cache=cache,
-            noise=Noise(OsEntropy()),
-            watch=lambda what, done, total: progress.update(task, description=what, completed=done, total=total),
-        )
-
-
-def _write_clusters(comparison: ClusterComparison, folder: Path) -> None:
-    from dpaudit.reports.write import write_clusters
-
-    with writing(folder, "--out"):
-        for path in write_clusters(comparison, folder):
-            note(f"Written: {path}")
+    noise = Noise(OsEntropy())
+    with progress_steps() as watch:
+        return compare_texts(texts, open_texts, embedder, wanted, private_cache=cache, noise=noise, watch=watch)

@@ -1,7 +1,9 @@
-"""`dpaudit compare`."""
+"""`dpaudit compare` and `dpaudit figures`: several runs beside each other."""
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,11 +11,13 @@ import click
 
 from dpaudit.commands.audits import audit_of, leave, with_quality
 from dpaudit.commands.options import RUN_DIR, NamedPath, engine_options, output_options
-from dpaudit.commands.places import reports_of, save_comparison, spare_runs
-from dpaudit.commands.terminal import output, print_json, stdout, tell
+from dpaudit.commands.places import folder_name, reports_of, save_comparison, spare_runs, writing
+from dpaudit.commands.terminal import note, output, show, tell
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
+    from dpaudit.reports.figures import Format
+    from dpaudit.results import AuditResult
     from dpaudit.runs.storage import Location
 
 
@@ -45,12 +49,96 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
     comparison = compare_runs(results)
     if out is not None:
         save_comparison(comparison, out)
-    with output():
-        if as_json:
-            print_json(comparison.to_json())
-        else:
-            print_comparison(comparison, stdout())
+    show(comparison, as_json, print_comparison)
     unread = [name for name, result in results.items() if result.verdict == "error"]
     if out is not None and unread:
         tell(f"dpaudit: {out} is written, with no figures of what cannot be read: {', '.join(unread)}")
     leave(*results.values())
+
+
+@click.command()
+@click.argument("run_dirs", type=RUN_DIR, nargs=-1, required=True, metavar="RUN_DIR [...]")
+@click.option("--out", required=True, type=NamedPath(path_type=Path), help="Folder for the figures.")
+@click.option(
+    "--format",
+    "formats",
+    type=click.Choice(["svg", "png", "pdf"]),
+    multiple=True,
+    default=("svg", "png"),
+    show_default=True,
+    help="Repeat it for several.",
+)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    help="What to call a run on figures. Repeat it, in the runs' order [default: their folders' names].",
+)
+@engine_options
+@output_options
+def figures(
+    run_dirs: tuple[Location, ...],
+    out: Path,
+    formats: tuple[Format, ...],
+    names: tuple[str, ...],
+    engine: Engine | None,
+    as_json: bool,
+) -> None:
+    """Draw where ex-post epsilon was spent, for papers.
+
+    For each run a histogram of its batches' costs and the mean cost of a token by position; for several runs also both
+    with all of them on one axis. captions.md says what each figure shows.
+
+    \b
+    Example:
+      dpaudit figures median-run clustered-run --out figures --format pdf
+    """
+    from dpaudit.reports.figures import MOST_RUNS
+
+    if names and len(names) != len(run_dirs):
+        raise click.UsageError(f"{len(run_dirs)} runs are named with {len(names)} of --name: give each run one.")
+    if len(set(map(str, run_dirs))) < len(run_dirs):
+        raise click.UsageError("A run directory is named twice.")
+    if len(run_dirs) > MOST_RUNS:
+        raise click.UsageError(f"Nobody can tell more than {MOST_RUNS} runs apart on a figure: name fewer.")
+    spare_runs(out, run_dirs, f"Name a folder elsewhere, or in {reports_of(run_dirs[0])}.")
+    results = [audit_of(path, engine=engine) for path in run_dirs]
+    if any(result.verdict == "error" for result in results):
+        leave(*results)
+    paths = _write_figures(run_dirs, names, results, formats, out)
+    with output():
+        if as_json:
+            verdicts = {str(path): result.verdict for path, result in zip(run_dirs, results, strict=True)}
+            files = [str(path) for path in paths]
+            click.echo(json.dumps({"audience": "internal", "verdicts": verdicts, "files": files}))
+        else:
+            from dpaudit.reports.figure_files import WARNING
+
+            click.echo("\n".join(f"  {path}" for path in paths))
+            note(f"Internal. {WARNING}")
+    leave(*results)
+
+
+def _write_figures(
+    run_dirs: tuple[Location, ...],
+    names: tuple[str, ...],
+    results: list[AuditResult],
+    formats: tuple[Format, ...],
+    folder: Path,
+) -> list[Path]:
+    """All of them are drawn before the first is written."""
+    from dpaudit.audit.comparison import batch_spread
+    from dpaudit.reports.figure_files import FigureRun, figure_files, why_not_drawn
+    from dpaudit.reports.write import write_figures
+    from dpaudit.runs import InputError
+
+    runs = []
+    for path, name, result in zip(run_dirs, names or map(folder_name, run_dirs), results, strict=True):
+        if problem := why_not_drawn(result):
+            raise InputError(str(path), problem, "Leave it out.")
+        runs.append(FigureRun(name, str(path), result, batch_spread(str(path), result)))
+    asked = [("--name", name) for name in names] + [("--format", each) for each in formats] + [("--out", str(folder))]
+    options = [word for option in asked for word in option]
+    files = figure_files(runs, formats, shlex.join(["dpaudit", "figures", *map(str, run_dirs), *options]))
+    with writing(folder, "--out"):
+        return write_figures(files, folder)

@@ -12,10 +12,10 @@ from dpaudit.commands.audits import audit_of, leave
 from dpaudit.commands.generate import generate_run
 from dpaudit.commands.options import NamedPath, output_options
 from dpaudit.commands.places import save_comparison, save_reports
-from dpaudit.commands.terminal import output, show_summary, stdout
+from dpaudit.commands.terminal import output, stdout
 
 if TYPE_CHECKING:
-    from dpaudit.results import AuditResult, Comparison
+    from dpaudit.results import AuditResult
 
 
 @click.command()
@@ -31,7 +31,9 @@ def demo(out: Path, as_json: bool) -> None:
       dpaudit demo --out /tmp/demo
     """
     from dpaudit.audit.comparison import compare_runs
-    from dpaudit.generation.demo import demo_configs
+    from dpaudit.generation.starting import demo_configs
+    from dpaudit.reports.compare import print_comparison
+    from dpaudit.reports.terminal import print_summary
 
     results: dict[str, AuditResult] = {}
     for name, config in demo_configs().items():
@@ -49,16 +51,10 @@ def demo(out: Path, as_json: bool) -> None:
             verdicts = {name: result.verdict for name, result in results.items()}
             click.echo(json.dumps({"verdicts": verdicts, "reports": files, "comparison": str(page)}))
         else:
-            _print_demo(results, comparison)
+            for result in results.values():
+                print_summary(result, stdout())
+            print_comparison(comparison, stdout())
             click.echo("Texts:      " + "  ".join(str(out / name / "samples.jsonl") for name in results))
             click.echo("Reports:    " + "  ".join(files.values()))
             click.echo(f"Comparison: {page}")
     leave(*results.values())
-
-
-def _print_demo(results: dict[str, AuditResult], comparison: Comparison) -> None:
-    from dpaudit.reports.compare import print_comparison
-
-    for result in results.values():
-        show_summary(result)
-    print_comparison(comparison, stdout())

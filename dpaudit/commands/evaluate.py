@@ -9,16 +9,19 @@ import click
 
 from dpaudit.commands.audits import quality_of
 from dpaudit.commands.options import (
+    COUNT,
     MOST,
     POSITIVE,
     RUN_DIR,
+    SHARE,
     FiniteRange,
     NamedPath,
     model_engine_options,
     output_options,
+    private_cache_option,
 )
 from dpaudit.commands.places import report_folder
-from dpaudit.commands.terminal import note, output, print_json, progress_bars, stdout, tell
+from dpaudit.commands.terminal import note, progress_steps, show, tell
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
@@ -46,8 +49,8 @@ if TYPE_CHECKING:
 @click.option("--embedding", help="Model whose embeddings are compared [default: all-MiniLM-L6-v2, offline].")
 @click.option("--n", type=click.IntRange(2, MOST), help="Most texts on every side of MAUVE [default: 1000].")
 @click.option("--clusters", type=click.IntRange(2, MOST), help="Of MAUVE's k-means [default: n / 10].")
-@click.option("--iterations", type=click.IntRange(1, MOST), help="Of MAUVE's k-means [default: 500].")
-@click.option("--initialisations", type=click.IntRange(1, MOST), help="Of MAUVE's k-means [default: 5].")
+@click.option("--iterations", type=COUNT, help="Of MAUVE's k-means [default: 500].")
+@click.option("--initialisations", type=COUNT, help="Of MAUVE's k-means [default: 5].")
 @click.option(
     "--explained-variance",
     type=FiniteRange(min=0, max=0.999, min_open=True),
@@ -59,19 +62,15 @@ if TYPE_CHECKING:
 @click.option(
     "--most-records", type=click.IntRange(4, 2**40), help="Real records of a file that are used [default: 4000]."
 )
-@click.option(
-    "--test-share",
-    type=FiniteRange(min=0, max=1, min_open=True, max_open=True),
-    help="Of the reference that is held out without --test [default: 0.2].",
-)
+@click.option("--test-share", type=SHARE, help="Of the reference that is held out without --test [default: 0.2].")
 @click.option("--split-seed", type=click.IntRange(min=0, max=2**31 - 1), help="Of the share's choice [default: 0].")
 @click.option("--probe-strength", type=POSITIVE, help="The linear probe's C [default: 1].")
-@click.option("--probe-iterations", type=click.IntRange(1, MOST), help="Of the linear probe [default: 1000].")
+@click.option("--probe-iterations", type=COUNT, help="Of the linear probe [default: 1000].")
 @click.option("--fine-tune", is_flag=True, help="Also fine-tune a classifier by the paper's protocol. Takes hours.")
 @click.option("--preset", type=click.Choice(["paper", "laptop"]), help="Of fine-tuning; implies it [default: paper].")
 @click.option("--classifier", metavar="NAME", help="Encoder to fine-tune; implies it [default: MiniLM, offline].")
-@click.option("--batch-size", type=click.IntRange(1, MOST), help="Of fine-tuning [paper: 200; laptop: 32].")
-@click.option("--steps", type=click.IntRange(1, MOST), help="Of fine-tuning, about [paper: 500; laptop: 60].")
+@click.option("--batch-size", type=COUNT, help="Of fine-tuning [paper: 200; laptop: 32].")
+@click.option("--steps", type=COUNT, help="Of fine-tuning, about [paper: 500; laptop: 60].")
 @click.option(
     "--learning-rate",
     "learning_rates",
@@ -86,19 +85,11 @@ if TYPE_CHECKING:
     multiple=True,
     help="Of fine-tuning. Repeat it [paper: 0 5e-4; laptop: 0].",
 )
-@click.option("--patience", type=click.IntRange(1, MOST), help="Epochs that fine-tuning bears in vain [default: 4].")
-@click.option(
-    "--validation",
-    type=FiniteRange(min=0, max=1, min_open=True, max_open=True),
-    help="Share of the training texts [default: 0.1].",
-)
-@click.option("--max-tokens", type=click.IntRange(1, MOST), help="Of a text for fine-tuning [laptop: 64].")
+@click.option("--patience", type=COUNT, help="Epochs that fine-tuning bears in vain [default: 4].")
+@click.option("--validation", type=SHARE, help="Share of the training texts [default: 0.1].")
+@click.option("--max-tokens", type=COUNT, help="Of a text for fine-tuning [laptop: 64].")
 @click.option("--accuracy-seeds", type=click.IntRange(min=1, max=1000), help="Of probes and fine-tuning [default: 3].")
-@click.option(
-    "--private-cache",
-    type=NamedPath(path_type=Path, file_okay=False),
-    help="Keep embeddings of all texts in this folder. They are as sensitive as the texts.",
-)
+@private_cache_option("of all texts")
 @model_engine_options
 @output_options
 def evaluate(
@@ -121,17 +112,14 @@ def evaluate(
     Example:
       dpaudit evaluate run --reference records.csv --test held-out.csv
     """
-    from dpaudit.reports.quality import print_quality
+    from dpaudit.reports.terminal import print_quality
 
     if test is not None and settings["test_share"] is not None:
         raise click.UsageError("--test-share is of the reference, for where there is no --test.")
     quality, path = evaluate_run(run_dir, (reference, test, text, label), private_cache, engine, settings)
-    with output():
-        if as_json:
-            print_json(quality.to_json())
-        else:
-            print_quality(quality, stdout())
-            note(f"Written: {path}. `dpaudit report` and `dpaudit compare` show it.")
+    show(quality, as_json, print_quality)
+    if not as_json:
+        note(f"Written: {path}. `dpaudit report` and `dpaudit compare` show it.")
 
 
 def evaluate_run(
@@ -154,26 +142,24 @@ def evaluate_run(
         raise InputError(
             "dpaudit evaluate", f"{error.name} is not installed.", "Run `pip install 'dpaudit[evaluate]'`."
         ) from None
-    from dpaudit.generation.clustering.vector_cache import VectorCache
-    from dpaudit.generation.evaluation.score_cache import ScoreCache
-    from dpaudit.generation.evaluation.settings import RealData, asked
-    from dpaudit.generation.evaluation.texts import Columns
+    from dpaudit.generation.caches import ScoreCache, VectorCache
+    from dpaudit.generation.evaluation.settings import settings_from_options
+    from dpaudit.generation.evaluation.texts import RealData
 
     reference, test, text, label = data
     previous, _ = quality_of(run_dir)
     cache = ScoreCache()
     cache.require()
-    with progress_bars("steps") as progress:
-        task = progress.add_task("", total=None, epsilon="")
+    with progress_steps() as watch:
         quality = run_evaluation(
             reader,
-            RealData(reference, test, Columns(text, label)),
-            asked({name: value for name, value in options.items() if value not in (None, (), False)}),
+            RealData(reference, test, text, label),
+            settings_from_options({name: value for name, value in options.items() if value not in (None, (), False)}),
             cache=cache,
             private_cache=None if private_cache is None else VectorCache(folder=private_cache),
             previous=previous,
             engine=engine,
-            watch=lambda what, done, total: progress.update(task, description=what, completed=done, total=total),
+            watch=watch,
         )
     for warning in quality.warnings:
         tell(f"dpaudit: warning: {warning}")

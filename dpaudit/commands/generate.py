@@ -11,7 +11,7 @@ import click
 
 from dpaudit.commands.options import RUN_DIR, NamedPath, model_engine_options, output_options
 from dpaudit.commands.places import last_part
-from dpaudit.commands.terminal import note, output, progress_bars, rounded, tell
+from dpaudit.commands.terminal import note, output, progress_bars, tell
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
@@ -60,17 +60,10 @@ def generate(config: Path, out: Location, engine: Engine | None, as_json: bool) 
 
 def generate_run(config: Config, out: Location, title: str, engine: Engine | None = None) -> None:
     """Write a run, or go on with it, and show how far it is under `title`."""
+    from dpaudit.generation import events
     from dpaudit.generation.algorithm import generate as run_algorithm
-    from dpaudit.generation.events import (
-        BatchDone,
-        BatchStarted,
-        Event,
-        MemoryRanOut,
-        RecordsPlaced,
-        StepDone,
-        TextsEmbedded,
-    )
     from dpaudit.generation.starting import require_labels
+    from dpaudit.results.rounding import decimals
 
     require_labels(config.data)
     steps, done = config.decoding.max_tokens, 0
@@ -78,32 +71,33 @@ def generate_run(config: Config, out: Location, title: str, engine: Engine | Non
     with progress_bars("tokens") as progress:
         task = progress.add_task(f"{title}: loading", total=None, epsilon="")
 
-        def show(event: Event) -> None:
+        def show(event: events.Event) -> None:
             nonlocal done
-            if isinstance(event, RecordsPlaced):
-                _tell_placed(title, event)
-                return
-            if isinstance(event, MemoryRanOut):
-                note(f"{title}: out of memory; going on with {event.rows} contexts in a pass")
-                return
-            if isinstance(event, TextsEmbedded):
-                progress.update(
-                    task, description=f"{title}: embedding {event.texts} texts", total=event.total, completed=event.done
-                )
-                return
-            if isinstance(event, StepDone):
-                under_way[event.batch] = event.tokens
-            else:
-                done += isinstance(event, BatchDone)
-                under_way.pop(event.batch, None)
-                where = f"{title}: {done}/{event.batches} batches"
-                progress.update(task, description=where, total=event.batches * steps)
-                if progress.disable and isinstance(event, BatchDone):
-                    note(f"{where} are on disk")
+            match event:
+                case events.RecordsPlaced():
+                    _tell_placed(title, event)
+                    return
+                case events.MemoryRanOut():
+                    note(f"{title}: out of memory; going on with {event.rows} contexts in a pass")
+                    return
+                case events.TextsEmbedded():
+                    where = f"{title}: embedding {event.texts} texts"
+                    progress.update(task, description=where, total=event.total, completed=event.done)
+                    return
+                case events.StepDone():
+                    under_way[event.batch] = event.tokens
+                case events.BatchStarted() | events.BatchDone():
+                    ended = isinstance(event, events.BatchDone)
+                    done += ended
+                    under_way.pop(event.batch, None)
+                    where = f"{title}: {done}/{event.batches} batches"
+                    progress.update(task, description=where, total=event.batches * steps)
+                    if progress.disable and ended:
+                        note(f"{where} are on disk")
             # A text that ended early takes no more steps.
             progress.update(task, completed=done * steps + sum(under_way.values()))
-            if not isinstance(event, BatchStarted) and event.epsilon is not None:
-                progress.update(task, epsilon=f"epsilon so far {rounded(event.epsilon, 3)}")
+            if not isinstance(event, events.BatchStarted) and event.epsilon is not None:
+                progress.update(task, epsilon=f"epsilon so far {decimals(event.epsilon, 3)}")
 
         run_algorithm(config, out, show, engine)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.options import RUN_DIR, engine_options, output_options
-from dpaudit.commands.terminal import note, output, print_json, progress_bar, stdout, tell
+from dpaudit.commands.terminal import note, progress_bar, show, tell
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
@@ -43,14 +43,9 @@ def inspect(
         raise click.UsageError("--step is a step of a batch: give --batch too.")
     found: InspectedRun | InspectedBatch | InspectedStep
     found = _run(run_dir, engine) if batch is None else _batch(run_dir, batch, step, top)
-    with output():
-        if as_json:
-            print_json(found.to_json())
-        else:
-            inspection.print_found(found, stdout())
+    show(found, as_json, inspection.print_found)
     tell(inspection.WARNING)
-    deeper = inspection.deeper(found)
-    if deeper:
+    if deeper := inspection.deeper(found):
         note(f"Next: dpaudit inspect {shlex.quote(str(run_dir))} {deeper}")
 
 

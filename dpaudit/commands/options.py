@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import os
 import re
-from functools import partial, wraps
+from functools import partial, reduce, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 from click.shell_completion import CompletionItem
@@ -16,6 +16,9 @@ from dpaudit.commands.terminal import session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    #: A function that click makes a command of.
+    Command: TypeAlias = Callable[..., None]
 
 PUBLIC = "public"
 
@@ -81,6 +84,9 @@ def step_name(text: str) -> tuple[int, int]:
 MOST = 2**31 - 1
 RUN_DIR = RunLocation(path_type=Path)
 POSITIVE = FiniteRange(min=0, min_open=True)
+#: Between 0 and 1, and neither of them.
+SHARE = FiniteRange(min=0, max=1, min_open=True, max_open=True)
+COUNT = click.IntRange(1, MOST)
 RELATIONS = click.Choice(["add_remove", "replace"])
 UNITS = click.Choice(["record", "context", "user"])
 EVIDENCE = click.option(
@@ -101,6 +107,16 @@ MODEL = click.option(
     help="Where the run's model is [default: where the run says].",
 )
 
+
+def private_cache_option(of: str) -> Callable[[Command], Command]:
+    """The folder that keeps embeddings, and which embeddings these are."""
+    return click.option(
+        "--private-cache",
+        type=NamedPath(path_type=Path, file_okay=False),
+        help=f"Keep embeddings {of} in this folder. They are as sensitive as the texts.",
+    )
+
+
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, and nothing else there.")
 
 
@@ -119,7 +135,7 @@ quiet_option = click.option(
 )
 
 
-def output_options(command: Callable[..., None]) -> Callable[..., None]:
+def output_options(command: Command) -> Command:
     """Give a command the options that say what it prints: `as_json`, and --quiet, which `note` heeds."""
     return JSON(quiet_option(command))
 
@@ -141,7 +157,7 @@ ENGINE_OPTIONS = (
 )
 
 
-def engine_options(command: Callable[..., None], *, models: bool = False) -> Callable[..., None]:
+def engine_options(command: Command, *, models: bool = False) -> Command:
     """Give a command the options that say where it works. It gets them as one Engine or None, `engine`.
 
     Args:
@@ -162,9 +178,7 @@ def engine_options(command: Callable[..., None], *, models: bool = False) -> Cal
             raise click.UsageError("--ray-address is for --engine ray.")
         command(engine=None if workers is None else LocalEngine(min(workers, 4 * cores())), **others)
 
-    for option in reversed(ENGINE_OPTIONS):
-        spread = option(spread)
-    return spread
+    return _with(ENGINE_OPTIONS, spread)
 
 
 model_engine_options = partial(engine_options, models=True)
@@ -178,7 +192,7 @@ CLAIM_OPTIONS = (
 )
 
 
-def claim_options(command: Callable[..., None]) -> Callable[..., None]:
+def claim_options(command: Command) -> Command:
     """Give a command the options that say which claim is tested. It gets them as one Question, `question`."""
 
     @wraps(command)
@@ -189,6 +203,15 @@ def claim_options(command: Callable[..., None]) -> Callable[..., None]:
 
         command(question=Question(epsilon, delta, relation, unit), **others)
 
-    for option in reversed(CLAIM_OPTIONS):
-        asked = option(asked)
-    return asked
+    return _with(CLAIM_OPTIONS, asked)
+
+
+def audit_options(command: Command) -> Command:
+    """Give a command all options of one run's audit: the claim, the level of evidence, a replay, workers and output."""
+    asked = engine_options(output_options(command))
+    return claim_options(_with((EVIDENCE, DATA, MODEL), asked))
+
+
+def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
+    """A command with options, which its help lists in this order."""
+    return reduce(lambda made, option: option(made), reversed(options), command)

@@ -1,25 +1,25 @@
-"""`dpaudit report`."""
+"""`dpaudit report`, `dpaudit verify` and `dpaudit replay`: a run's audit for readers, for a gate, with its data."""
 
 from __future__ import annotations
 
 import shlex
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dpaudit.commands.audits import audit_of, leave, replay_of, with_quality
 from dpaudit.commands.options import (
-    DATA,
-    EVIDENCE,
+    DATA_HELP,
     MODEL,
     PUBLIC,
     RUN_DIR,
     NamedPath,
-    claim_options,
+    audit_options,
     engine_options,
     output_options,
+    step_name,
 )
 from dpaudit.commands.places import (
     holds_reports,
@@ -30,10 +30,12 @@ from dpaudit.commands.places import (
     spare_runs,
     writing,
 )
-from dpaudit.commands.terminal import note, output, print_json, show_summary
+from dpaudit.commands.terminal import note, output, print_json, show, stdout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rich.console import Console
 
     from dpaudit.audit import Question
     from dpaudit.engines import Engine
@@ -57,12 +59,7 @@ if TYPE_CHECKING:
 )
 @click.option("--sarif", type=NamedPath(path_type=Path, dir_okay=False), help="Write the findings as SARIF here too.")
 @click.option("--open", "open_it", is_flag=True, help="Open report.html in the browser.")
-@claim_options
-@EVIDENCE
-@DATA
-@MODEL
-@engine_options
-@output_options
+@audit_options
 def report(
     run_dir: Location,
     out: Path | None,
@@ -85,6 +82,9 @@ def report(
     Example:
       dpaudit report examples/runs/bbc-median --out /tmp/report
     """
+    from dpaudit.reports.terminal import print_summary
+    from dpaudit.reports.write import write_sarif
+
     if out is not None:
         spare_runs(out, [run_dir], f"Leave --out away to write into {reports_of(run_dir)}, or name a folder elsewhere.")
         require_writable(out, "--out")
@@ -97,13 +97,10 @@ def report(
     if audience != PUBLIC:
         result = with_quality(result, run_dir)
     # Printed first: where nothing can be written, the audit is not lost.
-    with output():
-        if as_json:
-            print_json(result.to_json())
-        else:
-            show_summary(result)
+    show(result, as_json, print_summary)
     if sarif is not None:
-        _write_sarif(result, sarif)
+        with writing(sarif, "--sarif"):
+            write_sarif(result, sarif)
     folder = out or report_folder(run_dir, audience)
     if audited.claim is not None or out is not None or holds_reports(folder):
         paths = save_reports(result, folder)
@@ -128,13 +125,6 @@ def _tell_next(result: AuditResult, run_dir: Location) -> None:
         note(f"Next: {gate}, with the epsilon, relation and unit that were agreed")
 
 
-def _write_sarif(result: AuditResult, path: Path) -> None:
-    from dpaudit.reports.write import write_sarif
-
-    with writing(path, "--sarif"):
-        write_sarif(result, path)
-
-
 @contextmanager
 def _hushed(audience: str) -> Iterator[None]:
     """What stops a replay may quote the run or its data: readers outside are told no more than that it stopped."""
@@ -153,3 +143,93 @@ def _for_readers(result: AuditResult, audience: str, question: Question) -> Audi
     from dpaudit.audit.disclosure import public_form
 
     return public_form(result, question) if audience == PUBLIC else result
+
+
+@click.command()
+@click.argument("run_dir", type=RUN_DIR)
+@audit_options
+def verify(
+    run_dir: Location,
+    question: Question,
+    evidence: int,
+    data: str | None,
+    model: str | None,
+    engine: Engine | None,
+    as_json: bool,
+) -> None:
+    """Gate a release by the checks of `report`.
+
+    Prints a line per failure and writes no files.
+
+    \b
+    Example:
+      dpaudit verify run --epsilon 3 && publish run/samples.jsonl
+    """
+    found = replay_of(run_dir, data, model, question)
+    result = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine)
+    if as_json:
+        with output():
+            # A gate's output lands in logs: the texts are not released yet.
+            print_json(result.model_copy(update={"samples": ()}).to_json())
+    elif result.claim is not None:  # else there is nothing to say but why it cannot be read
+        from dpaudit.reports.findings import unmade_lines
+        from dpaudit.reports.terminal import print_failures
+
+        with output():
+            print_failures(result, stdout())
+        said = (f"{result.verdict}: {result.guarantee}", *result.caveats, *unmade_lines(result))
+        for line in said:
+            note(f"dpaudit: {line}")
+    leave(result)
+
+
+@click.command()
+@click.argument("run_dir", type=RUN_DIR)
+@click.option("--data", type=NamedPath(path_type=str), metavar="FILE", required=True, help=DATA_HELP)
+@click.option("--steps", type=click.IntRange(min=0), help="Recompute this many random steps [default: 10].")
+@click.option(
+    "--step",
+    "chosen",
+    type=step_name,
+    metavar="BATCH:POSITION",
+    multiple=True,
+    help="Recompute this step instead; both count from 0. Repeat it.",
+)
+@click.option("--left-out", type=click.IntRange(min=0), help="Leave out this many random contexts [default: 2].")
+@click.option("--trials", type=click.IntRange(min=0), help="The attack's texts a side and canary [default: 6].")
+@MODEL
+@engine_options
+@output_options
+def replay(
+    run_dir: Location,
+    data: str,
+    chosen: tuple[tuple[int, int], ...],
+    engine: Engine | None,
+    as_json: bool,
+    **amounts: Any,
+) -> None:
+    """Recompute a run with its model and its data.
+
+    Audits the run with all that this shows: recorded values, sides and supports of random steps, every record's place,
+    the loss of random contexts that are left out, and an attack on neighbouring data.
+
+    \b
+    Example:
+      dpaudit replay run --data records.csv --steps 20
+    """
+    if chosen and amounts["steps"] is not None:
+        raise click.UsageError("Give either --steps or --step.")
+    found = replay_of(run_dir, data, chosen=chosen, **amounts)
+    result = audit_of(run_dir, evidence=4, replay=found, engine=engine)
+    show(result, as_json, _print_replayed)
+    if not as_json and result.claim is not None:
+        where = "" if amounts["model"] is None else f" --model {shlex.quote(amounts['model'])}"
+        note(f"Next: dpaudit report {shlex.quote(str(run_dir))} --data {shlex.quote(data)}{where} --evidence 4")
+    leave(result)
+
+
+def _print_replayed(result: AuditResult, console: Console) -> None:
+    from dpaudit.reports.terminal import print_higher_levels, print_summary
+
+    print_summary(result, console)
+    print_higher_levels(result, console)

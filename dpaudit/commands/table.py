@@ -12,9 +12,9 @@ import click
 from dpaudit.commands.audits import audit_of, with_quality
 from dpaudit.commands.evaluate import evaluate_run
 from dpaudit.commands.generate import generate_run
-from dpaudit.commands.options import POSITIVE, NamedPath, model_engine_options, output_options
+from dpaudit.commands.options import POSITIVE, NamedPath, model_engine_options, output_options, private_cache_option
 from dpaudit.commands.places import report_folder, save_reports, spare_runs
-from dpaudit.commands.terminal import note, output, print_json, stdout
+from dpaudit.commands.terminal import note, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,11 +40,7 @@ MEASURED = Path("benchmarks/results/latest.json")
     help="Contexts that the model continues by a token in a second [default: from benchmarks/results/latest.json].",
 )
 @click.option("--no-evaluation", is_flag=True, help="Generate and audit alone.")
-@click.option(
-    "--private-cache",
-    type=NamedPath(path_type=Path, file_okay=False),
-    help="Keep embeddings for evaluations in this folder. They are as sensitive as the texts.",
-)
+@private_cache_option("for evaluations")
 @model_engine_options
 @output_options
 def table(
@@ -93,11 +89,7 @@ def _estimate_table(table: Table, tokens_per_second: float | None, as_json: bool
     elif MEASURED.exists():
         throughput = estimates.measured_throughput(MEASURED, table.parameters)
     found = estimates.estimates(table, throughput)
-    with output():
-        if as_json:
-            print_json(found.to_json())
-        else:
-            print_estimates(found, stdout())
+    show(found, as_json, print_estimates)
 
 
 def _run_table(
@@ -162,11 +154,7 @@ def _run_table(
     spare_runs(out, (), "Name another folder with --out.")
     stages = driver.Stages(make, compare, audit, evaluate if evaluated else None)
     result = driver.run_table(table, out, stages, watch, only)
-    with output():
-        if as_json:
-            print_json(result.to_json())
-        else:
-            print_table(result, stdout())
+    show(result, as_json, print_table)
     if only:  # part of a table does not replace the whole one
         sys.exit(result.exit_code)
     contents = {"md": render_table_markdown(result), "csv": table_csv(result), "json": result.to_json()}

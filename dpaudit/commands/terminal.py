@@ -7,21 +7,27 @@ import select
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
     from dpaudit.audit import Progress
-    from dpaudit.results import AuditResult
 
-#: Epsilons from here on are shown in full.
-MOST_ROUNDED = 1e9
+
+class Document(Protocol):
+    """What can be printed as JSON."""
+
+    def to_json(self) -> str:
+        """The document, with a line break at its end."""
+        ...
+
+
+Found = TypeVar("Found", bound=Document)
 
 
 @dataclass
@@ -81,6 +87,14 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
 
 
 @contextmanager
+def progress_steps() -> Iterator[Callable[[str, int, int], None]]:
+    """One bar, as a function of what is done, how much of it, and the total."""
+    with progress_bars("steps") as progress:
+        task = progress.add_task("", total=None, epsilon="")
+        yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
+
+
+@contextmanager
 def output() -> Iterator[None]:
     """What is printed inside may have lost its reader (`| head`): that ends the output and not the command."""
     try:
@@ -134,6 +148,15 @@ def print_json(text: str) -> None:
     click.echo(DRIVING.sub(lambda found: f"\\u{ord(found[0]):04x}", text), nl=False)
 
 
+def show(found: Found, as_json: bool, print_found: Callable[[Found, Console], None]) -> None:
+    """Print what was found on standard output, as JSON or as `print_found` words it."""
+    with output():
+        if as_json:
+            print_json(found.to_json())
+        else:
+            print_found(found, stdout())
+
+
 def stdout() -> Console:
     """The console for results. It has colour on a terminal alone, and not where NO_COLOR is set."""
     return _console(stderr=False)
@@ -154,17 +177,3 @@ def _console(stderr: bool) -> Console:
             raise BrokenPipeError
 
     return PipeConsole(stderr=stderr)
-
-
-def show_summary(result: AuditResult) -> None:
-    """Print an audit's outcome."""
-    from dpaudit.reports.terminal import print_summary
-
-    print_summary(result, stdout())
-
-
-def rounded(epsilon: float | str, places: int = 4, rounding: str = ROUND_CEILING) -> str:
-    """Decimals of an epsilon, rounded up: what is shown must not be smaller than what was computed."""
-    if isinstance(epsilon, str) or not epsilon < MOST_ROUNDED:
-        return str(epsilon)
-    return str(Decimal(epsilon).quantize(Decimal(1).scaleb(-places), rounding))

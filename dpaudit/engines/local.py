@@ -1,25 +1,27 @@
 """Workers on this machine: this process itself, or one process per core.
 
 Workers are started afresh rather than forked, since threads and a loaded torch do not survive a fork. They are plain
-interpreters on a socket instead of `multiprocessing`'s pool: that would run the caller's script again in each of them
-unless it is guarded by `if __name__ == "__main__"`, break as a whole when one worker is killed, and leave workers
-behind when the caller is. Here a worker that dies is replaced, and one whose socket closes leaves at once.
+interpreters on a socket. The pools of `multiprocessing` and `concurrent.futures` would run the caller's script again in
+each of them unless it is guarded by `if __name__ == "__main__"`; these and loky's break as a whole when one worker is
+killed, without a word on which task it had, and leave workers at their tasks when the caller is killed. Here a worker
+that dies is replaced, and one whose socket closes leaves at once.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
+import select
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
-from typing import Any
+from multiprocessing.connection import Connection
+from threading import Thread
 
-from dpaudit.engines.interfaces import WAITING, Job, Result, Task, Work
+from dpaudit.engines.engine import Pool, Result, Task, Work, Worker, WorkerDiedError
 from dpaudit.runs import InputError
 
 #: How often a task is tried whose worker dies.
@@ -27,14 +29,12 @@ ATTEMPTS = 2
 #: Numerical libraries start as many threads as there are cores, in every process, unless these say otherwise.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 #: A worker finds the caller's modules where the caller does. Only a socket's number and this path are passed.
-_SERVE = "import sys; sys.path[:] = {path!r}; from dpaudit.engines.process import serve; serve({handle})"
+_SERVE = "import sys; sys.path[:] = {path!r}; from dpaudit.engines.local import serve; serve({handle})"
 
 
 def cores() -> int:
     """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class LocalEngine:
@@ -59,130 +59,69 @@ class LocalEngine:
             for task in tasks:
                 yield work(task)
             return
-        pool = _Pool(make_worker, self.workers)
+        pickled, threads = pickle.dumps(make_worker), max(1, cores() // self.workers)
+        yield from Pool(self.workers, lambda: _Process(pickled, threads), ATTEMPTS, _refusal).map(tasks)
+
+
+class _Process:
+    """An interpreter that waits for what makes its work, and then for tasks."""
+
+    def __init__(self, make_work: bytes, threads: int) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._connection = Connection(os.dup(self._socket.fileno()))
+        with theirs:
+            path = [str(place) for place in sys.path]
+            self._process = subprocess.Popen(  # noqa: S603  (our own interpreter, and no shell)
+                [sys.executable, "-c", _SERVE.format(path=path, handle=theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # the caller's may be JSON
+                pass_fds=[theirs.fileno()],
+                process_group=0,  # Ctrl-C reaches the caller alone, who then decides
+                env=dict.fromkeys(_THREADS, str(threads)) | dict(os.environ),
+            )
+        with suppress(OSError):  # it is dead, which `ask` finds out
+            self._connection.send_bytes(make_work)
+
+    def wait_until_there(self) -> None:
+        """What is sent to it waits for it."""
+
+    def ask(self, task: bytes) -> bytes:
         try:
-            yield from pool.results(tasks)
-        finally:
-            pool.close()
-
-
-@dataclass
-class _Worker:
-    process: subprocess.Popen[bytes]
-    connection: Connection
-    job: Job | None = None
+            self._connection.send_bytes(task)
+            return self._connection.recv_bytes()
+        except (EOFError, OSError):
+            self.stop()
+            code = self._process.returncode
+            memory = ", probably for lack of memory" if code == -signal.SIGKILL else ""
+            raise WorkerDiedError(f"signal {-code}{memory}" if code < 0 else f"exit code {code}") from None
 
     def stop(self) -> None:
-        self.connection.close()
-        self.process.kill()
-        self.process.wait()
+        self._process.kill()
+        self._process.wait()
+        # Nobody waits for an answer any more, even if a process that this one left holds the other end.
+        with suppress(OSError), self._socket:
+            self._socket.shutdown(socket.SHUT_RDWR)
 
 
-@dataclass
-class _Pool:
-    """Processes, and the results that wait for their turn."""
+def _refusal(deaths: int, cause: str, _: bool) -> InputError:
+    problem = f"it was killed {deaths} times over the same task ({cause})."
+    return InputError("a worker process", problem, "Give the machine more memory, or try `--workers 1`.")
 
-    make_worker: Callable[[], Work[Any, Any]]
-    size: int
-    workers: list[_Worker] = field(default_factory=list)
-    done: dict[int, Any] = field(default_factory=dict)
-    due: int = 0
 
-    def results(self, tasks: Iterable[Any]) -> Generator[Any, None, None]:
-        """Every task's result, in order."""
-        jobs = (Job(number, task) for number, task in enumerate(tasks))
-        upcoming = next(jobs, None)
+def serve(handle: int) -> None:
+    """Of a worker process: answer what comes on a socket, until its other end closes."""
+    Thread(target=_leave_with_caller, args=(handle,), daemon=True).start()
+    connection = Connection(handle)
+    with suppress(EOFError, OSError):
+        make_work = connection.recv_bytes()
+        worker = Worker(lambda: pickle.loads(make_work)())  # noqa: S301  (from the process that started this one)
         while True:
-            while upcoming is not None and upcoming.number < self.due + WAITING * self.size and self._has_room():
-                self._give(self._free_worker(), upcoming)
-                upcoming = next(jobs, None)
-            if self.due in self.done:
-                yield self.done.pop(self.due)
-                self.due += 1
-            elif any(worker.job for worker in self.workers):
-                self._receive()
-            else:
-                return
-
-    def close(self) -> None:
-        """Let no process go on."""
-        for worker in self.workers:
-            worker.stop()
-        self.workers.clear()
-
-    def _has_room(self) -> bool:
-        return len(self.workers) < self.size or any(worker.job is None for worker in self.workers)
-
-    def _free_worker(self) -> _Worker:
-        """One that has no task, or a further one."""
-        for worker in self.workers:
-            if worker.job is None:
-                return worker
-        worker = _start(self.size)
-        self.workers.append(worker)
-        self._send(worker, self.make_worker)
-        return worker
-
-    def _give(self, worker: _Worker, job: Job) -> None:
-        worker.job = job
-        self._send(worker, job.task)
-
-    def _send(self, worker: _Worker, content: Any) -> None:
-        with suppress(OSError):  # it is dead, which _receive finds out
-            worker.connection.send(content)
-
-    def _receive(self) -> None:
-        """Wait until a worker has a result, or dies."""
-        busy = {worker.connection: worker for worker in self.workers if worker.job is not None}
-        for connection in wait(list(busy)):
-            worker = busy[connection]  # type: ignore[index]
-            job = worker.job
-            assert job is not None
-            try:
-                raised, content = worker.connection.recv()
-            except (EOFError, OSError):
-                self._replace(worker, job)
-                continue
-            if raised:
-                raise content
-            worker.job = None
-            self.done[job.number] = content
-
-    def _replace(self, worker: _Worker, job: Job) -> None:
-        """A worker died: another one gets its task."""
-        self.workers.remove(worker)
-        worker.stop()
-        job.deaths += 1
-        if job.deaths >= ATTEMPTS:
-            raise InputError(
-                "a worker process",
-                f"it was killed {job.deaths} times over the same task ({_cause(worker.process.returncode)}).",
-                "Give the machine more memory, or try `--workers 1`.",
-            )
-        self._give(self._free_worker(), job)
+            connection.send_bytes(worker.answer(connection.recv_bytes()))
 
 
-def _start(size: int) -> _Worker:
-    """Start an interpreter that waits for its worker's maker and then for tasks."""
-    ours, theirs = socket.socketpair()
-    share = str(max(1, cores() // size))
-    environment = dict.fromkeys(_THREADS, share) | dict(os.environ)
-    with theirs:
-        process = subprocess.Popen(  # noqa: S603  (our own interpreter, and no shell)
-            [sys.executable, "-c", _SERVE.format(path=[str(place) for place in sys.path], handle=theirs.fileno())],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # the caller's may be JSON
-            pass_fds=[theirs.fileno()],
-            process_group=0,  # Ctrl-C reaches the caller alone, who then decides
-            env=environment,
-        )
-    return _Worker(process, Connection(ours.detach()))
-
-
-def _cause(returncode: int) -> str:
-    """Why a process is no more, in words."""
-    if returncode == -signal.SIGKILL:
-        return "signal 9, probably for lack of memory"
-    if returncode < 0:
-        return f"signal {-returncode}"
-    return f"exit code {returncode}"
+def _leave_with_caller(handle: int) -> None:
+    """End this process as soon as the caller's end of the socket is closed, in the middle of a task too."""
+    poller = select.poll()
+    poller.register(handle, 0)  # hanging up is always reported
+    poller.poll()
+    os._exit(1)

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import secrets
 import socket
 import sys
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import dpaudit
-from dpaudit.engines.interfaces import WAITING, Job, Result, Task, Work
+from dpaudit.engines.engine import Pool, Result, Task, Work, Worker, WorkerDiedError
 from dpaudit.engines.local import cores
-from dpaudit.engines.process import answered
 from dpaudit.runs import InputError
 
 #: How often a task is tried whose actor dies. Machines of a cluster are taken away for reasons that are not the task's.
@@ -63,8 +59,8 @@ class RayEngine:
             InputError: Ray is not installed, or nobody answers at the address.
         """
         _ray(starting=self.address is None)
-        with _reached():
-            _require_answer(self.address)
+        with _reached(self.address):
+            pass
 
     def map(
         self, make_worker: Callable[[], Work[Task, Result]], tasks: Iterable[Task]
@@ -73,11 +69,9 @@ class RayEngine:
         with connected(self) as ray:
             nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
             size, needs = room(nodes, self.workers, self.models)
-            actors = _Actors(ray, make_worker, size, needs)
-            try:
-                yield from actors.results(tasks)
-            finally:
-                actors.close()
+            make_work = partial(_of_version, dpaudit.__version__, make_worker)
+            alive: dict[_Actor, bool] = {}
+            yield from Pool(size, lambda: _Actor(ray, make_work, needs, alive), ATTEMPTS, _refusal).map(tasks)
 
 
 def room(nodes: list[dict[str, float]], workers: int | None, models: bool) -> tuple[int, dict[str, int]]:
@@ -101,134 +95,61 @@ def room(nodes: list[dict[str, float]], workers: int | None, models: bool) -> tu
     return size, {"num_cpus": max(fitting, default=1)} | ({"num_gpus": 1} if gpus else {})
 
 
-@dataclass
-class _Actors:
-    """Actors, and the results that wait for their turn. An actor gets a task only once it has found its place."""
-
-    ray: Any
-    make_worker: Callable[[], Work[Any, Any]]
-    size: int
-    needs: dict[str, int]
-    free: list[Any] = field(default_factory=list)
-    #: What Ray will answer by -> whose answer it is, and for `busy` to which task.
-    starting: dict[Any, Any] = field(default_factory=dict)
-    busy: dict[Any, tuple[Any, Job]] = field(default_factory=dict)
-    todo: deque[Job] = field(default_factory=deque)
-    done: dict[int, Any] = field(default_factory=dict)
-    due: int = 0
-    failed_starts: int = 0
-
-    def results(self, tasks: Iterable[Any]) -> Iterator[Any]:
-        """Every task's result, in order."""
-        jobs = (Job(number, task) for number, task in enumerate(tasks))
-        upcoming = next(jobs, None)
-        while True:
-            while upcoming is not None and self._takes(upcoming):
-                self.todo.append(upcoming)
-                upcoming = next(jobs, None)
-            self._give()
-            if self.due in self.done:
-                yield self.done.pop(self.due)
-                self.due += 1
-            elif self.busy or self.todo:
-                self._receive()
-            else:
-                return
-
-    def close(self) -> None:
-        """Let no actor go on."""
-        for actor in [*self.free, *self.starting.values(), *(actor for actor, _ in self.busy.values())]:
-            self.ray.kill(actor)
-
-    def _takes(self, job: Job) -> bool:
-        return len(self.todo) + len(self.busy) < self.size and job.number < self.due + WAITING * self.size
-
-    def _give(self) -> None:
-        """Give tasks to actors that have none, and start further ones for the others."""
-        while self.todo and self.free:
-            actor, job = self.free.pop(), self.todo.popleft()
-            self.busy[actor.run.remote(pickle.dumps(job.task))] = actor, job
-        while len(self.starting) < len(self.todo) and len(self.starting) + len(self.busy) < self.size:
-            actor = self._actor.remote(self.make_worker, dpaudit.__version__)
-            self.starting[actor.ready.remote()] = actor
-
-    @cached_property
-    def _actor(self) -> Any:
-        # A dead actor is replaced by `_give`, not restarted by Ray: whose task it was must be known, and counted.
-        return self.ray.remote(**self.needs, max_restarts=0, max_task_retries=0)(_Actor)
-
-    def _receive(self) -> None:
-        """Wait until an actor is there, has a result, or dies."""
-        answered, _ = self.ray.wait([*self.busy, *self.starting], timeout=None if self.busy else _PATIENCE)
-        if not answered:
-            _LOGGER.warning("The Ray cluster has no room for a worker yet, which asks for %s: waiting.", self.needs)
-            return
-        (reference,) = answered
-        actor, job = self.busy.pop(reference, (None, None))
-        if job is None:
-            actor = self.starting.pop(reference)
-        try:
-            answer = self.ray.get(reference)
-        except self.ray.exceptions.RayError as error:
-            self.ray.kill(actor)  # it may only be out of reach, and go on
-            self._bury(job, error)
-            return
-        self.free.append(actor)
-        if job is not None:
-            raised, content = pickle.loads(answer)  # noqa: S301  (from an actor that we started)
-            if raised:
-                raise content
-            self.done[job.number] = content
-
-    def _bury(self, job: Job | None, error: Exception) -> None:
-        """An actor died: another one gets its task. Raises InputError when that has been tried often enough."""
-        if job is None:
-            self.failed_starts += 1
-            if self.failed_starts >= ATTEMPTS:
-                problem = f"{self.failed_starts} of them could not be started ({_last_line(error)})."
-                remedy = "Install the same dpaudit on every node, and look into Ray's logs."
-                raise InputError("the workers of the Ray cluster", problem, remedy) from None
-            return
-        job.deaths += 1
-        if job.deaths >= ATTEMPTS:
-            problem = f"{job.deaths} of them died over the same task ({_last_line(error)})."
-            remedy = "Look into Ray's logs; give each worker more memory, or take fewer with --workers."
-            raise InputError("the workers of the Ray cluster", problem, remedy) from None
-        self.todo.appendleft(job)
-
-
-def _last_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()[:200]
-
-
 class _Actor:
-    """Builds a worker where it runs, with its first task, and gives it one task after the other."""
+    """An actor of the cluster. Ray is not asked to restart it: its task goes to another one, which may be free."""
 
-    def __init__(self, make_worker: Callable[[], Work[Any, Any]], version: str) -> None:
-        self._make_worker, self._version = make_worker, version
-        self._work: Work[Any, Any] | None = None
+    def __init__(
+        self, ray: Any, make_work: Callable[[], Work[Any, Any]], needs: dict[str, int], alive: dict[_Actor, bool]
+    ) -> None:
+        """`alive` is of all actors of the same work, oldest first, and says of each whether it has found room."""
+        self._ray, self._needs, self._alive = ray, needs, alive
+        alive[self] = False
+        self._actor = ray.remote(**needs, max_restarts=0, max_task_retries=0)(Worker).remote(make_work)
 
-    def ready(self) -> None:
-        """Answer when the cluster has found room for it."""
+    def wait_until_there(self) -> None:
+        ready = self._actor.__ray_ready__.remote()
+        while not self._ray.wait([ready], timeout=_PATIENCE)[0]:
+            if [*self._alive][:1] == [self] and True not in [*self._alive.values()]:  # one says it for all
+                _LOGGER.warning(
+                    "The Ray cluster has no room for a worker yet, which asks for %s: waiting.", self._needs
+                )
+        self._get(ready)
+        self._alive[self] = True
 
-    def run(self, task: bytes) -> bytes:
-        """The pickled pair (False, result) or (True, exception) of a pickled task."""
-        return answered(self._worked, task)
+    def ask(self, task: bytes) -> bytes:
+        return cast(bytes, self._get(self._actor.answer.remote(task)))
 
-    def _worked(self, task: Any) -> Any:
-        if self._work is None:
-            self._require_same_version()
-            self._work = self._make_worker()
-        return self._work(task)
+    def stop(self) -> None:
+        self._alive.pop(self, None)
+        self._ray.kill(self._actor)
 
-    def _require_same_version(self) -> None:
-        """Other code could give other results, and nobody would see it."""
-        if dpaudit.__version__ != self._version:
-            raise InputError(
-                f"the Ray node {os.uname().nodename}",
-                f"it has dpaudit {dpaudit.__version__}, and the caller {self._version}.",
-                "Install the same version on every node.",
-            )
+    def _get(self, reference: Any) -> Any:
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            self.stop()  # it may only be out of reach, and go on
+            cause = (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()[:200]
+            raise WorkerDiedError(cause) from None
+
+
+def _refusal(deaths: int, cause: str, over_task: bool) -> InputError:
+    problem = f"{deaths} of them could not be started ({cause})."
+    remedy = "Install the same dpaudit on every node, and look into Ray's logs."
+    if over_task:
+        problem = f"{deaths} of them died over the same task ({cause})."
+        remedy = "Look into Ray's logs; give each worker more memory, or take fewer with --workers."
+    return InputError("the workers of the Ray cluster", problem, remedy)
+
+
+def _of_version(version: str, make_worker: Callable[[], Work[Any, Any]]) -> Work[Any, Any]:
+    """Build a worker. Raises InputError on a node with other code: its results could differ, and nobody would see."""
+    if dpaudit.__version__ != version:
+        raise InputError(
+            f"the Ray node {os.uname().nodename}",
+            f"it has dpaudit {dpaudit.__version__}, and the caller {version}.",
+            "Install the same version on every node.",
+        )
+    return make_worker()
 
 
 def _ray(starting: bool) -> Any:
@@ -257,43 +178,34 @@ def connected(engine: RayEngine) -> Iterator[Any]:
     ray = _ray(starting=engine.address is None)
     with ExitStack() as stack:
         if not ray.is_initialized():
+            options = {"address": engine.address} if engine.address else _own_cluster(engine, stack)
             stack.callback(ray.shutdown)
-            with _reached():
-                _connect(ray, engine, stack)
+            with _reached(engine.address):
+                ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
         yield ray
 
 
+def _own_cluster(engine: RayEngine, stack: ExitStack) -> dict[str, Any]:
+    """What `ray.init` is told of a cluster that is started on this machine; the stack removes its folder."""
+    # Ray opens its folder to everyone, so it lies in another. With a longer path a socket's name would be too long.
+    folder = stack.enter_context(TemporaryDirectory(prefix="dpaudit-", dir="/tmp", ignore_cleanup_errors=True))
+    return {
+        "address": "local",
+        "num_cpus": cores() if engine.models else engine.workers or cores(),
+        "object_store_memory": _STORE_BYTES,
+        "include_dashboard": False,
+        "_temp_dir": f"{folder}/ray",
+    }
+
+
 @contextmanager
-def _reached() -> Iterator[None]:
-    """Say in a caller's words why a cluster cannot be reached."""
+def _reached(address: str | None) -> Iterator[None]:
+    """Say in a caller's words why a cluster cannot be reached. Ray itself takes minutes to notice."""
     try:
+        host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+        if host and port.isdecimal():
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS).close()
         yield
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         problem = f"the Ray cluster cannot be reached ({str(error)[:200]})."
         raise InputError("--ray-address", problem, "Check the address, and that it is running.") from None
-
-
-def _require_answer(address: str | None) -> None:
-    """Raises OSError where nobody listens at host:port: Ray itself takes minutes to notice."""
-    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS).close()
-
-
-def _connect(ray: Any, engine: RayEngine, stack: ExitStack) -> None:
-    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
-    if engine.address is not None:
-        _require_answer(engine.address)
-        ray.init(engine.address, **quiet)
-        return
-    # Ray opens its folder to everyone, so it lies in another. With a longer path a socket's name would be too long.
-    folder = stack.enter_context(TemporaryDirectory(prefix="dpaudit-", dir="/tmp", ignore_cleanup_errors=True))
-    stack.callback(ray.shutdown)
-    ray.init(
-        "local",
-        num_cpus=cores() if engine.models else engine.workers or cores(),
-        object_store_memory=_STORE_BYTES,
-        include_dashboard=False,
-        _temp_dir=f"{folder}/ray",
-        **quiet,
-    )

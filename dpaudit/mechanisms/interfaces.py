@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from dpaudit.mechanisms.columns import Arrays, Box, Doubles, Floats, ReducedStep
 from dpaudit.mechanisms.neighbors import ContextChange
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: What a claim can say: an epsilon that holds for these very texts, or an (epsilon, delta) that was fixed beforehand.
 ClaimKind: TypeAlias = Literal["ex-post", "approximate"]
+#: And what a figure can be: those, or a loss that was seen, which guarantees nothing.
+Kind: TypeAlias = Literal["ex-post", "approximate", "empirical"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 #: Multiples of a grid up to here, and midpoints between two, are exact in float32.
@@ -37,6 +40,13 @@ class Fields(BaseModel):
     """Base of settings that are recorded: immutable, no coercion, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def clash(field: str, given: object, allowed: str) -> PydanticCustomError:
+    """The error of a value that does not go with other fields: what names the field is told where it is read."""
+    return PydanticCustomError(
+        "clash", "Input should be {allowed}", {"field": field, "given": given, "allowed": allowed}
+    )
 
 
 class StepArray(NamedTuple):
@@ -76,10 +86,11 @@ class Contribution(Fields, ABC):
     def _clip_lies_on_the_grid(self) -> Contribution:
         if self.grid is not None:
             if math.frexp(self.grid)[0] != 0.5:
-                raise ValueError("grid must be a power of two, such as 0.015625 (1/64)")
+                raise clash("grid", self.grid, "a power of two, such as 0.015625 (1/64), or null")
             steps = self.clip / self.grid
             if not steps.is_integer() or steps > MAX_GRID_STEPS:
-                raise ValueError(f"clip must be a multiple of grid, at most {MAX_GRID_STEPS} times as large")
+                allowed = f"a power of two of which clip, {self.clip:g}, is a multiple, up to {MAX_GRID_STEPS} times"
+                raise clash("grid", self.grid, allowed)
         return self
 
     @abstractmethod

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializeAsAny, model_serializer, model_validator
-from pydantic_core import PydanticCustomError
 
 from dpaudit.mechanisms.columns import Arrays, Box, Doubles, Floats, ReducedStep, reduced_step
-from dpaudit.mechanisms.interfaces import Aggregator, ClaimKind, Contribution, Fields, Positive, StepArray
+from dpaudit.mechanisms.interfaces import Aggregator, ClaimKind, Contribution, Fields, Positive, StepArray, clash
 from dpaudit.mechanisms.neighbors import ContextChange
 from dpaudit.mechanisms.registry import AGGREGATORS, CONTRIBUTIONS
 
@@ -31,7 +30,8 @@ class Support(Fields):
     @model_validator(mode="after")
     def _size_belongs_to_top_k(self) -> Support:
         if (self.kind == "full") != (self.size is None):
-            raise ValueError("size is for public-top-k, which needs one")
+            wanted = "null" if self.kind == "full" else "a whole number of at least 1"
+            raise clash("size", self.size, f"{wanted} when kind is {self.kind}")
         return self
 
 
@@ -66,16 +66,17 @@ class Mechanism(Fields):
             return value
         rest = {"contribution": next(iter(CONTRIBUTIONS)), **value}
         for part, known in _PARTS.items():
-            chosen = rest.get(part)
-            if chosen is None or isinstance(chosen, Fields):
+            if isinstance(chosen := rest.get(part), Fields) or part not in rest:
                 continue
             if not isinstance(chosen, str) or chosen not in known:
-                raise _clash(part, chosen, " or ".join(repr(name) for name in known))
+                raise clash(part, chosen, " or ".join(repr(name) for name in known))
             kind = known[chosen]
-            own = {name: rest.pop(name) for name in kind.model_fields if name in rest}
+            own = {name: _immutable(rest.pop(name)) for name in kind.model_fields if name in rest}
             for other in known.values():
                 for name in rest.keys() & other.model_fields.keys():
-                    raise _clash(name, rest[name], f"nothing: {name} is for {part} {other.name}, and this is {chosen}")
+                    given = rest.pop(name)
+                    if given is not None:  # null is as good as absent
+                        raise clash(name, given, f"null: {name} is for {part} {other.name}, and this is {chosen}")
             rest[part] = kind.model_validate(own)
         return rest
 
@@ -134,7 +135,6 @@ class Mechanism(Fields):
         return self.aggregator.losses(step, contributions, contexts, self.temperature)
 
 
-def _clash(field: str, given: object, allowed: str) -> PydanticCustomError:
-    return PydanticCustomError(
-        "clash", "Input should be {allowed}", {"field": field, "given": given, "allowed": allowed}
-    )
+def _immutable(value: Any) -> Any:
+    """JSON and YAML have lists where settings have tuples."""
+    return tuple(map(_immutable, value)) if isinstance(value, list) else value

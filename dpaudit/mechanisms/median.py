@@ -31,11 +31,11 @@ from dpaudit.mechanisms.neighbors import ContextChange
 from dpaudit.mechanisms.order_statistics import (
     bounds_from_central,
     central_order_statistics,
+    central_rows,
     median_of,
     median_sides,
     movable,
 )
-from dpaudit.mechanisms.sorting import central_rows
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,11 +5,16 @@ contexts n >= 0 has a median (0 for n = 0) and two neighbours, and no minimum ba
 
 Midpoints are computed in the values' own dtype, as the mechanism does. Rounding is monotone, so the bounds hold for
 the rounded medians of actual neighbours too, not only for real numbers.
+
+Many columns are sorted at once by a network (Batcher's merge exchange; Knuth, The Art of Computer Programming 3, 5.2.2,
+algorithm M): it compares the same rows whatever they hold, so that one call compares them in thousands of columns.
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +24,8 @@ from dpaudit.mechanisms.neighbors import HALF_STEPS, Relation
 #: Which bounds on a neighbouring median: the tight ones, or those of the paper's Theorem 1.
 Definition: TypeAlias = Literal["tight", "theorem1"]
 Floats: TypeAlias = NDArray[np.floating]
+#: Numpy's arrays or torch's tensors, [n, columns].
+Rows: TypeAlias = Any
 
 #: The bits of a byte, the first row's highest, as `numpy.packbits` packs them: [8, 1].
 _WEIGHTS = (1 << np.arange(7, -1, -1)).astype(np.uint8)[:, None]
@@ -190,3 +197,102 @@ def _value_at(central: Floats, position: int) -> Floats:
     if position % 2:
         value = (central[..., row, :] + central[..., row + 1, :]) * central.dtype.type(0.5)
     return value
+
+
+class Exchange(NamedTuple):
+    """Rows, as many rows further on that each of them is compared with, and which of the two results are needed."""
+
+    lower: slice
+    upper: slice
+    smaller: bool
+    larger: bool
+
+
+@cache
+def network(n: int, first: int, last: int) -> tuple[Exchange, ...]:
+    """The exchanges that put rows first .. last - 1 of n sorted rows into place; others end up in no order."""
+    wanted = set(range(first, last))
+    stages: list[list[Exchange]] = []
+    for bit, parity, distance in reversed(list(_stages(n))):
+        rows = [row for row in range(n - distance) if row & bit == parity]
+        stage, touched = list[Exchange](), list[int]()
+        for needed in ((True, True), (True, False), (False, True)):
+            alike = [row for row in rows if (row in wanted, row + distance in wanted) == needed]
+            # They come in runs of `bit`, twice as far apart: take runs, or all first rows of runs, all second ones ...
+            for low in min((_progressions(alike, step) for step in (1, 2 * bit)), key=len):
+                stage.append(Exchange(low, slice(low.start + distance, low.stop + distance, low.step), *needed))
+            touched += alike
+        wanted.update(touched, (row + distance for row in touched))
+        stages.append(stage)
+    return tuple(exchange for stage in reversed(stages) for exchange in stage)
+
+
+def select(
+    rows: Rows,
+    spare: Rows,
+    exchanges: Iterable[Exchange],
+    minimum: Callable[..., object],
+    maximum: Callable[..., object],
+) -> None:
+    """Sort the columns of rows [n, columns] in place, as far as `exchanges` go.
+
+    Args:
+        rows: what to sort.
+        spare: [at least n // 2, columns], of the same kind, for what lies between; its contents are lost.
+        exchanges: of `network`.
+        minimum, maximum: numpy's or torch's.
+    """
+    for lower, upper, smaller, larger in exchanges:
+        low, high = rows[lower], rows[upper]
+        if not larger:
+            minimum(low, high, out=low)
+        elif not smaller:
+            maximum(low, high, out=high)
+        else:
+            kept = spare[: len(low)]
+            minimum(low, high, out=kept)
+            maximum(low, high, out=high)
+            low[...] = kept
+
+
+def central_rows(rows: NDArray[np.floating], floor: np.floating, width: int) -> NDArray[np.floating]:
+    """Central order statistics [2 width + n % 2, columns] of rows [n, columns], n >= 1, which are left in no order.
+
+    Where rows run out, sentinels at the floor and at its negative take their places.
+    """
+    n, columns = rows.shape
+    first, last = n // 2 - width, n // 2 + width + n % 2
+    spare = np.empty((n // 2, columns), dtype=rows.dtype)
+    select(rows, spare, network(n, max(first, 0), min(last, n)), np.minimum, np.maximum)
+    central = np.empty((last - first, columns), dtype=rows.dtype)
+    central[: max(-first, 0)] = floor
+    central[max(-first, 0) : n - first] = rows[max(first, 0) : min(last, n)]
+    central[n - first :] = -floor
+    return central
+
+
+def _stages(n: int) -> Iterator[tuple[int, int, int]]:
+    """(p, r, d): row i is compared with row i + d where i & p == r. Within a stage no row occurs twice."""
+    top = 1 << (n - 1).bit_length() >> 1 if n > 1 else 0
+    bit = top
+    while bit:
+        merged, parity, distance = top, 0, bit
+        while True:
+            yield bit, parity, distance
+            if merged == bit:
+                break
+            merged, parity, distance = merged // 2, bit, merged - bit
+        bit //= 2
+
+
+def _progressions(rows: list[int], step: int) -> list[slice]:
+    """Ascending rows as slices of this step, as long as they go."""
+    left, found = set(rows), []
+    for row in rows:
+        if row in left:
+            stop = row
+            while stop in left:
+                left.remove(stop)
+                stop += step
+            found.append(slice(row, stop - step + 1, step))
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dpaudit.mechanisms.sorting import network, select
+from dpaudit.mechanisms.order_statistics import network, select
 
 
 def central_values(values: Tensor, bound: float, width: int) -> Tensor:

@@ -1,5 +1,6 @@
 """What audits, comparisons, inspections, evaluations and replays give: types only, which reports render."""
 
+from dpaudit.mechanisms import Kind, Relation, Unit
 from dpaudit.results.audit import (
     SAMPLE_LENGTH,
     Approximate,
@@ -15,16 +16,13 @@ from dpaudit.results.audit import (
     Empirical,
     ExPost,
     Guarantees,
-    Kind,
     LedgerEntry,
     Number,
-    Relation,
     Result,
     SampleText,
     Status,
     TokenBand,
     TokenCurve,
-    Unit,
     Verdict,
     finite_or_text,
     report_schema,

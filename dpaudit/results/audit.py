@@ -8,13 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
+from dpaudit.mechanisms import ClaimKind, Kind, Relation, Unit
 from dpaudit.results.quality import Quality
 
 Status = Literal["pass", "fail", "warn", "skip", "error"]
 Verdict = Literal["pass", "fail", "error"]
-Relation = Literal["add_remove", "replace"]
-Unit = Literal["record", "context", "user"]
-Kind = Literal["ex-post", "approximate", "empirical"]
 Chosen = Literal["costliest", "median", "cheapest", "first", "last"]
 Asked = Literal["epsilon", "delta", "relation", "unit"]
 
@@ -49,7 +47,7 @@ class ClaimResult(Result):
 
     epsilon: Number
     delta: Number
-    kind: Literal["ex-post", "approximate"]
+    kind: ClaimKind
     relation: Relation
     unit: Unit
     records_per_user: int | None = None

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from dpaudit.results.audit import ClaimResult, Guarantees, Number, Relation, Result, Unit, Verdict
+from dpaudit.mechanisms import ClaimKind, Relation, Unit
+from dpaudit.results.audit import ClaimResult, Guarantees, Number, Result, Verdict
 from dpaudit.results.quality import PRIVATE, Digest, Scores
 
 
@@ -20,7 +21,7 @@ class RunEpsilon(Result):
     """
 
     run: str
-    kind: Literal["ex-post", "approximate"]
+    kind: ClaimKind
     relation: Relation
     unit: Unit
     records_per_user: int | None = None
@@ -41,7 +42,7 @@ class OneKind(Result):
         ValidationError: a figure is of another kind.
     """
 
-    kind: Literal["ex-post", "approximate"]
+    kind: ClaimKind
     figures: tuple[RunEpsilon, ...]
 
     @model_validator(mode="after")
@@ -125,7 +126,7 @@ class BudgetCurve(Result):
     epsilon: tuple[Number, ...]
 
     @property
-    def kind(self) -> Literal["ex-post", "approximate"]:
+    def kind(self) -> ClaimKind:
         """What sort of statement the curve's figures make."""
         return "ex-post" if self.accountant in ("exact", "theorem1") else "approximate"
 
@@ -143,7 +144,7 @@ class BudgetPanel(Result):
         ValidationError: a curve is of another kind.
     """
 
-    kind: Literal["ex-post", "approximate"]
+    kind: ClaimKind
     relation: Relation
     unit: Unit
     records_per_user: int | None = None
@@ -178,7 +179,7 @@ class LeftOut(Result):
     """
 
     run: str
-    kind: Literal["ex-post", "approximate"]
+    kind: ClaimKind
     reason: str
 
 

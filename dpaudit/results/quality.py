@@ -86,6 +86,10 @@ class Texts(Part):
     distinct: Count
     digest: Digest | None
 
+    def without_digest(self) -> Texts:
+        """The same for a report."""
+        return self.model_copy(update={"digest": None})
+
 
 class Encoder(Part):
     """A model, and what it does with a text.
@@ -101,6 +105,11 @@ class Encoder(Part):
     pooling: Literal["mean", "cls"] | None = None
     dimensions: Some | None = None
     normalized: bool | None = None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the model's numbers: all but its name, of which the same model has many."""
+        return self.model_dump(mode="json", exclude={"name"})
 
 
 class MauveSettings(Part):
@@ -340,9 +349,9 @@ class Quality(Part):
         held = self.held_out
         return self.model_copy(
             update={
-                "synthetic": _unnamed(self.synthetic),
-                "reference": _unnamed(self.reference),
-                "held_out": held and held.model_copy(update={"test": _unnamed(held.test)}),
+                "synthetic": self.synthetic.without_digest(),
+                "reference": self.reference.without_digest(),
+                "held_out": held and held.model_copy(update={"test": held.test.without_digest()}),
             }
         )
 
@@ -351,13 +360,13 @@ class Quality(Part):
         """What must agree for two runs' MAUVE to be compared."""
         settings = None if self.mauve is None else self.mauve.settings
         packages = self._versions("mauve-text", "faiss-cpu", "scikit-learn", *_ENCODING)
-        return (self.reference.digest, _identity(self.features), settings, packages)
+        return (self.reference.digest, self.features.identity, settings, packages)
 
     def accuracy_conditions(self, found: Downstream) -> tuple[Any, ...]:
         """What must agree for two runs' accuracies to be compared."""
         test = None if self.held_out is None else self.held_out.test.digest
         trainers = ("scikit-learn",) if found.method == "linear-probe" else ()
-        return (found.method, _identity(found.encoder), found.settings, test, self._versions(*trainers, *_ENCODING))
+        return (found.method, found.encoder.identity, found.settings, test, self._versions(*trainers, *_ENCODING))
 
     def _sets(self) -> tuple[Texts, ...]:
         return (self.synthetic, self.reference, *(() if self.held_out is None else (self.held_out.test,)))
@@ -368,12 +377,3 @@ class Quality(Part):
 
 #: Versions that decide what an encoder makes of texts, and this package's own.
 _ENCODING = ("protocol", "torch", "transformers", "tokenizers")
-
-
-def _identity(encoder: Encoder) -> dict[str, Any]:
-    """All of an encoder but its name: the same model has many."""
-    return encoder.model_dump(exclude={"name"})
-
-
-def _unnamed(texts: Texts) -> Texts:
-    return texts.model_copy(update={"digest": None})

@@ -73,7 +73,7 @@ def require_place(path: Path, remedy: str = _ELSEWHERE) -> None:
     Raises:
         InputError: it cannot, or what is in its place is no plain file.
     """
-    with _writing(path, remedy), tempfile.TemporaryFile(dir=path.parent):
+    with private_place(path, remedy), tempfile.TemporaryFile(dir=path.parent):
         pass
 
 
@@ -88,7 +88,7 @@ def write_private(path: Path, content: bytes, remedy: str = _ELSEWHERE) -> None:
     Raises:
         InputError: it cannot be written, or what is in its place is no plain file.
     """
-    with _writing(path, remedy):
+    with private_place(path, remedy):
         handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
         try:
             with os.fdopen(handle, "wb") as file:
@@ -102,8 +102,12 @@ def write_private(path: Path, content: bytes, remedy: str = _ELSEWHERE) -> None:
 
 
 @contextmanager
-def _writing(path: Path, remedy: str) -> Iterator[None]:
-    """A place in a folder that is there, where nothing is or a plain file; errors name it."""
+def private_place(path: Path, remedy: str) -> Iterator[None]:
+    """Make the folders of a file that is about to be written in the block, as private.
+
+    Raises:
+        InputError: it cannot be written, or what is in its place is no plain file.
+    """
     try:
         _make_private(path.parent)
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):

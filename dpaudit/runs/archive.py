@@ -21,7 +21,6 @@ import numpy as np
 from numcodecs import Blosc
 from numpy.typing import NDArray
 
-from dpaudit.runs.layout import private_opener
 from dpaudit.runs.storage import writing
 
 AnyArray = NDArray[Any]
@@ -32,7 +31,6 @@ _CODEC = {"cname": "zstd", "clevel": 1}
 _NUMBERS = {"shuffle": "bitshuffle", "blocksize": 1 << 18}
 #: Bytes hold bits of eight contexts each, which nothing reorders to advantage.
 _BYTES = {"shuffle": "noshuffle", "blocksize": 0}
-_SHUFFLES = {"noshuffle": Blosc.NOSHUFFLE, "bitshuffle": Blosc.BITSHUFFLE}
 #: Under other keys zarr would not find the chunks and read fill values in their place.
 _CHUNK_KEYS = {"name": "default", "configuration": {"separator": "/"}}
 #: No chunk may be larger, decompressed; a hostile file cannot make the reader allocate more.
@@ -102,11 +100,10 @@ class ArchiveWriter:
     """Writes a batch file. Without `close` it has no directory and cannot be opened."""
 
     def __init__(self, path: Path, attributes: Mapping[str, Any]) -> None:
-        """Start the file, private to its owner, with the group's attributes."""
+        """Start the file with the group's attributes. Its permissions are those of the file that is there."""
         self._path = str(path)
         with writing(self._path):
-            self._file = open(path, "wb", opener=private_opener)  # noqa: SIM115
-        self._zip = zipfile.ZipFile(self._file, "w")
+            self._zip = zipfile.ZipFile(path, "w")
         self._json(_GROUP, _group(dict(attributes)))
 
     def declare(self, name: str, spec: ArraySpec, attributes: Mapping[str, Any] | None = None) -> None:
@@ -116,7 +113,7 @@ class ArchiveWriter:
     def chunk(self, name: str, spec: ArraySpec, index: int, values: AnyArray) -> None:
         """Write one chunk of an array that was declared."""
         codec = {**_CODEC, **_shuffle(values.dtype)}
-        codec["shuffle"] = _SHUFFLES[codec["shuffle"]]
+        codec["shuffle"] = getattr(Blosc, str(codec["shuffle"]).upper())
         little = np.ascontiguousarray(values, dtype=spec.dtype)
         self._entry(_chunk_entry(name, spec, index), Blosc(**codec).encode(little))
 
@@ -124,13 +121,13 @@ class ArchiveWriter:
         """Write the zip's directory and close the file. Raises InputError as `writing` does."""
         with writing(self._path):
             self._zip.close()
-            self._file.close()
 
     def abandon(self) -> None:
         """Close a file that nobody will read."""
-        self._zip.fp = None  # else it would write its directory, now or when it is collected
+        file, self._zip.fp = self._zip.fp, None  # else it would write its directory, now or when it is collected
         with suppress(OSError):  # what could not be written before cannot be now
-            self._file.close()
+            if file is not None:
+                file.close()
 
     def _json(self, name: str, content: Mapping[str, Any]) -> None:
         self._entry(name, _json_bytes(content))
@@ -194,8 +191,8 @@ class ArchiveReader:
             self._require_declared(name, spec, name in attributed)
             chunks = {_chunk_entry(name, spec, index) for index in range(1 if spec.whole else steps)}
             expected |= chunks | {f"{name}/{_GROUP}"}
-            large = next((e for e in chunks & entries.keys() if entries[e].file_size > _most(spec)), None)
-            if large is not None:
+            most = spec.chunk_bytes + _BLOSC_BYTES
+            if large := next((e for e in chunks & entries.keys() if entries[e].file_size > most), None):
                 raise ValueError(f"{large} has {entries[large].file_size} bytes for an array of {spec.chunk_bytes}")
         if entries.keys() != expected:
             odd = sorted(entries.keys() ^ expected)
@@ -265,25 +262,17 @@ def _group(attributes: Any) -> dict[str, Any]:
 
 def _require_modest_directory(file: IO[bytes]) -> None:
     """Raises ValueError where a zip declares a directory that zipfile would take too much memory to read."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - _ENDING.size))
-    ending = file.read(_ENDING.size)
-    if len(ending) == _ENDING.size and ending.startswith(b"PK\x05\x06"):
-        (declared,) = _ENDING.unpack(ending)
-        if declared < _IN_ZIP64:
-            _require_directory_size(declared)
-            return
-    # Whatever else the file ends in, zipfile looks for a large file's record there.
-    file.seek(max(0, size - _TAIL))
+    file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
     tail = file.read(_TAIL)
-    for start in (match.start() for match in re.finditer(b"PK\x06\x06", tail)):
-        if len(tail) >= start + _ENDING64.size:
-            _require_directory_size(_ENDING64.unpack_from(tail, start)[0])
-
-
-def _require_directory_size(declared: int) -> None:
-    if declared > MAX_DIRECTORY_BYTES:
-        raise ValueError(f"its directory is said to have {declared} bytes; at most {MAX_DIRECTORY_BYTES} are read")
+    ending = tail[-_ENDING.size :]
+    sizes = _ENDING.unpack(ending) if len(ending) == _ENDING.size and ending.startswith(b"PK\x05\x06") else ()
+    if not sizes or sizes[0] >= _IN_ZIP64:
+        # Whatever else the file ends in, zipfile looks for a large file's record there.
+        starts = (match.start() for match in re.finditer(b"PK\x06\x06", tail))
+        sizes = tuple(_ENDING64.unpack_from(tail, s)[0] for s in starts if s + _ENDING64.size <= len(tail))
+    for declared in sizes:
+        if declared > MAX_DIRECTORY_BYTES:
+            raise ValueError(f"its directory is said to have {declared} bytes; at most {MAX_DIRECTORY_BYTES} are read")
 
 
 def _shuffle(dtype: np.dtype[Any]) -> dict[str, Any]:
@@ -292,10 +281,6 @@ def _shuffle(dtype: np.dtype[Any]) -> dict[str, Any]:
 
 def _chunk_entry(name: str, spec: ArraySpec, index: int) -> str:
     return f"{name}/c/{index}" + "/0" * len(spec.chunk)
-
-
-def _most(spec: ArraySpec) -> int:
-    return spec.chunk_bytes + _BLOSC_BYTES
 
 
 def _is_compressed(entry: zipfile.ZipInfo) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 
@@ -42,8 +41,3 @@ def whole_name(name: str) -> str | None:
     """The name that a partial file would get; None when this is no partial file."""
     match = _PARTIAL.match(name)
     return match.group(1) if match else None
-
-
-def private_opener(path: str, flags: int) -> int:
-    """`opener` for open(): only the owner may read what is created."""
-    return os.open(path, flags, 0o600)

@@ -7,9 +7,10 @@ cannot be read raises InputError with file, problem and remedy.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -69,33 +70,29 @@ class RunReader:
 
     def samples(self) -> Iterator[Sample]:
         """The lines of samples.jsonl, in the file's order."""
-        for number, line in enumerate(self.sample_lines(), start=1):
-            where = f"{self.where(layout.SAMPLES)}, line {number}"
-            try:
-                yield _SAMPLE.validate_json(line)
-            except ValidationError as error:
-                _refuse_fields(where, error)
+        for where, line in self._lines(layout.SAMPLES):
+            with _validating(where):
+                sample = _SAMPLE.validate_json(line)
+            yield sample
 
     def sample_lines(self) -> Iterator[str]:
         """The lines of samples.jsonl as they stand, without their ends."""
-        return self._lines(layout.SAMPLES)
+        return (line for _, line in self._lines(layout.SAMPLES))
 
     def assignment(self) -> Iterator[Assigned]:
         """The lines of `assignment`, in the file's order."""
-        for number, line in enumerate(self._lines(layout.ASSIGNMENT), start=1):
+        for where, line in self._lines(layout.ASSIGNMENT):
             try:
                 yield parse_assigned(line)
             except ValueError as error:
-                raise InputError(f"{self.where(layout.ASSIGNMENT)}, line {number}", f"{error}.", RESTORE) from None
+                raise InputError(where, f"{error}.", RESTORE) from None
 
     def clusters(self) -> Clusters:
         """What `clusters` says of how records were grouped: its shapes are those that run.json gives it."""
         text, where = self._read(layout.CLUSTERS, MAX_CLUSTERS_BYTES), self.where(layout.CLUSTERS)
         _json(text, where)
-        try:
+        with _validating(where):
             clusters = Clusters.model_validate_json(text)
-        except ValidationError as error:
-            _refuse_fields(where, error)
         if problem := clusters_problem(clusters, self.manifest):
             raise InputError(where, f"{problem}.", RESTORE)
         return clusters
@@ -103,12 +100,10 @@ class RunReader:
     def hashes(self) -> dict[str, str]:
         """File name -> SHA-256, as recorded in `hashes` (the format of sha256sum)."""
         recorded: dict[str, str] = {}
-        for number, line in enumerate(self._lines(layout.HASHES), start=1):
+        for where, line in self._lines(layout.HASHES):
             match = _HASH_LINE.match(line)
             if not match or match.group(2) in recorded:
-                raise InputError(
-                    f"{self.where(layout.HASHES)}, line {number}", "this is not one file's digest and name.", RESTORE
-                )
+                raise InputError(where, "this is not one file's digest and name.", RESTORE)
             recorded[match.group(2)] = match.group(1)
         return recorded
 
@@ -168,20 +163,24 @@ class RunReader:
                 raise
 
     def _read(self, name: str, limit: int) -> str:
-        with self._storage.open(name, limit) as file, self._text(name):
-            return file.read(limit).decode("utf-8")
+        with self._storage.open(name, limit) as file:
+            return self._decoded(file.read(limit), name)
 
-    def _lines(self, name: str) -> Iterator[str]:
-        with self._storage.open(name) as file, self._text(name):
-            while line := file.readline(MAX_LINE_BYTES):
+    def _lines(self, name: str) -> Iterator[tuple[str, str]]:
+        """Where each line of a text file is, for messages, and the line without its end."""
+        where = self.where(name)
+        with self._storage.open(name) as file:
+            for number in itertools.count(1):
+                line = file.readline(MAX_LINE_BYTES)
+                if not line:
+                    return
                 if not line.endswith(b"\n"):
-                    raise InputError(self.where(name), "the file ends inside a line, or a line is too long.", RESTORE)
-                yield line[:-1].decode("utf-8")
+                    raise InputError(where, "the file ends inside a line, or a line is too long.", RESTORE)
+                yield f"{where}, line {number}", self._decoded(line[:-1], name)
 
-    @contextmanager
-    def _text(self, name: str) -> Iterator[None]:
+    def _decoded(self, data: bytes, name: str) -> str:
         try:
-            yield
+            return data.decode("utf-8")
         except UnicodeDecodeError:
             raise InputError(self.where(name), "the file is not UTF-8 text.", RESTORE) from None
 
@@ -222,19 +221,21 @@ def _parse_manifest(text: str, where: str) -> Manifest:
             f"this is {str(version)[:20]!r}; this dpaudit reads version {FORMAT_VERSION}.",
             "Use the dpaudit that wrote the run, or one that reads its version.",
         )
-    try:
+    with _validating(where):
         return Manifest.model_validate_json(text)
-    except ValidationError as error:
-        _refuse_fields(where, error)
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _refuse_fields(where: str, error: ValidationError) -> NoReturn:
+@contextmanager
+def _validating(where: str) -> Generator[None, None, None]:
     """Turn a validation error into one that names the first field, without repeating its value."""
-    first: Any = error.errors(include_input=False, include_url=False, include_context=False)[0]
-    field = ".".join(str(part)[:60] for part in first["loc"][:8])
-    more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    raise InputError(f"{where}: {field}" if field else where, f"{first['msg']}{more}.", RESTORE) from None
+    try:
+        yield
+    except ValidationError as error:
+        first: Any = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        field = ".".join(str(part)[:60] for part in first["loc"][:8])
+        more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise InputError(f"{where}: {field}" if field else where, f"{first['msg']}{more}.", RESTORE) from None

@@ -20,12 +20,13 @@ import shutil
 import socket
 import stat
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from dpaudit.runs import layout
@@ -33,6 +34,7 @@ from dpaudit.runs.errors import InputError
 
 Location: TypeAlias = Path | str
 
+_NAME_RUN = "Name the directory that holds run.json."
 RESTORE = "Restore the run directory from a copy, or generate the run again."
 #: A finished upload appears whole under its name in these, and fsspec's `mode="create"` replaces nothing.
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory"})
@@ -53,7 +55,7 @@ class Entry(NamedTuple):
     folder: bool
 
 
-class Storage(Protocol):
+class Storage(ABC):
     """One run directory's place. Names are relative to it, with "/" between folder and file.
 
     Whatever goes wrong raises InputError with the file's name and a remedy, unless a method says otherwise.
@@ -64,33 +66,44 @@ class Storage(Protocol):
 
     location: str
 
+    @abstractmethod
     def where(self, name: str = "") -> str:
         """A file's name for messages, without any password that the address has."""
 
     def require_run(self) -> None:
         """Refuse a place that has no run.json."""
+        if not self.exists(layout.MANIFEST):
+            raise InputError(self.where(), "this is no run directory: it has no run.json.", _NAME_RUN)
 
+    @abstractmethod
     def exists(self, name: str) -> bool:
-        """Whether anything is under the name."""
+        """Whether anything is under the name, a broken link too."""
 
+    @abstractmethod
     def entries(self, folder: str = "") -> list[Entry]:
-        """What a folder holds."""
+        """What a folder holds; steps/ must not be a link."""
 
+    @abstractmethod
     def open(self, name: str, limit: int | None = None) -> AbstractContextManager[io.BufferedReader]:
-        """A plain file as a stream, of at most `limit` bytes."""
+        """A plain file as a stream, of at most `limit` bytes: no link, folder or device."""
 
+    @abstractmethod
     def local(self, name: str) -> AbstractContextManager[Path]:
         """A plain file on this machine. Once it is open it may lose its name: open it within the block."""
 
+    @abstractmethod
     def lock(self) -> Callable[[], None]:
         """Make sure that the place exists, and become its one writer; returns what gives the lock back."""
 
+    @abstractmethod
     def claim(self) -> None:
         """Make the folders of a run in a place that was found free."""
 
+    @abstractmethod
     def building(self, name: str) -> AbstractContextManager[Path]:
         """A fresh private file on this machine to build `name` in; what is left of it in the end is deleted."""
 
+    @abstractmethod
     def publish(self, built: Path, name: str, *, replace: bool) -> None:
         """Give a built file its name, once all of it is stored.
 
@@ -98,8 +111,51 @@ class Storage(Protocol):
             FileExistsError: not `replace`, and the name is taken.
         """
 
+    @abstractmethod
     def remove(self, name: str) -> None:
         """Delete a file that may be gone already."""
+
+    def write_text(self, name: str, parts: Iterable[str]) -> None:
+        """Write a text file that appears under its name, or replaces what is there, only once all of it is stored."""
+        with self.building(name) as built:
+            with writing(self.where(name)), open(built, "w", encoding="utf-8") as file:
+                file.writelines(parts)
+            self.publish(built, name, replace=True)
+
+    def _create_lock(self, create: Callable[[bytes], None]) -> Callable[[], None]:
+        """Be the one who creates the lock file, which says who that is; returns what deletes it."""
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        # Enough to find the process, and nothing of the run.
+        holder = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "token": secrets.token_hex(8)}
+        note = json.dumps(holder).encode()
+        try:
+            create(note)
+        except FileExistsError:
+            raise self._locked() from None
+
+        def release() -> None:
+            with suppress(InputError):
+                if self._lock_note() == note:  # else someone took us for dead, and holds it now
+                    self.remove(layout.LOCK)
+
+        return release
+
+    def _lock_note(self) -> bytes:
+        """What the lock file says; empty when it is gone or too large to be one."""
+        try:
+            with self.open(layout.LOCK, _MAX_LOCK_BYTES) as file:
+                return file.read()
+        except InputError:
+            return b""
+
+    def _locked(self) -> InputError:
+        try:
+            fields = json.loads(self._lock_note())
+            holder = f"process {fields['pid']} on {fields['host']} since {fields['since']}"[:200]
+        except (ValueError, KeyError, TypeError):
+            holder = "another process"
+        remedy = "Wait for it; if that process is dead, delete this file."
+        return InputError(self.where(layout.LOCK), f"{holder} is writing here.", remedy)
 
 
 def is_url(location: Location) -> bool:
@@ -110,9 +166,9 @@ def is_url(location: Location) -> bool:
 def open_storage(location: Location) -> Storage:
     """The storage of a path or a URL. Raises InputError when nothing here can open such a URL."""
     if not is_url(location):
-        return LocalStorage(Path(location))
+        return _Folder(Path(location))
     scheme, _, path = str(location).partition("://")
-    return LocalStorage(Path(path)) if scheme in ("file", "local") else RemoteStorage(str(location))
+    return _Folder(Path(path)) if scheme in ("file", "local") else _Remote(str(location))
 
 
 @contextmanager
@@ -121,18 +177,16 @@ def writing(where: str) -> Iterator[None]:
 
     Raises:
         InputError: the disk is full, the quota is used up, or the system refuses to write.
+        FileExistsError: as it was met.
     """
     try:
         yield
+    except FileExistsError:
+        raise
     except OSError as error:
-        raise _unwritten(where, error) from None
-
-
-def _unwritten(where: str, error: OSError) -> InputError:
-    remedy = "Make it writable and give the same command again: what is whole there is kept."
-    if error.errno in _FULL:
-        remedy = "Make room and give the same command again: what is whole there is kept."
-    return InputError(where, f"cannot be written ({_reason(error)}).", remedy)
+        mend = "Make room" if error.errno in _FULL else "Make it writable"
+        remedy = f"{mend} and give the same command again: what is whole there is kept."
+        raise InputError(where, f"cannot be written ({_reason(error)}).", remedy) from None
 
 
 def _reason(error: Exception) -> str:
@@ -141,23 +195,7 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:200]}"
 
 
-def _writer_note() -> bytes:
-    """Who holds a lock: enough to find the process, and nothing of the run."""
-    since = datetime.now(UTC).isoformat(timespec="seconds")
-    note = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "token": secrets.token_hex(8)}
-    return json.dumps(note).encode()
-
-
-def _locked(where: str, note: bytes) -> InputError:
-    try:
-        fields = json.loads(note)
-        holder = f"process {fields['pid']} on {fields['host']} since {fields['since']}"[:200]
-    except (ValueError, KeyError, TypeError):
-        holder = "another process"
-    return InputError(where, f"{holder} is writing here.", "Wait for it; if that process is dead, delete this file.")
-
-
-class LocalStorage:
+class _Folder(Storage):
     """A folder of this machine, or one that it shares with others."""
 
     def __init__(self, path: Path) -> None:
@@ -165,28 +203,22 @@ class LocalStorage:
         self.location = os.path.abspath(path)
 
     def where(self, name: str = "") -> str:
-        """The path as it was given."""
         return str(self._path / name)
 
     def require_run(self) -> None:
-        """Refuse what is no directory or has no run.json."""
         try:
             self._path.stat()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise InputError(self.where(), f"there is no such directory ({reason}).", "Check the path.") from None
-        name_it = "Name the directory that holds run.json."
         if not self._path.is_dir():
-            raise InputError(self.where(), "this is a file, not a run directory.", name_it)
-        if not self.exists(layout.MANIFEST):
-            raise InputError(self.where(), "this is no run directory: it has no run.json.", name_it)
+            raise InputError(self.where(), "this is a file, not a run directory.", _NAME_RUN)
+        super().require_run()
 
     def exists(self, name: str) -> bool:
-        """Whether anything is under the name, a broken link too."""
         return os.path.lexists(self._path / name)
 
     def entries(self, folder: str = "") -> list[Entry]:
-        """What a folder holds; steps/ must not be a link."""
         path = self._path / folder
         if folder and (path.is_symlink() or not path.is_dir()):
             raise InputError(str(path), "the folder is missing or is a link.", RESTORE)
@@ -195,16 +227,13 @@ class LocalStorage:
 
     @contextmanager
     def open(self, name: str, limit: int | None = None) -> Iterator[io.BufferedReader]:
-        """Open a plain file: no link, folder or device."""
-        where = self._require_plain(name, limit)
-        with _reading(where), open(where, "rb") as file:
+        path = self._plain(name, limit)
+        with _reading(str(path)), open(path, "rb") as file:
             yield file
 
     @contextmanager
     def local(self, name: str) -> Iterator[Path]:
-        """The file itself."""
-        self._require_plain(name)
-        yield self._path / name
+        yield self._plain(name)
 
     def lock(self) -> Callable[[], None]:
         """Lock the folder itself, so that no file is left in the record; where that cannot be done, by a file."""
@@ -214,11 +243,11 @@ class LocalStorage:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if self.exists(layout.LOCK):
-                raise self._lock_refused()
+                raise self._locked()
         except OSError as error:
             os.close(handle)
             if error.errno in _NO_FLOCK:
-                return self._lock_file()
+                return self._create_lock(self._write_lock)
             problem = "another process is writing here."
             raise InputError(self.where(), problem, "Wait for it, or name another one.") from None
         except BaseException:
@@ -238,7 +267,7 @@ class LocalStorage:
         """A file beside the one it will be, so that a rename is all that is left to do."""
         built = self._path / layout.partial_name(name)
         with writing(str(built)):
-            os.close(layout.private_opener(str(built), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            _create_private(built)
         try:
             yield built
         finally:
@@ -248,20 +277,15 @@ class LocalStorage:
     def publish(self, built: Path, name: str, *, replace: bool) -> None:
         """Rename the file; its bytes are on the disk before its name is, and its name when this returns."""
         path = self._path / name
-        try:
+        with writing(str(path)):
             _sync(built)
             if replace:
                 os.replace(built, path)
             else:
                 _rename_to_free(built, path)
             _sync(path.parent)
-        except OSError as error:
-            if isinstance(error, FileExistsError) and not replace:
-                raise
-            raise _unwritten(str(path), error) from None
 
     def remove(self, name: str) -> None:
-        """Delete a file."""
         with writing(self.where(name)):
             (self._path / name).unlink(missing_ok=True)
 
@@ -272,8 +296,8 @@ class LocalStorage:
             problem = f"cannot be used as a directory ({error.strerror})."
             raise InputError(self.where(name), problem, "Name another one.") from None
 
-    def _require_plain(self, name: str, limit: int | None = None) -> str:
-        """Refuse links, folders, devices and what is too large; return the path."""
+    def _plain(self, name: str, limit: int | None = None) -> Path:
+        """The path of a plain file. Refuses links, folders, devices and what is too large."""
         path = self._path / name
         try:
             found = path.lstat()
@@ -283,36 +307,16 @@ class LocalStorage:
         if not stat.S_ISREG(found.st_mode):
             raise InputError(str(path), "this is not a plain file.", RESTORE)
         _require_size(str(path), found.st_size, limit)
-        return str(path)
+        return path
 
-    def _lock_file(self) -> Callable[[], None]:
-        path, note = self._path / layout.LOCK, _writer_note()
-        try:
-            handle = layout.private_opener(str(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-        except FileExistsError:
-            raise self._lock_refused() from None
-        except OSError as error:
-            raise _unwritten(str(path), error) from None
-        with writing(str(path)), os.fdopen(handle, "wb") as file:
-            file.write(note)
-
-        def release() -> None:
-            with suppress(OSError):
-                if path.read_bytes() == note:  # else someone took us for dead, and holds it now
-                    path.unlink()
-
-        return release
-
-    def _lock_refused(self) -> InputError:
-        try:
-            with self.open(layout.LOCK, _MAX_LOCK_BYTES) as file:
-                note = file.read()
-        except InputError:
-            note = b""
-        return _locked(self.where(layout.LOCK), note)
+    def _write_lock(self, note: bytes) -> None:
+        path = self._path / layout.LOCK
+        with writing(str(path)):
+            _create_private(path)
+            path.write_bytes(note)
 
 
-class RemoteStorage:
+class _Remote(Storage):
     """A URL that fsspec opens. A file is built or read on this machine, in a private temporary folder."""
 
     def __init__(self, url: str) -> None:
@@ -328,21 +332,12 @@ class RemoteStorage:
             raise InputError(self._shown, f"cannot be opened ({_reason(error)}).", remedy) from None
         self._root = str(root).rstrip("/")
         protocols = self._files.protocol
-        named = {protocols} if isinstance(protocols, str) else set(protocols)
-        self._objects = bool(named & OBJECT_STORES)
+        self._objects = not OBJECT_STORES.isdisjoint([protocols] if isinstance(protocols, str) else protocols)
 
     def where(self, name: str = "") -> str:
-        """The URL, without its password and query."""
         return f"{self._shown}/{name}" if name else self._shown
 
-    def require_run(self) -> None:
-        """Refuse a place that has no run.json."""
-        if not self.exists(layout.MANIFEST):
-            problem = "this is no run directory: it has no run.json."
-            raise InputError(self.where(), problem, "Name the directory that holds run.json.")
-
     def exists(self, name: str) -> bool:
-        """Whether the store has the name now."""
         with self._asking(name):
             self._files.invalidate_cache()
             return bool(self._files.exists(self._path(name)))
@@ -355,9 +350,7 @@ class RemoteStorage:
                 found = self._files.ls(self._path(folder), detail=True)
             except FileNotFoundError:
                 return []
-            return [
-                Entry(entry["name"].rstrip("/").rpartition("/")[2], entry["type"] == "directory") for entry in found
-            ]
+            return [Entry(each["name"].rstrip("/").rpartition("/")[2], each["type"] == "directory") for each in found]
 
     @contextmanager
     def open(self, name: str, limit: int | None = None) -> Iterator[io.BufferedReader]:
@@ -384,22 +377,11 @@ class RemoteStorage:
             yield copy
 
     def lock(self) -> Callable[[], None]:
-        """Create a lock object, which says who holds it."""
-        path, note = self._path(layout.LOCK), _writer_note()
+        """Create a lock object."""
         with self._asking(layout.LOCK, "cannot be written"):
             if not self._objects:
                 self._files.makedirs(self._root, exist_ok=True)
-            try:
-                self._files.pipe_file(path, note, mode="create")
-            except FileExistsError:
-                raise _locked(self.where(layout.LOCK), self._lock_note()) from None
-
-        def release() -> None:
-            with suppress(InputError), self._asking(layout.LOCK):
-                if self._lock_note() == note:  # else someone took us for dead, and holds it now
-                    self._files.rm_file(path)
-
-        return release
+            return self._create_lock(partial(self._files.pipe_file, self._path(layout.LOCK), mode="create"))
 
     def claim(self) -> None:
         """Make steps/ where the store has folders."""
@@ -409,10 +391,9 @@ class RemoteStorage:
 
     @contextmanager
     def building(self, name: str) -> Iterator[Path]:
-        """A file in a temporary folder of this machine."""
         with _private_folder() as folder:
             built = folder / name.rpartition("/")[2]
-            os.close(layout.private_opener(str(built), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            _create_private(built)
             yield built
 
     def publish(self, built: Path, name: str, *, replace: bool) -> None:
@@ -432,7 +413,6 @@ class RemoteStorage:
             raise self._failed(name, "cannot be written", error) from None
 
     def remove(self, name: str) -> None:
-        """Delete a file."""
         with self._asking(name, "cannot be deleted"), suppress(FileNotFoundError):
             self._files.rm_file(self._path(name))
 
@@ -459,14 +439,6 @@ class RemoteStorage:
             raise InputError(self.where(name), "this is not a plain file of a stated size.", RESTORE)
         _require_size(self.where(name), size, limit)
         return size
-
-    def _lock_note(self) -> bytes:
-        """What the lock object says; empty when it is gone or too large to be one."""
-        try:
-            with self.open(layout.LOCK, _MAX_LOCK_BYTES) as file:
-                return file.read()
-        except InputError:
-            return b""
 
     @contextmanager
     def _asking(self, name: str, problem: str = "cannot be read") -> Iterator[None]:
@@ -516,11 +488,14 @@ def _reading(where: str) -> Iterator[None]:
 def _private_folder() -> Iterator[Path]:
     """A temporary folder for its owner alone, in TMPDIR."""
     with writing(tempfile.gettempdir()):
-        folder = tempfile.mkdtemp(prefix="dpaudit-")
-    try:
-        yield Path(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder = tempfile.TemporaryDirectory(prefix="dpaudit-", ignore_cleanup_errors=True)
+    with folder as path:
+        yield Path(path)
+
+
+def _create_private(path: Path) -> None:
+    """Create a file that its owner alone may read. Raises FileExistsError where there is one."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _require_size(where: str, size: int, limit: int | None) -> None:
@@ -556,11 +531,3 @@ def _without_secrets(url: str) -> str:
     scheme, _, rest = url.partition("://")
     parts = urlsplit(f"//{rest}")
     return f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
-
-
-def write_text(storage: Storage, name: str, parts: Iterable[str]) -> None:
-    """Write a text file that appears under its name, or replaces what is there, only once all of it is stored."""
-    with storage.building(name) as built:
-        with writing(storage.where(name)), open(built, "w", encoding="utf-8") as file:
-            file.writelines(parts)
-        storage.publish(built, name, replace=True)

@@ -12,8 +12,8 @@ that is killed leaves a directory that `resume` goes on with, at the first batch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from dpaudit.runs import layout
@@ -23,7 +23,7 @@ from dpaudit.runs.clusters import clusters_problem
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import MAX_CONTEXTS, Claim, Clusters, Manifest
 from dpaudit.runs.reader import MAX_CLUSTERS_BYTES, RunReader, sample_of, whole_batches
-from dpaudit.runs.storage import Location, Storage, open_storage, write_text
+from dpaudit.runs.storage import Location, Storage, open_storage
 
 
 class BatchExistsError(ValueError):
@@ -93,9 +93,9 @@ class RunWriter:
         store: writes batches; other processes may be given it.
     """
 
-    def __init__(self, storage: Storage, manifest: Manifest, release: Callable[[], None]) -> None:
+    def __init__(self, storage: Storage, manifest: Manifest, lock: ExitStack) -> None:
         """Not for callers: use `create` or `resume`."""
-        self._storage, self._release = storage, release
+        self._storage, self._lock = storage, lock
         self.location, self.manifest = storage.location, manifest
         self.store = BatchStore(storage.location, manifest)
         self._finished = set(whole_batches(storage))
@@ -132,24 +132,21 @@ class RunWriter:
         if len(grouping) > MAX_CLUSTERS_BYTES:
             raise ValueError(f"clusters takes {len(grouping)} bytes, and readers take {MAX_CLUSTERS_BYTES} at most")
         storage = open_storage(location)
-        release = storage.lock()
-        try:
+        with ExitStack() as lock:
+            lock.callback(storage.lock())
             if storage.exists(layout.MANIFEST) or not _only_leftovers(storage):
                 raise InputError(storage.where(), "the directory is not empty.", "Name a new one, or resume its run.")
             storage.claim()  # only now: a directory that is refused keeps its permissions
             _drop_partial(storage)
             if tokenizer_json is not None:
-                write_text(storage, layout.TOKENIZER, [tokenizer_json])
-            write_text(storage, layout.ASSIGNMENT, _assignment_lines(assignment))
-            write_text(storage, layout.CLUSTERS, [grouping])
+                storage.write_text(layout.TOKENIZER, [tokenizer_json])
+            storage.write_text(layout.ASSIGNMENT, _assignment_lines(assignment))
+            storage.write_text(layout.CLUSTERS, [grouping])
             fixed = "afterwards" if manifest.claim is None else "beforehand"
             started = manifest.model_copy(update={"claim_stated": fixed})
             # Last: a directory without run.json is one that was never started.
-            write_text(storage, layout.MANIFEST, [started.model_dump_json(indent=2), "\n"])
-            return cls(storage, started, release)
-        except BaseException:
-            release()
-            raise
+            storage.write_text(layout.MANIFEST, [started.model_dump_json(indent=2), "\n"])
+            return cls(storage, started, lock.pop_all())
 
     @classmethod
     def resume(cls, location: Location) -> RunWriter:
@@ -160,15 +157,12 @@ class RunWriter:
         """
         storage, reader = open_storage(location), RunReader(location)
         _ = reader.batches  # refuses a directory without steps
-        release = storage.lock()
-        try:
+        with ExitStack() as lock:
+            lock.callback(storage.lock())
             if storage.exists(layout.HASHES):
                 raise InputError(storage.where(), "this run is finished.", "Audit it, or name a new directory.")
             _drop_partial(storage)
-            return cls(storage, reader.manifest, release)
-        except BaseException:
-            release()
-            raise
+            return cls(storage, reader.manifest, lock.pop_all())
 
     def __enter__(self) -> RunWriter:
         return self
@@ -178,8 +172,7 @@ class RunWriter:
 
     def close(self) -> None:
         """Let go of the directory."""
-        release, self._release = self._release, _released
-        release()
+        self._lock.close()
 
     @property
     def finished(self) -> frozenset[int]:
@@ -217,15 +210,11 @@ class RunWriter:
             self.manifest = self.manifest.model_copy(update={"claim": claim})
         _drop_partial(self._storage)
         digests: dict[str, str] = {}
-        write_text(self._storage, layout.SAMPLES, _sample_lines(reader, digests))
-        write_text(self._storage, layout.MANIFEST, [self.manifest.model_dump_json(indent=2), "\n"])
+        self._storage.write_text(layout.SAMPLES, _sample_lines(reader, digests))
+        self._storage.write_text(layout.MANIFEST, [self.manifest.model_dump_json(indent=2), "\n"])
         lines = (f"{digests.get(name) or reader.digest(name)}  {name}\n" for name in reader.files())
-        write_text(self._storage, layout.HASHES, lines)
+        self._storage.write_text(layout.HASHES, lines)
         self.close()
-
-
-def _released() -> None:
-    """Nothing is held any more."""
 
 
 def _only_leftovers(storage: Storage) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from dpaudit.generation.clustering.interfaces import Vectors
 from dpaudit.generation.threads import share_out
@@ -91,7 +92,8 @@ class _Search:
                 points[:size, :-1] = vectors[block]
                 found[block] = self._nearest(points[:size], scores[:size])
 
-        with threadpool_limits(1, user_api="blas"):  # a block a core is faster than a product that all cores share
+        # A block a core is faster than a product that all cores share.
+        with _thread_pools().limit(limits=1, user_api="blas"):
             share_out(len(vectors), rows, work)
         return found
 
@@ -141,6 +143,12 @@ class _Search:
         nearest_pairs = np.flatnonzero(distances == least)
         near, first = np.unique(rows[nearest_pairs], return_index=True)
         return near, columns[nearest_pairs[first]]
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    """Those of numpy's libraries: to look for them takes longer than a small search."""
+    return ThreadpoolController()
 
 
 def _squares(vectors: Vectors) -> NDArray[np.float64]:

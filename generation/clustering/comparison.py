@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import v_measure_score
 
+from dpaudit.generation.caches import VectorCache
 from dpaudit.generation.clustering.assignment import nearest
 from dpaudit.generation.clustering.chang import Chang
 from dpaudit.generation.clustering.dpm import Dpm
 from dpaudit.generation.clustering.embedding import Embedder
-from dpaudit.generation.clustering.interfaces import CentersOrigin, ClusteringCost, ClusteringMethod, Settings, Vectors
+from dpaudit.generation.clustering.interfaces import ClusteringMethod, Vectors
 from dpaudit.generation.clustering.kmeans import PrivateKMeans, PublicKMeans
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.generation.clustering.rebalancing import Rebalanced
-from dpaudit.generation.clustering.vector_cache import VectorCache
 from dpaudit.mechanisms import Relation
 from dpaudit.results import ClusterComparison, ClusteredBy
 
@@ -30,7 +30,7 @@ LARGE = 100
 #: The paper's neighbours: records that come and go.
 RELATION: Relation = "add_remove"
 
-#: Told what is being done, how much of it is done, and how much there is.
+#: Called with what is being done, how much of it is done, and how much there is.
 Watch = Callable[[str, int, int], None]
 
 
@@ -47,7 +47,7 @@ class ComparisonSettings:
         dimension: that vectors are projected onto for Chang's method.
 
     Raises:
-        ValueError: no method can work with one of them; told here, before anything is embedded.
+        ValueError: no method can work with one of them; raised here, before anything is embedded.
     """
 
     centers: int = 500
@@ -71,8 +71,7 @@ class ComparisonSettings:
             noise: for seeds.
         """
         radius = float(np.linalg.norm(public, axis=1).max())
-        centers = PublicKMeans(self.centers)
-        shared = _Fitted(centers, centers.fit(public[:0], public, noise))
+        shared = _FittedKMeans(self.centers, centers=PublicKMeans(self.centers).fit(public[:0], public, noise))
         return [
             PrivateKMeans(self.centers),
             Chang(self.centers, self.chang_epsilon, self.delta, self.dimension, radius=radius),
@@ -82,34 +81,15 @@ class ComparisonSettings:
         ]
 
 
-@dataclass(frozen=True)
-class _Fitted:
-    """A method of public centres with the centres that it found: two methods start from the same ones."""
+@dataclass(frozen=True, eq=False)
+class _FittedKMeans(PublicKMeans):
+    """Public k-means with the centres that it found, float32 [k, d]: two methods start from the same ones."""
 
-    method: PublicKMeans
-    centers: Vectors
-
-    @property
-    def name(self) -> str:
-        """See `ClusteringMethod`."""
-        return self.method.name
-
-    @property
-    def origin(self) -> CentersOrigin:
-        """See `ClusteringMethod`."""
-        return self.method.origin
-
-    @property
-    def settings(self) -> Settings:
-        """See `ClusteringMethod`."""
-        return self.method.settings
-
-    def cost(self, relation: Relation) -> ClusteringCost:
-        """See `ClusteringMethod`."""
-        return self.method.cost(relation)
+    centers: Vectors | None = None
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
-        """See `ClusteringMethod`."""
+        """The centres that were found."""
+        assert self.centers is not None
         return self.centers
 
 
@@ -132,7 +112,7 @@ def compare_texts(
         settings: what is compared.
         private_cache: where embeddings of private texts are kept; None keeps none.
         noise: where methods get theirs.
-        watch: told of what is done.
+        watch: called with what is done.
 
     Raises:
         InputError: the texts are too few for the settings, or cannot be embedded.
@@ -167,7 +147,7 @@ def compare(
         public: embeddings float32 [m, d] of public texts.
         settings: what is compared.
         noise: where methods get theirs.
-        watch: told of every method before it starts.
+        watch: called before every method.
 
     Returns:
         Private figures, in the paper's order.

@@ -27,13 +27,21 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting.centers import LEAST_DELTA, MOST_DELTA, MOST_DEPTH, DpmScales, growth
+from dpaudit.accounting.centers import DpmScales, growth
 from dpaudit.generation.clustering.grid import RADIUS, Projection, on_grid
-from dpaudit.generation.clustering.interfaces import CentersOrigin, ClusteringCost, Settings, Vectors
+from dpaudit.generation.clustering.interfaces import (
+    CentersOrigin,
+    ClusteringCost,
+    Settings,
+    Vectors,
+    require_calibrated,
+    require_ranges,
+)
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.mechanisms import Relation
 
@@ -87,31 +95,20 @@ class Dpm:
     split_share: float = 0.2
     centreness: float = 1.0
     emptiness: float = 5.0
+    name: ClassVar[str] = "dpm"
+    origin: ClassVar[CentersOrigin] = "noised"
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, int | float) and not 0 < value < math.inf:
                 raise ValueError(f"{field.name} must be positive and finite, not {value}")
-        if not LEAST_DELTA <= self.delta <= MOST_DELTA:
-            raise ValueError(f"delta must lie in [{LEAST_DELTA}, {MOST_DELTA}], not be {self.delta}")
+        require_ranges(self.delta, self.depth)
         if self.count_share + self.split_share >= 1:
             raise ValueError(f"count_share + split_share must be below 1, not {self.count_share + self.split_share}")
-        if self.depth > MOST_DEPTH:
-            raise ValueError(f"depth must be at most {MOST_DEPTH}, not {self.depth}")
         if self.intervals > MOST_INTERVALS:
             raise ValueError(f"intervals must be at most {MOST_INTERVALS}, not {self.intervals}")
         self.scales  # noqa: B018  # calibrated now, so that an epsilon that cannot be kept to is refused at once
-
-    @property
-    def name(self) -> str:
-        """See `ClusteringMethod`."""
-        return "dpm"
-
-    @property
-    def origin(self) -> CentersOrigin:
-        """See `ClusteringMethod`."""
-        return "noised"
 
     @property
     def settings(self) -> Settings:
@@ -153,20 +150,18 @@ class Dpm:
     @cached_property
     def scales(self) -> DpmScales:
         """The least noise that costs at most `epsilon` under `relation`, by bisection on the share that each has."""
-        try:
-            least = most = 1.0
-            while self._spent(most) <= self.epsilon:
-                least, most = most, 2 * most
-            while self._spent(least) > self.epsilon:
-                least, most = least / 2, least
-            while most - least > ROOM * most:
-                middle = (least + most) / 2
-                within = self._spent(middle) <= self.epsilon
-                least, most = (middle, most) if within else (least, middle)
-        except ValueError as error:
-            raise ValueError(f"no noise is right for epsilon {self.epsilon} and delta {self.delta}: {error}") from None
-        if self._spent(least) < self.epsilon / 2:  # so little beside delta that rounding decides
-            raise ValueError(f"no noise is right for epsilon {self.epsilon} and delta {self.delta}")
+        return require_calibrated(self._least, self.epsilon, self.delta, self.relation)
+
+    def _least(self) -> DpmScales:
+        least = most = 1.0
+        while self._spent(most) <= self.epsilon:
+            least, most = most, 2 * most
+        while self._spent(least) > self.epsilon:
+            least, most = least / 2, least
+        while most - least > ROOM * most:
+            middle = (least + most) / 2
+            within = self._spent(middle) <= self.epsilon
+            least, most = (middle, most) if within else (least, middle)
         return self._scaled(least)
 
     def _spent(self, total: float) -> float:

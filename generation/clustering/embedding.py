@@ -11,14 +11,22 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch.nn.functional import normalize as unit_length
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
-from dpaudit.generation.checkpoints import digest_of, identity_files, loading, origin_of
+from dpaudit.generation.caches import VectorCache
 from dpaudit.generation.clustering.interfaces import Vectors
-from dpaudit.generation.clustering.vector_cache import VectorCache
 from dpaudit.generation.config import ModelConfig
-from dpaudit.generation.models import device_of
+from dpaudit.generation.models import (
+    device_of,
+    digest_of,
+    identity_files,
+    load_network,
+    loading,
+    origin_of,
+    padded,
+    token_limit,
+)
 from dpaudit.generation.passes import ROWS_STEP
 from dpaudit.runs import InputError
 
@@ -30,13 +38,11 @@ _WINDOW = 4096
 _PLACES_STEP = 16
 #: Places of one pass: bounds the memory for activations.
 _PASS_PLACES = {"cpu": 4096, "cuda": 65_536}
-#: For tokenizers and models that name no limit.
-_MOST_TOKENS = 512
 #: What sentence-transformers may do after the encoder that is done here too; the last part of their names.
 _MODULES = ("Transformer", "Pooling", "Normalize")
 
 Pooling = Literal["mean", "cls"]
-#: Told texts done, and how many there are in all.
+#: Called with the number of texts that are done, and of all.
 Progress = Callable[[int, int], None]
 #: As sentence-transformers writes them, now and in the past.
 _POOLING: dict[str, Pooling] = {
@@ -94,9 +100,13 @@ class Embedder:
             origin = origin_of(name, field)
             _require_known_modules(origin, field)
             self.pooling: Pooling = _pooling(origin, field)
-            self._network = _load_network(origin, name, field)
+            self._network, missing = load_network(AutoModel, origin)
+            # A pooler's weights may be random: it comes after the last layer, and is not used.
+            if any("pooler" not in key for key in missing):
+                raise InputError(field, f"{name!r} lacks weights of an encoder.", "Name a sentence-embedding model.")
             self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin)
-            self.max_tokens = _max_tokens(origin, self._network, self._tokenizer)
+            stated = (_settings_file(origin, "sentence_bert_config.json") or {}).get("max_seq_length")
+            self.max_tokens = token_limit(self._network, self._tokenizer, stated)
             self.digest = digest_of(identity_files(origin, field))
             self._network.to(where)  # type: ignore[arg-type]
             self._network.train(False)
@@ -180,37 +190,16 @@ class Embedder:
         """
         device = self._network.device
         rows = -(-(len(prompts) + 1) // ROWS_STEP) * ROWS_STEP if device.type == "cpu" else self._rows(places) + 1
-        ids = torch.full((rows, places), int(self._tokenizer.pad_token_id or 0), dtype=torch.long)
-        seen = torch.zeros((rows, places), dtype=torch.long)
-        seen[:, 0] = 1
-        for row, tokens in enumerate(prompts):
-            ids[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
-            seen[row, : len(tokens)] = 1
-        ids, seen = ids.to(device), seen.to(device)
-        hidden = self._network(input_ids=ids, attention_mask=seen).last_hidden_state
+        ids, mask = (tensor.to(device) for tensor in padded(prompts, rows, places, self._tokenizer))
+        hidden = self._network(input_ids=ids, attention_mask=mask).last_hidden_state
         if self.pooling == "cls":
             vectors = hidden[:, 0]
         else:
-            vectors = (hidden * seen[:, :, None]).sum(dim=1) / seen.sum(dim=1, keepdim=True)
+            vectors = (hidden * mask[:, :, None]).sum(dim=1) / mask.sum(dim=1, keepdim=True)
         if self.normalize:
             vectors = unit_length(vectors, dim=1)
         found: Vectors = vectors[: len(prompts)].cpu().numpy()
         return found
-
-
-def _load_network(origin: Path | str, name: str, field: str) -> PreTrainedModel:
-    loaded: Any = AutoModel.from_pretrained(
-        origin,
-        dtype=torch.float32,
-        output_loading_info=True,
-        use_safetensors=True,  # other weight files may be pickles
-    )
-    network, loading_info = loaded
-    # A pooler's weights may be random: it comes after the last layer, and nobody asks it.
-    if any("pooler" not in key for key in loading_info["missing_keys"]):
-        raise InputError(field, f"{name!r} lacks weights of an encoder.", "Name a sentence-embedding model.")
-    result: PreTrainedModel = network
-    return result
 
 
 def _require_known_modules(origin: Path | str, field: str) -> None:
@@ -229,15 +218,6 @@ def _pooling(origin: Path | str, field: str) -> Pooling:
     if mode not in _POOLING:
         raise InputError(field, "the model's pooling is neither mean nor CLS.", "Name a model with one of them.")
     return _POOLING[mode]
-
-
-def _max_tokens(origin: Path | str, network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """The longest text, by sentence-transformers' settings, the tokenizer and the network's positions."""
-    settings = _settings_file(origin, "sentence_bert_config.json") or {}
-    positions = getattr(network.config, "max_position_embeddings", None)
-    limits = [settings.get("max_seq_length"), tokenizer.model_max_length, positions]
-    stated = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 10**9]  # "none" is 10^30
-    return min(stated, default=_MOST_TOKENS)
 
 
 def _settings_file(origin: Path | str, name: str) -> Any:

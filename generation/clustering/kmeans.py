@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
 from dpaudit.generation.clustering.interfaces import CentersOrigin, ClusteringCost, Settings, Vectors
@@ -52,7 +53,7 @@ class PublicKMeans:
         if len(public) < self.k:
             problem = f"there are {len(public):,} of them, too few for {self.k:,} cluster centres."
             raise InputError("public texts", problem, "Give more public texts, or ask for fewer centres.")
-        return _centers(public, self.k, noise.seed() if self.seed is None else self.seed)
+        return kmeans_centers(public, self.k, noise.seed() if self.seed is None else self.seed)
 
 
 @dataclass(frozen=True)
@@ -80,21 +81,29 @@ class PrivateKMeans:
         """Centres of the records: k, or as many as there are distinct ones; without any, one at the origin."""
         if not len(private):
             return np.zeros((1, private.shape[1]), dtype=np.float32)
-        return _centers(private, self.k, noise.seed())
+        return kmeans_centers(private, self.k, noise.seed())
 
 
-def _centers(points: Vectors, k: int, seed: int) -> Vectors:
-    """Centres float32 [k, d] of at least one point, or [distinct points, d] where that is less."""
-    fitted = KMeans(_distinct(points, k), n_init=_STARTS, random_state=seed).fit(points)
-    centers: Vectors = fitted.cluster_centers_.astype(np.float32)
-    return centers
+def kmeans_centers(
+    points: NDArray[Any], k: int, seed: int, starts: int = _STARTS, weights: NDArray[np.int64] | None = None
+) -> NDArray[Any]:
+    """Centres by scikit-learn's k-means, as many as there are distinct points where these are fewer than k.
 
+    Args:
+        points: float32 or float64 [n, d], n >= 1.
+        k: centres.
+        seed: where the search starts.
+        starts: runs, of which the best is taken.
+        weights: int64 [n], of each point; None for equal ones.
 
-def _distinct(points: Vectors, most: int) -> int:
-    """How many distinct points there are, counted up to `most`."""
-    found: set[bytes] = set()
+    Returns:
+        [k, d] or [distinct points, d], of the points' dtype.
+    """
+    distinct: set[bytes] = set()
     for point in points:
-        found.add((point + np.float32(0)).tobytes())  # no negative zeros
-        if len(found) == most:
+        distinct.add((point + np.float32(0)).tobytes())  # no negative zeros
+        if len(distinct) == k:
             break
-    return len(found)
+    fitted = KMeans(len(distinct), n_init=starts, random_state=seed).fit(points, sample_weight=weights)
+    centers: NDArray[Any] = fitted.cluster_centers_.astype(points.dtype)
+    return centers

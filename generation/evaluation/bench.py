@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 
 import dpaudit
+from dpaudit.generation.caches import Figures, key_of
 from dpaudit.generation.clustering.interfaces import Vectors
 from dpaudit.generation.config import ModelConfig
-from dpaudit.generation.evaluation.fine_tuning import Attempt, Examples, fine_tune
-from dpaudit.generation.evaluation.mauve_score import drawn, mauve_of
-from dpaudit.generation.evaluation.probe import Labels, Probed, probe_accuracy
-from dpaudit.generation.evaluation.score_cache import Figures, key_of
+from dpaudit.generation.evaluation.fine_tuning import Attempt, Examples, Labels, fine_tune
+from dpaudit.generation.evaluation.mauve_score import draw_indices, mauve_of
 from dpaudit.generation.evaluation.settings import EvaluationSettings
-from dpaudit.generation.evaluation.texts import Corpus, described, once
+from dpaudit.generation.evaluation.texts import Corpus, distinct_texts, summary_of
 from dpaudit.generation.models import device_of
 from dpaudit.generation.records import Record
-from dpaudit.results.quality import Downstream, Encoder, FineTuneSettings, MauveSettings, Source
+from dpaudit.results.quality import Downstream, Encoder, FineTuneSettings, MauveSettings, ProbeSettings, Source
 
 #: From how many texts a side on there is a MAUVE at all.
 LEAST_N = 2
@@ -111,7 +113,7 @@ class Bench:
     @cached_property
     def real(self) -> tuple[Record, ...]:
         """The distinct texts of the reference, for MAUVE: none is on both sides of the ceiling."""
-        return once(self.corpus.reference)
+        return distinct_texts(self.corpus.reference)
 
     @cached_property
     def sources(self) -> tuple[Source, ...]:
@@ -138,12 +140,12 @@ class Bench:
             assert self.mauve is not None
             sides = [self._digests["real"], *([] if task.ceiling else [self._digests["synthetic"]])]
             settings = self.mauve.model_dump(mode="json", exclude={"seeds"})
-            return key_of(**parts, sides=sides, settings=settings, encoder=identity_of(self.features))
+            return key_of(**parts, sides=sides, settings=settings, encoder=self.features.identity)
         sides = [self._trained_on(task.source, self.seed(task)), self._digests["test"]]
         parts |= {"sides": sides, "labels": list(self.corpus.labels)}
         if isinstance(task, ProbeTask):
             settings = self.settings.probe.model_dump(mode="json", exclude={"seeds"})
-            return key_of(**parts, settings=settings, encoder=identity_of(self.features))
+            return key_of(**parts, settings=settings, encoder=self.features.identity)
         assert self.settings.fine_tune is not None and self.classifier is not None
         decided_by_task = {"seeds", "learning_rates", "weight_decays"}
         settings = self.settings.fine_tune.model_dump(mode="json", exclude=decided_by_task)
@@ -169,7 +171,7 @@ class Bench:
     def _digests(self) -> dict[str, str | None]:
         corpus = self.corpus
         sets = {"real": self.real, "synthetic": corpus.synthetic, "test": corpus.test}
-        return {name: described(records).digest for name, records in sets.items()}
+        return {name: summary_of(records).digest for name, records in sets.items()}
 
     @cached_property
     def _training_digests(self) -> dict[tuple[Source, int], str | None]:
@@ -179,7 +181,7 @@ class Bench:
         """Digest of the texts that a classifier is trained on. Few sets, of which each has many tasks."""
         drawn_by = (source, seed if source == "real-same-size" else 0)
         if drawn_by not in self._training_digests:
-            self._training_digests[drawn_by] = described(self.training(source, seed)).digest
+            self._training_digests[drawn_by] = summary_of(self.training(source, seed)).digest
         return self._training_digests[drawn_by]
 
     def _mauve_tasks(self) -> Iterator[Task]:
@@ -197,7 +199,7 @@ class Bench:
             return
         for source in self.sources:
             for seed in settings.seeds:
-                if len(once(self.training(source, seed))) > 1:
+                if len(distinct_texts(self.training(source, seed))) > 1:
                     yield from (FitTask(source, attempt) for attempt in _sweep(settings, seed))
 
 
@@ -233,7 +235,7 @@ class Worker:
         settings, vectors, corpus = self._bench.mauve, self._bench.vectors, self._bench.corpus
         assert settings is not None and vectors is not None
         synthetic, real = vectors.of(corpus.synthetic), vectors.of(self._bench.real)
-        ours, theirs, others = drawn(task.seed, len(synthetic), len(real), settings.n)
+        ours, theirs, others = draw_indices(task.seed, len(synthetic), len(real), settings.n)
         return mauve_of(real[others] if task.ceiling else synthetic[ours], real[theirs], settings, task.seed)
 
     def _probe(self, train: Sequence[Record]) -> Probed:
@@ -257,15 +259,40 @@ class Worker:
         return found
 
 
+class Probed(NamedTuple):
+    """Share of test texts whose label a probe finds, and whether its training came to an end."""
+
+    accuracy: float
+    converged: bool
+
+
+def probe_accuracy(train: Vectors, labels: Labels, test: Vectors, truth: Labels, settings: ProbeSettings) -> Probed:
+    """Accuracy on test texts of a linear probe, logistic regression on embeddings, that was trained on others.
+
+    Args:
+        train: embeddings float32 [m, d], m >= 1.
+        labels: int64 [m].
+        test: embeddings float32 [k, d], k >= 1.
+        truth: int64 [k].
+        settings: inverse strength of the penalty, and iterations.
+
+    Returns:
+        The accuracy. Where all training texts have one label, that is the one found.
+    """
+    if (labels == labels[0]).all():
+        return Probed(float((truth == labels[0]).mean()), True)
+    probe = LogisticRegression(C=settings.strength, max_iter=settings.iterations)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", ConvergenceWarning)
+        probe.fit(train, labels)
+    return Probed(float((probe.predict(test) == truth).mean()), not warned)
+
+
 def _sweep(settings: FineTuneSettings, seed: int) -> Iterator[Attempt]:
     for rate in settings.learning_rates:
         for decay in settings.weight_decays:
             yield Attempt(seed, rate, decay)
-
-
-def identity_of(encoder: Encoder) -> dict[str, Any]:
-    """What decides a model's numbers: not its name."""
-    return encoder.model_dump(mode="json", exclude={"name"})
 
 
 @cache

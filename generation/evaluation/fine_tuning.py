@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -20,22 +20,28 @@ from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from dpaudit.generation.checkpoints import digest_of, identity_files, loading, origin_of
 from dpaudit.generation.config import ModelConfig
-from dpaudit.generation.evaluation.probe import Labels
-from dpaudit.generation.evaluation.texts import same
-from dpaudit.generation.models import device_of
+from dpaudit.generation.evaluation.texts import normalized_text
+from dpaudit.generation.models import (
+    device_of,
+    digest_of,
+    identity_files,
+    load_network,
+    loading,
+    origin_of,
+    padded,
+    token_limit,
+)
 from dpaudit.results.quality import Encoder, FineTuneSettings
 from dpaudit.runs import InputError
 
 FIELD = "--classifier"
 _KIND = "an encoder that can be fine-tuned"
-#: For tokenizers and models that name no limit.
-_MOST_TOKENS = 512
 #: Texts of a pass without gradients.
 _PASS = 64
 
-Weights = dict[str, torch.Tensor]
+Labels: TypeAlias = NDArray[np.int64]
+Weights: TypeAlias = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ def encoder_of(name: str, settings: FineTuneSettings) -> Encoder:
     network, tokenizer = _loaded(name, 2)
     with loading(name, FIELD, _KIND):
         digest = digest_of(identity_files(origin_of(name, FIELD), FIELD))
-    return Encoder(name=name, digest=digest, max_tokens=_max_tokens(network, tokenizer, settings))
+    return Encoder(name=name, digest=digest, max_tokens=token_limit(network, tokenizer, settings.max_tokens))
 
 
 def fine_tune(
@@ -112,14 +118,14 @@ def fine_tune(
         InputError: the model cannot be loaded.
         ValueError: there are too few texts.
     """
-    if (distinct := len({same(text) for text in train.texts})) < 2 or not test.texts:
+    if (distinct := len({normalized_text(text) for text in train.texts})) < 2 or not test.texts:
         raise ValueError(f"{distinct} distinct texts to train on and {len(test.texts)} to test on are too few")
     device = device_of(ModelConfig(name=name))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(attempt.seed)
         network, tokenizer = _loaded(name, labels)
         network.to(device)  # type: ignore[arg-type]
-        batcher = _Batcher(tokenizer, _max_tokens(network, tokenizer, settings), device)
+        batcher = _Batcher(tokenizer, token_limit(network, tokenizer, settings.max_tokens), device)
         random = np.random.default_rng(attempt.seed)
         kept, held = _split(train.texts, settings.validation, random)
         return _trained(network, batcher, train.chosen(kept), train.chosen(held), test, attempt, settings, random)
@@ -135,7 +141,7 @@ def _split(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows to train on and rows to validate by: a share of the distinct texts, and at least one of either."""
     numbers: dict[str, int] = {}
-    distinct = np.array([numbers.setdefault(same(text), len(numbers)) for text in texts])
+    distinct = np.array([numbers.setdefault(normalized_text(text), len(numbers)) for text in texts])
     held = min(max(1, round(share * len(numbers))), len(numbers) - 1)
     watched = np.isin(distinct, random.permutation(len(numbers))[:held])
     return np.flatnonzero(~watched), np.flatnonzero(watched)
@@ -231,41 +237,24 @@ class _Batcher:
 
     def padded(self, rows: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
         """Token ids and mask, int64 [rows, longest]. A text without any token counts as one token of padding."""
-        longest = max(1, *map(len, rows))
-        ids = torch.full((len(rows), longest), int(self.tokenizer.pad_token_id or 0), dtype=torch.long)
-        seen = torch.zeros((len(rows), longest), dtype=torch.long)
-        seen[:, 0] = 1
-        for row, tokens in enumerate(rows):
-            ids[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
-            seen[row, : len(tokens)] = 1
-        return {"input_ids": ids.to(self.device), "attention_mask": seen.to(self.device)}
+        ids, mask = padded(rows, len(rows), max(1, *map(len, rows)), self.tokenizer)
+        return {"input_ids": ids.to(self.device), "attention_mask": mask.to(self.device)}
 
 
 def _loaded(name: str, labels: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model with a new head for so many labels, and its tokenizer."""
     with loading(name, FIELD, _KIND):
         origin = origin_of(name, FIELD)
-        loaded: Any = AutoModelForSequenceClassification.from_pretrained(
+        network, absent = load_network(
+            AutoModelForSequenceClassification,
             origin,
             num_labels=labels,
-            dtype=torch.float32,
-            output_loading_info=True,
             ignore_mismatched_sizes=True,  # the head of another task
-            use_safetensors=True,  # other weight files may be pickles
-            trust_remote_code=False,
         )
-        network, info = loaded
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin, trust_remote_code=False)
-    absent = [*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])]
     # Head and pooler may be new; an encoder whose own weights are random would be another protocol.
     if any(key.startswith(f"{network.base_model_prefix}.") and ".pooler." not in key for key in absent):
         raise InputError(FIELD, f"{name!r} lacks weights of an encoder.", "Name an encoder such as MiniLM or BERT.")
     if network.config.pad_token_id is None:
         network.config.pad_token_id = int(tokenizer.pad_token_id or 0)
     return network, tokenizer
-
-
-def _max_tokens(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: FineTuneSettings) -> int:
-    limits = [settings.max_tokens, tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", None)]
-    stated = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 10**9]  # "none" is 10^30
-    return min(stated, default=_MOST_TOKENS)

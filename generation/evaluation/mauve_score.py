@@ -23,7 +23,7 @@ _SYNTHETIC, _REFERENCE = 1, 2
 _ROUNDING = 1e-9
 
 
-def drawn(seed: int, synthetic: int, reference: int, n: int) -> tuple[NDArray[np.int64], ...]:
+def draw_indices(seed: int, synthetic: int, reference: int, n: int) -> tuple[NDArray[np.int64], ...]:
     """Which texts one seed compares, uniformly and without replacement.
 
     Args:

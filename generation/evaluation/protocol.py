@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from functools import partial
 
 from dpaudit.engines import Engine, LocalEngine
+from dpaudit.generation.caches import Figures, ScoreCache, VectorCache
 from dpaudit.generation.clustering.embedding import OFFLINE, Embedder
-from dpaudit.generation.clustering.vector_cache import VectorCache
 from dpaudit.generation.evaluation.bench import (
     NAMES,
     TITLES,
@@ -24,17 +24,17 @@ from dpaudit.generation.evaluation.bench import (
     versions,
 )
 from dpaudit.generation.evaluation.fine_tuning import encoder_of
-from dpaudit.generation.evaluation.score_cache import Figures, ScoreCache
-from dpaudit.generation.evaluation.settings import PAPER_N, EvaluationSettings, RealData
+from dpaudit.generation.evaluation.settings import PAPER_N, EvaluationSettings
 from dpaudit.generation.evaluation.texts import (
     Corpus,
-    at_most,
+    RealData,
     corpus_of,
-    described,
-    once,
+    distinct_texts,
     own_records,
     read_real,
     read_synthetic,
+    subsample,
+    summary_of,
 )
 from dpaudit.generation.records import Record
 from dpaudit.results.quality import Downstream, Encoder, Fit, Mauve, Quality, Source, Trained, scores
@@ -45,7 +45,7 @@ from dpaudit.runs.reader import RESUME
 #: Fewer texts to train on than this are remarked upon.
 _FEW = 100
 
-#: Told what is being done, how much of it is done, and how much there is.
+#: Called with what is being done, how much of it is done, and how much there is.
 Watch = Callable[[str, int, int], None]
 
 
@@ -72,7 +72,7 @@ def evaluate(
             in the cache; its own figures are not used.
         engine: where seeds and fits are spread to. Embeddings, and texts where there are fits, travel to its workers.
             None works in this process.
-        watch: told of what is done.
+        watch: called with what is done.
 
     Raises:
         InputError: the run is unfinished, or texts or models cannot be used.
@@ -90,16 +90,18 @@ def evaluate(
     if any(not isinstance(task, FitTask) for task in missing):
         bench = replace(bench, vectors=_embedded(corpus, embedder, private_cache, watch))
     with closing((engine or LocalEngine(1)).map(partial(Worker, bench), missing)) as results:
-        for done, (task, found) in enumerate(zip(missing, _told(results, missing, watch), strict=True), start=1):
+        if missing:
+            watch(TITLES[type(missing[0])], 0, len(missing))
+        for done, (task, found) in enumerate(zip(missing, results, strict=True), start=1):
             cache.keep(bench.key(task), found)
             figures[task] = found
             watch(TITLES[type(task)], done, len(missing))
     return Quality(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         samples=samples,
-        synthetic=described(corpus.synthetic),
+        synthetic=summary_of(corpus.synthetic),
         label_lines=label_lines,
-        reference=described(corpus.reference),
+        reference=summary_of(corpus.reference),
         own=own,
         features=bench.features,
         held_out=corpus.held_out,
@@ -115,16 +117,16 @@ def _read(
 ) -> tuple[Corpus, int | None, list[str]]:
     """All texts, how many of the reference are the run's own, and what there is to say of limits."""
     manifest = reader.manifest
-    reference = read_real(manifest, data.reference, "--reference", data.columns)
-    test = None if data.test is None else read_real(manifest, data.test, "--test", data.columns)
+    reference = read_real(manifest, data.reference, "--reference", data)
+    test = None if data.test is None else read_real(manifest, data.test, "--test", data)
     warnings = []
     for records, option in ((reference, "--reference"), (test or (), "--test")):
         if len(records) > settings.most_records:
             said = f"{option} has {len(records):,} records, of which {settings.most_records:,} were used"
             warnings.append(f"{said} (--most-records).")
-    reference = at_most(reference, settings.most_records, settings.split_seed)
+    reference = subsample(reference, settings.most_records, settings.split_seed)
     if test is not None:
-        test = at_most(test, settings.most_records, settings.split_seed)
+        test = subsample(test, settings.most_records, settings.split_seed)
     labels = manifest.batching.labels
     if labels and not {record.label for record in synthetic} <= set(labels):
         problem = "a text has a label that is not among batching.labels."
@@ -160,13 +162,6 @@ def _embedded(corpus: Corpus, embedder: Embedder, cache: VectorCache | None, wat
     return TextVectors({text: row for row, text in enumerate(texts)}, vectors)
 
 
-def _told(results: Iterator[Figures], tasks: Sequence[Task], watch: Watch) -> Iterator[Figures]:
-    """The results, after a word on what is done first."""
-    if tasks:
-        watch(TITLES[type(tasks[0])], 0, len(tasks))
-    yield from results
-
-
 def _mauve(bench: Bench, figures: Mapping[Task, Figures]) -> Mauve | None:
     if bench.mauve is None:
         return None
@@ -178,52 +173,37 @@ def _mauve(bench: Bench, figures: Mapping[Task, Figures]) -> Mauve | None:
 
 
 def _downstream(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[Downstream]:
-    probed = tuple(_probed(bench, figures))
-    if probed:
-        yield Downstream(
-            method="linear-probe",
-            encoder=bench.features,
-            settings=bench.settings.probe,
-            majority=_majority(bench.corpus),
-            trained=probed,
-        )
-    yield from _fine_tuned(bench, figures)
-
-
-def _fine_tuned(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[Downstream]:
-    tuned = tuple(_tuned(bench, figures))
-    if tuned and bench.classifier is not None and bench.settings.fine_tune is not None:
-        yield Downstream(
-            method="fine-tuned",
-            encoder=bench.classifier,
-            settings=bench.settings.fine_tune,
-            majority=_majority(bench.corpus),
-            trained=tuned,
-        )
-
-
-def _probed(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[Trained]:
-    for source in bench.sources:
-        tasks = [task for task in bench.tasks if isinstance(task, ProbeTask) and task.source == source]
-        if tasks:
-            size = len(bench.training(source, tasks[0].seed))
-            yield Trained(
-                source=source, texts=size, accuracy=scores(tuple(figures[task]["accuracy"] for task in tasks))
+    """Accuracies of whatever was trained: linear probes, fine-tuned encoders, or both."""
+    for kind, encoder, settings in (
+        (ProbeTask, bench.features, bench.settings.probe),
+        (FitTask, bench.classifier, bench.settings.fine_tune),
+    ):
+        tasks = [task for task in bench.tasks if isinstance(task, kind) and task in figures]
+        trained = tuple(_trained(bench, source, tasks, figures) for source in dict.fromkeys(t.source for t in tasks))
+        if trained and encoder is not None and settings is not None:
+            yield Downstream(
+                method="linear-probe" if kind is ProbeTask else "fine-tuned",
+                encoder=encoder,
+                settings=settings,
+                majority=_majority(bench.corpus),
+                trained=trained,
             )
 
 
-def _tuned(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[Trained]:
-    for source in bench.sources:
-        tasks = [task for task in bench.tasks if isinstance(task, FitTask) and task.source == source]
-        if not tasks:
-            continue
-        best = [_best(source, seed, tasks, figures) for seed in dict.fromkeys(task.attempt.seed for task in tasks)]
-        yield Trained(
-            source=source,
-            texts=len(bench.training(source, tasks[0].attempt.seed)),
-            accuracy=scores(tuple(figures[task]["test"] for task in best)),
-            fits=tuple(_fit(task, figures[task], task in best) for task in tasks),
-        )
+def _trained(
+    bench: Bench, source: Source, tasks: Sequence[ProbeTask | FitTask], figures: Mapping[Task, Figures]
+) -> Trained:
+    """One source's accuracy: of every probe, or of each seed's best fit."""
+    probes = [task for task in tasks if isinstance(task, ProbeTask) and task.source == source]
+    fits = [task for task in tasks if isinstance(task, FitTask) and task.source == source]
+    best = [_best(source, seed, fits, figures) for seed in dict.fromkeys(task.attempt.seed for task in fits)]
+    accuracies = [figures[probe]["accuracy"] for probe in probes] or [figures[fit]["test"] for fit in best]
+    return Trained(
+        source=source,
+        texts=len(bench.training(source, bench.seed((probes or fits)[0]))),
+        accuracy=scores(tuple(accuracies)),
+        fits=tuple(_fit(fit, figures[fit], fit in best) for fit in fits),
+    )
 
 
 def _best(source: Source, seed: int, tasks: Sequence[FitTask], figures: Mapping[Task, Figures]) -> FitTask:
@@ -262,16 +242,14 @@ def _carried(bench: Bench, previous: Quality | None, cache: ScoreCache) -> Itera
     if bench.settings.fine_tune is not None or previous is None:
         return
     for found in previous.downstream:
-        if found.method != "fine-tuned":
-            continue
-        earlier, figures = bench.earlier(found), dict[Task, Figures]()
-        for task in earlier.tasks:
-            known = cache.find(earlier.key(task), NAMES[type(task)]) if isinstance(task, FitTask) else {}
-            if known is None:
-                break
-            figures[task] = known
-        else:
-            yield from _fine_tuned(earlier, figures)
+        if found.method == "fine-tuned":
+            earlier = bench.earlier(found)
+            fits = [task for task in earlier.tasks if isinstance(task, FitTask)]
+            known: dict[Task, Figures] = {
+                fit: figures for fit in fits if (figures := cache.find(earlier.key(fit), NAMES[FitTask])) is not None
+            }
+            if len(known) == len(fits):
+                yield from _downstream(earlier, known)
 
 
 def _warnings(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[str]:
@@ -292,7 +270,7 @@ def _of_the_runs_texts(corpus: Corpus) -> Iterator[str]:
     texts, empty = len(corpus.synthetic), sum(not record.text.strip() for record in corpus.synthetic)
     if empty:
         yield f"{empty:,} of the run's {texts:,} texts are empty, or nothing but their label."
-    if texts > 1 and (distinct := len(once(corpus.synthetic))) <= texts / 2:
+    if texts > 1 and (distinct := len(distinct_texts(corpus.synthetic))) <= texts / 2:
         yield f"Of the run's {texts:,} texts {distinct:,} are distinct, up to case and white space."
 
 

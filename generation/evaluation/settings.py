@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from dpaudit.generation.evaluation.texts import Columns
 from dpaudit.results.quality import FineTuneSettings, Part, ProbeSettings
 from dpaudit.runs import InputError
 
@@ -80,16 +79,7 @@ class EvaluationSettings:
     split_seed: int = 0
 
 
-@dataclass(frozen=True)
-class RealData:
-    """Where real records are: the reference, and a file to test on, or None."""
-
-    reference: str
-    test: str | None = None
-    columns: Columns = field(default_factory=Columns)
-
-
-def asked(options: Mapping[str, Any]) -> EvaluationSettings:
+def settings_from_options(options: Mapping[str, Any]) -> EvaluationSettings:
     """Settings from the command's options, by name; what is left out has its default.
 
     `fine_tune`, `preset` and `classifier` ask for fine-tuning.

@@ -26,9 +26,17 @@ _FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ".gz", "
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Names of the columns of reference and test files; None for the run's own."""
+class RealData:
+    """Where real records are.
 
+    Attributes:
+        reference: the records that texts are compared with.
+        test: a file to test on, or None.
+        text, label: columns of both; None for the run's own.
+    """
+
+    reference: str
+    test: str | None = None
     text: str | None = None
     label: str | None = None
 
@@ -82,19 +90,19 @@ def read_synthetic(reader: RunReader) -> tuple[tuple[Record, ...], int]:
     return tuple(found), lines
 
 
-def read_real(manifest: Manifest, name: str, setting: str, columns: Columns) -> tuple[Record, ...]:
+def read_real(manifest: Manifest, name: str, setting: str, data: RealData) -> tuple[Record, ...]:
     """Distinct real records, sorted: with labels where the run has them.
 
     Args:
         manifest: of the run, which says where its own data came from and under which columns.
         name: as data.path in a config, or, for a run whose data was on the Hugging Face hub, NAME or NAME:SPLIT.
         setting: what gave the name, for errors.
-        columns: to read, where they are not the run's.
+        data: names the columns to read, where they are not the run's.
 
     Raises:
         InputError: names the file, the row and the column.
     """
-    text, label = columns.text or manifest.data.text, columns.label or manifest.data.label
+    text, label = data.text or manifest.data.text, data.label or manifest.data.label
     labels = manifest.batching.labels
     on_hub = manifest.data.source == "dataset" and _is_hubs(name)
     if not labels and not on_hub:
@@ -147,10 +155,10 @@ def corpus_of(
         raise InputError("--reference", "there is no record in it.", "Give real records with a text and a label each.")
     if test is not None and not test:
         raise InputError("--test", "there is no record in it.", "Give records, or leave --test away for a split.")
-    chosen = tuple(r for r in reference if place(r.text, seed, b"test") < share) if test is None else test
-    tested = {same(record.text) for record in chosen}
-    train = tuple(record for record in reference if same(record.text) not in tested)
-    trainable = tuple(record for record in synthetic if same(record.text) not in tested)
+    chosen = tuple(r for r in reference if hash_fraction(r.text, seed, b"test") < share) if test is None else test
+    tested = {normalized_text(record.text) for record in chosen}
+    train = tuple(record for record in reference if normalized_text(record.text) not in tested)
+    trainable = tuple(record for record in synthetic if normalized_text(record.text) not in tested)
     if test is not None and not train:
         problem = "all texts of --reference are in it, so no real record is left to train on."
         raise InputError("--test", problem, "Give other records than those of --reference.")
@@ -162,7 +170,7 @@ def corpus_of(
         origin="split" if test is None else "file",
         share=share if test is None else None,
         seed=seed,
-        test=described(chosen),
+        test=summary_of(chosen),
         own=None,
         dropped_real=len(reference) - len(train) - (len(chosen) if test is None else 0),
         dropped_synthetic=len(synthetic) - len(trainable),
@@ -170,11 +178,11 @@ def corpus_of(
     return Corpus(synthetic, reference, train, trainable, chosen, labels, held_out)
 
 
-def at_most(records: tuple[Record, ...], most: int, seed: int) -> tuple[Record, ...]:
+def subsample(records: tuple[Record, ...], most: int, seed: int) -> tuple[Record, ...]:
     """So many of the records, in their order: those whose texts a hash under the seed puts first."""
     if len(records) <= most:
         return records
-    ranked = sorted(range(len(records)), key=lambda row: (place(records[row].text, seed, b"kept"), row))
+    ranked = sorted(range(len(records)), key=lambda row: (hash_fraction(records[row].text, seed, b"kept"), row))
     return tuple(records[row] for row in sorted(ranked[:most]))
 
 
@@ -210,15 +218,15 @@ def own_records(reader: RunReader) -> OwnRecords | None:
     return None
 
 
-def once(records: Sequence[Record]) -> tuple[Record, ...]:
+def distinct_texts(records: Sequence[Record]) -> tuple[Record, ...]:
     """The first record with each text, up to case and white space, in their order."""
     first: dict[str, Record] = {}
     for record in records:
-        first.setdefault(same(record.text), record)
+        first.setdefault(normalized_text(record.text), record)
     return tuple(first.values())
 
 
-def described(records: Sequence[Record]) -> Texts:
+def summary_of(records: Sequence[Record]) -> Texts:
     """Numbers and digest of a set of texts."""
     total = hashlib.sha256()
     for record in records:
@@ -227,14 +235,14 @@ def described(records: Sequence[Record]) -> Texts:
     return Texts(texts=len(records), distinct=len({record.text for record in records}), digest=total.hexdigest())
 
 
-def same(text: str) -> str:
+def normalized_text(text: str) -> str:
     """What two texts share that count as one: all but case and white space."""
     return " ".join(text.split()).casefold()
 
 
-def place(text: str, seed: int, purpose: bytes) -> float:
+def hash_fraction(text: str, seed: int, purpose: bytes) -> float:
     """A text's place in [0, 1), which looks random and depends on the text, the seed and the purpose alone."""
-    message = same(text).encode("utf-8", "surrogatepass")
+    message = normalized_text(text).encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(message, digest_size=8, key=seed.to_bytes(8, "big"), person=b"eval." + purpose)
     return int.from_bytes(digest.digest(), "big") / _UNIT
 

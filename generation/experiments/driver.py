@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import dpaudit
 from dpaudit.generation.config import DataConfig
@@ -29,34 +29,16 @@ from dpaudit.results.experiments import (
 from dpaudit.results.quality import Quality, Scores
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import HASHES
-from dpaudit.runs.storage import LocalStorage
+from dpaudit.runs.storage import open_storage
 
 RUN = "run"
 #: What to do where the table's folder cannot be written to.
 ELSEWHERE = "Make the folder writable, or name another one with --out."
-#: Told of each row: its number from 1, how many there are, its name, and what is being done or was.
+#: Called with a row's number from 1, how many there are, its name, and what is being done or was.
 Watch = Callable[[int, int, str, str], None]
-
-
-class Evaluate(Protocol):
-    """Measures a run's texts against real ones."""
-
-    def __call__(
-        self,
-        run: Path,
-        reference: DataConfig,
-        held_out: DataConfig | None,
-        settings: EvaluationConfig,
-    ) -> Quality:
-        """Evaluate a finished run.
-
-        Args:
-            run: its directory.
-            reference: the run's private data.
-            held_out: what classifiers are tested on; None for a share of the reference.
-            settings: models and protocol.
-        """
-        ...
+#: Measures a run's texts: its directory, its private data as the reference, what classifiers are tested on (None for a
+#: share of the reference), models and protocol.
+Evaluate = Callable[[Path, DataConfig, DataConfig | None, EvaluationConfig], Quality]
 
 
 @dataclass(frozen=True)
@@ -86,17 +68,17 @@ def run_table(table: Table, out: Path, stages: Stages, watch: Watch, only: tuple
         table: rows in order.
         out: rows' folders go here, under their names. It is locked, and private where it has to be made.
         stages: what is done with each.
-        watch: told of every row and stage.
+        watch: called with every row and stage.
         only: names of the rows to run, all where there are none; the others are left out.
 
     Raises:
         InputError: there is no row of a name, or `out` cannot be used, or another process is using it.
     """
     chosen = table.only(only).rows
-    release = LocalStorage(out).lock()
+    release = open_storage(out).lock()
     try:
         rows = [
-            _run_row(table, row, out / row.name / RUN, stages, _of_row(watch, number, len(chosen), row.name))
+            _run_row(table, row, out / row.name / RUN, stages, partial(watch, number, len(chosen), row.name))
             for number, row in enumerate(chosen, start=1)
         ]
     finally:
@@ -109,34 +91,30 @@ def run_table(table: Table, out: Path, stages: Stages, watch: Watch, only: tuple
     )
 
 
-def _of_row(watch: Watch, number: int, rows: int, name: str) -> Callable[[str], None]:
-    return lambda what: watch(number, rows, name, what)
-
-
-def _run_row(table: Table, row: Row, run: Path, stages: Stages, tell: Callable[[str], None]) -> RowResult:
+def _run_row(table: Table, row: Row, run: Path, stages: Stages, report: Callable[[str], None]) -> RowResult:
     result = _unfilled(row)
     stage: Stage = "generate"
     try:
         if (run / HASHES).exists():
             stage = "resume"
-            tell("comparing a whole run with its config and data")
+            report("comparing a whole run with its config and data")
             stages.compare(row, run)
         else:
-            tell("generating")
+            report("generating")
             stages.generate(row, run)
         stage = "audit"
-        tell("auditing")
+        report("auditing")
         audited = Audited.of(stages.audit(run))
         result = result.model_copy(update={"audited": audited})
         if stages.evaluate is not None and audited.verdict != "error":
             stage = "evaluate"
-            tell("evaluating")
+            report("evaluating")
             quality = stages.evaluate(run, row.config.data, row.held_out, table.evaluation)
             _require_own(quality, row)
             result = result.model_copy(update={"evaluated": _evaluated(quality)})
     except Exception as error:
         result = result.model_copy(update={"failure": _failure(error, stage)})
-        tell(f"failed to {stage}")
+        report(f"failed to {stage}")
     return result
 
 

@@ -18,11 +18,11 @@ from dpaudit.audit import Question, audit_run
 from dpaudit.audit.disclosure import public_form
 from dpaudit.checks import disclosure
 from dpaudit.cli import cli, main
-from dpaudit.reports.rounding import bound, lower_bound, nearest
-from dpaudit.reports.sarif import render_sarif
+from dpaudit.reports.machine import render_sarif
 from dpaudit.reports.terminal import print_summary
 from dpaudit.reports.write import write_reports
 from dpaudit.results import AuditResult, CheckResult
+from dpaudit.results.rounding import bound, lower_bound, nearest
 from dpaudit.runs import Assigned, KeyedHash, RunReader, data_digest
 
 Run = Any

@@ -155,42 +155,42 @@ def test_dark_pages_are_dark(reader: Reader) -> None:
     assert lightness("light") > 3 * 200
 
 
-@pytest.mark.parametrize("name", ["failed", "comparison", "clusters"])
-def test_a_page_can_be_read_without_script(reader: Reader, name: str) -> None:
-    with_script, without = (reader.open(name, java_script_enabled=on) for on in (True, False))
-    headings = with_script.page.locator("h1, h2, h3").all_inner_texts()
-    assert len(headings) > 2
-    assert without.page.locator("h1, h2, h3").all_inner_texts() == headings
-    assert without.page.locator("main button, main input").count() == 0
-    assert without.told == []
+def test_a_page_can_be_read_without_script(reader: Reader) -> None:
+    for name in ["failed", "comparison", "clusters"]:
+        with_script, without = (reader.open(name, java_script_enabled=on) for on in (True, False))
+        headings = with_script.page.locator("h1, h2, h3").all_inner_texts()
+        assert len(headings) > 2
+        assert without.page.locator("h1, h2, h3").all_inner_texts() == headings
+        assert without.page.locator("main button, main input").count() == 0
+        assert without.told == []
 
 
-@pytest.mark.parametrize("name", ["clean", "hostile", "comparison"])
-def test_the_keyboard_reaches_everything(reader: Reader, name: str) -> None:
-    page = reader.open(name, PHONE).page
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.className") == "skip-link"
-    assert page.locator(".skip-link").bounding_box()["x"] >= 0
-    wanted = page.evaluate(
-        """() => {
-          const reached = [...document.querySelectorAll("a[href], button, input, summary, .scroller")];
-          const seen = reached.filter((node) => node.checkVisibility());
-          seen.forEach((node, at) => { node.dataset.place = at; });
-          return seen.length;
-        }"""
-    )
-    reached, faint = set(), []
-    for _ in range(wanted + 5):
-        place, outline = page.evaluate(
-            "() => [document.activeElement.dataset.place, getComputedStyle(document.activeElement).outlineStyle]"
-        )
-        if place is not None:
-            reached.add(int(place))
-            if outline == "none":
-                faint.append(place)
+def test_the_keyboard_reaches_everything(reader: Reader) -> None:
+    for name in ["clean", "hostile", "comparison"]:
+        page = reader.open(name, PHONE).page
         page.keyboard.press("Tab")
-    assert reached == set(range(wanted))
-    assert faint == []
+        assert page.evaluate("document.activeElement.className") == "skip-link"
+        assert page.locator(".skip-link").bounding_box()["x"] >= 0
+        wanted = page.evaluate(
+            """() => {
+              const reached = [...document.querySelectorAll("a[href], button, input, summary, .scroller")];
+              const seen = reached.filter((node) => node.checkVisibility());
+              seen.forEach((node, at) => { node.dataset.place = at; });
+              return seen.length;
+            }"""
+        )
+        reached, faint = set(), []
+        for _ in range(wanted + 5):
+            place, outline = page.evaluate(
+                "() => [document.activeElement.dataset.place, getComputedStyle(document.activeElement).outlineStyle]"
+            )
+            if place is not None:
+                reached.add(int(place))
+                if outline == "none":
+                    faint.append(place)
+            page.keyboard.press("Tab")
+        assert reached == set(range(wanted))
+        assert faint == []
 
 
 def test_the_skip_link_leads_to_the_result(reader: Reader) -> None:
@@ -200,28 +200,28 @@ def test_the_skip_link_leads_to_the_result(reader: Reader) -> None:
     assert page.url.endswith("#main")
 
 
-@pytest.mark.parametrize("name", ["clean", "public"])
-def test_tables_are_sorted_by_a_click(reader: Reader, name: str) -> None:
-    shown = reader.open(name)
-    tables = shown.page.locator("table.sortable")
-    if name == "clean":
-        assert tables.count() > 0
-    for at in range(tables.count()):
-        table = tables.nth(at)
-        heading = table.locator("thead th").last
-        for direction in ("ascending", "descending"):
-            heading.locator("button").click()
-            assert heading.get_attribute("aria-sort") == direction
-        rows = table.locator("tbody tr")
-        before = rows.count()
-        first = table.locator("thead th").first
-        first.locator("button").click()
-        assert heading.get_attribute("aria-sort") is None
-        numbers = [re.match(r"[\d,]+", text) for text in table.locator("tbody tr > :first-child").all_inner_texts()]
-        values = [int(found[0].replace(",", "")) for found in numbers if found]
-        assert values == sorted(values)
-        assert rows.count() == before
-    assert shown.told == []
+def test_tables_are_sorted_by_a_click(reader: Reader) -> None:
+    for name in ["clean", "public"]:
+        shown = reader.open(name)
+        tables = shown.page.locator("table.sortable")
+        if name == "clean":
+            assert tables.count() > 0
+        for at in range(tables.count()):
+            table = tables.nth(at)
+            heading = table.locator("thead th").last
+            for direction in ("ascending", "descending"):
+                heading.locator("button").click()
+                assert heading.get_attribute("aria-sort") == direction
+            rows = table.locator("tbody tr")
+            before = rows.count()
+            first = table.locator("thead th").first
+            first.locator("button").click()
+            assert heading.get_attribute("aria-sort") is None
+            numbers = [re.match(r"[\d,]+", text) for text in table.locator("tbody tr > :first-child").all_inner_texts()]
+            values = [int(found[0].replace(",", "")) for found in numbers if found]
+            assert values == sorted(values)
+            assert rows.count() == before
+        assert shown.told == []
 
 
 def test_a_filter_leaves_what_was_asked_for(reader: Reader) -> None:
@@ -236,24 +236,24 @@ def test_a_filter_leaves_what_was_asked_for(reader: Reader) -> None:
     assert part.locator("tbody tr:visible, .check:visible").count() == everything > 1
 
 
-@pytest.mark.parametrize("name", ["failed", "comparison"])
-def test_nothing_is_lost_on_paper(reader: Reader, name: str) -> None:
-    from pypdf import PdfReader
+def test_nothing_is_lost_on_paper(reader: Reader) -> None:
+    for name in ["failed", "comparison"]:
+        from pypdf import PdfReader
 
-    shown = reader.open(name, color_scheme="dark")
-    headings = shown.page.locator("h1, h2, h3").all_text_contents()
-    printed = PdfReader(io.BytesIO(shown.page.pdf(format="A4")))
-    text = letters(" ".join(page.extract_text() for page in printed.pages))
-    assert [heading for heading in headings if letters(heading) not in text] == []
-    # Also what the screen folds away, and rows that a narrow window scrolls.
-    cells = shown.page.locator("td, dd, summary, figcaption").all_text_contents()
-    lost = [cell for cell in cells if letters(cell[:40]) not in text]
-    assert lost == []
-    # No cut at the right edge, nor a dark page that costs a cartridge.
-    shown.page.emulate_media(media="print")
-    shown.page.set_viewport_size({"width": 720, "height": 1000})
-    assert shown.problems() == {}
-    assert shown.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        shown = reader.open(name, color_scheme="dark")
+        headings = shown.page.locator("h1, h2, h3").all_text_contents()
+        printed = PdfReader(io.BytesIO(shown.page.pdf(format="A4")))
+        text = letters(" ".join(page.extract_text() for page in printed.pages))
+        assert [heading for heading in headings if letters(heading) not in text] == []
+        # Also what the screen folds away, and rows that a narrow window scrolls.
+        cells = shown.page.locator("td, dd, summary, figcaption").all_text_contents()
+        lost = [cell for cell in cells if letters(cell[:40]) not in text]
+        assert lost == []
+        # No cut at the right edge, nor a dark page that costs a cartridge.
+        shown.page.emulate_media(media="print")
+        shown.page.set_viewport_size({"width": 720, "height": 1000})
+        assert shown.problems() == {}
+        assert shown.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 
 def letters(text: str) -> str:
@@ -264,20 +264,17 @@ def letters(text: str) -> str:
 # --- would they find it? ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("planted", "complaint"),
-    [
+def test_a_planted_flaw_of_the_layout_is_found(reader: Reader) -> None:
+    for planted, complaint in [
         ('<div style="width: 3000px">wide</div>', "wider than the window"),
         ('<div style="position: relative; left: -200px">left</div>', "beyond the edge"),
         ('<div style="overflow: hidden; width: 9px; white-space: nowrap">cut off</div>', "cut off"),
         ('<svg width="90" height="20"><text x="70" y="10">outside</text></svg>', "labels outside their figure"),
         ('<svg width="90" height="20"><text y="10" style="fill: #ddd">a</text></svg>', "too faint in a figure"),
-    ],
-)
-def test_a_planted_flaw_of_the_layout_is_found(reader: Reader, planted: str, complaint: str) -> None:
-    shown = reader.open("clusters", PHONE)
-    shown.page.evaluate("html => document.querySelector('main').insertAdjacentHTML('beforeend', html)", planted)
-    assert complaint in shown.problems()
+    ]:
+        shown = reader.open("clusters", PHONE)
+        shown.page.evaluate("html => document.querySelector('main').insertAdjacentHTML('beforeend', html)", planted)
+        assert complaint in shown.problems()
 
 
 def test_a_planted_barrier_is_found(axe: None, reader: Reader) -> None:
@@ -287,21 +284,18 @@ def test_a_planted_barrier_is_found(axe: None, reader: Reader) -> None:
     assert {each.split(":")[0] for each in shown.violations()} == {"color-contrast", "button-name"}
 
 
-@pytest.mark.parametrize(
-    ("planted", "told"),
-    [
+def test_what_a_page_does_behind_ones_back_is_found(reader: Reader) -> None:
+    for planted, told in [
         ("<script>alert(1)</script>", "Content Security Policy"),
         ('<img src="https://example.com/a.png" alt="">', "Content Security Policy"),
-    ],
-)
-def test_what_a_page_does_behind_ones_back_is_found(reader: Reader, planted: str, told: str) -> None:
-    path = reader.path("clusters")
-    page = path.read_text(encoding="utf-8")
-    try:
-        path.write_text(page.replace("</main>", f"{planted}</main>"), encoding="utf-8")
-        assert told in " ".join(reader.open("clusters").told)
-    finally:
-        path.write_text(page, encoding="utf-8")
+    ]:
+        path = reader.path("clusters")
+        page = path.read_text(encoding="utf-8")
+        try:
+            path.write_text(page.replace("</main>", f"{planted}</main>"), encoding="utf-8")
+            assert told in " ".join(reader.open("clusters").told)
+        finally:
+            path.write_text(page, encoding="utf-8")
 
 
 def test_a_missing_browser_is_an_error_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:

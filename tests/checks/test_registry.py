@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from dpaudit.checks.explain import lines, listed
-from dpaudit.checks.registry import About, Outcome, registered, result_of
+from dpaudit.checks.registry import About, Outcome, lines, listed, registered, result_of
 
 ABOUT = [check.about for check in registered()]
 

@@ -6,8 +6,9 @@
 - `python` blocks of a document run as one program.
 - `console` blocks without `$` are not run. UNRUN lists each of them, with the reason.
 
-Shell blocks of a document share a folder and run in their order. After a change of what commands print:
-DPAUDIT_UPDATE_DOCS=1 pytest tests/docs/test_documents.py -k shell
+Shell blocks of a document share a folder and run in their order. `dpaudit` in them is a fork of a process that has its
+modules already (tests/docs/warm.py); tests/packaging runs the installed command. After a change of what commands print:
+DPAUDIT_UPDATE_DOCS=1 pytest tests/docs/test_documents.py -k blocks_run
 writes it into the documents anew, but for outputs with a line `...`.
 """
 
@@ -17,8 +18,10 @@ import doctest
 import itertools
 import os
 import re
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +31,19 @@ import yaml
 from dpaudit.generation.experiments.table import TableConfig
 
 ROOT = Path(__file__).parents[2]
+WARM = Path(__file__).with_name("warm.py")
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+#: What the blocks find as `dpaudit`.
+STUB = """\
+#!{python} -IS
+import json, os, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.connect({address!r})
+request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+socket.send_fds(server, [request], [0, 1, 2])
+sys.exit(server.recv(1)[0])
+"""
 UPDATE = "DPAUDIT_UPDATE_DOCS"
 PROMPT = "$ "
 MARK = "-- here ends the output of a command --"
@@ -81,6 +95,11 @@ def blocks(document: Path, *languages: str) -> list[tuple[str, str]]:
     return [(language, text) for language, text in texts if language in languages and text not in RUN_BY_CI]
 
 
+def executed(document: Path) -> bool:
+    found = blocks(document, "bash", "console", "python")
+    return any(language != "console" or text.startswith(PROMPT) for language, text in found)
+
+
 @dataclass(frozen=True)
 class Ran:
     """A command of a console block, what the document shows below it, and what it printed."""
@@ -124,29 +143,40 @@ def run(block: str, workplace: Path, environment: dict[str, str]) -> list[Ran]:
     return [Ran(*command, *printed) for command, *printed in zip(commands, *outputs, strict=True)]
 
 
-@pytest.fixture
-def workplace(tmp_path: Path) -> Path:
+def workplace(folder: Path) -> Path:
     """A folder that looks like the repository's root to the documents, and can be written to."""
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    return tmp_path
+    folder.mkdir()
+    (folder / "examples").symlink_to(ROOT / "examples")
+    return folder
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_python_blocks_run_in_order(document: Path, workplace: Path) -> None:
-    source = "\n".join(text for _, text in blocks(document, "python"))
-    if source:
-        subprocess.run([sys.executable, "-W", "error", "-c", source], cwd=workplace, check=True)
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """That of the blocks. Its first `dpaudit` is the warm one, which takes `-c PROGRAM` too."""
+    stub = tmp_path_factory.mktemp("bin") / "dpaudit"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("\0" + f"{stub}"[-80:])
+        listener.listen()
+        stub.write_text(STUB.format(python=sys.executable, address=listener.getsockname()))
+        stub.chmod(0o755)
+        path = os.pathsep.join([str(stub.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
+        blocks_see = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "80"}
+        command = [sys.executable, WARM, str(listener.fileno())]
+        with subprocess.Popen(command, cwd=ROOT, env=blocks_see, pass_fds=[listener.fileno()]) as server:
+            yield blocks_see
+            server.kill()
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_shell_blocks_run_in_order(document: Path, workplace: Path) -> None:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "80"}
+@pytest.mark.parametrize("document", [path for path in DOCUMENTS if executed(path)], ids=lambda path: path.name)
+def test_blocks_run_in_order(document: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    if program := "\n".join(text for _, text in blocks(document, "python")):
+        subprocess.run(["dpaudit", "-c", program], cwd=workplace(tmp_path / "python"), env=environment, check=True)
+    folder = workplace(tmp_path / "shell")
     for language, block in blocks(document, "bash", "console"):
         if language == "bash":
-            subprocess.run(["bash", "-euc", block], cwd=workplace, check=True, env=environment)
+            subprocess.run(["bash", "-euc", block], cwd=folder, check=True, env=environment)
         elif block.startswith(PROMPT):
-            outcomes = run(block, workplace, environment)
+            outcomes = run(block, folder, environment)
             if os.environ.get(UPDATE):
                 anew = "".join(ran.anew for ran in outcomes)
                 document.write_text(document.read_text(encoding="utf-8").replace(block, anew), encoding="utf-8")
@@ -202,3 +232,15 @@ def test_links_between_documents_lead_somewhere() -> None:
     for document in DOCUMENTS:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", document.read_text(encoding="utf-8")):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_places_in_the_documents_that_code_names_are_there() -> None:
+    code = itertools.chain.from_iterable((ROOT / name).rglob("*.py") for name in ("dpaudit", "generation", "reports"))
+    named = {
+        place for path in code for place in re.findall(r"docs/([\w-]+\.md)(?:#([\w-]+))?", path.read_text("utf-8"))
+    }
+    assert len(named) > 5
+    for page, anchor in named:
+        headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / page).read_text("utf-8"), re.MULTILINE)
+        anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert anchor in {"", *anchors}, f"docs/{page}#{anchor}"

@@ -1,23 +1,21 @@
-"""Links of the repository's documents in the site, and tables of fields, options and faults."""
+"""Links of the repository's documents in the site, tables of fields, and the catalogue of checks."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import Path
 
-import click
+import griffe
 import pytest
-from pydantic import BaseModel, Field
 
-from docsite import faults
-from docsite.commands import commands_page
-from docsite.fields import field_tables
-from docsite.markdown import escaped
-from docsite.repository import linked, site_path, source_page, with_site_links
+from docsite.checks import catalogue, escaped, with_links_to_checks
+from docsite.fields import Fields
+from docsite.hooks import site_path, with_site_links
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize(
-    ("origin", "page", "link", "expected"),
-    [
+def test_links_lead_to_the_same_thing_in_the_site() -> None:
+    for origin, page, link, expected in (
         ("README.md", "index.md", "docs/claims.md#anchor", "claims.md#anchor"),
         ("README.md", "index.md", "LICENSE", "source/LICENSE.md"),
         ("docs/claims.md", "claims.md", "../README.md", "index.md"),
@@ -28,114 +26,102 @@ from docsite.repository import linked, site_path, source_page, with_site_links
         ("docs/claims.md", "claims.md", "../../outside.md", "../../outside.md"),
         ("docs/claims.md", "claims.md", "https://example.org/docs/claims.md", "https://example.org/docs/claims.md"),
         ("docs/claims.md", "claims.md", "#anchor", "#anchor"),
-    ],
-)
-def test_links_lead_to_the_same_thing_in_the_site(origin: str, page: str, link: str, expected: str) -> None:
-    assert with_site_links(origin, page, f"[text]({link})") == f"[text]({expected})"
-
-
-def test_files_outside_the_docs_are_found_and_shown() -> None:
-    assert list(linked("docs/claims.md", "[a](../LICENSE) [b](budgets.md#x) [c](gone.md)")) == [
-        "LICENSE",
-        "docs/budgets.md",
-    ]
-    assert "Apache License" in source_page("LICENSE")
-    listing = source_page("examples")
-    assert "[bbc-median.yaml](bbc-median.yaml.md)" in listing
-    assert "hashes" not in listing
+        ("docs/reference/config.md", "reference/config.md", "../inspect.md", "../inspect.md"),
+    ):
+        assert with_site_links(origin, page, f"[text]({link})") == f"[text]({expected})"
     assert site_path("CONTRIBUTING.md") == "contributing.md"
 
 
-class Inner(BaseModel):
+MODELS = '''
+from dataclasses import dataclass
+from typing import Annotated, Literal
+from pydantic import BaseModel, Field
+
+MOST = 12_000
+Count = Annotated[int, Field(ge=1, le=MOST)]
+
+class Base(BaseModel):
+    """Without fields."""
+
+class Inner(Base):
     """A part.
 
     Attributes:
-        first, second: two | of `a|b`; None where [there] is *none*.
+        first, second: two of `a|b`.
     """
-
-    first: Annotated[int, Field(ge=1, lt=9)] | None = None
+    first: Count | None = None
     second: Literal["a", "b"] = "a"
+    third: tuple[Annotated[float, Field(gt=0)], ...]
+
+    @property
+    def fourth(self) -> int:
+        """No field."""
+
+@dataclass
+class Plain:
+    """No model.
+
+    Attributes:
+        part: the only one.
+    """
+    part: Inner
+
+class Again(Inner):
+    """With what it inherits."""
+
+class Other:
+    """Neither.
+
+    Attributes:
+        kept: as it stands.
+    """
+    kept: int
+'''
 
 
-class Outer(BaseModel):
-    """The whole <of it>."""
+def test_fields_have_kind_default_and_meaning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site_models.py").write_text(MODELS)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = griffe.load("site_models", search_paths=[tmp_path], extensions=griffe.load_extensions(Fields))
 
-    parts: tuple[Inner, ...]
-    name: Annotated[str, Field(min_length=1)] = "x"
+    def sections(name: str) -> list[griffe.DocstringSection]:
+        docstring = module[name].docstring
+        docstring.parser = "google"
+        return list(docstring.parsed)
 
-
-def test_fields_have_kind_default_and_meaning() -> None:
-    page = field_tables(Outer.model_json_schema(), "outer.yaml")
-    assert "## outer.yaml {: #outer-yaml }\n\nThe whole &lt;of it>." in page
-    assert "| `parts`{: #outer-yaml.parts } | list of [parts](#parts) | required |  |" in page
-    assert '| `name`{: #outer-yaml.name } | text not empty | `"x"` |  |' in page
-    meaning = r"two \| of `a|b`; null where \[there\] is \*none\*."
-    assert f"| `first`{{: #parts.first }} | whole number ≥ 1, < 9 or null | `null` | {meaning} |" in page
-    assert f'| `second`{{: #parts.second }} | `a`, `b` | `"a"` | {meaning} |' in page
-
-
-class Twice(BaseModel):
-    """One part in two places."""
-
-    left: Inner
-    right: Inner | None
-
-
-def test_a_part_of_several_fields_has_its_own_name() -> None:
-    page = field_tables(Twice.model_json_schema(), "twice")
-    assert page.count("## Inner {: #inner }") == 1
-    assert page.count("[Inner](#inner)") == 2
-
-
-class Other(BaseModel):
-    """Another part."""
+    assert [section.kind.value for section in sections("Base")] == ["text"]
+    text, fields = sections("Inner")
+    assert text.value == "A part."
+    assert fields.title == "Fields:"
+    assert [(field.name, str(field.annotation), field.default, field.description) for field in fields.value] == [
+        ("first", "int ≥ 1, ≤ 12,000 | None", "None", "two of `a|b`."),
+        ("second", "Literal['a', 'b']", "'a'", "two of `a|b`."),
+        ("third", "tuple[float > 0, ...]", None, ""),
+    ]
+    assert [field.name for field in sections("Again")[1].value] == ["first", "second", "third"]
+    (part,) = sections("Plain")[1].value
+    assert (part.name, part.annotation.canonical_path, part.description) == (
+        "part",
+        "site_models.Inner",
+        "the only one.",
+    )
+    assert sections("Other")[1].kind.value == "attributes"
 
 
-class Either(BaseModel):
-    """Two parts in one place."""
-
-    part: Inner | Other
-
-
-def test_parts_of_one_field_have_their_own_names() -> None:
-    page = field_tables(Either.model_json_schema(), "either")
-    assert "[Inner](#inner) or [Other](#other)" in page
-    assert "## Inner {: #inner }" in page
-
-
-def test_commands_have_usage_help_and_options() -> None:
-    @click.group()
-    def group() -> None:
-        """All of it."""
-
-    @group.command()
-    @click.argument("place")
-    @click.option("--kind", type=click.Choice(["a", "b"]), default="a", show_default=True, help="As for --other.")
-    @click.option("--other", hidden=True)
-    def act(place: str, kind: str, other: str) -> None:
-        """Do one thing.
-
-        \b
-        Example:
-          group act here
-        """
-
-    page = commands_page(group, "group")
-    assert "| [act](#act) | Do one thing. |" in page
-    assert "## act {: #act }\n\n```text\ngroup act [OPTIONS] PLACE\n```\n\nDo one thing." in page
-    assert "```text\nExample:\n  group act here\n```" in page
-    assert r"| `--kind [a|b]` | As for `--other`. \[default: a\] |" in page
-    assert "| `--other" not in page
-
-
-def test_faults_and_checks_link_to_each_other() -> None:
+def test_faults_and_checks_link_to_each_other(tmp_path: Path) -> None:
     row = "| a fault | `claim.epsilon`, `claim.kind` | what `record.range` says |"
     links = "[`claim.epsilon`](reference/checks.md#claim.epsilon), [`claim.kind`](reference/checks.md#claim.kind)"
-    assert faults.with_links(row) == f"| a fault {{: #fault-a-fault }} | {links} | what `record.range` says |"
-    found = faults.faults_of("claim.epsilon")
-    assert found
-    assert all("claim.epsilon" in fault.checks for fault in found)
-    assert len(found[0].checks) == min(len(fault.checks) for fault in found)
+    assert with_links_to_checks(row) == f"| a fault {{: #fault-a-fault }} | {links} | what `record.range` says |"
+    for page in DOCS.glob("*.md"):
+        (tmp_path / page.name).write_text(page.read_text(encoding="utf-8").split("\n", 1)[0], encoding="utf-8")
+    few = "| second | `claim.kind` |  |\n| third, Again | `claim.kind` |  |\n| fourth | `claim.kind` |  |\n"
+    (tmp_path / "faults.md").write_text(f"{row}\n{few}", encoding="utf-8")
+    page = catalogue(tmp_path)
+    assert "- **Shown on**: runs with a planted fault: [a fault](../faults.md#fault-a-fault)\n" in page
+    first = "[second](../faults.md#fault-second); [third, Again](../faults.md#fault-third-again); "
+    assert f"{first}[fourth](../faults.md#fault-fourth) and 1 more\n" in page
+    assert "### claim.kind {: #claim.kind }" in page
+    assert "(../mathematics.md#the-sampling-test)" in page
 
 
 def test_words_stay_words_in_markdown() -> None:

@@ -85,6 +85,16 @@ class Slow(Traced):
         time.sleep(60)
 
 
+class Forking(Traced):
+    """Leaves a process behind that holds all that it holds."""
+
+    def __call__(self, n):
+        if n < 2 and os.fork() == 0:
+            time.sleep(10)
+            os._exit(0)
+        return n
+
+
 class Threads(Traced):
     def __call__(self, n):
         print("noise on standard output")
@@ -105,6 +115,20 @@ def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleT
     monkeypatch.syspath_prepend(tmp_path)
     yield importlib.import_module("engine_test_workers")
     sys.modules.pop("engine_test_workers")
+
+
+@pytest.fixture(autouse=True)
+def in_time() -> Iterator[None]:
+    """A task that nobody runs fails its test, and does not hold up the others."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(180)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 def processes(folder: Path) -> list[int]:
@@ -129,19 +153,19 @@ def gone(folder: Path, within: float = 20) -> bool:
     return True
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_results_come_once_and_in_order(workers: ModuleType, tmp_path: Path, count: int) -> None:
-    found = list(LocalEngine(count).map(partial(workers.Square, tmp_path), range(12)))
-    assert found == [n * n for n in range(12)]
-    others = [process for process in processes(tmp_path) if process != os.getpid()]
-    assert len(others) == (0 if count == 1 else count)
-    assert gone(tmp_path, within=0) or count == 1
+def test_results_come_once_and_in_order(workers: ModuleType, tmp_path: Path) -> None:
+    for count in (3, 1):
+        found = list(LocalEngine(count).map(partial(workers.Square, tmp_path), range(12)))
+        assert found == [n * n for n in range(12)]
+        others = [process for process in processes(tmp_path) if process != os.getpid()]
+        assert len(others) == 3
+        assert not any(map(alive, others))
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_no_tasks_start_no_process(workers: ModuleType, tmp_path: Path, count: int) -> None:
-    assert list(LocalEngine(count).map(partial(workers.Square, tmp_path), [])) == []
-    assert count == 1 or not processes(tmp_path)
+def test_no_tasks_start_no_process(workers: ModuleType, tmp_path: Path) -> None:
+    assert list(LocalEngine(2).map(partial(workers.Square, tmp_path), [])) == []
+    assert not processes(tmp_path)
+    assert list(LocalEngine(1).map(partial(workers.Square, tmp_path), [])) == []
 
 
 def test_tasks_are_taken_when_they_can_soon_run(workers: ModuleType, tmp_path: Path) -> None:
@@ -165,28 +189,26 @@ def test_a_killed_worker_is_replaced_and_its_task_run_again(workers: ModuleType,
     assert gone(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("sent", "cause"), [(signal.SIGKILL, "lack of memory"), (signal.SIGTERM, f"signal {int(signal.SIGTERM)}")]
-)
-def test_a_task_that_kills_every_worker_is_told(
-    workers: ModuleType, tmp_path: Path, sent: signal.Signals, cause: str
-) -> None:
-    with pytest.raises(InputError, match=cause) as told:
-        list(LocalEngine(2).map(partial(workers.Killed, tmp_path, 99, sent), range(8)))
-    assert "--workers 1" in told.value.remedy
-    assert gone(tmp_path)
+def test_a_task_that_kills_its_workers_is_given_up(workers: ModuleType, tmp_path: Path) -> None:
+    causes = {signal.SIGKILL: "signal 9, probably for lack of memory", signal.SIGTERM: "signal 15"}
+    for sent, cause in causes.items():
+        folder = tmp_path / sent.name
+        folder.mkdir()
+        said = rf"killed 2 times over the same task \({cause}\)"
+        with pytest.raises(InputError, match=said) as refused:
+            list(LocalEngine(2).map(partial(workers.Killed, folder, 99, sent), range(8)))
+        assert "--workers 1" in refused.value.remedy
+        assert len(list(folder.glob("death-*"))) == 2
+        assert gone(folder)
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_what_a_worker_raises_is_raised_here(workers: ModuleType, tmp_path: Path, count: int) -> None:
-    with pytest.raises(ZeroDivisionError, match="task 2"):
-        list(LocalEngine(count).map(partial(workers.Raising, tmp_path), range(50)))
-    with pytest.raises(LookupError, match="no model here"):
-        list(LocalEngine(count).map(partial(workers.Unmade, tmp_path), range(3)))
-    assert count == 1 or gone(tmp_path)
-
-
-def test_an_exception_that_cannot_travel_is_told_in_words(workers: ModuleType, tmp_path: Path) -> None:
+def test_what_a_worker_raises_is_raised_here(workers: ModuleType, tmp_path: Path) -> None:
+    for count in (2, 1):
+        with pytest.raises(ZeroDivisionError, match="task 2"):
+            list(LocalEngine(count).map(partial(workers.Raising, tmp_path), range(50)))
+        with pytest.raises(LookupError, match="no model here"):
+            list(LocalEngine(count).map(partial(workers.Unmade, tmp_path), range(3)))
+        assert count == 1 or gone(tmp_path)
     with pytest.raises(RuntimeError, match="cannot travel"):
         list(LocalEngine(2).map(partial(workers.Unpicklable, tmp_path), range(3)))
 
@@ -210,27 +232,39 @@ def test_no_worker_outlives_a_generator_that_is_closed_early(workers: ModuleType
 SLOW = """
 import functools, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
-sys.path.insert(0, {folder!r})
+sys.path.insert(0, {modules!r})
 import engine_test_workers
 from dpaudit.engines import LocalEngine
 list(LocalEngine(2).map(functools.partial(engine_test_workers.Slow, {folder!r}), range(4)))
 """
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_no_worker_outlives_the_process_that_started_it(
-    workers: ModuleType, tmp_path: Path, sent: signal.Signals
-) -> None:
+def test_no_worker_outlives_the_process_that_started_it(workers: ModuleType, tmp_path: Path) -> None:
     """Not even in the middle of a task; and a script needs no `if __name__ == "__main__"`."""
-    script = tmp_path / "script.py"
-    script.write_text(SLOW.format(folder=str(tmp_path)))
-    caller = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.DEVNULL)
+    callers = {}
+    for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        folder = tmp_path / sent.name
+        folder.mkdir()
+        script = folder / "script.py"
+        script.write_text(SLOW.format(folder=str(folder), modules=str(tmp_path)))
+        callers[sent, folder] = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
-    while len(processes(tmp_path)) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert len(processes(tmp_path)) == 2
-    caller.send_signal(sent)
-    assert caller.wait(20) != 0
+    for (sent, folder), caller in callers.items():
+        while len(processes(folder)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(processes(folder)) == 2
+        caller.send_signal(sent)
+        assert caller.wait(20) != 0
+        assert gone(folder)
+
+
+def test_no_worker_outlives_a_caller_that_lets_go(workers: ModuleType, tmp_path: Path) -> None:
+    """A generator that is dropped ends its workers, and a process that one of them left does not hold up the end."""
+    results = LocalEngine(2).map(partial(workers.Forking, tmp_path), range(100))
+    assert next(results) == 0
+    let_go = time.monotonic()
+    del results
+    assert time.monotonic() - let_go < 5
     assert gone(tmp_path)
 
 

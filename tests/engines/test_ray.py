@@ -118,7 +118,8 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
 def engine(workers: ModuleType) -> Iterator[RayEngine]:
     """On one cluster for all tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(workers.__file__ or "").parent))
+        places = [str(Path(workers.__file__ or "").parent), os.environ.get("PYTHONPATH", "")]
+        patch.setenv("PYTHONPATH", os.pathsep.join(places).rstrip(os.pathsep))
         patch.delenv("RAY_ADDRESS", raising=False)
         engine = RayEngine(workers=2)
         with connected(engine):
@@ -152,7 +153,7 @@ def test_results_come_in_order_and_once(engine: RayEngine, workers: ModuleType, 
 def test_killed_actor_loses_and_doubles_nothing(engine: RayEngine, workers: ModuleType, tmp_path: Path) -> None:
     assert list(engine.map(partial(workers.Square, tmp_path, 2), range(20))) == [n * n for n in range(20)]
     assert len(list(tmp_path.glob("death-*"))) == 2
-    assert len(processes(tmp_path)) == 4
+    assert len(processes(tmp_path)) in (3, 4)  # the other one may have been free for the rest
     require_all_gone(tmp_path)
 
 
@@ -244,19 +245,16 @@ def test_ray_that_is_not_installed_is_named(
     assert "pip install 'dpaudit[ray]'" in capsys.readouterr().err
 
 
-def test_address_where_nobody_answers_is_told_at_once(make_run: Callable[..., Any]) -> None:
-    command = [sys.executable, "-c", "from dpaudit.cli import main; main()", "verify", str(make_run().path)]
-    options = ["--engine", "ray", "--ray-address", "127.0.0.1:1"]
-    done = subprocess.run([*command, *options], capture_output=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert b"--ray-address: the Ray cluster cannot be reached" in done.stderr and b"Traceback" not in done.stderr
-
-
-def test_nothing_is_read_before_the_cluster_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["report", str(tmp_path / "no run"), "--engine", "ray", "--ray-address", "127.0.0.1:1"])
-    assert left.value.code == 2
-    assert "--ray-address: the Ray cluster cannot be reached" in capsys.readouterr().err
+def test_address_where_nobody_answers_is_named_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = time.monotonic()
+    for command in ("verify", "report"):
+        with pytest.raises(SystemExit) as left:
+            main([command, str(tmp_path / "no run"), "--engine", "ray", "--ray-address", "127.0.0.1:1"])
+        assert left.value.code == 2
+        assert "--ray-address: the Ray cluster cannot be reached" in capsys.readouterr().err
+    assert time.monotonic() - started < 30  # Ray itself takes minutes
 
 
 def test_address_without_ray_is_a_mistake(make_run: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
@@ -266,22 +264,20 @@ def test_address_without_ray_is_a_mistake(make_run: Callable[..., Any], capsys: 
     assert "--engine ray" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("nodes", "workers", "models", "expected"),
-    [
-        ([{"CPU": 4.0}, {"CPU": 8.0, "GPU": 1.0}], None, False, (12, {"num_cpus": 1})),
-        ([{"CPU": 4.0}], 7, False, (7, {"num_cpus": 1})),
-        ([{"CPU": 16.0, "GPU": 4.0}, {"CPU": 8.0, "GPU": 2.0}], None, True, (6, {"num_cpus": 4, "num_gpus": 1})),
-        ([{"CPU": 16.0, "GPU": 4.0}], 2, True, (2, {"num_cpus": 8, "num_gpus": 1})),
-        ([{"CPU": 16.0}, {"CPU": 8.0}, {}], None, True, (2, {"num_cpus": 8})),
-        ([{"CPU": 64.0}, {"CPU": 8.0, "GPU": 4.0}], None, True, (4, {"num_cpus": 2, "num_gpus": 1})),
-        ([{"CPU": 8.0, "GPU": 2.0}], 5, True, (5, {"num_cpus": 4, "num_gpus": 1})),
-        ([{"CPU": 4.0}] * 4, 5, True, (5, {"num_cpus": 2})),
-        ([{"CPU": 2.0}], 5, True, (5, {"num_cpus": 1})),
-        ([], None, True, (1, {"num_cpus": 1})),
-    ],
-)
-def test_workers_fit_onto_the_nodes(
-    nodes: list[dict[str, float]], workers: int | None, models: bool, expected: tuple[int, dict[str, int]]
-) -> None:
-    assert room(nodes, workers, models) == expected
+ROOMS: list[tuple[list[dict[str, float]], int | None, bool, tuple[int, dict[str, int]]]] = [
+    ([{"CPU": 4.0}, {"CPU": 8.0, "GPU": 1.0}], None, False, (12, {"num_cpus": 1})),
+    ([{"CPU": 4.0}], 7, False, (7, {"num_cpus": 1})),
+    ([{"CPU": 16.0, "GPU": 4.0}, {"CPU": 8.0, "GPU": 2.0}], None, True, (6, {"num_cpus": 4, "num_gpus": 1})),
+    ([{"CPU": 16.0, "GPU": 4.0}], 2, True, (2, {"num_cpus": 8, "num_gpus": 1})),
+    ([{"CPU": 16.0}, {"CPU": 8.0}, {}], None, True, (2, {"num_cpus": 8})),
+    ([{"CPU": 64.0}, {"CPU": 8.0, "GPU": 4.0}], None, True, (4, {"num_cpus": 2, "num_gpus": 1})),
+    ([{"CPU": 8.0, "GPU": 2.0}], 5, True, (5, {"num_cpus": 4, "num_gpus": 1})),
+    ([{"CPU": 4.0}] * 4, 5, True, (5, {"num_cpus": 2})),
+    ([{"CPU": 2.0}], 5, True, (5, {"num_cpus": 1})),
+    ([], None, True, (1, {"num_cpus": 1})),
+]
+
+
+def test_workers_fit_onto_the_nodes() -> None:
+    for nodes, workers, models, expected in ROOMS:
+        assert room(nodes, workers, models) == expected

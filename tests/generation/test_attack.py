@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpaudit.accounting import mean_epsilon
-from dpaudit.generation.aggregation import Floats, clipped, top_tokens
+from dpaudit.accounting import ApproximateAccountant
+from dpaudit.generation.aggregation import Floats, contributions, top_tokens
 from dpaudit.generation.attack import CANARIES, DecodedContexts, Doubles, StepMechanism, Support, attack, declared_step
-from dpaudit.generation.contexts import Prompts
 from dpaudit.generation.models import LanguageModel
-from dpaudit.generation.prompts import template
+from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record
 from dpaudit.mechanisms import ContextChange, Mechanism, Relation
 from dpaudit.mechanisms import Support as Declared
 from dpaudit.results.replay import Attacked
 
 CLIP = 6.0
-MEDIAN = Mechanism(aggregator="median", clip=CLIP, temperature=1.0)
-MEAN = Mechanism(aggregator="mean", clip=CLIP, temperature=1.0, divisor=8.0)
+MEDIAN = Mechanism.model_validate({"aggregator": "median", "clip": CLIP, "temperature": 1.0})
+MEAN = Mechanism.model_validate({"aggregator": "mean", "clip": CLIP, "temperature": 1.0, "divisor": 8.0})
 DELTA = 1e-3
 #: Log-probabilities of a toy model's 50 tokens: all on the first, all on the second, half on either.
 FIRST, SECOND, EITHER = np.full((3, 50), -np.inf)
@@ -61,6 +60,16 @@ class ToyModel:
         return ToyModel(self.contexts, self.seed, self.top_k, self.text)
 
 
+def delta_of(declared: Mechanism) -> float:
+    return DELTA if declared.states == "approximate" else 0.0
+
+
+def claimed(declared: Mechanism, tokens: int, relation: Relation = "add_remove") -> float:
+    """What so many tokens are accounted for beforehand; infinite where nothing is."""
+    accountant = ApproximateAccountant.of(declared, ContextChange(relation))
+    return np.inf if accountant is None else accountant.epsilon(tokens, DELTA).epsilon
+
+
 def attacked(
     step: StepMechanism,
     declared: Mechanism,
@@ -74,7 +83,7 @@ def attacked(
     delta: float | None = None,
 ) -> Attacked:
     if delta is None:
-        delta = 0.0 if declared.divisor is None else DELTA
+        delta = delta_of(declared)
     model = ToyModel(contexts, seed, top_k)
     return attack(step, model, declared, relation=relation, delta=delta, trials=trials, tokens=tokens)
 
@@ -95,7 +104,7 @@ def unclipped_median(logits: Floats, support: Support) -> Doubles:
 
 def loudest_context(logits: Floats, support: Support) -> Doubles:
     """The context with the highest confidence speaks for all."""
-    each = np.array([log_softmax(row) for row in clipped(logits, None, MEDIAN)])
+    each = np.array([log_softmax(row) for row in contributions(logits, None, MEDIAN.contribution)])
     result: Doubles = each[each.max(axis=1).argmax()]
     return result
 
@@ -117,7 +126,7 @@ def colder(declared: Mechanism) -> StepMechanism:
     declared=st.sampled_from([MEDIAN, MEAN]),
     top_k=st.sampled_from([None, 1, 7]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_an_honest_mechanism_is_not_flagged(
     contexts: int, seed: int, relation: Relation, declared: Mechanism, top_k: int | None
 ) -> None:
@@ -127,47 +136,37 @@ def test_an_honest_mechanism_is_not_flagged(
         declared_step(declared), declared, contexts, seed=seed, relation=relation, trials=3, tokens=3, top_k=top_k
     )
     assert (found.beyond, found.worst) == (0, "")
-    if declared.divisor is not None:
-        claimed = mean_epsilon(CLIP, 1.0, 8.0, 3, DELTA, ContextChange(relation))
-        assert found.bound.epsilon <= claimed
+    assert found.bound.epsilon <= claimed(declared, 3, relation)
 
 
-@pytest.mark.parametrize("declared", [MEDIAN, MEAN], ids=lambda declared: declared.aggregator)
-def test_many_texts_of_an_honest_mechanism_stay_within_their_bounds(declared: Mechanism) -> None:
-    found = attacked(declared_step(declared), declared, trials=200)
-    assert found.trials == len(CANARIES) * 200
-    assert found.beyond == 0
-    assert 0 < found.bound.epsilon <= found.bound.estimate + 1e-9
-    assert (found.bound.delta, found.bound.confidence) == (0.0 if declared.divisor is None else DELTA, 0.95)
+def test_many_texts_of_an_honest_mechanism_stay_within_their_bounds() -> None:
+    for declared in (MEDIAN, MEAN):
+        found = attacked(declared_step(declared), declared, trials=80)
+        assert found.trials == len(CANARIES) * 80
+        assert found.beyond == 0
+        assert 0 < found.bound.epsilon <= found.bound.estimate + 1e-9
+        assert (found.bound.delta, found.bound.confidence) == (delta_of(declared), 0.95)
 
 
-@pytest.mark.parametrize("contexts", [1, 8, 9])
-@pytest.mark.parametrize(
-    ("step", "declared"),
-    [
-        (unclipped_mean, MEAN),
-        (unclipped_median, MEDIAN),
-        (loudest_context, MEDIAN),
-        (colder(MEDIAN), MEDIAN),
-    ],
-    ids=["clip omitted (mean)", "clip omitted (median)", "loudest context", "colder median"],
-)
-def test_a_broken_mechanism_is_caught(step: StepMechanism, declared: Mechanism, contexts: int) -> None:
-    found = attacked(step, declared, contexts, trials=24)
-    assert found.beyond > 0
-    assert "nats where the accounting allows" in found.worst
-
-
-def test_a_colder_mean_is_caught() -> None:
-    """Few contexts leave the mean flat, and a single one cannot make it cold enough to notice; 32 can."""
-    found = attacked(colder(MEAN), MEAN, 32, trials=24)
-    assert found.beyond > 0
+def test_a_broken_mechanism_is_caught() -> None:
+    broken: list[tuple[StepMechanism, Mechanism, tuple[int, int]]] = [
+        (unclipped_mean, MEAN, (1, 8)),
+        (unclipped_median, MEDIAN, (8, 9)),
+        (loudest_context, MEDIAN, (1, 9)),
+        (colder(MEDIAN), MEDIAN, (1, 8)),
+    ]
+    for step, declared, sizes in broken:
+        for contexts in sizes:
+            found = attacked(step, declared, contexts, trials=24)
+            assert found.beyond > 0
+            assert "nats where the accounting allows" in found.worst
+    # Few contexts leave the mean flat, and a single one cannot make it cold enough to notice; 32 can.
+    assert attacked(colder(MEAN), MEAN, 32, trials=24).beyond > 0
 
 
 def test_the_lower_bound_alone_refutes_the_claim_of_a_mean_without_a_clip() -> None:
-    claimed = mean_epsilon(CLIP, 1.0, 8.0, 4, DELTA, ContextChange("add_remove"))
-    assert attacked(declared_step(MEAN), MEAN, trials=30).bound.epsilon < claimed
-    assert attacked(unclipped_mean, MEAN, trials=30).bound.epsilon > claimed
+    assert attacked(declared_step(MEAN), MEAN, trials=30).bound.epsilon < claimed(MEAN, 4)
+    assert attacked(unclipped_mean, MEAN, trials=30).bound.epsilon > claimed(MEAN, 4)
 
 
 def test_a_support_that_follows_the_contexts_gives_an_infinite_log_ratio() -> None:
@@ -183,12 +182,12 @@ def test_a_support_that_follows_the_contexts_gives_an_infinite_log_ratio() -> No
     assert found.bound.epsilon == np.inf
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "replace"])
-def test_the_adversarial_canaries_attain_the_bound(relation: Relation) -> None:
+def test_the_adversarial_canaries_attain_the_bound() -> None:
     """One token of the likeliest kind: its exact cost is met, so no smaller bound would hold."""
     colder_by_little = MEDIAN.model_copy(update={"temperature": 0.98})
-    for step, flagged in ((declared_step(MEDIAN), False), (declared_step(colder_by_little), True)):
-        assert (attacked(step, MEDIAN, relation=relation, trials=60, tokens=1).beyond > 0) == flagged
+    for relation in get_args(Relation):
+        for step, flagged in ((declared_step(MEDIAN), False), (declared_step(colder_by_little), True)):
+            assert (attacked(step, MEDIAN, relation=relation, trials=60, tokens=1).beyond > 0) == flagged
 
 
 def test_every_canary_has_its_share_of_the_chance_of_error() -> None:
@@ -200,10 +199,10 @@ def test_every_canary_has_its_share_of_the_chance_of_error() -> None:
         assert (found.bound.epsilon, found.bound.estimate, found.bound.confidence) == (epsilon, np.inf, 0.95)
 
 
-@pytest.mark.parametrize("sides", [(FIRST, EITHER), (EITHER, FIRST)], ids=["with the canary", "without it"])
-def test_texts_of_both_sides_count(sides: tuple[Doubles, Doubles]) -> None:
+def test_texts_of_both_sides_count() -> None:
     """A token that one side alone can give shows only in the texts of that side."""
-    assert attacked(told_by_number(*sides), MEDIAN, trials=40, tokens=1).bound.epsilon == np.inf
+    for sides in ((FIRST, EITHER), (EITHER, FIRST)):
+        assert attacked(told_by_number(*sides), MEDIAN, trials=40, tokens=1).bound.epsilon == np.inf
 
 
 def test_a_replaced_context_leaves_their_number_as_it_is() -> None:
@@ -224,8 +223,7 @@ def test_a_mechanism_that_breaks_at_the_second_token_is_caught() -> None:
     assert attacked(step, MEDIAN, trials=60, tokens=2).beyond > 0
 
 
-@pytest.mark.parametrize("top_k", [None, 7])
-def test_a_text_goes_on_with_the_tokens_it_was_given(top_k: int | None) -> None:
+def test_a_text_goes_on_with_the_tokens_it_was_given_in_forks_alone() -> None:
     """The contexts see the vocabulary's tokens, not their places in the support."""
     seen: set[tuple[int, ...]] = set()
 
@@ -238,36 +236,33 @@ def test_a_text_goes_on_with_the_tokens_it_was_given(top_k: int | None) -> None:
         def fork(self) -> Watched:
             return Watched(self.contexts, self.seed, self.top_k, self.text)
 
-    model = Watched(8, 0, top_k)
-    attack(declared_step(MEDIAN), model, MEDIAN, trials=8, tokens=3)
-    assert {len(text) for text in seen} == {0, 1, 2}
-    support = model.support()
-    if support is not None:
-        assert {text[0] for text in seen if text} <= set(support.tolist())
+    for top_k in (None, 7):
+        seen.clear()
+        model = Watched(8, 0, top_k)
+        attack(declared_step(MEDIAN), model, MEDIAN, trials=8, tokens=3)
+        assert {len(text) for text in seen} == {0, 1, 2}
+        assert model.text == ()
+        support = model.support()
+        if support is not None:
+            assert {text[0] for text in seen if text} <= set(support.tolist())
 
 
-def test_only_forks_are_changed() -> None:
-    model = ToyModel(3, 0)
-    attack(declared_step(MEDIAN), model, MEDIAN, trials=1, tokens=3)
-    assert model.text == ()
-
-
-def decoded(
-    model: LanguageModel, top_k: int | None = None, kind: Literal["full", "public-top-k"] = "full"
-) -> tuple[DecodedContexts, Mechanism]:
+def decoded(model: LanguageModel, top_k: int | None = None) -> tuple[DecodedContexts, Mechanism]:
     prompts = Prompts(model, template("pt", model.tokenizer), ["sport"], 1, 16)
     records = [Record("sport", text) for text in ("the match", "a goal at last", "he ran far", "zebra " * 9)]
     private = prompts.alone("sport", [(record,) for record in records], 8, 4)
     contexts = DecodedContexts(private, prompts.public("sport", top_k is not None), top_k)
-    return contexts, MEDIAN.model_copy(update={"support": Declared(kind=kind, size=top_k)})
+    support = Declared() if top_k is None else Declared(kind="public-top-k", size=top_k)
+    return contexts, MEDIAN.model_copy(update={"support": support})
 
 
 def test_with_a_model_of_transformers(tiny: LanguageModel) -> None:
-    for contexts, declared in (decoded(tiny), decoded(tiny, 20, "public-top-k")):
+    for contexts, declared in (decoded(tiny), decoded(tiny, 20)):
         assert attack(declared_step(declared), contexts, declared, trials=2, tokens=3).beyond == 0
         assert attack(colder(declared), contexts, declared, trials=40, tokens=1).beyond > 0
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_with_smollm2(smollm2: LanguageModel) -> None:
     contexts, declared = decoded(smollm2)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
 
 from benchmarks.soak import BATCHES, LABELS, TOKENS, BrokenError, Run, soak, write_config
+from dpaudit.cli import main
 from dpaudit.runs import RunReader
 
-COMMAND = [sys.executable, "-c", "from dpaudit.cli import main; main()"]
 PATIENCE = 120
 
 
@@ -80,28 +80,32 @@ def test_the_soak_notices_a_batch_that_is_written_again(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def first_writer(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def first_writer(tmp_path: Path) -> Iterator[tuple[Run, ForkServerProcess]]:
     """`dpaudit generate`, stopped in the middle of its run and therefore alive for as long as the test wants."""
-    command = [*COMMAND, "generate", str(write_config(tmp_path)), "--out", str(tmp_path / "run")]
-    process = subprocess.Popen(command, text=True, stderr=subprocess.PIPE)
+    run = Run(write_config(tmp_path), tmp_path / "run")
+    process = run.start()
     deadline = time.monotonic() + PATIENCE
-    while not (tmp_path / "run" / "run.json").exists() and process.poll() is None and time.monotonic() < deadline:
+    while not (run.path / "run.json").exists() and process.is_alive() and time.monotonic() < deadline:
         time.sleep(0.002)
-    process.send_signal(signal.SIGSTOP)
-    yield process
-    process.send_signal(signal.SIGCONT)
+    os.kill(process.pid, signal.SIGSTOP)
+    yield run, process
     process.kill()
-    process.communicate()
+    process.join()
 
 
-def test_a_second_writer_is_refused_while_the_first_lives(tmp_path: Path, first_writer: subprocess.Popen[str]) -> None:
-    command = [*COMMAND, "generate", str(tmp_path / "config.yaml"), "--out", str(tmp_path / "run")]
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    assert refused.returncode == 2
-    assert "another process is writing here" in refused.stderr
-    assert "Traceback" not in refused.stderr
-    first_writer.send_signal(signal.SIGCONT)
-    assert first_writer.wait(PATIENCE) == 0
-    reader = RunReader(tmp_path / "run")
+def test_a_second_writer_is_refused_while_the_first_lives(
+    first_writer: tuple[Run, ForkServerProcess], capfd: pytest.CaptureFixture[str]
+) -> None:
+    run, process = first_writer
+    with pytest.raises(SystemExit) as left:
+        main(["generate", str(run.config), "--out", str(run.path)])
+    said = capfd.readouterr().err
+    assert left.value.code == 2
+    assert "another process is writing here" in said
+    assert "Traceback" not in said
+    os.kill(process.pid, signal.SIGCONT)
+    process.join(PATIENCE)
+    assert process.exitcode == 0
+    reader = RunReader(run.path)
     assert len(reader.batches) == BATCHES * len(LABELS)
     assert all(len(sample.tokens) <= TOKENS for sample in reader.samples())

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from dpaudit.generation.demo import demo_configs
+from dpaudit.generation.starting import demo_configs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pickle
+import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +75,7 @@ def test_unfinished_run_ends_on_a_cluster_as_in_one_process_though_a_worker_is_k
             os.kill(killed[0], signal.SIGKILL)
 
     generate(config, tmp_path / "here")
-    generate(config, tmp_path / "there")
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
     (tmp_path / "there/hashes").unlink()
     for batch in set(range(12)) - {1, 2}:
         (tmp_path / f"there/steps/{batch:08d}.zip").unlink()
@@ -86,8 +89,18 @@ def test_unfinished_run_ends_on_a_cluster_as_in_one_process_though_a_worker_is_k
     assert sorted(done) == [(batch, batch in (1, 2)) for batch in range(12)]
 
 
+class TwoWorkersHere:
+    """An engine whose workers live in this process, made of what an engine would send to others."""
+
+    def map(self, make_worker: Callable[[], Callable[..., Any]], tasks: Iterable[Any]) -> Generator[Any, None, None]:
+        """Each task in turn to one of two workers."""
+        sent = pickle.dumps(make_worker)
+        workers = [pickle.loads(sent)() for _ in range(2)]
+        for worker, task in zip(cycle(workers), tasks, strict=False):
+            yield worker(task)
+
+
 def test_clusters_are_found_once_for_all_workers(
-    engine: RayEngine,
     settings: Callable[..., dict[str, Any]],
     encoder_folder: Path,
     tmp_path: Path,
@@ -109,6 +122,6 @@ def test_clusters_are_found_once_for_all_workers(
     }
     config = Config.model_validate(values)
     generate(config, tmp_path / "here")
-    generate(config, tmp_path / "there", engine=engine)
+    generate(config, tmp_path / "there", engine=TwoWorkersHere())
     assert record(tmp_path / "there") == record(tmp_path / "here")
     assert len(RunReader(tmp_path / "there").batches) == 2 * 2 * 2

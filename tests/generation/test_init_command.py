@@ -146,9 +146,8 @@ def test_a_folder_has_no_columns(dpaudit: Dpaudit, tmp_path: Path) -> None:
     assert dpaudit("init", "--data", "records", "--label-value", "sport")[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("content", "arguments", "said"),
-    [
+def test_what_cannot_be_a_config_is_refused(dpaudit: Dpaudit, tmp_path: Path) -> None:
+    for content, arguments, said in [
         (None, ["--data", "records.csv"], "nothing is there"),
         (b"", ["--data", "records.csv"], "records.csv: the file is empty."),
         (b"text,label\n", ["--data", "records.csv", "--text", "label"], "--label: the column 'label' is that of the"),
@@ -161,18 +160,13 @@ def test_a_folder_has_no_columns(dpaudit: Dpaudit, tmp_path: Path) -> None:
         (b"text,label\n", ["--text", "text"], "--data"),
         (b"text,label\n", ["--data", ""], "the path is empty"),
         (b"text,label\n", ["--data", "dpaudit.yaml"], "nothing is there"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_a_config_is_refused(
-    dpaudit: Dpaudit, tmp_path: Path, content: bytes | None, arguments: list[str], said: str
-) -> None:
-    if content is not None:
-        (tmp_path / "records.csv").write_bytes(content)
-    code, out, err = dpaudit("init", *arguments)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert not (tmp_path / "dpaudit.yaml").exists()
+    ]:
+        if content is not None:
+            (tmp_path / "records.csv").write_bytes(content)
+        code, out, err = dpaudit("init", *arguments)
+        assert (code, out) == (2, "")
+        assert said in err
+        assert not (tmp_path / "dpaudit.yaml").exists()
 
 
 def test_nothing_is_overwritten_unasked(dpaudit: Dpaudit, tmp_path: Path) -> None:

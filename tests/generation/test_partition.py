@@ -1,7 +1,6 @@
 from collections import Counter
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,9 +107,9 @@ def test_another_key_gives_another_partition() -> None:
     assert partition(HASHED, records, KEY).assignment != partition(HASHED, records, bytes(32)).assignment
 
 
-@pytest.mark.parametrize(("one", "other"), [(("ab", "c"), ("a", "bc")), (("", "ab"), ("ab", ""))])
-def test_label_and_text_are_told_apart(one: tuple[str, str], other: tuple[str, str]) -> None:
-    assert digest_of(Record(*one)) != digest_of(Record(*other))
+def test_label_and_text_are_told_apart() -> None:
+    for one, other in [(("ab", "c"), ("a", "bc")), (("", "ab"), ("ab", ""))]:
+        assert digest_of(Record(*one)) != digest_of(Record(*other))
 
 
 def test_places_are_spread_evenly_and_slots_do_not_follow_batches() -> None:

@@ -101,9 +101,8 @@ def test_a_lone_surrogate_becomes_a_question_mark(tmp_path: Path) -> None:
     assert read_records(data(path)).records == (Record("a", "x?"),)
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
+def test_a_bad_row_is_named_without_its_text(tmp_path: Path) -> None:
+    for row, message in [
         ({"text": "", "label": "a"}, "row 2, column 'text': the value is missing"),
         ({"text": None, "label": "a"}, "row 2, column 'text': the value is missing"),
         ({"text": " \n", "label": "a"}, "row 2, column 'text': the value is missing"),
@@ -112,11 +111,9 @@ def test_a_lone_surrogate_becomes_a_question_mark(tmp_path: Path) -> None:
         ({"text": 1.5, "label": "a"}, "row 2, column 'text': the value is a float"),
         ({"text": SECRET, "label": SECRET}, "row 2, column 'label': the label is not in data.labels"),
         ([SECRET], "row 2: this is not a JSON object"),
-    ],
-)
-def test_a_bad_row_is_named_without_its_text(tmp_path: Path, row: object, message: str) -> None:
-    path = jsonl(tmp_path / "x.jsonl", {"text": SECRET, "label": "a"}, row)
-    assert f"{path}: {message}" in failure(data(path))
+    ]:
+        path = jsonl(tmp_path / "x.jsonl", {"text": SECRET, "label": "a"}, row)
+        assert f"{path}: {message}" in failure(data(path))
 
 
 def test_a_bad_file_is_named_without_its_text(tmp_path: Path) -> None:
@@ -151,9 +148,9 @@ def test_a_package_is_found_without_being_imported(tmp_path: Path, monkeypatch: 
     assert "noisy_package" not in sys.modules
 
 
-@pytest.mark.parametrize("name", ["no_such_package_here/x", "os.path/x", "/x"])
-def test_a_package_that_is_not_there_is_named(name: str) -> None:
-    assert "no package" in failure(DataConfig(path=f"package:{name}", labels=("a",)))
+def test_a_package_that_is_not_there_is_named() -> None:
+    for name in ["no_such_package_here/x", "os.path/x", "/x"]:
+        assert "no package" in failure(DataConfig(path=f"package:{name}", labels=("a",)))
 
 
 def test_without_the_datasets_library_the_remedy_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,11 +168,11 @@ def test_a_csv_without_a_header_shows_nothing_of_its_first_row(tmp_path: Path) -
     assert "2 columns" in failure(data(path))
 
 
-@pytest.mark.parametrize(("text", "message"), [("", "is empty"), ("text,text,label\n1,2,a\n", "the same name")])
-def test_a_csv_needs_one_name_for_each_column(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "x.csv"
-    path.write_text(text)
-    assert message in failure(data(path))
+def test_a_csv_needs_one_name_for_each_column(tmp_path: Path) -> None:
+    for text, message in [("", "is empty"), ("text,text,label\n1,2,a\n", "the same name")]:
+        path = tmp_path / "x.csv"
+        path.write_text(text)
+        assert message in failure(data(path))
 
 
 def test_blank_lines_of_jsonl_are_passed_over_and_deep_ones_refused(tmp_path: Path) -> None:
@@ -204,11 +201,11 @@ def test_a_record_without_a_user_is_refused(tmp_path: Path) -> None:
         read_records(DataConfig(path=str(path), labels=("a",), user="who"))
 
 
-@pytest.mark.parametrize(("row", "found"), [(f"{SECRET},a,more", "more"), (SECRET, "fewer")])
-def test_a_csv_row_has_a_field_for_each_column(tmp_path: Path, row: str, found: str) -> None:
-    path = tmp_path / "x.csv"
-    path.write_text(f"text,label\none,a\n{row}\n")
-    assert f"{path}: row 2: the row has {found} fields than the first line" in failure(data(path))
+def test_a_csv_row_has_a_field_for_each_column(tmp_path: Path) -> None:
+    for row, found in [(f"{SECRET},a,more", "more"), (SECRET, "fewer")]:
+        path = tmp_path / "x.csv"
+        path.write_text(f"text,label\none,a\n{row}\n")
+        assert f"{path}: row 2: the row has {found} fields than the first line" in failure(data(path))
 
 
 def test_a_missing_column_of_users_is_blamed_on_its_setting(tmp_path: Path) -> None:

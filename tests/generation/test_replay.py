@@ -25,10 +25,9 @@ from dpaudit.generation.aggregation import Floats
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.attack import DecodedContexts, Doubles, Support
 from dpaudit.generation.config import Config
-from dpaudit.generation.contexts import Prompts
 from dpaudit.generation.decoding import Decoder
 from dpaudit.generation.models import LanguageModel
-from dpaudit.generation.prompts import template
+from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record
 from dpaudit.generation.replay import replay, rounding_tolerance
 from dpaudit.mechanisms import Relation, Unit, log_probability, median_of

@@ -22,6 +22,16 @@ NOT_INSTALLED = ("benchmarks", "docsite", "tests")
 #: Without what would make a Python find this repository.
 ALONE = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 RUN = ROOT / "examples" / "runs" / "bbc-median"
+#: Names that our packages have within dpaudit, and what a package of that name says that is imported instead.
+HOSTILE = ("accounting", "audit", "checks", "commands", "engines", "generation", "reports", "results", "runs")
+TRAP = "a package of the folder was imported"
+#: What only a development environment has, and what dpaudit would have if it laid its packages beside itself.
+NOT_FOUND = ("torch", "pytest", *HOSTILE)
+FOUND = f"""
+from importlib.util import find_spec
+import dpaudit.generation, dpaudit.reports
+print(dpaudit.reports.__file__, *map(find_spec, {NOT_FOUND}), sep="\\n")
+"""
 
 
 def build(folder: Path) -> tuple[Path, Path]:
@@ -95,24 +105,31 @@ def test_wheel_installs_and_runs_in_a_clean_environment(tmp_path: Path) -> None:
     commands = clean_environment(tmp_path / "clean", wheel, about.get_all("Requires-Dist"))
     run = shutil.copytree(RUN, tmp_path / "run")
 
-    # Whoever audits stands in a folder of their own, whose packages may have the names of ours.
-    for name in ("generation", "reports", "results", "types", "audit", "runs"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise SystemExit('a package of the folder was imported')")
+    # Whoever audits stands in a folder of their own, whose packages may have the names of ours, or the library's.
+    folder = tmp_path / "folder"
+    for name in (*HOSTILE, "types"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text(f"raise SystemExit({TRAP!r})")
 
-    def output(*command: str) -> str:
+    def output(*command: str, code: int = 0, **environment: str) -> str:
         called = [str(commands / command[0]), *command[1:]]
-        done = subprocess.run(called, cwd=tmp_path, env=ALONE, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        done = subprocess.run(called, cwd=folder, env=ALONE | environment, capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        assert (TRAP in done.stderr) == (code == 1), done.stderr
         return done.stdout
 
-    place = output("python", "-P", "-c", "import dpaudit.reports as reports; print(reports.__file__)")
-    assert Path(place.strip()).is_relative_to(tmp_path / "clean")
-    without_torch = "import importlib.util as found; print(found.find_spec('torch'), found.find_spec('pytest'))"
-    assert output("python", "-P", "-c", without_torch).split() == ["None", "None"]
+    for name in (*HOSTILE, "types"):  # the traps work: this is what Python itself finds here
+        output("python", "-c", f"import {name}", code=1)
+    installed, *top_level = output("python", "-P", "-c", FOUND).splitlines()
+    assert Path(installed).is_relative_to(tmp_path / "clean")
+    assert top_level == ["None"] * len(NOT_FOUND)
     assert about["Version"] in output("dpaudit", "--version")
-    assert "claim.epsilon" in output("dpaudit", "checks")
     output("dpaudit", "report", str(run), "--out", "report")
-    output("dpaudit", "verify", str(run), "--epsilon", "3")
-    written = {path.name for path in (tmp_path / "report").iterdir()}
+    written = {path.name for path in (folder / "report").iterdir()}
     assert written >= {"report.html", "report.json", "report.md", "junit.xml"}
+    verify = ("verify", str(run), "--epsilon", "3")
+    output("python", "-P", "-m", "dpaudit", *verify)
+    # Without -P, Python looks in the folder first, and would take its own `types` from there. Ours it must not.
+    shutil.rmtree(folder / "types")
+    output("python", "-m", "dpaudit", *verify)
+    output("dpaudit", *verify, PYTHONPATH=".")

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+from dpaudit.audit.comparison import compare_runs
+from dpaudit.reports.compare import render_comparison_html
+from dpaudit.reports.html import render_html
 from dpaudit.results import (
     Approximate,
     Attack,
@@ -18,6 +23,7 @@ from dpaudit.results import (
     CheckResult,
     Chosen,
     ClaimResult,
+    Comparison,
     ContextLoss,
     CurvePoint,
     Empirical,
@@ -454,19 +460,75 @@ BUILDERS: dict[str, Callable[[], AuditResult]] = {
 SAMPLES = {name: functools.cache(build) for name, build in BUILDERS.items()}
 
 
-@pytest.fixture
-def samples() -> dict[str, Callable[[], AuditResult]]:
+Samples = dict[str, Callable[[], AuditResult]]
+
+
+@pytest.fixture(scope="session")
+def samples() -> Samples:
     """Builders of every kind of result."""
     return dict(SAMPLES)
 
 
-@pytest.fixture(params=sorted(SAMPLES))
-def result(request: pytest.FixtureRequest) -> AuditResult:
-    """Each kind of result in turn."""
-    return SAMPLES[request.param]()
+@pytest.fixture(scope="session")
+def results() -> dict[str, AuditResult]:
+    """Every kind of result."""
+    return {name: build() for name, build in SAMPLES.items()}
 
 
 @pytest.fixture(scope="session")
 def large_run() -> AuditResult:
     """A run of 1,000 batches of up to 500 tokens."""
     return median_run(1_000).model_copy(update={"tokens": curve(length=500, count=1_000)})
+
+
+@pytest.fixture(scope="session")
+def html_of() -> Callable[[AuditResult], str]:
+    """The page of a result, drawn once for all tests."""
+    rendered: dict[int, tuple[AuditResult, str]] = {}
+
+    def get(result: AuditResult) -> str:
+        if id(result) not in rendered:
+            rendered[id(result)] = (result, render_html(result))  # kept, so that its id stays its own
+        return rendered[id(result)][1]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def comparison(results: dict[str, AuditResult]) -> Comparison:
+    """Results of both kinds, whole ones and others."""
+    return compare_runs({name: results[name] for name in ("median", "mean", "failed", "infinite", "hostile", "public")})
+
+
+@pytest.fixture(scope="session")
+def comparison_page(comparison: Comparison) -> str:
+    """That comparison as a page, one of whose links is no path."""
+    return render_comparison_html(comparison, {"median": "../a b/report.html", "mean": "javascript:alert(1)"})
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without figures, for tests that look at words or files alone: drawing takes a while."""
+    monkeypatch.setattr("dpaudit.reports.html.in_page", lambda _: None)
+
+
+GOLDEN = Path(__file__).with_name("golden")
+
+
+@pytest.fixture(scope="session")
+def golden() -> Callable[[str, str], None]:
+    """Holds a text against the file of this name in tests/reports/golden.
+
+    With DPAUDIT_UPDATE_GOLDEN=1 it writes the file instead: read the difference before you commit it.
+    """
+
+    def hold(name: str, text: str) -> None:
+        path = GOLDEN / name
+        content = text.encode("utf-8", "backslashreplace")
+        if os.environ.get("DPAUDIT_UPDATE_GOLDEN") == "1":
+            GOLDEN.mkdir(exist_ok=True)
+            path.write_bytes(content)
+        assert path.exists(), f"no {path.name}: write it with DPAUDIT_UPDATE_GOLDEN=1"
+        assert path.read_bytes().decode() == content.decode(), f"{path.name} differs: see DPAUDIT_UPDATE_GOLDEN"
+
+    return hold

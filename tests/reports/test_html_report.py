@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
-import math
 import re
 import subprocess
 import sys
@@ -16,15 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from dpaudit.audit.comparison import compare_runs
-from dpaudit.reports import ladder
-from dpaudit.reports.compare import render_comparison_html
+from dpaudit.reports import findings
 from dpaudit.reports.html import render_html
 from dpaudit.reports.markdown import render_markdown
 from dpaudit.reports.outline import SIGNED_BY, claim_origin, commands, signed_off
-from dpaudit.reports.rounding import bound, nearest, saving, stated
 from dpaudit.reports.wording import SEVERAL_CONTEXTS
-from dpaudit.results import AuditResult, Status
+from dpaudit.results import AuditResult
+from dpaudit.results.rounding import bound, stated
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 
@@ -34,19 +31,7 @@ TEMPLATES = Path(sys.modules["dpaudit.reports.html"].__file__ or "").parent / "t
 STYLE, SCRIPT = ((TEMPLATES / name).read_text("utf-8") for name in ("style.css", "report.js"))
 
 
-def undrawn(result: AuditResult) -> AuditResult:
-    """The result without what figures are drawn of, for tests that look at words alone."""
-    return result.model_copy(update={"batches": (), "tokens": None})
-
-
-_RENDERED: dict[int, tuple[AuditResult, str]] = {}
-
-
-def html_of(result: AuditResult) -> str:
-    """The report of a result, drawn once for all tests."""
-    if id(result) not in _RENDERED:
-        _RENDERED[id(result)] = (result, render_html(result))  # kept, so that its id stays its own
-    return _RENDERED[id(result)][1]
+Pages = Callable[[AuditResult], str]
 
 
 class Page(HTMLParser):
@@ -85,33 +70,39 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.text).split())
 
 
-def test_page_is_well_formed(result: AuditResult) -> None:
-    page = Page(html_of(result))
-    assert page.mistakes == []
-    assert page.open == []
+def test_page_is_well_formed(results: dict[str, AuditResult], html_of: Pages) -> None:
+    for result in results.values():
+        page = Page(html_of(result))
+        assert page.mistakes == []
+        assert page.open == []
 
 
-def test_ids_are_unique_and_every_reference_has_its_target(result: AuditResult) -> None:
-    page = Page(html_of(result))
-    ids = page.values("id")
-    assert len(ids) == len(set(ids))
-    references = {name for value in page.values("aria-labelledby") for name in value.split()}
-    references |= {value[1:] for value in page.values("href") + page.values("xlink:href") if value.startswith("#")}
-    references |= set(re.findall(r"url\(#([^)]+)\)", " ".join(page.values("clip-path") + page.values("style"))))
-    assert references <= set(ids)
+def test_ids_are_unique_and_every_reference_has_its_target(results: dict[str, AuditResult], html_of: Pages) -> None:
+    for result in results.values():
+        page = Page(html_of(result))
+        ids = page.values("id")
+        assert len(ids) == len(set(ids))
+        references = {name for value in page.values("aria-labelledby") for name in value.split()}
+        references |= {value[1:] for value in page.values("href") + page.values("xlink:href") if value.startswith("#")}
+        references |= set(re.findall(r"url\(#([^)]+)\)", " ".join(page.values("clip-path") + page.values("style"))))
+        assert references <= set(ids)
 
 
-def test_nothing_is_loaded_and_nothing_can_run(result: AuditResult) -> None:
-    html = html_of(result)
-    page = Page(html)
-    assert not {tag for tag, _ in page.tags} & LOADING
-    assert all(value.startswith("#") for value in page.values("href") + page.values("xlink:href"))
-    assert page.values("src") == []
-    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
-    assert "@import" not in STYLE
-    assert "url(" not in STYLE
-    (policy,) = [value for value in page.values("content") if "default-src 'none'" in value]
-    assert f"script-src 'sha256-{base64.b64encode(hashlib.sha256(script(html).encode()).digest()).decode()}';" in policy
+def test_nothing_is_loaded_and_nothing_can_run(results: dict[str, AuditResult], html_of: Pages) -> None:
+    for result in results.values():
+        html = html_of(result)
+        page = Page(html)
+        assert not {tag for tag, _ in page.tags} & LOADING
+        assert all(value.startswith("#") for value in page.values("href") + page.values("xlink:href"))
+        assert page.values("src") == []
+        assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+        assert "@import" not in STYLE
+        assert "url(" not in STYLE
+        (policy,) = [value for value in page.values("content") if "default-src 'none'" in value]
+        assert (
+            f"script-src 'sha256-{base64.b64encode(hashlib.sha256(script(html).encode()).digest()).decode()}';"
+            in policy
+        )
 
 
 def script(html: str) -> str:
@@ -122,149 +113,46 @@ def script(html: str) -> str:
     return str(found)
 
 
-def test_headings_are_in_order_and_start_with_the_verdict(result: AuditResult) -> None:
-    page = Page(html_of(result))
-    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+def test_headings_are_in_order_and_start_with_the_verdict(results: dict[str, AuditResult], html_of: Pages) -> None:
+    for result in results.values():
+        page = Page(html_of(result))
+        levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
+        assert levels[0] == 1
+        assert levels.count(1) == 1
+        assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
 
 
-def test_table_headers_have_scope_and_figures_have_text(result: AuditResult) -> None:
-    page = Page(html_of(result))
-    assert all(attributes.get("scope") in ("col", "row") for tag, attributes in page.tags if tag == "th")
-    drawings = [attributes for tag, attributes in page.tags if tag == "svg"]
-    assert all(drawing["role"] == "img" and drawing["aria-labelledby"] for drawing in drawings)
+def test_table_headers_have_scope_and_figures_have_text(results: dict[str, AuditResult], html_of: Pages) -> None:
+    for result in results.values():
+        page = Page(html_of(result))
+        assert all(attributes.get("scope") in ("col", "row") for tag, attributes in page.tags if tag == "th")
+        drawings = [attributes for tag, attributes in page.tags if tag == "svg"]
+        assert all(drawing["role"] == "img" and drawing["aria-labelledby"] for drawing in drawings)
 
 
-def test_sections_come_in_the_promised_order(samples: Samples) -> None:
-    text = Page(html_of(samples["failed"]())).words
-    order = [
-        "Fail: the run cost more than it claims",
-        "No guarantee: the run cost more",
-        "Claimed and recomputed",
-        "This report is itself private",
-        "How the figures come about",
-        "What each batch cost Histogram of the cost of each batch",
-        "costliest first",
-        "What each token cost Cost of a token",
-        "10% to 90% of tokens",
-        "Longest text allowed",
-        "Rise and fall Rise:",
-        "Losses of left-out contexts against the bound Loss:",
-        "Contexts whose absence would have mattered most",
-        "The evidence ladder",
-        "The claim 1 failed",
-        "The record of the steps 1 could not run, 1 warning",
-        "Integrity of the files 1 passed",
-        "What was not checked",
-        "Samples of the released texts As they stand",
-        "Configuration, versions and digests As the run states",
-        "Versions dpaudit",
-        "Digests samples.jsonl",
-        "How to reproduce this report The claim is the run's own",
-        "Glossary Epsilon",
-    ]
-    place = text.index("Skip to the result")
-    for words in order:
-        place = text.find(words, place)
-        assert place >= 0, words
-
-
-@pytest.mark.parametrize("name", ["median", "failed", "public"])
-def test_what_was_not_made_stands_in_the_verdict_with_its_command(samples: Samples, name: str) -> None:
-    result = samples[name]()
-    verdict = Page(html_of(result)).words.partition("Claimed and recomputed")[0]
-    assert "Checked up to evidence level 2 (record and release)." in verdict
-    for check_id in result.not_checked:
-        (skipped,) = [check for check in result.checks if check.id == check_id]
-        assert check_id in verdict
-        assert "`" not in verdict
-        assert all(part.strip() in verdict for part in skipped.detail.split("`"))
-    assert ("Needed for a pass, and not made" in verdict) == (name == "failed")
-
-
+@pytest.mark.usefixtures("undrawn")
 def test_commands_stand_as_code_and_nothing_else_gets_through(samples: Samples) -> None:
-    assert "Run <code>dpaudit report RUN_DIR --data FILE --evidence 4</code>." in html_of(samples["median"]())
+    assert "Run <code>dpaudit report RUN_DIR --data FILE --evidence 4</code>." in render_html(samples["median"]())
     detail = "Run `<b>x</b> & {{ 1 }}` or `<script>"
     (check, *_) = samples["failed"]().checks
     result = samples["failed"]().model_copy(update={"checks": (check.model_copy(update={"detail": detail}),)})
     shown = "Run <code>&lt;b&gt;x&lt;/b&gt; &amp; {{ 1 }}</code> or `&lt;script&gt;"
-    assert shown in html_of(result)
+    assert shown in render_html(result)
 
 
-def test_skips_that_hide_nothing_are_apart_from_those_that_do(samples: Samples) -> None:
-    text = Page(html_of(samples["median"]())).words
-    unmade, _, others = text[text.index("What was not checked Not made (2)") :].partition("Not about this run (1)")
-    assert "replay.logits" in unmade
-    assert "rebalancing.noise" not in unmade
-    assert "rebalancing.noise" in others.partition("Settings of the run")[0]
-
-
+@pytest.mark.usefixtures("undrawn")
 def test_so_many_checks_not_made_are_counted(samples: Samples) -> None:
     skipped = [f"family.check{number}" for number in range(31)]
     one = samples["failed"]().checks[-1].model_copy(update={"detail": "The run cannot be read."})
     checks = tuple(one.model_copy(update={"id": name}) for name in skipped)
     result = samples["unreadable"]().model_copy(update={"checks": checks, "not_checked": tuple(skipped)})
-    verdict = Page(html_of(result)).words.partition("Claimed and recomputed")[0]
+    verdict = Page(render_html(result)).words.partition("Claimed and recomputed")[0]
     assert "31 checks The run cannot be read." in verdict
 
 
-def test_an_attack_is_a_lower_bound_with_a_short_curve(samples: Samples) -> None:
-    html = html_of(samples["attacked"]())
-    text = Page(html).words
-    for said in (
-        "Attack: ε at least 0.4123 nats (95% confidence)",
-        "Texts on either side 1,200",
-        "no guarantee itself",
-    ):
-        assert said in text
-    rows = html.partition('<table class="curve">')[2].partition("</table>")[0].count("<tr>")
-    assert rows == 13
-    assert "0 0.300 0.2000" in text
-    assert "3.900 " in text
-    assert "Attack: ε" not in Page(html_of(samples["mean"]())).words
-
-
-def test_a_public_report_says_what_it_holds_and_has_no_place_for_the_rest(samples: Samples) -> None:
-    text = Page(html_of(samples["public"]())).words
-    assert "Public. This report holds settings that the run declares public" in text
-    assert "This report is itself private" not in text
-    assert "ε 2.5 nats withheld" in text
-    for heading in ("Where the epsilon was spent", "mattered most", "costliest first", "Measured", "No batch was read"):
-        assert heading not in text
-
-
-def test_failed_checks_come_first_and_say_everything(samples: Samples) -> None:
-    text = Page(html_of(samples["failed"]())).words
-    checks = text[text.index("Evidence and checks The evidence ladder") :]
-    statuses = ["✗ Failed", "? Could not run", "! Warning", "✓ Passed"]
-    assert [checks.index(status) for status in statuses] == sorted(checks.index(status) for status in statuses)
-    failed = checks[checks.index(statuses[0]) : checks.index(statuses[1])]
-    for said in (
-        "Measured 2.413 nats",
-        "Expected at most 2.5 nats",
-        "In this run Claim at least 2.5",
-        "Why it matters Somebody is harmed where claim.epsilon fails.",
-        "How to mend it Mend what claim.epsilon found.",
-        "Reference The paper, Theorem 1",
-        "Evidence Level 1: worked out",
-    ):
-        assert said in failed
-
-
-def test_every_check_that_is_not_passed_says_why_it_matters_and_how_to_mend_it(samples: Samples) -> None:
-    result = samples["failed"]()
-    for said in (Page(html_of(result)).words, render_markdown(result)):
-        for check in result.checks:
-            mend = f"Mend what {check.id} found."
-            assert (mend in said) == (check.status in ("fail", "error", "warn")), check.id
-    page = Page(html_of(result)).words
-    assert all(f"Somebody is harmed where {check.id} fails." in page for check in result.checks)
-
-
+@pytest.mark.usefixtures("undrawn")
 def test_a_detail_that_is_the_remedy_is_said_once(samples: Samples) -> None:
-    result = undrawn(samples["failed"]())
+    result = samples["failed"]()
     failed = next(check for check in result.checks if check.status == "fail")
     for remedy in (failed.detail, ""):  # results of earlier versions have no remedy apart from the detail
         again = result.model_copy(update={"checks": (failed.model_copy(update={"remedy": remedy}),)})
@@ -273,28 +161,30 @@ def test_a_detail_that_is_the_remedy_is_said_once(samples: Samples) -> None:
         assert "How to mend it Claim at least 2.5" in words
 
 
-def test_the_ladder_counts_every_check_and_says_how_far_it_holds(samples: Samples, result: AuditResult) -> None:
-    known = [check for check in result.checks if 0 <= check.evidence <= 4]
-    found = ladder.rungs(result)
-    assert sum(r.passed + r.failed + r.unsure + r.not_made + r.not_about for r in found) == len(known)
-    assert [rung.level for rung in found if rung.asked] == list(range(result.evidence + 1))
-    assert ladder.standing(samples["median"]()) == (
-        "This audit asked for levels 0 to 2. Every check there that is about this run passed. "
-        "Beyond what was asked for, 2 checks were not made."
-    )
-    assert "Not every check of level 1 did" in ladder.standing(samples["failed"]())
-    words = Page(html_of(samples["median"]())).words
-    assert "0 taken on trust from what the run says about itself 1 0 0 0 0 yes" in words
-    assert "4 tried on actual neighbouring data sets 0 0 0 1 0 no" in words
+def test_the_ladder_counts_every_check_and_says_how_far_it_holds(
+    samples: Samples, results: dict[str, AuditResult], html_of: Pages
+) -> None:
+    for result in results.values():
+        known = [check for check in result.checks if 0 <= check.evidence <= 4]
+        found = findings.rungs(result)
+        assert sum(r.passed + r.failed + r.unsure + r.not_made + r.not_about for r in found) == len(known)
+        assert [rung.level for rung in found if rung.asked] == list(range(result.evidence + 1))
+        assert findings.standing(samples["median"]()) == (
+            "This audit asked for levels 0 to 2. Every check there that is about this run passed. "
+            "Beyond what was asked for, 2 checks were not made."
+        )
+        assert "Not every check of level 1 did" in findings.standing(samples["failed"]())
+        words = Page(html_of(samples["median"]())).words
+        assert "0 taken on trust from what the run says about itself 1 0 0 0 0 yes" in words
+        assert "4 tried on actual neighbouring data sets 0 0 0 1 0 no" in words
 
 
 SOUND = "This audit asked for levels 0 to 1. Every check there that is about this run passed."
 IN_DOUBT = "what rests on it, or on a level above, is in doubt."
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
+def test_the_ladder_tells_of_every_check_that_did_not_pass(samples: Samples) -> None:
+    for changed, said in [
         ({}, SOUND),
         ({0: "fail"}, f"This audit asked for levels 0 to 1. Not every check of level 0 did: {IN_DOUBT}"),
         ({0: "error"}, f"This audit asked for levels 0 to 1. Not every check of level 0 did: {IN_DOUBT}"),
@@ -314,23 +204,20 @@ IN_DOUBT = "what rests on it, or on a level above, is in doubt."
             f"{SOUND} Beyond it, 2 checks did not pass, and a failed one decides the verdict too.",
         ),
         ({3: "skip"}, f"{SOUND} Beyond what was asked for, 1 check was not made."),
-    ],
-)
-def test_the_ladder_tells_of_every_check_that_did_not_pass(
-    samples: Samples, changed: dict[int, Status], said: str
-) -> None:
-    one = samples["median"]().checks[0]
-    checks = tuple(
-        one.model_copy(update={"id": f"some.level{at}", "status": changed.get(at, "pass"), "evidence": at})
-        for at in range(5)
-    )
-    unmade = tuple(made.id for made in checks if made.status == "skip")
-    result = samples["median"]().model_copy(update={"checks": checks, "not_checked": unmade, "evidence": 1})
-    assert ladder.standing(result) == said
+    ]:
+        one = samples["median"]().checks[0]
+        checks = tuple(
+            one.model_copy(update={"id": f"some.level{at}", "status": changed.get(at, "pass"), "evidence": at})
+            for at in range(5)
+        )
+        unmade = tuple(made.id for made in checks if made.status == "skip")
+        result = samples["median"]().model_copy(update={"checks": checks, "not_checked": unmade, "evidence": 1})
+        assert findings.standing(result) == said
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_who_accepts_the_run_signs_for_its_files(samples: Samples) -> None:
-    median = undrawn(samples["median"]())
+    median = samples["median"]()
     digests = {"run.json": "1a" * 32, "samples.jsonl": "2b" * 32, "assignment": "3c" * 32}
     result = median.model_copy(update={"run": median.run | {"digests": digests}})
     assert signed_off(result)[-2:] == (("SHA-256 of run.json", "1a" * 32), ("SHA-256 of samples.jsonl", "2b" * 32))
@@ -345,13 +232,6 @@ def test_who_accepts_the_run_signs_for_its_files(samples: Samples) -> None:
     assert signed_off(samples["unreadable"]()) == signed_off(public)
 
 
-def test_verdict_figures_and_signature_come_before_the_evidence(samples: Samples) -> None:
-    html = html_of(samples["median"]())
-    order = [html.index(f'<h2 id="{part}">') for part in ("claimed", "sign-off", "ledger", "checks")]
-    assert html.index('<h1 id="verdict">') < order[0]
-    assert order == sorted(order)
-
-
 def test_the_script_takes_no_label_for_a_word_of_its_own() -> None:
     """`in` finds what every object inherits: a batch labelled constructor was none of the words, and yet found."""
     assert " in WORDS" not in SCRIPT
@@ -359,28 +239,25 @@ def test_the_script_takes_no_label_for_a_word_of_its_own() -> None:
     assert "listed ${noun}" in SCRIPT
 
 
-def test_the_contents_lead_to_every_part(result: AuditResult) -> None:
-    html = html_of(result)
-    listed = re.findall(r'<li><a href="#([a-z-]+)">', html.partition('<nav class="contents"')[2].partition("</nav>")[0])
-    assert listed == re.findall(r'<h2 id="([a-z-]+)"', html)
+def test_the_contents_lead_to_every_part(results: dict[str, AuditResult], html_of: Pages) -> None:
+    for result in results.values():
+        html = html_of(result)
+        listed = re.findall(
+            r'<li><a href="#([a-z-]+)">', html.partition('<nav class="contents"')[2].partition("</nav>")[0]
+        )
+        assert listed == re.findall(r'<h2 id="([a-z-]+)"', html)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_samples_are_shown_inside_and_never_outside(samples: Samples) -> None:
     median = samples["median"]()
-    text, marked = Page(html_of(median)).words, render_markdown(median)
+    text, marked = Page(render_html(median)).words, render_markdown(median)
     for said in ("Batch 0, the costliest", "Batch 1, the middle one by cost", "The text of batch 2,"):
         assert said in text and said in marked
     kept = samples["public"]().model_copy(update={"samples": median.samples})  # whoever made it forgot to drop them
     for outside in (render_html(kept), render_markdown(kept)):
         assert "The text of batch" not in outside
         assert "Samples of the released texts" not in outside
-
-
-def test_a_sample_says_what_of_it_is_missing(samples: Samples) -> None:
-    words = Page(html_of(samples["hostile"]())).words
-    missing = 100_000 - len(samples["hostile"]().samples[0].text or "")
-    assert f"{missing:,} more characters in samples.jsonl." in words
-    assert "The run releases its token ids, and no text." in words
 
 
 def test_who_stated_the_claim_is_said_with_the_options_that_ask_for_it(samples: Samples) -> None:
@@ -396,7 +273,7 @@ def test_who_stated_the_claim_is_said_with_the_options_that_ask_for_it(samples: 
     assert commands(withheld)[0] == "dpaudit report 'runs/bbc median' --audience public"
 
 
-def test_kinds_of_epsilon_have_blocks_of_their_own(samples: Samples) -> None:
+def test_kinds_of_epsilon_have_blocks_of_their_own(samples: Samples, html_of: Pages) -> None:
     for name, said in (("approximate only", "No ex-post epsilon was computed"), ("mean", "1.892 nats")):
         text = Page(html_of(samples[name]())).words
         ex_post = text[text.index("Ex-post epsilon") : text.index("Approximate DP")]
@@ -408,68 +285,19 @@ def test_kinds_of_epsilon_have_blocks_of_their_own(samples: Samples) -> None:
         assert "2.5 nats 2.320 nats" in approximate
 
 
-def test_exact_stands_beside_theorem_1_with_the_saving(samples: Samples) -> None:
-    result = samples["median"]()
-    found = result.guarantees.ex_post
-    assert found is not None
-    exact, theorem1, saved = (bound(found.exact), bound(found.theorem1), saving(found.theorem1, found.exact))
-    text = Page(html_of(result)).words
-    block = text[text.index("Generation, exact") : text.index("Approximate DP")]
-    for said in (exact, theorem1, saved, f"Rise {bound(found.rise)}", f"Fall {bound(found.fall)}", "the larger sum"):
-        assert said in block
-    spent = text[text.index("What each batch cost Histogram") : text.index("40 batches, costliest first")]
-    spent += text[text.index("What each token cost Cost") : text.index("Rise and fall Rise:")]
-    assert f"exact {exact}, Theorem 1 {theorem1}, saving {saved}" in spent
-    worst = max(result.batches, key=lambda batch: batch.exact or 0)
-    saved = saving(worst.theorem1 or 0, worst.exact or 0)
-    assert f"Theorem 1 gives {bound(worst.theorem1 or 0)} for that batch: saving {saved}" in spent
-
-
-def test_every_batch_has_rise_fall_and_saving(samples: Samples) -> None:
-    result = samples["one batch"]()
-    row = result.batches[0]
-    assert None not in (row.exact, row.rise, row.fall, row.theorem1)
-    cells = [bound(value or 0) for value in (row.exact, row.rise, row.fall, row.theorem1)]
-    saved = saving(row.theorem1 or 0, row.exact or 0)
-    assert f"Label 0 {' '.join(cells)} {saved}" in Page(html_of(result)).words
-
-
-def test_the_approximate_guarantee_says_how_it_was_found(samples: Samples) -> None:
-    text = Page(html_of(samples["mean"]())).words
-    for said in (
-        "Accounting method optimal adaptive composition (optimal)",
-        "No accountant can go below 2.309 nats",  # rounded down
-        "By Rényi DP 2.500 nats",
-        "Tokens accounted for 48",
-        "Rebalancing 0.2500 nats inside ε, accounted for jointly",
-        "moves each mean logit by at most 6 / 32",
-    ):
-        assert said in text
-
-
+@pytest.mark.usefixtures("undrawn")
 def test_what_noised_centres_take_is_said(samples: Samples) -> None:
     result = samples["mean"]()
-    assert "Cluster centres" not in Page(html_of(result)).words
+    assert "Cluster centres" not in Page(render_html(result)).words
     found = result.guarantees.approximate
     assert found is not None
     spent = found.model_copy(update={"centers": 0.75, "centers_delta": 1e-6})
     guarantees = result.guarantees.model_copy(update={"approximate": spent})
-    text = Page(html_of(result.model_copy(update={"guarantees": guarantees}))).words
+    text = Page(render_html(result.model_copy(update={"guarantees": guarantees}))).words
     assert "Cluster centres 0.7500 nats of ε and 1.000e-6 of δ" in text
 
 
-def test_the_worst_contexts_are_listed_with_their_sign(samples: Samples) -> None:
-    result = samples["median"]()
-    text = Page(html_of(result)).words
-    exact = {batch.id: bound(batch.exact or 0) for batch in result.batches}
-    assert "The 5 contexts with the largest loss by size, of 1,276 left out" in text
-    for context in result.guarantees.empirical.worst:
-        shown = f"{'+' * (context.loss > 0)}{nearest(context.loss)}"
-        assert f"{context.batch} {context.slot} {shown} {exact[context.batch]}" in text
-    assert "mattered most" not in Page(html_of(samples["approximate only"]())).words
-
-
-def test_the_ledger_is_a_tree_for_each_kind(samples: Samples, large_run: AuditResult) -> None:
+def test_the_ledger_is_a_tree_for_each_kind(samples: Samples, large_run: AuditResult, html_of: Pages) -> None:
     html = html_of(samples["mean"]())
     text = Page(html).words
     trees = [text.index(f"{kind} add or remove one record ") for kind in ("Approximate DP", "Ex-post epsilon")]
@@ -483,45 +311,24 @@ def test_the_ledger_is_a_tree_for_each_kind(samples: Samples, large_run: AuditRe
     assert "950 more, not listed here" in Page(html_of(large_run)).words
 
 
-def test_only_passed_checks_are_folded(samples: Samples) -> None:
-    html = html_of(samples["failed"]())
-    checks = html[html.index('<h2 id="checks">') :]
-    assert checks.count("<details>") == sum(check.status == "pass" for check in samples["failed"]().checks)
-    failed = checks[checks.index('<article class="check fail"') : checks.index('<article class="check error"')]
-    assert "<details" not in failed
-
-
 def test_one_number_never_shows_in_two_ways(samples: Samples) -> None:
     result = samples["one batch"]()
     found = result.guarantees.ex_post
     assert found is not None
     assert result.claim is not None
     claim = result.claim.model_copy(update={"epsilon": found.total})
-    text = Page(html_of(result.model_copy(update={"claim": claim}))).words
+    text = Page(render_html(result.model_copy(update={"claim": claim}))).words
     shown = {word.strip(".,;:") for word in text.split() if word.startswith(bound(found.exact)[:4])}
     assert bound(found.exact) not in shown
     assert stated(found.exact) in shown
     assert {float(word) for word in shown} == {found.exact}
 
 
-def test_a_broken_claim_shows_the_decimals_of_its_check(samples: Samples) -> None:
-    result = samples["failed"]()
-    found = result.guarantees.ex_post
-    assert found is not None
-    text = Page(html_of(result)).words
-    assert f"ε 1.5 nats {math.ceil(found.total * 1e6) / 1e6:.6f} nats" in text
-    assert f" {bound(found.total)} " not in text
-
-
-def test_a_user_is_all_records_of_theirs(samples: Samples) -> None:
-    text = Page(html_of(samples["user"]())).words
-    assert "ε ≤ 2.5 nats, add or remove one user, all records of theirs" in text
-
-
+@pytest.mark.usefixtures("undrawn")
 def test_a_users_most_records_are_named_wherever_a_user_is(samples: Samples) -> None:
     result = of_users(samples["user"](), 10)
     named = "one user with at most 10 records"
-    for text in (Page(html_of(result)).words, render_markdown(result)):
+    for text in (Page(render_html(result)).words, render_markdown(result)):
         assert f"ε ≤ 2.5 nats, add or remove {named}" in text
         assert text.count(named) >= 4  # the claim, claimed, recomputed and the ledger
         assert "all records of theirs" not in text.partition("Glossary")[0]
@@ -541,39 +348,32 @@ def of_users(result: AuditResult, most: int) -> AuditResult:
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_change_of_several_contexts_says_what_a_batchs_figures_are_for(samples: Samples) -> None:
     median, user = samples["median"](), samples["user"]()
     found = median.guarantees.ex_post
     assert found is not None
     replaced = median.guarantees.model_copy(update={"ex_post": found.model_copy(update={"relation": "replace"})})
     for result in (user, median.model_copy(update={"guarantees": replaced})):
-        assert Page(html_of(result)).words.count(SEVERAL_CONTEXTS) == 2  # batches and worst contexts
+        assert Page(render_html(result)).words.count(SEVERAL_CONTEXTS) == 2  # batches and worst contexts
         assert render_markdown(result).count(SEVERAL_CONTEXTS) == 2
     for result in (median, samples["infinite"](), of_users(user, 1)):
-        assert SEVERAL_CONTEXTS not in Page(html_of(result)).words
+        assert SEVERAL_CONTEXTS not in Page(render_html(result)).words
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_only_an_accountant_composes_jointly(samples: Samples) -> None:
     mean = samples["mean"]()
     approximate, ex_post = mean.ledger
     rebalancing, generation = ex_post.children
     shared = ex_post.model_copy(update={"children": (rebalancing, generation.model_copy(update={"rule": "joint"}))})
-    text = Page(html_of(mean.model_copy(update={"ledger": (approximate, shared)}))).words
+    text = Page(render_html(mean.model_copy(update={"ledger": (approximate, shared)}))).words
     assert "the worst way of sharing the changed contexts among 12" in text
     assert text.count("composed jointly by one accountant from") == 2
     assert "composed jointly" not in text[text.index("the worst way of sharing") :]
 
 
-def test_glossary_says_what_theorem_1_and_exact_are_here(samples: Samples) -> None:
-    for text in (Page(html_of(samples["median"]())).words, render_markdown(samples["median"]())):
-        assert 'the paper\'s own: median_bounds(..., definition="theorem1")' in text
-        assert "The supremum over all aggregates that a neighbour can have" in text
-        assert "The number of a context within its batch, from 0." in text
-        assert "are not interchangeable: a loss can only be checked against the bound" in text
-        assert "cannot be compared with one another" not in text
-
-
-def test_a_run_without_batch_costs_says_so_instead_of_drawing(samples: Samples) -> None:
+def test_a_run_without_batch_costs_says_so_instead_of_drawing(samples: Samples, html_of: Pages) -> None:
     html = html_of(samples["approximate only"]())
     assert "<svg" not in html
     assert "no cost per batch or per token" in html
@@ -583,55 +383,55 @@ def test_a_run_without_batch_costs_says_so_instead_of_drawing(samples: Samples) 
         assert "no cost per batch or per token" not in html_of(samples[name]())
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_figures_from_a_doubtful_record_carry_a_caution(samples: Samples) -> None:
     said = "so it bounds nothing until they do"
-    failed = undrawn(samples["failed"]())
+    failed = samples["failed"]()
     only_the_claim = failed.model_copy(update={"checks": tuple(c for c in failed.checks if c.status != "error")})
-    assert said in html_of(failed)
-    assert said not in html_of(only_the_claim)
-    assert said not in html_of(samples["median"]())
-    assert said not in html_of(samples["unreadable"]())
+    assert said in render_html(failed)
+    assert said not in render_html(only_the_claim)
+    assert said not in render_html(samples["median"]())
+    assert said not in render_html(samples["unreadable"]())
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_figures_of_a_record_that_was_not_looked_through_carry_another_caution(samples: Samples) -> None:
-    lacking = undrawn(samples["median"]()).model_copy(update={"evidence": 3, "verdict": "fail"})
-    for text in (html_of(lacking), render_markdown(lacking)):
+    lacking = samples["median"]().model_copy(update={"evidence": 3, "verdict": "fail"})
+    for text in (render_html(lacking), render_markdown(lacking)):
         assert "Checks that a pass needs were not made." in text
         assert "did not pass" not in text
-    assert "Checks that a pass needs" not in html_of(samples["median"]())
+    assert "Checks that a pass needs" not in render_html(samples["median"]())
     unfit = tuple(check.model_copy(update={"id": "disclosure.sensitive"}) for check in samples["failed"]().checks[3:4])
-    assert "did not pass" not in html_of(undrawn(samples["failed"]()).model_copy(update={"checks": unfit}))
+    assert "did not pass" not in render_html(samples["failed"]().model_copy(update={"checks": unfit}))
 
 
-@pytest.mark.parametrize(
-    ("evidence", "replayed", "options"),
-    [
+@pytest.mark.usefixtures("undrawn")
+def test_the_commands_ask_for_the_same_evidence(samples: Samples) -> None:
+    for evidence, replayed, options in [
         (2, False, ""),
         (1, False, " --evidence 1"),
         (3, False, " --evidence 3 --data FILE"),
         (4, True, " --evidence 4 --data FILE"),
         (2, True, " --data FILE"),
-    ],
-)
-def test_the_commands_ask_for_the_same_evidence(samples: Samples, evidence: int, replayed: bool, options: str) -> None:
-    result = samples["median"]()
-    checks = [each.model_copy(update={"status": "pass"} if replayed else {}) for each in result.checks]
-    again = result.model_copy(update={"evidence": evidence, "checks": tuple(checks)})
-    report, verify = commands(again)
-    assert report == f"dpaudit report 'runs/bbc median'{options}"
-    assert verify == (
-        f"dpaudit verify 'runs/bbc median' --epsilon 2.5 --delta 0 --relation add_remove --unit record{options}"
-    )
-    public, _ = commands(again.model_copy(update={"audience": "public"}))
-    assert public == f"dpaudit report 'runs/bbc median' --audience public{options}"
-    assert all(command in unescape(html_of(again)) for command in (report, verify))
+    ]:
+        result = samples["median"]()
+        checks = [each.model_copy(update={"status": "pass"} if replayed else {}) for each in result.checks]
+        again = result.model_copy(update={"evidence": evidence, "checks": tuple(checks)})
+        report, verify = commands(again)
+        assert report == f"dpaudit report 'runs/bbc median'{options}"
+        assert verify == (
+            f"dpaudit verify 'runs/bbc median' --epsilon 2.5 --delta 0 --relation add_remove --unit record{options}"
+        )
+        public, _ = commands(again.model_copy(update={"audience": "public"}))
+        assert public == f"dpaudit report 'runs/bbc median' --audience public{options}"
+        assert all(command in unescape(render_html(again)) for command in (report, verify))
 
 
 def test_an_attack_was_replayed(samples: Samples) -> None:
     assert all(command.endswith(" --data FILE") for command in commands(samples["attacked"]()))
 
 
-def test_hostile_text_is_shown_and_does_nothing(samples: Samples) -> None:
+def test_hostile_text_is_shown_and_does_nothing(samples: Samples, html_of: Pages) -> None:
     html = html_of(samples["hostile"]())
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
     assert "{{ 7 * 7 }}" in html  # not evaluated
@@ -640,7 +440,7 @@ def test_hostile_text_is_shown_and_does_nothing(samples: Samples) -> None:
     assert len(html) < 400_000
 
 
-def test_a_thousand_batches_stay_small_and_say_what_is_left_out(large_run: AuditResult) -> None:
+def test_a_thousand_batches_stay_small_and_say_what_is_left_out(large_run: AuditResult, html_of: Pages) -> None:
     html = html_of(large_run)
     assert len(html.encode()) < 1_000_000
     assert "Each point stands for all batches in its cell of a grid" in html
@@ -651,20 +451,17 @@ def test_a_thousand_batches_stay_small_and_say_what_is_left_out(large_run: Audit
     assert len(rows) == 50
 
 
-def test_numbers_are_never_raw_nan_or_inf(result: AuditResult) -> None:
-    assert not re.search(r"(?<![A-Za-z])(nan|inf)(?![A-Za-z])", Page(html_of(result)).words, re.IGNORECASE)
+def test_numbers_are_never_raw_nan_or_inf(results: dict[str, AuditResult], html_of: Pages) -> None:
+    for result in results.values():
+        assert not re.search(r"(?<![A-Za-z])(nan|inf)(?![A-Za-z])", Page(html_of(result)).words, re.IGNORECASE)
 
 
-def test_the_same_result_gives_the_same_page(samples: Samples) -> None:
+def test_the_same_result_gives_the_same_page(samples: Samples, html_of: Pages) -> None:
     assert html_of(samples["median"]()) == render_html(samples["median"]())
 
 
-def test_comparison_page_is_well_formed_and_links_stay_paths(samples: Samples) -> None:
-    results = {name: build() for name, build in samples.items()}
-    html = render_comparison_html(
-        compare_runs(results), {"median": "../a b/report.html", "mean": "javascript:alert(1)"}
-    )
-    page = Page(html)
+def test_comparison_page_is_well_formed_and_links_stay_paths(comparison_page: str) -> None:
+    page = Page(comparison_page)
     assert page.mistakes == []
     assert page.open == []
     assert len(page.values("id")) == len(set(page.values("id")))
@@ -697,11 +494,16 @@ def _contrast(one: str, other: str) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
-@pytest.mark.parametrize(("name", "colours"), _palettes())
-def test_colours_meet_wcag_aa(name: str, colours: dict[str, str]) -> None:
-    texts = [(text, "page") for text in ("ink", "quiet", "link", "figure-ink", "figure-mark")]
-    for status in ("pass", "fail", "warn", "skip"):
-        texts += [(status, f"{status}-tint"), (status, "page"), ("ink", f"{status}-tint"), ("link", f"{status}-tint")]
-    texts.append(("ink", "panel"))
-    assert [pair for pair in texts if _contrast(colours[pair[0]], colours[pair[1]]) < 4.5] == [], name
-    assert _contrast(colours["figure-bar"], colours["page"]) >= 3
+def test_colours_meet_wcag_aa() -> None:
+    for name, colours in _palettes():
+        texts = [(text, "page") for text in ("ink", "quiet", "link", "figure-ink", "figure-mark")]
+        for status in ("pass", "fail", "warn", "skip"):
+            texts += [
+                (status, f"{status}-tint"),
+                (status, "page"),
+                ("ink", f"{status}-tint"),
+                ("link", f"{status}-tint"),
+            ]
+        texts.append(("ink", "panel"))
+        assert [pair for pair in texts if _contrast(colours[pair[0]], colours[pair[1]]) < 4.5] == [], name
+        assert _contrast(colours["figure-bar"], colours["page"]) >= 3

@@ -14,8 +14,8 @@ from dpaudit.audit.comparison import compare_runs
 from dpaudit.reports.compare import render_comparison_html, tables
 from dpaudit.reports.html import render_html
 from dpaudit.reports.markdown import render_markdown
-from dpaudit.reports.quality import about, details, print_quality, rows, shown
-from dpaudit.reports.terminal import print_summary
+from dpaudit.reports.quality import about, details, rows, shown
+from dpaudit.reports.terminal import print_quality, print_summary
 from dpaudit.results import AuditResult, QualityColumn, RunScore
 from dpaudit.results.quality import (
     Downstream,
@@ -30,6 +30,7 @@ from dpaudit.results.quality import (
     scores,
 )
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 DIGEST = "ab" * 32
 HOSTILE = "<b>x</b> | `y` \u202e"
 
@@ -112,31 +113,28 @@ def test_what_is_printed_fits_and_is_escaped() -> None:
     assert max(map(len, text.splitlines())) <= 60
 
 
-@pytest.mark.parametrize(
-    ("own", "said"),
-    [
+def test_whose_texts_they_are_and_how_many_taught_a_classifier() -> None:
+    for own, said in [
         (None, "it is not known whether the run was made from them"),
         (0, "none is a record of the run"),
         (7, "7 of them are records of the run"),
         (40, "all are records of the run"),
-    ],
-)
-def test_whose_texts_they_are_and_how_many_taught_a_classifier(own: int | None, said: str) -> None:
-    probe = Downstream(
-        method="linear-probe",
-        encoder=quality().features,
-        settings=ProbeSettings(strength=1.0, iterations=10, seeds=(0,)),
-        majority=0.75,
-        trained=(
-            Trained(source="synthetic", texts=30, accuracy=scores((0.5,))),
-            Trained(source="real-same-size", texts=12, accuracy=scores((0.6, 0.8))),
-            Trained(source="real-all", texts=1500, accuracy=scores((0.9,))),
-        ),
-    )
-    found = quality(own=own, tested=probe)
-    assert said in about(found) and said in dict(details(found))["Test texts"]
-    cells = ("0.500 (30 texts)", "0.700 ± 0.141 (12 texts)", "0.900 (1,500 texts)")
-    assert rows(found)[1] == ("Accuracy, linear probe", *cells, "40 test texts, most frequent label 0.750")
+    ]:
+        probe = Downstream(
+            method="linear-probe",
+            encoder=quality().features,
+            settings=ProbeSettings(strength=1.0, iterations=10, seeds=(0,)),
+            majority=0.75,
+            trained=(
+                Trained(source="synthetic", texts=30, accuracy=scores((0.5,))),
+                Trained(source="real-same-size", texts=12, accuracy=scores((0.6, 0.8))),
+                Trained(source="real-all", texts=1500, accuracy=scores((0.9,))),
+            ),
+        )
+        found = quality(own=own, tested=probe)
+        assert said in about(found) and said in dict(details(found))["Test texts"]
+        cells = ("0.500 (30 texts)", "0.700 ± 0.141 (12 texts)", "0.900 (1,500 texts)")
+        assert rows(found)[1] == ("Accuracy, linear probe", *cells, "40 test texts, most frequent label 0.750")
 
 
 def test_runs_without_an_epsilon_have_their_quality_too(median: AuditResult) -> None:
@@ -165,23 +163,17 @@ def test_one_column_for_the_same_conditions(median: AuditResult, mean: AuditResu
     assert titles == ["Quality beside ex-post epsilon", "Quality beside approximate DP"]
 
 
-@pytest.mark.parametrize(
-    ("other", "titles"),
-    [
+def test_other_conditions_have_columns_of_their_own(median: AuditResult) -> None:
+    for other, titles in [
         (quality(n=30), ("MAUVE, n = 20", "MAUVE, n = 30")),
         (quality(digest="cd" * 32), ("MAUVE, n = 20 (1)", "MAUVE, n = 20 (2)")),
-    ],
-    ids=["n", "reference"],
-)
-def test_other_conditions_have_columns_of_their_own(
-    median: AuditResult, other: Quality, titles: tuple[str, str]
-) -> None:
-    results = {"one": with_quality(median, quality()), "two": with_quality(median, other), "three": median}
-    assert column_titles(results) == [("Epsilon (nats)", titles[0], "Real texts", titles[1], "Real texts")]
-    page = render_comparison_html(compare_runs(results))
-    assert "each has a column of its own" in page and "no epsilon pays" in page and "<b>x" not in page
-    (table,) = (table for table in tables(compare_runs(results)) if table.title.startswith("Quality"))
-    assert [[cell.text for cell in cells[1:]].count("–") for _, cells in table.rows] == [2, 2, 4]
+    ]:
+        results = {"one": with_quality(median, quality()), "two": with_quality(median, other), "three": median}
+        assert column_titles(results) == [("Epsilon (nats)", titles[0], "Real texts", titles[1], "Real texts")]
+        page = render_comparison_html(compare_runs(results))
+        assert "each has a column of its own" in page and "no epsilon pays" in page and "<b>x" not in page
+        (table,) = (table for table in tables(compare_runs(results)) if table.title.startswith("Quality"))
+        assert [[cell.text for cell in cells[1:]].count("–") for _, cells in table.rows] == [2, 2, 4]
 
 
 def test_a_column_refuses_figures_of_other_conditions() -> None:

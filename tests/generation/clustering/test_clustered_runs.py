@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, Event, StepDone, TextsEmbedded
 from dpaudit.generation.models import CACHE_VARIABLE
 from dpaudit.generation.replay import replay
+from dpaudit.generation.sampling import SeededStream
 from dpaudit.mechanisms import context_change
 from dpaudit.runs import InputError, KeyedHash, RunReader, cluster_places, decoded_centers
 from dpaudit.runs.manifest import MAX_BATCHES
@@ -61,6 +63,11 @@ class KilledError(Exception):
 def forbidden(*_: object, **__: object) -> None:
     """Stands for what a run must not do."""
     raise AssertionError("something is embedded, or noise is drawn")
+
+
+def fresh(folder: Path) -> Path:
+    """Where one of several runs of a test goes."""
+    return Path(tempfile.mkdtemp(dir=folder)) / "run"
 
 
 def text(number: int) -> str:
@@ -126,41 +133,35 @@ def truth(config: Config, reader: RunReader) -> tuple[NDArray[np.int64], dict[st
     return counts, homes
 
 
-@pytest.mark.parametrize(
-    ("clustering", "batching"),
-    [
+def test_records_go_to_the_nearest_centre_that_their_label_keeps(tmp_path: Path, clustered: MakeConfig) -> None:
+    for clustering, batching in [
         (PUBLIC_CENTERS, {}),
-        (REBALANCED, {"generate_per_cluster": 2}),
         (REBALANCED, {"batches_per_cluster": None, **BY_COUNTS, "generate_per_cluster": 2}),
         (REBALANCED, {"slots": 4}),
         (CHANG, {}),
         (DPM, {}),
-    ],
-)
-def test_records_go_to_the_nearest_centre_that_their_label_keeps(
-    tmp_path: Path, clustered: MakeConfig, clustering: dict[str, Any], batching: dict[str, Any]
-) -> None:
-    config = clustered(clustering, batching={"batches_per_cluster": 2, **batching})
-    run = tmp_path / "run"
-    reader = RunReader(generate(config, run))
-    clusters, stated = reader.clusters(), reader.manifest.clustering
-    assert stated.method == clusters.method == clustering["method"]
-    assert (stated.origin == "public") == clustering["method"].startswith("public")
-    places = cluster_places(clusters, config.batching.generate_per_cluster)
-    assert len(places) == reader.manifest.batching.batches == len(reader.batches)
-    _, homes = truth(config, reader)
-    hashing = KeyedHash(bytes.fromhex(KEY))
-    for assigned in reader.assignment():
-        if assigned.batch is not None:
-            place = places[assigned.batch]
-            assert place.center == homes[assigned.digest]
-            assert place.number == hashing.batch(assigned.digest, place.count)
-    for batch in reader.batches:
-        with reader.batch(batch) as opened:
-            place = places[batch]
-            assert (opened.header.label, opened.header.cluster) == (LABELS[place.label], place.center)
-    failed = [check.id for check in audit_run(run, evidence=1).checks if check.status == "fail"]
-    assert failed == ["mechanism.randomness"]  # the test seed
+    ]:
+        config = clustered(clustering, batching={"batches_per_cluster": 2, **batching})
+        run = fresh(tmp_path)
+        reader = RunReader(generate(config, run))
+        clusters, stated = reader.clusters(), reader.manifest.clustering
+        assert stated.method == clusters.method == clustering["method"]
+        assert (stated.origin == "public") == clustering["method"].startswith("public")
+        places = cluster_places(clusters, config.batching.generate_per_cluster)
+        assert len(places) == reader.manifest.batching.batches == len(reader.batches)
+        _, homes = truth(config, reader)
+        hashing = KeyedHash(bytes.fromhex(KEY))
+        for assigned in reader.assignment():
+            if assigned.batch is not None:
+                place = places[assigned.batch]
+                assert place.center == homes[assigned.digest]
+                assert place.number == hashing.batch(assigned.digest, place.count)
+        for batch in reader.batches:
+            with reader.batch(batch) as opened:
+                place = places[batch]
+                assert (opened.header.label, opened.header.cluster) == (LABELS[place.label], place.center)
+        failed = [check.id for check in audit_run(run, evidence=1).checks if check.status == "fail"]
+        assert failed == ["mechanism.randomness"]  # the test seed
 
 
 def test_counts_are_noised_before_anything_is_chosen_by_them(
@@ -188,37 +189,37 @@ def test_counts_are_noised_before_anything_is_chosen_by_them(
     assert np.array_equal(reader.clusters().kept, kept_by_counts(noisy, 3))
 
 
-@pytest.mark.parametrize("killed_after", [1, 3])
-def test_noise_is_drawn_once_however_often_a_run_goes_on(
-    tmp_path: Path, clustered: MakeConfig, monkeypatch: pytest.MonkeyPatch, killed_after: int
-) -> None:
-    config = clustered(REBALANCED, batching={"batches_per_cluster": None, **BY_COUNTS})
-    secret = config.model_copy(update={"batching": config.batching.model_copy(update={"key": None})})
-    unbroken = RunReader(generate(config, tmp_path / "unbroken"))
-    done: list[Event] = []
+def test_noise_is_drawn_once_however_often_a_run_goes_on(tmp_path: Path, clustered: MakeConfig) -> None:
+    for killed_after in [1, 3]:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            config = clustered(REBALANCED, batching={"batches_per_cluster": None, **BY_COUNTS})
+            secret = config.model_copy(update={"batching": config.batching.model_copy(update={"key": None})})
+            whole = fresh(tmp_path)
+            unbroken = RunReader(generate(config, whole))
+            done: list[Event] = []
 
-    def kill_later(event: Event) -> None:
-        done.append(event)
-        if sum(isinstance(event, BatchDone) for event in done) == killed_after:
-            raise KilledError
+            def kill_later(event: Event) -> None:
+                done.append(event)
+                if sum(isinstance(event, BatchDone) for event in done) == killed_after:
+                    raise KilledError
 
-    run = tmp_path / "run"
-    with pytest.raises(KilledError):
-        generate(config, run, kill_later)
-    embedded = [event for event in done if isinstance(event, TextsEmbedded)]
-    assert {(event.texts, event.total) for event in embedded} == {("public", 30), ("private", 50)}
-    begun = (run / "clusters").read_bytes()
+            run = fresh(tmp_path)
+            with pytest.raises(KilledError):
+                generate(config, run, kill_later)
+            embedded = [event for event in done if isinstance(event, TextsEmbedded)]
+            assert {(event.texts, event.total) for event in embedded} == {("public", 30), ("private", 50)}
+            begun = (run / "clusters").read_bytes()
 
-    monkeypatch.setattr(grouping, "Embedder", forbidden)
-    monkeypatch.setattr(Noise, "rounded_laplace", forbidden)
-    tasks = BatchTasks(secret, str(run))
-    on_disk = set(RunReader(run).batches)
-    other = min(set(range(unbroken.manifest.batching.batches)) - on_disk)
-    assert [finished.batch for finished in tasks([other])] == [other]
-    generate(config, run)
-    assert (run / "clusters").read_bytes() == begun == (tmp_path / "unbroken" / "clusters").read_bytes()
-    for name in ("assignment", "samples.jsonl"):
-        assert (run / name).read_bytes() == (tmp_path / "unbroken" / name).read_bytes()
+            monkeypatch.setattr(grouping, "Embedder", forbidden)
+            monkeypatch.setattr(Noise, "rounded_laplace", forbidden)
+            tasks = BatchTasks(secret, str(run))
+            on_disk = set(RunReader(run).batches)
+            other = min(set(range(unbroken.manifest.batching.batches)) - on_disk)
+            assert [finished.batch for finished in tasks([other])] == [other]
+            generate(config, run)
+            assert (run / "clusters").read_bytes() == begun == (whole / "clusters").read_bytes()
+            for name in ("assignment", "samples.jsonl"):
+                assert (run / name).read_bytes() == (whole / name).read_bytes()
 
 
 def kill(event: Event) -> None:
@@ -226,24 +227,19 @@ def kill(event: Event) -> None:
         raise KilledError
 
 
-@pytest.mark.parametrize(
-    ("clustering", "setting", "value", "public"),
-    [
+def test_a_run_says_how_its_centres_were_found(tmp_path: Path, clustered: MakeConfig) -> None:
+    for clustering, setting, value, public in [
         (REBALANCED, "k", 6, True),
         (CHANG, "dimension", 4, False),
         (DPM, "epsilon", 2.0, True),
         (K_MEANS, "k", 3, False),
-    ],
-)
-def test_a_run_says_how_its_centres_were_found(
-    tmp_path: Path, clustered: MakeConfig, clustering: dict[str, Any], setting: str, value: float, public: bool
-) -> None:
-    config = clustered(clustering, chosen_from={"batching": "private"})
-    stated = RunReader(generate(config, tmp_path / "run")).manifest.clustering
-    assert stated.settings[setting] == value
-    texts = sorted({f"{WORDS[n % 5]} in public {n}".encode() for n in range(30)})
-    digest = hashlib.sha256(b"".join(len(text).to_bytes(8, "big") + text for text in texts)).hexdigest()
-    assert stated.public_digest == (digest if public else None)
+    ]:
+        config = clustered(clustering, chosen_from={"batching": "private"})
+        stated = RunReader(generate(config, fresh(tmp_path))).manifest.clustering
+        assert stated.settings[setting] == value
+        texts = sorted({f"{WORDS[n % 5]} in public {n}".encode() for n in range(30)})
+        digest = hashlib.sha256(b"".join(len(text).to_bytes(8, "big") + text for text in texts)).hexdigest()
+        assert stated.public_digest == (digest if public else None)
 
 
 def test_public_centres_can_be_found_again(tmp_path: Path, clustered: MakeConfig, encoder_folder: Path) -> None:
@@ -253,35 +249,29 @@ def test_public_centres_can_be_found_again(tmp_path: Path, clustered: MakeConfig
     public = Embedder(str(encoder_folder), normalize=True, device="cpu").embed(
         sorted(f"{WORDS[n % 5]} in public {n}" for n in range(30))
     )
-    centers = PublicKMeans(6, seed).fit(public[:0], public, grouping._noise(clustered(REBALANCED)))
+    centers = PublicKMeans(6, seed).fit(public[:0], public, Noise(SeededStream(1, 0)))
     assert np.array_equal(decoded_centers(reader.clusters(), 6), centers)
 
 
-@pytest.mark.parametrize(
-    ("clustering", "changed", "setting"),
-    [
+def test_settings_are_compared_without_public_texts(tmp_path: Path, clustered: MakeConfig) -> None:
+    for clustering, changed, setting in [
         (REBALANCED, {"centers": 7}, "k"),
         (CHANG, {"dimension": 5}, "dimension"),
         (CHANG, {"centers": 2}, "centers"),
         ({**DPM, "normalize": False}, {"delta": 2e-3}, "delta"),
-    ],
-)
-def test_settings_are_compared_without_public_texts(
-    tmp_path: Path,
-    clustered: MakeConfig,
-    monkeypatch: pytest.MonkeyPatch,
-    clustering: dict[str, Any],
-    changed: dict[str, Any],
-    setting: str,
-) -> None:
-    run = tmp_path / "run"
-    with pytest.raises(KilledError):
-        generate(clustered(clustering), run, kill)
-    (tmp_path / "public.csv").unlink()
-    monkeypatch.setattr(grouping, "Embedder", forbidden)
-    with pytest.raises(InputError, match=rf"started with another .*clustering\.settings\.{setting}\b"):
-        generate(clustered({**clustering, **changed}), run)
-    generate(clustered(clustering), run)
+    ]:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            run = fresh(tmp_path)
+            with pytest.raises(KilledError):
+                generate(clustered(clustering), run, kill)
+            public = tmp_path / "public.csv"
+            texts = public.read_text()
+            public.unlink()
+            monkeypatch.setattr(grouping, "Embedder", forbidden)
+            with pytest.raises(InputError, match=rf"started with another .*clustering\.settings\.{setting}\b"):
+                generate(clustered({**clustering, **changed}), run)
+            generate(clustered(clustering), run)
+            public.write_text(texts)
 
 
 def test_a_run_goes_on_under_its_own_clustering_only(tmp_path: Path, clustered: MakeConfig) -> None:
@@ -361,28 +351,21 @@ def test_a_delta_that_the_centres_use_up_is_refused(tmp_path: Path, clustered: M
         generate(greedy, tmp_path / "run")
 
 
-@pytest.mark.parametrize(
-    ("sections", "problem"),
-    [
+def test_what_cannot_be_used_costs_no_draw(tmp_path: Path, clustered: MakeConfig) -> None:
+    for sections, problem in [
         ({"model": {"name": "absent/folder"}}, r"^model\.name"),
         ({"decoding": {"max_tokens": 10_000}}, "the model takes 256"),
         ({"mechanism": {"top_k": 273}}, r"mechanism\.top_k: .* 272 tokens"),
         ({"privacy": {"unit": "user", "records_per_user": 200}}, "central values on each side"),
         ({"mechanism": {**MEAN, "clip": 12.0, "temperature": 0.1, "divisor": 5e-324}}, "no finite epsilon"),
-    ],
-)
-def test_what_cannot_be_used_costs_no_draw(
-    tmp_path: Path,
-    clustered: MakeConfig,
-    monkeypatch: pytest.MonkeyPatch,
-    sections: dict[str, Any],
-    problem: str,
-) -> None:
-    for name in ("Embedder", "_noise"):
-        monkeypatch.setattr(grouping, name, forbidden)
-    with pytest.raises(InputError, match=problem):
-        generate(clustered(REBALANCED, **sections), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    ]:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # no retries
+            for name in ("Embedder", "Noise"):
+                monkeypatch.setattr(grouping, name, forbidden)
+            with pytest.raises(InputError, match=problem):
+                generate(clustered(REBALANCED, **sections), tmp_path / "run")
+            assert not (tmp_path / "run").exists()
 
 
 def test_too_many_batches_are_refused_before_counts_are_noised(
@@ -398,48 +381,45 @@ def test_too_many_batches_are_refused_before_counts_are_noised(
         generate(config, tmp_path / "run")
 
 
-@pytest.mark.parametrize("number", [np.nan, np.inf, 2e6])
-def test_centres_that_no_run_holds_are_refused_before_counts_are_noised(
-    tmp_path: Path, clustered: MakeConfig, monkeypatch: pytest.MonkeyPatch, number: float
-) -> None:
-    monkeypatch.setattr(PublicKMeans, "fit", lambda *_: np.full((6, 16), number, dtype=np.float32))
-    monkeypatch.setattr(Noise, "rounded_laplace", forbidden)
-    with pytest.raises(InputError, match=r"clustering\.embedding: the model's vectors reach beyond 1,000,000"):
-        generate(clustered(REBALANCED), tmp_path / "run")
+def test_centres_that_no_run_holds_are_refused_before_counts_are_noised(tmp_path: Path, clustered: MakeConfig) -> None:
+    for number in [np.nan, np.inf, 2e6]:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setattr(PublicKMeans, "fit", lambda *_: np.full((6, 16), number, dtype=np.float32))
+            monkeypatch.setattr(Noise, "rounded_laplace", forbidden)
+            with pytest.raises(InputError, match=r"clustering\.embedding: the model's vectors reach beyond 1,000,000"):
+                generate(clustered(REBALANCED), tmp_path / "run")
 
 
-@pytest.mark.parametrize(("clustering", "cost"), [(REBALANCED, 0.5), (CHANG, 1.9), (PUBLIC_CENTERS, 0.0)])
-def test_progress_shows_what_clusters_cost(
-    tmp_path: Path, clustered: MakeConfig, clustering: dict[str, Any], cost: float
-) -> None:
-    events: list[Event] = []
-    claim = RunReader(generate(clustered(clustering), tmp_path / "run", events.append)).manifest.claim
-    assert claim is not None
-    told = [e.epsilon for e in events if isinstance(e, StepDone | BatchDone)]
-    assert told == sorted(told, key=lambda epsilon: epsilon or 0.0)
-    assert told[0] is not None
-    assert told[0] > cost
-    assert told[-1] is not None
-    assert 0 <= claim.epsilon - told[-1] < 1e-4
+def test_progress_shows_what_clusters_cost(tmp_path: Path, clustered: MakeConfig) -> None:
+    for clustering, cost in [(REBALANCED, 0.5), (CHANG, 1.9), (PUBLIC_CENTERS, 0.0)]:
+        events: list[Event] = []
+        claim = RunReader(generate(clustered(clustering), fresh(tmp_path), events.append)).manifest.claim
+        assert claim is not None
+        told = [e.epsilon for e in events if isinstance(e, StepDone | BatchDone)]
+        assert told == sorted(told, key=lambda epsilon: epsilon or 0.0)
+        assert told[0] is not None
+        assert told[0] > cost
+        assert told[-1] is not None
+        assert 0 <= claim.epsilon - told[-1] < 1e-4
 
 
-@pytest.mark.parametrize("mechanism", [{}, MEAN])
-def test_replays_embed_anew_and_agree(tmp_path: Path, clustered: MakeConfig, mechanism: dict[str, Any]) -> None:
-    config = clustered(REBALANCED, mechanism=mechanism, batching={"batches_per_cluster": None, **BY_COUNTS})
-    run, data = tmp_path / "run", config.data.path
-    assert data is not None
-    generate(config, run)
-    found = replay(run, data, steps=3, left_out=2, trials=0)
-    assert (found.assignment, found.texts) == ("", "")
-    reader = RunReader(run)
-    noisy, (exact, _) = np.array(reader.clusters().noisy_counts), truth(config, reader)
-    assert found.noise == np.abs(noisy - exact).sum() > 0
-    assert [step.problem for step in found.steps] == [""] * 3
-    checks = {check.id: check for check in audit_run(run, evidence=4, replay=found).checks}
-    levels = {"partition.stable": 3, "rebalancing.noise": 3, "replay.logits": 3, "neighbors.regenerated": 4}
-    assert {(name, checks[name].status, checks[name].evidence) for name in levels} == {
-        (name, "pass", level) for name, level in levels.items()
-    }
+def test_replays_embed_anew_and_agree(tmp_path: Path, clustered: MakeConfig) -> None:
+    for mechanism in [{}, MEAN]:
+        config = clustered(REBALANCED, mechanism=mechanism, batching={"batches_per_cluster": None, **BY_COUNTS})
+        run, data = fresh(tmp_path), config.data.path
+        assert data is not None
+        generate(config, run)
+        found = replay(run, data, steps=3, left_out=2, trials=0)
+        assert (found.assignment, found.texts) == ("", "")
+        reader = RunReader(run)
+        noisy, (exact, _) = np.array(reader.clusters().noisy_counts), truth(config, reader)
+        assert found.noise == np.abs(noisy - exact).sum() > 0
+        assert [step.problem for step in found.steps] == [""] * 3
+        checks = {check.id: check for check in audit_run(run, evidence=4, replay=found).checks}
+        levels = {"partition.stable": 3, "rebalancing.noise": 3, "replay.logits": 3, "neighbors.regenerated": 4}
+        assert {(name, checks[name].status, checks[name].evidence) for name in levels} == {
+            (name, "pass", level) for name, level in levels.items()
+        }
 
 
 def test_counts_that_never_had_their_noise_fail_against_the_data(tmp_path: Path, clustered: MakeConfig) -> None:

@@ -93,22 +93,17 @@ def test_a_column_that_is_not_there(command: Command, capsys: pytest.CaptureFixt
     assert "in --public-text" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
+def test_settings_that_no_method_works_with(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    for options, named in [
         (("--delta", "0.5"), "--delta"),
         (("--delta", "1e-12"), "--delta"),
         (("--rebalancing-epsilon", "1e-300"), "--rebalancing-epsilon"),
         (("--chang-epsilon", "1e-300"), "epsilon"),
         (("--dpm-epsilon", "1e-300"), "epsilon"),
         (("--dimension", "17"), "--dimension 17 is more than the 16"),
-    ],
-)
-def test_settings_that_no_method_works_with(
-    command: Command, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], named: str
-) -> None:
-    assert command(*options) == 2
-    assert named in capsys.readouterr().err
+    ]:
+        assert command(*options) == 2
+        assert named in capsys.readouterr().err
 
 
 def test_more_to_keep_than_there_are(command: Command, capsys: pytest.CaptureFixture[str]) -> None:

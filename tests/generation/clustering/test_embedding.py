@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def changed(encoder_folder: Path, tmp_path: Path) -> Callable[..., Path]:
     """A copy of the encoder with other JSON files: `changed(**{"modules.json": [...]})`."""
 
     def make(**files: Any) -> Path:
-        copy = tmp_path / "copy"
+        copy = Path(tempfile.mkdtemp(dir=tmp_path))
         shutil.copytree(encoder_folder, copy, dirs_exist_ok=True)
         for name, content in files.items():
             (copy / name).parent.mkdir(exist_ok=True)
@@ -109,19 +110,16 @@ def test_normalized_vectors_have_length_one(encoder: Embedder, encoder_folder: P
     assert unit.settings != encoder.settings
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
+def test_models_may_ask_for_their_first_token(changed: Callable[..., Path]) -> None:
+    for settings in [
         {"pooling_mode": "cls"},
         {"word_embedding_dimension": 16, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False},
-    ],
-)
-def test_models_may_ask_for_their_first_token(changed: Callable[..., Path], settings: dict[str, object]) -> None:
-    folder = changed(**{"1_Pooling/config.json": settings})
-    embedder = Embedder(str(folder), device="cpu")
-    assert embedder.pooling == "cls"
-    plain = np.stack([hidden(folder, text)[0] for text in TEXTS])
-    np.testing.assert_allclose(embedder.embed(TEXTS), plain, atol=1e-5)
+    ]:
+        folder = changed(**{"1_Pooling/config.json": settings})
+        embedder = Embedder(str(folder), device="cpu")
+        assert embedder.pooling == "cls"
+        plain = np.stack([hidden(folder, text)[0] for text in TEXTS])
+        np.testing.assert_allclose(embedder.embed(TEXTS), plain, atol=1e-5)
 
 
 def test_models_may_set_a_shorter_limit(changed: Callable[..., Path]) -> None:
@@ -131,21 +129,16 @@ def test_models_may_set_a_shorter_limit(changed: Callable[..., Path]) -> None:
     assert np.array_equal(cut, whole)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "problem"),
-    [
+def test_models_that_ask_for_more_are_refused(changed: Callable[..., Path]) -> None:
+    for name, content, problem in [
         ("1_Pooling/config.json", {"pooling_mode": "max"}, "neither mean nor CLS"),
         ("1_Pooling/config.json", {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, "neither mean"),
         ("modules.json", [{"type": "sentence_transformers.models.Dense"}], "models.Dense"),
         ("config.json", {"model_type": "unheard-of"}, "cannot be loaded as a sentence-embedding model"),
-    ],
-)
-def test_models_that_ask_for_more_are_refused(
-    changed: Callable[..., Path], name: str, content: object, problem: str
-) -> None:
-    message = failure(changed(**{name: content}))
-    assert problem in message
-    assert message.startswith("clustering.embedding: ")
+    ]:
+        message = failure(changed(**{name: content}))
+        assert problem in message
+        assert message.startswith("clustering.embedding: ")
 
 
 def test_known_modules_are_accepted(changed: Callable[..., Path], encoder: Embedder) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -134,9 +135,8 @@ def test_a_comparison_shows_it_beside_each_kind_of_epsilon(
     assert [(c["n"], len(c["figures"])) for c in mauve] == [(20, 2), (30, 1)]
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_what_cannot_be_used_is_named(command: Command, run: Any) -> None:
+    for options, said in [
         (["--n", "1"], "--n"),
         (["--clusters", "500"], "too few for 500 clusters"),
         (["--explained-variance", "0.9999"], "--explained-variance"),
@@ -152,13 +152,10 @@ def test_a_comparison_shows_it_beside_each_kind_of_epsilon(
         (["--text", "body"], "--text"),
         (["--label", "topic"], "--label"),
         (["--preset", "cluster"], "--preset"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_used_is_named(command: Command, run: Any, options: list[str], said: str) -> None:
-    code, out, err = command(*options)
-    assert (code, out) == (2, "") and said in err
-    assert not (run / "report" / "evaluation.json").exists()
+    ]:
+        code, out, err = command(*options)
+        assert (code, out) == (2, "") and said in err
+        assert not (run / "report" / "evaluation.json").exists()
 
 
 def test_what_is_no_run_or_no_reference(command: Command, tmp_path: Path) -> None:
@@ -181,18 +178,17 @@ def test_a_package_that_is_missing_is_named(command: Command, monkeypatch: pytes
     assert (code, out) == (2, "") and "mauve is not installed" in err and "dpaudit[evaluate]" in err
 
 
-@pytest.mark.parametrize("there", ["folder", "link"])
-def test_what_is_in_the_way_is_left_there(
-    command: Command, run: Any, tmp_path: Path, scores_folder: Path, there: str
-) -> None:
-    (run / "report").mkdir()
-    path, target = run / "report" / "evaluation.json", tmp_path / "target"
-    target.write_text("another's")
-    path.mkdir() if there == "folder" else path.symlink_to(target)
-    code, _, err = command()
-    assert code == 2 and "evaluation.json" in err
-    assert not scores_folder.exists()  # told before anything is measured
-    assert target.read_text() == "another's"
+def test_what_is_in_the_way_is_left_there(command: Command, run: Any, tmp_path: Path, scores_folder: Path) -> None:
+    for there in ["folder", "link"]:
+        (run / "report").mkdir()
+        path, target = run / "report" / "evaluation.json", tmp_path / "target"
+        target.write_text("another's")
+        path.mkdir() if there == "folder" else path.symlink_to(target)
+        code, _, err = command()
+        assert code == 2 and "evaluation.json" in err
+        assert not scores_folder.exists()  # told before anything is measured
+        assert target.read_text() == "another's"
+        shutil.rmtree(run / "report")
 
 
 def limits() -> list[tuple[str, float]]:
@@ -209,36 +205,38 @@ def limits() -> list[tuple[str, float]]:
     return [(name, bound) for name, bound in found if name != "workers"]
 
 
-@pytest.mark.parametrize(("name", "value"), limits())
-def test_what_an_option_takes_a_result_can_hold(name: str, value: float) -> None:
+def test_what_an_option_takes_a_result_can_hold() -> None:
     """And nothing beyond a type's own limits is taken."""
-    mauve: dict[str, Any] = {
-        "n": 2,
-        "clusters": 2,
-        "iterations": 1,
-        "initialisations": 1,
-        "explained_variance": 0.9,
-        "scaling": 1.0,
-    }
-    mauve |= {"points": 2, "seeds": (0,)}
-    if name in ("seeds", "accuracy_seeds"):
-        kinds: list[Any] = [(PROBE, "seeds", tuple(range(int(value)))), (MauveSettings(**mauve), "seeds", (0,))]
-    elif name in mauve:
-        kinds = [(MauveSettings(**mauve), name, value)]
-    elif name.startswith("probe_"):
-        kinds = [(PROBE, name.removeprefix("probe_"), value)]
-    elif name == "weight_decays":
-        kinds = [(PAPER, name, (value,))]
-    elif name in type(PAPER).model_fields:
-        kinds = [(PAPER, name, value)]
-    else:
-        assert (name, value) in {("most_records", v) for v in (4, ALL_RECORDS)} | {("split_seed", v) for v in (0, MOST)}
-        return
-    for settings, field, held in kinds:
-        assert type(settings).model_validate({**settings.model_dump(), field: held})
-    if isinstance(value, int) and value > 2 and name not in ("seeds", "accuracy_seeds"):
-        with pytest.raises(ValidationError):
-            type(settings).model_validate({**settings.model_dump(), field: value + 1})
+    for name, value in limits():
+        mauve: dict[str, Any] = {
+            "n": 2,
+            "clusters": 2,
+            "iterations": 1,
+            "initialisations": 1,
+            "explained_variance": 0.9,
+            "scaling": 1.0,
+        }
+        mauve |= {"points": 2, "seeds": (0,)}
+        if name in ("seeds", "accuracy_seeds"):
+            kinds: list[Any] = [(PROBE, "seeds", tuple(range(int(value)))), (MauveSettings(**mauve), "seeds", (0,))]
+        elif name in mauve:
+            kinds = [(MauveSettings(**mauve), name, value)]
+        elif name.startswith("probe_"):
+            kinds = [(PROBE, name.removeprefix("probe_"), value)]
+        elif name == "weight_decays":
+            kinds = [(PAPER, name, (value,))]
+        elif name in type(PAPER).model_fields:
+            kinds = [(PAPER, name, value)]
+        else:
+            assert (name, value) in {("most_records", v) for v in (4, ALL_RECORDS)} | {
+                ("split_seed", v) for v in (0, MOST)
+            }
+            continue
+        for settings, field, held in kinds:
+            assert type(settings).model_validate({**settings.model_dump(), field: held})
+        if isinstance(value, int) and value > 2 and name not in ("seeds", "accuracy_seeds"):
+            with pytest.raises(ValidationError):
+                type(settings).model_validate({**settings.model_dump(), field: value + 1})
 
 
 def test_help_has_an_example(command: Command) -> None:

@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 
 from dpaudit.generation.evaluation import fine_tuning
 from dpaudit.generation.evaluation.fine_tuning import Attempt, Examples, encoder_of, epochs_of, fine_tune
-from dpaudit.generation.evaluation.settings import LAPTOP, PAPER, asked
-from dpaudit.generation.evaluation.texts import same
+from dpaudit.generation.evaluation.settings import LAPTOP, PAPER, settings_from_options
+from dpaudit.generation.evaluation.texts import normalized_text
 from dpaudit.results.quality import MOST_FITS, FineTuneSettings, ProbeSettings
 from dpaudit.runs import InputError
 
@@ -90,7 +90,7 @@ def test_validation_texts_are_a_share_of_the_distinct_ones_and_no_others(
     texts = [f" {letter.upper()}\n" if place % 2 else letter for place, letter in enumerate(letters)]
     kept, held = fine_tuning._split(texts, share, np.random.default_rng(seed))
     assert sorted([*kept, *held]) == list(range(len(texts)))
-    trained, watched = ({same(texts[row]) for row in rows} for rows in (kept, held))
+    trained, watched = ({normalized_text(texts[row]) for row in rows} for rows in (kept, held))
     distinct = len(set(letters))
     assert not trained & watched
     assert len(watched) == min(max(1, round(share * distinct)), distinct - 1)
@@ -128,18 +128,18 @@ def test_the_papers_numbers() -> None:
 
 
 def test_numbers_of_fine_tuning_are_for_what_asks_for_it() -> None:
-    assert asked({}).fine_tune is None
-    assert asked({"fine_tune": True}).fine_tune == PAPER
-    assert asked({"preset": "laptop"}).fine_tune == LAPTOP
-    assert asked({"classifier": "x"}).fine_tune == PAPER
+    assert settings_from_options({}).fine_tune is None
+    assert settings_from_options({"fine_tune": True}).fine_tune == PAPER
+    assert settings_from_options({"preset": "laptop"}).fine_tune == LAPTOP
+    assert settings_from_options({"classifier": "x"}).fine_tune == PAPER
     for options, named in (
         ({"steps": 3}, "--steps: .* for which nothing asks"),
         ({"learning_rates": (1.0,)}, "--learning-rate: "),
     ):
         with pytest.raises(InputError, match=named):
-            asked(options)
+            settings_from_options(options)
     tuned = {"fine_tune": True, "steps": 3, "learning_rates": (1.0,)}
-    found = asked({**tuned, "accuracy_seeds": 2, "probe_strength": 7.0, "n": 9})
+    found = settings_from_options({**tuned, "accuracy_seeds": 2, "probe_strength": 7.0, "n": 9})
     assert found.fine_tune == PAPER.model_copy(update={"steps": 3, "learning_rates": (1.0,), "seeds": (0, 1)})
     assert (found.probe.strength, found.probe.seeds, found.n) == (7.0, (0, 1), 9)
 
@@ -156,7 +156,7 @@ def test_what_no_result_can_hold_is_refused_before_anything_is_measured() -> Non
         ({"embedding": "x" * 1001}, "--embedding"),
     ):
         with pytest.raises(InputError, match=named):
-            asked(options)
+            settings_from_options(options)
     with pytest.raises(ValidationError):
         ProbeSettings(strength=math.inf, iterations=1, seeds=(0,))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from dpaudit.generation.evaluation.probe import probe_accuracy
+from dpaudit.generation.evaluation.bench import probe_accuracy
 from dpaudit.results.quality import ProbeSettings
 
 

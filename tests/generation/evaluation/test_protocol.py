@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,15 @@ import numpy as np
 import pytest
 
 from dpaudit.engines import LocalEngine
+from dpaudit.generation.caches import ScoreCache, VectorCache, key_of
 from dpaudit.generation.clustering.embedding import Embedder
-from dpaudit.generation.clustering.vector_cache import VectorCache
 from dpaudit.generation.evaluation import bench
+from dpaudit.generation.evaluation.bench import probe_accuracy
 from dpaudit.generation.evaluation.fine_tuning import Attempt, Examples, Outcome
-from dpaudit.generation.evaluation.mauve_score import drawn, mauve_of
-from dpaudit.generation.evaluation.probe import probe_accuracy
+from dpaudit.generation.evaluation.mauve_score import draw_indices, mauve_of
 from dpaudit.generation.evaluation.protocol import evaluate
-from dpaudit.generation.evaluation.score_cache import ScoreCache, key_of
-from dpaudit.generation.evaluation.settings import LAPTOP, PROBE, EvaluationSettings, RealData
-from dpaudit.generation.evaluation.texts import place, same
+from dpaudit.generation.evaluation.settings import LAPTOP, PROBE, EvaluationSettings
+from dpaudit.generation.evaluation.texts import RealData, hash_fraction, normalized_text
 from dpaudit.generation.records import Record
 from dpaudit.results.quality import Fit, Quality
 from dpaudit.runs import InputError, RunReader
@@ -79,7 +79,7 @@ def test_figures_are_those_of_the_parts(measure: Evaluate, run: Any, held_out: P
     assert found.mauve is not None and found.mauve.settings.n == 40 and found.mauve.settings.clusters == 4
     assert (found.mauve.wanted, found.mauve.real) == (1000, 90)
     for seed, score, ceiling in zip((0, 1), found.mauve.score.values, found.mauve.ceiling.values, strict=True):
-        a, b, c = drawn(seed, 40, 90, 40)
+        a, b, c = draw_indices(seed, 40, 90, 40)
         assert score == mauve_of(ours[a], real[b], found.mauve.settings, seed)
         assert ceiling == mauve_of(real[c], real[b], found.mauve.settings, seed)
     tested = sorted({tuple(line.split(",")) for line in held_out.read_text().split("\n")[1:-1]})
@@ -223,13 +223,13 @@ def test_no_test_text_is_trained_on(
         lambda lines: [line.update(text=f"{real[row].text.upper()} ") for row, line in enumerate(lines[:40])]
     )
     found = measure(fine_tune=TINY)
-    tested = {same(record.text) for record in rows(100, 90) if place(record.text, 0, b"test") < 0.2}
-    dropped = sum(same(record.text) in tested for record in real)
+    tested = {normalized_text(record.text) for record in rows(100, 90) if hash_fraction(record.text, 0, b"test") < 0.2}
+    dropped = sum(normalized_text(record.text) in tested for record in real)
     assert dropped and found.held_out is not None and found.held_out.dropped_synthetic == dropped
     assert len(fits) == 3 * 2 * 2
     for train, test, _ in fits:
-        assert {same(text) for text in test.texts} == tested
-        assert not {same(text) for text in train.texts} & tested
+        assert {normalized_text(text) for text in test.texts} == tested
+        assert not {normalized_text(text) for text in train.texts} & tested
     sizes = {len(train.texts) for train, _, _ in fits}
     assert sizes == {40 - dropped, 90 - len(tested)}
     assert [trained.texts for trained in found.downstream[0].trained] == [40 - dropped] * 2 + [90 - len(tested)]
@@ -261,12 +261,23 @@ def test_an_earlier_sweep_is_shown_again_from_the_cache_alone(
     assert measure(held_out, previous=found).downstream[1:] == () and len(fits) == done
 
 
-def test_workers_find_the_same(measure: Evaluate, scores_folder: Path, held_out: Path) -> None:
+class PicklingEngine:
+    """What goes to another process and comes back from it, without one."""
+
+    def map(self, start: Any, tasks: Iterable[Any]) -> Iterator[Any]:
+        start, tasks = pickle.loads(pickle.dumps((start, list(tasks))))
+        yield from map(start(), tasks)
+
+
+@pytest.mark.parametrize(
+    "engine", [PicklingEngine(), pytest.param(LocalEngine(2), marks=pytest.mark.slow)], ids=["pickled", "local"]
+)
+def test_workers_find_the_same(measure: Evaluate, scores_folder: Path, held_out: Path, engine: Any) -> None:
     least = TINY.model_copy(update={"steps": 1, "learning_rates": (1e-3,), "seeds": (0,)})
     one = measure(held_out, fine_tune=least)
     for file in scores_folder.iterdir():
         file.unlink()
-    two = measure(held_out, fine_tune=least, engine=LocalEngine(2))
+    two = measure(held_out, fine_tune=least, engine=engine)
     assert one.mauve == two.mauve
     assert [d.trained[0].accuracy for d in one.downstream] == [d.trained[0].accuracy for d in two.downstream]
 
@@ -299,14 +310,14 @@ def test_few_texts_and_no_labels(measure: Evaluate, run: Any) -> None:
     assert "No MAUVE" in found.warnings[0] and "No accuracy" in found.warnings[1]
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"mauve": NaN}', '{"mauve": true}', '{"other": 1}', "{" * 3000])
-def test_a_score_that_was_not_written_here_is_no_score(tmp_path: Path, content: str) -> None:
-    cache, key = ScoreCache(tmp_path), key_of(task=1)
-    assert cache.find(key, ("mauve",)) is None
-    cache.keep(key, {"mauve": 0.5})
-    assert cache.find(key, ("mauve",)) == {"mauve": 0.5}
-    (tmp_path / f"{key}.json").write_text(content)
-    assert cache.find(key, ("mauve",)) is None
+def test_a_score_that_was_not_written_here_is_no_score(tmp_path: Path) -> None:
+    for content in ["", "[]", '{"mauve": NaN}', '{"mauve": true}', '{"other": 1}', "{" * 3000]:
+        cache, key = ScoreCache(tmp_path), key_of(task=1)
+        assert cache.find(key, ("mauve",)) is None
+        cache.keep(key, {"mauve": 0.5})
+        assert cache.find(key, ("mauve",)) == {"mauve": 0.5}
+        (tmp_path / f"{key}.json").write_text(content)
+        assert cache.find(key, ("mauve",)) is None
 
 
 def test_a_score_of_another_user_is_no_score(scores_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

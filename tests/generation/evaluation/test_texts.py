@@ -15,16 +15,16 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from dpaudit.generation.evaluation.texts import (
-    Columns,
-    at_most,
+    RealData,
     corpus_of,
-    described,
-    once,
+    distinct_texts,
+    hash_fraction,
+    normalized_text,
     own_records,
-    place,
     read_real,
     read_synthetic,
-    same,
+    subsample,
+    summary_of,
 )
 from dpaudit.generation.records import Record
 from dpaudit.runs import InputError, RunReader
@@ -45,7 +45,9 @@ def manifest(make_run: Callable[..., Run]) -> Any:
 def test_a_share_is_held_out_and_never_trained_on(manifest: Any) -> None:
     corpus = corpus_of(manifest, records(5), records(400), None, share=0.25, seed=0)
     assert set(corpus.test) | set(corpus.train) == set(corpus.reference)
-    assert not {same(r.text) for r in corpus.test} & {same(r.text) for r in (*corpus.train, *corpus.trainable)}
+    assert not {normalized_text(r.text) for r in corpus.test} & {
+        normalized_text(r.text) for r in (*corpus.train, *corpus.trainable)
+    }
     assert 60 < len(corpus.test) < 140
     assert corpus.held_out is not None and corpus.held_out.origin == "split" and corpus.held_out.dropped_real == 0
     again = corpus_of(manifest, records(5), records(500), None, share=0.25, seed=0)
@@ -79,25 +81,25 @@ def test_nothing_left_to_train_or_test_on(manifest: Any) -> None:
 @given(st.lists(st.integers(0, 99), unique=True, max_size=40), st.integers(1, 50))
 def test_a_limit_keeps_the_same_texts_whatever_else_there_is(numbers: list[int], most: int) -> None:
     found = tuple(Record("a", str(number)) for number in sorted(numbers))
-    kept = at_most(found, most, 0)
+    kept = subsample(found, most, 0)
     assert (
         len(kept) == min(most, len(found)) and set(kept) <= set(found) and list(kept) == sorted(kept, key=found.index)
     )
-    assert set(at_most(found, most - 1, 0)) <= set(kept)
+    assert set(subsample(found, most - 1, 0)) <= set(kept)
 
 
 @limits(max_examples=30)
 @given(st.text(), st.integers(0, 2**31 - 1))
 def test_places_are_shares_and_purposes_differ(text: str, seed: int) -> None:
-    assert 0 <= place(text, seed, b"test") < 1
-    assert place(text, seed, b"test") != place(text, seed, b"kept")
-    assert place(f" {text}\n", seed, b"test") == place(text, seed, b"test")
+    assert 0 <= hash_fraction(text, seed, b"test") < 1
+    assert hash_fraction(text, seed, b"test") != hash_fraction(text, seed, b"kept")
+    assert hash_fraction(f" {text}\n", seed, b"test") == hash_fraction(text, seed, b"test")
 
 
 def test_digests_tell_sets_apart() -> None:
-    one = described((Record("a", "bc"), Record("a", "bc")))
+    one = summary_of((Record("a", "bc"), Record("a", "bc")))
     assert (one.texts, one.distinct) == (2, 1)
-    digests = {described(found).digest for found in ((Record("ab", "c"),), (Record("a", "bc"),), (), records(2))}
+    digests = {summary_of(found).digest for found in ((Record("ab", "c"),), (Record("a", "bc"),), (), records(2))}
     assert len(digests) == 4
 
 
@@ -119,7 +121,7 @@ def test_the_runs_own_records_are_counted_one_by_one(
 
 def test_doubles_count_once_up_to_case_and_white_space() -> None:
     found = (Record("a", "One  text"), Record("b", "one text"), Record("a", "two"), Record("a", "two"))
-    assert once(found) == (found[0], found[2])
+    assert distinct_texts(found) == (found[0], found[2])
 
 
 def test_texts_of_a_run(make_run: Callable[..., Run]) -> None:
@@ -129,9 +131,9 @@ def test_texts_of_a_run(make_run: Callable[..., Run]) -> None:
         read_synthetic(RunReader(make_run(text=False).path))
 
 
-@pytest.mark.parametrize(
-    ("text", "measured"),
-    [
+def test_a_first_line_that_is_the_label_is_not_measured(make_run: Callable[..., Run]) -> None:
+    """A classifier would read the answer there."""
+    for text, measured in [
         ("a\nstory", "story"),
         ("\n a \n\nstory", "\nstory"),
         ("a", ""),
@@ -141,32 +143,29 @@ def test_texts_of_a_run(make_run: Callable[..., Run]) -> None:
         ("b\nstory", "b\nstory"),
         ("story\na\n", "story\na\n"),
         ("", ""),
-    ],
-)
-def test_a_first_line_that_is_the_label_is_not_measured(text: str, measured: str, make_run: Callable[..., Run]) -> None:
-    """A classifier would read the answer there."""
-    run = make_run()
-    lines = [json.loads(line) for line in (run.path / SAMPLES).read_text().splitlines()]
-    lines[0]["text"] = text
-    (run.path / SAMPLES).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found, label_lines = read_synthetic(RunReader(run.path))
-    assert found[0] == Record("a", measured) and label_lines == (text != measured)
+    ]:
+        run = make_run()
+        lines = [json.loads(line) for line in (run.path / SAMPLES).read_text().splitlines()]
+        lines[0]["text"] = text
+        (run.path / SAMPLES).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        found, label_lines = read_synthetic(RunReader(run.path))
+        assert found[0] == Record("a", measured) and label_lines == (text != measured)
 
 
 def test_columns_and_labels(manifest: Any, tmp_path: Path) -> None:
     file = tmp_path / "real.csv"
     file.write_text("topic,body\na,one secret\nb,two secret\na,one secret\n")
-    found = read_real(manifest, str(file), "--reference", Columns("body", "topic"))
+    found = read_real(manifest, str(file), "--reference", RealData("", text="body", label="topic"))
     assert found == (Record("a", "one secret"), Record("b", "two secret"))
     with pytest.raises(InputError, match="--text") as raised:
-        read_real(manifest, str(file), "--reference", Columns(None, "topic"))
+        read_real(manifest, str(file), "--reference", RealData("", label="topic"))
     assert "data." not in str(raised.value)
     file.write_text("label,text\nc,one secret\n")
     with pytest.raises(InputError, match="the run's labels") as raised:
-        read_real(manifest, str(file), "--reference", Columns())
+        read_real(manifest, str(file), "--reference", RealData(""))
     assert "secret" not in str(raised.value)
     with pytest.raises(InputError, match="--test"):
-        read_real(manifest, str(tmp_path / "none.csv"), "--test", Columns())
+        read_real(manifest, str(tmp_path / "none.csv"), "--test", RealData(""))
 
 
 def test_a_run_without_labels_reads_texts_alone(make_run: Callable[..., Run], tmp_path: Path) -> None:
@@ -175,15 +174,14 @@ def test_a_run_without_labels_reads_texts_alone(make_run: Callable[..., Run], tm
     file = tmp_path / "real.csv"
     file.write_text("text\none\ntwo\n")
     manifest = RunReader(run.path).manifest
-    found = read_real(manifest, str(file), "--reference", Columns())
+    found = read_real(manifest, str(file), "--reference", RealData(""))
     assert found == (Record("", "one"), Record("", "two"))
     corpus = corpus_of(manifest, records(2), found, None, share=0.2, seed=0)
     assert corpus.held_out is None and corpus.test == ()
 
 
-@pytest.mark.parametrize(
-    ("name", "asked_for"),
-    [
+def test_what_may_be_a_path_is_not_asked_for_on_the_hub(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    for name, asked_for in [
         ("fancyzhx/ag_news", ("fancyzhx/ag_news", "train")),
         ("imdb:test[:10%]", ("imdb", "test[:10%]")),
         ("patients/layoffs.csv", None),
@@ -194,25 +192,18 @@ def test_a_run_without_labels_reads_texts_alone(make_run: Callable[..., Run], tm
         ("a/b/c", None),
         ("folder/layoffs", None),
         ("package:none/layoffs", None),
-    ],
-)
-def test_what_may_be_a_path_is_not_asked_for_on_the_hub(
-    name: str,
-    asked_for: tuple[str, str] | None,
-    make_run: Callable[..., Run],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run, asked = make_run(), list[tuple[str, str]]()
-    run.edit_manifest({"data.source": "dataset", "data.split": "train"})
+    ]:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            run, asked = make_run(), list[tuple[str, str]]()
+            run.edit_manifest({"data.source": "dataset", "data.split": "train"})
 
-    def load_dataset(dataset: str, split: str) -> Any:
-        asked.append((dataset, split))
-        raise OSError
+            def load_dataset(dataset: str, split: str) -> Any:
+                asked.append((dataset, split))
+                raise OSError
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match="--reference"):
-        read_real(RunReader(run.path).manifest, name, "--reference", Columns())
-    assert asked == ([] if asked_for is None else [asked_for])
+            monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+            monkeypatch.chdir(tmp_path)
+            (tmp_path / "folder").mkdir(exist_ok=True)
+            with pytest.raises(InputError, match="--reference"):
+                read_real(RunReader(run.path).manifest, name, "--reference", RealData(""))
+            assert asked == ([] if asked_for is None else [asked_for])

@@ -24,7 +24,7 @@ from dpaudit.results import AuditResult
 from dpaudit.results.experiments import Audited, Evaluated, Measured, RowResult, TableResult
 from dpaudit.results.quality import Quality, scores
 from dpaudit.runs import InputError
-from dpaudit.runs.storage import LocalStorage
+from dpaudit.runs.storage import open_storage
 
 PUBLISHED = {"mauve": 0.5, "mauve_std": 0.01, "accuracy": 0.75, "accuracy_std": 0.02}
 DELTA = 1e-3
@@ -194,39 +194,34 @@ def test_a_whole_run_is_compared_audited_and_evaluated_again(table_file: Path, o
     assert rows[1].evaluated is not None and rows[1].evaluated.warnings == ("measured again",)
 
 
-@pytest.mark.parametrize("changed", ["config", "records"])
 def test_a_whole_run_of_another_config_or_other_records_is_refused(
-    table_file: Path,
-    tmp_path: Path,
-    out: Path,
-    settings: Callable[..., dict[str, Any]],
-    data_file: Path,
-    changed: str,
+    table_file: Path, tmp_path: Path, out: Path, settings: Callable[..., dict[str, Any]], data_file: Path
 ) -> None:
-    config = table_file.parent / "rows" / "median.yaml"
-    other = tmp_path / "other.csv"
-    other.write_text(data_file.read_text() + "south,one more\n")
-    sections: dict[str, Any] = {"decoding": {**SECRET, "max_tokens": 4}}
-    told = "stopping.max_tokens"
-    if changed == "records":
-        sections, told = {"decoding": SECRET, "data": {"path": str(other)}}, "data.digest"
-    config.write_text(yaml.safe_dump(settings(**sections)))
-    recorder = Recorder(evaluated=False)
-    row = run(table_file, out, recorder, "rows/median").rows[0]
-    failure = row.failure
-    assert failure is not None and (failure.kind, failure.stage) == ("unusable", "resume")
-    assert told in failure.message and row.audited is None
-    assert recorder.asked == [("compare", "rows/median")]
+    for changed in ["config", "records"]:
+        config = table_file.parent / "rows" / "median.yaml"
+        other = tmp_path / "other.csv"
+        other.write_text(data_file.read_text() + "south,one more\n")
+        sections: dict[str, Any] = {"decoding": {**SECRET, "max_tokens": 4}}
+        told = "stopping.max_tokens"
+        if changed == "records":
+            sections, told = {"decoding": SECRET, "data": {"path": str(other)}}, "data.digest"
+        config.write_text(yaml.safe_dump(settings(**sections)))
+        recorder = Recorder(evaluated=False)
+        row = run(table_file, out, recorder, "rows/median").rows[0]
+        failure = row.failure
+        assert failure is not None and (failure.kind, failure.stage) == ("unusable", "resume")
+        assert told in failure.message and row.audited is None
+        assert recorder.asked == [("compare", "rows/median")]
 
 
-@pytest.mark.parametrize("own", [3, None])
 def test_texts_that_are_not_all_known_to_be_the_runs_own_give_no_figures(
-    table_file: Path, out: Path, quality: Quality, own: int | None
+    table_file: Path, out: Path, quality: Quality
 ) -> None:
-    other = quality.model_copy(update={"own": own})
-    row = run(table_file, out, Recorder(quality=other), "rows/mean").rows[0]
-    assert row.evaluated is None and row.audited is not None
-    assert row.failure is not None and (row.failure.kind, row.failure.stage) == ("unusable", "evaluate")
+    for own in [3, None]:
+        other = quality.model_copy(update={"own": own})
+        row = run(table_file, out, Recorder(quality=other), "rows/mean").rows[0]
+        assert row.evaluated is None and row.audited is not None
+        assert row.failure is not None and (row.failure.kind, row.failure.stage) == ("unusable", "evaluate")
 
 
 def test_a_failed_evaluation_keeps_the_audit_and_is_tried_again(table_file: Path, out: Path, quality: Quality) -> None:
@@ -263,39 +258,37 @@ def test_a_defect_in_one_row_tells_its_type_alone_and_stops_no_other(table_file:
     assert found.rows[2].audited is not None and found.exit_code == 3
 
 
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
+def test_what_lacks_on_this_machine_is_no_defect(table_file: Path, tmp_path: Path) -> None:
+    for error, told in [
         (PermissionError(13, "Permission denied", "/place"), "/place: Permission denied."),
         (ModuleNotFoundError("No module named 'absent'", name="absent"), "absent is not installed."),
-    ],
-)
-def test_what_lacks_on_this_machine_is_no_defect(table_file: Path, tmp_path: Path, error: Exception, told: str) -> None:
-    def lacking(row: Row, where: Path) -> None:
-        raise error
+    ]:
 
-    recorder = Recorder(evaluated=False)
-    broken = Stages(lacking, recorder.stages.compare, recorder.stages.audit, None)
-    found = run_table(load_table(table_file), tmp_path / "out", broken, lambda *told: None, ("rows/mean",))
-    failure = found.rows[0].failure
-    assert failure is not None and (failure.kind, failure.message) == ("unusable", told)
+        def lacking(row: Row, where: Path) -> None:
+            raise error
+
+        recorder = Recorder(evaluated=False)
+        broken = Stages(lacking, recorder.stages.compare, recorder.stages.audit, None)
+        found = run_table(load_table(table_file), tmp_path / "out", broken, lambda *told: None, ("rows/mean",))
+        failure = found.rows[0].failure
+        assert failure is not None and (failure.kind, failure.message) == ("unusable", told)
 
 
 def test_one_process_at_a_time_has_the_folder(table_file: Path, tmp_path: Path) -> None:
     out, recorder = tmp_path / "out", Recorder(evaluated=False)
-    release = LocalStorage(out).lock()
+    release = open_storage(out).lock()
     with pytest.raises(InputError, match="another process is writing here"):
         run(table_file, out, recorder, "rows/median")
     assert recorder.asked == []
     release()
 
     def second(row: Row, where: Path) -> None:
-        LocalStorage(out).lock()
+        open_storage(out).lock()
 
     at_once = Stages(second, recorder.stages.compare, recorder.stages.audit, None)
     failure = run_table(load_table(table_file), out, at_once, lambda *told: None, ("gone",)).rows[0].failure
     assert failure is not None and "another process is writing here" in failure.message
-    LocalStorage(out).lock()()  # it was given back
+    open_storage(out).lock()()  # it was given back
 
 
 def test_an_interruption_goes_on_at_the_batch_where_it_stopped(table_file: Path, tmp_path: Path) -> None:
@@ -346,12 +339,12 @@ def test_what_a_table_takes_from_an_audit_and_an_evaluation(table_file: Path, ou
     assert Audited.of(audit.model_copy(update={"checks": (check,)})).failed == (check.id,)
 
 
-@pytest.mark.parametrize(("verdict", "code"), [("pass", 0), ("fail", 1), ("error", 2)])
-def test_the_exit_code_follows_the_audit(verdict: str, code: int) -> None:
-    audited = {"verdict": verdict, "failed": (), "claim": None, "theorem1": None, "texts": 0, "tokens": 0}
-    row = {"config": "a", "dataset": "L", "method": "A", "kind": "ex-post", "clusters": 1, "unbounded": False}
-    rows = (RowResult.model_validate({**row, "audited": audited}),)
-    assert TableResult(title="T", versions={}, real={}, rows=rows).exit_code == code
+def test_the_exit_code_follows_the_audit() -> None:
+    for verdict, code in [("pass", 0), ("fail", 1), ("error", 2)]:
+        audited = {"verdict": verdict, "failed": (), "claim": None, "theorem1": None, "texts": 0, "tokens": 0}
+        row = {"config": "a", "dataset": "L", "method": "A", "kind": "ex-post", "clusters": 1, "unbounded": False}
+        rows = (RowResult.model_validate({**row, "audited": audited}),)
+        assert TableResult(title="T", versions={}, real={}, rows=rows).exit_code == code
 
 
 def test_table_json_reads_back(table_file: Path, out: Path, quality: Quality) -> None:
@@ -402,7 +395,7 @@ def test_a_table_that_cannot_be_written_was_printed(
 def test_a_second_command_in_the_folder_is_refused(
     table_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    release = LocalStorage(tmp_path / "out").lock()
+    release = open_storage(tmp_path / "out").lock()
     with pytest.raises(SystemExit) as left:
         main(["table", str(table_file), "--out", str(tmp_path / "out")])
     release()
@@ -428,21 +421,16 @@ def test_the_dry_run_needs_neither_data_nor_folder(table_file: Path, tmp_path: P
     assert mean["unit"] == "record" and mean["delta"] == DELTA
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
+def test_what_cannot_be_asked(table_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, told in [
         ((), "Name a folder with --out"),
         (("--only", "rows/mode", "--dry-run"), "there is no row 'rows/mode'"),
         (("--out", "x", "--tokens-per-second", "3"), "--tokens-per-second is for --dry-run"),
-    ],
-)
-def test_what_cannot_be_asked(
-    table_file: Path, arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["table", str(table_file), *arguments])
-    assert left.value.code == 2
-    assert told in capsys.readouterr().err
+    ]:
+        with pytest.raises(SystemExit) as left:
+            main(["table", str(table_file), *arguments])
+        assert left.value.code == 2
+        assert told in capsys.readouterr().err
 
 
 def test_the_command_evaluates_with_a_probe_and_mauve(

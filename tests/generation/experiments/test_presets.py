@@ -114,19 +114,19 @@ def test_the_papers_results_stand_beside_every_row() -> None:
     assert laptop.real == {"AGNews": RESULTS.real["AGNews"], "DBpedia": None}
 
 
-@pytest.mark.parametrize("row", [*RESULTS.rows, *LIMITS.rows], ids=lambda row: row.name)
-def test_a_preset_reads_the_papers_data(row: Row) -> None:
-    name = row.name.partition("/")[0]
-    dataset, split, held_out, text, label, labels = DATA[name]
-    data = {"dataset": dataset, "text": text, "label": label, "labels": labels, "label_values": LABEL_VALUES[name]}
-    data |= {"path": None, "user": None}
-    assert row.config.data.model_dump() == {**data, "split": split}
-    assert row.held_out is not None and row.held_out.model_dump() == {**data, "split": held_out}
-    clustering = row.config.clustering
-    if clustering is not None:
-        public = ("dataset:fancyzhx/dbpedia_14", "content") if clustering.keep else (None, "text")
-        assert (clustering.public, clustering.public_text) == public
-        assert (clustering.embedding, clustering.normalize) == (GECKOS_STAND_IN, True)
+def test_a_preset_reads_the_papers_data() -> None:
+    for row in [*RESULTS.rows, *LIMITS.rows]:
+        name = row.name.partition("/")[0]
+        dataset, split, held_out, text, label, labels = DATA[name]
+        data = {"dataset": dataset, "text": text, "label": label, "labels": labels, "label_values": LABEL_VALUES[name]}
+        data |= {"path": None, "user": None}
+        assert row.config.data.model_dump() == {**data, "split": split}
+        assert row.held_out is not None and row.held_out.model_dump() == {**data, "split": held_out}
+        clustering = row.config.clustering
+        if clustering is not None:
+            public = ("dataset:fancyzhx/dbpedia_14", "content") if clustering.keep else (None, "text")
+            assert (clustering.public, clustering.public_text) == public
+            assert (clustering.embedding, clustering.normalize) == (GECKOS_STAND_IN, True)
 
 
 def test_the_paper_is_evaluated_by_its_protocol() -> None:
@@ -136,58 +136,58 @@ def test_the_paper_is_evaluated_by_its_protocol() -> None:
         assert (found.classifier, found.most_records) == ("google-bert/bert-base-uncased", None)
 
 
-@pytest.mark.parametrize("dataset", RECORDS)
-@pytest.mark.parametrize("setting", HYPERPARAMETERS)
-def test_a_preset_has_the_papers_numbers(setting: str, dataset: str) -> None:
-    template, examples, size, tokens, clip, epsilon = HYPERPARAMETERS[setting]
-    row = rows_of(RESULTS)[f"{dataset}/{setting}"]
-    config = row.config
-    assert config.model.name == f"google/gemma-2-2b{'-it' if template == 'it' else ''}"
-    assert (config.prompt.template, config.prompt.examples_per_context) == (template, examples)
-    assert config.decoding.max_tokens == tokens[list(RECORDS).index(dataset)]
-    assert (config.mechanism.temperature, config.mechanism.clip) == (1.5, clip)
-    assert config.mechanism.top_k is None and config.decoding.test_seed is None
-    assert config.batching.slots == (None if examples == 1 else size)
-    assert config.mechanism.divisor == (None if epsilon is None else size)
-    assert row.records == RECORDS[dataset]
-    found = estimate(row, None)
-    assert found.clusters == CLUSTERS[dataset]["clustered" in setting]
-    assert row.paper is not None and row.paper.clusters == found.clusters
-    assert found.contexts == pytest.approx(size, rel=0.01)
-    if config.clustering is not None:
-        assert (config.clustering.method, config.clustering.centers) == ("public-centers-rebalanced", 1000)
-        assert config.clustering.epsilon == row.paper.clustering_epsilon == 0.1
+def test_a_preset_has_the_papers_numbers() -> None:
+    for dataset in RECORDS:
+        for setting in HYPERPARAMETERS:
+            template, examples, size, tokens, clip, epsilon = HYPERPARAMETERS[setting]
+            row = rows_of(RESULTS)[f"{dataset}/{setting}"]
+            config = row.config
+            assert config.model.name == f"google/gemma-2-2b{'-it' if template == 'it' else ''}"
+            assert (config.prompt.template, config.prompt.examples_per_context) == (template, examples)
+            assert config.decoding.max_tokens == tokens[list(RECORDS).index(dataset)]
+            assert (config.mechanism.temperature, config.mechanism.clip) == (1.5, clip)
+            assert config.mechanism.top_k is None and config.decoding.test_seed is None
+            assert config.batching.slots == (None if examples == 1 else size)
+            assert config.mechanism.divisor == (None if epsilon is None else size)
+            assert row.records == RECORDS[dataset]
+            found = estimate(row, None)
+            assert found.clusters == CLUSTERS[dataset]["clustered" in setting]
+            assert row.paper is not None and row.paper.clusters == found.clusters
+            assert found.contexts == pytest.approx(size, rel=0.01)
+            if config.clustering is not None:
+                assert (config.clustering.method, config.clustering.centers) == ("public-centers-rebalanced", 1000)
+                assert config.clustering.epsilon == row.paper.clustering_epsilon == 0.1
 
 
-@pytest.mark.parametrize("dataset", RECORDS)
-@pytest.mark.parametrize("setting", [name for name, row in HYPERPARAMETERS.items() if row[-1] is not None])
-def test_the_dry_runs_epsilon_and_tokens_are_the_papers(setting: str, dataset: str) -> None:
-    row = rows_of(RESULTS)[f"{dataset}/{setting}"]
-    epsilon = HYPERPARAMETERS[setting][-1]
-    found = estimate(row, None)
-    assert row.paper is not None and row.paper.epsilon == epsilon
-    assert found.affordable_tokens == found.tokens
-    assert found.epsilon_as_paper is not None
-    assert found.epsilon_as_paper <= epsilon and round(found.epsilon_as_paper, 1) == epsilon
+def test_the_dry_runs_epsilon_and_tokens_are_the_papers() -> None:
+    for dataset in RECORDS:
+        for setting in [name for name, row in HYPERPARAMETERS.items() if row[-1] is not None]:
+            row = rows_of(RESULTS)[f"{dataset}/{setting}"]
+            epsilon = HYPERPARAMETERS[setting][-1]
+            found = estimate(row, None)
+            assert row.paper is not None and row.paper.epsilon == epsilon
+            assert found.affordable_tokens == found.tokens
+            assert found.epsilon_as_paper is not None
+            assert found.epsilon_as_paper <= epsilon and round(found.epsilon_as_paper, 1) == epsilon
 
 
-@pytest.mark.parametrize("row", RESULTS.rows, ids=lambda row: row.name)
-def test_a_preset_claims_what_it_can(row: Row) -> None:
+def test_a_preset_claims_what_it_can() -> None:
     """With a record a context, the paper's claim; with two, a record replaces a context, at twice the range."""
-    found, config = estimate(row, None), row.config
-    assert config.privacy.unit == "record" and config.rule != "paper-slices"
-    if config.mechanism.aggregator == "median":
-        assert config.claim is None and found.epsilon is None
-    elif config.prompt.examples_per_context == 1:
-        assert config.claim is not None and row.paper is not None
-        assert found.epsilon is not None and found.epsilon <= config.claim.epsilon == row.paper.epsilon
-        assert config.claim.delta <= row.records**-1.1
-    else:
-        assert config.claim is None and config.privacy.delta is not None
-        assert config.privacy.delta <= row.records**-1.1
-        assert found.epsilon is not None and found.epsilon_as_paper is not None
-        assert 2 * found.epsilon_as_paper < found.epsilon < 2.5 * found.epsilon_as_paper
-        assert f"epsilon {math.ceil(10 * found.epsilon) / 10} for a record" in row.path.read_text(encoding="utf-8")
+    for row in RESULTS.rows:
+        found, config = estimate(row, None), row.config
+        assert config.privacy.unit == "record" and config.rule != "paper-slices"
+        if config.mechanism.aggregator == "median":
+            assert config.claim is None and found.epsilon is None
+        elif config.prompt.examples_per_context == 1:
+            assert config.claim is not None and row.paper is not None
+            assert found.epsilon is not None and found.epsilon <= config.claim.epsilon == row.paper.epsilon
+            assert config.claim.delta <= row.records**-1.1
+        else:
+            assert config.claim is None and config.privacy.delta is not None
+            assert config.privacy.delta <= row.records**-1.1
+            assert found.epsilon is not None and found.epsilon_as_paper is not None
+            assert 2 * found.epsilon_as_paper < found.epsilon < 2.5 * found.epsilon_as_paper
+            assert f"epsilon {math.ceil(10 * found.epsilon) / 10} for a record" in row.path.read_text(encoding="utf-8")
 
 
 def test_presets_of_a_method_differ_by_data_set_alone() -> None:
@@ -217,31 +217,31 @@ def test_settings_that_were_tuned_on_a_data_set_are_declared_private_there() -> 
         assert row.config.chosen_from.settings == row.config.chosen_from.batching == tuned
 
 
-@pytest.mark.parametrize(
-    ("name", "template", "examples", "epsilon"),
-    [
+def test_the_table_without_privacy_claims_no_more_than_its_tokens_cost() -> None:
+    for name, template, examples, epsilon in [
         ("yelp100k/baseline", "it", 1, 18.26),
         ("yelp100k/baseline-plus", "pt", 2, 45.93),
         ("yelp100k/non-private-clustering", "pt", 2, math.inf),
-    ],
-)
-def test_the_table_without_privacy_claims_no_more_than_its_tokens_cost(
-    name: str, template: str, examples: int, epsilon: float
-) -> None:
-    row = rows_of(LIMITS)[name]
-    config, found = row.config, estimate(row, None)
-    assert config.model.name == f"google/gemma-2-2b{'-it' if template == 'it' else ''}"
-    assert (config.prompt.template, config.prompt.examples_per_context) == (template, examples)
-    mechanism = config.mechanism
-    assert (mechanism.aggregator, mechanism.divisor, mechanism.clip, mechanism.temperature) == ("mean", 64, 9.0, 1.5)
-    assert config.batching.slots == (None if examples == 1 else 64)
-    assert found.contexts == pytest.approx(64, rel=0.01)
-    assert (row.records, found.tokens, config.claim) == (100_000, 1000, None)
-    assert found.epsilon == pytest.approx(epsilon, abs=0.01)
-    unbounded = math.isinf(epsilon)
-    assert found.epsilon_as_paper == pytest.approx(math.inf if unbounded else 18.26, abs=0.01)
-    assert config.chosen_from.batching == ("private" if unbounded else "public")
-    assert (config.clustering is not None and config.clustering.centers) == (unbounded and 500)
+    ]:
+        row = rows_of(LIMITS)[name]
+        config, found = row.config, estimate(row, None)
+        assert config.model.name == f"google/gemma-2-2b{'-it' if template == 'it' else ''}"
+        assert (config.prompt.template, config.prompt.examples_per_context) == (template, examples)
+        mechanism = config.mechanism
+        assert (mechanism.aggregator, mechanism.divisor, mechanism.clip, mechanism.temperature) == (
+            "mean",
+            64,
+            9.0,
+            1.5,
+        )
+        assert config.batching.slots == (None if examples == 1 else 64)
+        assert found.contexts == pytest.approx(64, rel=0.01)
+        assert (row.records, found.tokens, config.claim) == (100_000, 1000, None)
+        assert found.epsilon == pytest.approx(epsilon, abs=0.01)
+        unbounded = math.isinf(epsilon)
+        assert found.epsilon_as_paper == pytest.approx(math.inf if unbounded else 18.26, abs=0.01)
+        assert config.chosen_from.batching == ("private" if unbounded else "public")
+        assert (config.clustering is not None and config.clustering.centers) == (unbounded and 500)
 
 
 def test_the_laptop_edition_has_the_same_rows_with_one_set_of_numbers() -> None:

@@ -1,0 +1,89 @@
+"""The catalogue of checks as a page, and docs/faults.md, which the tests make, with links to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+from dpaudit.checks.registry import listed
+from dpaudit.results.evidence import EVIDENCE_LEVELS
+
+#: Planted faults that a check's section names.
+_MOST_FAULTS = 3
+_ROW = re.compile(r"^\| (?P<fault>[^|]+) \| (?P<checks>`[^|]+`) \|", re.MULTILINE)
+_CHECK = re.compile(r"`([a-z.-]+)`")
+_ABOUT = """\
+# Checks
+
+What an audit checks, family by family, in the order of reports; `dpaudit checks` prints the same. What a check rests
+on is its evidence:
+
+| level | evidence |
+|---|---|
+{ladder}
+
+A run passes when no check fails, and none up to the level that was asked for (`--evidence`, 2 unless told otherwise) is
+left out though it is about the run. Levels 3 and 4 need [a replay](../replay.md).
+
+"""
+
+
+def catalogue(docs: Path) -> str:
+    """The page, with the faults on which the tests show each check; `docs` holds the documents that checks refer to."""
+    levels = [level.compares for level in EVIDENCE_LEVELS]
+    faults = _ROW.findall((docs / "faults.md").read_text(encoding="utf-8"))
+    page = _ABOUT.format(ladder="\n".join(f"| {level} | {meaning} |" for level, meaning in enumerate(levels)))
+    for family, rows in groupby(listed(), key=lambda row: str(row["id"]).split(".")[0]):
+        page += f"## {family} {{: #{family} }}\n\n"
+        for row in rows:
+            found = [(fault, _CHECK.findall(checks)) for fault, checks in faults if f"`{row['id']}`" in checks]
+            said = {
+                "Compares": escaped(str(row["compares"])),
+                "Evidence": f"{row['evidence']}, {levels[int(row['evidence'])]}",
+                "When it fails": escaped(f"{row['fails']}."),
+                "Why it matters": escaped(str(row["why"])),
+                "What to do": escaped(str(row["remedy"])),
+                "Reference": "".join(_linked(str(row["reference"]), docs)),
+                "Shown on": _shown_on(found),
+            }
+            page += f"### {row['id']} {{: #{row['id']} }}\n\n{escaped(str(row['title']))}.\n\n"
+            page += "".join(f"- **{name}**: {text}\n" for name, text in said.items() if text) + "\n"
+    return page
+
+
+def with_links_to_checks(markdown: str) -> str:
+    """docs/faults.md with an anchor for each fault, and each check as a link to the catalogue."""
+
+    def linked(match: re.Match[str]) -> str:
+        checks = _CHECK.sub(r"[`\1`](reference/checks.md#\1)", match["checks"])
+        return f"| {match['fault']} {{: #{_anchor(match['fault'])} }} | {checks} |"
+
+    return _ROW.sub(linked, markdown)
+
+
+def escaped(text: str) -> str:
+    """Plain words as one line of Markdown. Code between backticks stays as it is."""
+    parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
+    parts[::2] = [re.sub(r"[\\*_\[\]|]", r"\\\g<0>", part).replace("<", "&lt;") for part in parts[::2]]
+    return "".join(parts)
+
+
+def _anchor(fault: str) -> str:
+    return "fault-" + re.sub(r"[^a-z0-9]+", "-", fault.lower()).strip("-")
+
+
+def _shown_on(found: list[tuple[str, list[str]]]) -> str:
+    """The faults that few other checks find come first."""
+    first = sorted(found, key=lambda fault: len(fault[1]))[:_MOST_FAULTS]
+    named = "; ".join(f"[{fault}](../faults.md#{_anchor(fault)})" for fault, _ in first)
+    more = f" and {len(found) - len(first)} more" if len(found) > len(first) else ""
+    return f"runs with a planted fault: {named}{more}" if found else ""
+
+
+def _linked(reference: str, docs: Path) -> Iterator[str]:
+    """A check's reference with the documentation's places as links, by the titles of their pages."""
+    for i, part in enumerate(re.split(r"docs/([\w-]+\.md(?:#[\w-]+)?)", reference)):
+        title = (docs / part.split("#")[0]).read_text(encoding="utf-8").split("\n", 1)[0] if i % 2 else ""
+        yield f"[{title.removeprefix('# ')}](../{part})" if i % 2 else part

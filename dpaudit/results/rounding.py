@@ -1,0 +1,143 @@
+"""How figures are shown. Bounds are rounded up, so that nothing shown promises more privacy than was computed.
+
+The only place where a figure is rounded for display: checks, audits, commands and reports all use it.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+
+#: Significant digits of a figure in a report.
+DIGITS = 4
+#: From here on commands show an epsilon in full.
+MOST_ROUNDED = 1e9
+_CHECK_DECIMALS, _MOST_CHECKED = 6, 1e6
+_FACTOR_DIGITS = 3
+_ALL_DIGITS = Context(prec=400)  # of any double
+_EXPONENTIAL_DIGITS = Context(prec=50)
+_ENOUGH_DIGITS = 17  # a double never needs more
+_SMALLEST_PLAIN = Decimal("1e-4")
+_LARGEST_PLAIN = Decimal("1e15")
+
+
+def bound(value: float, digits: int = DIGITS) -> str:
+    """A figure that promises "at most this": `digits` significant digits, rounded up."""
+    return _shown(value, digits, ROUND_CEILING)
+
+
+def lower_bound(value: float) -> str:
+    """A figure that says "at least this": rounded down."""
+    return _shown(value, DIGITS, ROUND_FLOOR)
+
+
+def nearest(value: float, digits: int = DIGITS) -> str:
+    """A figure that was measured and promises nothing: `digits` significant digits, rounded to the nearest."""
+    return _shown(value, digits, ROUND_HALF_EVEN)
+
+
+def stated(value: float) -> str:
+    """A figure somebody stated, exactly as stated: never rounded in either direction."""
+    if not math.isfinite(value):
+        return _in_words(value)
+    return str(int(value)) if value == int(value) and abs(value) < _LARGEST_PLAIN else repr(float(value))
+
+
+def exactly(number: float) -> str:
+    """A claimed number within a sentence, exactly as claimed, and with an exponent where that is shorter."""
+    return short if float(short := f"{number:g}") == number else repr(number)
+
+
+def decimals(value: float | str, places: int = 4, rounding: str = ROUND_CEILING, most: float = MOST_ROUNDED) -> str:
+    """A figure with this many decimals, rounded up unless `rounding` says otherwise.
+
+    What is `most` or more, or not finite, is shown in full; a string stays as it is, for JSON holds infinities as such.
+    """
+    if isinstance(value, str) or not -math.inf < value < most:
+        return str(value)
+    return f"{Decimal(value).quantize(Decimal(1).scaleb(-places), rounding, _ALL_DIGITS):f}"
+
+
+def rounded_up(epsilon: float) -> str:
+    """An epsilon as checks and guarantees state it: six decimals, rounded up."""
+    return decimals(epsilon, _CHECK_DECIMALS, most=_MOST_CHECKED) if math.isfinite(epsilon) else "infinite"
+
+
+def exponential(epsilon: float) -> str:
+    """e to the power of an epsilon in nats: three significant digits, rounded up."""
+    # The next number above: the exponential itself is rounded to the nearest, which may be below.
+    above = Decimal(epsilon).exp(_EXPONENTIAL_DIGITS).next_plus(_EXPONENTIAL_DIGITS)
+    return f"{above.normalize(Context(prec=_FACTOR_DIGITS, rounding=ROUND_CEILING)):f}"
+
+
+def _digits_beside(value: float, claimed: float) -> int:
+    """How many digits it takes for rounding a bound up not to push it past the claim it stands beside."""
+    if not (math.isfinite(value) and math.isfinite(claimed)) or value > claimed:
+        return DIGITS
+    for digits in range(DIGITS, _ENOUGH_DIGITS):
+        if _rounded(value, digits, ROUND_CEILING) <= Decimal(repr(float(claimed))):
+            return digits
+    return _ENOUGH_DIGITS
+
+
+def digits_against(value: float | None, claimed: float | None) -> int:
+    """As `bound_beside` needs; for a figure that exceeds its claim six decimals at least, like the check's."""
+    if value is None or claimed is None:
+        return DIGITS
+    if math.isfinite(value) and value > claimed:
+        return max(DIGITS, Decimal(repr(float(value))).adjusted() + 1 + _CHECK_DECIMALS)
+    return _digits_beside(value, claimed)
+
+
+def bound_beside(value: float, claimed: float | None) -> str:
+    """A bound with as many digits as it takes for rounding up not to push it past the claim, if any, beside it."""
+    return bound(value, DIGITS if claimed is None else _digits_beside(value, claimed))
+
+
+def bound_against(value: float, claimed: float | None) -> str:
+    """As `bound_beside`, with the digits of `digits_against`."""
+    return bound(value, digits_against(value, claimed))
+
+
+def saving(larger: float, smaller: float) -> str:
+    """By how much the second of two bounds improves on the first, in nats and percent: `0.0470 (5.8%)`."""
+    saved = larger - smaller
+    if not math.isfinite(saved):
+        return "not finite"
+    if saved == 0:
+        return "none"
+    return f"{nearest(saved, 3)} ({nearest(100 * saved / larger, 2)}%)" if larger else nearest(saved, 3)
+
+
+def _shown(value: float, digits: int, rounding: str) -> str:
+    if not math.isfinite(value):
+        return _in_words(value)
+    if value == 0:
+        return "0"
+    rounded = _rounded(value, digits, rounding)
+    if _SMALLEST_PLAIN <= abs(rounded) < _LARGEST_PLAIN:
+        return f"{rounded:,f}"
+    return f"{rounded:.{digits - 1}e}"
+
+
+def _rounded(value: float, digits: int, rounding: str) -> Decimal:
+    # The shortest decimal that reads back as this double, not its exact binary value: 0.1 must not become 0.1001.
+    exact = Decimal(repr(float(value)))
+    if exact == 0:
+        return exact
+    rounded = _quantized(exact, exact.adjusted(), digits, rounding)
+    # 9.9996 became 10.000, with a digit too many.
+    return _quantized(rounded, rounded.adjusted(), digits, rounding)
+
+
+def _quantized(number: Decimal, exponent: int, digits: int, rounding: str) -> Decimal:
+    places = exponent - digits + 1
+    if places > 0 and abs(number) < _LARGEST_PLAIN:
+        places = 0  # 12345.6 becomes 12,346, not 12,350
+    return number.quantize(Decimal(1).scaleb(places), rounding=rounding)
+
+
+def _in_words(value: float) -> str:
+    if math.isnan(value):
+        return "not a number"
+    return "infinite" if value > 0 else "minus infinite"

@@ -1,0 +1,266 @@
+"""What the checks found, before any format: by family, by level of evidence, and what was not made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
+from dpaudit.reports.wording import (
+    DETAIL_NAMES,
+    FAMILIES,
+    HERE,
+    REMEDY,
+    STATUS_NAMES,
+    STATUS_ORDER,
+    WHY,
+    evidence,
+    evidence_name,
+)
+from dpaudit.results import AuditResult, CheckResult, Status
+from dpaudit.results.evidence import EVIDENCE_LEVELS
+
+MEASURED = "Measured"
+#: The most checks that are named one by one.
+MOST_NAMED = 16
+#: What stands above the cells of a `Rung`.
+LADDER_COLUMNS = (
+    "Level",
+    "Rests on",
+    "Passed",
+    "Failed",
+    "Warned or could not run",
+    "Not made",
+    "Not about this run",
+    "Asked for",
+)
+_RAN = tuple(status for status in STATUS_ORDER if status != "skip")
+
+
+class Unmade(NamedTuple):
+    """Checks that are about the run and were not made, for one and the same reason.
+
+    Attributes:
+        remedy: the command that would make them, or what is missing; empty where nobody said.
+        needed: the verdict is no pass without them, at the evidence level that was asked for.
+    """
+
+    checks: tuple[CheckResult, ...]
+    remedy: str
+    needed: bool
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Their ids."""
+        return tuple(one_line(check.id, LABEL_LENGTH) for check in self.checks)
+
+    @property
+    def named(self) -> str:
+        """Their ids in a line; only their number where they are so many that nothing else would be seen."""
+        return ", ".join(self.ids) if len(self.ids) <= MOST_NAMED else f"{len(self.ids)} checks"
+
+    @property
+    def described(self) -> str:
+        """What they are and what to do, in a line."""
+        needed = " (needed for a pass)" if self.needed else ""
+        return f"{self.named}{needed}. {self.remedy}".rstrip()
+
+
+class Family(NamedTuple):
+    """Checks whose ids agree up to the dot, failed ones first: what they look at, and those that ran (at least one)."""
+
+    name: str
+    checks: tuple[CheckResult, ...]
+
+    @property
+    def tally(self) -> str:
+        """How they came out: `1 failed, 3 passed`."""
+        counts = [(sum(check.status == status for check in self.checks), status) for status in _RAN]
+        return ", ".join(f"{count} {STATUS_NAMES[status].lower()}" for count, status in counts if count)
+
+
+class Statement(NamedTuple):
+    """One thing that a report says of a check: what it is, and the words; `minor` where a reader may skip it."""
+
+    name: str
+    words: str
+    minor: bool = False
+
+
+class Rung(NamedTuple):
+    """One level of evidence.
+
+    Attributes:
+        level: from 0, as in CheckResult.
+        rests_on: what a passed check of this level rests on.
+        passed, failed, unsure, not_made, not_about: numbers of checks; `unsure` ones warned or could not run.
+        asked: the audit asked for every check of this level that is about the run.
+    """
+
+    level: int
+    rests_on: str
+    passed: int
+    failed: int
+    unsure: int
+    not_made: int
+    not_about: int
+    asked: bool
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The rung as a row of `LADDER_COLUMNS`."""
+        return (*map(str, self[:-1]), "yes" if self.asked else "no")
+
+
+def is_public(result: AuditResult) -> bool:
+    """Whether the report is for readers outside."""
+    return result.audience == "public"
+
+
+def checks_with(result: AuditResult, *statuses: Status) -> list[CheckResult]:
+    """The checks of these statuses, in the order of `statuses`, then in the audit's own order."""
+    return [check for status in statuses for check in result.checks if check.status == status]
+
+
+def tally(result: AuditResult) -> str:
+    """How many checks came out how, in one line."""
+    named: dict[Status, str] = {"fail": "failed", "error": "could not run", "warn": "warned", "pass": "passed"}
+    counts = [(len(checks_with(result, status)), name) for status, name in named.items()]
+    counts += [(len(checks_not_made(result)), "not made"), (len(checks_not_about(result)), "not about this run")]
+    said = [f"{count} {name}" for count, name in counts if count]
+    return "Checks: " + (", ".join(said) if said else "none ran")
+
+
+def evidence_asked(result: AuditResult) -> str:
+    """Up to where every check that is about the run had to be made for a pass."""
+    return f"Checked up to evidence level {result.evidence} ({evidence_name(result.evidence)})."
+
+
+def causes(result: AuditResult) -> list[CheckResult]:
+    """The failed checks for which a run could not be judged; none where it was."""
+    unread = ("integrity.format", "integrity.complete") if result.verdict == "error" else ()
+    return [check for check in checks_with(result, "fail") if check.id in unread]
+
+
+def compared(result: AuditResult, check: CheckResult) -> tuple[tuple[str, str], ...]:
+    """What a check measured and expected, each by its name; readers outside get what it compares in their place."""
+    named = ((MEASURED, check.measured), (expected_name(result), check.expected))
+    return tuple((name, said) for name, said in named if said)
+
+
+def expected_name(result: AuditResult) -> str:
+    """What stands before a check's `expected`, which says for readers outside what the check compares."""
+    return "Compares" if is_public(result) else "Expected"
+
+
+def checks_not_made(result: AuditResult) -> list[CheckResult]:
+    """The skipped checks that are about the run."""
+    return [check for check in checks_with(result, "skip") if check.id in result.not_checked]
+
+
+def checks_not_about(result: AuditResult) -> list[CheckResult]:
+    """The skipped checks of what the run does not have: nothing is hidden by them."""
+    return [check for check in checks_with(result, "skip") if check.id not in result.not_checked]
+
+
+def unmade(result: AuditResult) -> tuple[Unmade, ...]:
+    """The checks that are about the run and were not made, by what would make them; first what a pass needs."""
+    groups: dict[tuple[bool, str], list[CheckResult]] = {}
+    for check in checks_not_made(result):
+        groups.setdefault((check.evidence <= result.evidence, check.detail), []).append(check)
+    found = [Unmade(tuple(checks), one_line(remedy), needed) for (needed, remedy), checks in groups.items()]
+    return tuple(sorted(found, key=lambda group: not group.needed))
+
+
+def why_skipped(result: AuditResult, check: CheckResult) -> str:
+    """Why a skipped check was not made, and whether a pass needs it, in a line."""
+    why = "Not made."
+    if check.id not in result.not_checked:
+        why = "Not about this run."
+    elif check.evidence <= result.evidence:
+        why = f"Not made, and evidence level {result.evidence} was asked for."
+    return f"{why} {one_line(check.detail)}".rstrip()
+
+
+def unmade_lines(result: AuditResult) -> tuple[str, ...]:
+    """The groups of `unmade` in a line each, for where nothing else is said."""
+    return tuple(f"not made: {group.described}" for group in unmade(result))
+
+
+def families(result: AuditResult) -> tuple[Family, ...]:
+    """Every family with a check that ran: those with a failed one first, then in the audit's own order."""
+    grouped: dict[str, list[CheckResult]] = {}
+    for check in checks_with(result, *_RAN):  # failed ones first, so their families are met first
+        grouped.setdefault(check.id.partition(".")[0], []).append(check)
+    order = {name: place for place, name in enumerate(FAMILIES)}
+    ranked = sorted(grouped.items(), key=lambda item: (_RAN.index(item[1][0].status), order.get(item[0], len(order))))
+    unknown = "Checks called {}".format
+    return tuple(
+        Family(FAMILIES.get(name) or unknown(one_line(name, LABEL_LENGTH) or "nothing"), tuple(checks))
+        for name, checks in ranked
+    )
+
+
+def statements(result: AuditResult, check: CheckResult) -> Iterator[Statement]:
+    """What a report says of a check, in order. How to mend it is said where it did not pass."""
+    # A failed check's detail stands in for a remedy that it does not have.
+    remedy = check.remedy or (check.detail if check.status == "fail" else "")
+    mended = bool(remedy) and check.status in ("fail", "error", "warn")
+    for name, words in compared(result, check):
+        if check.status != "skip" or name != MEASURED:
+            yield Statement(name, words)
+    if check.detail and not (check.status == "fail" and check.detail == remedy):
+        yield Statement(HERE if mended else DETAIL_NAMES[check.status], check.detail)
+    if check.why:
+        yield Statement(WHY, check.why)
+    if mended:
+        yield Statement(REMEDY, remedy)
+    yield Statement("Evidence", evidence(check.evidence), minor=True)
+    if check.reference:
+        yield Statement("Reference", check.reference, minor=True)
+
+
+def rungs(result: AuditResult) -> tuple[Rung, ...]:
+    """Every level from the lowest, those that no check came to included."""
+    not_made, not_about = checks_not_made(result), checks_not_about(result)
+
+    def rung(level: int, rests_on: str) -> Rung:
+        here = [check for check in result.checks if check.evidence == level]
+        statuses = [check.status for check in here]
+        return Rung(
+            level,
+            rests_on,
+            passed=statuses.count("pass"),
+            failed=statuses.count("fail"),
+            unsure=statuses.count("warn") + statuses.count("error"),
+            not_made=sum(check in not_made for check in here),
+            not_about=sum(check in not_about for check in here),
+            asked=level <= result.evidence,
+        )
+
+    return tuple(rung(level, known.rests_on) for level, known in enumerate(EVIDENCE_LEVELS))
+
+
+def standing(result: AuditResult) -> str:
+    """How far up every check holds, and how far this audit asked, in a few sentences."""
+    found = rungs(result)
+    broken = next((rung for rung in found if rung.asked and (rung.failed or rung.unsure or rung.not_made)), None)
+    sentences = [f"This audit asked for {_levels(result.evidence)}."]
+    if broken is None:
+        sentences.append("Every check there that is about this run passed.")
+    else:
+        if broken.level:
+            sentences.append(f"Every check of {_levels(broken.level - 1)} that is about this run passed.")
+        doubt = "what rests on it, or on a level above, is in doubt"
+        sentences.append(f"Not every check of level {broken.level} did: {doubt}.")
+    beyond = [rung for rung in found if not rung.asked]
+    if not_passed := sum(rung.failed + rung.unsure for rung in beyond):
+        decides = "did not pass, and a failed one decides the verdict too"
+        sentences.append(f"Beyond it, {counted(not_passed, 'check')} {decides}.")
+    if not_made := sum(rung.not_made for rung in beyond):
+        sentences.append(f"Beyond what was asked for, {counted(not_made, 'check was', 'checks were')} not made.")
+    return " ".join(sentences)
+
+
+def _levels(top: int) -> str:
+    return f"levels 0 to {top}" if top else "level 0"

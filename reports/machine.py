@@ -1,0 +1,177 @@
+"""JUnit and SARIF: the checks for programs that show test results or alerts of code scanning.
+
+junit.xml has a test case for each check, and is green where the verdict is a pass. SARIF 2.1.0 is for code scanning,
+where every result is an alert whatever its kind: only what failed, what warned and what a pass lacks are results; the
+other skips are notifications of the tool.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET  # only written here, never parsed
+from typing import Any
+
+from dpaudit.reports import findings
+from dpaudit.reports.text import LABEL_LENGTH, one_line, printable
+from dpaudit.reports.wording import evidence
+from dpaudit.results import AuditResult, CheckResult
+
+#: XML 1.0 has no way to write these, not even as references; `printable` has shown the others as escapes.
+_NO_XML = re.compile("[\ufffe\uffff]")
+
+
+def render_junit(result: AuditResult) -> str:
+    """The whole document: a suite for each family of checks, a case for each check."""
+    families: dict[str, list[CheckResult]] = {}
+    for check in result.checks:
+        families.setdefault(_line(check.id).partition(".")[0], []).append(check)
+    needed = {check.id for group in findings.unmade(result) if group.needed for check in group.checks}
+    root = ET.Element("testsuites", name="dpaudit")
+    for family, checks in families.items():
+        suite = ET.SubElement(root, "testsuite", name=family)
+        for check in checks:
+            _add_case(suite, check, check.id in needed, result)
+        _count(suite, [suite])
+    _count(root, list(root))
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _add_case(suite: ET.Element, check: CheckResult, needed: bool, result: AuditResult) -> None:
+    case = ET.SubElement(suite, "testcase", classname=f"dpaudit.{suite.get('name')}", name=_line(check.id), time="0")
+    said = _said(check, result)
+    if check.status == "skip":
+        why = findings.why_skipped(result, check)
+        if needed:
+            _add(case, "failure", why, said, "not made")
+        else:
+            _add(case, "skipped", why, said)
+    elif check.status in ("fail", "error"):
+        tag = "failure" if check.status == "fail" and check not in findings.causes(result) else "error"
+        _add(case, tag, check.title, said, tag)
+    elif check.status == "warn":
+        ET.SubElement(case, "system-out").text = _text(f"Warning: {said}")
+
+
+def _add(case: ET.Element, tag: str, message: str, said: str, kind: str = "") -> None:
+    found = ET.SubElement(case, tag, {"message": _line(message), **({"type": kind} if kind else {})})
+    found.text = _text(said)
+
+
+def _said(check: CheckResult, result: AuditResult) -> str:
+    parts = (*findings.compared(result, check), ("Detail", check.detail))
+    said = [check.title, *(f"{name}: {text}" for name, text in parts if text)]
+    return "\n".join([*said, f"Evidence: {evidence(check.evidence)}", f"Reference: {check.reference}"])
+
+
+def _count(element: ET.Element, suites: list[ET.Element]) -> None:
+    """Write on `element` how the cases of `suites` came out."""
+    cases = [case for suite in suites for case in suite.iter("testcase")]
+    element.set("tests", str(len(cases)))
+    for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        element.set(name, str(sum(case.find(tag) is not None for case in cases)))
+
+
+def _line(text: str) -> str:
+    return _NO_XML.sub("\ufffd", one_line(text, LABEL_LENGTH * 4))
+
+
+def _text(text: str) -> str:
+    return _NO_XML.sub("\ufffd", printable(text))
+
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+#: Stands for the run directory, whose own path is private.
+BASE = "RUN_DIR"
+
+_FILE = re.compile(r"\b(?:steps/\d{8}\.zip|samples\.jsonl|tokenizer\.json|run\.json)(?![\w.])")
+_MANIFEST = "run.json"
+
+
+def render_sarif(result: AuditResult) -> str:
+    """The log as JSON text: one run, a rule for each check, a result for each that failed, warned or is lacking."""
+    needed = {check.id for group in findings.unmade(result) if group.needed for check in group.checks}
+    rules = {check.id: _rule(check) for check in result.checks}
+    places = {check_id: place for place, check_id in enumerate(rules)}
+    run = {
+        "tool": {"driver": {"name": "dpaudit", **_version(result), "rules": list(rules.values())}},
+        "originalUriBaseIds": {BASE: {"description": {"text": "The run directory."}}},
+        "invocations": [
+            {
+                "executionSuccessful": result.verdict != "error",
+                "toolExecutionNotifications": [
+                    _notification(check, places[check.id], result)
+                    for check in result.checks
+                    if check.status == "skip" and check.id not in needed
+                ],
+            }
+        ],
+        "results": [
+            {**_outcome(check, result), "ruleIndex": places[check.id]}
+            for check in result.checks
+            if check.status in ("fail", "error", "warn") or check.id in needed
+        ],
+        "properties": {
+            "verdict": result.verdict,
+            "evidence": result.evidence,
+            "audience": result.audience,
+            "guarantee": one_line(result.guarantee),
+        },
+    }
+    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    return json.dumps(log, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _version(result: AuditResult) -> dict[str, str]:
+    version = result.run.get("dpaudit")
+    return {"version": one_line(version, LABEL_LENGTH)} if version else {}
+
+
+def _rule(check: CheckResult) -> dict[str, Any]:
+    said = f"{evidence(check.evidence)}. Reference: {one_line(check.reference)}. `dpaudit checks ID` explains a check."
+    return {
+        "id": one_line(check.id, LABEL_LENGTH),
+        "shortDescription": {"text": one_line(check.title)},
+        "help": {"text": said},
+        "properties": {"evidence": check.evidence},
+    }
+
+
+def _notification(check: CheckResult, place: int, result: AuditResult) -> dict[str, Any]:
+    return {
+        "level": "note",
+        "message": {"text": _message(check, result)},
+        "associatedRule": {"id": one_line(check.id, LABEL_LENGTH), "index": place},
+    }
+
+
+def _outcome(check: CheckResult, result: AuditResult) -> dict[str, Any]:
+    check_id = one_line(check.id, LABEL_LENGTH)
+    return {
+        "ruleId": check_id,
+        "kind": "fail",
+        "level": "warning" if check.status == "warn" else "error",
+        "message": {"text": _message(check, result)},
+        "locations": [_location(check)],
+        # The same finding of the next audit is then the same alert.
+        "partialFingerprints": {"dpauditCheck/v1": check_id},
+    }
+
+
+def _message(check: CheckResult, result: AuditResult) -> str:
+    found = [f"{name}: {text}" for name, text in findings.compared(result, check)]
+    said = [check.title, *found, check.detail]
+    if check.status == "skip":  # its title states the good outcome, which nobody saw
+        said = [findings.why_skipped(result, check), f"Check: {check.title}", *found]
+    return "\n".join(printable(text) for text in said if text)
+
+
+def _location(check: CheckResult) -> dict[str, Any]:
+    """The file that the check names, or else the manifest; relative to the run directory."""
+    named = _FILE.search(f"{check.measured}\n{check.detail}")
+    file = named.group() if named else _MANIFEST
+    place: dict[str, Any] = {"artifactLocation": {"uri": file, "uriBaseId": BASE}}
+    if not file.endswith(".zip"):
+        place["region"] = {"startLine": 1}
+    return {"physicalLocation": place}

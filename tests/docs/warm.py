@@ -1,0 +1,75 @@
+"""A Python that has imported dpaudit already and runs commands and programs in forks of itself.
+
+Most of a short command's time is the start of Python and its imports, and the documents have dozens of commands.
+test_documents.py starts it, and puts a stub into the PATH that passes on arguments, folder, environment and files.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import socket
+import sys
+import warnings
+
+#: Whose modules are imported beforehand. No module of `generation`: torch would be most of the memory.
+PACKAGES = (
+    "dpaudit.accounting",
+    "dpaudit.audit",
+    "dpaudit.checks",
+    "dpaudit.commands",
+    "dpaudit.reports",
+    "dpaudit.runs",
+)
+#: What commands import when they need it.
+LIBRARIES = ("dp_accounting.rdp", "matplotlib.figure")
+
+
+def accepted(listener: socket.socket) -> list[str]:
+    """Answers requests, and returns the arguments of each in a fork that has the requester's surroundings."""
+    while True:
+        connection, _ = listener.accept()
+        request, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+        fork = os.fork()
+        if not fork:
+            connection.close()
+            listener.close()
+            for number, file in enumerate(files):
+                os.dup2(file, number)
+                os.close(file)
+            arguments, folder, environment = json.loads(request)
+            os.chdir(folder)
+            os.environ.clear()
+            os.environ.update(environment)
+            return list(arguments)
+        for file in files:
+            os.close(file)
+        _, status = os.waitpid(fork, 0)
+        code = os.waitstatus_to_exitcode(status)
+        connection.sendall(bytes([code if code >= 0 else 128 - code]))
+        connection.close()
+
+
+def main() -> None:
+    """Serve on the socket whose number is given; a request `-c PROGRAM` is a program, any other one is for dpaudit."""
+    from dpaudit.cli import main as dpaudit
+
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    for name in PACKAGES:
+        for module in pkgutil.iter_modules(importlib.import_module(name).__path__, f"{name}."):
+            importlib.import_module(module.name)
+    arguments = accepted(socket.socket(fileno=int(sys.argv[1])))
+    if arguments[:1] == ["-c"]:
+        warnings.simplefilter("error")
+        sys.argv, sys.path[0] = ["-c"], ""
+        exec(compile(arguments[1], "<document>", "exec"), {"__name__": "__main__"})
+    else:
+        sys.argv = ["dpaudit", *arguments]
+        dpaudit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Each format word for word, of a few results that differ in what they hold.
+
+After a wanted change: DPAUDIT_UPDATE_GOLDEN=1 pytest tests/reports/test_golden.py, and read what git says has changed.
+What depends on matplotlib's version, the drawings' paths, is left out of pages: their titles and descriptions stay.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+
+from dpaudit.audit.comparison import batch_spread
+from dpaudit.reports.compare import print_comparison
+from dpaudit.reports.figure_files import CAPTIONS, FigureRun, figure_files
+from dpaudit.reports.machine import render_junit, render_sarif
+from dpaudit.reports.markdown import render_markdown
+from dpaudit.reports.terminal import print_failures, print_higher_levels, print_summary
+from dpaudit.results import AuditResult, Comparison
+
+Results = dict[str, AuditResult]
+Golden = Callable[[str, str], None]
+PAGES = ("median", "mean", "failed", "public", "hostile")
+OTHERS = (*PAGES, "attacked", "approximate only", "user", "unreadable", "infinite")
+
+
+def words_of(page: str) -> str:
+    """A page without style, script and paths of drawings."""
+    page = re.sub(r"<(style|script)>.*?</\1>", r"<\1>", page, flags=re.DOTALL)
+    kept = re.compile(r"<title.*?</title>|<desc.*?</desc>", re.DOTALL)
+    return re.sub(r"<svg.*?</svg>", lambda found: "\n".join(["<svg>", *kept.findall(found[0])]), page, flags=re.DOTALL)
+
+
+def printed(*shows: Callable[[Console], None], width: int = 80) -> str:
+    file = io.StringIO()
+    for show in shows:
+        show(Console(file=file, width=width, force_terminal=False))
+    return file.getvalue()
+
+
+def test_pages(results: Results, html_of: Callable[[AuditResult], str], golden: Golden) -> None:
+    for name in PAGES:
+        golden(f"{name}.html", words_of(html_of(results[name])))
+
+
+def test_markdown(results: Results, golden: Golden) -> None:
+    for name in OTHERS:
+        golden(f"{name.replace(' ', '-')}.md", render_markdown(results[name]))
+
+
+def test_junit_and_sarif(results: Results, golden: Golden) -> None:
+    for name in (*PAGES, "unreadable"):
+        golden(f"{name}.junit.xml", render_junit(results[name]))
+        golden(f"{name}.sarif", render_sarif(results[name]))
+
+
+def test_terminal(results: Results, golden: Golden) -> None:
+    for name in OTHERS:
+        result = results[name]
+        shows = (print_summary, print_failures, print_higher_levels)
+        shown = printed(*(lambda console, show=show, result=result: show(result, console) for show in shows))
+        golden(f"{name.replace(' ', '-')}.txt", shown)
+
+
+def test_comparison(comparison: Comparison, comparison_page: str, golden: Golden) -> None:
+    golden("comparison.html", words_of(comparison_page))
+    golden("comparison.txt", printed(lambda console: print_comparison(comparison, console)))
+
+
+def test_captions(results: Results, golden: Golden) -> None:
+    drawn = {name: results[name] for name in ("median", "mean", "failed", "infinite", "hostile")}
+    runs = [FigureRun(name, f"runs/{name}", result, batch_spread(name, result)) for name, result in drawn.items()]
+    captions = figure_files(runs, (), "dpaudit figures runs/* --out figures")[CAPTIONS].decode()
+    golden(CAPTIONS, captions.replace(version("matplotlib"), "VERSION"))
+
+
+def test_every_golden_file_is_looked_at() -> None:
+    pages = {f"{name}.html" for name in (*PAGES, "comparison")}
+    machine = {f"{name}.{ending}" for name in (*PAGES, "unreadable") for ending in ("junit.xml", "sarif")}
+    rest = {f"{name.replace(' ', '-')}.{ending}" for name in OTHERS for ending in ("md", "txt")}
+    there = {path.name for path in Path(__file__).with_name("golden").iterdir()}
+    assert there == pages | machine | rest | {"comparison.txt", CAPTIONS}
