@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from dpaudit.accounting import MedianAccountant
+from dpaudit.accounting import ExPostAccountant
 from dpaudit.mechanisms import Mechanism, central_order_statistics, context_change, median_of, median_sides
 from dpaudit.runs import (
     Assigned,
@@ -42,6 +42,7 @@ from dpaudit.runs import (
 START = "."
 WORDS = [START, "the", "a", "cat", "dog", "fox", "mat", "moon", "sat", "saw", "on"]
 CLIP, TEMPERATURE, LENGTH = np.float32(2), 0.5, 30
+MECHANISM = Mechanism.model_validate({"aggregator": "median", "clip": float(CLIP), "temperature": TEMPERATURE})
 BATCHES, GENERATED = 6, 4  # records are hashed into 6 batches; the first 4 are generated
 
 # Private: every record is six of these sentences.
@@ -81,6 +82,7 @@ def next_step(records: list[str], last: str) -> Step:
     values = np.array([logits(record, last) for record in records]).reshape(-1, len(WORDS))
     central = central_order_statistics(values, float(CLIP))
     sides, holder = median_sides(values, central)
+    arrays = {"central": central, "sides": sides, "holder": holder}
     scaled = median_of(central).astype(np.float64) / TEMPERATURE
     log_probabilities = scaled - np.logaddexp.reduce(scaled)
     (token,) = secrets.SystemRandom().choices(range(len(WORDS)), weights=np.exp(log_probabilities))
@@ -88,9 +90,7 @@ def next_step(records: list[str], last: str) -> Step:
         token=token,
         log_probability=float(log_probabilities[token]),
         aggregate_digest=aggregate_digest(median_of(central)),
-        central=central,
-        sides=sides,
-        holder=holder,
+        arrays={name: array for name, array in arrays.items() if array is not None},  # an even number has no holder
         contexts=values,
     )
 
@@ -99,7 +99,7 @@ def manifest(key: bytes, digests: list[str]) -> Manifest:
     """Everything that an auditor must know before the first step."""
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        mechanism=Mechanism(aggregator="median", clip=float(CLIP), temperature=TEMPERATURE),
+        mechanism=MECHANISM,
         batching=Batching(
             rule="hashed-records",
             batches=GENERATED,
@@ -116,14 +116,14 @@ def manifest(key: bytes, digests: list[str]) -> Manifest:
     )
 
 
-def write_batch(run: RunWriter, accountant: MedianAccountant, number: int, records: list[str]) -> None:
+def write_batch(run: RunWriter, accountant: ExPostAccountant, number: int, records: list[str]) -> None:
     """Generate one text from the records of a batch, a word at a time, and add up what it costs."""
     tokens = [WORDS.index(START)]
     with run.batch(BatchHeader(id=number, contexts=len(records))) as batch:
         for _ in range(LENGTH):
             step = next_step(records, WORDS[tokens[-1]])
             batch.write(step)
-            accountant.charge(number, step.central, step.token)
+            accountant.charge(number, MECHANISM.reduced(dict(step.arrays), step.token))
             tokens.append(step.token)
         batch.finish(text=tokenizer().decode(tokens[1:]), stop="max-tokens")
     accountant.close(number)
@@ -140,7 +140,7 @@ def write_run(path: str) -> None:
     placed = place(KeyedHash(key))
     assignment = [Assigned(digest, batch, slot=None) for digest, (_, batch) in placed.items()]
     settings = manifest(key, list(placed))
-    accountant = MedianAccountant(context_change("record", "add_remove", settings.batching.rule), TEMPERATURE)
+    accountant = ExPostAccountant(MECHANISM, context_change("record", "add_remove", settings.batching.rule))
     with RunWriter.create(path, settings, tokenizer_json=tokenizer().to_str(), assignment=assignment) as run:
         for number in range(settings.batching.batches):
             write_batch(run, accountant, number, [record for record, batch in placed.values() if batch == number])

@@ -24,12 +24,17 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from dpaudit.accounting import ChangScales, MedianAccountant, mean_epsilon, rebalancing_epsilon, rebalancing_events
+from dpaudit.accounting import (
+    ApproximateAccountant,
+    ChangScales,
+    ExPostAccountant,
+    rebalancing_epsilon,
+    rebalancing_events,
+)
 from dpaudit.audit import audit_run
 from dpaudit.mechanisms import (
     ContextChange,
     Mechanism,
-    Support,
     central_order_statistics,
     context_change,
     median_of,
@@ -217,19 +222,21 @@ class Spec:
             return self.places[batch].number, self.places[batch].count
         return batch % self.per_label, self.per_label + SPARE
 
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        fields: dict[str, Any] = {"aggregator": self.aggregator, "clip": CLIP, "temperature": TEMPERATURE}
+        if self.aggregator == "mean":
+            fields["divisor"] = self.divisor
+        if self.top_k is not None:
+            fields["support"] = {"kind": "public-top-k", "size": self.top_k}
+        return Mechanism.model_validate(fields | {"grid": self.grid})
+
     def manifest(self) -> Manifest:
         median = self.aggregator == "median"
         return Manifest(
             created="2025-01-01T00:00:00+00:00",
             privacy=Privacy(records_per_user=self.records_per_user),
-            mechanism=Mechanism(
-                aggregator=self.aggregator,
-                clip=CLIP,
-                temperature=TEMPERATURE,
-                divisor=None if median else self.divisor,
-                grid=self.grid,
-                support=Support() if self.top_k is None else Support(kind="public-top-k", size=self.top_k),
-            ),
+            mechanism=self.mechanism,
             batching=Batching(
                 rule=self.rule,
                 batches=len(self.sizes),
@@ -285,8 +292,11 @@ class Spec:
     def _mean_claim(self) -> Claim:
         delta, (centers, spent) = RECORDS**-1.1, self.centers_cost
         events = rebalancing_events(self.counts_epsilon, self.relation)
-        settings = (CLIP, TEMPERATURE, self.divisor, self.max_tokens)
-        epsilon = mean_epsilon(*settings, delta - spent, self.change, laplace=events) + centers
+        accountant = ApproximateAccountant.of(
+            self.mechanism, self.change, laplace=events, centers=centers, centers_delta=spent
+        )
+        assert accountant is not None
+        epsilon = accountant.epsilon(self.max_tokens, delta, "rdp").epsilon
         return Claim(epsilon=epsilon, delta=delta, kind="approximate", relation=self.relation, unit=self.unit)
 
 
@@ -310,7 +320,7 @@ class Generator:
         self.spec = spec
         self.random = np.random.default_rng(spec.seed)
         self.tokenizer = word_tokenizer(spec.vocabulary)
-        self.accountant = MedianAccountant(spec.change, TEMPERATURE) if spec.aggregator == "median" else None
+        self.accountant = ExPostAccountant(spec.mechanism, spec.change) if spec.aggregator == "median" else None
 
     def step(self, batch: int, contexts: int, position: int = 0) -> Step:
         spec = self.spec
@@ -328,30 +338,28 @@ class Generator:
             support = np.sort(np.argsort(-public)[: spec.top_k]).astype(np.int32)
             values = np.ascontiguousarray(values[:, support])
             values[:, :at_floor] = -CLIP
-        record: dict[str, Any] = {
-            "support": support,
-            "contexts": values.astype("float64" if self.accountant is None else spec.dtype)
-            if spec.contexts and contexts
-            else None,
-        }
-        if self.accountant is None:
-            aggregate = (values.sum(axis=0, dtype=np.float64) / spec.divided_by(contexts)).astype("float64")
-            record["aggregate"] = aggregate
+        arrays: dict[str, Any] = {}
+        if spec.aggregator == "mean":
+            aggregate = arrays["aggregate"] = values.sum(axis=0, dtype=np.float64) / spec.divided_by(contexts)
         else:
-            record["central"] = central_order_statistics(values, CLIP, spec.width)
-            record["sides"], record["holder"] = median_sides(values, record["central"])
-            aggregate = median_of(record["central"])
+            arrays["central"] = central_order_statistics(values, CLIP, spec.width)
+            if contexts:
+                arrays["sides"], holder = median_sides(values, arrays["central"])
+                arrays |= {} if holder is None else {"holder": holder}
+            aggregate = median_of(arrays["central"])
         log_probabilities = log_softmax(aggregate)
         index = int(self.random.choice(len(aggregate), p=np.exp(log_probabilities)))
         if spec.greedy:
             index = int(aggregate.argmax())
         if self.accountant is not None:
-            self.accountant.charge(batch, record["central"], index)
+            self.accountant.charge(batch, spec.mechanism.reduced(arrays, index))
         return Step(
             token=index if support is None else int(support[index]),
             log_probability=float(log_probabilities[index]),
             aggregate_digest=aggregate_digest(aggregate),
-            **record,
+            arrays=arrays,
+            contexts=values.astype(spec.manifest().record.dtype) if spec.contexts and contexts else None,
+            support=support,
         )
 
     def batch(self, writer: RunWriter, batch: int) -> None:
@@ -416,12 +424,21 @@ class Draft:
     text: str | None
     stop: Any
 
+    def array(self, position: int, name: str) -> NDArray[Any]:
+        """An array of one step: one of the aggregator's, the contexts or the support."""
+        step = self.steps[position]
+        array: NDArray[Any] = step.arrays[name] if name in step.arrays else getattr(step, name)
+        return array
+
     def edit(self, position: int, **fields: Any) -> None:
-        self.steps[position] = replace(self.steps[position], **fields)
+        """Replace fields of a step, or arrays of the aggregator by their names."""
+        step = self.steps[position]
+        arrays = {name: fields.pop(name) for name in step.arrays.keys() & fields.keys()}
+        self.steps[position] = replace(step, arrays={**step.arrays, **arrays}, **fields)
 
     def alter(self, position: int, name: str, place: Any, value: Any) -> None:
         """Set one entry of an array of one step."""
-        array = getattr(self.steps[position], name).copy()
+        array = self.array(position, name).copy()
         array[place] = value
         self.edit(position, **{name: array})
 

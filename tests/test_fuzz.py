@@ -113,7 +113,7 @@ def step_content(step, contexts: bool) -> list:
     content = [step.token, step.aggregate_digest]
     if contexts:
         content.append(np.round(step.contexts, 9).tolist())  # sums are held to their rounding
-        content.append(None if step.central is None else step.central.tolist())
+        content.append(step.arrays["central"].tolist() if "central" in step.arrays else None)
     return content
 
 
@@ -256,8 +256,9 @@ def value_altered(run, rng) -> str:
     def change(draft):
         position = rng.randrange(len(draft.steps))
         step = draft.steps[position]
-        name = rng.choice([n for n, v in vars(step).items() if isinstance(v, np.ndarray) and v.size])
-        array = getattr(step, name)
+        given = {**step.arrays, "contexts": step.contexts, "support": step.support}
+        name = rng.choice([name for name, array in given.items() if array is not None and array.size])
+        array = draft.array(position, name)
         place = tuple(rng.randrange(length) for length in array.shape)
         if array.dtype.kind == "f":
             value = rng.choice(

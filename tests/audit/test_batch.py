@@ -106,7 +106,7 @@ class Killing(BatchAuditor):
 def test_workers_that_are_killed_are_an_input_error(make_run, monkeypatch, tmp_path):
     (tmp_path / "killing_auditor.py").write_text(KILLING)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("dpaudit.audit.BatchAuditor", importlib.import_module("killing_auditor").Killing)
+    monkeypatch.setattr("dpaudit.audit.run.BatchAuditor", importlib.import_module("killing_auditor").Killing)
     with pytest.raises(InputError, match="killed 2 times"):
         audit_run(make_run(sizes=(2, 3, 4)).path, engine=LocalEngine(2))
 

@@ -14,10 +14,10 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
-from dpaudit.accounting import affordable_tokens, mean_epsilon, mean_epsilons
+from dpaudit.accounting import ApproximateAccountant
 from dpaudit.audit import audit_run
 from dpaudit.audit.comparison import compare_runs
-from dpaudit.mechanisms import ContextChange
+from dpaudit.mechanisms import ContextChange, Mechanism
 from dpaudit.reports import outline
 from dpaudit.reports.compare import Cell, ComparisonTable, outcomes, print_comparison, render_comparison_html, tables
 from dpaudit.results import (
@@ -44,6 +44,13 @@ SETTINGS = {"clip": 6.0, "temperature": 1.25, "divisor": 64.0}
 DELTA = 1e-5
 
 
+def accountant(divisor: float = 64.0, **clusters: Any) -> ApproximateAccountant:
+    mechanism = Mechanism.model_validate({"aggregator": "mean", **SETTINGS, "divisor": divisor})
+    found = ApproximateAccountant.of(mechanism, CHANGE, **clusters)
+    assert found is not None
+    return found
+
+
 def ex_post(epsilon: float, **changes: Any) -> ExPost:
     fields = {"relation": "add_remove", "unit": "record", "theorem1": 1.5 * epsilon, "exact": epsilon, "rise": epsilon}
     return ExPost(**{**fields, "fall": 0.0, "rebalancing": 0.0, "total": epsilon, **changes})
@@ -62,8 +69,7 @@ def curve(exact: list[float]) -> TokenCurve:
 
 
 def approximate(tokens: int, divisor: float = 64.0, **changes: Any) -> Approximate:
-    settings = {**SETTINGS, "divisor": divisor}
-    epsilon = mean_epsilon(**settings, tokens=tokens, delta=DELTA, change=CHANGE)
+    epsilon = accountant(divisor).epsilon(tokens, DELTA, "rdp").epsilon
     fields = {"epsilon": epsilon, "epsilon_lower": None, "rdp": epsilon, "delta": DELTA, "method": "rdp"}
     neighbours = {"relation": "add_remove", "unit": "record", "sensitivity": "c/s", "rebalancing": 0.0}
     return Approximate(**{**fields, **neighbours, "tokens": tokens, **changes})
@@ -92,9 +98,9 @@ def run(
         )
         for index, cost in enumerate(costs or (1.0,) * 3)
     )
-    aggregator = {"aggregator": "mean", **SETTINGS, "divisor": divisor} if mean else {"aggregator": "median"}
+    aggregator = {"aggregator": "mean", "divisor": divisor} if mean else {"aggregator": "median"}
     stated = {
-        "mechanism": {**SETTINGS, "divisor": None, **aggregator},
+        "mechanism": {"clip": SETTINGS["clip"], "temperature": SETTINGS["temperature"], **aggregator},
         "privacy": {"unit": "record", "relation": "add_remove"},
         "batching": {"rule": "hashed-records", "batches": 3, "labels": []},
     }
@@ -299,7 +305,7 @@ def test_approximate_tokens_at_the_others_epsilon_and_delta() -> None:
     _, found = of("approximate", mean_runs(delta=1e-6))
     assert found is not None
     other = approximate(100, divisor=128.0).epsilon
-    expected = affordable_tokens(other, **SETTINGS, delta=1e-6, change=CHANGE)
+    expected = accountant().affordable_tokens(other, 1e-6)
     assert found.cells[0][1] == Afforded(tokens=expected, all_generated=False, reason="")
     assert found.cells[0][0].tokens == 40
 
@@ -317,24 +323,22 @@ def test_a_budget_below_the_rebalancing_is_refused_in_words() -> None:
     assert "rebalancing" in found.cells[1][0].reason
 
 
-def test_what_centres_leave_is_rounded_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[float, float]] = []
-
-    def affordable(epsilon: float, *settings: Any, **others: Any) -> int:
-        asked.append((epsilon, settings[3]))
-        return 1
-
-    monkeypatch.setattr("dpaudit.audit.comparison.affordable_tokens", affordable)
-    monkeypatch.setattr("dpaudit.audit.comparison.mean_epsilons", lambda *settings, **others: [None] * len(settings[3]))
-    budgets = [1.0 + at / 7 for at in range(20)]
-    for budget in budgets:
-        spent = {"centers": 0.3, "centers_delta": 3e-6}
-        other = run(mean=approximate(9, epsilon=budget))
-        compare_runs({"clusters": run(mean=approximate(9, epsilon=0.5, **spent)), "other": other})
-    for (epsilon, delta), budget in zip(asked[1::4], budgets, strict=True):
-        assert Fraction(epsilon) < Fraction(budget) - Fraction(0.3)
-        assert Fraction(delta) < Fraction(DELTA) - Fraction(3e-6)
-        assert epsilon == pytest.approx(budget - 0.3, rel=1e-12)
+def test_what_centres_leave_is_rounded_down() -> None:
+    alone, beside = accountant(), accountant(centers=0.3, centers_delta=3e-6)
+    left = beside.delta_left(DELTA)
+    assert Fraction(left) < Fraction(DELTA) - Fraction(3e-6)
+    assert left == pytest.approx(DELTA - 3e-6, rel=1e-12)
+    for tokens in (1, 10, 100):
+        tokens_only = alone.epsilon(tokens, left, "rdp").epsilon
+        assert Fraction(beside.epsilon(tokens, DELTA, "rdp").epsilon) > Fraction(tokens_only) + Fraction(0.3)
+    clusters = run(mean=approximate(9, epsilon=0.5, centers=0.3, centers_delta=3e-6))
+    for at in range(20):
+        other = run(mean=approximate(9, epsilon=1.0 + at / 7))
+        (found,) = compare_runs({"clusters": clusters, "other": other}).affordable
+        tokens = found.cells[0][1].tokens
+        assert tokens is not None
+        costs = [beside.epsilon(most, DELTA, "rdp").epsilon for most in (tokens, tokens + 1)]
+        assert costs[0] <= 1.0 + at / 7 < costs[1]
 
 
 def test_a_shorter_run_costs_no_more_than_the_whole_one() -> None:
@@ -468,15 +472,15 @@ def test_what_clusters_cost_is_in_every_figure_of_an_ex_post_run() -> None:
 def test_what_clusters_cost_is_in_every_figure_of_a_mean_run() -> None:
     """Counts are composed jointly, centres added; a shorter run has both too."""
     epsilons = {"rebalancing": 0.2, "centers": 0.3, "centers_delta": 4e-6}
-    settings = {**SETTINGS, "delta": DELTA - 4e-6, "change": CHANGE, "laplace": (0.2,)}
-    full, shorter = (mean_epsilon(**settings, tokens=tokens) + 0.3 for tokens in (100, 40))
+    clusters, delta = accountant(laplace=(0.2,)), DELTA - 4e-6
+    full, shorter = (clusters.epsilon(tokens, delta, "rdp").epsilon + 0.3 for tokens in (100, 40))
     clustered = run(mean=approximate(100, epsilon=full, **epsilons))
     comparison = compare_runs({"labels": run(mean=approximate(40)), "clusters": clustered})
     (figures,) = comparison.same_length
     assert figures.tokens == 40
     assert figures.figures[1].epsilon == pytest.approx(shorter, rel=1e-12)
     (affordable,) = comparison.affordable
-    by_hand = affordable_tokens(approximate(40).epsilon - 0.3, **settings)
+    by_hand = clusters.affordable_tokens(approximate(40).epsilon - 0.3, delta)
     assert affordable.cells[1][0].tokens == by_hand < 40
     unbounded = run(mean=approximate(100, epsilon=math.inf, centers=math.inf))
     assert compare_runs({"labels": run(mean=approximate(40)), "clusters": unbounded}).left_out
@@ -521,17 +525,15 @@ def test_approximate_curves_go_to_the_longest_maximum_and_keep_the_runs_own_figu
     # Never above what the run itself was found to cost, up to its own length, by the accountant that found it.
     assert rdp.epsilon[rdp.tokens.index(40)] == 1.25
     assert rdp.epsilon[-1] == approximate(300).epsilon
-    settings = {**SETTINGS, "delta": DELTA, "change": CHANGE}
-    assert panel.curves[1].epsilon == tuple(mean_epsilons(tokens=rdp.tokens, method="optimal", **settings))
+    assert panel.curves[1].epsilon == tuple(accountant().epsilons(rdp.tokens, DELTA, "optimal"))
 
 
 def test_what_clusters_cost_is_in_every_curve() -> None:
-    settings = {"tokens": 40, "delta": DELTA - 4e-6, "change": CHANGE, "laplace": (0.2,)}
     clustered = approximate(40, epsilon=9.0, rebalancing=0.2, centers=0.3, centers_delta=4e-6)
     found = run(ex_post(0.5, rebalancing=0.25, total=0.75), curve([0.25, 0.5]), clustered)
     exact, rdp = (panel.curves[0] for panel in compare_runs({"a": found, "b": found}).budgets)
     assert exact.epsilon == pytest.approx((0.5, 0.75))
-    assert rdp.epsilon[-1] == pytest.approx(mean_epsilon(**SETTINGS, **settings) + 0.3)
+    assert rdp.epsilon[-1] == pytest.approx(accountant(laplace=(0.2,)).epsilon(40, DELTA - 4e-6, "rdp").epsilon + 0.3)
 
 
 @pytest.mark.parametrize("length", [1, 63, 64, 65, 129, 1_000])

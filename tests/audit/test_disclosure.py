@@ -114,7 +114,7 @@ def private_numbers(run: Run, result: AuditResult) -> Iterator[float]:
         with reader.batch(batch_id) as batch:
             for step in batch.steps():
                 yield step.log_probability
-                for values in (step.central, step.aggregate, step.contexts):
+                for values in (*step.arrays.values(), step.contexts):
                     if values is not None:
                         yield from map(float, values.reshape(-1)[:50])
 
@@ -600,7 +600,7 @@ def test_verify_names_what_was_not_made_with_its_command(make_run, capfd):
 
 # --- the document ----------------------------------------------------------------------------------------------------
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "releasing.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "releasing.md"
 
 
 def workflow() -> dict[str, Any]:

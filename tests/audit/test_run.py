@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpaudit.accounting import MedianAccountant, exponential_mechanism_epsilon
+from dpaudit.accounting import ExPostAccountant, exponential_mechanism_epsilon
 from dpaudit.audit import Question, audit_run
 from dpaudit.audit.disclosure import public_form
-from dpaudit.mechanisms import ContextChange, central_order_statistics, context_change
+from dpaudit.mechanisms import ContextChange, Mechanism, central_order_statistics, context_change
 from dpaudit.runs import RunReader
 
 CLIP = 6.0
@@ -93,9 +93,10 @@ def test_exact_cost_bounds_every_neighbour_that_is_tried(relation):
     @settings(max_examples=400)
     def check(sequence, tau, seed):
         steps, tokens = sequence
-        accountant = MedianAccountant(ContextChange(relation), tau)
+        mechanism = median(tau)
+        accountant = ExPostAccountant(mechanism, ContextChange(relation))
         for values, x in zip(steps, tokens, strict=True):
-            accountant.charge(0, central_order_statistics(values, CLIP), x)
+            accountant.charge(0, mechanism.reduced(record_of(values), x))
         for neighbour in neighbours(relation, len(steps[0]), seed):
             loss = losses(steps, tokens, tau, neighbour)
             tried.append(loss)
@@ -108,9 +109,17 @@ def test_exact_cost_bounds_every_neighbour_that_is_tried(relation):
     assert max(map(abs, tried)) > 1.0
 
 
+def median(tau):
+    return Mechanism.model_validate({"aggregator": "median", "clip": CLIP, "temperature": tau})
+
+
+def record_of(values):
+    return {"central": central_order_statistics(values, CLIP)}
+
+
 def bound(values, x, relation):
-    accountant = MedianAccountant(ContextChange(relation), 1.0)
-    return accountant.charge(0, central_order_statistics(values, CLIP), x).exact
+    mechanism = median(1.0)
+    return ExPostAccountant(mechanism, ContextChange(relation)).charge(0, mechanism.reduced(record_of(values), x)).exact
 
 
 def test_replacing_exceeds_the_add_remove_bound_for_even_n():
@@ -138,12 +147,13 @@ def test_removals_from_a_recorded_run_stay_within_its_batches_bounds(make_run, s
 
 def epsilon_under(run, change):
     """Exact cost of the run under a given change of contexts."""
-    accountant = MedianAccountant(change, 1.25)
     reader = RunReader(run.path)
+    mechanism = reader.manifest.mechanism
+    accountant = ExPostAccountant(mechanism, change)
     for batch_id in reader.batches:
         with reader.batch(batch_id) as batch:
             for step in batch.steps():
-                accountant.charge(batch_id, step.central, step.token)
+                accountant.charge(batch_id, mechanism.reduced(dict(step.arrays), step.token))
     return accountant.epsilon
 
 

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpaudit.checks.neighbors import _with_context
-from dpaudit.mechanisms import central_order_statistics
+from dpaudit.mechanisms import Median, central_order_statistics
 
 CLIP = 3.0
 
@@ -24,5 +23,5 @@ def test_median_with_a_context_is_that_of_all_contexts_sorted(n: int, width: int
     newcomer[:2] = -CLIP, CLIP
     joined = np.sort(np.vstack([values, newcomer]), axis=0)
     right = (joined[n // 2] + joined[(n + 1) // 2]) / 2
-    found = _with_context(central_order_statistics(values, CLIP, width), newcomer)
+    found = Median().joined({"central": central_order_statistics(values, CLIP, width)}, newcomer)
     np.testing.assert_array_equal(found, right)

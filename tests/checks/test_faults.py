@@ -15,7 +15,7 @@ import pytest
 from dpaudit.accounting import LowerBound
 from dpaudit.audit import audit_run
 from dpaudit.checks import RUN_CHECKS, STEP_CHECKS
-from dpaudit.mechanisms import bounds_from_central
+from dpaudit.mechanisms import Median
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
 from dpaudit.runs import KeyedHash, RunReader, aggregate_digest
 
@@ -321,8 +321,7 @@ def aggregate_larger_than_contexts_allow(run):
 @fault("record.range", "mechanism.support-public", top_k=5, text=False)
 def unsorted_support(run):
     def change(draft):
-        step = draft.steps[0]
-        turned = {name: getattr(step, name)[..., ::-1].copy() for name in ("central", "sides", "support")}
+        turned = {name: draft.array(0, name)[..., ::-1].copy() for name in ("central", "sides", "support")}
         draft.edit(0, **turned, aggregate_digest=aggregate_digest((turned["central"][1] + turned["central"][2]) / 2))
 
     run.rewrite(0, change)
@@ -357,7 +356,7 @@ def digest_of_another_vector(run):
 
 @fault("record.aggregate", **EVEN)
 def sampled_from_the_lower_middle_value(run):
-    run.rewrite(0, lambda draft: draft.edit(0, aggregate_digest=aggregate_digest(draft.steps[0].central[1])))
+    run.rewrite(0, lambda draft: draft.edit(0, aggregate_digest=aggregate_digest(draft.array(0, "central")[1])))
 
 
 @fault("record.aggregate")
@@ -374,14 +373,14 @@ def mean_of_no_contexts_is_not_zero(run):
 # --- record.sides ----------------------------------------------------------------------------------------------------
 
 
-def bits(step: Any, contexts: int) -> Any:
-    """bool [n, S]: which contexts are marked as below which medians."""
-    return np.unpackbits(step.sides, axis=0, count=contexts).view(np.bool_)
+def bits(draft: Any) -> Any:
+    """bool [n, S]: which contexts are marked as below which medians, in the first step."""
+    return np.unpackbits(draft.array(0, "sides"), axis=0, count=draft.header.contexts).view(np.bool_)
 
 
 def flipped(context: int, column: int) -> Callable[[Any], None]:
     def change(draft):
-        octet = draft.steps[0].sides[context // 8, column]
+        octet = draft.array(0, "sides")[context // 8, column]
         draft.alter(0, "sides", (context // 8, column), octet ^ np.uint8(128 >> context % 8))
 
     return lambda run: run.rewrite(0, change)
@@ -391,8 +390,8 @@ def other_holder(wanted: Callable[[Any], Any]) -> Callable[[Any], None]:
     """Name another context as the holder of one median."""
 
     def change(draft):
-        candidates = np.flatnonzero(wanted(bits(draft.steps[0], draft.header.contexts)[:, 3]))
-        draft.alter(0, "holder", 3, next(int(i) for i in candidates if i != draft.steps[0].holder[3]))
+        candidates = np.flatnonzero(wanted(bits(draft)[:, 3]))
+        draft.alter(0, "holder", 3, next(int(i) for i in candidates if i != draft.array(0, "holder")[3]))
 
     return lambda run: run.rewrite(0, change)
 
@@ -401,8 +400,8 @@ def wrong_padding(run):
     """Where contexts run out, let a value stand that is neither -clip nor out of order."""
 
     def change(draft):
-        padding = draft.steps[0].central.shape[0] // 2 - draft.header.contexts // 2
-        central = draft.steps[0].central
+        central = draft.array(0, "central")
+        padding = len(central) // 2 - draft.header.contexts // 2
         column = int(np.argmax(central[padding]))
         draft.alter(0, "central", (padding - 1, column), (central[padding - 1, column] + central[padding, column]) / 2)
 
@@ -412,8 +411,7 @@ def wrong_padding(run):
 @fault("record.sides", contexts=True)
 def sides_of_two_contexts_swapped(run):
     def change(draft):
-        below = bits(draft.steps[0], draft.header.contexts)
-        draft.edit(0, sides=np.packbits(below[::-1], axis=0))
+        draft.edit(0, sides=np.packbits(bits(draft)[::-1], axis=0))
 
     run.rewrite(0, change)
 
@@ -423,10 +421,9 @@ def sides_of_a_median_that_cannot_move(run):
     """The two middle values are one, their mean: the aggregate stays."""
 
     def change(draft):
-        central, aggregate = draft.steps[0].central.copy(), draft.steps[0].aggregate
+        central = draft.array(0, "central").copy()
         middle = len(central) // 2
         central[middle - 1 : middle + 1, 3] = (central[middle - 1, 3] + central[middle, 3]) / 2
-        assert aggregate is None
         draft.edit(0, central=central)
 
     run.rewrite(0, change)
@@ -857,12 +854,12 @@ def test_planted_fault_fails_exactly_its_checks(make_run, failed, name):
 
 @pytest.mark.parametrize("factor", [0.5, 0.99, 0.99999])
 def test_bounds_that_are_too_narrow_fail_the_neighbours(make_run, failed, monkeypatch, factor):
-    def narrow(central, relation, group=1):
-        lower, center, upper = bounds_from_central(central, relation, group)
+    def narrow(median, arrays, change, clip):
+        lower, center, upper = box(median, arrays, change, clip)
         return center + (lower - center) * factor, center, center + (upper - center) * factor
 
-    monkeypatch.setattr("dpaudit.accounting.ex_post.bounds_from_central", narrow)
-    monkeypatch.setattr("dpaudit.checks.neighbors.bounds_from_central", narrow)
+    box = Median.box
+    monkeypatch.setattr(Median, "box", narrow)
     run = make_run(sizes=(2, 3), dtype="float64")
     assert "neighbors.addition" in failed(run.audit())
     monkeypatch.setattr("dpaudit.accounting.ex_post._costs", lambda *_: (np.zeros(()),) * 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,8 +44,20 @@ def same(one: object, other: object) -> bool:
 
 
 def differing(written: Step, read: Step) -> list[str]:
-    names = [f.name for f in fields(Step)]
-    return [name for name in names if not same(getattr(written, name), getattr(read, name))]
+    one, other = flat(written), flat(read)
+    return sorted(name for name in one.keys() | other.keys() if not same(one.get(name), other.get(name)))
+
+
+def flat(step: Step) -> dict[str, Any]:
+    """A step's fields by name, the aggregator's arrays among them."""
+    return {f.name: getattr(step, f.name) for f in fields(step) if f.name != "arrays"} | dict(step.arrays)
+
+
+def edited(step: Step, **changes: Any) -> Step:
+    """The step with other fields or arrays; None takes an array away, and an unknown name is an array more."""
+    own = {name: changes.pop(name) for name in flat(replace(step, arrays={})).keys() & changes.keys()}
+    arrays = {name: array for name, array in {**step.arrays, **changes}.items() if array is not None}
+    return replace(step, arrays=arrays, **own)
 
 
 def write_and_read(run, path, headers, steps):
@@ -89,11 +102,11 @@ def test_arbitrary_bits_come_back(make_run, tmp_path):
         random = np.random.default_rng(seed)
         honest = run.step(0, contexts)
         noise = {
-            f.name: random.integers(0, 256, array.nbytes, dtype=np.uint8).view(array.dtype).reshape(array.shape)
-            for f in fields(Step)
-            if isinstance(array := getattr(honest, f.name), np.ndarray) and array.dtype.kind == "f" and array.size
+            name: random.integers(0, 256, array.nbytes, dtype=np.uint8).view(array.dtype).reshape(array.shape)
+            for name, array in flat(honest).items()
+            if isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.size
         }
-        step = replace(honest, **noise, log_probability=float(random.normal()))
+        step = edited(honest, **noise, log_probability=float(random.normal()))
         header = BatchHeader(id=0, contexts=contexts)
         _, (read,), *_ = write_and_read(run, tmp_path / f"run{next(count)}", [header], {0: [step]})[0]
         assert differing(step, read) == []
@@ -139,7 +152,7 @@ def test_step_that_does_not_fit_the_manifest_is_refused(make_run, tmp_path):
     step = run.step(0, 5)
     with run.create(tmp_path / "run") as writer, writer.batch(BatchHeader(id=0, contexts=5)) as batch:
         for misfit in MISFITS.values():
-            bad = replace(step, **{name: change(getattr(step, name)) for name, change in misfit.items()})
+            bad = edited(step, **{name: change(flat(step).get(name)) for name, change in misfit.items()})
             with pytest.raises(ValueError, match=next(iter(misfit))):
                 batch.write(bad)
         # The batch is as it was: an honest step still fits.
@@ -160,7 +173,7 @@ def test_batch_takes_at_most_the_public_maximum_of_steps(make_run, tmp_path):
 
 def test_superfluous_sides_of_a_mean_step_are_refused(make_run, tmp_path):
     run = make_run.generator(aggregator="mean", sizes=(2,))
-    step = replace(run.step(0, 2), sides=np.zeros((1, 12), dtype=np.uint8))
+    step = edited(run.step(0, 2), sides=np.zeros((1, 12), dtype=np.uint8))
     with (
         run.create(tmp_path / "run") as writer,
         writer.batch(BatchHeader(id=0, contexts=2)) as batch,
@@ -178,7 +191,7 @@ def test_a_large_batch_and_a_mostly_constant_one_come_back(make_run, tmp_path):
         values = np.where(random.random(3000) < floor, np.float32(-6), step.contexts).astype(np.float32)
         central = central_order_statistics(values, 6.0)
         sides, holder = median_sides(values, central)
-        step = replace(step, contexts=values, central=central, sides=sides, holder=holder)
+        step = edited(step, contexts=values, central=central, sides=sides, holder=holder)
         path = tmp_path / f"run{number}"
         _, (read,), *_ = write_and_read(run, path, [BatchHeader(id=0, contexts=301)], {0: [step]})[0]
         assert differing(step, read) == []
@@ -189,10 +202,10 @@ def test_value_off_a_declared_grid_is_refused(make_run, tmp_path):
     step = run.step(0, 5)
     with run.create(tmp_path / "run") as writer, writer.batch(BatchHeader(id=0, contexts=5)) as batch:
         for name, value in itertools.product(("central", "contexts"), (0.1, -0.0, np.nan, np.inf, 16.0)):
-            values = getattr(step, name).copy()
+            values = flat(step)[name].copy()
             values[1, 3] = value
             with pytest.raises(ValueError, match=rf"{name} must hold multiples of mechanism\.grid = 0\.125"):
-                batch.write(replace(step, **{name: values}))
+                batch.write(edited(step, **{name: values}))
         batch.write(step)
         batch.finish(text=None, stop="max-tokens")
 
@@ -201,9 +214,9 @@ def test_value_beyond_the_clip_can_be_expressed_on_a_grid(make_run, tmp_path):
     """The audit objects to it, so it must get that far."""
     run = make_run.generator(sizes=(5,), grid=0.125)
     step = run.step(0, 5)
-    central = step.central.copy()
+    central = step.arrays["central"].copy()
     central[-1, 3], central[0, 4], central[0, 5] = 6.125, 6.0, -6.125
-    step = replace(step, central=central)
+    step = edited(step, central=central)
     _, (read,), *_ = write_and_read(run, tmp_path / "run", [BatchHeader(id=0, contexts=5)], {0: [step]})[0]
     assert differing(step, read) == []
 

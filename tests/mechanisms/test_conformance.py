@@ -1,0 +1,650 @@
+"""One suite that every contribution and every aggregator of the registry passes.
+
+What each of them is stands here once more, written naively, a column at a time. Columns are aggregated one by one, so
+that many batches are aggregated at once by standing side by side: [n, batches * tokens].
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from dpaudit.accounting import exact_cost, theorem1_cost
+from dpaudit.mechanisms import (
+    AGGREGATORS,
+    CONTRIBUTIONS,
+    Arrays,
+    ContextChange,
+    Mechanism,
+    Recomputed,
+    ReducedStep,
+    Relation,
+)
+from dpaudit.runs import BatchHeader, Batching, Data, Manifest, Model, Prompt, Record, Step, Stopping
+from dpaudit.runs.batches import BatchReader, BatchWriter
+
+CLIP, GRID = 3.0, 0.5
+RELATIONS: tuple[Relation, ...] = ("add_remove", "replace")
+SIZES, GROUPS, DTYPES = range(10), (1, 2, 3), ("float32", "float64")
+#: Rounding of two logarithms of sums of at most eight terms.
+SLACK = 1e-12
+
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """An aggregator, and what it is by its definition.
+
+    Attributes:
+        name: in the registry.
+        record: a step's arrays from contributions [n, S], the clip and the width.
+        aggregate: the vector [S] from contributions [n, S].
+        fields: of its own.
+        rounding: how far recorded reals may be off the definition's; 0 where they are the same to the last bit.
+        reaches: whether added contexts reach the exact cost, to within `reached` nats.
+        reached: see there.
+        from_record: whether losses follow from the record without contributions.
+    """
+
+    name: str
+    record: Callable[[Floats, float, int], Arrays]
+    aggregate: Callable[[Floats], Floats]
+    fields: dict[str, Any] = field(default_factory=dict)
+    rounding: float = 0.0
+    reaches: bool = True
+    reached: float = 1e-10
+    from_record: bool = False
+
+    def mechanism(self, temperature: float = 1.0, **fields: Any) -> Mechanism:
+        flat = {"aggregator": self.name, "clip": CLIP, "temperature": temperature, **self.fields, **fields}
+        return Mechanism.model_validate(flat)
+
+
+def median(values: Floats) -> Floats:
+    """The middle value, or the midpoint of the two middle ones in the values' own precision; 0 of none."""
+    ordered, n = np.sort(values, axis=0), len(values)
+    if n % 2:
+        return ordered[n // 2]
+    return (ordered[n // 2 - 1] + ordered[n // 2]) * values.dtype.type(0.5) if n else np.zeros_like(values[:0].sum(0))
+
+
+def median_record(values: Floats, clip: float, width: int) -> Arrays:
+    """Each column by itself: sorted between sentinels, and its contexts ranked with ties in their order."""
+    n, size = values.shape
+    central = np.empty((2 * width + n % 2, size), dtype=values.dtype)
+    below, holder = np.zeros((n, size), dtype=np.bool_), np.zeros(size, dtype=np.uint32)
+    for column in range(size):
+        padded = [-clip] * width + sorted(values[:, column]) + [clip] * width
+        central[:, column] = padded[n // 2 : n // 2 + 2 * width + n % 2]
+        if central[width - 1, column] != central[width + n % 2, column]:
+            ranked = np.argsort(values[:, column], kind="stable")
+            below[ranked[: n // 2], column] = True
+            holder[column] = ranked[n // 2] if n % 2 else 0
+    arrays: Arrays = {"central": central}
+    if n:
+        arrays["sides"] = np.packbits(below, axis=0)
+    if n % 2:
+        arrays["holder"] = holder
+    return arrays
+
+
+DIVISOR = 3.7
+CASES = (
+    Case("median", median_record, median, from_record=True),
+    Case(
+        "mean",
+        lambda values, clip, width: {"aggregate": values.sum(axis=0, dtype=np.float64) / DIVISOR},
+        lambda values: values.sum(axis=0, dtype=np.float64) / DIVISOR,
+        {"divisor": DIVISOR},
+        rounding=1e-13,
+        reached=1e-6,
+    ),
+)
+every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def test_the_suite_knows_every_aggregator_and_every_contribution() -> None:
+    assert {case.name for case in CASES} == AGGREGATORS.keys()
+    assert CONTRIBUTIONS.keys() == {"logits"}
+
+
+# --- batches and their neighbours -------------------------------------------------------------------------------------
+
+
+def contexts(random: np.random.Generator, n: int, size: int, dtype: str = "float64", grid: float | None = None) -> Any:
+    """Contributions [n, S]: ties and floors are common, and every context's largest is the clip."""
+    logits = random.normal(0, random.choice([0.5, 2.0, 8.0]), (n, size))
+    if random.integers(2):
+        logits = np.round(logits)
+    values = np.maximum(-CLIP, logits - logits.max(axis=1, keepdims=True, initial=-np.inf) + CLIP).astype(dtype)
+    values[:, random.random(size) < 0.2] = -CLIP
+    if grid is not None:
+        values = np.rint(values / np.array(grid, dtype)) * np.array(grid, dtype)
+    return values + np.array(0, dtype)  # no -0.0
+
+
+@dataclass
+class Block:
+    """Random batches of one shape side by side, and the tools to make their neighbours."""
+
+    case: Case
+    n: int
+    change: ContextChange
+    dtype: str
+    grid: float | None
+    seed: int
+    batches: int = 48
+
+    def __post_init__(self) -> None:
+        self.random = np.random.default_rng([self.seed, self.n, self.change.half_steps])
+        self.size = int(self.random.integers(2, 7))
+        self.temperature = float(self.random.choice([0.5, 1.0, 2.5]))
+        self.mechanism = self.case.mechanism(self.temperature, grid=self.grid)
+        self.values = self.some(self.n)
+        self.width = max(2, self.mechanism.aggregator.width_for(self.change))
+        self.arrays = self.mechanism.aggregator.step(self.values, CLIP, self.width)
+        self.box = self.mechanism.box(self.arrays, self.change)
+
+    def some(self, n: int) -> Floats:
+        """Random contexts of every batch, [n, batches * size]."""
+        parts = [contexts(self.random, n, 12 * self.size, self.dtype, self.grid) for _ in range(self.batches // 12)]
+        return np.concatenate(parts, axis=1)
+
+    def newcomers(self) -> Iterator[Floats]:
+        """[1, batches * size] contexts that may come: towards each token, against it, indifferent, and at random."""
+        for token in range(self.size):
+            towards = np.where(np.arange(self.size) == token, CLIP, -CLIP).astype(self.dtype)
+            yield np.tile(towards, self.batches)[None]
+            yield np.tile(-towards, self.batches)[None]
+        yield np.full_like(self.values[:1], CLIP, shape=(1, self.values.shape[1]))
+        yield self.some(1)
+
+    def kept(self, gone: int) -> Iterator[Floats]:
+        for places in itertools.combinations(range(self.n), gone):
+            yield np.delete(self.values, places, axis=0)
+
+    def neighbours(self) -> Iterator[Floats]:
+        """Batches that differ by at most the change: removals, extreme and random additions, exchanges."""
+        most = self.change.contexts
+        removals = [kept for gone in range(1, min(most, self.n) + 1) for kept in self.kept(gone)]
+        chosen = [removals[i] for i in self.random.permutation(len(removals))[:3]]
+        if self.change.relation == "add_remove":
+            yield from removals
+            yield from (np.concatenate([self.values, *[coming] * most]) for coming in self.newcomers())
+            yield from (np.concatenate([kept, self.some(most - self.n + len(kept))]) for kept in chosen)
+        else:
+            for kept in chosen:
+                yield from (np.concatenate([kept, *[one] * (self.n - len(kept))]) for one in self.newcomers())
+            yield from (np.concatenate([kept, self.some(self.n - len(kept))]) for kept in removals)
+
+    def side_by_side(self, vector: Floats) -> Floats:
+        return vector.reshape(self.batches, self.size)
+
+    def log_probabilities(self, aggregate: Floats) -> NDArray[np.float64]:
+        scaled = self.side_by_side(aggregate).astype(np.float64) / self.temperature
+        found: NDArray[np.float64] = scaled - np.logaddexp.reduce(scaled, axis=1, keepdims=True)
+        return found
+
+    def check(self) -> None:
+        """Every neighbour lies in the box and costs no more than the exact cost, and added contexts reach it."""
+        lower, center, upper = self.box
+        np.testing.assert_allclose(center, self.case.aggregate(self.values), rtol=0, atol=self.case.rounding)
+        assert np.array_equal(center, self.mechanism.aggregator.aggregate(self.arrays))
+        movable = self.mechanism.aggregator.movable(self.arrays)
+        if movable is not None:
+            assert np.array_equal(lower[~movable], upper[~movable])
+        spread = [self.side_by_side(vector)[:, None, :] for vector in self.box]
+        tokens = np.broadcast_to(np.arange(self.size), (self.batches, self.size))
+        theorem1 = theorem1_cost(*spread, tokens, self.temperature)
+        rise, fall = exact_cost(*spread, tokens, self.temperature)
+        assert (np.maximum(rise, fall) <= theorem1 + SLACK).all()
+        here = self.log_probabilities(center)
+        most, least, eta = np.zeros_like(here), np.zeros_like(here), self.mechanism.eta(self.change)
+        for neighbour in self.neighbours():
+            aggregate = self.case.aggregate(neighbour)
+            assert (lower <= aggregate).all()
+            assert (aggregate <= upper).all()
+            change = self.log_probabilities(aggregate) - here
+            np.maximum(most, change, out=most)
+            np.minimum(least, change, out=least)
+            assert eta is None or (np.ptp(change, axis=1) <= eta + SLACK).all()
+        assert (most <= rise + SLACK).all()
+        assert (-least <= fall + SLACK).all()
+        if self.change.relation == "add_remove" and self.case.reaches:
+            np.testing.assert_allclose(most, rise, rtol=0, atol=self.case.reached)
+            np.testing.assert_allclose(-least, fall, rtol=0, atol=self.case.reached)
+
+
+def check_neighbours(case: Case, seed: int = 0, batches: int = 48) -> int:
+    """Every relation, number of contexts, group, precision and grid; returns how many batches these were."""
+    checked = 0
+    for n, relation, group, dtype, grid in itertools.product(SIZES, RELATIONS, GROUPS, DTYPES, (None, GRID)):
+        Block(case, n, ContextChange(relation, group), dtype, grid, seed, batches).check()
+        checked += batches
+    return checked
+
+
+@every
+def test_no_neighbour_leaves_the_box_or_exceeds_the_costs_and_added_contexts_reach_them(case: Case) -> None:
+    assert check_neighbours(case) > 10_000
+
+
+@pytest.mark.slow
+@every
+def test_nor_does_any_of_a_hundred_thousand_batches(case: Case) -> None:
+    assert sum(check_neighbours(case, seed, 192) for seed in range(1, 4)) > 100_000
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.reaches], ids=lambda case: case.name)
+def test_the_suite_finds_bounds_that_are_too_narrow_or_too_wide(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = AGGREGATORS[case.name]
+    honest = kind.box
+
+    def scaled(factor: float) -> Callable[..., Any]:
+        def box(self: Any, *arguments: Any) -> Any:
+            lower, center, upper = honest(self, *arguments)
+            return center + (lower - center) * factor, center, center + (upper - center) * factor
+
+        return box
+
+    for factor in (0.5, 0.999, 1.01):
+        monkeypatch.setattr(kind, "box", scaled(factor))
+        with pytest.raises(AssertionError):
+            Block(case, 4, ContextChange("add_remove"), "float64", None, seed=0).check()
+
+
+def check_width(case: Case) -> None:
+    """A record that is too narrow bounds nothing, and says so; for an odd number a little less may do."""
+    mechanism, random = case.mechanism(), np.random.default_rng(0)
+    for relation, group, width, n in itertools.product(RELATIONS, (1, 2, 3, 4), range(1, 7), (4, 5)):
+        change = ContextChange(relation, group)
+        arrays = mechanism.aggregator.step(contexts(random, n, 4), CLIP, width)
+        if mechanism.bounds(change, width):
+            mechanism.box(arrays, change)
+        elif n % 2 == 0:
+            with pytest.raises(ValueError, match="larger width"):
+                mechanism.box(arrays, change)
+
+
+# --- one step ---------------------------------------------------------------------------------------------------------
+
+
+def steps(case: Case) -> st.SearchStrategy[tuple[Mechanism, Floats, int]]:
+    """A mechanism, contributions [n, S] and a width."""
+
+    def draw(n: int, size: int, dtype: str, grid: float | None, temperature: float, seed: int, width: int) -> Any:
+        mechanism = case.mechanism(temperature, grid=grid)
+        return mechanism, contexts(np.random.default_rng(seed), n, size, dtype, grid), width
+
+    sizes = st.one_of(st.integers(0, 9), st.sampled_from([16, 31, 63, 64, 65, 200]))
+    grids, temperatures = st.sampled_from([None, GRID, 2.0**-10]), st.sampled_from([0.02, 0.3, 1.0, 2.0])
+    columns = st.integers(1, 30)
+    return st.builds(
+        draw, sizes, columns, st.sampled_from(DTYPES), grids, temperatures, st.integers(0), st.integers(2, 4)
+    )
+
+
+def same(one: Arrays, other: Arrays) -> bool:
+    """To the last bit."""
+    return one.keys() == other.keys() and all(
+        one[name].dtype == other[name].dtype and one[name].tobytes() == other[name].tobytes() for name in one
+    )
+
+
+def check_definition(case: Case) -> None:
+    """Arrays are those of the definition, in the declared shapes; blocks of columns and other devices give the same."""
+    try:
+        import torch
+    except ImportError:  # the auditor alone is installed
+        torch = None  # type: ignore[assignment]
+
+    @given(steps(case), st.integers(0, 30))
+    @settings(max_examples=200)
+    def check(step: tuple[Mechanism, Floats, int], edge: int) -> None:
+        mechanism, values, width = step
+        aggregator, before = mechanism.aggregator, values.copy()
+        arrays = aggregator.step(values, CLIP, width)
+        assert values.tobytes() == before.tobytes()
+        described = mechanism.arrays(len(values), width)
+        assert arrays.keys() == described.keys()
+        wanted = case.record(values, CLIP, width)
+        for name, array in arrays.items():
+            assert array.shape == (*described[name].rows, values.shape[1])
+            if described[name].dtype == "real":
+                np.testing.assert_allclose(array, wanted[name], rtol=0, atol=case.rounding)
+                if array.size:
+                    assert np.abs(array).max() * described[name].divisor <= described[name].largest * (1 + 1e-9)
+            else:
+                np.testing.assert_array_equal(array, wanted[name])
+        edge = min(edge, values.shape[1])
+        blocks = [aggregator.step(values[:, part], CLIP, width) for part in (slice(edge), slice(edge, None))]
+        assert same(arrays, {name: np.concatenate([block[name] for block in blocks], axis=-1) for name in arrays})
+        if torch is not None and len(values):
+            single = values.astype(np.float32)
+            there = aggregator.step_on_device(torch.from_numpy(single), CLIP, width)
+            assert same(there, aggregator.step(single, CLIP, width))
+
+    check()
+
+
+def check_reduced(case: Case) -> None:
+    """A step less what cannot move costs what the whole step does, and losses are those of leaving a context out."""
+
+    def log_probability(values: Floats, token: int, temperature: float) -> float:
+        scaled = values.astype(np.float64) / temperature
+        return float(scaled[token] - np.logaddexp.reduce(scaled))
+
+    @given(steps(case), st.sampled_from(RELATIONS), st.integers(0, 29))
+    @settings(max_examples=250)
+    def check(step: tuple[Mechanism, Floats, int], relation: Relation, token: int) -> None:
+        mechanism, values, width = step
+        arrays, token, n = mechanism.aggregator.step(values, CLIP, width), token % values.shape[1], len(values)
+        reduced, whole = mechanism.reduced(arrays, token), ReducedStep(arrays, token)
+        columns = mechanism.aggregator.aggregate(reduced.arrays)
+        assert len(columns) + reduced.fixed.columns == values.shape[1]
+        assert columns[reduced.token] == mechanism.aggregator.aggregate(arrays)[token]
+        change = ContextChange(relation)
+        costs = exact_cost(*mechanism.box(arrays, change), token, mechanism.temperature)
+        box = mechanism.box(reduced.arrays, change)
+        found = exact_cost(*box, reduced.token, mechanism.temperature, reduced.fixed)
+        assert found == pytest.approx(costs, rel=1e-12, abs=1e-12)
+        here = log_probability(case.aggregate(values), token, mechanism.temperature)
+        without = [case.aggregate(np.delete(values, i, axis=0)) for i in range(n)]
+        right = [here - log_probability(left, token, mechanism.temperature) for left in without]
+        for taken in (reduced, whole):
+            losses = mechanism.losses(taken, values, n)
+            assert losses is not None
+            np.testing.assert_allclose(losses, right, rtol=1e-9, atol=1e-9 / mechanism.temperature)
+            alone = mechanism.losses(taken, None, n)
+            assert (alone is not None) == case.from_record
+            if alone is not None:
+                np.testing.assert_array_equal(alone, losses)
+        if relation == "add_remove":
+            assert all(-costs[0] - 1e-9 <= loss <= costs[1] + 1e-9 for loss in right)
+
+    check()
+
+
+def check_joined(case: Case) -> None:
+    """The aggregate once a context joins, where the record shows it."""
+    random = np.random.default_rng(0)
+    for n, grid in itertools.product(SIZES, (None, 1.0)):
+        values, newcomer = contexts(random, n, 200, grid=grid), contexts(random, 1, 200, grid=grid)
+        mechanism = case.mechanism()
+        found = mechanism.aggregator.joined(mechanism.aggregator.step(values, CLIP, 2), newcomer[0])
+        if found is not None:
+            np.testing.assert_array_equal(found, case.aggregate(np.concatenate([values, newcomer])))
+
+
+# --- its record -------------------------------------------------------------------------------------------------------
+
+
+def manifest_of(mechanism: Mechanism, vocabulary: int, dtype: str, *, recorded: bool) -> Manifest:
+    return Manifest(
+        created="2025-01-01T00:00:00+00:00",
+        mechanism=mechanism,
+        batching=Batching(rule="hashed-records", batches=1),
+        stopping=Stopping(max_tokens=3),
+        record=Record(dtype=dtype, vocabulary=vocabulary, contexts=recorded, width=2),
+        data=Data(records=9),
+        model=Model(name="none"),
+        prompt=Prompt(template="none"),
+    )
+
+
+def check_round_trip(case: Case, folder: Path) -> None:
+    """What a step records comes back bit for bit, for a batch of every size."""
+    random, aggregator = np.random.default_rng(0), AGGREGATORS[case.name]
+    dtypes = [dtype for dtype in DTYPES if dtype >= aggregator.dtype]
+    for n, dtype, grid, recorded in itertools.product(SIZES, dtypes, (None, GRID, 2.0**-18), (False, True)):
+        mechanism = case.mechanism(grid=grid)
+        manifest, path = manifest_of(mechanism, 21, dtype, recorded=recorded), folder / "batch.zip"
+        batches = [contexts(random, n, 21, dtype, grid) for _ in range(2)]
+        arrays = [mechanism.aggregator.step(values, CLIP, 2) for values in batches]
+        writer = BatchWriter(path, manifest, BatchHeader(id=0, contexts=n))
+        for given_arrays, values in zip(arrays, batches, strict=True):
+            writer.write(Step(3, -1.0, bytes(32), given_arrays, contexts=values if recorded and n else None))
+        writer.finish(text=None, stop="max-tokens")
+        with BatchReader(path, "batch.zip", manifest, 0) as read:
+            for step, given_arrays, values in zip(read.steps(), arrays, batches, strict=True):
+                assert same(dict(step.arrays), given_arrays)
+                assert step.contexts is None or step.contexts.tobytes() == values.tobytes()
+                assert (step.contexts is None) == (not recorded or n == 0)
+
+
+def problems(mechanism: Mechanism, arrays: Arrays, values: Floats) -> list[str]:
+    """Whatever the record contradicts, with the contributions at hand."""
+    aggregator, contribution = mechanism.aggregator, mechanism.contribution
+    found = [
+        aggregator.range_problem(arrays, len(values), contribution),
+        aggregator.definition_problem(arrays, values, 2, contribution),
+        aggregator.sides_problem(arrays, values, len(values), CLIP),
+        aggregator.sides_problem(arrays, None, len(values), CLIP),
+    ]
+    return [problem for problem in found if problem is not None]
+
+
+def check_problems(case: Case) -> None:
+    """Nothing is said against honest records, and something against each altered entry of each array."""
+    random = np.random.default_rng(0)
+    for n, grid in itertools.product(SIZES, (None, GRID)):
+        mechanism, values = case.mechanism(grid=grid), contexts(random, n, 40, grid=grid)
+        aggregator = mechanism.aggregator
+        arrays = aggregator.step(values, CLIP, 2)
+        assert problems(mechanism, arrays, values) == []
+        values = random.uniform(-CLIP, CLIP, (n, 40))  # without ties, which may be broken in several ways
+        arrays = aggregator.step(values, CLIP, 2)
+        described = mechanism.arrays(n, 2)
+        for name, _ in itertools.product(arrays, range(20)):
+            array, faults = arrays[name], list[Any]()
+            place = tuple(int(random.integers(length)) for length in array.shape)
+            if described[name].dtype == "real":
+                beyond = described[name].largest / described[name].divisor + 0.01
+                for impossible in (np.nan, np.inf, beyond, -beyond):
+                    altered = {**arrays, name: with_entry(array, place, impossible)}
+                    assert aggregator.range_problem(altered, n, mechanism.contribution), (n, name, place, impossible)
+                faults += [array[place] - 0.01, array[place] + 0.01]
+            elif name == "sides":
+                faults += [array[place] ^ np.uint8(1 << int(random.integers(8)))]
+            else:
+                faults += [array[place] + 1, max(n, 1), 1000]
+            for fault in faults:
+                altered = {**arrays, name: with_entry(array, place, fault)}
+                assert problems(mechanism, altered, values), (n, name, place, fault)
+
+
+def with_entry(array: NDArray[Any], place: tuple[int, ...], value: Any) -> NDArray[Any]:
+    altered = array.copy()
+    altered[place] = value
+    return altered
+
+
+def check_replay(case: Case) -> None:
+    """What rounding in a model makes of a step is excused, and no more."""
+    random = np.random.default_rng(0)
+    for n, grid, rounding in itertools.product(range(1, 10), (None, GRID, 2.0**-10), (1e-4, 1e-2)):
+        mechanism = case.mechanism(grid=grid)
+        aggregator, contribution = mechanism.aggregator, mechanism.contribution
+        free = contexts(random, n, 60).astype(np.float32)
+
+        def aggregate_of(values: Floats, aggregator: Any = aggregator) -> Floats:
+            found: Floats = aggregator.aggregate(aggregator.step(values, CLIP, 2))
+            return found
+
+        def recorded(values: Floats, aggregator: Any = aggregator, contribution: Any = contribution) -> Arrays:
+            rounded = np.clip(values.astype(np.float32), -CLIP, CLIP)
+            contribution.rounded(rounded)
+            found: Arrays = aggregator.step(rounded, CLIP, 2)
+            return found
+
+        again = Recomputed(free, rounding, contribution, aggregate_of)
+        least, greatest = again.ends
+        tolerance = aggregator.tolerance(again)
+        for _ in range(8):
+            shifts = random.choice([-rounding, 0.0, rounding], (n, 60)) * random.uniform(0, 0.99)
+            arrays = recorded(free + shifts)
+            difference, problem = aggregator.deviation(arrays, again)
+            assert difference <= tolerance + 1e-6  # shifts are rounded to float32
+            assert problem == ""
+            aggregate = aggregator.aggregate(arrays)
+            assert (least - 1e-6 <= aggregate).all()
+            assert (aggregate <= greatest + 1e-6).all()
+        for column in random.permutation(60)[:8]:
+            moved = free.copy()  # by more than half a grid step, in every context, away from the nearer end
+            moved[:, column] += -1.5 if aggregate_of(free)[column] > 0 else 1.5
+            assert objected(aggregator.deviation(recorded(moved), again), tolerance), (n, grid, column)
+        for name, array in recorded(free).items():
+            if array.dtype.kind == "f":
+                altered = {**recorded(free), name: with_entry(array, (0,) * array.ndim, np.nan)}
+                assert objected(aggregator.deviation(altered, again), tolerance)
+
+
+def objected(deviation: Any, tolerance: float) -> bool:
+    return bool(deviation.problem) or not deviation.difference <= tolerance
+
+
+CHECKS: tuple[Callable[[Case], None], ...] = (
+    check_width,
+    check_definition,
+    check_reduced,
+    check_joined,
+    check_problems,
+    check_replay,
+)
+
+
+@every
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_conforms(case: Case, check: Callable[[Case], None]) -> None:
+    check(case)
+
+
+@every
+def test_steps_come_back_from_a_batch_file(case: Case, tmp_path: Path) -> None:
+    check_round_trip(case, tmp_path)
+
+
+# --- contributions ----------------------------------------------------------------------------------------------------
+
+
+def clipped(logits: Floats, grid: float | None) -> Floats:
+    """The paper's contribution by its definition, in float32 throughout."""
+    c = np.float32(CLIP)
+    with np.errstate(over="ignore"):
+        values = np.maximum(-c, (logits - logits.max(axis=1, keepdims=True)) + c)
+    return values if grid is None else np.rint(values / np.float32(grid)) * np.float32(grid)
+
+
+DEFINITIONS = {"logits": clipped}
+
+
+@pytest.mark.parametrize("name", CONTRIBUTIONS)
+def test_a_contribution_is_its_definition_wherever_it_is_worked_out(name: str) -> None:
+    @given(st.integers(1, 20), st.integers(1, 30), st.sampled_from([None, GRID, 2.0**-10]), st.integers(0))
+    @settings(max_examples=150)
+    def check(n: int, size: int, grid: float | None, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        logits = random.normal(0, 4, (n, size)).astype(np.float32)
+        logits[random.random((n, size)) < 0.2] = -np.inf
+        logits[:, random.integers(size)] = random.normal(0, 4)
+        contribution = CONTRIBUTIONS[name](clip=CLIP, grid=grid)
+        wanted = DEFINITIONS[name](logits, grid)
+        of_rows, found = contribution.of_rows(logits), np.empty_like(logits)
+        edge = int(random.integers(size + 1))
+        for part in (slice(edge), slice(edge, None)):
+            out = np.empty_like(logits[:, part])
+            contribution.write(logits[:, part], of_rows, out)
+            found[:, part] = out
+        np.testing.assert_array_equal(found, wanted)
+        assert contribution.range_problem("contexts", found) is None
+        assert contribution.clip_problem(found) is None
+        on_device(contribution, logits, wanted, random)
+
+    check()
+
+
+def on_device(contribution: Any, logits: Floats, wanted: Floats, random: np.random.Generator) -> None:
+    try:
+        import torch
+    except ImportError:
+        return
+    support = np.flatnonzero(random.random(logits.shape[1]) < 0.5)
+    for kept in (None, support):
+        found = contribution.on_device(torch.from_numpy(logits), kept).numpy()
+        np.testing.assert_array_equal(found, wanted if kept is None else wanted[:, kept])
+
+
+@pytest.mark.parametrize("name", CONTRIBUTIONS)
+def test_a_contribution_objects_to_what_cannot_be_one(name: str) -> None:
+    contribution, logits = CONTRIBUTIONS[name](clip=CLIP), np.zeros((3, 4), dtype=np.float32)
+    for bad in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="NaN or infinite"):
+            contribution.of_rows(with_entry(logits, (1, 2), bad))
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        contribution.of_rows(np.full((1, 4), -np.inf, dtype=np.float32))
+    for bad in (np.nan, np.inf, -np.inf, CLIP + 1e-5, -CLIP - 1e-5):
+        assert contribution.range_problem("contexts", with_entry(logits, (1, 2), bad))
+    assert contribution.clip_problem(logits) == "3 of 3 contexts have another maximum than 3"
+
+
+# --- how it is written ------------------------------------------------------------------------------------------------
+
+
+@every
+def test_a_mechanism_is_written_flat_and_comes_back(case: Case) -> None:
+    for fields in ({}, {"grid": GRID}, {"support": {"kind": "public-top-k", "size": 5}}):
+        mechanism = case.mechanism(1.5, **fields)
+        flat = json.loads(mechanism.model_dump_json())
+        names = ["contribution", "aggregator", "clip", "grid", "temperature", *case.fields, "support"]
+        assert list(flat) == names
+        assert Mechanism.model_validate(flat) == Mechanism.model_validate_json(json.dumps(flat)) == mechanism
+        assert mechanism.model_dump() == flat
+        assert set(flat) <= set(Mechanism.flat_names())
+        assert (flat["contribution"], flat["aggregator"], flat["clip"]) == ("logits", case.name, CLIP)
+        del flat["contribution"]
+        assert Mechanism.model_validate(flat) == mechanism
+    assert case.mechanism().model_dump()["support"] == {"kind": "full", "size": None}
+
+
+@every
+def test_what_is_no_mechanism_is_refused(case: Case) -> None:
+    others = {name: 1.0 for other in AGGREGATORS.values() for name in other.model_fields if name not in case.fields}
+    refused: list[dict[str, Any]] = [
+        {"aggregator": "mode"},
+        {"aggregator": None},
+        {"aggregator": 3},
+        {"contribution": "probabilities"},
+        {"unknown": 1},
+        *({name: value} for name, value in others.items()),
+        *({name: None} for name in others),
+        *({name: None} for name in case.fields),
+        *({name: value} for name in ("clip", "temperature") for value in (0.0, -1.0, math.nan, math.inf, "1", None)),
+        *({"grid": grid} for grid in (0.3, 0.0, -0.5, 2.0, 2.0**-30, math.nan)),
+        {"support": {"kind": "public-top-k"}},
+        {"support": {"kind": "full", "size": 3}},
+        {"support": {"kind": "public-top-k", "size": 0}},
+        {"support": {"kind": "public-top-k", "size": (1 << 22) + 1}},
+    ]
+    for change in refused:
+        with pytest.raises(ValidationError):
+            case.mechanism(**change)
+    with pytest.raises(ValidationError, match="'median' or 'mean'"):
+        case.mechanism(aggregator="mode")
+    for name in (*case.fields, "aggregator", "clip", "temperature"):
+        flat = case.mechanism().model_dump()
+        del flat[name]
+        with pytest.raises(ValidationError):
+            Mechanism.model_validate(flat)
