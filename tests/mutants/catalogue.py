@@ -1233,7 +1233,7 @@ _COMMANDS = (
         "dpaudit/results/rounding.py",
         "places: int = 4, rounding: str = ROUND_CEILING",
         "places: int = 4, rounding: str = ROUND_FLOOR",
-        (_CLI, "tests/accounting/test_conformance.py"),
+        (_CLI,),
     ),
     Mutant(
         "cli-report-written-into-the-record",
@@ -1723,6 +1723,7 @@ _GENERATION = (
     ),
 )
 
+_GOLDEN = "tests/reports/test_golden.py"
 _HTML = "tests/reports/test_html_report.py"
 _MACHINE = "tests/reports/test_machine_reports.py"
 _MARKDOWN = "tests/reports/test_markdown_report.py"
@@ -1807,7 +1808,7 @@ _REPORTS = (
         "reports/outline.py",
         'Column("Fall", lambda batch: cost(batch.fall))',
         'Column("Fall", lambda batch: cost(batch.rise))',
-        (_MARKDOWN, _HTML),
+        (_GOLDEN,),
     ),
     Mutant(
         "reports-html-path-not-escaped",
