@@ -26,7 +26,7 @@ class Mutant:
     tests: tuple[str, ...]
 
 
-_BRUTE_FORCE = "tests/accounting/test_brute_force.py"
+_CONFORMANCE = "tests/mechanisms/test_conformance.py"
 _FAULTS = "tests/checks/test_faults.py"
 _EVIDENCE = "tests/checks/test_evidence.py"
 _AUDIT = "tests/audit/test_run.py"
@@ -42,7 +42,7 @@ _ACCOUNTING = (
         "dpaudit/mechanisms/order_statistics.py",
         "_value_at(central, middle + reach)",
         "_value_at(central, middle + reach - 1)",
-        ("tests/accounting/test_medians.py", _BRUTE_FORCE),
+        ("tests/mechanisms/test_median.py", _CONFORMANCE),
     ),
     Mutant(
         "median-replace-moves-half-a-place",
@@ -50,7 +50,7 @@ _ACCOUNTING = (
         "dpaudit/mechanisms/neighbors.py",
         '{"add_remove": 1, "replace": 2}',
         '{"add_remove": 1, "replace": 1}',
-        ("tests/accounting/test_medians.py", _BRUTE_FORCE),
+        ("tests/mechanisms/test_median.py", _CONFORMANCE),
     ),
     Mutant(
         "median-nan-accepted",
@@ -58,7 +58,7 @@ _ACCOUNTING = (
         "dpaudit/mechanisms/order_statistics.py",
         "if values.size and not (-clip <= values.min() and values.max() <= clip):",
         "if values.size and (values.min() < -clip or values.max() > clip):",
-        ("tests/accounting/test_medians.py",),
+        ("tests/mechanisms/test_median.py", _CONFORMANCE),
     ),
     Mutant(
         "median-window-off-by-one",
@@ -66,7 +66,7 @@ _ACCOUNTING = (
         "dpaudit/mechanisms/order_statistics.py",
         "start = n // 2",
         "start = (n + 1) // 2",
-        ("tests/accounting/test_medians.py", _BRUTE_FORCE),
+        ("tests/mechanisms/test_median.py", _CONFORMANCE),
     ),
     Mutant(
         "median-width-check-off",
@@ -74,7 +74,7 @@ _ACCOUNTING = (
         "dpaudit/mechanisms/order_statistics.py",
         "if group < 1 or middle - reach < 2:",
         "if group < 1 or middle - reach < 1:",
-        ("tests/accounting/test_medians.py",),
+        ("tests/mechanisms/test_median.py", _CONFORMANCE),
     ),
     Mutant(
         "leave-one-out-sides-swapped",
@@ -82,7 +82,7 @@ _ACCOUNTING = (
         "dpaudit/mechanisms/median.py",
         "np.where(below, without_lower[token], without_upper[token])",
         "np.where(below, without_upper[token], without_lower[token])",
-        ("tests/accounting/test_leave_one_out.py", _BRUTE_FORCE),
+        (_CONFORMANCE,),
     ),
     Mutant(
         "leave-one-out-holder-forgotten",
@@ -90,7 +90,7 @@ _ACCOUNTING = (
         "dpaudit/mechanisms/median.py",
         "at_token[holder[token]] = without_holder[token]",
         "pass",
-        ("tests/accounting/test_leave_one_out.py", _BRUTE_FORCE),
+        (_CONFORMANCE,),
     ),
     Mutant(
         "mean-losses-context-added",
@@ -98,7 +98,7 @@ _ACCOUNTING = (
         "dpaudit/mechanisms/mean.py",
         "aggregate - row.astype(np.float64) / self.divisor",
         "aggregate + row.astype(np.float64) / self.divisor",
-        ("tests/accounting/test_leave_one_out.py", _BRUTE_FORCE),
+        (_CONFORMANCE,),
     ),
     Mutant(
         "ex-post-rise-from-wrong-corner",
@@ -106,7 +106,7 @@ _ACCOUNTING = (
         "dpaudit/accounting/ex_post.py",
         "rise = np.maximum(up - np.logaddexp(others_low, high_x), 0.0)",
         "rise = np.maximum(up - np.logaddexp(others_high, high_x), 0.0)",
-        ("tests/accounting/test_ex_post.py", _BRUTE_FORCE),
+        ("tests/accounting/test_ex_post.py", _CONFORMANCE),
     ),
     Mutant(
         "ex-post-fall-forgotten",
@@ -114,7 +114,7 @@ _ACCOUNTING = (
         "dpaudit/accounting/ex_post.py",
         "return max(self.rise, self.fall)",
         "return self.rise",
-        ("tests/accounting/test_ex_post.py", _BRUTE_FORCE),
+        ("tests/accounting/test_ex_post.py", _CONFORMANCE),
     ),
     Mutant(
         "ex-post-ended-batch-costs-nothing",
@@ -146,7 +146,7 @@ _ACCOUNTING = (
         "dpaudit/mechanisms/mean.py",
         "reach = half_steps * clip / divisor",
         "reach = clip / divisor",
-        ("tests/accounting/test_ex_post.py", "tests/accounting/test_conformance.py"),
+        ("tests/accounting/test_ex_post.py", "tests/accounting/test_conformance.py", _CONFORMANCE),
     ),
     Mutant(
         "ex-post-closed-batch-charged",
@@ -170,7 +170,7 @@ _ACCOUNTING = (
         "dpaudit/accounting/composition.py",
         "steps * eta * eta / 8 * (1 + 4 * ULP)",
         "steps * eta * eta / 16 * (1 + 4 * ULP)",
-        ("tests/accounting/test_composition.py", "tests/accounting/test_mean.py"),
+        ("tests/accounting/test_composition.py", "tests/accounting/test_approximate.py"),
     ),
     Mutant(
         "composition-delta-beyond-grid-dropped",
@@ -202,7 +202,7 @@ _ACCOUNTING = (
         "dpaudit/accounting/composition.py",
         "for shift in shifts:\n",
         "for shift in shifts[:0]:\n",
-        ("tests/accounting/test_composition.py", "tests/accounting/test_mean.py"),
+        ("tests/accounting/test_composition.py", "tests/accounting/test_approximate.py"),
     ),
     Mutant(
         "mean-range-of-one-direction",
@@ -210,7 +210,7 @@ _ACCOUNTING = (
         "dpaudit/mechanisms/mean.py",
         "return 2 * sensitivity / temperature",
         "return sensitivity / temperature",
-        ("tests/accounting/test_mean.py",),
+        ("tests/accounting/test_approximate.py", _CONFORMANCE),
     ),
     Mutant(
         "mean-actual-divisor-not-doubled",
@@ -218,7 +218,7 @@ _ACCOUNTING = (
         "dpaudit/mechanisms/mean.py",
         'multiple = change.half_steps if divisor_kind == "fixed" else 2 * change.contexts',
         'multiple = change.half_steps if divisor_kind == "fixed" else change.contexts',
-        ("tests/accounting/test_mean.py",),
+        ("tests/accounting/test_approximate.py", _CONFORMANCE),
     ),
     Mutant(
         "mean-affordable-one-token-more",
@@ -226,7 +226,7 @@ _ACCOUNTING = (
         "dpaudit/accounting/approximate.py",
         "return low + bisect_left(",
         "return low + 1 + bisect_left(",
-        ("tests/accounting/test_mean.py",),
+        ("tests/accounting/test_approximate.py",),
     ),
     Mutant(
         "centers-chang-root-count-free",
@@ -290,7 +290,7 @@ _ACCOUNTING = (
         "dpaudit/mechanisms/neighbors.py",
         'contexts = records * (2 if relation == "replace" else 1)',
         "contexts = records",
-        ("tests/accounting/test_conformance.py", "tests/accounting/test_mean.py", _AUDIT),
+        ("tests/accounting/test_conformance.py", "tests/accounting/test_approximate.py", _AUDIT),
     ),
     Mutant(
         "neighbors-paper-slices-bounded",
@@ -322,7 +322,7 @@ _ACCOUNTING = (
         "dpaudit/mechanisms/median.py",
         "moves: NDArray[np.bool_] = (central[1:] != central[:-1]).any(axis=0)",
         "moves: NDArray[np.bool_] = central[0] != central[-1]",
-        ("tests/accounting/test_columns.py", _FAULTS),
+        ("tests/mechanisms/test_columns.py", _FAULTS, _CONFORMANCE),
     ),
     Mutant(
         "columns-token-left-out",
@@ -330,7 +330,7 @@ _ACCOUNTING = (
         "dpaudit/mechanisms/columns.py",
         "    kept[token] = True\n",
         "",
-        ("tests/accounting/test_columns.py",),
+        ("tests/mechanisms/test_columns.py", _CONFORMANCE),
     ),
 )
 
@@ -557,7 +557,7 @@ _RUNS = (
         "dpaudit/mechanisms/interfaces.py",
         "if math.frexp(self.grid)[0] != 0.5:",
         "if math.frexp(self.grid)[0] < 0.5:",
-        (_BAD_INPUT, "tests/runs/test_encoding.py", "tests/runs/test_writer.py"),
+        (_BAD_INPUT, "tests/runs/test_encoding.py", "tests/runs/test_writer.py", _CONFORMANCE),
     ),
     Mutant(
         "manifest-public-centres-with-a-cost",
@@ -699,7 +699,7 @@ _CHECKS = (
         "dpaudit/mechanisms/logits.py",
         "(values.max(axis=1) != clip).sum()",
         "(~(values.max(axis=1) <= clip)).sum()",
-        (_FAULTS, _EVIDENCE),
+        (_FAULTS, _EVIDENCE, _CONFORMANCE),
     ),
     Mutant(
         "check-mechanism-support-private",
@@ -755,7 +755,7 @@ _CHECKS = (
         "dpaudit/mechanisms/mean.py",
         "largest * (1 + _EQUAL)",
         "largest * (1 + 1e-2)",
-        (_FAULTS, _EVIDENCE),
+        (_FAULTS, _EVIDENCE, _CONFORMANCE),
     ),
     Mutant(
         "check-record-aggregate-digest-skipped",
@@ -779,7 +779,7 @@ _CHECKS = (
         "dpaudit/mechanisms/median.py",
         "if _bits_at(sides, holder).any():",
         "if _bits_at(sides, holder).any() and n < 0:",
-        (_FAULTS, _EVIDENCE),
+        (_FAULTS, _EVIDENCE, _CONFORMANCE),
     ),
     Mutant(
         "check-sampling-impossible-token",
@@ -915,7 +915,7 @@ _CHECKS = (
         "dpaudit/mechanisms/median.py",
         'kinds: ClassVar[tuple[ClaimKind, ...]] = ("ex-post",)',
         'kinds: ClassVar[tuple[ClaimKind, ...]] = ("ex-post", "approximate")',
-        (_FAULTS, _AUDIT),
+        (_FAULTS, _AUDIT, _CONFORMANCE),
     ),
     Mutant(
         "check-claim-rounded-to-nearest",
@@ -1038,7 +1038,7 @@ _RESULTS = (
         "dpaudit/mechanisms/mechanism.py",
         "self.aggregator.width_for(change) <= width",
         "self.aggregator.width_for(change) <= width + 1",
-        (_AUDIT, _FAULTS, "tests/checks/test_clean_runs.py"),
+        (_AUDIT, _FAULTS, "tests/checks/test_clean_runs.py", _CONFORMANCE),
     ),
     Mutant(
         "audit-key-in-report",
@@ -1142,7 +1142,7 @@ _RESULTS = (
         "dpaudit/mechanisms/mean.py",
         "self.divisor, change.half_steps)",
         "self.divisor)",
-        ("tests/audit/test_inspection.py",),
+        ("tests/audit/test_inspection.py", _CONFORMANCE),
     ),
     Mutant(
         "token-curve-position-late",
@@ -1287,7 +1287,7 @@ _GENERATION = (
         "dpaudit/mechanisms/mean.py",
         'return {"aggregate": sums / self.divisor}',
         'return {"aggregate": sums / max(len(values), 1)}',
-        (f"{_GEN}/test_aggregation.py",),
+        (f"{_GEN}/test_aggregation.py", _CONFORMANCE),
     ),
     Mutant(
         "aggregation-means-in-float32",
@@ -1295,7 +1295,7 @@ _GENERATION = (
         "dpaudit/mechanisms/mean.py",
         "column_sums(values.astype(np.float64)) if len(values)",
         "column_sums(values.copy()).astype(np.float64) if len(values)",
-        (f"{_GEN}/test_aggregation.py",),
+        (f"{_GEN}/test_aggregation.py", _CONFORMANCE),
     ),
     Mutant(
         "decoding-padding-counted",
@@ -1399,7 +1399,7 @@ _GENERATION = (
         "dpaudit/mechanisms/logits.py",
         "np.maximum(out, np.full(out.shape[1], -clip), out=out)",
         "pass",
-        (f"{_GEN}/test_aggregation.py",),
+        (f"{_GEN}/test_aggregation.py", _CONFORMANCE),
     ),
     Mutant(
         "aggregation-moving-columns-forgotten",
@@ -1407,7 +1407,7 @@ _GENERATION = (
         "dpaudit/mechanisms/median.py",
         "np.flatnonzero(above > n // 2 - width)",
         "np.flatnonzero(above > n // 2)",
-        (f"{_GEN}/test_aggregation.py",),
+        (f"{_GEN}/test_aggregation.py", _CONFORMANCE),
     ),
     Mutant(
         "sampling-uniform-may-be-0",
@@ -1495,7 +1495,7 @@ _GENERATION = (
         "dpaudit/mechanisms/median.py",
         "return (change.half_steps + 2) // 2",
         "return (change.half_steps + 1) // 2",
-        (f"{_GEN}/test_algorithm.py",),
+        (f"{_GEN}/test_algorithm.py", _CONFORMANCE),
     ),
     Mutant(
         "manifest-resumed-under-another-mechanism",
@@ -1543,7 +1543,7 @@ _GENERATION = (
         "dpaudit/mechanisms/median.py",
         "    wrong |= above & ~(free >= central[(rows + 1) // 2] - rounding)\n",
         "",
-        (f"{_GEN}/test_replay.py", f"{_GEN}/test_replay_on_a_grid.py"),
+        (f"{_GEN}/test_replay.py", f"{_GEN}/test_replay_on_a_grid.py", _CONFORMANCE),
     ),
     Mutant(
         "replay-assignment-unchecked",
