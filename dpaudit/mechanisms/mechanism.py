@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field, SerializeAsAny, model_serializer, model_validator
 
 from dpaudit.mechanisms.columns import Arrays, Box, Doubles, Floats, ReducedStep, reduced_step
@@ -128,7 +129,8 @@ class Mechanism(Fields):
         movable = self.aggregator.movable(arrays)
         if movable is None:
             return ReducedStep(arrays, token)
-        return reduced_step(arrays, movable, self.aggregator.aggregate(arrays), token, self.temperature)
+        with np.errstate(all="ignore"):  # what a corrupt record's infinite values give, accountants refuse
+            return reduced_step(arrays, movable, self.aggregator.aggregate(arrays), token, self.temperature)
 
     def losses(self, step: ReducedStep, contributions: Floats | None, contexts: int) -> Doubles | None:
         """log p(token) - log p(token without context i), in nats, for every context; None where the record has none."""

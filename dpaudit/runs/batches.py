@@ -143,24 +143,25 @@ class BatchArrays:
         if manifest.mechanism.support.size is not None:
             described[_SUPPORT] = StepArray("<i4")
         self._tokens = size
-        self._codes = {name: _code(array, real, grid) for name, array in described.items()}
+        codes = {name: _code(array, real, grid) for name, array in described.items()}
+        self._codes = {name: code for name, code in codes.items() if code is not None}
         self.given = {
             name: (real if array.dtype == "real" else array.dtype, (*array.rows, size))
             for name, array in described.items()
         }
         rows = manifest.stopping.max_tokens
-        self.stored = {
-            name: ArraySpec(self._codes[name].stored, shape, rows) for name, (_, shape) in self.given.items()
-        }
+        dtypes = {name: dtype for name, (dtype, _) in self.given.items()}
+        dtypes |= {name: code.stored for name, code in self._codes.items()}
+        self.stored = {name: ArraySpec(dtypes[name], shape, rows) for name, (_, shape) in self.given.items()}
         if self._ascending:
             self.stored[_CONSTANT] = ArraySpec("|u1", ((size + 7) // 8,), rows)
 
     def encoded(self, rows: dict[str, AnyArray]) -> dict[str, AnyArray]:
         """A step's arrays as they are stored. Raises ValueError where storing one would change its values."""
-        stored: dict[str, AnyArray] = {}
-        for name, row in rows.items():
+        stored = dict(rows)
+        for name, code in self._codes.items():
             with _named(name):
-                stored[name] = self._codes[name].encode(row)
+                stored[name] = code.encode(rows[name])
         if self._ascending:
             constant = np.logical_and.reduce([constant_columns(stored[name]) for name in self._ascending])
             stored |= {name: differences(stored[name]) for name in self._ascending}
@@ -176,7 +177,7 @@ class BatchArrays:
             places = stored_places(np.unpackbits(rows.pop(_CONSTANT), count=self._tokens).view(np.bool_))
             rows |= {name: totals(rows[name]) for name in self._ascending}
             rows |= {name: columns(rows[name], places) for name in self._ordered}
-        return {name: self._codes[name].decode(row) for name, row in rows.items()}
+        return rows | {name: code.decode(rows[name]) for name, code in self._codes.items()}
 
 
 @contextmanager
@@ -188,14 +189,14 @@ def _named(array: str) -> Iterator[None]:
         raise ValueError(f"{array} must hold {error}") from None
 
 
-def _code(array: StepArray, real: str, grid: float | None) -> Code:
-    """How an array's values are stored."""
+def _code(array: StepArray, real: str, grid: float | None) -> Code | None:
+    """How an array's values are stored; None for a single vector of any reals, which is stored as it is."""
     if array.dtype != "real":
         stored = array.dtype if math.isinf(array.largest) else smallest_unsigned(int(array.largest))
         return IntegerCode(array.dtype, stored)
     if grid is not None:
         return GridCode(real, grid, array.largest, array.divisor)
-    return FloatCode(real)
+    return FloatCode(real) if array.rows else None
 
 
 def _whole_arrays(steps: int) -> dict[str, ArraySpec]:

@@ -24,10 +24,10 @@ def test_a_factor_is_never_below_its_epsilon(epsilon: float) -> None:
     assert true < shown(epsilon) <= true * Decimal("1.0101")
 
 
-@pytest.mark.parametrize("hundredths", range(101, 1000))
-def test_an_epsilon_just_above_a_round_factor_shows_the_next_one(hundredths: int) -> None:
-    for epsilon in (near := math.log(hundredths / 100), math.nextafter(near, 0), math.nextafter(near, 10)):
-        assert shown(epsilon) >= Decimal(epsilon).exp(_PRECISE)
+def test_an_epsilon_just_above_a_round_factor_shows_the_next_one() -> None:
+    for hundredths in range(101, 1000):
+        for epsilon in (near := math.log(hundredths / 100), math.nextafter(near, 0), math.nextafter(near, 10)):
+            assert shown(epsilon) >= Decimal(epsilon).exp(_PRECISE), hundredths
 
 
 @pytest.mark.parametrize(

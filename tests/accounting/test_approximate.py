@@ -1,10 +1,11 @@
-"""The mean baseline: the paper's token counts, sensitivities against actual neighbours, composition and refusals."""
+"""What a mean run costs beforehand: the paper's token counts, sensitivities against neighbours, and refusals."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,18 +13,20 @@ from dp_accounting import SelfComposedDpEvent, ZCDpEvent
 from dp_accounting.rdp import RdpAccountant
 from numpy.typing import NDArray
 
-from dpaudit.accounting import (
-    Method,
-    affordable_tokens,
-    composition,
-    exponential_mechanism_epsilon,
-    mean_epsilon,
-    zcdp_epsilon,
-    zcdp_rho,
-)
-from dpaudit.mechanisms import ContextChange, DivisorKind, bounded_range, mean_sensitivity
+from dpaudit.accounting import ApproximateAccountant, Method, composition, exponential_mechanism_epsilon, zcdp_epsilon
+from dpaudit.mechanisms import ContextChange, DivisorKind, Mechanism, bounded_range, mean_sensitivity
 
 ADDED, REPLACED = ContextChange("add_remove"), ContextChange("replace")
+
+
+def accountant(
+    change: ContextChange | None, divisor: float = 64.0, *, clip: float = 9.0, temperature: float = 1.5, **more: Any
+) -> ApproximateAccountant:
+    flat = {"aggregator": "mean", "clip": clip, "temperature": temperature, "divisor": divisor}
+    found = ApproximateAccountant.of(Mechanism.model_validate(flat), change, **more)
+    assert found is not None
+    return found
+
 
 # The paper, Table "Hyperparameters for epsilon = 3 and 10": (epsilon, divisor) -> tokens on AGNews, Yelp, NYT Topics.
 RECORDS = (108_000, 504_000, 230_400)
@@ -35,33 +38,57 @@ PAPER = {
 }
 
 
-@pytest.mark.parametrize(("budget", "tokens"), PAPER.items())
-def test_token_counts_of_the_paper(budget: tuple[float, int], tokens: tuple[int, ...]) -> None:
-    epsilon, divisor = budget
-    found = tuple(affordable_tokens(epsilon, 9.0, 1.5, divisor, n**-1.1, ADDED) for n in RECORDS)
-    assert found == tokens
+def test_token_counts_of_the_paper() -> None:
+    for (epsilon, divisor), tokens in PAPER.items():
+        found = tuple(accountant(ADDED, divisor).affordable_tokens(epsilon, n**-1.1) for n in RECORDS)
+        assert found == tokens
 
 
 @pytest.mark.parametrize("method", ["rdp", "optimal"])
-@pytest.mark.parametrize(("target", "laplace"), [(0.2, ()), (2.0, ()), (2.0, (0.3,))])
-def test_affordable_tokens_are_the_most(method: Method, target: float, laplace: tuple[float, ...]) -> None:
-    most = affordable_tokens(target, 9.0, 1.5, 64, 1e-5, REPLACED, laplace=laplace, method=method)
-    within, beyond = (
-        mean_epsilon(9.0, 1.5, 64, tokens, 1e-5, REPLACED, laplace=laplace, method=method)
-        for tokens in (most, most + 1)
-    )
-    assert within <= target < beyond
+def test_affordable_tokens_are_the_most(method: Method) -> None:
+    for target, laplace, centers in ((0.2, (), 0.0), (2.0, (), 0.0), (2.0, (0.3,), 0.0), (2.0, (0.3,), 0.5)):
+        clusters = accountant(REPLACED, laplace=laplace, centers=centers, centers_delta=1e-6 if centers else 0.0)
+        most = clusters.affordable_tokens(target, 1e-5, method)
+        within, beyond = (clusters.epsilon(tokens, 1e-5, method).epsilon for tokens in (most, most + 1))
+        assert within <= target < beyond
 
 
 def test_optimal_composition_affords_more_and_rebalancing_takes_some_away() -> None:
     def afford(method: Method, *laplace: float) -> int:
-        return affordable_tokens(3.0, 9.0, 1.5, 64, 1e-5, REPLACED, laplace=laplace, method=method)
+        return accountant(REPLACED, laplace=laplace).affordable_tokens(3.0, 1e-5, method)
 
     assert afford("rdp", 1.0) < afford("rdp", 0.3) < afford("rdp") < afford("optimal", 0.3) < afford("optimal")
 
 
 def test_no_tokens_are_affordable_when_one_is_too_dear() -> None:
-    assert affordable_tokens(0.001, 9.0, 0.1, 1, 1e-5, ADDED) == 0
+    assert accountant(ADDED, 1.0, temperature=0.1).affordable_tokens(0.001, 1e-5) == 0
+
+
+def test_a_cost_is_that_of_composing_its_range_and_centres_are_added() -> None:
+    """What `of` takes from a mechanism, and what each method makes of it."""
+    eta, laplace = bounded_range(9.0, 1.5, 64.0, REPLACED), (0.2, 0.1)
+    clusters = accountant(REPLACED, laplace=laplace, centers=0.25, centers_delta=4e-6)
+    assert clusters.eta == eta
+    assert clusters.without_clusters() == ApproximateAccountant(eta)
+    for method in ("rdp", "optimal"):
+        alone = exponential_mechanism_epsilon(eta, 40, 1e-5, method=method)
+        assert ApproximateAccountant(eta).epsilon(40, 1e-5, method) == alone
+        left = exponential_mechanism_epsilon(eta, 40, clusters.delta_left(1e-5), method=method, laplace=laplace)
+        found = clusters.epsilon(40, 1e-5, method)
+        assert (found.delta, found.epsilon_lower) == (1e-5, None)
+        assert found.epsilon == pytest.approx(left.epsilon + 0.25, rel=1e-14)
+        assert found.epsilon > left.epsilon + 0.25 - 1e-15
+        by_length = clusters.epsilons([1, 5, 40], 1e-5, method)
+        for length, several in zip((1, 5, 40), by_length, strict=True):
+            assert several is not None
+            one = clusters.epsilon(length, 1e-5, method).epsilon
+            assert one * (1 - 1e-9) <= several <= one * (1.01 if method == "optimal" else 1 + 1e-9)
+    assert clusters.delta_left(4e-6) == 0.0
+    assert clusters.epsilon(40, 4e-6).epsilon == math.inf
+    assert ApproximateAccountant.of(Mechanism.model_validate(MEDIAN), ADDED) is None
+
+
+MEDIAN = {"aggregator": "median", "clip": 9.0, "temperature": 1.5}
 
 
 def test_composition_is_the_librarys() -> None:
@@ -74,10 +101,11 @@ def test_composition_is_the_librarys() -> None:
 def test_eta_and_rho_grow_with_what_changes() -> None:
     assert 0.1875 < bounded_range(9.0, 1.5, 64, ADDED) < 0.1875 * (1 + 2e-8)  # rounding is allowed for
     assert bounded_range(9.0, 1.5, 64, REPLACED) == 2 * bounded_range(9.0, 1.5, 64, ADDED)
-    one = zcdp_rho(9.0, 1.5, 64, 100, ADDED)
-    assert zcdp_rho(9.0, 1.5, 64, 100, REPLACED) == pytest.approx(4 * one)
-    assert zcdp_rho(9.0, 1.5, 64, 100, ContextChange("add_remove", 3)) == pytest.approx(9 * one)
-    assert zcdp_rho(9.0, 1.5, 64, 100, ADDED, "actual") == pytest.approx(4 * one)
+    one = accountant(ADDED).rho(100)
+    assert accountant(REPLACED).rho(100) == pytest.approx(4 * one)
+    assert accountant(ContextChange("add_remove", 3)).rho(100) == pytest.approx(9 * one)
+    actual = bounded_range(9.0, 1.5, 64, ADDED, "actual")
+    assert ApproximateAccountant(actual).rho(100) == pytest.approx(4 * one)
 
 
 def neighbours(
@@ -128,7 +156,7 @@ def test_all_of_a_change_on_one_batch_is_the_worst_way_of_spreading_it() -> None
     together = exponential_mechanism_epsilon(both, 30, 1e-5)
     assert together.epsilon_lower is not None
     assert spread.epsilon < together.epsilon_lower
-    assert zcdp_rho(9.0, 1.5, 64, 60, ADDED) < zcdp_rho(9.0, 1.5, 64, 30, ContextChange("add_remove", 2))
+    assert accountant(ADDED).rho(60) < accountant(ContextChange("add_remove", 2)).rho(30)
 
 
 def test_sensitivity_in_words() -> None:
@@ -141,46 +169,39 @@ def test_sensitivity_in_words() -> None:
 
 
 def test_zero_tokens_cost_nothing_and_settings_beyond_the_floats_everything() -> None:
-    assert mean_epsilon(9.0, 1.5, 64, 0, 1e-5, ADDED) == 0.0
+    assert accountant(ADDED).epsilon(0, 1e-5, "rdp").epsilon == 0.0
     for settings in ((math.inf, 1.5, 64), (1e200, 1e-200, 1e-200), (9.0, 1e-300, 1e-300)):
-        assert bounded_range(*settings, ADDED) == math.inf
-        assert mean_epsilon(*settings, 10, 1e-5, ADDED) == math.inf
-        assert affordable_tokens(1.0, *settings, 1e-5, ADDED, method="optimal") == 0
+        unbounded = ApproximateAccountant(bounded_range(*settings, ADDED))
+        assert unbounded.eta == math.inf
+        assert unbounded.epsilon(10, 1e-5, "rdp").epsilon == math.inf
+        assert unbounded.affordable_tokens(1.0, 1e-5, method="optimal") == 0
+    assert accountant(None).eta == math.inf
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan])
-@pytest.mark.parametrize("name", ["clip", "temperature", "divisor"])
-def test_settings_that_are_not_positive_are_refused(name: str, bad: float) -> None:
-    good = {"clip": 9.0, "temperature": 1.5, "divisor": 64.0}
-    with pytest.raises(ValueError, match=name):
-        mean_epsilon(**(good | {name: bad}), tokens=10, delta=1e-5, change=ADDED)
-
-
-@pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, math.nan])
-def test_a_delta_outside_the_open_interval_is_refused(delta: float) -> None:
-    with pytest.raises(ValueError, match="delta"):
-        mean_epsilon(9.0, 1.5, 64, 10, delta, ADDED)
-
-
-def test_other_refusals() -> None:
+def test_what_is_out_of_its_range_is_refused() -> None:
+    for name, bad in itertools.product(("clip", "temperature", "divisor"), (0.0, -1.0, math.nan)):
+        with pytest.raises(ValueError, match=name):
+            bounded_range(**{"clip": 9.0, "temperature": 1.5, "divisor": 64.0, name: bad}, change=ADDED)
+    for delta in (0.0, 1.0, -0.1, math.nan):
+        with pytest.raises(ValueError, match="delta"):
+            accountant(ADDED).epsilon(10, delta)
     with pytest.raises(ValueError, match="rho"):
         zcdp_epsilon(math.nan, 1e-5)
-    with pytest.raises(ValueError, match="tokens"):
-        zcdp_rho(9.0, 1.5, 64, -1, ADDED)
-    with pytest.raises(ValueError, match="epsilon"):
-        affordable_tokens(math.nan, 9.0, 1.5, 64, 1e-5, ADDED)
-    with pytest.raises(ValueError, match="nothing bounds"):
-        mean_epsilon(9.0, 1.5, 64, 10, 1e-5, None)
+    for tokens in (-1, 1.5):
+        with pytest.raises(ValueError, match=r"tokens|steps"):
+            accountant(ADDED).epsilon(tokens, 1e-5)  # type: ignore[arg-type]
+    for epsilon in (math.nan, 0.0, math.inf):
+        with pytest.raises(ValueError, match="epsilon"):
+            accountant(ADDED).affordable_tokens(epsilon, 1e-5)
     with pytest.raises(ValueError, match="divisor_kind"):
         bounded_range(9.0, 1.5, 64, ADDED, "any")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="2\\^40"):
-        affordable_tokens(10.0, 1e-9, 1.5, 1e9, 1e-5, ADDED)
-
-
-@pytest.mark.parametrize("method", ["rdp", "optimal"])
-def test_rebalancing_that_leaves_nothing_for_tokens(method: Method) -> None:
-    with pytest.raises(ValueError, match="rebalancing"):
-        affordable_tokens(1.0, 9.0, 1.5, 64, 1e-5, ADDED, laplace=(2.0,), method=method)
+        ApproximateAccountant(bounded_range(1e-9, 1.5, 1e9, ADDED)).affordable_tokens(10.0, 1e-5)
+    for method in ("rdp", "optimal"):
+        with pytest.raises(ValueError, match="rebalancing"):
+            accountant(ADDED, laplace=(2.0,)).affordable_tokens(1.0, 1e-5, method)
+        with pytest.raises(ValueError, match="rebalancing"):
+            accountant(ADDED, centers=2.0, centers_delta=1e-6).affordable_tokens(1.0, 1e-5, method)
 
 
 def test_rho_and_epsilon_are_never_below_the_exact_value() -> None:
