@@ -447,6 +447,8 @@ class Config(Section):
     def _mechanism_is_computed_in_float32(cls, mechanism: Mechanism) -> Mechanism:
         """Contributions are clipped in float32, so the clip that is declared and accounted for is a float32 number."""
         clip = float(np.float32(mechanism.clip))
+        if not clip:
+            raise _rejected("clip", mechanism.clip, "a number that float32 tells from 0")
         if 2 * clip / mechanism.temperature > MAX_LOGIT_RANGE:
             allowed = f"at least 2 * clip / {MAX_LOGIT_RANGE:g}, so that no token's probability underflows"
             raise _rejected("temperature", mechanism.temperature, allowed)
