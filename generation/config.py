@@ -493,23 +493,38 @@ def in_config(path: Path, error: InputError) -> InputError:
     return InputError(f"{path}: {error.where}", error.problem, error.remedy)
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a mapping that has a key twice, of which YAML would keep the last in silence.
+#: YAML 1.1 reads 1e-5, which has no dot, as text; everyone who writes it means the number.
+_EXPONENT = re.compile(r"^[+-]?\d+[eE][+-]?\d+$")
 
-    YAML 1.1 reads 1e-5, which has no dot, as text; everyone who writes it means the number.
-    """
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a mapping that has a key twice, of which YAML would keep the last in silence, and reads 1e-5."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
-        for key, _ in node.value:
+        for key, value in node.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else id(key)
             if name in seen:
                 raise yaml.constructor.ConstructorError(None, None, "a field is given twice", key.start_mark)
             seen.add(name)
+            if name == "data":  # no field of it is a number: a label 1e5 stays text
+                _exponents_as_text(value)
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[+-]?\d+[eE][+-]?\d+$"), list("+-0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("+-0123456789"))
+
+
+def _exponents_as_text(section: yaml.Node) -> None:
+    left, known = [section], set[int]()
+    while left:
+        node = left.pop()
+        if isinstance(node, yaml.ScalarNode):
+            if _EXPONENT.match(node.value):
+                node.tag = "tag:yaml.org,2002:str"
+        elif id(node) not in known:  # aliases may lead back
+            known.add(id(node))
+            left += [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
 
 
 def read_yaml(path: Path, fields: Iterable[str]) -> dict[str, Any]:
