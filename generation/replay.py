@@ -186,21 +186,80 @@ class _Replayer:
 
     def __init__(self, reader: RunReader, data: str, model: str | None, meter: _Meter) -> None:
         """Raises InputError where the data or the model is not the run's."""
-        self._reader, self._meter = reader, meter
+        self._reader, self._manifest, self._meter = reader, reader.manifest, meter
         self._where = reader.where(MANIFEST)
-        manifest = reader.manifest
-        self._key = _key(manifest, self._where)
+        self._key = bytes.fromhex(self._manifest.batching.key or "")
+        if len(self._key) != KEY_BYTES:
+            raise self._refused("batching.key", f"the run gives no key of {KEY_BYTES} bytes.")
         clusters = reader.clusters()
-        self._rule = Rule.of_manifest(manifest, clusters, self._where)
-        with _of_options():
-            self._records = read_records(_data_config(manifest, data, self._where)).records
-        _require_data(manifest, self._records, self._key, data, self._where)
-        grouped = recompute_grouping(manifest, clusters, self._records, self._where)
+        self._rule = Rule.of_manifest(self._manifest, clusters, self._where)
+        self._records = self._read(data)
+        grouped = recompute_grouping(self._manifest, clusters, self._records, self._where)
         self._centers = None if grouped is None else grouped.centers
         self.noise = None if grouped is None else grouped.noise
         self._parts = partition(self._rule, self._records, self._key, self._centers)
-        self._model = _model(manifest, model, self._where)
-        self._prompts = _prompts(manifest, self._model, self._rule, self._where)
+        self._model = self._load(model)
+        self._prompts = self._worded()
+
+    def _refused(self, field: str, problem: str) -> InputError:
+        """What is wrong with a field of run.json."""
+        return InputError(f"{self._where}: {field}", problem, "Only runs of `dpaudit generate` can be replayed.")
+
+    def _read(self, data: str) -> Sequence[Record]:
+        """The run's records, from a path or, where the run read one, a data set. No mistyped path goes to the hub."""
+        named = self._manifest.data
+        on_hub = named.source == "dataset" and not data.startswith(PACKAGE) and not Path(data).exists()
+        place = {"dataset": data, "split": named.split} if on_hub else {"path": data}
+        columns = named.model_dump(include={"text", "label", "label_values"})
+        try:
+            config = DataConfig.model_validate({**place, **columns, "labels": self._manifest.batching.labels})
+        except ValidationError:
+            raise self._refused("data", "its column names or labels cannot be used.") from None
+        with _of_options():
+            records = read_records(config).records
+        if named.digest is None:
+            raise self._refused("data.digest", "the run does not say which data it used.")
+        hashing = KeyedHash(self._key)
+        digest = data_digest(sorted(hashing.digest(record.label, record.text) for record in records))
+        if digest != named.digest:
+            problem = (
+                f"this is not the data of the run: {len(records)} records with the digest {digest[:12]}..., "
+                f"where the run had {named.records} with {named.digest[:12]}..."
+            )
+            raise InputError(data, problem, _THE_DATA)
+        return records
+
+    def _load(self, name: str | None) -> LanguageModel:
+        """The run's model, by its name or another."""
+        named = self._manifest.model
+        if named.digest is None or named.dtype not in UNIT_ROUNDOFF:
+            lacking = "digest" if named.digest is None else "dtype"
+            raise self._refused(f"model.{lacking}", "the run does not say which model it used.")
+        # A run that was made on a CPU is computed bit for bit only there.
+        device = "cpu" if named.device == "cpu" else "auto"
+        with _of_options():
+            config = ModelConfig.model_validate({"name": name or named.name, "dtype": named.dtype, "device": device})
+            model = load_model(config, named.digest)
+        if model.vocabulary != self._manifest.record.vocabulary:
+            problem = f"this is {self._manifest.record.vocabulary}, but the model scores {model.vocabulary} tokens."
+            raise self._refused("record.vocabulary", problem)
+        return model
+
+    def _worded(self) -> Prompts:
+        """The run's prompts."""
+        named, model, examples = self._manifest.prompt, self._model, self._rule.examples_per_context
+        most = named.max_example_tokens
+        if named.template not in ("pt", "it") or most is None:
+            problem = "the run names no template, or no length of examples, that this version knows."
+            raise self._refused("prompt", problem)
+        wording = template(named.template, model.tokenizer)
+        if wording.digest != named.digest:
+            problem = f"the run's template {named.template!r} has another digest than this version's."
+            raise InputError(f"{self._where}: prompt.digest", problem, "Replay with the dpaudit that made the run.")
+        if model.positions is not None and examples * most > model.positions:
+            problem = f"examples may take {examples * most} tokens, but the model takes {model.positions}."
+            raise self._refused("prompt.max_example_tokens", problem)
+        return Prompts(model, wording, self._rule.labels, examples, most)
 
     def assignment_problem(self) -> str:
         """The first line of the recorded assignment that the rule does not give; empty where there is none."""
@@ -216,7 +275,7 @@ class _Replayer:
             with self._reader.batch(batch_id) as recorded:
                 if recorded.tokens.min() < 0:
                     return f"batch {batch_id}: a token is none of the model's"
-                sequences = self._reader.manifest.stopping.sequences
+                sequences = self._manifest.stopping.sequences
                 own = self._model.decode(without_stop(recorded.tokens.tolist(), sequences))
                 if recorded.text is not None and recorded.text != own:
                     return f"batch {batch_id}: the model's own tokenizer decodes its tokens to another text"
@@ -234,7 +293,7 @@ class _Replayer:
                 found = [ReplayedStep(batch_id, p, math.inf, 0.0, obstacle) for p in sorted(positions)]
                 return found, [LeftOut(batch_id, slot, math.nan, math.nan, 0.0) for slot in slots]
             batch, found = self._parts.batches[batch_id], []
-            top = self._reader.manifest.mechanism.support.size is not None
+            top = self._manifest.mechanism.support.size is not None
             public = self._prompts.public(batch.label, top and bool(positions))
             losses, log_probability, squares = np.zeros(len(slots)), 0.0, 0.0
             for position, private in self._along(recorded, batch.contexts, last):
@@ -273,11 +332,11 @@ class _Replayer:
 
     def _model_step(self, step: Step, batch: int, position: int, private: CachedPrompts) -> ModelStep:
         place = f"batch {batch}, step {position}"
-        return ModelStep.of(self._model, self._reader.manifest, next_logits(private), step, place)
+        return ModelStep.of(self._model, self._manifest, next_logits(private), step, place)
 
     def attack(self, batch_id: int, trials: int, claim: Claim) -> Attacked:
         """Attack the declared mechanism on a batch's contexts, with the canary record as one more."""
-        manifest, batch = self._reader.manifest, self._parts.batches[batch_id]
+        manifest, batch = self._manifest, self._parts.batches[batch_id]
         mechanism, canary = manifest.mechanism, (Record(batch.label, CANARY_TEXT),)
         tokens = _attack_tokens(manifest)  # no guarantee covers texts that are longer than the public maximum
         most = manifest.privacy.records_per_user
@@ -296,7 +355,7 @@ class _Replayer:
 
     def _cached(self, label: str, contexts: Sequence[Context], tokens: int | None = None) -> CachedPrompts:
         """Contexts in passes of the run's own shape, so that they round as they did there."""
-        manifest = self._reader.manifest
+        manifest = self._manifest
         most = manifest.stopping.max_tokens if tokens is None else tokens
         planned = planned_rows(self._model, self._prompts.places, most)
         rows = min(manifest.model.rows or planned, planned)
@@ -330,15 +389,7 @@ class _Replayer:
         return rest.batches[batch.id].contexts
 
 
-def _key(manifest: Manifest, where: str) -> bytes:
-    key = bytes.fromhex(manifest.batching.key or "")
-    if len(key) != KEY_BYTES:
-        raise InputError(f"{where}: batching.key", f"the run gives no key of {KEY_BYTES} bytes.", _ONLY_OURS)
-    return key
-
-
 _THE_DATA = "Give the very data that the run was made from."
-_ONLY_OURS = "Only runs of `dpaudit generate` can be replayed."
 
 
 @contextmanager
@@ -351,68 +402,3 @@ def _of_options() -> Iterator[None]:
         problem = re.sub(r"data\.label(s|_values)\b", "the run's labels", error.problem)
         fixed = problem != error.problem or "data." in error.remedy
         raise InputError(where, problem, _THE_DATA if fixed else error.remedy) from None
-
-
-def _data_config(manifest: Manifest, data: str, where: str) -> DataConfig:
-    """Where the data is: a path, or the name of a data set where the run read one. No mistyped path goes to the hub."""
-    named = manifest.data
-    on_hub = named.source == "dataset" and not data.startswith(PACKAGE) and not Path(data).exists()
-    place = {"dataset": data, "split": named.split} if on_hub else {"path": data}
-    try:
-        return DataConfig.model_validate(
-            {
-                **place,
-                **named.model_dump(include={"text", "label", "label_values"}),
-                "labels": manifest.batching.labels,
-            }
-        )
-    except ValidationError:
-        raise InputError(f"{where}: data", "its column names or labels cannot be used.", _ONLY_OURS) from None
-
-
-def _require_data(manifest: Manifest, records: Sequence[Record], key: bytes, data: str, where: str) -> None:
-    wanted = manifest.data
-    if wanted.digest is None:
-        raise InputError(f"{where}: data.digest", "the run does not say which data it used.", _ONLY_OURS)
-    hashing = KeyedHash(key)
-    digest = data_digest(sorted(hashing.digest(record.label, record.text) for record in records))
-    if digest != wanted.digest:
-        problem = (
-            f"this is not the data of the run: {len(records)} records with the digest {digest[:12]}..., "
-            f"where the run had {wanted.records} with {wanted.digest[:12]}..."
-        )
-        raise InputError(data, problem, _THE_DATA)
-
-
-def _model(manifest: Manifest, name: str | None, where: str) -> LanguageModel:
-    named = manifest.model
-    if named.digest is None or named.dtype not in UNIT_ROUNDOFF:
-        lacking = "digest" if named.digest is None else "dtype"
-        raise InputError(f"{where}: model.{lacking}", "the run does not say which model it used.", _ONLY_OURS)
-    # A run that was made on a CPU is computed bit for bit only there.
-    place = {"name": name or named.name, "dtype": named.dtype, "device": "cpu" if named.device == "cpu" else "auto"}
-    with _of_options():
-        model = load_model(ModelConfig.model_validate(place), named.digest)
-    if model.vocabulary != manifest.record.vocabulary:
-        problem = f"this is {manifest.record.vocabulary}, but the model scores {model.vocabulary} tokens."
-        raise InputError(f"{where}: record.vocabulary", problem, _ONLY_OURS)
-    return model
-
-
-def _prompts(manifest: Manifest, model: LanguageModel, rule: Rule, where: str) -> Prompts:
-    named = manifest.prompt
-    if named.template not in ("pt", "it") or named.max_example_tokens is None:
-        raise InputError(
-            f"{where}: prompt",
-            "the run names no template, or no length of examples, that this version knows.",
-            _ONLY_OURS,
-        )
-    wording = template(named.template, model.tokenizer)
-    if wording.digest != named.digest:
-        problem = f"the run's template {named.template!r} has another digest than this version's."
-        raise InputError(f"{where}: prompt.digest", problem, "Replay with the dpaudit that made the run.")
-    examples, most = rule.examples_per_context, named.max_example_tokens
-    if model.positions is not None and examples * most > model.positions:
-        problem = f"examples may take {examples * most} tokens, but the model takes {model.positions}."
-        raise InputError(f"{where}: prompt.max_example_tokens", problem, _ONLY_OURS)
-    return Prompts(model, wording, rule.labels, examples, most)

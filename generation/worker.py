@@ -127,7 +127,9 @@ class Worker:
         """Charge for a batch that is on disk already."""
         with RunReader(self._store.location).batch(batch) as reader:
             for step in reader.steps() if self._accountant else ():
-                self._charge(batch, dict(step.arrays), _index(step.token, step.support))
+                support = step.support
+                index = step.token if support is None else int(np.searchsorted(support, step.token))
+                self._charge(batch, dict(step.arrays), index)
             return self._closed(batch, len(reader.tokens))
 
     def run(self, ids: Sequence[int], progress: Progress) -> Iterator[Finished]:
@@ -173,7 +175,9 @@ class Worker:
         first = waiting[0].batch if waiting else self._batches[pending[0]]
         while self._passes is None:
             try:
-                self._passes = passes_for(self._model, self.rows, self._prompts.places, self._most_tokens)
+                self._passes = passes_for(
+                    self._model, self.rows, self._prompts.places, self._manifest.stopping.max_tokens
+                )
             except Exception as error:
                 self._shrink(error, progress)
         return self._passes.fits(len(first.contexts))
@@ -307,14 +311,10 @@ class Worker:
         """A batch that gets no more tokens."""
         return Finished(batch, tokens, self._accountant.close(batch) if self._accountant else None)
 
-    @property
-    def _most_tokens(self) -> int:
-        return self._manifest.stopping.max_tokens
-
     def _stop(self, tokens: Sequence[int]) -> StopReason | None:
         if any(ends_with(tokens, sequence) for sequence in self._manifest.stopping.sequences):
             return "end-token"
-        return "max-tokens" if len(tokens) == self._most_tokens else None
+        return "max-tokens" if len(tokens) == self._manifest.stopping.max_tokens else None
 
     def _finish(self, batch: _Open, stop: StopReason) -> Finished:
         """Let a batch appear on disk, and free its rows."""
@@ -335,8 +335,3 @@ class Worker:
         batches = self._manifest.batching.batches
         progress(BatchDone(finished.batch, batches, finished.tokens, self.epsilon, resumed))
         return finished
-
-
-def _index(token: int, support: NDArray[np.integer] | None) -> int:
-    """Position of a token in the vector it was sampled from."""
-    return token if support is None else int(np.searchsorted(support, token))
