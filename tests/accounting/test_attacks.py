@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -76,27 +77,28 @@ def true_epsilon(name: str, delta: float) -> float:
 MECHANISMS = {"response": randomised_response(1.0), "points": two_points(2.0, 1.0), "gaussian": gaussian(1.0)}
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-@pytest.mark.parametrize(("delta", "n"), [(0.02, 40), (0.1, 200)])
-def test_the_bound_exceeds_the_true_epsilon_no_oftener_than_stated(name: str, delta: float, n: int) -> None:
-    truth, generator, trials = true_epsilon(name, delta), np.random.default_rng(5), 2000
-    bounds = [epsilon_lower_bound(*MECHANISMS[name](generator, n), delta) for _ in range(trials)]
-    slack = 4 * math.sqrt(0.05 * 0.95 / trials)
-    assert np.mean([bound.epsilon > truth + 1e-12 for bound in bounds]) <= 0.05 + slack
-    # The whole curve holds at once.
-    over = [any(below > profile(name, epsilon) + 1e-12 for epsilon, _, below in bound.curve) for bound in bounds]
-    assert np.mean(over) <= 0.05 + slack
+@pytest.mark.parametrize("trials", [400, pytest.param(2000, marks=pytest.mark.slow)])
+def test_the_bound_exceeds_the_true_epsilon_no_oftener_than_stated(trials: int) -> None:
+    for name, (delta, n) in itertools.product(MECHANISMS, [(0.02, 40), (0.1, 200)]):
+        truth, generator = true_epsilon(name, delta), np.random.default_rng(5)
+        bounds = [epsilon_lower_bound(*MECHANISMS[name](generator, n), delta) for _ in range(trials)]
+        slack = 4 * math.sqrt(0.05 * 0.95 / trials)
+        assert np.mean([bound.epsilon > truth + 1e-12 for bound in bounds]) <= 0.05 + slack
+        # The whole curve holds at once.
+        over = [any(below > profile(name, epsilon) + 1e-12 for epsilon, _, below in bound.curve) for bound in bounds]
+        assert np.mean(over) <= 0.05 + slack
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_many_outputs_come_close_to_the_true_epsilon(name: str) -> None:
-    bound = epsilon_lower_bound(*MECHANISMS[name](np.random.default_rng(1), 200_000), 0.05)
-    truth = true_epsilon(name, 0.05)
-    assert 0.97 * truth < bound.epsilon <= truth
-    assert bound.estimate == pytest.approx(truth, rel=0.02)
-    for epsilon, estimate, below in bound.curve:
-        assert below <= profile(name, epsilon) + 1e-12
-        assert estimate == pytest.approx(profile(name, epsilon), abs=0.01)
+@pytest.mark.parametrize("outputs", [20_000, pytest.param(200_000, marks=pytest.mark.slow)])
+def test_many_outputs_come_close_to_the_true_epsilon(outputs: int) -> None:
+    for name in MECHANISMS:
+        bound = epsilon_lower_bound(*MECHANISMS[name](np.random.default_rng(1), outputs), 0.05)
+        truth = true_epsilon(name, 0.05)
+        assert (0.97 if outputs > 100_000 else 0.93) * truth < bound.epsilon <= truth
+        assert bound.estimate == pytest.approx(truth, rel=0.02)
+        for epsilon, estimate, below in bound.curve:
+            assert below <= profile(name, epsilon) + 1e-12
+            assert estimate == pytest.approx(profile(name, epsilon), abs=0.01)
 
 
 def brute_force(sides: list[Doubles], delta: float, error: float) -> float:
@@ -127,13 +129,13 @@ def brute_force(sides: list[Doubles], delta: float, error: float) -> float:
     return found
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_bound_is_the_one_of_its_definition(seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    forward, backward = generator.normal(1, 2, 9), generator.normal(0.5, 1, 5)
-    for delta, confidence in [(0.0, 0.95), (0.01, 0.9), (0.2, 0.5)]:
-        bound = epsilon_lower_bound(forward, backward, delta, confidence)
-        assert bound.epsilon == pytest.approx(brute_force([forward, backward], delta, 1 - confidence), abs=1e-9)
+def test_the_bound_is_the_one_of_its_definition() -> None:
+    for seed in range(4):
+        generator = np.random.default_rng(seed)
+        forward, backward = generator.normal(1, 2, 9), generator.normal(0.5, 1, 5)
+        for delta, confidence in [(0.0, 0.95), (0.01, 0.9), (0.2, 0.5)]:
+            bound = epsilon_lower_bound(forward, backward, delta, confidence)
+            assert bound.epsilon == pytest.approx(brute_force([forward, backward], delta, 1 - confidence), abs=1e-9)
 
 
 @given(losses, losses, deltas, deltas, st.floats(0.01, 0.99), st.floats(0.01, 0.99))
@@ -179,9 +181,8 @@ def test_losses_beyond_the_floats_are_no_infinity() -> None:
     assert epsilon_lower_bound(np.full(50, 2000.0), np.zeros(1), 0.1).epsilon == pytest.approx(1999.86, abs=0.1)
 
 
-@pytest.mark.parametrize(
-    ("forward", "delta", "confidence"),
-    [
+def test_nonsense_is_refused() -> None:
+    for forward, delta, confidence in [
         ([], 0.0, 0.95),
         ([math.nan], 0.0, 0.95),
         ([[1.0]], 0.0, 0.95),
@@ -190,10 +191,8 @@ def test_losses_beyond_the_floats_are_no_infinity() -> None:
         ([1.0], math.nan, 0.95),
         ([1.0], 0.0, 0.0),
         ([1.0], 0.0, 1.0),
-    ],
-)
-def test_nonsense_is_refused(forward: list[float], delta: float, confidence: float) -> None:
-    losses = np.array(forward)
-    for one, other in ((losses, np.ones(1)), (np.ones(1), losses)):
-        with pytest.raises(ValueError, match=r"losses must be numbers|delta .* must be in"):
-            epsilon_lower_bound(one, other, delta, confidence)
+    ]:
+        losses = np.array(forward)
+        for one, other in ((losses, np.ones(1)), (np.ones(1), losses)):
+            with pytest.raises(ValueError, match=r"losses must be numbers|delta .* must be in"):
+                epsilon_lower_bound(one, other, delta, confidence)

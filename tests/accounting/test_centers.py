@@ -70,23 +70,21 @@ def independent_epsilon(scales: ChangScales, change: Change, delta: float, up: b
     return float(optimize.brentq(excess, 0.0, 200.0, xtol=1e-9))
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(
-    ("epsilon", "delta", "depth", "share"),
-    [(0.1, 1e-6, 12, 0.5), (1.0, 1e-6, 12, 0.5), (1.0, 1e-10, 20, 0.1), (3.0, 0.1, 3, 0.9), (10.0, 1e-5, 6, 0.3)],
-)
-def test_changs_cost_against_an_independent_accountant(
-    relation: Relation, epsilon: float, delta: float, depth: int, share: float
-) -> None:
-    method = Chang(5, epsilon, delta, 4, depth=depth, counts_share=share)
-    cost = method.scales.epsilon(delta, relation)
-    # One level below the root: three counts, of which a record's path has two.
-    cases = [(depth + 1, 1.0)] if relation == "add_remove" else [(2 * depth, math.sqrt(2)), (0, 2.0)]
-    tight, loose = (
-        max(independent_epsilon(method.scales, Change(*case), delta, up=up) for case in cases) for up in (False, True)
-    )
-    assert tight <= cost <= 1.005 * loose
-    assert loose <= 1.02 * tight
+def test_changs_cost_against_an_independent_accountant() -> None:
+    for relation, (epsilon, delta, depth, share) in itertools.product(
+        RELATIONS,
+        [(0.1, 1e-6, 12, 0.5), (1.0, 1e-6, 12, 0.5), (1.0, 1e-10, 20, 0.1), (3.0, 0.1, 3, 0.9), (10.0, 1e-5, 6, 0.3)],
+    ):
+        method = Chang(5, epsilon, delta, 4, depth=depth, counts_share=share)
+        cost = method.scales.epsilon(delta, relation)
+        # One level below the root: three counts, of which a record's path has two.
+        cases = [(depth + 1, 1.0)] if relation == "add_remove" else [(2 * depth, math.sqrt(2)), (0, 2.0)]
+        tight, loose = (
+            max(independent_epsilon(method.scales, Change(*case), delta, up=up) for case in cases)
+            for up in (False, True)
+        )
+        assert tight <= cost <= 1.005 * loose
+        assert loose <= 1.02 * tight
 
 
 def test_cases_of_each_relation() -> None:
@@ -160,21 +158,20 @@ def pld_epsilon(course: Course, delta: float, step: float) -> float:
     return float(loss.get_epsilon_for_delta(delta))
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(
-    ("scales", "delta"),
-    [
-        (DPM, 1e-6),
-        (DpmScales(2, 5.0, 0.3, 0.7), 1e-5),
-        (DpmScales(3, 700.0, 0.004, 60.0), 1e-6),
-    ],
-)
-def test_dpms_cost_agrees_with_an_independent_composition(scales: DpmScales, delta: float, relation: Relation) -> None:
-    stated = scales.epsilon(delta, relation)
-    renyi, dearest = max((renyi_epsilon(course, delta), course) for course in set(courses(scales, relation)))
-    assert 0.99 * renyi <= stated <= 1.02 * renyi  # orders differ
-    tight = pld_epsilon(dearest, delta, stated / 4000)
-    assert tight <= stated <= 1.25 * tight
+def test_dpms_cost_agrees_with_an_independent_composition() -> None:
+    for relation, (scales, delta) in itertools.product(
+        RELATIONS,
+        [
+            (DPM, 1e-6),
+            (DpmScales(2, 5.0, 0.3, 0.7), 1e-5),
+            (DpmScales(3, 700.0, 0.004, 60.0), 1e-6),
+        ],
+    ):
+        stated = scales.epsilon(delta, relation)
+        renyi, dearest = max((renyi_epsilon(course, delta), course) for course in set(courses(scales, relation)))
+        assert 0.99 * renyi <= stated <= 1.02 * renyi  # orders differ
+        tight = pld_epsilon(dearest, delta, stated / 4000)
+        assert tight <= stated <= 1.25 * tight
 
 
 def exact_divergence(order: Decimal, epsilon: Decimal) -> Decimal:
@@ -183,15 +180,15 @@ def exact_divergence(order: Decimal, epsilon: Decimal) -> Decimal:
     return (first + (order - 1) / (2 * order - 1) * (-order * epsilon).exp()).ln() / (order - 1)
 
 
-@pytest.mark.parametrize("epsilon", [1e-12, 1e-9, 1e-6, 1e-3, 0.1, 1.0, 30.0])
-def test_laplace_divergence_is_never_below_the_exact_one_and_hardly_above(epsilon: float) -> None:
-    found = _laplace_divergence(epsilon)
-    with localcontext(PRECISE):
-        exact = [exact_divergence(Decimal(float(order)), Decimal(epsilon)) for order in ORDERS]
-        assert all(
-            value <= Decimal(float(mine)) * (1 + Decimal("1e-15")) <= value * Decimal("1.0001") + Decimal("1e-30")
-            for value, mine in zip(exact, found, strict=True)
-        )
+def test_laplace_divergence_is_never_below_the_exact_one_and_hardly_above() -> None:
+    for epsilon in [1e-12, 1e-9, 1e-6, 1e-3, 0.1, 1.0, 30.0]:
+        found = _laplace_divergence(epsilon)
+        with localcontext(PRECISE):
+            exact = [exact_divergence(Decimal(float(order)), Decimal(epsilon)) for order in ORDERS]
+            assert all(
+                value <= Decimal(float(mine)) * (1 + Decimal("1e-15")) <= value * Decimal("1.0001") + Decimal("1e-30")
+                for value, mine in zip(exact, found, strict=True)
+            )
 
 
 def test_laplace_divergence_is_dp_accountings() -> None:
@@ -199,15 +196,15 @@ def test_laplace_divergence_is_dp_accountings() -> None:
     np.testing.assert_allclose(_laplace_divergence(0.7), library, rtol=1e-9)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(1e-3, 1e-8), (1e-3, 1e-10), (1e-6, 1e-8), (1e-2, 1e-6)])
-def test_small_epsilons_are_certified(epsilon: float, delta: float) -> None:
+def test_small_epsilons_are_certified() -> None:
     """By Renyi divergences and their conversion in 60 digits; an epsilon of 0 by cancellation is none."""
-    scales = Dpm(epsilon, delta, depth=3).scales
-    stated = scales.epsilon(delta, "add_remove")
-    assert 0.999 * epsilon <= stated <= epsilon
-    with localcontext(PRECISE):
-        proven = min(certified(scales, Decimal(float(order)), Decimal(delta)) for order in ORDERS)
-    assert proven <= stated <= float(proven) * (1 + 1e-6)
+    for epsilon, delta in [(1e-3, 1e-8), (1e-3, 1e-10), (1e-6, 1e-8), (1e-2, 1e-6)]:
+        scales = Dpm(epsilon, delta, depth=3).scales
+        stated = scales.epsilon(delta, "add_remove")
+        assert 0.999 * epsilon <= stated <= epsilon
+        with localcontext(PRECISE):
+            proven = min(certified(scales, Decimal(float(order)), Decimal(delta)) for order in ORDERS)
+        assert proven <= stated <= float(proven) * (1 + 1e-6)
 
 
 def certified(scales: DpmScales, order: Decimal, delta: Decimal) -> Decimal:
@@ -239,58 +236,56 @@ def calibrated(relation: Relation) -> tuple[Chang | Dpm, ...]:
     )
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("calibrated_for", RELATIONS)
-def test_settings_that_went_through_a_file_give_the_methods_cost(calibrated_for: Relation, relation: Relation) -> None:
-    for method in calibrated(calibrated_for):
-        recorded = json.loads(json.dumps(method.settings))
-        assert centers_epsilon(method.name, recorded, method.delta, relation) == method.cost(relation).epsilon  # type: ignore[arg-type]
-        assert len(recorded) < 40
+def test_settings_that_went_through_a_file_give_the_methods_cost() -> None:
+    for relation, calibrated_for in itertools.product(RELATIONS, RELATIONS):
+        for method in calibrated(calibrated_for):
+            recorded = json.loads(json.dumps(method.settings))
+            assert centers_epsilon(method.name, recorded, method.delta, relation) == method.cost(relation).epsilon  # type: ignore[arg-type]
+            assert len(recorded) < 40
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(
-    ("scales", "field", "more"),
-    [
-        *[(CHANG, name, more) for name, more in (("depth", 13), ("count_scale", 15.0), ("sum_sd", 5.0))],
-        *[(DPM, name, more) for name, more in (("depth", 8), ("count_scale", 90.0), ("sum_sd", 5.0))],
-        (DPM, "split_epsilon", 0.02),
-    ],
-)
-def test_every_setting_counts(scales: Any, field: str, more: float, relation: Relation) -> None:
-    method = "chang" if isinstance(scales, ChangScales) else "dpm"
-    dearer = {**asdict(scales), field: more}
-    # Chang's dearest case under replace can be the one without counts, or the one with them.
-    before = centers_epsilon(method, asdict(scales), 1e-6, relation)
-    assert centers_epsilon(method, dearer, 1e-6, relation) > before
-    assert centers_epsilon(method, asdict(scales), 1e-8, relation) > before
+def test_every_setting_counts() -> None:
+    for relation, (scales, field, more) in itertools.product(
+        RELATIONS,
+        [
+            *[(CHANG, name, more) for name, more in (("depth", 13), ("count_scale", 15.0), ("sum_sd", 5.0))],
+            *[(DPM, name, more) for name, more in (("depth", 8), ("count_scale", 90.0), ("sum_sd", 5.0))],
+            (DPM, "split_epsilon", 0.02),
+        ],
+    ):
+        method = "chang" if isinstance(scales, ChangScales) else "dpm"
+        dearer = {**asdict(scales), field: more}
+        # Chang's dearest case under replace can be the one without counts, or the one with them.
+        before = centers_epsilon(method, asdict(scales), 1e-6, relation)
+        assert centers_epsilon(method, dearer, 1e-6, relation) > before
+        assert centers_epsilon(method, asdict(scales), 1e-8, relation) > before
 
 
-@pytest.mark.parametrize(("method", "good"), [("chang", asdict(CHANG)), ("dpm", asdict(DPM))])
-@pytest.mark.parametrize(
-    "bad", [None, "6", True, 0, -1, MOST_DEPTH + 1e300, math.nan, math.inf, -math.inf, 10**400, 1e-300, [1], 1j]
-)
-def test_what_is_no_scale_is_refused_by_its_name(method: Any, good: dict[str, Any], bad: Any) -> None:
-    for name in good:
-        with pytest.raises(ValueError, match=name):
-            centers_epsilon(method, {**good, name: bad}, 1e-6, "replace")
-        with pytest.raises(ValueError, match=name):
-            centers_epsilon(method, {key: value for key, value in good.items() if key != name}, 1e-6, "replace")
+def test_what_is_no_scale_is_refused_by_its_name() -> None:
+    for (method, good), bad in itertools.product(
+        [("chang", asdict(CHANG)), ("dpm", asdict(DPM))],
+        [None, "6", True, 0, -1, MOST_DEPTH + 1e300, math.nan, math.inf, -math.inf, 10**400, 1e-300, [1], 1j],
+    ):
+        for name in good:
+            with pytest.raises(ValueError, match=name):
+                centers_epsilon(method, {**good, name: bad}, 1e-6, "replace")
+            with pytest.raises(ValueError, match=name):
+                centers_epsilon(method, {key: value for key, value in good.items() if key != name}, 1e-6, "replace")
 
 
-@pytest.mark.parametrize(("method", "good"), [("chang", asdict(CHANG)), ("dpm", asdict(DPM))])
-def test_other_arguments_out_of_range_are_refused(method: Any, good: dict[str, Any]) -> None:
-    for depth in (2.0, 0, MOST_DEPTH + 1, 10**9):
-        with pytest.raises(ValueError, match="depth"):
-            centers_epsilon(method, {**good, "depth": depth}, 1e-6, "replace")
-    for delta in (0.0, -1e-6, LEAST_DELTA / 2, 0.5, 1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match="delta"):
-            centers_epsilon(method, good, delta, "replace")
-    unknown: Any = "both"
-    with pytest.raises(ValueError, match="relation"):
-        centers_epsilon(method, good, 1e-6, unknown)
-    with pytest.raises(ValueError, match="k-means"):
-        centers_epsilon("k-means", good, 1e-6, "replace")  # type: ignore[arg-type]
+def test_other_arguments_out_of_range_are_refused() -> None:
+    for method, good in [("chang", asdict(CHANG)), ("dpm", asdict(DPM))]:
+        for depth in (2.0, 0, MOST_DEPTH + 1, 10**9):
+            with pytest.raises(ValueError, match="depth"):
+                centers_epsilon(method, {**good, "depth": depth}, 1e-6, "replace")
+        for delta in (0.0, -1e-6, LEAST_DELTA / 2, 0.5, 1.0, math.nan, math.inf):
+            with pytest.raises(ValueError, match="delta"):
+                centers_epsilon(method, good, delta, "replace")
+        unknown: Any = "both"
+        with pytest.raises(ValueError, match="relation"):
+            centers_epsilon(method, good, 1e-6, unknown)
+        with pytest.raises(ValueError, match="k-means"):
+            centers_epsilon("k-means", good, 1e-6, "replace")  # type: ignore[arg-type]
 
 
 ANYTHING = st.one_of(
@@ -340,14 +335,14 @@ def cost_or_refusal(method: Any, found: dict[str, Any], delta: float, relation: 
 # --- calibration ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", [lambda *budget: Chang(5, *budget, 4), Dpm])
-@pytest.mark.parametrize("epsilon", [1e-300, 1e-12, 1e-6, 1e-3, 1e6, 1e300])
-@pytest.mark.parametrize("delta", [1e-10, 1e-6, 0.1])
-def test_a_budget_is_met_or_refused_by_its_name(method: Any, epsilon: float, delta: float) -> None:
-    try:
-        found = method(epsilon, delta)
-    except ValueError as error:
-        assert f"epsilon {epsilon}" in str(error)
-        assert not 1e-3 <= epsilon <= 1e6
-    else:
-        assert epsilon / 2 <= found.cost("add_remove").epsilon <= epsilon
+def test_a_budget_is_met_or_refused_by_its_name() -> None:
+    for method, epsilon, delta in itertools.product(
+        [lambda *budget: Chang(5, *budget, 4), Dpm], [1e-300, 1e-12, 1e-6, 1e-3, 1e6, 1e300], [1e-10, 1e-6, 0.1]
+    ):
+        try:
+            found = method(epsilon, delta)
+        except ValueError as error:
+            assert f"epsilon {epsilon}" in str(error)
+            assert not 1e-3 <= epsilon <= 1e6
+        else:
+            assert epsilon / 2 <= found.cost("add_remove").epsilon <= epsilon

@@ -16,24 +16,24 @@ def figure(value: float = 1.0, kind: str = "ex-post", relation: str = "add_remov
     return Figure(kind, relation, unit, value)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("one", "other"), list(itertools.permutations(KINDS, 2)))
-def test_kinds_never_combine(one: str, other: str) -> None:
-    mine, theirs = figure(kind=one), figure(kind=other)
-    with pytest.raises(KindError, match="cannot be combined"):
-        mine + theirs
-    for combine in (total, worst):
+def test_kinds_never_combine() -> None:
+    for one, other in list(itertools.permutations(KINDS, 2)):
+        mine, theirs = figure(kind=one), figure(kind=other)
         with pytest.raises(KindError, match="cannot be combined"):
-            combine("node", [leaf("a", mine, ""), leaf("b", theirs, "")], "")
-    with pytest.raises(KindError, match="cannot be combined"):
-        joint("node", mine, [leaf("b", theirs, "")], "")
+            mine + theirs
+        for combine in (total, worst):
+            with pytest.raises(KindError, match="cannot be combined"):
+                combine("node", [leaf("a", mine, ""), leaf("b", theirs, "")], "")
+        with pytest.raises(KindError, match="cannot be combined"):
+            joint("node", mine, [leaf("b", theirs, "")], "")
 
 
-@pytest.mark.parametrize("difference", [{"relation": "replace"}, {"unit": "user"}])
-def test_neighbours_never_mix(difference: dict[str, str]) -> None:
-    with pytest.raises(KindError, match="cannot be combined"):
-        figure() + figure(**difference)  # type: ignore[arg-type]
-    with pytest.raises(KindError, match="cannot be combined"):
-        worst("node", [leaf("a", figure(), ""), leaf("b", figure(**difference), "")], "")  # type: ignore[arg-type]
+def test_neighbours_never_mix() -> None:
+    for difference in [{"relation": "replace"}, {"unit": "user"}]:
+        with pytest.raises(KindError, match="cannot be combined"):
+            figure() + figure(**difference)  # type: ignore[arg-type]
+        with pytest.raises(KindError, match="cannot be combined"):
+            worst("node", [leaf("a", figure(), ""), leaf("b", figure(**difference), "")], "")  # type: ignore[arg-type]
 
 
 def test_empirical_losses_do_not_add_up_but_the_largest_counts() -> None:
@@ -66,10 +66,10 @@ def test_a_total_is_the_sum_of_its_children() -> None:
     assert 2.5 <= node.figure.value <= 2.5000001
 
 
-@pytest.mark.parametrize("bad", [-1.0, math.nan])
-def test_a_figure_is_a_non_negative_number(bad: float) -> None:
-    with pytest.raises(ValueError, match="at least 0"):
-        figure(bad)
+def test_a_figure_is_a_non_negative_number() -> None:
+    for bad in [-1.0, math.nan]:
+        with pytest.raises(ValueError, match="at least 0"):
+            figure(bad)
 
 
 def test_no_empirical_figure_has_a_delta() -> None:

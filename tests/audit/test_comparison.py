@@ -161,27 +161,30 @@ def test_ex_post_tokens_within_anothers_epsilon() -> None:
     assert cells == [[(3, True), (3, True)], [(3, False), (4, True)]]
 
 
-@pytest.mark.parametrize(
-    ("exact", "tokens"),
-    [([0.7, 0.8], 0), ([0.5, 0.61], 1), ([0.6, math.nan], 1), ([math.nan, 0.1], 0), ([math.inf], 0)],
-)
-def test_a_budget_is_never_overdrawn(exact: list[float], tokens: int) -> None:
-    _, found = of("ex-post", compare_runs({"short": SHORT, "other": run(ex_post(1.0), curve(exact))}))
-    assert found is not None
-    assert found.cells[1][0] == Afforded(tokens=tokens, all_generated=False, reason="")
+def test_a_budget_is_never_overdrawn() -> None:
+    for exact, tokens in [
+        ([0.7, 0.8], 0),
+        ([0.5, 0.61], 1),
+        ([0.6, math.nan], 1),
+        ([math.nan, 0.1], 0),
+        ([math.inf], 0),
+    ]:
+        _, found = of("ex-post", compare_runs({"short": SHORT, "other": run(ex_post(1.0), curve(exact))}))
+        assert found is not None
+        assert found.cells[1][0] == Afforded(tokens=tokens, all_generated=False, reason="")
 
 
-@pytest.mark.parametrize("budget", [math.inf, math.nan])
-def test_an_epsilon_that_is_not_finite_buys_nothing(budget: float) -> None:
-    _, found = of("approximate", mean_runs(epsilon=budget))
-    assert found is not None
-    assert found.cells[0][1] == Afforded(tokens=None, all_generated=False, reason="that epsilon is not finite")
+def test_an_epsilon_that_is_not_finite_buys_nothing() -> None:
+    for budget in [math.inf, math.nan]:
+        _, found = of("approximate", mean_runs(epsilon=budget))
+        assert found is not None
+        assert found.cells[0][1] == Afforded(tokens=None, all_generated=False, reason="that epsilon is not finite")
 
 
-@pytest.mark.parametrize("exact", [math.inf, math.nan])
-def test_an_ex_post_figure_that_is_not_finite_is_left_out_with_the_reason(exact: float) -> None:
-    bad = run(ex_post(exact), curve([0.1, 0.2]), costs=(1.0, exact))
-    assert_left_out(bad, "its ex-post cost is not finite")
+def test_an_ex_post_figure_that_is_not_finite_is_left_out_with_the_reason() -> None:
+    for exact in [math.inf, math.nan]:
+        bad = run(ex_post(exact), curve([0.1, 0.2]), costs=(1.0, exact))
+        assert_left_out(bad, "its ex-post cost is not finite")
 
 
 def test_a_run_that_cannot_be_read_as_a_whole_is_left_out_with_the_reason() -> None:
@@ -242,18 +245,18 @@ def test_users_with_different_numbers_of_records_are_never_set_side_by_side() ->
     assert "one user with at most 2 records" in shown
 
 
-@pytest.mark.parametrize("change", [{"relation": "replace"}, {"unit": "user"}])
-def test_other_neighbours_are_never_set_side_by_side(change: dict[str, str]) -> None:
-    other = run(ex_post(0.8, **change), curve([0.2, 0.4]))
-    comparison = compare_runs({"short": SHORT, "long": LONG, "other": other})
-    same, found = of("ex-post", comparison)
-    assert same is not None
-    assert found is not None
-    assert [figure.run for figure in same.figures] == ["short", "long"]
-    assert reasons(comparison) == {"other, ex-post": "no other run has an ex-post figure for the same neighbours"}
-    refused = "the two epsilons hold for different neighbours"
-    assert [cell.reason for cell in found.cells[2]] == [refused, refused, ""]
-    assert [row[2].tokens for row in found.cells] == [None, None, 2]
+def test_other_neighbours_are_never_set_side_by_side() -> None:
+    for change in [{"relation": "replace"}, {"unit": "user"}]:
+        other = run(ex_post(0.8, **change), curve([0.2, 0.4]))
+        comparison = compare_runs({"short": SHORT, "long": LONG, "other": other})
+        same, found = of("ex-post", comparison)
+        assert same is not None
+        assert found is not None
+        assert [figure.run for figure in same.figures] == ["short", "long"]
+        assert reasons(comparison) == {"other, ex-post": "no other run has an ex-post figure for the same neighbours"}
+        refused = "the two epsilons hold for different neighbours"
+        assert [cell.reason for cell in found.cells[2]] == [refused, refused, ""]
+        assert [row[2].tokens for row in found.cells] == [None, None, 2]
 
 
 def test_no_run_is_within_the_epsilon_of_a_smaller_delta() -> None:
@@ -349,22 +352,19 @@ def test_a_shorter_run_costs_no_more_than_the_whole_one() -> None:
     assert [figure.epsilon for figure in same.figures] == [1.25, approximate(39).epsilon]
 
 
-@pytest.mark.parametrize(
-    "stated",
-    [
+def test_settings_that_bound_nothing_give_no_figure() -> None:
+    for stated in [
         {"mechanism": "x"},
         {"mechanism": {"aggregator": "mean"}},
         {"privacy": None},
         {"batching": {"rule": "paper-slices"}},
-    ],
-)
-def test_settings_that_bound_nothing_give_no_figure(stated: dict[str, Any]) -> None:
-    comparison = compare_runs({"one": run(mean=approximate(40)), "other": run(mean=approximate(40), **stated)})
-    same, found = of("approximate", comparison)
-    assert same is None
-    assert found is not None
-    assert "states no settings" in found.cells[1][0].reason
-    assert "states no settings" in reasons(comparison)["other, approximate"]
+    ]:
+        comparison = compare_runs({"one": run(mean=approximate(40)), "other": run(mean=approximate(40), **stated)})
+        same, found = of("approximate", comparison)
+        assert same is None
+        assert found is not None
+        assert "states no settings" in found.cells[1][0].reason
+        assert "states no settings" in reasons(comparison)["other, approximate"]
 
 
 # --- kinds -----------------------------------------------------------------------------------------------------------
@@ -381,23 +381,23 @@ USERS = (TEN, TWO)
 CELL = Afforded(tokens=3, all_generated=False, reason="")
 
 
-@pytest.mark.parametrize("kind", ["ex-post", "approximate"])
-def test_two_kinds_never_share_a_column(kind: Any) -> None:
-    figures = (EX_POST, APPROXIMATE)
-    with pytest.raises(ValidationError, match="nothing of another kind"):
-        SameLength(kind=kind, figures=figures, tokens=3)
-    with pytest.raises(ValidationError, match="nothing of another kind"):
-        Affordable(kind=kind, figures=figures, cells=((CELL, CELL), (CELL, CELL)))
-    with pytest.raises(ValueError, match="cannot share a table"):
-        ComparisonTable("Mixed", kind, ("ε",), ((1, (Cell("1", "ex-post"),)), (2, (Cell("1", "approximate"),))))
+def test_two_kinds_never_share_a_column() -> None:
+    for kind in ["ex-post", "approximate"]:
+        figures = (EX_POST, APPROXIMATE)
+        with pytest.raises(ValidationError, match="nothing of another kind"):
+            SameLength(kind=kind, figures=figures, tokens=3)
+        with pytest.raises(ValidationError, match="nothing of another kind"):
+            Affordable(kind=kind, figures=figures, cells=((CELL, CELL), (CELL, CELL)))
+        with pytest.raises(ValueError, match="cannot share a table"):
+            ComparisonTable("Mixed", kind, ("ε",), ((1, (Cell("1", "ex-post"),)), (2, (Cell("1", "approximate"),))))
 
 
-@pytest.mark.parametrize("pair", [(EX_POST, REPLACE), USERS], ids=["relation", "records per user"])
-def test_other_neighbours_never_share_a_column(pair: tuple[RunEpsilon, RunEpsilon]) -> None:
-    with pytest.raises(ValidationError, match="different neighbours"):
-        SameLength(kind="ex-post", figures=pair, tokens=3)
-    with pytest.raises(ValidationError, match="buys no tokens"):
-        Affordable(kind="ex-post", figures=pair, cells=((CELL, CELL), (CELL, CELL)))
+def test_other_neighbours_never_share_a_column() -> None:
+    for pair in [(EX_POST, REPLACE), USERS]:
+        with pytest.raises(ValidationError, match="different neighbours"):
+            SameLength(kind="ex-post", figures=pair, tokens=3)
+        with pytest.raises(ValidationError, match="buys no tokens"):
+            Affordable(kind="ex-post", figures=pair, cells=((CELL, CELL), (CELL, CELL)))
 
 
 def test_a_table_of_cells_is_square() -> None:
@@ -421,20 +421,17 @@ def test_a_median_and_a_mean_run_meet_in_ex_post_figures_only() -> None:
 # --- the rest --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("costs", "five"),
-    [
+def test_quartiles_are_costs_of_actual_batches() -> None:
+    for costs, five in [
         ((1.0,), (1.0, 1.0, 1.0, 1.0, 1.0)),
         ((2.0, 1.0), (1.0, 2.0, 2.0, 2.0, 2.0)),
         ((5.0, 4.0, 3.0, 2.0, 1.0), (1.0, 2.0, 3.0, 4.0, 5.0)),
         ((1.0, math.nan, None), (1.0, math.inf, math.inf, math.inf, math.inf)),
         (tuple(float(value) for value in range(1_000)), (0.0, 250.0, 500.0, 750.0, 999.0)),
-    ],
-)
-def test_quartiles_are_costs_of_actual_batches(costs: tuple[float | None, ...], five: tuple[float, ...]) -> None:
-    spread = compare_runs({"one": run(ex_post(1.0), costs=costs), "other": SHORT}).spreads[0]
-    found = (spread.minimum, spread.lower_quartile, spread.median, spread.upper_quartile, spread.maximum)
-    assert (spread.run, spread.batches, found) == ("one", len(costs), five)
+    ]:
+        spread = compare_runs({"one": run(ex_post(1.0), costs=costs), "other": SHORT}).spreads[0]
+        found = (spread.minimum, spread.lower_quartile, spread.median, spread.upper_quartile, spread.maximum)
+        assert (spread.run, spread.batches, found) == ("one", len(costs), five)
 
 
 def test_a_run_that_cannot_be_read_has_a_row_and_no_figures() -> None:
@@ -536,21 +533,21 @@ def test_what_clusters_cost_is_in_every_curve() -> None:
     assert rdp.epsilon[-1] == pytest.approx(accountant(laplace=(0.2,)).epsilon(40, DELTA - 4e-6, "rdp").epsilon + 0.3)
 
 
-@pytest.mark.parametrize("length", [1, 63, 64, 65, 129, 1_000])
-def test_long_curves_are_thinned_and_never_drawn_too_low(length: int) -> None:
-    costs = [0.01 * (at + 1) for at in range(length)]
-    if length > 1:
-        costs[(length - 1) // 2] = math.nan
-    whole = run(ex_post(costs[-1]), curve(costs))
-    short = run(ex_post(0.1), curve([0.1]))
-    (panel,) = compare_runs({"long": whole, "short": short}).budgets
-    found = panel.curves[0]
-    assert len(found.tokens) <= 65
-    assert found.tokens[-1] == length
-    assert panel.curves[2].tokens == (1,)
-    for at, cost in enumerate(costs, start=1):
-        covering = next(e for tokens, e in zip(found.tokens, found.epsilon, strict=True) if tokens >= at)
-        assert covering >= (math.inf if math.isnan(cost) else cost)
+def test_long_curves_are_thinned_and_never_drawn_too_low() -> None:
+    for length in [1, 63, 64, 65, 129, 1_000]:
+        costs = [0.01 * (at + 1) for at in range(length)]
+        if length > 1:
+            costs[(length - 1) // 2] = math.nan
+        whole = run(ex_post(costs[-1]), curve(costs))
+        short = run(ex_post(0.1), curve([0.1]))
+        (panel,) = compare_runs({"long": whole, "short": short}).budgets
+        found = panel.curves[0]
+        assert len(found.tokens) <= 65
+        assert found.tokens[-1] == length
+        assert panel.curves[2].tokens == (1,)
+        for at, cost in enumerate(costs, start=1):
+            covering = next(e for tokens, e in zip(found.tokens, found.epsilon, strict=True) if tokens >= at)
+            assert covering >= (math.inf if math.isnan(cost) else cost)
 
 
 def test_a_curve_that_falls_is_never_drawn_too_low() -> None:
@@ -594,9 +591,8 @@ REFUTED = "bounds nothing until its checks pass"
 UNTESTED = "rests on its record alone until the checks that a pass needs are made"
 
 
-@pytest.mark.parametrize(
-    ("found", "caution"),
-    [
+def test_a_run_has_a_caution_where_its_report_has_one() -> None:
+    for found, caution in [
         (check("record.complete", "pass"), ""),
         (check("claim.epsilon", "fail"), ""),
         (check("record.complete", "warn"), ""),
@@ -604,14 +600,11 @@ UNTESTED = "rests on its record alone until the checks that a pass needs are mad
         (check("sampling.draws", "error"), REFUTED),
         (check("sampling.draws", "skip", 2), UNTESTED),
         (check("replay.logits", "skip", 3), ""),
-    ],
-    ids=lambda value: f"{value.id} {value.status}" if isinstance(value, CheckResult) else "",
-)
-def test_a_run_has_a_caution_where_its_report_has_one(found: CheckResult, caution: str) -> None:
-    skipped = (found.id,) if found.status == "skip" else ()
-    result = LONG.model_copy(update={"checks": (found,), "not_checked": skipped})
-    assert bool(outline.caution(result)) == bool(caution)
-    assert compare_runs({"one": result, "short": SHORT}).runs[0].caution == caution
+    ]:
+        skipped = (found.id,) if found.status == "skip" else ()
+        result = LONG.model_copy(update={"checks": (found,), "not_checked": skipped})
+        assert bool(outline.caution(result)) == bool(caution)
+        assert compare_runs({"one": result, "short": SHORT}).runs[0].caution == caution
 
 
 def doubtful(result: AuditResult) -> AuditResult:

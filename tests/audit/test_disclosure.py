@@ -157,24 +157,24 @@ def check_of(result: AuditResult) -> CheckResult:
 # --- what a public report holds --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_public_report_holds_no_private_string_or_number(make_run, tmp_path, kind):
-    run = distinctive(make_run, kind)
-    result = run.audit()
-    assert result.verdict == ("fail" if kind == "median, failing" else "pass"), result.guarantee
-    strings, numbers = set(private_strings(run)), set(private_numbers(run, result))
-    public = {spelt for number in public_numbers(result) for spelt in spellings(number)}
-    written = documents(public_form(result), tmp_path / "public")
-    assert written.keys() == {"report.html", "report.json", "report.md", "junit.xml", "sarif", "terminal"}
-    found = {name: leaks(text, strings, numbers) - public for name, text in written.items()}
-    assert not any(found.values()), found
-    # The search itself finds what is there.
-    internal = documents(result, tmp_path / "internal")
-    assert {str(run.path), *bound(result.guarantees.ex_post.exact).split()} & leaks(
-        internal["report.html"], strings, numbers
-    )
-    for name in ("report.html", "report.json", "report.md"):
-        assert len(leaks(internal[name], strings, numbers)) > 5
+def test_a_public_report_holds_no_private_string_or_number(make_run, tmp_path):
+    for kind in KINDS:
+        run = distinctive(make_run, kind)
+        result = run.audit()
+        assert result.verdict == ("fail" if kind == "median, failing" else "pass"), result.guarantee
+        strings, numbers = set(private_strings(run)), set(private_numbers(run, result))
+        public = {spelt for number in public_numbers(result) for spelt in spellings(number)}
+        written = documents(public_form(result), tmp_path / "public")
+        assert written.keys() == {"report.html", "report.json", "report.md", "junit.xml", "sarif", "terminal"}
+        found = {name: leaks(text, strings, numbers) - public for name, text in written.items()}
+        assert not any(found.values()), found
+        # The search itself finds what is there.
+        internal = documents(result, tmp_path / "internal")
+        assert {str(run.path), *bound(result.guarantees.ex_post.exact).split()} & leaks(
+            internal["report.html"], strings, numbers
+        )
+        for name in ("report.html", "report.json", "report.md"):
+            assert len(leaks(internal[name], strings, numbers)) > 5
 
 
 def swapped(run: Run) -> None:
@@ -221,30 +221,27 @@ def test_a_public_report_of_an_unreadable_run_prints_and_writes_nothing_private(
     assert ("cannot be replayed" if "--data" in options else "integrity.") in shown["stderr"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "claim", "said"),
-    [
+def test_a_claim_is_public_if_it_was_fixed_beforehand(make_run):
+    for kind, claim, said in [
         ("median", False, "ex-post claim was checked and holds. It is withheld here: the run stated it afterwards"),
         ("median, beforehand", True, "was fixed before the run, was checked, and holds"),
         ("median, failing", True, "did not pass its audit, so nothing supports a claim"),
         ("mean", True, "Mean aggregation is (123, 1e-05)-differentially private"),
         ("user", False, "withheld here"),
-    ],
-)
-def test_a_claim_is_public_if_it_was_fixed_beforehand(make_run, kind, claim, said):
-    result = distinctive(make_run, kind).audit()
-    public = public_form(result)
-    assert said in public.guarantee
-    assert (public.claim == result.claim) == claim
-    assert (public.verdict, public.evidence, public.not_checked) == (
-        result.verdict,
-        result.evidence,
-        result.not_checked,
-    )
-    assert public.guarantees.approximate == (result.guarantees.approximate if kind == "mean" else None)
-    assert {tree.kind for tree in public.ledger} == ({"approximate"} if kind == "mean" else set())
-    assert any("depend on the private data themselves" in caveat for caveat in public.caveats)
-    assert any("says nothing about how private" in caveat for caveat in public.caveats) == (not claim)
+    ]:
+        result = distinctive(make_run, kind).audit()
+        public = public_form(result)
+        assert said in public.guarantee
+        assert (public.claim == result.claim) == claim
+        assert (public.verdict, public.evidence, public.not_checked) == (
+            result.verdict,
+            result.evidence,
+            result.not_checked,
+        )
+        assert public.guarantees.approximate == (result.guarantees.approximate if kind == "mean" else None)
+        assert {tree.kind for tree in public.ledger} == ({"approximate"} if kind == "mean" else set())
+        assert any("depend on the private data themselves" in caveat for caveat in public.caveats)
+        assert any("says nothing about how private" in caveat for caveat in public.caveats) == (not claim)
 
 
 @pytest.mark.parametrize("epsilon", [999.0, 0.001])
@@ -268,26 +265,22 @@ def test_a_claim_that_was_asked_for_is_public_and_said_to_be_so(make_run, tmp_pa
     assert not leaks(shown, set(private_strings(run)) - {run.path.parent.name}, private_numbers(run, result))
 
 
-@pytest.mark.parametrize(
-    ("question", "named"),
-    [
+def test_a_claim_is_withheld_where_a_figure_of_it_is_the_runs_own(make_run):
+    for question, named in [
         (Question(), False),
         (Question(relation="add_remove"), False),
         (Question(delta=0.0), False),
         (Question(epsilon=999.0), True),
         (Question(epsilon=999.0, delta=0.0, relation="add_remove", unit="record"), True),
-    ],
-    ids=str,
-)
-def test_a_claim_is_withheld_where_a_figure_of_it_is_the_runs_own(make_run, question, named):
-    run = distinctive(make_run, "median")
-    public = public_form(audit_run(run.path, question), question)
-    assert (public.claim is not None) == named
-    assert ("is withheld here: the run stated it afterwards" in public.guarantee) == (not named)
-    assert any("give --epsilon, agreed beforehand" in caveat for caveat in public.caveats) == (not named)
-    run.edit_manifest({"origins.settings": "private"})
-    run.rehash()
-    assert public_form(audit_run(run.path, question), question).claim is None
+    ]:
+        run = distinctive(make_run, "median")
+        public = public_form(audit_run(run.path, question), question)
+        assert (public.claim is not None) == named
+        assert ("is withheld here: the run stated it afterwards" in public.guarantee) == (not named)
+        assert any("give --epsilon, agreed beforehand" in caveat for caveat in public.caveats) == (not named)
+        run.edit_manifest({"origins.settings": "private"})
+        run.rehash()
+        assert public_form(audit_run(run.path, question), question).claim is None
 
 
 def test_users_counted_in_the_data_and_the_claim_for_them_are_private(make_run):
@@ -335,21 +328,21 @@ def test_what_is_not_declared_public_is_left_out(make_run):
     assert public.guarantees.approximate is None
 
 
-@pytest.mark.parametrize("aggregator", ["median", "mean"])
-def test_noisy_counts_and_centres_stay_in_the_run_directory(make_run, tmp_path, aggregator):
-    run = make_run(sizes=(3, 4, 5, 2), clusters="public-centers-rebalanced", aggregator=aggregator)
-    counts = [[40123457, -3077191, 75219331, 12043777], [5011973, 60177389, 1319447, 61291853]]
-    run.edit_clusters(noisy_counts=counts)
-    run.edit_manifest({"clustering.records_per_batch": 10.5e6})
-    run.rehash()
-    result = run.audit()
-    assert result.verdict == "pass"
-    recorded = json.loads((run / "clusters").read_text())
-    secrets = {str(abs(count)) for row in counts for count in row}
-    secrets |= {recorded["centers"], manifest(run)["clustering"]["digest"]}
-    written = documents(public_form(result), tmp_path / "public")
-    assert not {secret for secret in secrets for text in written.values() if secret in text}
-    assert public_form(result).run["manifest"]["clustering"] == {"method": "public-centers-rebalanced"}
+def test_noisy_counts_and_centres_stay_in_the_run_directory(make_run, tmp_path):
+    for aggregator in ["median", "mean"]:
+        run = make_run(sizes=(3, 4, 5, 2), clusters="public-centers-rebalanced", aggregator=aggregator)
+        counts = [[40123457, -3077191, 75219331, 12043777], [5011973, 60177389, 1319447, 61291853]]
+        run.edit_clusters(noisy_counts=counts)
+        run.edit_manifest({"clustering.records_per_batch": 10.5e6})
+        run.rehash()
+        result = run.audit()
+        assert result.verdict == "pass"
+        recorded = json.loads((run / "clusters").read_text())
+        secrets = {str(abs(count)) for row in counts for count in row}
+        secrets |= {recorded["centers"], manifest(run)["clustering"]["digest"]}
+        written = documents(public_form(result), tmp_path / "public")
+        assert not {secret for secret in secrets for text in written.values() if secret in text}
+        assert public_form(result).run["manifest"]["clustering"] == {"method": "public-centers-rebalanced"}
 
 
 def test_checks_say_what_they_compare_and_not_what_they_measured(make_run):
@@ -401,15 +394,15 @@ def test_an_unreadable_run_has_a_public_form(tmp_path):
     assert str(tmp_path) not in public.to_json()
 
 
-@pytest.mark.parametrize("folder", ["/mnt/someone/weights", "../someone/weights", "~/someone", "C:\\someone"])
-def test_a_folders_name_for_the_model_stays_on_the_machine(make_run, folder):
-    run = make_run()
-    run.edit_manifest({"model.name": folder})
-    run.rehash()
-    result = run.audit()
-    assert check_of(result).status == "pass"
-    assert "someone" not in public_form(result).to_json()
-    assert "withheld" in public_form(result).run["manifest"]["model"]["name"]
+def test_a_folders_name_for_the_model_stays_on_the_machine(make_run):
+    for folder in ["/mnt/someone/weights", "../someone/weights", "~/someone", "C:\\someone"]:
+        run = make_run()
+        run.edit_manifest({"model.name": folder})
+        run.rehash()
+        result = run.audit()
+        assert check_of(result).status == "pass"
+        assert "someone" not in public_form(result).to_json()
+        assert "withheld" in public_form(result).run["manifest"]["model"]["name"]
 
 
 # --- the check -------------------------------------------------------------------------------------------------------
@@ -458,37 +451,42 @@ FAULTS: dict[str, tuple[str, Callable[[Run], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_what_is_private_in_a_public_setting_fails_and_is_not_repeated(make_run, failed, tmp_path, name):
-    field, value, said = FAULTS[name]
-    run = make_run()
-    planted = value(run)
-    run.edit_manifest({field: planted})
-    run.rehash()
-    result = run.audit()
-    assert failed(result) == {"disclosure.sensitive"}
-    found = check_of(result)
-    assert said in found.measured
-    secret = str(planted) if isinstance(planted, str) else "".join([*planted, *planted.values()])
-    assert secret not in found.model_dump_json()
-    # A public report of this run leaves the settings out altogether.
-    public = public_form(result)
-    assert public.run.keys() == {"dpaudit", "dp_accounting"}
-    assert any("disclosure.sensitive" in caveat for caveat in public.caveats)
-    hidden = [planted] if isinstance(planted, str) else [text for entry in planted.items() for text in entry]
-    for text in documents(public, tmp_path / "public").values():
-        assert not [secret for secret in hidden if len(secret) > 8 and secret in text]
+def test_what_is_private_in_a_public_setting_fails_and_is_not_repeated(make_run, failed, tmp_path):
+    for name in FAULTS:
+        field, value, said = FAULTS[name]
+        run = make_run()
+        planted = value(run)
+        run.edit_manifest({field: planted})
+        run.rehash()
+        result = run.audit()
+        assert failed(result) == {"disclosure.sensitive"}
+        found = check_of(result)
+        assert said in found.measured
+        secret = str(planted) if isinstance(planted, str) else "".join([*planted, *planted.values()])
+        assert secret not in found.model_dump_json()
+        # A public report of this run leaves the settings out altogether.
+        public = public_form(result)
+        assert public.run.keys() == {"dpaudit", "dp_accounting"}
+        assert any("disclosure.sensitive" in caveat for caveat in public.caveats)
+        hidden = [planted] if isinstance(planted, str) else [text for entry in planted.items() for text in entry]
+        for text in documents(public, tmp_path / "public").values():
+            assert not [secret for secret in hidden if len(secret) > 8 and secret in text]
 
 
-@pytest.mark.parametrize(
-    "harmless",
-    ["2.4.0+cpu", "org/model-2b", "https://example.org/a/b", "r/worldnews", "and/or", "10/12/2025", "e5767ef843d"],
-)
-def test_what_only_looks_private_passes(make_run, harmless):
-    run = make_run()
-    run.edit_manifest({"software": {"note": harmless}, "prompt.template": harmless})
-    run.rehash()
-    assert check_of(run.audit()).status == "pass"
+def test_what_only_looks_private_passes(make_run):
+    for harmless in [
+        "2.4.0+cpu",
+        "org/model-2b",
+        "https://example.org/a/b",
+        "r/worldnews",
+        "and/or",
+        "10/12/2025",
+        "e5767ef843d",
+    ]:
+        run = make_run()
+        run.edit_manifest({"software": {"note": harmless}, "prompt.template": harmless})
+        run.rehash()
+        assert check_of(run.audit()).status == "pass"
 
 
 def test_a_record_that_is_not_in_the_data_passes(make_run):
@@ -509,14 +507,14 @@ def test_without_a_key_digests_and_paths_are_still_looked_for(make_run):
     assert check_of(run.audit()).status == "fail"
 
 
-@pytest.mark.parametrize("text", ["", None, "not an assignment\n"])
-def test_without_an_assignment_it_cannot_be_told(make_run, text):
-    run = make_run()
-    (run / "assignment").unlink() if text is None else (run / "assignment").write_text(text)
-    run.rehash()
-    result = run.audit()
-    assert (check_of(result).status, check_of(result).applicable) == ("skip", True)
-    assert public_form(result).run.keys() == {"dpaudit", "dp_accounting"}
+def test_without_an_assignment_it_cannot_be_told(make_run):
+    for text in ["", None, "not an assignment\n"]:
+        run = make_run()
+        (run / "assignment").unlink() if text is None else (run / "assignment").write_text(text)
+        run.rehash()
+        result = run.audit()
+        assert (check_of(result).status, check_of(result).applicable) == ("skip", True)
+        assert public_form(result).run.keys() == {"dpaudit", "dp_accounting"}
 
 
 def test_a_run_per_context_needs_no_assignment(make_run):

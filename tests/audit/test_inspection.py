@@ -317,37 +317,33 @@ def test_the_batches_of_an_unfinished_run_are_named(make_run, tmp_path, dpaudit)
     assert "12 are on disk. Name one of 0, 2, 4, 6, 8, 10, 12, 14, 16, 18 or one of 2 more with --batch." in err
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_what_is_not_there_is_one_clear_error(make_run, dpaudit):
+    for options, said in [
         (["--batch", "2"], "no batch 2; 2 are on disk. Name one from 0 to 1 with --batch"),
         (["--batch", "0", "--step", "3"], "no step 3. Name one from 0 to"),
         (["--step", "3"], "give --batch too"),
         (["--batch", "-1"], "--batch"),
         (["--batch", "0", "--step", "0", "--top", "0"], "--top"),
-    ],
-    ids=str,
-)
-def test_what_is_not_there_is_one_clear_error(make_run, dpaudit, options, said):
-    code, out, err = dpaudit("inspect", make_run().path, *options)
-    assert (code, out) == (2, "")
-    assert said in err
+    ]:
+        code, out, err = dpaudit("inspect", make_run().path, *options)
+        assert (code, out) == (2, "")
+        assert said in err
 
 
-@pytest.mark.parametrize("options", [[], ["--batch", "0"], ["--batch", "0", "--step", "0"]], ids=str)
-def test_a_run_or_a_batch_that_cannot_be_read_is_one_clear_error(make_run, dpaudit, tmp_path, options):
-    code, out, err = dpaudit("inspect", tmp_path / "nowhere", *options)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "nowhere" in err
-    run = make_run()
-    run.steps_file(0).write_bytes(b"PK")
-    code, out, err = dpaudit("inspect", run.path, *options)
-    if options:
+def test_a_run_or_a_batch_that_cannot_be_read_is_one_clear_error(make_run, dpaudit, tmp_path):
+    for options in [[], ["--batch", "0"], ["--batch", "0", "--step", "0"]]:
+        code, out, err = dpaudit("inspect", tmp_path / "nowhere", *options)
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert "00000000.zip" in err
-    else:  # the other batch and what is wrong are shown
-        assert code == 0
-        assert "integrity.format" in out
+        assert "nowhere" in err
+        run = make_run()
+        run.steps_file(0).write_bytes(b"PK")
+        code, out, err = dpaudit("inspect", run.path, *options)
+        if options:
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            assert "00000000.zip" in err
+        else:  # the other batch and what is wrong are shown
+            assert code == 0
+            assert "integrity.format" in out
 
 
 def test_only_the_batch_that_is_asked_for_is_read(make_run):
@@ -379,11 +375,11 @@ def each(run):
     return inspect_run(run.path), inspect_batch(run.path, 1), inspect_step(run.path, 1, 0)
 
 
-@pytest.mark.parametrize("width", [80, 120])
-def test_every_line_fits_the_terminal(run, width):
-    for found in each(run):
-        text = printed(found, width)
-        assert all(len(line) <= width for line in text.splitlines())
+def test_every_line_fits_the_terminal(run):
+    for width in [80, 120]:
+        for found in each(run):
+            text = printed(found, width)
+            assert all(len(line) <= width for line in text.splitlines())
 
 
 def test_no_figure_is_ever_cut(run):
@@ -408,15 +404,15 @@ def test_the_costliest_stands_first_and_is_named_next(make_run, dpaudit):
     assert f"--batch {costliest.id} --step {step}\n" in err
 
 
-@pytest.mark.parametrize("options", [[], ["--batch", "1"], ["--batch", "1", "--step", "0"]], ids=str)
-def test_that_it_is_sensitive_is_said_beside_it(make_run, dpaudit, options):
-    run = make_run()
-    code, out, err = dpaudit("inspect", run.path, *options, "--json")
-    assert code == 0
-    assert strict_json(out)["run"] == str(run.path)
-    assert "sensitive" in err
-    quiet = dpaudit("inspect", run.path, *options, "--quiet")[2]  # a warning, which --quiet keeps; no next command
-    assert ("sensitive" in quiet, "Next" in quiet) == (True, False)
+def test_that_it_is_sensitive_is_said_beside_it(make_run, dpaudit):
+    for options in [[], ["--batch", "1"], ["--batch", "1", "--step", "0"]]:
+        run = make_run()
+        code, out, err = dpaudit("inspect", run.path, *options, "--json")
+        assert code == 0
+        assert strict_json(out)["run"] == str(run.path)
+        assert "sensitive" in err
+        quiet = dpaudit("inspect", run.path, *options, "--quiet")[2]  # a warning, which --quiet keeps; no next command
+        assert ("sensitive" in quiet, "Next" in quiet) == (True, False)
 
 
 def test_a_batch_says_why_it_ended(make_run):

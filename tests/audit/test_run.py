@@ -90,7 +90,7 @@ def test_exact_cost_bounds_every_neighbour_that_is_tried(relation):
     tried = []
 
     @given(sequences(), st.sampled_from([0.5, 1.25, 4.0]), st.integers(0, 2**32 - 1))
-    @settings(max_examples=400)
+    @settings(max_examples=150)
     def check(sequence, tau, seed):
         steps, tokens = sequence
         mechanism = median(tau)
@@ -105,7 +105,7 @@ def test_exact_cost_bounds_every_neighbour_that_is_tried(relation):
             assert abs(loss) <= cost.exact + SLACK <= cost.theorem1 + 2 * SLACK
 
     check()
-    assert len(tried) > 2000
+    assert len(tried) > 1000
     assert max(map(abs, tried)) > 1.0
 
 
@@ -131,15 +131,15 @@ def test_replacing_exceeds_the_add_remove_bound_for_even_n():
     assert 5 < loss <= bound(values, 1, "replace")
 
 
-@pytest.mark.parametrize(("sizes", "seed"), [((2, 3, 4), 0), ((5, 6, 8), 1), ((1, 7, 9), 2)])
-def test_removals_from_a_recorded_run_stay_within_its_batches_bounds(make_run, sizes, seed):
-    run = make_run(sizes=sizes, contexts=True, dtype="float64", max_tokens=5, seed=seed)
-    result = run.audit()
-    for batch in result.batches:
-        draft = run.draft(batch.id)
-        steps, tokens = [step.contexts for step in draft.steps], [step.token for step in draft.steps]
-        for neighbour in neighbours("add_remove", batch.contexts, seed):
-            assert abs(losses(steps, tokens, 1.25, neighbour)) <= batch.exact + SLACK
+def test_removals_from_a_recorded_run_stay_within_its_batches_bounds(make_run):
+    for sizes, seed in [((2, 3, 4), 0), ((5, 6, 8), 1), ((1, 7, 9), 2)]:
+        run = make_run(sizes=sizes, contexts=True, dtype="float64", max_tokens=5, seed=seed)
+        result = run.audit()
+        for batch in result.batches:
+            draft = run.draft(batch.id)
+            steps, tokens = [step.contexts for step in draft.steps], [step.token for step in draft.steps]
+            for neighbour in neighbours("add_remove", batch.contexts, seed):
+                assert abs(losses(steps, tokens, 1.25, neighbour)) <= batch.exact + SLACK
 
 
 # --- the claim's relation and unit -----------------------------------------------------------------------------------
@@ -168,15 +168,14 @@ def test_fixed_slots_claimed_per_record_are_judged_with_replace_bounds(make_run,
     assert failed(run.audit()) == {"claim.epsilon", "mechanism.unit"}
 
 
-@pytest.mark.parametrize("aggregator", ["median", "mean"])
-@pytest.mark.parametrize("rule", ["hashed-records", "hashed-slots"])
-def test_replace_never_costs_less_than_add_remove(make_run, aggregator, rule):
-    run = make_run(aggregator=aggregator, rule=rule, sizes=(4, 4), width=3)
-    figures = []
-    for relation in ("add_remove", "replace"):
-        guarantees = audit_run(run.path, Question(relation=relation)).guarantees
-        figures.append(guarantees.ex_post.total if aggregator == "median" else guarantees.approximate.epsilon)
-    assert figures[0] < figures[1] < math.inf
+def test_replace_never_costs_less_than_add_remove(make_run):
+    for aggregator, rule in itertools.product(["median", "mean"], ["hashed-records", "hashed-slots"]):
+        run = make_run(aggregator=aggregator, rule=rule, sizes=(4, 4), width=3)
+        figures = []
+        for relation in ("add_remove", "replace"):
+            guarantees = audit_run(run.path, Question(relation=relation)).guarantees
+            figures.append(guarantees.ex_post.total if aggregator == "median" else guarantees.approximate.epsilon)
+        assert figures[0] < figures[1] < math.inf
 
 
 def test_question_replaces_the_claim_and_nothing_else(make_run, failed):
@@ -272,12 +271,12 @@ def test_result_holds_no_key(make_run):
     assert "key" not in result.run["manifest"]["batching"]
 
 
-@pytest.mark.parametrize("epsilon", [9.000004, 516.0504, 0.1 + 0.2])
-def test_a_claim_is_never_rounded_in_words(make_run, epsilon):
-    run = make_run()
-    run.edit_manifest({"claim.epsilon": epsilon + 100})
-    run.rehash()
-    assert repr(epsilon + 100) in run.audit().guarantee
+def test_a_claim_is_never_rounded_in_words(make_run):
+    for epsilon in [9.000004, 516.0504, 0.1 + 0.2]:
+        run = make_run()
+        run.edit_manifest({"claim.epsilon": epsilon + 100})
+        run.rehash()
+        assert repr(epsilon + 100) in run.audit().guarantee
 
 
 def test_a_claim_that_the_run_stated_itself_is_said_to_be(make_run):
@@ -285,21 +284,25 @@ def test_a_claim_that_the_run_stated_itself_is_said_to_be(make_run):
     assert not any("after it was generated" in caveat for caveat in make_run(aggregator="mean").audit().caveats)
 
 
-@pytest.mark.parametrize("aggregator", ["median", "mean"])
-def test_a_claim_that_bounds_next_to_nothing_is_said_to(make_run, aggregator):
-    for epsilon, said in ((120.0, True), (9.9, False)):
-        caveats = audit_run(make_run(aggregator=aggregator).path, Question(epsilon=epsilon)).caveats
-        assert any("next to nothing: the factor e^120 is a number with 53 digits" in each for each in caveats) == said
+def test_a_claim_that_bounds_next_to_nothing_is_said_to(make_run):
+    for aggregator in ["median", "mean"]:
+        for epsilon, said in ((120.0, True), (9.9, False)):
+            caveats = audit_run(make_run(aggregator=aggregator).path, Question(epsilon=epsilon)).caveats
+            assert (
+                any("next to nothing: the factor e^120 is a number with 53 digits" in each for each in caveats) == said
+            )
 
 
-@pytest.mark.parametrize(("aggregator", "said"), [("median", True), ("mean", False)])
-def test_a_batch_without_contexts_is_said_where_the_claim_is_about_this_data(make_run, aggregator, said):
-    result = make_run(aggregator=aggregator, sizes=(0, 5)).audit()
-    assert result.verdict == "pass"
-    caveats = [each for each in result.caveats if "batch 0 has no context" in each]
-    assert len(caveats) == said
-    public = public_form(result.model_copy(update={"caveats": (*result.caveats, *caveats)}), Question(epsilon=999.0))
-    assert not any("context" in each for each in public.caveats)  # an empty batch tells of the data
+def test_a_batch_without_contexts_is_said_where_the_claim_is_about_this_data(make_run):
+    for aggregator, said in [("median", True), ("mean", False)]:
+        result = make_run(aggregator=aggregator, sizes=(0, 5)).audit()
+        assert result.verdict == "pass"
+        caveats = [each for each in result.caveats if "batch 0 has no context" in each]
+        assert len(caveats) == said
+        public = public_form(
+            result.model_copy(update={"caveats": (*result.caveats, *caveats)}), Question(epsilon=999.0)
+        )
+        assert not any("context" in each for each in public.caveats)  # an empty batch tells of the data
 
 
 def test_a_failed_claim_gives_both_numbers(make_run):

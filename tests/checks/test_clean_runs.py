@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from dpaudit.checks import CATALOGUE, RUN_CHECKS, STEP_CHECKS
 
 ALL_SIZES = (0, 1, 2, 3, 4, 5, 8)
@@ -57,18 +55,17 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("kind", RUNS.values(), ids=RUNS.keys())
-@pytest.mark.parametrize("seed", [0, 1])
-def test_honest_run_passes(make_run, failed, kind, seed):
-    result = make_run(**kind, seed=seed).audit()
-    assert failed(result) == set()
-    assert result.verdict == "pass"
-    skipped = [check for check in result.checks if check.status == "skip"]
-    assert all(check.detail for check in skipped)
-    # What a record alone can show is shown, unless the run has no such part.
-    assert all(check.evidence > 2 or not check.applicable for check in skipped)
-    assert ("record.sides" in {check.id for check in skipped}) == ("aggregator" in kind)
-    assert f"{result.claim.epsilon:g}" in result.guarantee
+def test_honest_run_passes(make_run, failed):
+    for number, kind in enumerate(RUNS.values()):
+        result = make_run(**kind, seed=number % 2).audit()
+        assert failed(result) == set()
+        assert result.verdict == "pass"
+        skipped = [check for check in result.checks if check.status == "skip"]
+        assert all(check.detail for check in skipped)
+        # What a record alone can show is shown, unless the run has no such part.
+        assert all(check.evidence > 2 or not check.applicable for check in skipped)
+        assert ("record.sides" in {check.id for check in skipped}) == ("aggregator" in kind)
+        assert f"{result.claim.epsilon:g}" in result.guarantee
 
 
 def test_result_lists_every_check_of_the_catalogue_once(make_run):

@@ -10,20 +10,20 @@ from dpaudit.audit import audit_run
 REPLAYED = ("neighbors.regenerated", "replay.logits", "replay.lower-bound")
 
 
-@pytest.mark.parametrize(("evidence", "verdict"), [(0, "pass"), (1, "pass"), (2, "pass"), (3, "fail"), (4, "fail")])
-def test_a_pass_needs_every_check_up_to_the_level(make_run, evidence, verdict):
-    result = audit_run(make_run().path, evidence=evidence)
-    assert (result.verdict, result.evidence) == (verdict, evidence)
-    assert result.not_checked == REPLAYED
-    if verdict == "fail":
-        assert "replay.logits" in result.guarantee
-        assert ("replay.lower-bound" in result.guarantee) == (evidence == 4)
+def test_a_pass_needs_every_check_up_to_the_level(make_run):
+    for evidence, verdict in [(0, "pass"), (1, "pass"), (2, "pass"), (3, "fail"), (4, "fail")]:
+        result = audit_run(make_run().path, evidence=evidence)
+        assert (result.verdict, result.evidence) == (verdict, evidence)
+        assert result.not_checked == REPLAYED
+        if verdict == "fail":
+            assert "replay.logits" in result.guarantee
+            assert ("replay.lower-bound" in result.guarantee) == (evidence == 4)
 
 
-@pytest.mark.parametrize("level", [-1, 5])
-def test_there_are_five_levels(make_run, level):
-    with pytest.raises(ValueError, match="0 to 4"):
-        audit_run(make_run().path, evidence=level)
+def test_there_are_five_levels(make_run):
+    for level in [-1, 5]:
+        with pytest.raises(ValueError, match="0 to 4"):
+            audit_run(make_run().path, evidence=level)
 
 
 def test_a_skip_says_what_would_run_the_check(make_run):
@@ -32,26 +32,23 @@ def test_a_skip_says_what_would_run_the_check(make_run):
     assert all("--data FILE --evidence 4" in check.detail for check in skipped)
 
 
-@pytest.mark.parametrize(
-    ("field", "check"),
-    [
+def test_what_is_not_declared_is_not_passed(make_run, failed):
+    """A foreign run may leave these out; then nobody can tell, and the verdict is no pass."""
+    for field, check in [
         ("batching.key", "partition.stable"),
         ("batching.batches_per_label", "partition.stable"),
         ("batching.generate_per_label", "release.selection"),
         ("origins.batching", "partition.public-parameters"),
         ("origins.settings", "claim.tuning"),
-    ],
-)
-def test_what_is_not_declared_is_not_passed(make_run, failed, field, check):
-    """A foreign run may leave these out; then nobody can tell, and the verdict is no pass."""
-    run = make_run()
-    run.edit_manifest({field: None})
-    run.rehash()
-    result = run.audit()
-    assert failed(result) == set()
-    assert result.verdict == "fail"
-    assert check in result.guarantee
-    assert check in result.not_checked
+    ]:
+        run = make_run()
+        run.edit_manifest({field: None})
+        run.rehash()
+        result = run.audit()
+        assert failed(result) == set()
+        assert result.verdict == "fail"
+        assert check in result.guarantee
+        assert check in result.not_checked
 
 
 def test_a_claim_per_context_needs_no_rule_for_records(make_run):
@@ -95,9 +92,9 @@ def test_an_assignment_that_cannot_be_read_is_said(make_run):
     assert checks["integrity.format"].status == "fail"
 
 
-@pytest.mark.parametrize(
-    ("fields", "status"),
-    [
+def test_a_divisor_must_show(make_run):
+    """A declared divisor that no step bears out is no pass: by n or by 4, four contexts give the same mean."""
+    for fields, status in [
         ({}, "pass"),
         ({"contexts": True, "floor": False}, "pass"),
         ({"floor": False}, "skip"),
@@ -105,14 +102,11 @@ def test_an_assignment_that_cannot_be_read_is_said(make_run):
         ({"sizes": (4, 4), "rule": "hashed-slots", "floor": False}, "pass"),
         ({"sizes": (0, 0)}, "skip"),
         ({"sizes": (4, 4), "rule": "paper-slices", "unit": "context", "floor": False}, "skip"),
-    ],
-)
-def test_a_divisor_must_show(make_run, fields, status):
-    """A declared divisor that no step bears out is no pass: by n or by 4, four contexts give the same mean."""
-    result = make_run(aggregator="mean", **fields).audit()
-    (check,) = (check for check in result.checks if check.id == "mechanism.divisor")
-    assert (check.status, check.evidence) == (status, 1)
-    assert result.verdict == ("pass" if status == "pass" else "fail")
+    ]:
+        result = make_run(aggregator="mean", **fields).audit()
+        (check,) = (check for check in result.checks if check.id == "mechanism.divisor")
+        assert (check.status, check.evidence) == (status, 1)
+        assert result.verdict == ("pass" if status == "pass" else "fail")
 
 
 def test_a_replay_shows_the_divisor(make_run):
@@ -135,23 +129,21 @@ def test_a_support_must_have_another_to_agree_with(make_run):
     assert (check.status, check.applicable, result.verdict) == ("skip", True, "fail")
 
 
-@pytest.mark.parametrize(
-    ("difference", "tolerance", "status"), [(0.0, 9.0, "pass"), (0.1, 9.0, "skip"), (1e-3, 9.0, "pass")]
-)
-def test_coarse_rounding_shows_nothing_but_equality(make_run, difference, tolerance, status):
+def test_coarse_rounding_shows_nothing_but_equality(make_run):
     """In bfloat16 elsewhere than where a run was made, a replay could not tell a forged record."""
+    for difference, tolerance, status in [(0.0, 9.0, "pass"), (0.1, 9.0, "skip"), (1e-3, 9.0, "pass")]:
 
-    class Step:
-        batch, position, problem = 0, 0, ""
+        class Step:
+            batch, position, problem = 0, 0, ""
 
-    class Replay:
-        assignment, texts, steps, left_out, attack = "", "", (Step(),), (), None
+        class Replay:
+            assignment, texts, steps, left_out, attack = "", "", (Step(),), (), None
 
-    Step.difference, Step.tolerance = difference, tolerance
-    result = audit_run(make_run().path, replay=Replay(), evidence=3)
-    (check,) = (check for check in result.checks if check.id == "replay.logits")
-    assert check.status == status
-    assert result.verdict == ("pass" if status == "pass" else "fail")
+        Step.difference, Step.tolerance = difference, tolerance
+        result = audit_run(make_run().path, replay=Replay(), evidence=3)
+        (check,) = (check for check in result.checks if check.id == "replay.logits")
+        assert check.status == status
+        assert result.verdict == ("pass" if status == "pass" else "fail")
 
 
 def test_a_loss_that_rounding_could_make_shows_nothing(make_run):
@@ -175,20 +167,18 @@ def test_without_a_bound_no_loss_is_within_it(make_run):
     assert (check.status, check.applicable) == ("skip", True)
 
 
-@pytest.mark.parametrize(("aggregator", "epsilon", "estimate"), [("mean", 0.1, 99.0), ("median", 99.0, 99.5)])
-def test_only_what_an_attack_shows_with_confidence_refutes_a_claim_and_only_an_approximate_one(
-    make_run, aggregator, epsilon, estimate
-):
+def test_only_what_an_attack_shows_with_confidence_refutes_a_claim_and_only_an_approximate_one(make_run):
     """An ex-post claim is about one output: what all outputs together show is no objection to it."""
+    for aggregator, epsilon, estimate in [("mean", 0.1, 99.0), ("median", 99.0, 99.5)]:
 
-    class Attacked:
-        bound, trials, beyond, worst = LowerBound(1e-4, 0.95, epsilon, estimate, ()), 20, 0, ""
+        class Attacked:
+            bound, trials, beyond, worst = LowerBound(1e-4, 0.95, epsilon, estimate, ()), 20, 0, ""
 
-    class Replay:
-        assignment, noise, texts, steps, left_out, attack = "", None, "", (), (), Attacked()
+        class Replay:
+            assignment, noise, texts, steps, left_out, attack = "", None, "", (), (), Attacked()
 
-    result = audit_run(make_run(aggregator=aggregator).path, replay=Replay())
-    assert {check.id: check.status for check in result.checks}["replay.lower-bound"] == "pass"
+        result = audit_run(make_run(aggregator=aggregator).path, replay=Replay())
+        assert {check.id: check.status for check in result.checks}["replay.lower-bound"] == "pass"
 
 
 def test_two_steps_do_not_tell_a_divisor(make_run):

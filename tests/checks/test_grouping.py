@@ -30,16 +30,20 @@ def test_no_clustering_costs_nothing(make_run):
     assert cost(make_run()) == GroupingCost()
 
 
-@pytest.mark.parametrize(("relation", "unit", "records"), [
-    ("add_remove", "record", 1), ("replace", "record", 2), ("add_remove", "user", 3), ("replace", "user", 6),
-    ("add_remove", "context", 1), ("replace", "context", 2),
-])  # fmt: skip
-def test_counts_cost_what_one_unit_moves_over_their_scale(make_run, relation, unit, records):
-    found = cost(make_run(**REBALANCED, records_per_user=3, width=5), relation, unit)
-    assert found.counts == pytest.approx(records / 8, rel=EXACT)
-    assert found.counts >= records / 8
-    assert sum(found.events) == pytest.approx(records / 8, rel=EXACT)
-    assert (found.centers, found.delta, found.unbounded) == (0, 0, "")
+def test_counts_cost_what_one_unit_moves_over_their_scale(make_run):
+    for relation, unit, records in [
+        ("add_remove", "record", 1),
+        ("replace", "record", 2),
+        ("add_remove", "user", 3),
+        ("replace", "user", 6),
+        ("add_remove", "context", 1),
+        ("replace", "context", 2),
+    ]:
+        found = cost(make_run(**REBALANCED, records_per_user=3, width=5), relation, unit)
+        assert found.counts == pytest.approx(records / 8, rel=EXACT)
+        assert found.counts >= records / 8
+        assert sum(found.events) == pytest.approx(records / 8, rel=EXACT)
+        assert (found.centers, found.delta, found.unbounded) == (0, 0, "")
 
 
 def test_a_context_of_several_records_moves_as_many_counts(make_run):
@@ -62,13 +66,13 @@ def test_an_epsilon_that_is_enough_is_not_passed_by_rounding(make_run):
     assert cost(run).counts == 0.125
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "replace"])
-def test_centres_cost_what_their_noise_says_for_whoever_asks(make_run, relation):
-    run = make_run(**NOISED)
-    wanted = CENTERS_NOISE.epsilon(1e-6, relation)
-    assert (cost(run, relation).centers, cost(run, relation).delta, cost(run, relation).counts) == (wanted, 1e-6, 0)
-    run.edit_manifest({"clustering.epsilon": 1e-9})  # what is declared makes no difference
-    assert cost(run, relation).centers == wanted
+def test_centres_cost_what_their_noise_says_for_whoever_asks(make_run):
+    for relation in ["add_remove", "replace"]:
+        run = make_run(**NOISED)
+        wanted = CENTERS_NOISE.epsilon(1e-6, relation)
+        assert (cost(run, relation).centers, cost(run, relation).delta, cost(run, relation).counts) == (wanted, 1e-6, 0)
+        run.edit_manifest({"clustering.epsilon": 1e-9})  # what is declared makes no difference
+        assert cost(run, relation).centers == wanted
 
 
 def test_centres_whose_noise_is_not_stated_cost_infinity(make_run):
@@ -78,31 +82,31 @@ def test_centres_whose_noise_is_not_stated_cost_infinity(make_run):
     assert "sum_sd" in cost(run).unbounded
 
 
-@pytest.mark.parametrize("kind", [REBALANCED, NOISED], ids=["counts", "centers"])
-def test_the_ex_post_total_and_its_ledger_hold_both(make_run, kind):
-    result = make_run(**kind).audit()
-    found, (tree,) = result.guarantees.ex_post, [tree for tree in result.ledger if tree.kind == "ex-post"]
-    spent = 0.125 if kind is REBALANCED else CENTERS_NOISE.epsilon(1e-6, "add_remove")
-    assert found.rebalancing == pytest.approx(spent, rel=EXACT)
-    assert found.total == tree.value == math.nextafter(found.exact + found.rebalancing, math.inf)
-    parts = (spent, 0) if kind is REBALANCED else (0, spent)
-    assert [child.value for child in tree.children][:2] == pytest.approx(parts, rel=EXACT)
+def test_the_ex_post_total_and_its_ledger_hold_both(make_run):
+    for kind in [REBALANCED, NOISED]:
+        result = make_run(**kind).audit()
+        found, (tree,) = result.guarantees.ex_post, [tree for tree in result.ledger if tree.kind == "ex-post"]
+        spent = 0.125 if kind is REBALANCED else CENTERS_NOISE.epsilon(1e-6, "add_remove")
+        assert found.rebalancing == pytest.approx(spent, rel=EXACT)
+        assert found.total == tree.value == math.nextafter(found.exact + found.rebalancing, math.inf)
+        parts = (spent, 0) if kind is REBALANCED else (0, spent)
+        assert [child.value for child in tree.children][:2] == pytest.approx(parts, rel=EXACT)
 
 
-@pytest.mark.parametrize("kind", [REBALANCED, NOISED], ids=["counts", "centers"])
-def test_the_approximate_guarantee_composes_counts_jointly_and_adds_centres(make_run, kind):
-    run = make_run(**kind, aggregator="mean")
-    result = run.audit()
-    found, eta = result.guarantees.approximate, 2 * 6.0 / 4.0 / 1.25
-    laplace = rebalancing_events(found.rebalancing, "add_remove")
-    alone = exponential_mechanism_epsilon(eta, 3, found.delta - found.centers_delta, laplace=laplace).epsilon
-    assert found.epsilon == pytest.approx(alone + found.centers, rel=1e-6)
-    assert (found.epsilon_lower is None) == (kind is NOISED)
-    (tree,) = [tree for tree in result.ledger if tree.kind == "approximate"]
-    counts, centers, generation = tree.children
-    assert (counts.value, centers.value, centers.delta) == (found.rebalancing, found.centers, found.centers_delta)
-    assert generation.value <= found.epsilon <= generation.value + counts.value + centers.value + 1e-3
-    assert tree.value == found.epsilon
+def test_the_approximate_guarantee_composes_counts_jointly_and_adds_centres(make_run):
+    for kind in [REBALANCED, NOISED]:
+        run = make_run(**kind, aggregator="mean")
+        result = run.audit()
+        found, eta = result.guarantees.approximate, 2 * 6.0 / 4.0 / 1.25
+        laplace = rebalancing_events(found.rebalancing, "add_remove")
+        alone = exponential_mechanism_epsilon(eta, 3, found.delta - found.centers_delta, laplace=laplace).epsilon
+        assert found.epsilon == pytest.approx(alone + found.centers, rel=1e-6)
+        assert (found.epsilon_lower is None) == (kind is NOISED)
+        (tree,) = [tree for tree in result.ledger if tree.kind == "approximate"]
+        counts, centers, generation = tree.children
+        assert (counts.value, centers.value, centers.delta) == (found.rebalancing, found.centers, found.centers_delta)
+        assert generation.value <= found.epsilon <= generation.value + counts.value + centers.value + 1e-3
+        assert tree.value == found.epsilon
 
 
 def test_with_a_delta_of_the_centres_an_ex_post_claim_is_about_sets_of_outcomes(make_run):

@@ -42,8 +42,8 @@ def test_the_shipped_schema_is_current() -> None:
     assert shipped_schema() == report_schema(), "write json.dumps(report_schema(), indent=2) to the shipped file"
 
 
-@pytest.mark.parametrize(("loss", "written"), [(0.5, 0.5), (math.inf, "inf"), (-math.inf, "-inf"), (math.nan, "nan")])
-def test_numbers_that_are_not_finite_travel_as_text(loss: float, written: object) -> None:
-    document = json.loads(result(loss).to_json(), parse_constant=pytest.fail)
-    jsonschema.validate(document, shipped_schema())
-    assert document["guarantees"]["empirical"]["leave_one_out_max"] == written
+def test_numbers_that_are_not_finite_travel_as_text() -> None:
+    for loss, written in [(0.5, 0.5), (math.inf, "inf"), (-math.inf, "-inf"), (math.nan, "nan")]:
+        document = json.loads(result(loss).to_json(), parse_constant=pytest.fail)
+        jsonschema.validate(document, shipped_schema())
+        assert document["guarantees"]["empirical"]["leave_one_out_max"] == written

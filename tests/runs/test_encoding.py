@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -69,23 +70,22 @@ def test_next_float_has_the_next_code(value):
     assert int(codes[0, 1]) - int(codes[0, 0]) in ((1, 2) if across_zero else (1,))
 
 
-@pytest.mark.parametrize("dtype", ["<f4", "<f8"])
-@pytest.mark.parametrize(
-    ("clip", "grid", "stored"),
-    [(6.0, 0.125, "|i1"), (127.0, 1.0, "|i1"), (128.0, 1.0, "<i2"), (12.0, 2.0**-6, "<i2"), (4.0, 2.0**-20, "<i4")],
-)
-def test_multiples_of_a_grid_become_small_integers(dtype, clip, grid, stored):
-    code = GridCode(dtype, grid, clip)
-    assert code.stored == stored
-    steps = int(clip / grid)
-    numbers = np.unique(np.linspace(-steps, steps, 999).astype(np.int64))
-    values = (numbers * grid).astype(dtype)[None]
-    codes = code.encode(values)
-    assert np.array_equal(codes[0], numbers)
-    assert same_bits(code.decode(codes), values)
-    middle = (values[0, 1:] + values[0, :-1]) / values.dtype.type(2)
-    # Midpoints of two multiples are exact, so a median has no rounding error.
-    assert (middle.astype(np.float64) == (numbers[1:] + numbers[:-1]) * grid / 2).all()
+def test_multiples_of_a_grid_become_small_integers():
+    for dtype, (clip, grid, stored) in itertools.product(
+        ["<f4", "<f8"],
+        [(6.0, 0.125, "|i1"), (127.0, 1.0, "|i1"), (128.0, 1.0, "<i2"), (12.0, 2.0**-6, "<i2"), (4.0, 2.0**-20, "<i4")],
+    ):
+        code = GridCode(dtype, grid, clip)
+        assert code.stored == stored
+        steps = int(clip / grid)
+        numbers = np.unique(np.linspace(-steps, steps, 999).astype(np.int64))
+        values = (numbers * grid).astype(dtype)[None]
+        codes = code.encode(values)
+        assert np.array_equal(codes[0], numbers)
+        assert same_bits(code.decode(codes), values)
+        middle = (values[0, 1:] + values[0, :-1]) / values.dtype.type(2)
+        # Midpoints of two multiples are exact, so a median has no rounding error.
+        assert (middle.astype(np.float64) == (numbers[1:] + numbers[:-1]) * grid / 2).all()
 
 
 @given(values=any_floats(), grid=st.sampled_from([0.125, 2.0**-6, 2.0**-18]))

@@ -33,7 +33,7 @@ from dpaudit.generation.clustering.noise import Noise
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, Event, StepDone, TextsEmbedded
 from dpaudit.generation.models import CACHE_VARIABLE
-from dpaudit.generation.replay import replay
+from dpaudit.generation.replay import replay_run
 from dpaudit.generation.sampling import SeededStream
 from dpaudit.mechanisms import context_change
 from dpaudit.runs import InputError, KeyedHash, RunReader, cluster_places, decoded_centers
@@ -409,7 +409,7 @@ def test_replays_embed_anew_and_agree(tmp_path: Path, clustered: MakeConfig) -> 
         run, data = fresh(tmp_path), config.data.path
         assert data is not None
         generate(config, run)
-        found = replay(run, data, steps=3, left_out=2, trials=0)
+        found = replay_run(run, data, steps=3, left_out=2, trials=0)
         assert (found.assignment, found.texts) == ("", "")
         reader = RunReader(run)
         noisy, (exact, _) = np.array(reader.clusters().noisy_counts), truth(config, reader)
@@ -436,7 +436,7 @@ def test_counts_that_never_had_their_noise_fail_against_the_data(tmp_path: Path,
         patched.setattr(grouping, "Noise", Silent)
         generate(config, run)
     statuses = []
-    for found in (None, replay(run, data, steps=1, left_out=0, trials=0)):
+    for found in (None, replay_run(run, data, steps=1, left_out=0, trials=0)):
         (check,) = (check for check in audit_run(run, replay=found).checks if check.id == "rebalancing.noise")
         statuses.append(check.status)
     assert statuses == ["pass", "fail"]
@@ -457,7 +457,7 @@ def test_a_replay_wants_the_very_embedding_model(
 
     monkeypatch.setattr(grouping, "Embedder", Other)
     with pytest.raises(InputError, match=r"clustering\.embedding.*not the one that the run used"):
-        replay(run, data, trials=0)
+        replay_run(run, data, trials=0)
 
 
 def test_k_means_on_private_records_fails_its_audit(tmp_path: Path, clustered: MakeConfig) -> None:
