@@ -1300,18 +1300,18 @@ _GENERATION = (
     Mutant(
         "decoding-padding-counted",
         "padding moves a prompt's positions by one",
-        "generation/decoding.py",
+        "generation/forward.py",
         "(seen.cumsum(dim=1) - 1).clamp(min=0)",
         "seen.cumsum(dim=1)",
-        (f"{_GEN}/test_decoding.py", f"{_GEN}/test_passes.py"),
+        (f"{_GEN}/test_forward.py", f"{_GEN}/test_passes.py"),
     ),
     Mutant(
         "decoding-prompt-without-padding",
         "a prompt may fill all places that it is padded to",
-        "generation/decoding.py",
-        "if any(len(prompt) >= length for prompt in prompts):",
-        "if any(len(prompt) > length for prompt in prompts):",
-        (f"{_GEN}/test_decoding.py", f"{_GEN}/test_passes.py"),
+        "generation/forward.py",
+        "if any(len(prompt) >= places for prompt in prompts):",
+        "if any(len(prompt) > places for prompt in prompts):",
+        (f"{_GEN}/test_forward.py", f"{_GEN}/test_passes.py"),
     ),
     Mutant(
         "passes-row-sees-what-another-left",
@@ -1348,7 +1348,7 @@ _GENERATION = (
     Mutant(
         "replay-tolerance-too-big",
         "a replay takes differences a hundred times as large for rounding",
-        "generation/replay.py",
+        "generation/model_step.py",
         "return REACH * scale * (stored + summed)",
         "return 100 * REACH * scale * (stored + summed)",
         (f"{_GEN}/test_replay.py",),
