@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -60,9 +59,9 @@ def known_results() -> dict[str, list[str]]:
     """Before and after by id, as results.md has them."""
     known = {mutant.id: [NOT_TRIED, NOT_TRIED] for mutant in MUTANTS}
     for line in RESULTS.read_text(encoding="utf-8").splitlines()[2:] if RESULTS.exists() else ():
-        name, _, *known_of_it = re.split(r" (?<!\\)\| ", line.strip("| "))
+        name, _, *cells = line.strip("| ").split(" | ")
         if name.strip("`") in known:
-            known[name.strip("`")] = [cell.replace("\\|", "|") for cell in known_of_it]
+            known[name.strip("`")] = [cell.replace("\\|", "|") for cell in cells]
     return known
 
 

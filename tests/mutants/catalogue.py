@@ -27,6 +27,7 @@ class Mutant:
 
 
 _CONFORMANCE = "tests/mechanisms/test_conformance.py"
+_FAULT_TABLE = "tests/checks/test_fault_table.py"
 _FAULTS = "tests/checks/test_faults.py"
 _EVIDENCE = "tests/checks/test_evidence.py"
 _AUDIT = "tests/audit/test_run.py"
@@ -298,7 +299,7 @@ _ACCOUNTING = (
         "dpaudit/mechanisms/neighbors.py",
         'if rule == "paper-slices" or records is None:',
         "if records is None:",
-        ("tests/accounting/test_conformance.py", _AUDIT, _FAULTS),
+        ("tests/accounting/test_conformance.py", _AUDIT, _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
         "attacks-error-not-shared-out",
@@ -322,7 +323,7 @@ _ACCOUNTING = (
         "dpaudit/mechanisms/median.py",
         "moves: NDArray[np.bool_] = (central[1:] != central[:-1]).any(axis=0)",
         "moves: NDArray[np.bool_] = central[0] != central[-1]",
-        ("tests/mechanisms/test_columns.py", _FAULTS, _CONFORMANCE),
+        ("tests/mechanisms/test_columns.py", _FAULT_TABLE, _FAULTS, _CONFORMANCE),
     ),
     Mutant(
         "columns-token-left-out",
@@ -349,7 +350,7 @@ _RUNS = (
         "dpaudit/runs/batches.py",
         "if self.header.id != batch or not 0 <=",
         "if not 0 <=",
-        (_BAD_INPUT, _HOSTILE, _FAULTS),
+        (_BAD_INPUT, _HOSTILE, _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
         "encoding-negative-zero-altered",
@@ -413,7 +414,7 @@ _RUNS = (
         "dpaudit/runs/batches.py",
         "not 1 <= steps <= most:",
         "not 1 <= steps:",
-        (_BAD_INPUT, _HOSTILE, _FAULTS),
+        (_BAD_INPUT, _HOSTILE, _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
         "batches-one-step-too-many-written",
@@ -533,7 +534,7 @@ _RUNS = (
         "dpaudit/runs/clusters.py",
         'return None if digest in (None, found) else "centers',
         'return None if found else "centers',
-        ("tests/runs/test_clusters.py", _FAULTS),
+        ("tests/runs/test_clusters.py", _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
         "clusters-batch-in-wrong-cluster",
@@ -549,7 +550,7 @@ _RUNS = (
         "dpaudit/runs/manifest.py",
         'if aggregator.dtype == "float64" != self.record.dtype:',
         'if aggregator.dtype == "float64" and not self.record.dtype:',
-        (_BAD_INPUT, "tests/runs/test_writer.py", _FAULTS),
+        (_BAD_INPUT, "tests/runs/test_writer.py", _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
         "manifest-grid-no-power-of-two",
@@ -635,7 +636,10 @@ _CHECKS = (
         "dpaudit/checks/integrity.py",
         "foreign = sorted(set(present) - recorded.keys())",
         "foreign: list[str] = []",
-        (_FAULTS,),
+        (
+            _FAULT_TABLE,
+            _FAULTS,
+        ),
     ),
     Mutant(
         "check-integrity-digest-skipped",
@@ -643,7 +647,10 @@ _CHECKS = (
         "dpaudit/checks/integrity.py",
         "_digest(facts, name) != recorded[name]",
         "not recorded[name]",
-        (_FAULTS,),
+        (
+            _FAULT_TABLE,
+            _FAULTS,
+        ),
     ),
     Mutant(
         "check-integrity-copies-accepted",
@@ -651,7 +658,10 @@ _CHECKS = (
         "dpaudit/checks/integrity.py",
         "    if facts.copies:\n",
         "    if facts.copies and not on_disk:\n",
-        (_FAULTS,),
+        (
+            _FAULT_TABLE,
+            _FAULTS,
+        ),
     ),
     Mutant(
         "check-sampling-alarms-ignored",
@@ -659,7 +669,10 @@ _CHECKS = (
         "dpaudit/checks/sampling.py",
         "    if alarms:\n",
         "    if alarms and not test.steps:\n",
-        (_FAULTS,),
+        (
+            _FAULT_TABLE,
+            _FAULTS,
+        ),
     ),
     Mutant(
         "check-release-text-stripped",
@@ -667,7 +680,7 @@ _CHECKS = (
         "dpaudit/checks/release.py",
         "if sample.text != decoded:",
         "if sample.text.strip() != decoded.strip():",
-        (_FAULTS, _AUDIT),
+        (_FAULT_TABLE, _FAULTS, _AUDIT),
     ),
     Mutant(
         "check-partition-record-twice",
@@ -675,7 +688,10 @@ _CHECKS = (
         "dpaudit/checks/placement.py",
         "if assigned.digest <= previous:",
         "if assigned.digest < previous:",
-        (_FAULTS,),
+        (
+            _FAULT_TABLE,
+            _FAULTS,
+        ),
     ),
     Mutant(
         "check-partition-slots-ignored",
@@ -683,7 +699,10 @@ _CHECKS = (
         "dpaudit/checks/partition.py",
         "        if header.contexts != implied:\n",
         "        if header.contexts > (implied or 0):\n",
-        (_FAULTS,),
+        (
+            _FAULT_TABLE,
+            _FAULTS,
+        ),
     ),
     Mutant(
         "check-origins-undeclared-passes",
@@ -691,7 +710,7 @@ _CHECKS = (
         "dpaudit/checks/registry.py",
         'if origin == "public":',
         'if origin != "private":',
-        (_FAULTS, _EVIDENCE, _AUDIT),
+        (_FAULT_TABLE, _FAULTS, _EVIDENCE, _AUDIT),
     ),
     Mutant(
         "check-mechanism-clip-not-reached",
@@ -699,7 +718,7 @@ _CHECKS = (
         "dpaudit/mechanisms/logits.py",
         "(values.max(axis=1) != clip).sum()",
         "(~(values.max(axis=1) <= clip)).sum()",
-        (_FAULTS, _EVIDENCE, _CONFORMANCE),
+        (_FAULT_TABLE, _FAULTS, _EVIDENCE, _CONFORMANCE),
     ),
     Mutant(
         "check-mechanism-support-private",
@@ -707,7 +726,10 @@ _CHECKS = (
         "dpaudit/checks/facts.py",
         "if known != seen.digest:",
         "if not known:",
-        (_FAULTS,),
+        (
+            _FAULT_TABLE,
+            _FAULTS,
+        ),
     ),
     Mutant(
         "check-rebalancing-after-selection",
@@ -715,7 +737,7 @@ _CHECKS = (
         "dpaudit/checks/rebalancing.py",
         'if noise.noised == "after-selection":',
         'if noise.noised == "":',
-        (_FAULTS, "tests/checks/test_grouping.py"),
+        (_FAULT_TABLE, _FAULTS, "tests/checks/test_grouping.py"),
     ),
     Mutant(
         "check-claim-epsilon-tolerance",
@@ -723,7 +745,7 @@ _CHECKS = (
         "dpaudit/checks/claim.py",
         "if recomputed <= claim.epsilon:",
         "if recomputed <= claim.epsilon * (1 + 1e-6):",
-        (_AUDIT, _FAULTS, "tests/checks/test_clean_runs.py"),
+        (_AUDIT, _FAULT_TABLE, _FAULTS, "tests/checks/test_clean_runs.py"),
     ),
     Mutant(
         "check-neighbors-removal-unchecked",
@@ -739,7 +761,7 @@ _CHECKS = (
         "dpaudit/checks/replay.py",
         "if step.problem or not step.difference <= step.tolerance]",
         "if not step.difference <= step.tolerance]",
-        (_EVIDENCE, _FAULTS, "tests/generation/test_replay.py"),
+        (_EVIDENCE, _FAULT_TABLE, _FAULTS, "tests/generation/test_replay.py"),
     ),
     Mutant(
         "check-disclosure-key-in-full-only",
@@ -747,7 +769,7 @@ _CHECKS = (
         "dpaudit/checks/disclosure.py",
         "if secret is not None and secret[:TELLING] in places:",
         "if secret is not None and secret in places:",
-        ("tests/audit/test_disclosure.py", _FAULTS),
+        ("tests/audit/test_disclosure.py", _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
         "check-record-mean-range-too-wide",
@@ -755,7 +777,7 @@ _CHECKS = (
         "dpaudit/mechanisms/mean.py",
         "largest * (1 + _EQUAL)",
         "largest * (1 + 1e-2)",
-        (_FAULTS, _EVIDENCE, _CONFORMANCE),
+        (_FAULT_TABLE, _FAULTS, _EVIDENCE, _CONFORMANCE),
     ),
     Mutant(
         "check-record-aggregate-digest-skipped",
@@ -763,7 +785,7 @@ _CHECKS = (
         "dpaudit/checks/record.py",
         "if aggregate_digest(view.aggregate) != step.aggregate_digest:",
         "if not step.aggregate_digest:",
-        (_FAULTS, _EVIDENCE),
+        (_FAULT_TABLE, _FAULTS, _EVIDENCE),
     ),
     Mutant(
         "check-record-log-probability-tolerance",
@@ -771,7 +793,7 @@ _CHECKS = (
         "dpaudit/checks/record.py",
         "_LOG_TOLERANCE = 1e-9",
         "_LOG_TOLERANCE = 1e-3",
-        (_FAULTS, _EVIDENCE),
+        (_FAULT_TABLE, _FAULTS, _EVIDENCE),
     ),
     Mutant(
         "check-record-holder-below-accepted",
@@ -779,7 +801,7 @@ _CHECKS = (
         "dpaudit/mechanisms/median.py",
         "if _bits_at(sides, holder).any():",
         "if _bits_at(sides, holder).any() and n < 0:",
-        (_FAULTS, _EVIDENCE, _CONFORMANCE),
+        (_FAULT_TABLE, _FAULTS, _EVIDENCE, _CONFORMANCE),
     ),
     Mutant(
         "check-sampling-impossible-token",
@@ -787,7 +809,7 @@ _CHECKS = (
         "dpaudit/checks/record.py",
         "if not math.isfinite(view.step.log_probability):",
         "if math.isnan(view.step.log_probability):",
-        (_FAULTS, _EVIDENCE),
+        (_FAULT_TABLE, _FAULTS, _EVIDENCE),
     ),
     Mutant(
         "check-sampling-alarms-not-shared-out",
@@ -811,7 +833,10 @@ _CHECKS = (
         "dpaudit/checks/release.py",
         "if any(end < length for end in ends):",
         "if any(end > length for end in ends):",
-        (_FAULTS,),
+        (
+            _FAULT_TABLE,
+            _FAULTS,
+        ),
     ),
     Mutant(
         "check-release-label-of-batch-unchecked",
@@ -819,7 +844,10 @@ _CHECKS = (
         "dpaudit/checks/release.py",
         "if batch // each >= len(labels) or header.label != labels[batch // each]:",
         "if batch // each >= len(labels):",
-        (_FAULTS,),
+        (
+            _FAULT_TABLE,
+            _FAULTS,
+        ),
     ),
     Mutant(
         "check-partition-slot-unchecked",
@@ -827,7 +855,7 @@ _CHECKS = (
         "dpaudit/checks/placement.py",
         "if assigned.slot != slot:",
         "if assigned.slot is None and slot is not None:",
-        (_FAULTS, "tests/checks/test_grouping.py"),
+        (_FAULT_TABLE, _FAULTS, "tests/checks/test_grouping.py"),
     ),
     Mutant(
         "check-partition-left-out-unchecked",
@@ -835,7 +863,7 @@ _CHECKS = (
         "dpaudit/checks/placement.py",
         "left_out = not any(",
         "left_out = not self._counts and not any(",
-        (_FAULTS, "tests/checks/test_grouping.py"),
+        (_FAULT_TABLE, _FAULTS, "tests/checks/test_grouping.py"),
     ),
     Mutant(
         "check-mechanism-divisor-ignored",
@@ -843,7 +871,7 @@ _CHECKS = (
         "dpaudit/checks/mechanism.py",
         "if divided.by_number >= FEWEST_DIVIDED:",
         "if divided.by_number > FEWEST_DIVIDED * 1000:",
-        (_FAULTS, _EVIDENCE),
+        (_FAULT_TABLE, _FAULTS, _EVIDENCE),
     ),
     Mutant(
         "check-mechanism-seed-passes",
@@ -851,7 +879,10 @@ _CHECKS = (
         "dpaudit/checks/mechanism.py",
         'if generator == "os-entropy":',
         'if generator in ("os-entropy", "test-seed"):',
-        (_FAULTS,),
+        (
+            _FAULT_TABLE,
+            _FAULTS,
+        ),
     ),
     Mutant(
         "check-rebalancing-centres-cost-a-tenth-more",
@@ -859,7 +890,7 @@ _CHECKS = (
         "dpaudit/checks/rebalancing.py",
         "_ROUNDING = 1e-9",
         "_ROUNDING = 1e-1",
-        (_FAULTS, "tests/checks/test_grouping.py", "tests/generation/clustering/test_clustered_runs.py"),
+        (_FAULT_TABLE, _FAULTS, "tests/checks/test_grouping.py", "tests/generation/clustering/test_clustered_runs.py"),
     ),
     Mutant(
         "check-rebalancing-kept-centres-unchecked",
@@ -867,7 +898,7 @@ _CHECKS = (
         "dpaudit/checks/rebalancing.py",
         "kept_by_counts(noisy, clustering.keep), kept)",
         "kept, kept)",
-        (_FAULTS, "tests/checks/test_grouping.py"),
+        (_FAULT_TABLE, _FAULTS, "tests/checks/test_grouping.py"),
     ),
     Mutant(
         "check-rebalancing-too-little-noise-unseen",
@@ -875,7 +906,7 @@ _CHECKS = (
         "dpaudit/checks/rebalancing.py",
         "< math.log(_RARELY):",
         "> 0:",
-        (_FAULTS, _EVIDENCE, "tests/generation/clustering/test_clustered_runs.py"),
+        (_FAULT_TABLE, _FAULTS, _EVIDENCE, "tests/generation/clustering/test_clustered_runs.py"),
     ),
     Mutant(
         "check-composition-mean-not-recognised",
@@ -883,7 +914,10 @@ _CHECKS = (
         "dpaudit/checks/composition.py",
         "_STATED = 1e-3",
         "_STATED = 1e-12",
-        (_FAULTS,),
+        (
+            _FAULT_TABLE,
+            _FAULTS,
+        ),
     ),
     Mutant(
         "check-composition-second-batch-forgotten",
@@ -891,7 +925,10 @@ _CHECKS = (
         "dpaudit/checks/composition.py",
         "for cost in costs[:-1] if",
         "for cost in costs[:-2] if",
-        (_FAULTS,),
+        (
+            _FAULT_TABLE,
+            _FAULTS,
+        ),
     ),
     Mutant(
         "check-claim-delta-of-one-record",
@@ -899,7 +936,7 @@ _CHECKS = (
         "dpaudit/checks/claim.py",
         "if 0 < claim.delta < limit and least:",
         "if 0 < claim.delta <= limit and least:",
-        (_FAULTS, _AUDIT),
+        (_FAULT_TABLE, _FAULTS, _AUDIT),
     ),
     Mutant(
         "check-claim-ex-post-delta",
@@ -907,7 +944,7 @@ _CHECKS = (
         "dpaudit/checks/claim.py",
         "        if claim.delta == 0:\n",
         "        if claim.delta >= 0:\n",
-        (_FAULTS, _AUDIT),
+        (_FAULT_TABLE, _FAULTS, _AUDIT),
     ),
     Mutant(
         "check-claim-approximate-median",
@@ -915,7 +952,7 @@ _CHECKS = (
         "dpaudit/mechanisms/median.py",
         'kinds: ClassVar[tuple[ClaimKind, ...]] = ("ex-post",)',
         'kinds: ClassVar[tuple[ClaimKind, ...]] = ("ex-post", "approximate")',
-        (_FAULTS, _AUDIT, _CONFORMANCE),
+        (_FAULT_TABLE, _FAULTS, _AUDIT, _CONFORMANCE),
     ),
     Mutant(
         "check-claim-rounded-to-nearest",
@@ -923,7 +960,7 @@ _CHECKS = (
         "dpaudit/results/rounding.py",
         "decimals(epsilon, _CHECK_DECIMALS, most",
         "decimals(epsilon, _CHECK_DECIMALS, ROUND_HALF_EVEN, most",
-        (_AUDIT, _FAULTS, "tests/checks/test_clean_runs.py"),
+        (_AUDIT, _FAULT_TABLE, _FAULTS, "tests/checks/test_clean_runs.py"),
     ),
     Mutant(
         "check-neighbors-addition-one-sided",
@@ -931,7 +968,7 @@ _CHECKS = (
         "dpaudit/checks/neighbors.py",
         "if not abs(bound - found) <= slack:",
         "if not found - bound <= slack:",
-        (_FAULTS, _EVIDENCE),
+        (_FAULT_TABLE, _FAULTS, _EVIDENCE),
     ),
     Mutant(
         "check-replay-text-beyond-bound-passes",
@@ -939,7 +976,7 @@ _CHECKS = (
         "dpaudit/checks/replay.py",
         "    if found.beyond:\n",
         "    if found.beyond > 2 * found.trials:\n",
-        (_EVIDENCE, _FAULTS, "tests/generation/test_attack.py"),
+        (_EVIDENCE, _FAULT_TABLE, _FAULTS, "tests/generation/test_attack.py"),
     ),
     Mutant(
         "check-replay-regenerated-one-sided",
@@ -947,7 +984,7 @@ _CHECKS = (
         "dpaudit/checks/replay.py",
         "if not abs(found.recorded - found.regenerated) <= found.tolerance]",
         "if not found.recorded - found.regenerated <= found.tolerance]",
-        (_EVIDENCE, _FAULTS),
+        (_EVIDENCE, _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
         "check-disclosure-record-text-unseen",
@@ -955,7 +992,7 @@ _CHECKS = (
         "dpaudit/checks/disclosure.py",
         "            if assigned.digest in records:\n",
         "            if assigned.digest in places:\n",
-        ("tests/audit/test_disclosure.py", _FAULTS),
+        ("tests/audit/test_disclosure.py", _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
         "check-facts-missing-batch-costs-nothing",
@@ -963,7 +1000,7 @@ _CHECKS = (
         "dpaudit/checks/facts.py",
         "if self.ex_post is None or self.unbounded or unread:",
         "if self.ex_post is None or self.unbounded:",
-        (_FAULTS, _AUDIT, "tests/audit/test_batch.py"),
+        (_FAULT_TABLE, _FAULTS, _AUDIT, "tests/audit/test_batch.py"),
     ),
     Mutant(
         "check-facts-clusters-cost-nothing",
@@ -971,7 +1008,7 @@ _CHECKS = (
         "dpaudit/checks/facts.py",
         "return rounded_sum(self.ex_post_cost.exact, self.grouping.epsilon)",
         "return self.ex_post_cost.exact",
-        (_FAULTS, "tests/checks/test_grouping.py"),
+        (_FAULT_TABLE, _FAULTS, "tests/checks/test_grouping.py"),
     ),
     Mutant(
         "check-grouping-user-hidden-by-one-record",
@@ -979,7 +1016,7 @@ _CHECKS = (
         "dpaudit/checks/grouping.py",
         "if unit_records(manifest, claim.unit) != 1:",
         "if unit_records(manifest, claim.unit) is None:",
-        ("tests/checks/test_grouping.py", _FAULTS),
+        ("tests/checks/test_grouping.py", _FAULT_TABLE, _FAULTS),
     ),
 )
 
@@ -1006,7 +1043,7 @@ _RESULTS = (
         "dpaudit/audit/batch.py",
         "view.index is None or (cost is None and accountant is not None)",
         "view.index is None",
-        (_FAULTS, "tests/audit/test_batch.py", _AUDIT),
+        (_FAULT_TABLE, _FAULTS, "tests/audit/test_batch.py", _AUDIT),
     ),
     Mutant(
         "guarantees-centres-left-out",
@@ -1014,7 +1051,7 @@ _RESULTS = (
         "dpaudit/accounting/approximate.py",
         "Composition(rounded_sum(found.epsilon, self.centers), lower",
         "Composition(found.epsilon, lower",
-        ("tests/checks/test_grouping.py", _AUDIT, _FAULTS),
+        ("tests/checks/test_grouping.py", _AUDIT, _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
         "comparison-neighbours-mixed",
@@ -1038,7 +1075,7 @@ _RESULTS = (
         "dpaudit/mechanisms/mechanism.py",
         "self.aggregator.width_for(change) <= width",
         "self.aggregator.width_for(change) <= width + 1",
-        (_AUDIT, _FAULTS, "tests/checks/test_clean_runs.py", _CONFORMANCE),
+        (_AUDIT, _FAULT_TABLE, _FAULTS, "tests/checks/test_clean_runs.py", _CONFORMANCE),
     ),
     Mutant(
         "audit-key-in-report",
@@ -1062,7 +1099,7 @@ _RESULTS = (
         "dpaudit/accounting/approximate.py",
         "return max(0.0, math.nextafter(delta - self.centers_delta, 0.0)) if self.centers_delta else delta",
         "return delta",
-        ("tests/checks/test_grouping.py", _AUDIT, _FAULTS),
+        ("tests/checks/test_grouping.py", _AUDIT, _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
         "losses-sign-kept-in-order",
@@ -1300,18 +1337,18 @@ _GENERATION = (
     Mutant(
         "decoding-padding-counted",
         "padding moves a prompt's positions by one",
-        "generation/decoding.py",
+        "generation/forward.py",
         "(seen.cumsum(dim=1) - 1).clamp(min=0)",
         "seen.cumsum(dim=1)",
-        (f"{_GEN}/test_decoding.py", f"{_GEN}/test_passes.py"),
+        (f"{_GEN}/test_forward.py", f"{_GEN}/test_passes.py"),
     ),
     Mutant(
         "decoding-prompt-without-padding",
         "a prompt may fill all places that it is padded to",
-        "generation/decoding.py",
-        "if any(len(prompt) >= length for prompt in prompts):",
-        "if any(len(prompt) > length for prompt in prompts):",
-        (f"{_GEN}/test_decoding.py", f"{_GEN}/test_passes.py"),
+        "generation/forward.py",
+        "if any(len(prompt) >= places for prompt in prompts):",
+        "if any(len(prompt) > places for prompt in prompts):",
+        (f"{_GEN}/test_forward.py", f"{_GEN}/test_passes.py"),
     ),
     Mutant(
         "passes-row-sees-what-another-left",
@@ -1348,7 +1385,7 @@ _GENERATION = (
     Mutant(
         "replay-tolerance-too-big",
         "a replay takes differences a hundred times as large for rounding",
-        "generation/replay.py",
+        "generation/model_step.py",
         "return REACH * scale * (stored + summed)",
         "return 100 * REACH * scale * (stored + summed)",
         (f"{_GEN}/test_replay.py",),
