@@ -25,7 +25,7 @@ from dpaudit.generation.manifest import (
 from dpaudit.generation.memory import free_memory, planned_rows
 from dpaudit.generation.models import LanguageModel, device_of, load_model
 from dpaudit.generation.partition import Partition, Rule, partition, partition_as_recorded
-from dpaudit.generation.prompts import Prompts, Template, template
+from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, read_records
 from dpaudit.generation.worker import Finished, Worker
 from dpaudit.runs import BatchStore, Clustering, Clusters, InputError, Manifest, Privacy, RunReader, RunWriter
@@ -38,30 +38,27 @@ FULL, TASKS = 2, 8
 
 
 @dataclass(frozen=True)
-class _Placed:
-    """Where every record goes, and by which clusters."""
+class _Ready:
+    """A run that is ready to be generated, or to go on.
 
-    records: Partition
-    clustering: Clustering
-    clusters: Clusters
+    Attributes:
+        manifest: as config, data and model of this process make it.
+        model, prompts: what makes logits.
+        records: every record's place.
+        clusters: by which clusters they are placed.
+        repeated: rows of the data whose text and label another row has.
+    """
 
-
-@dataclass(frozen=True)
-class _Parts:
-    """What batches are generated from."""
-
+    manifest: Manifest
     model: LanguageModel
-    wording: Template
     prompts: Prompts
-    placed: _Placed
-    privacy: Privacy
-    free: int
+    records: Partition
+    clusters: Clusters
     repeated: int
 
-    @property
-    def records(self) -> Partition:
-        """Every record's place."""
-        return self.placed.records
+    def worker(self, store: BatchStore, accountant: ExPostAccountant | None) -> Worker:
+        """Generates batches in this process."""
+        return Worker(store, self.records.batches, self.model, self.prompts, accountant)
 
 
 def generate(config: Config, out: Location, progress: Progress | None = None, engine: Engine | None = None) -> Location:
@@ -80,14 +77,11 @@ def generate(config: Config, out: Location, progress: Progress | None = None, en
         InputError: the data, the model or the directory cannot be used.
     """
     begun = RunReader(out) if open_storage(out).exists(MANIFEST) else None
-    existing = begun.manifest if begun is not None else None
     progress = progress or (lambda event: None)
-    key = _key(config, existing)
-    parts = _parts(config, key, begun, progress)
-    manifest = _manifest(config, key, parts, _rows(config, existing, parts))
-    progress(_told(config, parts))
-    with _open(out, existing, manifest, parts) as writer:
-        epsilon = _generate(config, writer, parts, progress, engine)
+    ready = _ready(config, begun, progress)
+    progress(_placement(config, ready))
+    with _open(out, begun, ready) as writer:
+        epsilon = _generate(config, writer, ready, progress, engine)
         # A run that was killed while it finished may hold its claim already.
         claimed = writer.manifest.claim is not None
         writer.finish(None if claimed else ex_post_claim(config, epsilon, writer.manifest.clustering))
@@ -102,18 +96,24 @@ def require_made_with(config: Config, out: Location) -> None:
     Raises:
         InputError: names what differs; or data, model or run directory cannot be used.
     """
-    begun = RunReader(out)
-    key = _key(config, begun.manifest)
-    parts = _parts(config, key, begun, lambda event: None)
-    wanted = _manifest(config, key, parts, _rows(config, begun.manifest, parts))
-    require_same_run(str(out), begun.manifest, wanted)
+    _ready_for(config, RunReader(out))
 
 
-def _parts(config: Config, key: bytes, begun: RunReader | None, progress: Progress) -> _Parts:
+def _ready_for(config: Config, begun: RunReader) -> _Ready:
+    """What a run that has begun goes on with. Raises InputError where that is not what it began with."""
+    ready = _ready(config, begun, lambda event: None)
+    require_same_run(begun.name, begun.manifest, ready.manifest)
+    return ready
+
+
+def _ready(config: Config, begun: RunReader | None, progress: Progress) -> _Ready:
     """Read the data, load the model, and place every record. Free memory is measured before that.
 
     Records come last: where a new run has clusters, noise is drawn, and what cannot be used is to cost no draw.
     """
+    existing = None if begun is None else begun.manifest
+    known = config.batching.key or (existing.batching.key if existing is not None else None)
+    key = secrets.token_bytes(KEY_BYTES) if known is None else bytes.fromhex(known)
     free = free_memory(device_of(config.model))
     data = read_records(config.data)
     privacy = declared_privacy(config, data.most_per_user)
@@ -122,8 +122,12 @@ def _parts(config: Config, key: bytes, begun: RunReader | None, progress: Progre
     shown, most = config.prompt.examples_per_context, config.prompt.max_example_tokens
     prompts = Prompts(model, wording, config.data.labels, shown, most)
     _require_room(config, model, prompts.places)
-    placed = _placed(config, model, key, data.records, privacy, begun, progress)
-    return _Parts(model, wording, prompts, placed, privacy, free, data.repeated)
+    records, clustering, clusters = _placed(config, model, key, data.records, privacy, begun, progress)
+    # As many as memory allows, where neither the config nor the unfinished run says.
+    rows = config.model.rows or (existing.model.rows if existing is not None else None)
+    rows = rows or planned_rows(model, prompts.places, config.decoding.max_tokens, free)
+    manifest = build_manifest(config, key, records, privacy, clustering, model, wording, rows)
+    return _Ready(manifest, model, prompts, records, clusters, data.repeated)
 
 
 def _placed(
@@ -134,36 +138,29 @@ def _placed(
     privacy: Privacy,
     begun: RunReader | None,
     progress: Progress,
-) -> _Placed:
+) -> tuple[Partition, Clustering, Clusters]:
     """Place every record: by the rule, or, where a run with clusters has begun, as it says."""
     clusters = Clusters() if begun is None else begun.clusters()
     if begun is not None:
         require_same_clusters(begun.name, begun.manifest, clusters, config)
     if config.clustering is None:
-        return _Placed(partition(Rule.of_config(config), records, key), Clustering(), clusters)
+        return partition(Rule.of_config(config), records, key), Clustering(), clusters
     # Embedding takes other libraries and a model.
     from dpaudit.generation.grouping import expected_statement, group, recorded_statement
 
     if begun is None:
         require_claimable(config, len(records), privacy, expected_statement(config, privacy), model)
         grouping = group(config, records, privacy, progress)
-        rule = Rule.of_config(config, grouping.clusters)
-        return _Placed(partition(rule, records, key, grouping.centers), grouping.statement, grouping.clusters)
+        parts = partition(Rule.of_config(config, grouping.clusters), records, key, grouping.centers)
+        return parts, grouping.statement, grouping.clusters
     parts = partition_as_recorded(Rule.of_config(config, clusters), records, key, begun.assignment())
-    return _Placed(parts, recorded_statement(config, begun.manifest, privacy), clusters)
+    return parts, recorded_statement(config, begun.manifest, privacy), clusters
 
 
-def _manifest(config: Config, key: bytes, parts: _Parts, rows: int) -> Manifest:
-    placed = parts.placed
-    return build_manifest(
-        config, key, placed.records, parts.privacy, placed.clustering, parts.model, parts.wording, rows
-    )
-
-
-def _generate(config: Config, writer: RunWriter, parts: _Parts, progress: Progress, engine: Engine | None) -> float:
+def _generate(config: Config, writer: RunWriter, ready: _Ready, progress: Progress, engine: Engine | None) -> float:
     """Charge for the batches that are on disk, and generate the others; the ex-post sum of all of them, in nats."""
     accountant = _accountant(config, writer.manifest)
-    worker = _worker(writer.store, parts, accountant)
+    worker = ready.worker(writer.store, accountant)
     batches = range(writer.manifest.batching.batches)
     finished = writer.finished
     for _ in worker.run(batches if engine is None else sorted(finished), progress):
@@ -171,10 +168,10 @@ def _generate(config: Config, writer: RunWriter, parts: _Parts, progress: Progre
     if engine is None:
         return accountant.epsilon if accountant else math.inf
     missing = [batch for batch in batches if batch not in finished]
-    parts.model.leave_gpu()  # the workers have models of their own
+    ready.model.leave_gpu()  # the workers have models of their own
     unkeyed = config.batching.model_copy(update={"key": None})  # secret, and in the run directory already
     make_worker = partial(BatchTasks, config.model_copy(update={"batching": unkeyed}), writer.location)
-    for done in chain.from_iterable(engine.map(make_worker, _shares(missing, parts, worker.rows))):
+    for done in chain.from_iterable(engine.map(make_worker, _shares(missing, ready, worker.rows))):
         if accountant and done.sums is not None:
             accountant.attach(done.batch, done.sums)
         progress(BatchDone(done.batch, len(batches), done.tokens, worker.epsilon))
@@ -190,20 +187,17 @@ class BatchTasks:
     def __init__(self, config: Config, location: str) -> None:
         """Raises InputError where data, model or device here are not those of the run."""
         begun = RunReader(location)
-        manifest = begun.manifest
-        key = _key(config, manifest)
-        parts = _parts(config, key, begun, lambda event: None)
-        require_same_run(location, manifest, _manifest(config, key, parts, manifest.model.rows or 1))
-        self._worker = _worker(BatchStore(location, manifest), parts, _accountant(config, manifest))
+        ready = _ready_for(config, begun)
+        self._worker = ready.worker(BatchStore(location, begun.manifest), _accountant(config, begun.manifest))
 
     def __call__(self, batches: Sequence[int]) -> list[Finished]:
         """Generate these batches, but for those that are on disk."""
         return list(self._worker.run(batches, lambda event: None))
 
 
-def _told(config: Config, parts: _Parts) -> RecordsPlaced:
-    filled = [sum(map(bool, batch.contexts)) for batch in parts.records.batches]
-    return RecordsPlaced(parts.repeated, min(filled, default=0), max(filled, default=0), _larger_batches(config))
+def _placement(config: Config, ready: _Ready) -> RecordsPlaced:
+    filled = [sum(map(bool, batch.contexts)) for batch in ready.records.batches]
+    return RecordsPlaced(ready.repeated, min(filled, default=0), max(filled, default=0), _larger_batches(config))
 
 
 def _larger_batches(config: Config) -> str:
@@ -216,22 +210,18 @@ def _larger_batches(config: Config) -> str:
     return "Raise batching.records_per_batch" if counted else "Lower batching.batches_per_cluster"
 
 
-def _shares(batches: Sequence[int], parts: _Parts, rows: int) -> Iterator[list[int]]:
+def _shares(batches: Sequence[int], ready: _Ready, rows: int) -> Iterator[list[int]]:
     """Batches in lists, one for each task. What their contexts need of a pass fills it where there are enough."""
     share: list[int] = []
     contexts = 0
     for batch in batches:
         share.append(batch)
-        contexts += len(parts.records.batches[batch].contexts)
+        contexts += len(ready.records.batches[batch].contexts)
         if contexts >= FULL * rows or len(share) >= max(1, len(batches) // TASKS):
             yield share
             share, contexts = [], 0
     if share:
         yield share
-
-
-def _worker(store: BatchStore, parts: _Parts, accountant: ExPostAccountant | None) -> Worker:
-    return Worker(store, parts.records.batches, parts.model, parts.prompts, accountant)
 
 
 def _accountant(config: Config, manifest: Manifest) -> ExPostAccountant | None:
@@ -241,25 +231,12 @@ def _accountant(config: Config, manifest: Manifest) -> ExPostAccountant | None:
     return ExPostAccountant(config.mechanism, changed_contexts(config, manifest.privacy.records_per_user))
 
 
-def _key(config: Config, existing: Manifest | None) -> bytes:
-    known = config.batching.key or (existing.batching.key if existing is not None else None)
-    return secrets.token_bytes(KEY_BYTES) if known is None else bytes.fromhex(known)
-
-
-def _rows(config: Config, existing: Manifest | None, parts: _Parts) -> int:
-    """Rows of a forward pass: as the config or the unfinished run says, else as many as memory allows."""
-    known = config.model.rows or (existing.model.rows if existing is not None else None)
-    return known or planned_rows(parts.model, parts.prompts.places, config.decoding.max_tokens, parts.free)
-
-
-def _open(out: Location, existing: Manifest | None, manifest: Manifest, parts: _Parts) -> RunWriter:
-    if existing is None:
-        json, placed = parts.model.tokenizer_json, parts.placed
-        return RunWriter.create(
-            out, manifest, tokenizer_json=json, assignment=placed.records.assignment, clusters=placed.clusters
-        )
-    require_same_run(str(out), existing, manifest)
-    return RunWriter.resume(out)
+def _open(out: Location, begun: RunReader | None, ready: _Ready) -> RunWriter:
+    if begun is not None:
+        require_same_run(str(out), begun.manifest, ready.manifest)
+        return RunWriter.resume(out)
+    json, assignment = ready.model.tokenizer_json, ready.records.assignment
+    return RunWriter.create(out, ready.manifest, tokenizer_json=json, assignment=assignment, clusters=ready.clusters)
 
 
 def _require_room(config: Config, model: LanguageModel, places: int) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant, LowerBound, epsilon_lower_bound
 from dpaudit.generation.aggregation import Floats, aggregated, top_tokens
-from dpaudit.generation.passes import Seat, logits
+from dpaudit.generation.passes import CachedPrompts, next_logits
 from dpaudit.generation.sampling import OsEntropy, sample
 from dpaudit.mechanisms import ContextChange, Mechanism, Relation
 from dpaudit.results.replay import Attacked
@@ -38,52 +38,6 @@ WIDTH = 2
 LOUD = 1000.0
 
 
-class Contexts(Protocol):
-    """Where logits come from: a batch's contexts along one text, and a canary record's context as one more."""
-
-    def logits(self) -> Floats:
-        """Raw logits of the next token, float32 [n + 1, V]; the canary record's come last."""
-        ...
-
-    def support(self) -> Support:
-        """The tokens that the next one is sampled from."""
-        ...
-
-    def append(self, token: int) -> None:
-        """Go on with this token."""
-        ...
-
-    def fork(self) -> Contexts:
-        """The same place in the text, to go on from apart from this."""
-        ...
-
-
-@dataclass(frozen=True)
-class DecodedContexts:
-    """A model's decoders as `Contexts`. `top_k` of the public prompt's tokens are the support; None takes all."""
-
-    private: Seat
-    public: Seat
-    top_k: int | None
-
-    def logits(self) -> Floats:
-        """See `Contexts`."""
-        return logits(self.private)
-
-    def support(self) -> Support:
-        """See `Contexts`."""
-        return None if self.top_k is None else top_tokens(logits(self.public)[0], self.top_k)
-
-    def append(self, token: int) -> None:
-        """See `Contexts`."""
-        self.private.append(token)
-        self.public.append(token)
-
-    def fork(self) -> DecodedContexts:
-        """See `Contexts`."""
-        return replace(self, private=self.private.fork(), public=self.public.fork())
-
-
 def declared_step(mechanism: Mechanism) -> StepMechanism:
     """The mechanism that a manifest declares, as `dpaudit generate` runs it."""
 
@@ -99,7 +53,8 @@ def declared_step(mechanism: Mechanism) -> StepMechanism:
 
 def attack(
     step: StepMechanism,
-    contexts: Contexts,
+    private: CachedPrompts,
+    public: CachedPrompts,
     declared: Mechanism,
     *,
     relation: Relation = "add_remove",
@@ -113,8 +68,9 @@ def attack(
 
     Args:
         step: the mechanism, as it really is.
-        contexts: logits before the first token. Only forks of it are changed.
-        declared: the mechanism as it is accounted for.
+        private: a batch's contexts before the first token, and last a canary record's context as one more.
+        public: the public prompt before the first token; not looked at where the support is the whole vocabulary.
+        declared: the mechanism as it is accounted for. Of both prompts only forks are changed.
         relation: the neighbours are the batch and the batch with a canary more, or with one in its first context's
             place.
         delta, confidence: of the lower bound (`epsilon_lower_bound`).
@@ -125,7 +81,7 @@ def attack(
     Raises:
         ValueError: the model gave logits that no mechanism can use, or an argument is out of its range.
     """
-    setting = _Setting(step, contexts, declared, relation, tokens)
+    setting = _Setting(step, private, public, declared, relation, tokens)
     bounds: list[LowerBound] = []
     texts: list[_Text] = []
     share = 1 - (1 - confidence) / len(CANARIES)
@@ -173,25 +129,28 @@ class _Setting:
     """What all texts of an attack have in common."""
 
     step: StepMechanism
-    contexts: Contexts
+    private: CachedPrompts
+    public: CachedPrompts
     declared: Mechanism
     relation: Relation
     tokens: int
 
     def text(self, canary: Canary, side: int) -> _Text:
         """Generate a text from one side (0 without the canary, 1 with it), by the operating system's entropy."""
-        declared, source, entropy = self.declared, self.contexts.fork(), OsEntropy()
+        declared, private, public, entropy = self.declared, self.private.fork(), self.public.fork(), OsEntropy()
+        size = declared.support.size
         accountant, loss = ExPostAccountant(declared, ContextChange(self.relation)), 0.0
         for position in range(self.tokens):
-            support = source.support()
-            neighbours = self._neighbours(source.logits(), canary, support)
+            support = None if size is None else top_tokens(next_logits(public)[0], size)
+            neighbours = self._neighbours(next_logits(private), canary, support)
             here, there = (self.step(neighbours[which], support) for which in (side, 1 - side))
             index = sample(here, 1.0, entropy).index
             loss += float(here[index] - there[index])
             arrays = aggregated(neighbours[side], support, declared, WIDTH)
             accountant.charge(0, declared.reduced(arrays, index))
             if position + 1 < self.tokens:
-                source.append(index if support is None else int(support[index]))
+                for prompts in (private, public):
+                    prompts.append(index if support is None else int(support[index]))
         cost = accountant.batch_cost(0)
         return _Text(loss, cost.fall, cost.rise)
 

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 import numpy as np
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 
 from dpaudit.generation.sources import DATASET, overlap
-from dpaudit.mechanisms import AGGREGATORS, BatchingRule, Mechanism, Positive, Relation, Unit
+from dpaudit.mechanisms import AGGREGATORS, BatchingRule, Fields, Mechanism, Positive, Relation, Unit, clash
 from dpaudit.runs import InputError
 from dpaudit.runs.manifest import MAX_BATCHES, MAX_CENTERS, MAX_CONTEXTS, MAX_TOKENS, Origin
 
@@ -43,18 +43,7 @@ Name = Annotated[str, Field(min_length=1)]
 Label = Annotated[str, Field(pattern=r"^[^\r\n]*\S[^\r\n]*$")]
 
 
-def _rejected(field: str, value: object, allowed: str) -> PydanticCustomError:
-    """A value that clashes with another field. `field` is relative to the section that is validated."""
-    return PydanticCustomError("clash", "{allowed}", {"field": field, "given": value, "allowed": allowed})
-
-
-class Section(BaseModel):
-    """Base of every section: immutable, no coercion, no unknown fields."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class DataConfig(Section):
+class DataConfig(Fields):
     """Where the private records are.
 
     Attributes:
@@ -84,18 +73,18 @@ class DataConfig(Section):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.path is None) == (self.dataset is None):
-            raise _rejected("path", self.path, "give either path or dataset, and not both")
+            raise clash("path", self.path, "give either path or dataset, and not both")
         if self.split is not None and self.dataset is None:
-            raise _rejected("split", self.split, "split is for dataset; a path has none")
+            raise clash("split", self.split, "split is for dataset; a path has none")
         if len(set(self.labels)) != len(self.labels):
-            raise _rejected("labels", list(self.labels), "each label once")
+            raise clash("labels", list(self.labels), "each label once")
         values = self.label_values or self.labels
         if len(values) != len(self.labels) or len(set(values)) != len(values):
-            raise _rejected("label_values", list(values), "a value of its own for each of labels, in their order")
+            raise clash("label_values", list(values), "a value of its own for each of labels, in their order")
         return self
 
 
-class ModelConfig(Section):
+class ModelConfig(Fields):
     """The language model.
 
     Attributes:
@@ -111,7 +100,7 @@ class ModelConfig(Section):
     rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
 
 
-class PromptConfig(Section):
+class PromptConfig(Fields):
     """The prompt.
 
     Attributes:
@@ -125,7 +114,7 @@ class PromptConfig(Section):
     max_example_tokens: Count = 96
 
 
-class BatchingConfig(Section):
+class BatchingConfig(Fields):
     """How records become contexts and batches.
 
     Attributes:
@@ -165,33 +154,31 @@ class BatchingConfig(Section):
 
     @model_validator(mode="after")
     def _fields_fit_the_rule(self) -> Self:
-        if self.rule == "hashed":
-            if self.batches_per_label is None and not self.of_clusters:
-                allowed = "a whole number of at least 1 when rule is hashed and there is no clustering"
-                raise _rejected("batches_per_label", None, allowed)
-            if self.batches_per_label is not None and self.generate_per_label > self.batches_per_label:
-                allowed = f"at most batches_per_label, which is {self.batches_per_label}"
-                raise _rejected("generate_per_label", self.generate_per_label, allowed)
-        else:
-            if self.batches_per_label is not None:
-                allowed = "null when rule is paper-slices: the number of slices follows from the data"
-                raise _rejected("batches_per_label", self.batches_per_label, allowed)
-            if self.slots is None:
-                raise _rejected("slots", None, "a whole number of at least 1 when rule is paper-slices")
+        hashed, number = self.rule == "hashed", self.batches_per_label
+        if hashed and number is None and not self.of_clusters:
+            allowed = "a whole number of at least 1 when rule is hashed and there is no clustering"
+            raise clash("batches_per_label", None, allowed)
+        if hashed and number is not None and self.generate_per_label > number:
+            raise clash("generate_per_label", self.generate_per_label, f"at most batches_per_label, which is {number}")
+        if not hashed and number is not None:
+            allowed = "null when rule is paper-slices: the number of slices follows from the data"
+            raise clash("batches_per_label", number, allowed)
+        if not hashed and self.slots is None:
+            raise clash("slots", None, "a whole number of at least 1 when rule is paper-slices")
         return self
 
     @model_validator(mode="after")
     def _one_number_of_batches(self) -> Self:
         if (self.records_per_batch is None) != (self.most_batches is None):
             lacking = "most_batches" if self.most_batches is None else "records_per_batch"
-            raise _rejected(lacking, None, "a number of at least 1: records_per_batch and most_batches go together")
+            raise clash(lacking, None, "a number of at least 1: records_per_batch and most_batches go together")
         if self.batches_per_cluster is not None and self.records_per_batch is not None:
             allowed = "null when batches_per_cluster says how many batches there are"
-            raise _rejected("records_per_batch", self.records_per_batch, allowed)
+            raise clash("records_per_batch", self.records_per_batch, allowed)
         most = self.batches_per_cluster or self.most_batches
         if most is not None and self.generate_per_cluster > most:
             name = "batches_per_cluster" if self.batches_per_cluster else "most_batches"
-            raise _rejected("generate_per_cluster", self.generate_per_cluster, f"at most {name}, which is {most}")
+            raise clash("generate_per_cluster", self.generate_per_cluster, f"at most {name}, which is {most}")
         return self
 
 
@@ -215,7 +202,7 @@ _WANTED = {
 }
 
 
-class ClusteringConfig(Section):
+class ClusteringConfig(Fields):
     """How each label's records are grouped before they are batched (paper, section "Batching by clustering").
 
     Attributes:
@@ -255,17 +242,17 @@ class ClusteringConfig(Section):
         for field, wanted in _WANTED.items():
             value, needed = getattr(self, field), field in _NEEDED[self.method]
             if needed and value is None:
-                raise _rejected(field, None, f"{wanted} when method is {self.method}")
+                raise clash(field, None, f"{wanted} when method is {self.method}")
             if not needed and value is not None:
-                raise _rejected(field, value, f"null when method is {self.method}")
+                raise clash(field, value, f"null when method is {self.method}")
         if self.keep is not None and self.centers is not None and self.keep > self.centers:
-            raise _rejected("keep", self.keep, f"at most centers, which is {self.centers}")
+            raise clash("keep", self.keep, f"at most centers, which is {self.centers}")
         if self.method == "chang" and not self.normalize:
-            raise _rejected("normalize", False, "true when method is chang: its noise is for vectors of length 1")
+            raise clash("normalize", False, "true when method is chang: its noise is for vectors of length 1")
         return self
 
 
-class DecodingConfig(Section):
+class DecodingConfig(Fields):
     """How a text is decoded.
 
     Attributes:
@@ -277,7 +264,7 @@ class DecodingConfig(Section):
     test_seed: Annotated[int, Field(ge=0)] | None = None
 
 
-class RecordConfig(Section):
+class RecordConfig(Fields):
     """What the run directory holds beside what an audit needs.
 
     Attributes:
@@ -287,7 +274,7 @@ class RecordConfig(Section):
     contexts: bool = False
 
 
-class PrivacyConfig(Section):
+class PrivacyConfig(Fields):
     """What the claim is about.
 
     Attributes:
@@ -304,19 +291,19 @@ class PrivacyConfig(Section):
     records_per_user: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
 
 
-class OriginsConfig(Section):
+class OriginsConfig(Fields):
     """Where the numbers in this config come from: private when private records were looked at to choose them.
 
     Attributes:
         batching: those of `batching`, and prompt.examples_per_context.
-        settings: all others: clip, temperature, divisor, top_k, max_tokens, ...
+        settings: all others: clip, temperature, divisor, support, max_tokens, ...
     """
 
     batching: Origin
     settings: Origin
 
 
-class ClaimConfig(Section):
+class ClaimConfig(Fields):
     """A claim that is fixed before generation.
 
     Attributes:
@@ -328,7 +315,7 @@ class ClaimConfig(Section):
     delta: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
 
 
-class Config(Section):
+class Config(Fields):
     """All settings of a run.
 
     Attributes:
@@ -369,21 +356,21 @@ class Config(Section):
     def _batching_fits_prompt_and_privacy(self) -> Self:
         if self.prompt.examples_per_context > 1 and self.batching.slots is None:
             allowed = "a whole number of at least 1 when prompt.examples_per_context is above 1"
-            raise _rejected("batching.slots", None, allowed)
+            raise clash("batching.slots", None, allowed)
         if self.rule == "paper-slices" and self.privacy.unit != "context":
             allowed = (
                 "context when batching.rule is paper-slices. Taking one record out moves every later record of its "
                 "label to another place in the slices, so many contexts and batches change and no claim per record "
                 "holds"
             )
-            raise _rejected("privacy.unit", self.privacy.unit, allowed)
+            raise clash("privacy.unit", self.privacy.unit, allowed)
         return self
 
     @model_validator(mode="after")
     def _users_have_a_bound(self) -> Self:
         if self.privacy.unit == "user" and self.privacy.records_per_user is None and self.data.user is None:
             allowed = "a whole number of at least 1 when privacy.unit is user and data.user names no column"
-            raise _rejected("privacy.records_per_user", None, allowed)
+            raise clash("privacy.records_per_user", None, allowed)
         return self
 
     @model_validator(mode="after")
@@ -391,19 +378,19 @@ class Config(Section):
         batching = self.batching
         if self.clustering is None:
             for field, value in batching.of_clusters.items():
-                raise _rejected(f"batching.{field}", value, "null without a section clustering")
+                raise clash(f"batching.{field}", value, "null without a section clustering")
             return self
         if batching.rule == "paper-slices":
-            raise _rejected("batching.rule", batching.rule, "hashed with a section clustering")
+            raise clash("batching.rule", batching.rule, "hashed with a section clustering")
         for field, value in batching.of_labels.items():
             name = field.replace("label", "cluster")
-            raise _rejected(f"batching.{field}", value, f"{name} instead, with a section clustering")
+            raise clash(f"batching.{field}", value, f"{name} instead, with a section clustering")
         if batching.records_per_batch is not None and self.clustering.keep is None:
             allowed = "null, and batches_per_cluster instead: only public-centers-rebalanced has noisy counts"
-            raise _rejected("batching.records_per_batch", batching.records_per_batch, allowed)
+            raise clash("batching.records_per_batch", batching.records_per_batch, allowed)
         if batching.batches_per_cluster is None and batching.records_per_batch is None:
             instead = "" if self.clustering.keep is None else "; or give records_per_batch and most_batches"
-            raise _rejected("batching.batches_per_cluster", None, f"a whole number of at least 1{instead}")
+            raise clash("batching.batches_per_cluster", None, f"a whole number of at least 1{instead}")
         return self
 
     @model_validator(mode="after")
@@ -429,17 +416,15 @@ class Config(Section):
         public, private = self.clustering.public, self.data.path or f"{DATASET}{self.data.dataset}"
         if public is not None and (public == private or overlap(public, private)):
             allowed = "public texts, which lie neither in data.path nor around it"
-            raise _rejected("clustering.public", public, allowed)
+            raise clash("clustering.public", public, allowed)
         if method == "k-means" and self.chosen_from.batching == "public":
             allowed = "private when clustering.method is k-means, whose centres are found by looking at private records"
-            raise _rejected("chosen_from.batching", "public", allowed)
+            raise clash("chosen_from.batching", "public", allowed)
         if method in ("chang", "dpm") and unit == "user":
-            raise _rejected(
-                "privacy.unit", unit, f"record when clustering.method is {method}: its noise hides a record"
-            )
+            raise clash("privacy.unit", unit, f"record when clustering.method is {method}: its noise hides a record")
         if unit == "context" and self.batching.slots is not None:
             allowed = "record or user with a section clustering: a context's records are of many counts"
-            raise _rejected("privacy.unit", unit, allowed)
+            raise clash("privacy.unit", unit, allowed)
         return self
 
     @field_validator("mechanism")
@@ -447,42 +432,36 @@ class Config(Section):
     def _mechanism_is_computed_in_float32(cls, mechanism: Mechanism) -> Mechanism:
         """Contributions are clipped in float32, so the clip that is declared and accounted for is a float32 number."""
         clip = float(np.float32(mechanism.clip))
+        if not clip:
+            raise clash("clip", mechanism.clip, "a number that float32 tells from 0")
         if 2 * clip / mechanism.temperature > MAX_LOGIT_RANGE:
             allowed = f"at least 2 * clip / {MAX_LOGIT_RANGE:g}, so that no token's probability underflows"
-            raise _rejected("temperature", mechanism.temperature, allowed)
+            raise clash("temperature", mechanism.temperature, allowed)
         contribution = mechanism.contribution.model_copy(update={"clip": clip})
         return mechanism.model_copy(update={"contribution": contribution})
 
     @model_validator(mode="after")
-    def _delta_fits_the_kind_of_claim(self) -> Self:
-        name = self.mechanism.aggregator.name
+    def _deltas_fit_the_kind_of_claim(self) -> Self:
+        name, delta = self.mechanism.aggregator.name, self.privacy.delta
+        claimed = None if self.claim is None else self.claim.delta
+        centers = 0.0 if self.clustering is None else self.clustering.delta or 0.0
+        above = f"above clustering.delta, which is {centers:g}"
         if self.mechanism.states == "ex-post":
-            if self.privacy.delta is not None:
-                allowed = f"null for {name}: an ex-post guarantee has none"
-                raise _rejected("privacy.delta", self.privacy.delta, allowed)
-        elif self.claim is not None:
-            if self.claim.delta == 0:
-                raise _rejected("claim.delta", self.claim.delta, f"a number above 0 and below 1 for {name}")
-            if self.privacy.delta not in (None, self.claim.delta):
-                raise _rejected("privacy.delta", self.privacy.delta, "null or equal to claim.delta")
-        return self
-
-    @model_validator(mode="after")
-    def _delta_covers_the_centers(self) -> Self:
-        centers = 0.0 if self.clustering is None or self.clustering.delta is None else self.clustering.delta
-        if self.mechanism.states == "ex-post":
-            name = self.mechanism.aggregator.name
-            if self.claim is not None and self.claim.delta != centers:
-                allowed = (
-                    f"{centers:g} for {name} with this clustering, whose delta it is"
-                    if centers
-                    else f"0 for {name}: an ex-post guarantee has no delta"
-                )
-                raise _rejected("claim.delta", self.claim.delta, allowed)
-        elif centers and self.claim is not None and self.claim.delta <= centers:
-            raise _rejected("claim.delta", self.claim.delta, f"above clustering.delta, which is {centers:g}")
-        elif centers and self.privacy.delta is not None and self.privacy.delta <= centers:
-            raise _rejected("privacy.delta", self.privacy.delta, f"above clustering.delta, which is {centers:g}")
+            if delta is not None:
+                raise clash("privacy.delta", delta, f"null for {name}: an ex-post guarantee has none")
+            if claimed not in (None, centers):
+                theirs = f"{centers:g} for {name} with this clustering, whose delta it is"
+                allowed = theirs if centers else f"0 for {name}: an ex-post guarantee has no delta"
+                raise clash("claim.delta", claimed, allowed)
+        elif claimed is not None:
+            if claimed == 0:
+                raise clash("claim.delta", claimed, f"a number above 0 and below 1 for {name}")
+            if delta not in (None, claimed):
+                raise clash("privacy.delta", delta, "null or equal to claim.delta")
+            if claimed <= centers:
+                raise clash("claim.delta", claimed, above)
+        elif delta is not None and delta <= centers:
+            raise clash("privacy.delta", delta, above)
         return self
 
 
@@ -492,7 +471,7 @@ def _require_room(field: str, each: int, groups: int, of: str) -> None:
         allowed = (
             f"at most {MAX_BATCHES // groups:,}: there are {groups:,} {of}, and a run has up to {MAX_BATCHES:,} batches"
         )
-        raise _rejected(field, each, allowed)
+        raise clash(field, each, allowed)
 
 
 def load_config(path: Path) -> Config:
@@ -516,23 +495,38 @@ def in_config(path: Path, error: InputError) -> InputError:
     return InputError(f"{path}: {error.where}", error.problem, error.remedy)
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a mapping that has a key twice, of which YAML would keep the last in silence.
+#: YAML 1.1 reads 1e-5, which has no dot, as text; everyone who writes it means the number.
+_EXPONENT = re.compile(r"^[+-]?\d+[eE][+-]?\d+$")
 
-    YAML 1.1 reads 1e-5, which has no dot, as text; everyone who writes it means the number.
-    """
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a mapping that has a key twice, of which YAML would keep the last in silence, and reads 1e-5."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
-        for key, _ in node.value:
+        for key, value in node.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else id(key)
             if name in seen:
                 raise yaml.constructor.ConstructorError(None, None, "a field is given twice", key.start_mark)
             seen.add(name)
+            if name == "data":  # no field of it is a number: a label 1e5 stays text
+                _exponents_as_text(value)
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[+-]?\d+[eE][+-]?\d+$"), list("+-0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("+-0123456789"))
+
+
+def _exponents_as_text(section: yaml.Node) -> None:
+    left, known = [section], set[int]()
+    while left:
+        node = left.pop()
+        if isinstance(node, yaml.ScalarNode):
+            if _EXPONENT.match(node.value):
+                node.tag = "tag:yaml.org,2002:str"
+        elif id(node) not in known:  # aliases may lead back
+            known.add(id(node))
+            left += [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
 
 
 def read_yaml(path: Path, fields: Iterable[str]) -> dict[str, Any]:

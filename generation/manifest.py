@@ -14,7 +14,7 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Partition
 from dpaudit.generation.prompts import Template
-from dpaudit.mechanisms import ContextChange, Mechanism, context_change
+from dpaudit.mechanisms import ContextChange, context_change
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
     Batching,
@@ -62,9 +62,8 @@ def build_manifest(
     Raises:
         InputError: the settings do not fit the data or the model.
     """
-    batching, decoding = config.batching, config.decoding
-    _require_support(config, model)
-    assignment, clustered = parts.assignment, clustering.method != "none"
+    assignment, seed = parts.assignment, config.decoding.test_seed
+    generated = "generate_per_label" if clustering.method == "none" else "generate_per_cluster"
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         privacy=privacy,
@@ -72,42 +71,31 @@ def build_manifest(
         batching=Batching(
             rule=config.rule,
             batches=len(parts.batches),
-            batches_per_label=batching.batches_per_label,
-            generate_per_label=None if clustered else batching.generate_per_label,
-            generate_per_cluster=batching.generate_per_cluster if clustered else None,
-            slots=batching.slots,
+            **config.batching.model_dump(include={"batches_per_label", generated, "slots"}),
             examples_per_context=config.prompt.examples_per_context,
             labels=config.data.labels,
             key=key.hex(),
         ),
         clustering=clustering,
         origins=Origins(**config.chosen_from.model_dump()),
-        stopping=Stopping(max_tokens=decoding.max_tokens, sequences=_stop_sequences(model, template)),
-        sampling=Sampling() if decoding.test_seed is None else Sampling(generator="test-seed", seed=decoding.test_seed),
-        record=_record(config, model, changed_contexts(config, privacy.records_per_user)),
+        stopping=Stopping(max_tokens=config.decoding.max_tokens, sequences=_stop_sequences(model, template)),
+        sampling=Sampling() if seed is None else Sampling(generator="test-seed", seed=seed),
+        record=_record(config, model, privacy),
         data=Data(
             records=len(assignment),
             digest=data_digest(assigned.digest for assigned in assignment),
             source="path" if config.data.dataset is None else "dataset",
-            text=config.data.text,
-            label=config.data.label,
-            split=config.data.split,
-            label_values=config.data.label_values,
+            **config.data.model_dump(include={"text", "label", "split", "label_values"}),
         ),
         model=Model(
-            name=config.model.name,
+            **config.model.model_dump(include={"name", "dtype"}),
             digest=model.digest,
-            dtype=config.model.dtype,
             device=model.device.type,
             rows=rows,
         ),
-        prompt=Prompt(
-            template=config.prompt.template,
-            digest=template.digest,
-            max_example_tokens=config.prompt.max_example_tokens,
-        ),
+        prompt=Prompt(**config.prompt.model_dump(exclude={"examples_per_context"}), digest=template.digest),
         software={"python": platform.python_version(), **dict(_versions())},
-        claim=_claim_beforehand(config, len(assignment), privacy.records_per_user, clustering),
+        claim=_claim_beforehand(config, len(assignment), privacy, clustering),
     )
 
 
@@ -124,9 +112,8 @@ def require_claimable(
     Raises:
         InputError: the settings do not fit the data or the model.
     """
-    _require_support(config, model)
-    _record(config, model, changed_contexts(config, privacy.records_per_user))
-    _claim_beforehand(config, records, privacy.records_per_user, clustering)
+    _record(config, model, privacy)
+    _claim_beforehand(config, records, privacy, clustering)
 
 
 def ex_post_epsilon(tokens: float, clustering: Clustering) -> float:
@@ -136,14 +123,8 @@ def ex_post_epsilon(tokens: float, clustering: Clustering) -> float:
 
 
 def ex_post_claim(config: Config, epsilon: float, clustering: Clustering) -> Claim:
-    """What a median run states of itself: its own sum and its clusters' cost, rounded up."""
-    return Claim(
-        epsilon=round_up(ex_post_epsilon(epsilon, clustering)),
-        delta=clustering.delta or 0.0,
-        kind="ex-post",
-        relation=config.privacy.relation,
-        unit=config.privacy.unit,
-    )
+    """What a run states of itself at its end: its own sum and its clusters' cost, rounded up."""
+    return _claim(config, round_up(ex_post_epsilon(epsilon, clustering)), clustering.delta or 0.0)
 
 
 def round_up(epsilon: float) -> float:
@@ -222,20 +203,22 @@ def declared_privacy(config: Config, most_per_user: int | None) -> Privacy:
     )
 
 
-def _record(config: Config, model: LanguageModel, change: ContextChange | None) -> Record:
-    return Record(
-        dtype=config.mechanism.aggregator.dtype,
-        vocabulary=model.vocabulary,
-        width=_width(config.mechanism, change),
-        contexts=config.record.contexts,
-    )
+def _record(config: Config, model: LanguageModel, privacy: Privacy) -> Record:
+    """What is recorded, with as many central values as the change needs that a claim covers.
 
-
-def _require_support(config: Config, model: LanguageModel) -> None:
-    size = config.mechanism.support.size
+    Raises:
+        InputError: the model has too few tokens for the support, or the format holds too few central values.
+    """
+    size, aggregator = config.mechanism.support.size, config.mechanism.aggregator
     if size is not None and size > model.vocabulary:
         problem = f"this is {size}, but the model has {model.vocabulary} tokens."
         raise InputError("mechanism.support.size", problem, f"Allowed: at most {model.vocabulary}.")
+    change = changed_contexts(config, privacy.records_per_user)
+    width = MIN_WIDTH if change is None else max(MIN_WIDTH, aggregator.width_for(change))
+    if width > MAX_WIDTH:
+        problem = f"a change of {change.contexts if change else 0} contexts needs {width} central values on each side."
+        raise InputError("privacy.records_per_user", problem, f"The format holds {MAX_WIDTH}: thin out the users.")
+    return Record(dtype=aggregator.dtype, vocabulary=model.vocabulary, width=width, contexts=config.record.contexts)
 
 
 def _stop_sequences(model: LanguageModel, template: Template) -> tuple[tuple[int, ...], ...]:
@@ -243,24 +226,9 @@ def _stop_sequences(model: LanguageModel, template: Template) -> tuple[tuple[int
     return tuple(dict.fromkeys((*template.stop_sequences, *ends)))
 
 
-def _width(mechanism: Mechanism, change: ContextChange | None) -> int:
-    """Central values to keep on each side, so that the change that a claim covers is bounded.
-
-    Raises:
-        InputError: the format does not hold that many.
-    """
-    width = MIN_WIDTH if change is None else max(MIN_WIDTH, mechanism.aggregator.width_for(change))
-    if width > MAX_WIDTH:
-        problem = f"a change of {change.contexts if change else 0} contexts needs {width} central values on each side."
-        raise InputError("privacy.records_per_user", problem, f"The format holds {MAX_WIDTH}: thin out the users.")
-    return width
-
-
-def _claim_beforehand(
-    config: Config, records: int, records_per_user: int | None, clustering: Clustering
-) -> Claim | None:
-    """The config's claim; for mean without one, its guarantee, which follows from public settings."""
-    accountant = accountant_beforehand(config, changed_contexts(config, records_per_user), clustering)
+def _claim_beforehand(config: Config, records: int, privacy: Privacy, clustering: Clustering) -> Claim | None:
+    """The config's claim; without one, the guarantee that follows from public settings, where the mechanism has any."""
+    accountant = accountant_beforehand(config, changed_contexts(config, privacy.records_per_user), clustering)
     if config.claim is not None:
         epsilon, delta = config.claim.epsilon, config.claim.delta
     elif accountant is None:
@@ -272,13 +240,13 @@ def _claim_beforehand(
             raise InputError("privacy.delta", problem, "Allowed: a number above clustering.delta and below 1.")
         # By the paper's accounting, which any other library can repeat; the audit also knows a tighter one.
         epsilon = round_up(accountant.epsilon(config.decoding.max_tokens, delta, "rdp").epsilon)
-    return Claim(
-        epsilon=epsilon,
-        delta=delta,
-        kind=config.mechanism.states,
-        relation=config.privacy.relation,
-        unit=config.privacy.unit,
-    )
+    return _claim(config, epsilon, delta)
+
+
+def _claim(config: Config, epsilon: float, delta: float) -> Claim:
+    privacy = config.privacy
+    kind = config.mechanism.states
+    return Claim(epsilon=epsilon, delta=delta, kind=kind, relation=privacy.relation, unit=privacy.unit)
 
 
 def _delta_is_worked_out(config: Config) -> bool:

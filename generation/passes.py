@@ -1,14 +1,15 @@
-"""Forward passes that several batches share: every context is a row with a key-value cache of its own columns.
+"""Forward passes that several batches share: every context is a row of one key-value cache.
 
 A pass has a fixed number of rows and of columns, both public. A row's prompt ends at the same column in every row, and
 the t-th token after it always goes to the t-th column after that, whenever its batch began: what a row computes then
-depends on its own tokens, and neither on who sits beside it nor on when it came. Batches leave when they end, and
-others take their rows.
+depends on its own tokens, and neither on the other rows nor on when its batch came. Batches that end give up their
+rows, and others take them.
 """
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
-from dpaudit.generation.decoding import Decoder, forward, parameters_of
+from dpaudit.generation.forward import OwnCache, forward, parameters_of, require_padding
 from dpaudit.generation.models import LanguageModel
 
 #: Prompt tokens that go through the network in one go. It bounds the memory for activations.
@@ -35,11 +36,11 @@ AGREEMENT = {torch.float32: 0.01, torch.bfloat16: 0.25}
 Prompt = Sequence[int]
 
 
-class Seat(Protocol):
-    """n prompts that are continued with the same tokens. Works for n = 0."""
+class CachedPrompts(Protocol):
+    """n prompts with their key-value cache, all continued with the same tokens: a batch in the making. n may be 0."""
 
     @property
-    def scores(self) -> torch.Tensor:
+    def logits(self) -> torch.Tensor:
         """Logits of the next token on the model's device: float32 [n, V], V as the model scores it."""
         ...
 
@@ -47,39 +48,14 @@ class Seat(Protocol):
         """Continue every prompt with the same token, in a pass of its own."""
         ...
 
-    def fork(self) -> Seat:
-        """The same place in the text, to go on from apart from this one."""
+    def fork(self) -> CachedPrompts:
+        """A copy at the same place in the text, which goes on apart from this one."""
         ...
 
 
-class Passes(Protocol):
-    """Where batches sit while they are generated."""
-
-    def room(self, prompts: int) -> bool:
-        """Whether so many prompts fit beside those that sit here. The first to come always do."""
-        ...
-
-    def seat(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> Seat:
-        """Take in a batch. `prefix`: what prompts begin with; where they do, it is computed once.
-
-        Raises:
-            ValueError: a prompt leaves no padding in its places.
-            torch.OutOfMemoryError, MemoryError, RuntimeError: see `out_of_memory`.
-        """
-        ...
-
-    def advance(self, tokens: Sequence[tuple[Seat, int]]) -> None:
-        """Continue each batch with its own token, together where that can be."""
-        ...
-
-    def leave(self, seat: Seat) -> None:
-        """A batch has ended: its rows are free."""
-        ...
-
-
-def logits(seat: Seat) -> NDArray[np.float32]:
-    """A seat's scores as an array: float32 [n, V]."""
-    result: NDArray[np.float32] = seat.scores.cpu().numpy()
+def next_logits(prompts: CachedPrompts) -> NDArray[np.float32]:
+    """The logits of the next token as an array: float32 [n, V]."""
+    result: NDArray[np.float32] = prompts.logits.cpu().numpy()
     return result
 
 
@@ -90,17 +66,46 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and re.search(r"(not enough|allocate|out of) memory", str(error)) is not None
 
 
-class SharedPasses:
-    """See `Passes`: one pass for all rows. A row's columns are for its prompt and for the tokens after it."""
+class Passes(ABC):
+    """The forward passes of all batches in the making, `rows` contexts at a time."""
+
+    def __init__(self, model: LanguageModel, rows: int, places: int) -> None:
+        """Args: `rows` of a pass; `places` that each prompt is padded to, one of them padding in any case."""
+        self._model, self._rows, self._places = model, rows, places
+        self._running: list[CachedPrompts] = []
+
+    def fits(self, prompts: int) -> bool:
+        """Whether so many prompts fit beside those that are running. The first batch always does."""
+        return not self._running or sum(len(batch.logits) for batch in self._running) + prompts <= self._rows
+
+    @abstractmethod
+    def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
+        """Feed a batch's prompts. `prefix`: what prompts begin with; where they do, it is computed once.
+
+        Raises:
+            ValueError: a prompt leaves no padding in its places.
+            torch.OutOfMemoryError, MemoryError, RuntimeError: see `out_of_memory`.
+        """
+
+    @abstractmethod
+    def advance(self, tokens: Sequence[tuple[CachedPrompts, int]]) -> None:
+        """Continue each batch with its own token, together where that can be."""
+
+    def finish(self, prompts: CachedPrompts) -> None:
+        """A batch has ended: its rows are free."""
+        self._running = [other for other in self._running if other is not prompts]
+
+
+class SharedPasses(Passes):
+    """One pass for the rows of all batches. A row's columns are for its prompt and for the tokens after it."""
 
     def __init__(self, model: LanguageModel, rows: int, places: int, tokens: int) -> None:
-        """Args: `rows` of a pass, `places` of a prompt (with one place of padding), `tokens` after it at most."""
-        self._rows, self._model, self._places = rows, model, places
+        """Args: as for `passes_for`."""
+        super().__init__(model, rows, places)
         self._prefilled = max(ROWS_STEP, PREFILL_TOKENS // places)  # prompts that are computed in one go
         self._width = places + tokens + 1  # the last column is for what rows without a token write
         self._blocks: list[_Block] = []
         self._prefixes: dict[tuple[int, ...], DynamicCache] = {}
-        self._seated: list[_SharedSeat] = []
 
     @classmethod
     def fit(cls, model: LanguageModel, rows: int, places: int, tokens: int) -> SharedPasses | None:
@@ -109,52 +114,61 @@ class SharedPasses:
         plain = _has_plain_cache(model.network, passes._width)
         return passes if plain and cls(model, ROWS_STEP, min(places, _TRIAL), _TRIAL)._agree() else None
 
-    def room(self, prompts: int) -> bool:
-        """See `Passes`."""
-        return not self._seated or sum(len(seat.places) for seat in self._seated) + prompts <= self._rows
-
     @torch.inference_mode()
-    def seat(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> Seat:
+    def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
         """See `Passes`."""
-        if any(len(prompt) >= self._places for prompt in prompts):
-            raise ValueError(f"prompts must be shorter than the {self._places} places they are padded to")
+        require_padding(prompts, self._places)
         while len(self._free()) < len(prompts):
             self._blocks.append(_Block(self._model, self._block_rows, self._places, self._width))
-        seat = _SharedSeat(self, self._free()[: len(prompts)], self._model)
-        self._seated.append(seat)
+        batch = _SharedRows(self, self._free()[: len(prompts)], self._model)
+        self._running.append(batch)
         # By itself each prompt decides how it is computed: with the shared prefix, or alone.
         common = tuple(prefix)
         begins = [len(prompt) > len(common) and tuple(prompt[: len(common)]) == common for prompt in prompts]
         for shared, start in ((True, common), (False, ())):
             chosen = [index for index, starts in enumerate(begins) if starts == shared]
-            for part in _parts(chosen, self._prefilled):
-                self._prefill(seat, prompts, part, start)
-        return seat
+            for first in range(0, len(chosen), self._prefilled):
+                self._prefill(batch, prompts, chosen[first : first + self._prefilled], start)
+        return batch
 
     @torch.inference_mode()
-    def advance(self, tokens: Sequence[tuple[Seat, int]]) -> None:
+    def advance(self, tokens: Sequence[tuple[CachedPrompts, int]]) -> None:
         """See `Passes`."""
-        together = [(seat, token) for seat, token in tokens if isinstance(seat, _SharedSeat)]
-        for seat, _ in together:
-            seat.catch_up()
-        self._feed([(seat, len(seat.tokens), token) for seat, token in together])
-        for seat, token in together:
-            seat.tokens.append(token)
+        together = [(batch, token) for batch, token in tokens if isinstance(batch, _SharedRows)]
+        for batch, _ in together:
+            batch.catch_up()
+        self.feed([(batch, len(batch.tokens), token) for batch, token in together])
+        for batch, token in together:
+            batch.tokens.append(token)
 
-    def leave(self, seat: Seat) -> None:
-        """See `Passes`."""
-        self._seated = [other for other in self._seated if other is not seat]
+    def feed(self, tokens: Sequence[tuple[_SharedRows, int, int]]) -> None:
+        """One pass of each block: (batch, position after its prompts, token)."""
+        for number, block in enumerate(self._blocks):
+            fed = {
+                row: (position, token)
+                for batch, position, token in tokens
+                for block_number, row in batch.rows
+                if block_number == number
+            }
+            if fed:
+                logits = block.feed(fed)
+                # A view holds the logits of all rows in memory: it is for batches that have most of them.
+                whole = 2 * len(fed) >= len(logits)
+                for batch, _, _ in tokens:
+                    batch.take(number, logits, view=whole)
+        for batch, position, token in tokens:
+            batch.written[position:] = [token]
 
     @property
     def _block_rows(self) -> int:
         return max(ROWS_STEP, self._rows)
 
-    def _free(self) -> list[_Place]:
-        taken = {place for seat in self._seated for place in seat.places}
+    def _free(self) -> list[_Row]:
+        taken = {row for batch in self._running if isinstance(batch, _SharedRows) for row in batch.rows}
         everywhere = ((number, row) for number in range(len(self._blocks)) for row in range(self._block_rows))
-        return [place for place in everywhere if place not in taken]
+        return [row for row in everywhere if row not in taken]
 
-    def _prefill(self, seat: _SharedSeat, prompts: Sequence[Prompt], part: Sequence[int], prefix: Prompt) -> None:
+    def _prefill(self, batch: _SharedRows, prompts: Sequence[Prompt], part: Sequence[int], prefix: Prompt) -> None:
         """Compute some prompts' caches and first logits, padded between the shared prefix and the rest."""
         fixed = self._prefilled
         # On a GPU kernels are chosen by shape, so there the shape is always the same.
@@ -166,12 +180,12 @@ class SharedPasses:
         padding = [[1] * len(prefix) + [0] * (width - len(rest)) + [1] * len(rest) for rest in rests]
         seen = torch.tensor(padding, device=self._model.device)
         cache = self._started(prefix, len(filled))
-        scores, _ = forward(self._model.network, ids, seen, cache)
-        seat.scores[list(part)] = scores[: len(part)]
+        logits, _ = forward(self._model.network, ids, seen, cache)
+        batch.logits[list(part)] = logits[: len(part)]
         for number, block in enumerate(self._blocks):
-            here = [i for i, index in enumerate(part) if seat.places[index][0] == number]
+            here = [i for i, index in enumerate(part) if batch.rows[index][0] == number]
             if here:
-                block.take_in([seat.places[part[i]][1] for i in here], cache, here, seen[here])
+                block.store([batch.rows[part[i]][1] for i in here], cache, here, seen[here])
 
     def _started(self, prefix: Prompt, rows: int) -> DynamicCache:
         """A cache that holds the prefix in so many rows."""
@@ -185,35 +199,17 @@ class SharedPasses:
         known: list[Any] = self._prefixes[key].layers
         return DynamicCache([(x.keys.expand(rows, -1, -1, -1), x.values.expand(rows, -1, -1, -1)) for x in known])
 
-    def _feed(self, tokens: Sequence[tuple[_SharedSeat, int, int]]) -> None:
-        """One pass of each block: (seat, position after its prompt, token)."""
-        for number, block in enumerate(self._blocks):
-            fed = {
-                row: (position, token)
-                for seat, position, token in tokens
-                for block_number, row in seat.places
-                if block_number == number
-            }
-            if fed:
-                scores = block.feed(fed)
-                # A view holds the scores of all rows in memory: it is for seats that have most of them.
-                whole = 2 * len(fed) >= len(scores)
-                for seat, _, _ in tokens:
-                    seat.take(number, scores, view=whole)
-        for seat, position, token in tokens:
-            seat.written[position:] = [token]
-
     @torch.inference_mode()
     def _agree(self) -> bool:
         """Whether prompts of two lengths, continued here, have the logits that they have alone."""
         end = [token % self._model.vocabulary for token in (7, 5)]
         prompts = [[11 % self._model.vocabulary], [3 % self._model.vocabulary] * min(3, self._places - 1)]
         try:
-            seat = self.seat(prompts)
+            batch = self.start(prompts)
             for token in end:
-                seat.append(token)
-            self.leave(seat)
-            for prompt, found in zip(prompts, seat.scores, strict=True):
+                batch.append(token)
+            self.finish(batch)
+            for prompt, found in zip(prompts, batch.logits, strict=True):
                 ids = torch.tensor([[*prompt, *end]], device=self._model.device)
                 alone = self._model.network(input_ids=ids).logits[0, -1].to(torch.float32)
                 if not float((found - alone).abs().max()) <= AGREEMENT[self._model.network.dtype] * float(alone.std()):
@@ -225,44 +221,45 @@ class SharedPasses:
         return True
 
 
-_Place = tuple[int, int]
+#: A block, and a row of it.
+_Row = tuple[int, int]
 
 
-class _SharedSeat:
-    """See `Seat`. Forks share the rows: whoever goes on writes its own tokens where another's stand."""
+class _SharedRows:
+    """See `CachedPrompts`. Forks share the rows: whoever goes on writes its own tokens where another's stand."""
 
-    def __init__(self, passes: SharedPasses, places: Sequence[_Place], model: LanguageModel) -> None:
-        self.passes, self.places = passes, list(places)
+    def __init__(self, passes: SharedPasses, rows: Sequence[_Row], model: LanguageModel) -> None:
+        self.passes, self.rows = passes, list(rows)
         self.tokens: list[int] = []
         self.written: list[int] = []  # what the rows hold after the prompts; the same list in all forks
-        self.scores = torch.empty((len(places), model.vocabulary), dtype=torch.float32, device=model.device)
+        self.logits = torch.empty((len(rows), model.vocabulary), dtype=torch.float32, device=model.device)
 
     def append(self, token: int) -> None:
-        """See `Seat`."""
+        """See `CachedPrompts`."""
         self.passes.advance([(self, token)])
 
-    def fork(self) -> _SharedSeat:
-        """See `Seat`."""
-        twin = object.__new__(_SharedSeat)
-        twin.passes, twin.places, twin.written = self.passes, self.places, self.written
-        twin.tokens, twin.scores = list(self.tokens), self.scores.clone()
+    def fork(self) -> _SharedRows:
+        """See `CachedPrompts`."""
+        twin = object.__new__(_SharedRows)
+        twin.passes, twin.rows, twin.written = self.passes, self.rows, self.written
+        twin.tokens, twin.logits = list(self.tokens), self.logits.clone()
         return twin
 
-    def take(self, block: int, scores: torch.Tensor, *, view: bool) -> None:
-        """Keep this seat's rows of a block's scores [rows, V]; as a view if it may be, and they are in one piece."""
-        here = [i for i, (number, _) in enumerate(self.places) if number == block]
-        rows = [self.places[i][1] for i in here]
-        if view and here and len(here) == len(self.places) and rows == list(range(rows[0], rows[0] + len(rows))):
-            self.scores = scores[rows[0] : rows[0] + len(rows)]
+    def take(self, block: int, logits: torch.Tensor, *, view: bool) -> None:
+        """Keep this batch's rows of a block's logits [rows, V]; as a view if it may be, and they are in one piece."""
+        here = [i for i, (number, _) in enumerate(self.rows) if number == block]
+        rows = [self.rows[i][1] for i in here]
+        if view and here and len(here) == len(self.rows) and rows == list(range(rows[0], rows[0] + len(rows))):
+            self.logits = logits[rows[0] : rows[0] + len(rows)]
         elif here:
-            self.scores[here] = scores[rows]
+            self.logits[here] = logits[rows]
 
     def catch_up(self) -> None:
-        """Write those of this seat's tokens that the rows do not hold any more."""
+        """Write those of this batch's tokens that the rows do not hold any more."""
         pairs = zip(self.tokens, self.written, strict=False)
         same = next((i for i, (own, held) in enumerate(pairs) if own != held), min(len(self.tokens), len(self.written)))
         for position in range(same, len(self.tokens)):
-            self.passes._feed([(self, position, self.tokens[position])])
+            self.passes.feed([(self, position, self.tokens[position])])
 
 
 class _Block:
@@ -273,19 +270,19 @@ class _Block:
         self._full = model.device.type != "cpu"
         device = model.device
         self._prompts = torch.zeros((rows, width), dtype=torch.long, device=device)
-        self._prompts[:, 0] = 1  # a row that nobody sits in attends to something, too
+        self._prompts[:, 0] = 1  # a free row attends to something, too
         self._lengths = torch.ones(rows, dtype=torch.long, device=device)
         self._columns = torch.arange(width, device=device)
-        self._layers: list[_Columns] = []
+        self._layers: list[_CachedLayer] = []
         self._cache: Cache | None = None
 
-    def take_in(self, rows: Sequence[int], cache: DynamicCache, chosen: Sequence[int], seen: torch.Tensor) -> None:
+    def store(self, rows: Sequence[int], cache: DynamicCache, chosen: Sequence[int], seen: torch.Tensor) -> None:
         """Copy prompts' caches into rows. `seen` [len(rows), places] is 0 on padding."""
         if self._cache is None:
-            self._layers = [_Columns(layer, len(self._prompts), self._width) for layer in cache.layers]
+            self._layers = [_CachedLayer(layer, len(self._prompts), self._width) for layer in cache.layers]
             self._cache = Cache(layers=list(self._layers))
         for own, computed in zip(self._layers, cache.layers, strict=True):
-            own.take_in(rows, computed, chosen, self._places)
+            own.store(rows, computed, chosen, self._places)
         index = list(rows)
         self._prompts[index] = 0
         self._prompts[index, : self._places] = seen
@@ -307,11 +304,11 @@ class _Block:
         positions = self._lengths[:used] + at - self._places
         for layer in self._layers:
             layer.at = at
-        scores, _ = forward(self._network, ids, seen, self._cache, positions[:, None])
-        return scores
+        logits, _ = forward(self._network, ids, seen, self._cache, positions[:, None])
+        return logits
 
 
-class _Columns(DynamicLayer):  # type: ignore[no-untyped-call]
+class _CachedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """One layer's cache: each row writes its next token to a column of its own, and attends as its mask says."""
 
     keys: Any
@@ -327,7 +324,7 @@ class _Columns(DynamicLayer):  # type: ignore[no-untyped-call]
         self.at = torch.zeros(rows, dtype=torch.long, device=like.keys.device)
         self._width = width
 
-    def take_in(self, rows: Sequence[int], computed: Any, chosen: Sequence[int], places: int) -> None:
+    def store(self, rows: Sequence[int], computed: Any, chosen: Sequence[int], places: int) -> None:
         """Copy chosen rows of a prefilled layer."""
         index, picked = list(rows), list(chosen)
         self.keys[index, :, :places] = computed.keys[picked]
@@ -351,31 +348,19 @@ class _Columns(DynamicLayer):  # type: ignore[no-untyped-call]
         return self._width - 1
 
 
-class OwnPasses:
-    """See `Passes`: a cache and a pass for each batch, in the model's own way. For models with other caches."""
+class SeparatePasses(Passes):
+    """A cache and a pass for each batch, in the model's own way. For models whose caches are of another kind."""
 
-    def __init__(self, model: LanguageModel, rows: int, places: int) -> None:
-        self._rows, self._model, self._places = rows, model, places
-        self._seated: list[Seat] = []
-
-    def room(self, prompts: int) -> bool:
-        """See `Passes`."""
-        return not self._seated or sum(len(seat.scores) for seat in self._seated) + prompts <= self._rows
-
-    def seat(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> Seat:
+    def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
         """See `Passes`. The prefix is computed with each prompt."""
-        seat = Decoder(self._model, prompts, self._places, fewest=ROWS_STEP)
-        self._seated.append(seat)
-        return seat
+        batch = OwnCache(self._model, prompts, self._places, fewest=ROWS_STEP)
+        self._running.append(batch)
+        return batch
 
-    def advance(self, tokens: Sequence[tuple[Seat, int]]) -> None:
+    def advance(self, tokens: Sequence[tuple[CachedPrompts, int]]) -> None:
         """See `Passes`."""
-        for seat, token in tokens:
-            seat.append(token)
-
-    def leave(self, seat: Seat) -> None:
-        """See `Passes`."""
-        self._seated = [other for other in self._seated if other is not seat]
+        for batch, token in tokens:
+            batch.append(token)
 
 
 def passes_for(model: LanguageModel, rows: int, places: int, tokens: int) -> Passes:
@@ -387,11 +372,7 @@ def passes_for(model: LanguageModel, rows: int, places: int, tokens: int) -> Pas
         places: of a prompt, with one of padding.
         tokens: after a prompt, at most.
     """
-    return SharedPasses.fit(model, rows, places, tokens) or OwnPasses(model, rows, places)
-
-
-def _parts(items: Sequence[int], size: int) -> list[Sequence[int]]:
-    return [items[start : start + size] for start in range(0, len(items), size)]
+    return SharedPasses.fit(model, rows, places, tokens) or SeparatePasses(model, rows, places)
 
 
 def _has_plain_cache(network: PreTrainedModel, width: int) -> bool:

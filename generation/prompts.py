@@ -9,10 +9,10 @@ from itertools import takewhile
 
 from transformers import PreTrainedTokenizerBase
 
-from dpaudit.generation.decoding import Decoder
+from dpaudit.generation.forward import OwnCache
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Context
-from dpaudit.generation.passes import Passes, Prompt, Seat, passes_for
+from dpaudit.generation.passes import CachedPrompts, Prompt, passes_for
 
 FENCE = "```"
 END_OF_TURN = "<end_of_turn>"
@@ -126,18 +126,18 @@ class Prompts:
             self._prefixes[label] = [column[0] for column in same]
         return self._prefixes[label]
 
-    def alone(self, label: str, contexts: Sequence[Context], rows: int, tokens: int) -> Seat:
+    def alone(self, label: str, contexts: Sequence[Context], rows: int, tokens: int) -> CachedPrompts:
         """A batch in passes of its own, with the logits that it has among others. Arguments as for `passes_for`."""
-        passes: Passes = passes_for(self._model, rows, self.places, tokens)
-        return passes.seat(self.of(label, contexts), self.prefix(label))
+        passes = passes_for(self._model, rows, self.places, tokens)
+        return passes.start(self.of(label, contexts), self.prefix(label))
 
-    def public(self, label: str, wanted: bool = True) -> Seat:
-        """The public prompt's seat, which has no row when it is not wanted: the support is the whole vocabulary.
+    def public(self, label: str, wanted: bool = True) -> CachedPrompts:
+        """The public prompt; no prompt where it is not wanted, because the support is the whole vocabulary.
 
         It goes apart from the private rows: in one pass with them, their number could reach the support through
         rounding.
         """
-        return Decoder(self._model, [self._template.tokens(label, [])] if wanted else [], self.places)
+        return OwnCache(self._model, [self._template.tokens(label, [])] if wanted else [], self.places)
 
     def _prompt(self, label: str, context: Context) -> list[int]:
         """A context's prompt. Its examples are cut so that it fits its places, by looking at this context alone."""

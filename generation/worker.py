@@ -20,7 +20,7 @@ from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Pro
 from dpaudit.generation.manifest import ex_post_epsilon
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Batch
-from dpaudit.generation.passes import Passes, Seat, logits, out_of_memory, passes_for
+from dpaudit.generation.passes import CachedPrompts, Passes, next_logits, out_of_memory, passes_for
 from dpaudit.generation.prompts import Prompts, ends_with
 from dpaudit.generation.sampling import OsEntropy, RandomBytes, SeededStream, sample
 from dpaudit.generation.threads import each
@@ -64,8 +64,8 @@ class _Open:
     """A batch in the making.
 
     Attributes:
-        seat: has the logits of the token after `tokens`; None while the batch waits for room.
-        public: the public prompt's, with the first `told` of the tokens; None before it is needed.
+        private: its contexts' prompts with the tokens so far; None while it waits for rows of a pass.
+        public: the public prompt with the same tokens; None before it is needed.
     """
 
     batch: Batch
@@ -73,9 +73,8 @@ class _Open:
     closing: ExitStack
     source: RandomBytes
     tokens: list[int] = field(default_factory=list)
-    seat: Seat | None = None
-    public: Seat | None = None
-    told: int = 0
+    private: CachedPrompts | None = None
+    public: CachedPrompts | None = None
 
 
 class _Prepared(NamedTuple):
@@ -128,7 +127,9 @@ class Worker:
         """Charge for a batch that is on disk already."""
         with RunReader(self._store.location).batch(batch) as reader:
             for step in reader.steps() if self._accountant else ():
-                self._charge(batch, dict(step.arrays), _index(step.token, step.support))
+                support = step.support
+                index = step.token if support is None else int(np.searchsorted(support, step.token))
+                self._charge(batch, dict(step.arrays), index)
             return self._closed(batch, len(reader.tokens))
 
     def run(self, ids: Sequence[int], progress: Progress) -> Iterator[Finished]:
@@ -139,21 +140,21 @@ class Worker:
         """
         there = set(RunReader(self._store.location).batches)
         for batch in (batch for batch in ids if batch in there):
-            yield self._told(self._recorded(batch), progress, resumed=True)
-        waiting = deque(batch for batch in ids if batch not in there)
+            yield self._reported(self._recorded(batch), progress, resumed=True)
+        pending = deque(batch for batch in ids if batch not in there)
         try:
-            while waiting or self._open:
-                while self._has_room(waiting, progress):
-                    if not self._unseated:
+            while pending or self._open:
+                while self._has_room(pending, progress):
+                    if not self._waiting:
                         try:
-                            self._begin(self._batches[waiting.popleft()], progress)
+                            self._begin(self._batches[pending.popleft()], progress)
                         except BatchExistsError as error:  # another worker has written it since
-                            yield self._told(self._recorded(error.batch), progress)
+                            yield self._reported(self._recorded(error.batch), progress)
                             continue
-                    self._seat(self._unseated[0], progress)
+                    self._feed_prompts(self._waiting[0], progress)
                 for current, stop in self._extended(progress):
                     if stop is not None:
-                        yield self._told(self._finish(current, stop), progress)
+                        yield self._reported(self._finish(current, stop), progress)
                 self._advance(progress)
         finally:
             for current in self._open:
@@ -162,34 +163,24 @@ class Worker:
             self._passes = None
 
     @property
-    def _unseated(self) -> list[_Open]:
-        return [batch for batch in self._open if batch.seat is None]
+    def _waiting(self) -> list[_Open]:
+        """Open batches without rows of a pass."""
+        return [batch for batch in self._open if batch.private is None]
 
-    def _has_room(self, waiting: Sequence[int], progress: Progress) -> bool:
-        """Whether a batch needs a seat, and the first of those that do would have one."""
-        if not waiting and not self._unseated:
+    def _has_room(self, pending: Sequence[int], progress: Progress) -> bool:
+        """Whether a batch needs rows, and there are enough for the first that does."""
+        waiting = self._waiting
+        if not waiting and (not pending or len(self._open) >= MOST_OPEN):
             return False
-        if not self._unseated and len(self._open) >= MOST_OPEN:
-            return False
-        first = self._unseated[0].batch if self._unseated else self._batches[waiting[0]]
+        first = waiting[0].batch if waiting else self._batches[pending[0]]
         while self._passes is None:
             try:
-                self._passes = passes_for(self._model, self.rows, self._prompts.places, self._most_tokens)
+                self._passes = passes_for(
+                    self._model, self.rows, self._prompts.places, self._manifest.stopping.max_tokens
+                )
             except Exception as error:
                 self._shrink(error, progress)
-        return self._passes.room(len(first.contexts))
-
-    def _seat(self, batch: _Open, progress: Progress) -> None:
-        """Give a batch the logits after the tokens that it has."""
-        assert self._passes is not None
-        label = batch.batch.label
-        try:
-            seat = self._passes.seat(self._prompts.of(label, batch.batch.contexts), self._prompts.prefix(label))
-            for token in batch.tokens:
-                seat.append(token)
-            batch.seat = seat
-        except Exception as error:
-            self._shrink(error, progress)
+        return self._passes.fits(len(first.contexts))
 
     def _begin(self, batch: Batch, progress: Progress) -> None:
         """Open a batch's record."""
@@ -202,17 +193,32 @@ class Worker:
         source = OsEntropy() if seed is None else SeededStream(seed, batch.id)
         self._open.append(_Open(batch, record, closing, source))
 
-    def _advance(self, progress: Progress) -> None:
-        """Continue the seated batches with their last tokens."""
-        tokens = [(batch.seat, batch.tokens[-1]) for batch in self._open if batch.seat is not None]
+    def _feed_prompts(self, batch: _Open, progress: Progress) -> None:
+        """Give a batch rows of a pass, with its prompts and the tokens that it has."""
+        assert self._passes is not None
+        label = batch.batch.label
         try:
-            if self._passes is not None and tokens:
-                self._passes.advance(tokens)
+            private = self._passes.start(self._prompts.of(label, batch.batch.contexts), self._prompts.prefix(label))
+            for token in batch.tokens:
+                private.append(token)
+            batch.private = private
+        except Exception as error:
+            self._shrink(error, progress)
+
+    def _advance(self, progress: Progress) -> None:
+        """Continue the batches that have rows with their last tokens."""
+        running = [(batch, batch.private, batch.tokens[-1]) for batch in self._open if batch.private is not None]
+        try:
+            if self._passes is not None and running:
+                self._passes.advance([(private, token) for _, private, token in running])
+                for batch, _, token in running:
+                    if batch.public is not None:
+                        batch.public.append(token)
         except Exception as error:
             self._shrink(error, progress)
 
     def _shrink(self, error: Exception, progress: Progress) -> None:
-        """Where memory ran out, go on with half as many rows, and everyone seated anew. Raises any other error."""
+        """Where memory ran out, go on with half as many rows, and feed all prompts anew. Raises any other error."""
         if not out_of_memory(error):
             raise error
         if self.rows == 1:
@@ -221,20 +227,20 @@ class Worker:
         self.rows //= 2
         self._passes = None
         for batch in self._open:
-            batch.seat, batch.public, batch.told = None, None, 0
+            batch.private, batch.public = None, None
         gc.collect()
         if self._model.device.type == "cuda":
             torch.cuda.empty_cache()
         progress(MemoryRanOut(self.rows))
 
     def _extended(self, progress: Progress) -> Iterator[tuple[_Open, StopReason | None]]:
-        """Give every seated batch one more token, and say why it is the last one, if it is.
+        """Give every batch that has rows one more token, and say why it is the last one, if it is.
 
         As many batches as there are cores are at it together, a core each.
         """
-        seated = [batch for batch in self._open if batch.seat is not None]
-        for start in range(0, len(seated), cores()):
-            together = seated[start : start + cores()]
+        running = [batch for batch in self._open if batch.private is not None]
+        for start in range(0, len(running), cores()):
+            together = running[start : start + cores()]
             try:  # where memory runs out before anything is drawn, these steps are taken again
                 supports = [self._support(batch) for batch in together]
                 prepared = each(list(zip(together, supports, strict=True)), lambda pair: self._prepared(*pair))
@@ -252,19 +258,19 @@ class Worker:
         if size is None:
             return None
         if batch.public is None:
-            batch.public = self._prompts.public(batch.batch.label)
-        while batch.told < len(batch.tokens):
-            batch.public.append(batch.tokens[batch.told])
-            batch.told += 1
-        return top_tokens(logits(batch.public)[0], size)
+            public = self._prompts.public(batch.batch.label)
+            for token in batch.tokens:
+                public.append(token)
+            batch.public = public
+        return top_tokens(next_logits(batch.public)[0], size)
 
     def _prepared(self, batch: _Open, support: NDArray[np.int32] | None) -> _Prepared:
-        """What a seated batch samples its next token from (Algorithm 1, lines 6 and 7)."""
-        assert batch.seat is not None
-        mechanism, record, scores = self._manifest.mechanism, self._manifest.record, batch.seat.scores
+        """What a batch samples its next token from (Algorithm 1, lines 6 and 7)."""
+        assert batch.private is not None
+        mechanism, record, logits = self._manifest.mechanism, self._manifest.record, batch.private.logits
         try:
-            arrays = aggregated(scores, support, mechanism, record.width)
-            kept = contributions(scores, support, mechanism.contribution) if record.contexts and len(scores) else None
+            arrays = aggregated(logits, support, mechanism, record.width)
+            kept = contributions(logits, support, mechanism.contribution) if record.contexts and len(logits) else None
         except ValueError as error:
             where = f"batch {batch.batch.id}, step {len(batch.tokens)}"
             raise InputError(where, f"{error}.", "Try model.dtype float32, or another model.") from None
@@ -305,22 +311,18 @@ class Worker:
         """A batch that gets no more tokens."""
         return Finished(batch, tokens, self._accountant.close(batch) if self._accountant else None)
 
-    @property
-    def _most_tokens(self) -> int:
-        return self._manifest.stopping.max_tokens
-
     def _stop(self, tokens: Sequence[int]) -> StopReason | None:
         if any(ends_with(tokens, sequence) for sequence in self._manifest.stopping.sequences):
             return "end-token"
-        return "max-tokens" if len(tokens) == self._most_tokens else None
+        return "max-tokens" if len(tokens) == self._manifest.stopping.max_tokens else None
 
     def _finish(self, batch: _Open, stop: StopReason) -> Finished:
-        """Let a batch appear on disk and its seat go."""
+        """Let a batch appear on disk, and free its rows."""
         text = self._model.decode(without_stop(batch.tokens, self._manifest.stopping.sequences))
         batch.record.finish(text=text, stop=stop)
         self._open.remove(batch)
-        if self._passes is not None and batch.seat is not None:
-            self._passes.leave(batch.seat)
+        if self._passes is not None and batch.private is not None:
+            self._passes.finish(batch.private)
         try:
             batch.closing.close()
         except BatchExistsError:  # another worker was first: its batch stays and counts, and this one is dropped
@@ -329,12 +331,7 @@ class Worker:
             return self._recorded(batch.batch.id)
         return self._closed(batch.batch.id, len(batch.tokens))
 
-    def _told(self, finished: Finished, progress: Progress, *, resumed: bool = False) -> Finished:
+    def _reported(self, finished: Finished, progress: Progress, *, resumed: bool = False) -> Finished:
         batches = self._manifest.batching.batches
         progress(BatchDone(finished.batch, batches, finished.tokens, self.epsilon, resumed))
         return finished
-
-
-def _index(token: int, support: NDArray[np.integer] | None) -> int:
-    """Position of a token in the vector it was sampled from."""
-    return token if support is None else int(np.searchsorted(support, token))

@@ -308,17 +308,18 @@ def _left_out(comparison: Comparison, kind: Kind, numbers: Mapping[str, int]) ->
 
 
 def _runs_table(comparison: Comparison) -> ComparisonTable:
-    rows = []
-    for number, run in enumerate(comparison.runs, start=1):
-        counts = (run.batches, run.contexts, run.tokens, run.longest_batch)
-        # Counts of what was read before it broke off are counts of nothing.
-        amounts = [ABSENT if run.verdict == "error" else f"{count:,}" for count in counts]
-        words = (Cell(run.verdict.upper(), words=True), Cell(_setting(run.aggregator), words=True))
-        numbers = (_setting(run.clip), _setting(run.temperature), *amounts)
-        rows.append((number, (*words, *(Cell(text) for text in numbers))))
     header = ("Verdict", "Aggregator", "Clip", "Temp.", "Batches", "Contexts", "Tokens", "Longest batch")
     note = "Tokens and contexts are summed over the batches; the longest batch is in tokens."
-    return ComparisonTable("Runs", None, header, tuple(rows), (note,))
+    rows = tuple(enumerate(map(_run_cells, comparison.runs), start=1))
+    return ComparisonTable("Runs", None, header, rows, (note,))
+
+
+def _run_cells(run: ComparedRun) -> tuple[Cell, ...]:
+    counts = (run.batches, run.contexts, run.tokens, run.longest_batch)
+    # Counts of what was read before it broke off are counts of nothing.
+    amounts = [ABSENT if run.verdict == "error" else f"{count:,}" for count in counts]
+    words = (Cell(run.verdict.upper(), words=True), Cell(_setting(run.aggregator), words=True))
+    return (*words, *map(Cell, (_setting(run.clip), _setting(run.temperature), *amounts)))
 
 
 def _ex_post_table(comparison: Comparison) -> ComparisonTable:
@@ -326,7 +327,7 @@ def _ex_post_table(comparison: Comparison) -> ComparisonTable:
         "Ex-post epsilon (nats)",
         _EX_POST,
         ("Claimed", "Exact", "Theorem 1", "Saving", "Rise", "Fall", "Total", "Neighbours"),
-        tuple((number, _ex_post_cells(run)) for number, run in enumerate(comparison.runs, start=1)),
+        tuple(enumerate(map(_ex_post_cells, comparison.runs), start=1)),
         (
             "Known only after the run, for the text that came out. Private: depends on the data. "
             "Exact is the larger of rise and fall; the total adds rebalancing. A δ is that of noised centres.",
@@ -350,7 +351,7 @@ def _approximate_table(comparison: Comparison) -> ComparisonTable:
         "Approximate DP (epsilon in nats)",
         _APPROXIMATE,
         ("Claimed", "Epsilon", "Lower end", "By Rényi DP", "Delta", "Method", "Tokens", "Neighbours"),
-        tuple((number, _approximate_cells(run)) for number, run in enumerate(comparison.runs, start=1)),
+        tuple(enumerate(map(_approximate_cells, comparison.runs), start=1)),
         ("Fixed by public settings and δ in advance, for every text that could come out.",),
     )
 
@@ -503,16 +504,14 @@ def _spread_described(spread: Spread, runs: _Runs) -> str:
 
 
 def _empirical_table(comparison: Comparison) -> ComparisonTable:
-    rows = []
-    for number, run in enumerate(comparison.runs, start=1):
-        found = run.guarantees.empirical
-        loss = ABSENT if found.leave_one_out_max is None else nearest(found.leave_one_out_max)
-        rows.append((number, (Cell(loss, "empirical"), Cell(f"{found.contexts:,}"))))
+    found = [run.guarantees.empirical for run in comparison.runs]
+    losses = [ABSENT if each.leave_one_out_max is None else nearest(each.leave_one_out_max) for each in found]
+    rows = [(Cell(loss, "empirical"), Cell(f"{each.contexts:,}")) for loss, each in zip(losses, found, strict=True)]
     return ComparisonTable(
         "Empirical losses (nats)",
         "empirical",
         ("Largest loss", "Contexts left out"),
-        tuple(rows),
+        tuple(enumerate(rows, start=1)),
         ("Seen on actual left-out contexts; no guarantee.",),
     )
 

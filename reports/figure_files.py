@@ -15,21 +15,20 @@ import io
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
 from markupsafe import Markup
 
 from dpaudit.reports import figures, outline
-from dpaudit.reports.costs import POINTS, BatchCosts, batch_costs, curve_described, ex_post_digits
+from dpaudit.reports.costs import POINTS, batch_costs, curve_described, ex_post_digits
 from dpaudit.reports.figures import BAR, GRID, INK, LINE_HEIGHT, LINES, MARK, Drawing, Format, Series
 from dpaudit.reports.findings import evidence_asked
 from dpaudit.reports.markdown import code, escaped
 from dpaudit.reports.text import LABEL_LENGTH, PROSE_LENGTH, one_line
 from dpaudit.reports.wording import KIND_MEANINGS, KIND_TITLES
-from dpaudit.results import AuditResult, ExPost, Spread
+from dpaudit.results import AuditResult, Spread
 from dpaudit.results.rounding import bound
 
 if TYPE_CHECKING:
@@ -121,8 +120,7 @@ _VARIABLES = {INK: "--figure-ink", BAR: "--figure-bar", MARK: "--figure-mark", G
 _VARIABLES |= {colour: f"--figure-line-{place}" for place, colour in enumerate(LINES) if colour != BAR}
 
 
-@dataclass(frozen=True)
-class FigureRun:
+class FigureRun(NamedTuple):
     """One run to draw.
 
     Attributes:
@@ -137,30 +135,30 @@ class FigureRun:
     result: AuditResult
     spread: Spread | None
 
-
-@dataclass(frozen=True)
-class _Named:
-    """A run with a label that no other run has, and what its figures cannot be read without."""
-
-    run: FigureRun
-    label: str
-    costs: BatchCosts
-    found: ExPost
-
     @property
     def is_mean(self) -> bool:
-        claim = self.run.result.claim
+        """Whether the run is a mean's, which its ex-post costs do not show."""
+        claim = self.result.claim
         claimed = claim is not None and claim.kind == "approximate"
-        return claimed or self.run.result.guarantees.approximate is not None
+        return claimed or self.result.guarantees.approximate is not None
 
     @property
     def is_doubtful(self) -> bool:
-        return bool(outline.caution(self.run.result))
+        """Whether its figures rest on a record that did not pass."""
+        return bool(outline.caution(self.result))
 
-    def series(self) -> Series:
+    def series(self, label: str) -> Series:
+        """The run among others, by its label and the marks of the notes that are about it.
+
+        Raises:
+            ValueError: the run has no figure.
+        """
+        costs, found = batch_costs(self.result), self.result.guarantees.ex_post
+        if costs is None or found is None:
+            raise ValueError(f"{self.path}: {why_not_drawn(self.result)}")
         marks = (_MEAN_MARK * self.is_mean, _CAUTION_MARK * self.is_doubtful)
-        label = "\u00a0".join(filter(None, (self.label, *marks)))  # no line breaks between
-        return Series(label, self.costs, self.run.result.tokens, self.run.spread, self.found)
+        marked = "\u00a0".join(filter(None, (label, *marks)))  # no line breaks between
+        return Series(marked, costs, self.result.tokens, self.spread, found)
 
 
 def why_not_drawn(result: AuditResult) -> str:
@@ -186,40 +184,35 @@ def figure_files(runs: Sequence[FigureRun], formats: Iterable[Format], command: 
     Returns:
         The files' contents; the same runs give the same bytes.
     """
-    wanted, named = tuple(dict.fromkeys(formats)), _named(runs)
-    stems = _distinct((_stem(run.label) for run in named), (_ALL,))
+    wanted = tuple(dict.fromkeys(formats))
+    labels = _distinct(drawable(run.name, _LABEL_LENGTH).strip() or "unnamed" for run in runs)
+    series = [run.series(label) for run, label in zip(runs, labels, strict=True)]
     files: dict[str, bytes] = {}
     captions: list[tuple[str, Drawing]] = []
-    for stem, drawing, heading, notes in _drawings(named, stems):
+    for stem, drawing, heading, notes in _drawings(runs, labels, series):
         captions.append((f"{stem}-{drawing.name}", drawing))
         for each in wanted:
             files[f"{captions[-1][0]}.{each}"] = file_of(drawing, each, heading, notes, _METADATA_WARNING)
-    lines = [*_about(command), *_figures_told(captions, wanted), *_runs_told(named)]
+    lines = [*_head(command), *_figure_captions(captions, wanted)]
+    lines += ["", "## Runs"]
+    for run, label, one in zip(runs, labels, series, strict=True):
+        lines += _run_captions(run, label, one)
     return {**files, CAPTIONS: ("\n".join(lines) + "\n").encode("utf-8", errors="backslashreplace")}
 
 
-def _named(runs: Sequence[FigureRun]) -> list[_Named]:
-    labels = _distinct(drawable(run.name, _LABEL_LENGTH).strip() or "unnamed" for run in runs)
-    named = []
-    for run, label in zip(runs, labels, strict=True):
-        costs, found = batch_costs(run.result), run.result.guarantees.ex_post
-        if costs is None or found is None:
-            raise ValueError(f"{run.path}: {why_not_drawn(run.result)}")
-        named.append(_Named(run, label, costs, found))
-    return named
-
-
-def _drawings(named: Sequence[_Named], stems: Sequence[str]) -> Iterator[tuple[str, Drawing, str, list[str]]]:
+def _drawings(
+    runs: Sequence[FigureRun], labels: Sequence[str], series: Sequence[Series]
+) -> Iterator[tuple[str, Drawing, str, list[str]]]:
     """Each figure with its file's first part, the run's name above it and the notes below."""
-    for run, stem in zip(named, stems, strict=True):
+    stems = _distinct((re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.") or "run" for label in labels), (_ALL,))
+    for run, label, stem in zip(runs, labels, stems, strict=True):
         notes = [note for note, holds in ((_MEAN_NOTE, run.is_mean), (_CAUTION_NOTE, run.is_doubtful)) if holds]
-        for drawing in _of_run(run.run.result):
+        for drawing in _of_run(run.result):
             if drawing is not None:
-                yield stem, drawing, run.label, notes
-    if len(named) > 1:
-        series = [run.series() for run in named]
-        notes = [f"{_MEAN_MARK} {_MEAN_NOTE}"] * any(run.is_mean for run in named)
-        notes += [f"{_CAUTION_MARK} {_CAUTION_NOTE}"] * any(run.is_doubtful for run in named)
+                yield stem, drawing, label, notes
+    if len(runs) > 1:
+        notes = [f"{_MEAN_MARK} {_MEAN_NOTE}"] * any(run.is_mean for run in runs)
+        notes += [f"{_CAUTION_MARK} {_CAUTION_NOTE}"] * any(run.is_doubtful for run in runs)
         for drawing in (figures.batch_spreads(series), figures.token_curves(series)):
             if drawing is not None:
                 yield _ALL, drawing, "", notes
@@ -231,11 +224,6 @@ def _of_run(result: AuditResult) -> Iterator[Drawing | None]:
     yield figures.growth(result)
     yield figures.rise_and_fall(result)
     yield figures.losses_and_bounds(result)
-
-
-def _stem(label: str) -> str:
-    """A name for files on any system."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.") or "run"
 
 
 def _distinct(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
@@ -251,13 +239,13 @@ def _distinct(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
     return distinct
 
 
-def _about(command: str) -> Iterator[str]:
+def _head(command: str) -> Iterator[str]:
     yield from ("# Captions", "", f"> **Internal.** {WARNING}", "")
     yield f"{KIND_TITLES['ex-post']}: {KIND_MEANINGS['ex-post']}"
     yield from ("", f"Made by {code(command, PROSE_LENGTH)}, matplotlib {version('matplotlib')}.", "")
 
 
-def _figures_told(captions: Sequence[tuple[str, Drawing]], formats: Sequence[Format]) -> Iterator[str]:
+def _figure_captions(captions: Sequence[tuple[str, Drawing]], formats: Sequence[Format]) -> Iterator[str]:
     yield "## Figures"
     for stem, drawing in captions:
         yield from ("", f"### {escaped(stem)}", "")
@@ -265,32 +253,23 @@ def _figures_told(captions: Sequence[tuple[str, Drawing]], formats: Sequence[For
         yield from ("", _EXPLAINED[drawing.name], "", escaped(drawing.description))
 
 
-def _runs_told(named: Sequence[_Named]) -> Iterator[str]:
-    yield from ("", "## Runs")
-    for run in named:
-        result = run.run.result
-        yield from ("", f"### {escaped(run.label)}", "")
-        for what, said in _facts(run):
-            yield f"- {what}: {said}"
-        for remark in (_MEAN_NOTE * run.is_mean, outline.caution(result), outline.several_contexts(result)):
-            if remark:
-                yield f"- {remark}"
-
-
-def _facts(run: _Named) -> Iterator[tuple[str, str]]:
-    result, found = run.run.result, run.found
-    digits = ex_post_digits(result)
-    yield "Run", code(run.run.path)
-    yield "Audit", f"{outline.headline(result)}. {evidence_asked(result)}"
-    yield "dpaudit", escaped(one_line(result.run.get("dpaudit") or "unknown", _LABEL_LENGTH))
-    yield "Claim", escaped(outline.claim_sentence(result))
+def _run_captions(run: FigureRun, label: str, series: Series) -> Iterator[str]:
+    result, found, digits = run.result, series.found, ex_post_digits(run.result)
     parts = f"generation {bound(found.exact, digits)}, Theorem 1 {bound(found.theorem1, digits)}"
     parts += f", rebalancing {bound(found.rebalancing, digits)}" if found.rebalancing else ""
     delta = f", δ = {bound(found.delta)}" if found.delta else ""
     total = f"ε = {bound(found.total, digits)} nats{delta} ({parts}), {outline.neighbours_of(found)}"
-    yield "Ex-post, recomputed", escaped(total)
-    yield "Batches", escaped(run.costs.described())
-    yield "Tokens", escaped(curve_described(result.tokens) or "no cost by position")
+    yield from ("", f"### {escaped(label)}", "")
+    yield f"- Run: {code(run.path)}"
+    yield f"- Audit: {outline.headline(result)}. {evidence_asked(result)}"
+    yield f"- dpaudit: {escaped(one_line(result.run.get('dpaudit') or 'unknown', _LABEL_LENGTH))}"
+    yield f"- Claim: {escaped(outline.claim_sentence(result))}"
+    yield f"- Ex-post, recomputed: {escaped(total)}"
+    yield f"- Batches: {escaped(series.costs.described())}"
+    yield f"- Tokens: {escaped(curve_described(result.tokens) or 'no cost by position')}"
+    for remark in (_MEAN_NOTE * run.is_mean, outline.caution(result), outline.several_contexts(result)):
+        if remark:
+            yield f"- {remark}"
 
 
 def drawable(text: str, limit: int = LABEL_LENGTH) -> str:

@@ -32,12 +32,21 @@ class ApproximateAccountant:
         laplace: epsilons of noisy counts, one each (`rebalancing_events`).
         centers: epsilon of noised centres, in nats.
         centers_delta: their delta.
+
+    Raises:
+        ValueError: what the centres cost is negative or no number.
     """
 
     eta: float
     laplace: tuple[float, ...] = ()
     centers: float = 0.0
     centers_delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.centers >= 0 and 0 <= self.centers_delta <= 1):
+            raise ValueError(
+                f"centres cost at least 0, with a delta from 0 to 1, not {self.centers}, {self.centers_delta}"
+            )
 
     @classmethod
     def of(
@@ -84,9 +93,12 @@ class ApproximateAccountant:
         Raises:
             ValueError: an argument is out of its range.
         """
+        if not 0 < delta < 1:
+            raise ValueError(f"delta must lie strictly between 0 and 1, not {delta}")
         left = self.delta_left(delta)
-        eta = self.eta if left else math.inf
-        found = exponential_mechanism_epsilon(eta, tokens, left or delta, method=method, laplace=self.laplace)
+        if not left:  # the centres alone have spent it
+            return Composition(math.inf, None, delta, method)
+        found = exponential_mechanism_epsilon(self.eta, tokens, left, method=method, laplace=self.laplace)
         lower = None if self.centers_delta else found.epsilon_lower
         return Composition(rounded_sum(found.epsilon, self.centers), lower, delta, found.method)
 
@@ -109,7 +121,8 @@ class ApproximateAccountant:
             return self.epsilon(tokens, delta, by).epsilon <= epsilon
 
         if not within(0):
-            raise ValueError(f"epsilon {epsilon:g} is less than the rebalancing alone costs")
+            spent = "the clusters alone cost" if self.centers or self.centers_delta else "the rebalancing alone costs"
+            raise ValueError(f"epsilon {epsilon:g} is less than {spent}")
         if method == "rdp":
             return _largest(within, 0)
         by_rdp = _largest(lambda tokens: within(tokens, "rdp"), 0) if within(0, "rdp") else 0

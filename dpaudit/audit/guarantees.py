@@ -141,7 +141,7 @@ def _approximate_tree(facts: Facts) -> Entry | None:
         return None
     token = leaf(
         "a token: its losses lie in an interval of this length, so it is at least that private by itself",
-        _figure(facts, "approximate", accountant.eta),
+        _figure(facts, "approximate", facts.manifest.mechanism.eta(facts.change) or 0.0),
         "docs/budgets.md#bounded-range",
     )
     figure, drawn = _figure(facts, "approximate", found.epsilon, found.delta), found.epsilon

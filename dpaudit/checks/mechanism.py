@@ -64,9 +64,10 @@ def contexts_reach_the_clip(view: StepView) -> str | None:
 def divisor_is_the_declared_one(facts: Facts) -> Outcome:
     """Each batch's smallest means: where every context is at the floor, n contexts give -n * clip / divisor."""
     aggregator, batching = facts.manifest.mechanism.aggregator, facts.manifest.batching
-    if reason := aggregator.not_applicable.get("mechanism.divisor"):
+    divided, divisor = facts.divided, aggregator.model_dump().get("divisor")
+    if not divisor:
+        reason = aggregator.not_applicable.get("mechanism.divisor", "Nothing is divided.")
         return not_applicable("a declared divisor", reason)
-    divided, divisor = facts.divided, aggregator.model_dump()["divisor"]
     expected = f"sums divided by {divisor:g}"
     if batching.rule == "hashed-slots" and batching.slots == divisor:
         return Outcome("pass", f"every batch has {batching.slots} contexts by its rule: either way the same", expected)

@@ -50,7 +50,7 @@ def replay_of(
 
     stated = RunReader(run_dir).manifest.claim  # a mistyped path is told before torch is loaded
     asked = question.asked_of(stated) if question is not None and stated is not None else stated
-    from dpaudit.generation.replay import replay
+    from dpaudit.generation.replay import replay_run
 
     given = {name: amount for name, amount in amounts.items() if amount is not None}
     note_in_log("Reading the data and loading the model")
@@ -61,7 +61,7 @@ def replay_of(
                 note_in_log(f"Replaying {total} forward passes")
             advance(done, total)
 
-        return replay(run_dir, data, model=model, claim=asked, progress=show, **given)
+        return replay_run(run_dir, data, model=model, claim=asked, progress=show, **given)
 
 
 def quality_of(run_dir: Location) -> tuple[Quality | None, str]:

@@ -19,6 +19,7 @@ from dpaudit.mechanisms.interfaces import (
     Positive,
     Recomputed,
     StepArray,
+    clash,
     largest_absolute,
 )
 from dpaudit.mechanisms.logits import TopClippedLogits
@@ -69,6 +70,7 @@ __all__ = [
     "bounded_range",
     "bounds_from_central",
     "central_order_statistics",
+    "clash",
     "context_change",
     "largest_absolute",
     "log_probability",

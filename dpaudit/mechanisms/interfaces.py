@@ -141,12 +141,14 @@ class Recomputed:
         rounding: how far each may be off by rounding in the model, in logit units.
         contribution: says clip and grid.
         aggregate_of: aggregates contributions [n, S].
+        aggregate: what the model's step samples from, [S]: of contributions that are rounded to the grid.
     """
 
     free: Floats
     rounding: float
     contribution: Contribution
     aggregate_of: Callable[[Floats], Floats]
+    aggregate: Floats
 
     @property
     def half(self) -> float:
@@ -292,7 +294,7 @@ class Aggregator(Fields, ABC):
     def deviation(self, arrays: Arrays, again: Recomputed) -> Deviation:
         """Hold recorded arrays against the model's."""
         recorded = self.aggregate(arrays)
-        difference = largest_absolute(recorded - again.aggregate_of(again.free))
+        difference = largest_absolute(recorded - again.aggregate)
         least, greatest = again.ends
         wrong = ~((recorded >= least - FLOAT64_ROUNDING) & (recorded <= greatest + FLOAT64_ROUNDING))
         count = np.count_nonzero(wrong)
@@ -300,8 +302,7 @@ class Aggregator(Fields, ABC):
 
     def tolerance(self, again: Recomputed) -> float:
         """How large a `deviation`'s difference rounding in the model can make, in logit units."""
-        aggregate = again.aggregate_of(again.free)
-        return max(largest_absolute(end - aggregate) for end in again.ends) + FLOAT64_ROUNDING
+        return max(largest_absolute(end - again.aggregate) for end in again.ends) + FLOAT64_ROUNDING
 
 
 def largest_absolute(values: NDArray[np.floating[Any]]) -> float:

@@ -72,13 +72,14 @@ class Mechanism(Fields):
             if not isinstance(chosen, str) or chosen not in known:
                 raise clash(part, chosen, " or ".join(repr(name) for name in known))
             kind = known[chosen]
-            own = {name: _immutable(rest.pop(name)) for name in kind.model_fields if name in rest}
+            given = {name: rest.pop(name) for name in kind.model_fields if name in rest}
             for other in known.values():
                 for name in rest.keys() & other.model_fields.keys():
-                    given = rest.pop(name)
-                    if given is not None:  # null is as good as absent
-                        raise clash(name, given, f"null: {name} is for {part} {other.name}, and this is {chosen}")
-            rest[part] = kind.model_validate(own)
+                    if (foreign := rest.pop(name)) is not None:
+                        raise clash(name, foreign, f"null: {name} is for {part} {other.name}, and this is {chosen}")
+            # JSON and YAML have lists where settings have tuples, and null is as good as absent.
+            own = {name: tuple(field) if isinstance(field, list) else field for name, field in given.items()}
+            rest[part] = kind.model_validate({name: field for name, field in own.items() if field is not None})
         return rest
 
     @model_serializer
@@ -125,18 +126,19 @@ class Mechanism(Fields):
         return self.aggregator.eta(change, self.clip, self.temperature)
 
     def reduced(self, arrays: Arrays, token: int) -> ReducedStep:
-        """A step less the columns that no neighbour can move; `token` is the sampled token's index along S."""
-        movable = self.aggregator.movable(arrays)
-        if movable is None:
-            return ReducedStep(arrays, token)
+        """A step less the columns that no neighbour can move; `token` is the sampled token's index along S.
+
+        Raises:
+            ValueError: the token is not among them.
+        """
         with np.errstate(all="ignore"):  # what a corrupt record's infinite values give, accountants refuse
-            return reduced_step(arrays, movable, self.aggregator.aggregate(arrays), token, self.temperature)
+            aggregate, movable = self.aggregator.aggregate(arrays), self.aggregator.movable(arrays)
+            if not 0 <= token < len(aggregate):
+                raise ValueError(f"token {token} is not among the {len(aggregate)} tokens")
+            if movable is None:
+                return ReducedStep(arrays, token)
+            return reduced_step(arrays, movable, aggregate, token, self.temperature)
 
     def losses(self, step: ReducedStep, contributions: Floats | None, contexts: int) -> Doubles | None:
         """log p(token) - log p(token without context i), in nats, for every context; None where the record has none."""
         return self.aggregator.losses(step, contributions, contexts, self.temperature)
-
-
-def _immutable(value: Any) -> Any:
-    """JSON and YAML have lists where settings have tuples."""
-    return tuple(map(_immutable, value)) if isinstance(value, list) else value

@@ -268,8 +268,8 @@ class BatchWriter:
 
     def _rows(self, step: Step) -> dict[str, AnyArray]:
         """The arrays of a step by name, integers in the dtype that a step has them in."""
-        rows = {**step.arrays, _CONTEXTS: step.contexts, _SUPPORT: step.support}
-        given: dict[str, AnyArray] = {name: row for name, row in rows.items() if row is not None}
+        beside = {_CONTEXTS: step.contexts, _SUPPORT: step.support}
+        given: dict[str, AnyArray] = {name: row for name, row in beside.items() if row is not None} | dict(step.arrays)
         expected = self._arrays.given
         if given.keys() != expected.keys():
             raise ValueError(f"a step of this run has the arrays {sorted(expected)}, not {sorted(given)}")

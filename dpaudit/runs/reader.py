@@ -235,7 +235,8 @@ def _validating(where: str) -> Generator[None, None, None]:
     try:
         yield
     except ValidationError as error:
-        first: Any = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        field = ".".join(str(part)[:60] for part in first["loc"][:8])
+        first: Any = error.errors(include_input=False, include_url=False)[0]
+        clashing = (first["ctx"]["field"],) if first["type"] == "clash" else ()
+        field = ".".join(str(part)[:60] for part in (*first["loc"], *clashing)[:8])
         more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise InputError(f"{where}: {field}" if field else where, f"{first['msg']}{more}.", RESTORE) from None

@@ -15,12 +15,11 @@ from dpaudit.generation.config import (
     Count,
     DataConfig,
     Name,
-    Section,
     in_short,
     load_config,
     read_yaml,
 )
-from dpaudit.mechanisms import Positive
+from dpaudit.mechanisms import Fields, Positive
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import LOCK
 
@@ -34,7 +33,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 ConfigFile = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*\.yaml$")]
 
 
-class PublishedQuality(Section):
+class PublishedQuality(Fields):
     """MAUVE and downstream accuracy as published, each with its standard deviation over seeds."""
 
     mauve: Share
@@ -57,7 +56,7 @@ class PublishedRow(PublishedQuality):
     clusters: Count | None = None
 
 
-class HeldOutConfig(Section):
+class HeldOutConfig(Fields):
     """Real texts that no run is made from, with the columns and labels of the row's private data."""
 
     path: Name | None = None
@@ -65,7 +64,7 @@ class HeldOutConfig(Section):
     split: Name | None = None
 
 
-class DatasetConfig(Section):
+class DatasetConfig(Fields):
     """One private data set of the table.
 
     Attributes:
@@ -79,7 +78,7 @@ class DatasetConfig(Section):
     paper: PublishedQuality | None = None
 
 
-class RowConfig(Section):
+class RowConfig(Fields):
     """One row: a config, relative to the table's folder, the data set's name in the table, and the method's."""
 
     config: ConfigFile
@@ -93,7 +92,7 @@ class RowConfig(Section):
         return self.config.removesuffix(".yaml")
 
 
-class EvaluationConfig(Section):
+class EvaluationConfig(Fields):
     """How texts are evaluated, where not by the defaults of `dpaudit evaluate`.
 
     Attributes:
@@ -115,7 +114,7 @@ class EvaluationConfig(Section):
         return self
 
 
-class TableConfig(Section):
+class TableConfig(Fields):
     """A table's file.
 
     Attributes:

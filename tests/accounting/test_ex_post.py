@@ -171,16 +171,16 @@ def test_costs_by_tokens_are_those_of_shorter_batches() -> None:
     assert run(6).by_tokens() == [run(most).cost for most in range(7)]
 
 
-def test_a_batch_that_has_ended_costs_at_later_lengths_what_it_cost() -> None:
-    """The dearest batch is the shortest: one token without contexts beside three that all contexts agree on."""
-    accountant = MedianAccountant(ContextChange("add_remove"), 1.0)
-    dear = accountant.take(0, central_order_statistics(np.zeros((0, 3)), CLIP), 0)
-    accountant.close(0)
-    for _ in range(3):
-        cheap = accountant.take(1, central_order_statistics(np.full((9, 3), -CLIP), CLIP), 0)
-        assert cheap.exact < dear.exact / 3
-    accountant.close(1)
-    assert [cost.exact for cost in accountant.by_tokens()] == [0.0] + [dear.exact] * 3
+def test_a_short_batch_that_cost_more_than_a_longer_one_counts_to_the_end() -> None:
+    dear, cheap = np.zeros((2, 3, 2)), np.zeros((2, 3, 4))
+    dear[1, :, 1:] = 5.0
+    cheap[1, :, 1:] = 1.0, 2.0, 3.0
+    for batches in itertools.permutations((dear, cheap)):
+        accountant = MedianAccountant(ContextChange("add_remove"), 1.0)
+        for batch, sums in enumerate(batches):
+            accountant.attach(batch, sums)
+        assert accountant.epsilon == 5.0
+        assert [cost.exact for cost in accountant.by_tokens()] == [0.0, 5.0, 5.0, 5.0]
 
 
 def test_a_closed_batch_takes_no_more_steps() -> None:

@@ -105,7 +105,7 @@ def test_exact_cost_bounds_every_neighbour_that_is_tried(relation):
             assert abs(loss) <= cost.exact + SLACK <= cost.theorem1 + 2 * SLACK
 
     check()
-    assert len(tried) > 800
+    assert len(tried) > 500  # the examples follow the constants of all modules
     assert max(map(abs, tried)) > 1.0
 
 

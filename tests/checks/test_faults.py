@@ -21,7 +21,7 @@ from dpaudit.audit import audit_run
 from dpaudit.checks import RUN_CHECKS, STEP_CHECKS
 from dpaudit.mechanisms import Median
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
-from dpaudit.runs import KeyedHash, RunReader, aggregate_digest
+from dpaudit.runs import KeyedHash, RunReader, aggregate_digest, data_digest
 
 CLIP = 6.0
 ODD, EVEN = {"sizes": (5, 4)}, {"sizes": (4, 5)}
@@ -240,6 +240,14 @@ plain("slices_claimed_per_user", manifest(claim__unit="user", privacy__records_p
 
 
 plain("digest_repeated", placed(lambda lines, i: lines.insert(i, lines[i])), "partition.disjoint")
+
+
+@fault("partition.disjoint")
+def record_listed_twice(run):
+    """One of no batch, so that contexts still add up; number and digest of the records follow."""
+    assigned(lambda lines: lines.insert(*next((i, line) for i, line in enumerate(lines) if line[1] == "-")))(run)
+    digests = [line.split("\t")[0] for line in (run / "assignment").read_text().splitlines()]
+    run.edit_manifest({"data.records": len(digests), "data.digest": data_digest(iter(digests))})
 
 
 def emptied(run):
@@ -471,6 +479,11 @@ def token_of_probability_0(run):
 @fault("release.text")
 def text_edited_in_record_and_release(run):
     run.rewrite(0, lambda draft: setattr(draft, "text", "a nicer text"))
+
+
+@fault("release.text")
+def blank_added_in_record_and_release(run):
+    run.rewrite(0, lambda draft: setattr(draft, "text", f"{draft.text} "))
 
 
 @fault("release.text")
@@ -829,6 +842,18 @@ def failing_replay(make_run, name: str) -> tuple[Any, Path]:
     assert {check.id for check in result.checks if check.status in ("fail", "error")} == fails, name
     assert result.verdict == "fail", name
     return result, path
+
+
+def test_no_loss_goes_beyond_its_batchs_bound(make_run, failed):
+    run = make_run()
+    bound = run.audit().batches[LEFT_OUT.batch].exact
+    for loss, fails in {
+        bound: set(),
+        bound + 1e-6: {"neighbors.removal"},
+        -bound - 1e-6: {"neighbors.removal"},
+    }.items():
+        found = with_left_out(recorded=loss, regenerated=loss, tolerance=1e-9)
+        assert failed(audit_run(run.path, replay=found)) == fails
 
 
 #: These say why claim.epsilon fails, which fails with them. Every other check must be shown to fail on its own.

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpaudit.accounting import ApproximateAccountant
 from dpaudit.generation.aggregation import Floats, contributions, top_tokens
-from dpaudit.generation.attack import CANARIES, DecodedContexts, Doubles, StepMechanism, Support, attack, declared_step
+from dpaudit.generation.attack import CANARIES, Doubles, StepMechanism, Support, attack, declared_step
 from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.passes import CachedPrompts
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record
 from dpaudit.mechanisms import ContextChange, Mechanism, Relation
@@ -30,34 +32,31 @@ FIRST[0] = SECOND[1] = 0.0
 EITHER[:2] = np.log(0.5)
 
 
-@dataclass(frozen=True)
+@dataclass
 class ToyModel:
-    """Contexts whose logits are a hash of the text so far: alike in shape, apart in height, as a model's are."""
+    """Contexts whose logits are a hash of the text so far: alike in shape, apart in height, as a model's are.
+
+    With `public` it is the public prompt, whose logits they share.
+    """
 
     contexts: int
     seed: int
-    top_k: int | None = None
+    public: bool = False
     text: tuple[int, ...] = ()
     vocabulary: int = 50
 
-    def _generator(self) -> np.random.Generator:
-        return np.random.default_rng((self.seed, *self.text))
-
-    def logits(self) -> Floats:
-        generator, rows = self._generator(), self.contexts + 1
+    @property
+    def logits(self) -> torch.Tensor:
+        generator, rows = np.random.default_rng((self.seed, *self.text)), self.contexts + 1
         shared = 3 * generator.standard_normal(self.vocabulary)
         own = generator.standard_normal((rows, self.vocabulary)) + 4 * generator.standard_normal((rows, 1))
-        return (shared + own).astype(np.float32)
-
-    def support(self) -> Support:
-        public = self._generator().standard_normal(self.vocabulary).astype(np.float32)
-        return None if self.top_k is None else top_tokens(public, self.top_k)
+        return torch.from_numpy((shared[None] if self.public else shared + own).astype(np.float32))
 
     def append(self, token: int) -> None:
-        object.__setattr__(self, "text", (*self.text, token))
+        self.text = (*self.text, token)
 
     def fork(self) -> ToyModel:
-        return ToyModel(self.contexts, self.seed, self.top_k, self.text)
+        return replace(self)
 
 
 def delta_of(declared: Mechanism) -> float:
@@ -84,8 +83,10 @@ def attacked(
 ) -> Attacked:
     if delta is None:
         delta = delta_of(declared)
-    model = ToyModel(contexts, seed, top_k)
-    return attack(step, model, declared, relation=relation, delta=delta, trials=trials, tokens=tokens)
+    if top_k is not None:
+        declared = declared.model_copy(update={"support": Declared(kind="public-top-k", size=top_k)})
+    model, public = ToyModel(contexts, seed), ToyModel(contexts, seed, public=True)
+    return attack(step, model, public, declared, relation=relation, delta=delta, trials=trials, tokens=tokens)
 
 
 def log_softmax(scores: np.ndarray) -> Doubles:
@@ -213,7 +214,7 @@ def test_a_replaced_context_leaves_their_number_as_it_is() -> None:
 
 
 def test_a_mechanism_that_breaks_at_the_second_token_is_caught() -> None:
-    start = ToyModel(8, 0).logits()
+    start = ToyModel(8, 0).logits.numpy()
 
     def step(logits: Floats, support: Support) -> Doubles:
         broken = not (logits == start[1]).all(axis=1).any()
@@ -227,46 +228,42 @@ def test_a_text_goes_on_with_the_tokens_it_was_given_in_forks_alone() -> None:
     """The contexts see the vocabulary's tokens, not their places in the support."""
     seen: set[tuple[int, ...]] = set()
 
-    @dataclass(frozen=True)
     class Watched(ToyModel):
-        def logits(self) -> Floats:
+        @property
+        def logits(self) -> torch.Tensor:
             seen.add(self.text)
-            return super().logits()
-
-        def fork(self) -> Watched:
-            return Watched(self.contexts, self.seed, self.top_k, self.text)
+            return super().logits
 
     for top_k in (None, 7):
         seen.clear()
-        model = Watched(8, 0, top_k)
-        attack(declared_step(MEDIAN), model, MEDIAN, trials=8, tokens=3)
+        support = Declared() if top_k is None else Declared(kind="public-top-k", size=top_k)
+        declared, model, public = MEDIAN.model_copy(update={"support": support}), Watched(8, 0), ToyModel(8, 0, True)
+        attack(declared_step(declared), model, public, declared, trials=8, tokens=3)
         assert {len(text) for text in seen} == {0, 1, 2}
-        assert model.text == ()
-        support = model.support()
-        if support is not None:
-            assert {text[0] for text in seen if text} <= set(support.tolist())
+        assert model.text == public.text == ()
+        if top_k is not None:
+            assert {text[0] for text in seen if text} <= set(top_tokens(public.logits[0].numpy(), top_k).tolist())
 
 
-def decoded(model: LanguageModel, top_k: int | None = None) -> tuple[DecodedContexts, Mechanism]:
+def cached(model: LanguageModel, top_k: int | None = None) -> tuple[tuple[CachedPrompts, CachedPrompts], Mechanism]:
     prompts = Prompts(model, template("pt", model.tokenizer), ["sport"], 1, 16)
     records = [Record("sport", text) for text in ("the match", "a goal at last", "he ran far", "zebra " * 9)]
     private = prompts.alone("sport", [(record,) for record in records], 8, 4)
-    contexts = DecodedContexts(private, prompts.public("sport", top_k is not None), top_k)
     support = Declared() if top_k is None else Declared(kind="public-top-k", size=top_k)
-    return contexts, MEDIAN.model_copy(update={"support": support})
+    return (private, prompts.public("sport", top_k is not None)), MEDIAN.model_copy(update={"support": support})
 
 
 def test_with_a_model_of_transformers(tiny: LanguageModel) -> None:
-    for contexts, declared in (decoded(tiny), decoded(tiny, 20)):
-        assert attack(declared_step(declared), contexts, declared, trials=2, tokens=3).beyond == 0
-        assert attack(colder(declared), contexts, declared, trials=40, tokens=1).beyond > 0
+    for contexts, declared in (cached(tiny), cached(tiny, 20)):
+        assert attack(declared_step(declared), *contexts, declared, trials=2, tokens=3).beyond == 0
+        assert attack(colder(declared), *contexts, declared, trials=40, tokens=1).beyond > 0
 
 
 @pytest.mark.slow
 @pytest.mark.model
 def test_with_smollm2(smollm2: LanguageModel) -> None:
-    contexts, declared = decoded(smollm2)
-    assert attack(declared_step(declared), contexts, declared, trials=1, tokens=2).beyond == 0
+    contexts, declared = cached(smollm2)
+    assert attack(declared_step(declared), *contexts, declared, trials=1, tokens=2).beyond == 0
     # The first token's logits are there already, so many texts of one token cost nothing.
-    assert attack(declared_step(declared), contexts, declared, trials=4, tokens=1).beyond == 0
-    assert attack(colder(declared), contexts, declared, trials=8, tokens=1).beyond > 0
+    assert attack(declared_step(declared), *contexts, declared, trials=4, tokens=1).beyond == 0
+    assert attack(colder(declared), *contexts, declared, trials=8, tokens=1).beyond > 0

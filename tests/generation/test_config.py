@@ -49,6 +49,8 @@ def test_a_valid_config_is_read(tmp_path: Path, settings: Settings) -> None:
 def test_numbers_without_a_dot_are_numbers(tmp_path: Path, settings: Settings) -> None:
     text = yaml.safe_dump(settings(mechanism={"aggregator": "mean", "divisor": 8})) + "privacy: {delta: 1e-5}\n"
     assert load_config(write(tmp_path, text)).privacy.delta == 1e-5
+    config = load_config(write(tmp_path, text.replace("- south", "- 1e5")))
+    assert config.data.labels == ("north", "1e5"), "no field of the data is a number"
 
 
 TOP: dict[str, Any] = {"kind": "public-top-k"}

@@ -12,10 +12,13 @@ def test_the_demo_is_a_median_and_a_mean_run_that_differ_in_nothing_else() -> No
     configs = demo_configs()
     assert list(configs) == ["median", "mean"]
     # A delta belongs to the mean's kind of guarantee alone.
-    only = {"mechanism": {"aggregator", "divisor"}, "privacy": {"delta"}}
-    median, mean = (config.model_dump(exclude=only) for config in configs.values())
+    values = [config.model_dump(exclude={"privacy": {"delta"}}) for config in configs.values()]
+    for fields in values:
+        for own in ("aggregator", "divisor"):
+            fields["mechanism"].pop(own, None)
+    median, mean = values
     assert median == mean
-    assert [config.mechanism.aggregator for config in configs.values()] == ["median", "mean"]
+    assert [config.mechanism.aggregator.name for config in configs.values()] == ["median", "mean"]
 
 
 @pytest.mark.parametrize("name", ["bbc-median.yaml", "bbc-mean.yaml"])

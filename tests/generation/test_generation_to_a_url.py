@@ -11,7 +11,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, Event
-from dpaudit.generation.replay import replay
+from dpaudit.generation.replay import replay_run
 from dpaudit.runs import RunReader
 from dpaudit.runs.storage import open_storage
 
@@ -40,5 +40,5 @@ def test_store_gets_the_files_that_a_folder_gets(
     generate(config, URL)
     generate(config, tmp_path / "run")
     assert record(URL) == record(tmp_path / "run")
-    found = replay(URL, str(data_file), steps=2, left_out=0, trials=0)
+    found = replay_run(URL, str(data_file), steps=2, left_out=0, trials=0)
     assert found.steps

@@ -50,7 +50,7 @@ def test_the_examples_config_is_written(dpaudit: Dpaudit, tmp_path: Path, aggreg
     assert (code, out) == (0, "  dpaudit.yaml\n")
     assert "Next: dpaudit generate dpaudit.yaml --out dpaudit-run\n" in err
     assert (tmp_path / "dpaudit.yaml").read_text() == (ROOT / f"examples/bbc-{aggregator}.yaml").read_text()
-    assert load_config(tmp_path / "dpaudit.yaml").mechanism.aggregator == aggregator
+    assert load_config(tmp_path / "dpaudit.yaml").mechanism.aggregator.name == aggregator
 
 
 @pytest.mark.parametrize("aggregator", ["median", "mean"])

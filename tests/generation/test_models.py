@@ -7,7 +7,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from dpaudit.generation.config import ModelConfig
-from dpaudit.generation.models import CACHE_VARIABLE, LanguageModel, cache_folder, load_model
+from dpaudit.generation.models import CACHE_VARIABLE, LanguageModel, cache_folder, digest_of, load_model
 from dpaudit.runs import InputError
 
 
@@ -48,6 +48,14 @@ def test_the_digest_follows_weights_config_and_tokenizer(
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 1e-3}))
     assert load_model(ModelConfig(name=str(copy), device="cpu")).digest != tiny.digest
+
+
+def test_the_digest_follows_the_names_of_files(tmp_path: Path) -> None:
+    digests = set()
+    for name in ("model-1.safetensors", "model-2.safetensors"):
+        (tmp_path / name).write_bytes(b"weights")
+        digests.add(digest_of([tmp_path / name]))
+    assert len(digests) == 2
 
 
 def test_a_folder_with_several_gguf_files_is_refused(tmp_path: Path) -> None:

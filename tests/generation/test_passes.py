@@ -7,9 +7,9 @@ import pytest
 import torch
 import transformers
 
-from dpaudit.generation.decoding import Decoder
+from dpaudit.generation.forward import OwnCache
 from dpaudit.generation.models import LanguageModel
-from dpaudit.generation.passes import OwnPasses, Passes, SharedPasses, out_of_memory, passes_for
+from dpaudit.generation.passes import Passes, SeparatePasses, SharedPasses, out_of_memory, passes_for
 
 PLACES, TOKENS = 16, 6
 ONE = [[5], [7, 8, 9, 10, 11, 12, 13], [20, 21, 22]]
@@ -25,11 +25,11 @@ def shared(model: LanguageModel, rows: int = 8, tokens: int = TOKENS) -> SharedP
 
 def along(passes: Passes, prompts: list[list[int]], prefix: tuple[int, ...] = ()) -> np.ndarray:
     """[steps, n, V] along the continuation."""
-    seat = passes.seat(prompts, prefix)
-    found = [seat.scores.clone()]
+    batch = passes.start(prompts, prefix)
+    found = [batch.logits.clone()]
     for token in CONTINUATION:
-        seat.append(token)
-        found.append(seat.scores.clone())
+        batch.append(token)
+        found.append(batch.logits.clone())
     return torch.stack(found).numpy()
 
 
@@ -37,30 +37,23 @@ def gap(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.abs(one - other).max())
 
 
-@pytest.mark.parametrize("prefix", [(), (7,), (7, 8), (1, 2)])
-@pytest.mark.parametrize("rows", [1, 4, 8])
-def test_shared_passes_give_the_models_own_logits(tiny: LanguageModel, rows: int, prefix: tuple[int, ...]) -> None:
-    own = along(OwnPasses(tiny, 8, PLACES), ONE + OTHER)
-    assert gap(own, along(shared(tiny, rows), ONE + OTHER, prefix)) < 1e-4
-
-
-@pytest.mark.model
-def test_shared_passes_give_smollm2s_own_logits(smollm2: LanguageModel) -> None:
-    own = along(OwnPasses(smollm2, 8, PLACES), ONE + OTHER)
-    assert gap(own, along(shared(smollm2), ONE + OTHER, (7, 8))) < 1e-3
+def test_shared_passes_give_the_models_own_logits(tiny: LanguageModel) -> None:
+    own = along(SeparatePasses(tiny, 8, PLACES), ONE + OTHER)
+    for rows, prefix in ((1, ()), (4, (7,)), (8, (7, 8)), (4, (7, 8)), (8, (1, 2)), (1, (7,))):
+        assert gap(own, along(shared(tiny, rows), ONE + OTHER, prefix)) < 1e-4
 
 
 def beside_others(model: LanguageModel, lag: int, first: list[list[int]]) -> np.ndarray:
-    """ONE's logits where `first` sat down before it and went on with tokens of its own."""
+    """ONE's logits where `first` came before it and went on with tokens of its own."""
     passes = shared(model, rows=16)
-    early = passes.seat(first)
+    early = passes.start(first)
     for token in range(lag):
         early.append(50 + token)
-    seat = passes.seat(ONE)
-    found = [seat.scores.clone()]
+    batch = passes.start(ONE)
+    found = [batch.logits.clone()]
     for position, token in enumerate(CONTINUATION):
-        passes.advance([(early, 70 + position), (seat, token)] if lag + position < TOKENS else [(seat, token)])
-        found.append(seat.scores.clone())
+        passes.advance([(early, 70 + position), (batch, token)] if lag + position < TOKENS else [(batch, token)])
+        found.append(batch.logits.clone())
     return torch.stack(found).numpy()
 
 
@@ -80,82 +73,86 @@ def test_no_bit_of_a_contexts_logits_depends_on_other_contexts(tiny: LanguageMod
 
 
 @pytest.mark.model
+def test_smollm2s_shared_passes_give_its_own_logits_whoever_shares_them(smollm2: LanguageModel) -> None:
+    own, alone = along(SeparatePasses(smollm2, 8, PLACES), ONE + OTHER), along(shared(smollm2), ONE)
+    assert gap(own, along(shared(smollm2), ONE + OTHER, (7, 8))) < 1e-3
+    assert np.array_equal(alone, beside_others(smollm2, 2, OTHER))
+
+
+@pytest.mark.slow
+@pytest.mark.model
 def test_no_bit_of_a_contexts_logits_depends_on_other_contexts_with_smollm2(smollm2: LanguageModel) -> None:
     assert_independent(smollm2)
 
 
 def test_nor_does_it_in_passes_of_a_batchs_own(tiny: LanguageModel) -> None:
-    whole = along(OwnPasses(tiny, 8, PLACES), ONE + OTHER)
+    whole = along(SeparatePasses(tiny, 8, PLACES), ONE + OTHER)
     for n in range(1, len(ONE + OTHER)):
-        assert np.array_equal(whole[:, :n], along(OwnPasses(tiny, 8, PLACES), (ONE + OTHER)[:n]))
+        assert np.array_equal(whole[:, :n], along(SeparatePasses(tiny, 8, PLACES), (ONE + OTHER)[:n]))
 
 
 def test_rows_of_those_who_left_are_taken_again(tiny: LanguageModel) -> None:
     passes = shared(tiny, rows=4)
     alone = along(shared(tiny), ONE)
     for _ in range(3):
-        assert passes.room(3)
-        seat = passes.seat(ONE)
-        assert not passes.room(2)
-        assert passes.room(1)
-        assert np.array_equal(seat.scores.numpy(), alone[0])
-        seat.append(CONTINUATION[0])
-        assert np.array_equal(seat.scores.numpy(), alone[1])
-        passes.leave(seat)
+        assert passes.fits(3)
+        batch = passes.start(ONE)
+        assert not passes.fits(2)
+        assert passes.fits(1)
+        assert np.array_equal(batch.logits.numpy(), alone[0])
+        batch.append(CONTINUATION[0])
+        assert np.array_equal(batch.logits.numpy(), alone[1])
+        passes.finish(batch)
 
 
 def test_a_batch_that_is_larger_than_a_pass_takes_several(tiny: LanguageModel) -> None:
     passes = shared(tiny, rows=4)
-    assert passes.room(len(ONE + OTHER))
+    assert passes.fits(len(ONE + OTHER))
     assert np.array_equal(along(passes, ONE + OTHER), along(shared(tiny, rows=16), ONE + OTHER))
 
 
-def test_a_seats_scores_hold_no_more_memory_than_most_of_it_needs(tiny: LanguageModel) -> None:
+def test_a_batchs_logits_hold_no_more_memory_than_most_of_it_needs(tiny: LanguageModel) -> None:
     """Not even where every batch is fed in a pass of its own, as after memory ran out."""
     passes = shared(tiny, rows=16)
-    seats = [passes.seat([[5], [7, 9]]) for _ in range(8)]
+    batches = [passes.start([[5], [7, 9]]) for _ in range(8)]
 
     def held() -> float:
-        own = sum(seat.scores.nbytes for seat in seats)
-        return sum({(s := seat.scores.untyped_storage()).data_ptr(): s.nbytes() for seat in seats}.values()) / own
+        own = sum(batch.logits.nbytes for batch in batches)
+        return sum({(s := batch.logits.untyped_storage()).data_ptr(): s.nbytes() for batch in batches}.values()) / own
 
-    for seat in seats:
-        seat.append(3)
+    for batch in batches:
+        batch.append(3)
     assert held() <= 2
-    passes.advance([(seat, 4) for seat in seats])
+    passes.advance([(batch, 4) for batch in batches])
     assert held() <= 2
 
 
 def test_forks_go_on_apart(tiny: LanguageModel) -> None:
     passes = shared(tiny)
-    seat = passes.seat(ONE)
-    seat.append(30)
-    fork = seat.fork()
+    batch = passes.start(ONE)
+    batch.append(30)
+    fork = batch.fork()
     fork.append(44)
     fork.append(45)
-    seat.append(31)
+    batch.append(31)
     again = fork.fork()
-    seat.append(5)
+    batch.append(5)
     again.append(46)
-    assert np.array_equal(seat.scores.numpy(), along(shared(tiny), ONE)[-1])
-    straight = shared(tiny).seat(ONE)
+    assert np.array_equal(batch.logits.numpy(), along(shared(tiny), ONE)[-1])
+    straight = shared(tiny).start(ONE)
     for token in (30, 44, 45, 46):
         straight.append(token)
-    assert np.array_equal(again.scores.numpy(), straight.scores.numpy())
+    assert np.array_equal(again.logits.numpy(), straight.logits.numpy())
 
 
-@pytest.mark.parametrize("passes", [shared, lambda model: OwnPasses(model, 8, PLACES)])
-def test_no_prompts_have_no_logits(tiny: LanguageModel, passes: Any) -> None:
-    made = passes(tiny)
-    seat = made.seat([])
-    made.advance([(seat, 3)])
-    seat.append(4)
-    assert tuple(seat.scores.shape) == (0, tiny.vocabulary)
-
-
-def test_a_prompt_that_leaves_no_padding_is_refused(tiny: LanguageModel) -> None:
-    with pytest.raises(ValueError, match="shorter than the 16 places"):
-        shared(tiny).seat([[1] * PLACES])
+def test_no_prompts_have_no_logits_and_one_that_leaves_no_padding_is_refused(tiny: LanguageModel) -> None:
+    for made in (shared(tiny), SeparatePasses(tiny, 8, PLACES)):
+        batch = made.start([])
+        made.advance([(batch, 3)])
+        batch.append(4)
+        assert tuple(batch.logits.shape) == (0, tiny.vocabulary)
+        with pytest.raises(ValueError, match="shorter than the 16 places"):
+            made.start([[1] * PLACES])
 
 
 SIZES: dict[str, Any] = {"vocab_size": 96, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -168,37 +165,25 @@ def made_of(config: transformers.PreTrainedConfig) -> LanguageModel:
     return LanguageModel(network, None, "", 96)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
+def test_architectures_that_share_passes_and_some_whose_caches_are_of_another_kind() -> None:
+    for config in (
         transformers.LlamaConfig(**WIDE),
         transformers.GPT2Config(vocab_size=96, n_embd=16, n_layer=2, n_head=2),
         transformers.Gemma2Config(**WIDE, sliding_window=64, attn_implementation="eager"),
         transformers.MistralConfig(**WIDE, sliding_window=23),
         transformers.Qwen2Config(**WIDE),
-    ],
-    ids=lambda config: config.model_type,
-)
-def test_architectures_that_share_passes(config: transformers.PreTrainedConfig) -> None:
-    model = made_of(config)
-    assert isinstance(passes_for(model, 8, PLACES, TOKENS), SharedPasses)
-    assert gap(along(OwnPasses(model, 8, PLACES), ONE), along(shared(model), ONE, (7,))) < 1e-4
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
+    ):
+        model = made_of(config)
+        assert isinstance(passes_for(model, 8, PLACES, TOKENS), SharedPasses), config.model_type
+        assert gap(along(SeparatePasses(model, 8, PLACES), ONE), along(shared(model), ONE, (7,))) < 1e-4
+    for config in (
         transformers.MistralConfig(**WIDE, sliding_window=22),
         transformers.Lfm2Config(**WIDE, layer_types=["conv", "full_attention"]),
         transformers.BloomConfig(vocab_size=96, hidden_size=16, n_layer=2, n_head=2),
-    ],
-    ids=lambda config: config.model_type,
-)
-def test_architectures_whose_caches_are_of_another_kind_do_not(config: transformers.PreTrainedConfig) -> None:
-    model = made_of(config)
-    passes = passes_for(model, 8, PLACES, TOKENS)
-    assert isinstance(passes, OwnPasses)
-    assert along(passes, ONE).shape == (4, 3, 96)
+    ):
+        passes = passes_for(made_of(config), 8, PLACES, TOKENS)
+        assert isinstance(passes, SeparatePasses), config.model_type
+        assert along(passes, ONE).shape == (4, 3, 96)
 
 
 def test_passes_that_a_model_misreads_are_not_used(tiny: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,30 +197,24 @@ def test_passes_that_a_model_misreads_are_not_used(tiny: LanguageModel, monkeypa
 
     misread.__signature__ = __import__("inspect").signature(own)  # type: ignore[attr-defined]
     monkeypatch.setattr(tiny.network, "forward", misread)
-    assert isinstance(passes_for(tiny, 8, PLACES, TOKENS), OwnPasses)
+    assert isinstance(passes_for(tiny, 8, PLACES, TOKENS), SeparatePasses)
 
 
 def test_own_passes_have_room_for_rows_of_contexts(tiny: LanguageModel) -> None:
-    passes = OwnPasses(tiny, 4, PLACES)
-    assert passes.room(9)
-    seat = passes.seat(ONE)
-    assert isinstance(seat, Decoder)
-    assert passes.room(1)
-    assert not passes.room(2)
-    passes.leave(seat)
-    assert passes.room(9)
+    passes = SeparatePasses(tiny, 4, PLACES)
+    assert passes.fits(9)
+    batch = passes.start(ONE)
+    assert isinstance(batch, OwnCache)
+    assert passes.fits(1)
+    assert not passes.fits(2)
+    passes.finish(batch)
+    assert passes.fits(9)
 
 
-@pytest.mark.parametrize(
-    ("error", "means_it"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory"), True),
-        (MemoryError(), True),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8"), True),
-        (RuntimeError("not enough memory: you tried to allocate 8"), True),
-        (RuntimeError("size mismatch"), False),
-        (ValueError("out of memory"), False),
-    ],
-)
-def test_what_means_that_memory_ran_out(error: Exception, means_it: bool) -> None:
-    assert out_of_memory(error) is means_it
+def test_what_means_that_memory_ran_out() -> None:
+    allocator = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8"
+    for error in (torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError(allocator)):
+        assert out_of_memory(error)
+    assert out_of_memory(RuntimeError("not enough memory: you tried to allocate 8"))
+    assert not out_of_memory(RuntimeError("size mismatch"))
+    assert not out_of_memory(ValueError("out of memory"))

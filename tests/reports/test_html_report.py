@@ -25,7 +25,7 @@ from dpaudit.results.rounding import bound, stated
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 
-VOID = {"meta", "link", "br", "hr", "img", "input"}
+VOID = {"meta", "wbr", "link", "br", "hr", "img", "input"}
 LOADING = {"img", "iframe", "object", "embed", "link", "video", "audio", "source", "form", "base"}
 TEMPLATES = Path(sys.modules["dpaudit.reports.html"].__file__ or "").parent / "templates"
 STYLE, SCRIPT = ((TEMPLATES / name).read_text("utf-8") for name in ("style.css", "report.js"))

@@ -66,6 +66,8 @@ def test_escaped_text_reads_back_as_itself() -> None:
         "`a`",
         "``",
         "<b>x</b>",
+        "<div a",
+        "<!-- a",
         "*a* _b_",
         "\\|",
         "[a](http://b)",

@@ -99,6 +99,7 @@ WRONG = {
     "another shape": {"kept": ((0, 1, 2), (0, 1, 2))},
     "no counts": {"noisy_counts": ()},
     "other centres": {"centers": "AAAA" * 4},
+    "centres of another digest": {"centers": encoded_centers(np.zeros((4, 3), dtype=np.float32))[0]},
     "centres beyond all embeddings": {"centers": encoded_centers(np.full((4, 3), 2e6, dtype=np.float32))[0]},
 }
 

@@ -379,10 +379,12 @@ class TestReading:
             with monkeypatch.context() as patch:
                 write(generator, url)
                 reader = RunReader(url)
-                patch.setattr("dpaudit.runs.reader.MAX_CLUSTERS_BYTES", 10)
+                with open_storage(url).open("clusters") as file:
+                    limit = len(file.read()) - 1
+                patch.setattr("dpaudit.runs.reader.MAX_CLUSTERS_BYTES", limit)
                 patch.setattr(MemoryFileSystem, "_open", None)
                 patch.setattr(SharedFiles, "_open", None)
-                with pytest.raises(InputError, match=r"clusters: the file is larger than 10 bytes"):
+                with pytest.raises(InputError, match=f"clusters: the file is larger than {limit} bytes"):
                     reader.clusters()
 
     def test_file_larger_than_the_disk_is_not_downloaded(self, urls, monkeypatch, temporary):

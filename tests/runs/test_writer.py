@@ -195,6 +195,13 @@ def test_run_has_exactly_one_claim(make_run, path):
                 writer.finish(claim)
 
 
+def test_assignment_lists_each_record_once_and_in_order(generator, path):
+    once, other = Assigned("ab" * 32, 1, 0), Assigned("cd" * 32, None, None)
+    for records in ([once, once], [other, once]):
+        with pytest.raises(ValueError, match="each record once, in ascending order"):
+            RunWriter.create(path, generator.spec.manifest(), tokenizer_json=None, assignment=records)
+
+
 def test_private_assignment_is_recorded(generator, path):
     records = [Assigned("ab" * 32, 1, 0), Assigned("cd" * 32, None, None)]
     RunWriter.create(path, generator.spec.manifest(), tokenizer_json=None, assignment=records).close()

@@ -15,10 +15,10 @@ import yaml
 from numpy.typing import NDArray
 
 from dpaudit.accounting import (
+    ApproximateAccountant,
     ChangScales,
-    MedianAccountant,
+    ExPostAccountant,
     kept_by_counts,
-    mean_epsilon,
     rebalancing_events,
     rebalancing_scale,
 )
@@ -33,7 +33,7 @@ from dpaudit.generation.clustering.noise import Noise
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, Event, StepDone, TextsEmbedded
 from dpaudit.generation.models import CACHE_VARIABLE
-from dpaudit.generation.replay import replay
+from dpaudit.generation.replay import replay_run
 from dpaudit.generation.sampling import SeededStream
 from dpaudit.mechanisms import context_change
 from dpaudit.runs import InputError, KeyedHash, RunReader, cluster_places, decoded_centers
@@ -318,12 +318,12 @@ def test_the_commands_take_a_clustering(
 def test_a_median_run_claims_its_clusters_too(tmp_path: Path, clustered: MakeConfig) -> None:
     for clustering, cost, delta in ((PUBLIC_CENTERS, 0.0, 0.0), (REBALANCED, 0.5, 0.0), (CHANG, 2.0, 1e-3)):
         reader = RunReader(generate(clustered(clustering), tmp_path / str(clustering["method"])))
-        accountant = MedianAccountant(context_change("record", "add_remove", "hashed-records"), 1.0)
+        mechanism = reader.manifest.mechanism
+        accountant = ExPostAccountant(mechanism, context_change("record", "add_remove", "hashed-records"))
         for batch in reader.batches:
             with reader.batch(batch) as opened:
                 for step in opened.steps():
-                    assert step.central is not None
-                    accountant.charge(batch, step.central, step.token)
+                    accountant.charge(batch, mechanism.reduced(dict(step.arrays), step.token))
         claim = reader.manifest.claim
         assert claim is not None
         assert (claim.kind, claim.delta) == ("ex-post", delta)
@@ -339,8 +339,9 @@ def test_a_mean_run_claims_its_clusters_too(tmp_path: Path, clustered: MakeConfi
         manifest = RunReader(generate(config, tmp_path / str(clustering["method"]))).manifest
         events = rebalancing_events(0.5, "add_remove") if manifest.clustering.counts else ()
         rest = delta - (manifest.clustering.delta or 0)
-        tokens = mean_epsilon(4.0, 1.0, 8.0, 2, rest, change, laplace=events)
-        assert manifest.claim is not None
+        accountant = ApproximateAccountant.of(manifest.mechanism, change, laplace=events)
+        assert manifest.claim is not None and accountant is not None
+        tokens = accountant.epsilon(2, rest, "rdp").epsilon
         assert manifest.claim.delta == delta
         assert 0 <= manifest.claim.epsilon - tokens - (manifest.clustering.epsilon or 0) < 1.001e-4
 
@@ -355,7 +356,10 @@ def test_what_cannot_be_used_costs_no_draw(tmp_path: Path, clustered: MakeConfig
     for sections, problem in [
         ({"model": {"name": "absent/folder"}}, r"^model\.name"),
         ({"decoding": {"max_tokens": 10_000}}, "the model takes 256"),
-        ({"mechanism": {"top_k": 273}}, r"mechanism\.top_k: .* 272 tokens"),
+        (
+            {"mechanism": {"support": {"kind": "public-top-k", "size": 273}}},
+            r"mechanism\.support\.size: .* 272 tokens",
+        ),
         ({"privacy": {"unit": "user", "records_per_user": 200}}, "central values on each side"),
         ({"mechanism": {**MEAN, "clip": 12.0, "temperature": 0.1, "divisor": 5e-324}}, "no finite epsilon"),
     ]:
@@ -409,7 +413,7 @@ def test_replays_embed_anew_and_agree(tmp_path: Path, clustered: MakeConfig) -> 
         run, data = fresh(tmp_path), config.data.path
         assert data is not None
         generate(config, run)
-        found = replay(run, data, steps=3, left_out=2, trials=0)
+        found = replay_run(run, data, steps=3, left_out=2, trials=0)
         assert (found.assignment, found.texts) == ("", "")
         reader = RunReader(run)
         noisy, (exact, _) = np.array(reader.clusters().noisy_counts), truth(config, reader)
@@ -436,7 +440,7 @@ def test_counts_that_never_had_their_noise_fail_against_the_data(tmp_path: Path,
         patched.setattr(grouping, "Noise", Silent)
         generate(config, run)
     statuses = []
-    for found in (None, replay(run, data, steps=1, left_out=0, trials=0)):
+    for found in (None, replay_run(run, data, steps=1, left_out=0, trials=0)):
         (check,) = (check for check in audit_run(run, replay=found).checks if check.id == "rebalancing.noise")
         statuses.append(check.status)
     assert statuses == ["pass", "fail"]
@@ -457,7 +461,7 @@ def test_a_replay_wants_the_very_embedding_model(
 
     monkeypatch.setattr(grouping, "Embedder", Other)
     with pytest.raises(InputError, match=r"clustering\.embedding.*not the one that the run used"):
-        replay(run, data, trials=0)
+        replay_run(run, data, trials=0)
 
 
 def test_k_means_on_private_records_fails_its_audit(tmp_path: Path, clustered: MakeConfig) -> None:

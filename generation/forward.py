@@ -1,4 +1,4 @@
-"""Next-token logits of prompts that are continued with the same tokens, in the model's own way."""
+"""One forward pass of a network, and prompts with a key-value cache of their own, in the form that the model keeps."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from transformers import PreTrainedModel
 from dpaudit.generation.models import LanguageModel
 
 
-class Decoder:
-    """n prompts as one left-padded batch with a key-value cache. Works for n = 0.
+class OwnCache:
+    """n prompts as one left-padded batch with a cache of its own: `dpaudit.generation.passes.CachedPrompts`.
 
     All prompts are padded to a length that the caller fixes, not to the longest of them: padding changes how logits
     are rounded, and one private prompt's length must not reach the others' logits that way.
 
     Attributes:
-        scores: logits of the next token, float32 [n, V] on the model's device, V as the model scores it (it may exceed
+        logits: of the next token, float32 [n, V] on the model's device, V as the model scores it (it may exceed
             the tokenizer's size).
     """
 
@@ -37,15 +37,14 @@ class Decoder:
         Raises:
             ValueError: a prompt leaves no padding: a batch without any would take another kernel.
         """
-        if any(len(prompt) >= length for prompt in prompts):
-            raise ValueError(f"prompts must be shorter than the {length} places they are padded to")
+        require_padding(prompts, length)
         self._network, self._device = model.network, model.device
         self._rows = len(prompts)
         # For one to three rows a CPU takes other kernels than for more: what joins or leaves must not choose them.
         prompts = [*prompts, *[prompts[0]] * (fewest - len(prompts))] if prompts else []
         self._cache: Any = None
         self._seen = torch.zeros((len(prompts), 0), dtype=torch.long, device=self._device)
-        self.scores = torch.empty((0, model.vocabulary), dtype=torch.float32, device=self._device)
+        self.logits = torch.empty((0, model.vocabulary), dtype=torch.float32, device=self._device)
         if prompts:
             ids = torch.tensor([[0] * (length - len(prompt)) + list(prompt) for prompt in prompts])
             seen = torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in prompts])
@@ -57,16 +56,22 @@ class Decoder:
             ids = torch.full((len(self._seen), 1), token, device=self._device)
             self._feed(ids, torch.ones_like(ids))
 
-    def fork(self) -> Decoder:
-        """A decoder at the same place in the text, which goes on apart from this one."""
+    def fork(self) -> OwnCache:
+        """A copy at the same place in the text, which goes on apart from this one."""
         twin = copy.copy(self)
         twin._cache = copy.deepcopy(self._cache)  # the other tensors are replaced and never changed
         return twin
 
     def _feed(self, ids: torch.Tensor, seen: torch.Tensor) -> None:
         self._seen = torch.cat([self._seen, seen], dim=1)
-        scores, self._cache = forward(self._network, ids, self._seen, self._cache)
-        self.scores = scores[: self._rows]
+        logits, self._cache = forward(self._network, ids, self._seen, self._cache)
+        self.logits = logits[: self._rows]
+
+
+def require_padding(prompts: Sequence[Sequence[int]], places: int) -> None:
+    """Raises ValueError where a prompt fills all places that it is padded to."""
+    if any(len(prompt) >= places for prompt in prompts):
+        raise ValueError(f"prompts must be shorter than the {places} places they are padded to")
 
 
 @cache

@@ -1,0 +1,181 @@
+"""One recorded step held against the model: its logits computed anew, and how far rounding can put them apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.generation.aggregation import Floats, aggregated, contributions
+from dpaudit.generation.models import LanguageModel
+from dpaudit.mechanisms import FLOAT64_ROUNDING, Mechanism, Recomputed, largest_absolute, log_probability
+from dpaudit.results.replay import ReplayedStep
+from dpaudit.runs import InputError, Manifest, Step
+
+#: Central values on either side of a median, which lies between them however many there are.
+WIDTH = 2
+#: How far beyond their root-mean-square size rounding errors are taken to reach.
+REACH = 2.0
+#: Largest relative error of rounding once (IEEE 754; bfloat16 has 8 significant bits).
+UNIT_ROUNDOFF = {"float32": 2.0**-24, "bfloat16": 2.0**-8}
+
+
+def rounding_tolerance(scale: float, layers: int, width: int, dtype: str) -> float:
+    """How far rounding can put a model's logits apart when it computes them twice, in logit units.
+
+    Padding, the other rows of a batch and the hardware change the order of sums and nothing else. Rounding errors are
+    then independent with mean zero for all we know, and grow like the root of their number (Higham and Mary, "A new
+    approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019): 2 `layers` blocks add to the
+    residual stream, each rounded to the model's dtype, and each a sum of `width` products that is kept in float32.
+
+    Args:
+        scale: the largest number around: the raw logits' absolute maximum, or the clip.
+        layers: L, hidden layers.
+        width: d, the hidden size.
+        dtype: of weights and activations, "float32" or "bfloat16".
+    """
+    stored = UNIT_ROUNDOFF[dtype] * math.sqrt(2 * layers)
+    summed = UNIT_ROUNDOFF["float32"] * math.sqrt(2 * layers * width)
+    return REACH * scale * (stored + summed)
+
+
+@dataclass(frozen=True)
+class ModelStep:
+    """A step by the model.
+
+    Attributes:
+        mechanism: the run's.
+        raw: its logits, float32 [n, V].
+        support: the recorded support; None for the whole vocabulary.
+        aggregate: what the step would sample from, [S].
+        index: the sampled token's place in the support.
+        rounding: how far a logit may be off by rounding, in logit units.
+        problem: why the step cannot be compared; empty where it can.
+    """
+
+    mechanism: Mechanism
+    raw: Floats
+    support: NDArray[np.integer] | None
+    aggregate: NDArray[np.floating]
+    index: int
+    rounding: float
+    problem: str = ""
+
+    @classmethod
+    def of(cls, model: LanguageModel, manifest: Manifest, raw: Floats, step: Step, place: str) -> ModelStep:
+        """The model's side of a recorded step, over the recorded support.
+
+        Raises:
+            InputError: the logits are no numbers. It names the `place`.
+        """
+        mechanism, support, index = manifest.mechanism, step.support, step.token
+        problem = _support_problem(support, model.vocabulary)
+        if support is not None and not problem:
+            index = int(np.searchsorted(support, step.token))
+            if index == len(support) or support[index] != step.token:
+                problem = "the sampled token is not in the support"
+        support = None if problem else support
+        try:
+            arrays = aggregated(raw, support, mechanism, manifest.record.width)
+        except ValueError as error:
+            raise InputError(place, f"{error}.", "Replay on a machine like the one that made the run.") from None
+        config = model.network.config.get_text_config()
+        scale = max(mechanism.clip, _largest_kept(raw, mechanism.clip))
+        dtype = manifest.model.dtype or "float32"
+        rounding = rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
+        return cls(mechanism, raw, support, mechanism.aggregator.aggregate(arrays), index, rounding, problem)
+
+    @cached_property
+    def recomputed(self) -> Recomputed:
+        """What a recorded step is held against."""
+        contribution, aggregator = self.mechanism.contribution, self.mechanism.aggregator
+        free = contribution.model_copy(update={"grid": None})
+
+        def aggregate_of(values: Floats) -> NDArray[np.floating]:
+            return aggregator.aggregate(aggregator.step(values, contribution.clip, WIDTH))
+
+        values = contributions(self.raw, self.support, free)
+        return Recomputed(values, self.rounding, contribution, aggregate_of, self.aggregate)
+
+    @cached_property
+    def tolerance(self) -> float:
+        """How far what is compared may be off, in logit units."""
+        return self.mechanism.aggregator.tolerance(self.recomputed)
+
+    @property
+    def nats(self) -> float:
+        """How far a token's log-probability may be off: its own logit one way, and all others the other way."""
+        if self.mechanism.contribution.grid is None or self.problem:
+            return 2 * self.tolerance / self.mechanism.temperature
+        (least, greatest), x, tau = self.recomputed.ends, self.index, self.mechanism.temperature
+        likeliest, unlikeliest = least.copy(), greatest.copy()
+        likeliest[x], unlikeliest[x] = greatest[x], least[x]
+        return log_probability(likeliest, x, tau) - log_probability(unlikeliest, x, tau)
+
+    def log_probability(self) -> float:
+        """Of the sampled token, in nats; NaN where the step cannot be compared."""
+        if self.problem:
+            return math.nan
+        return log_probability(self.aggregate, self.index, self.mechanism.temperature)
+
+    def compared(self, batch: int, position: int, step: Step, public: Floats) -> ReplayedStep:
+        """Hold a recorded step against the model's.
+
+        Args:
+            batch, position: which step it is.
+            step: as it is recorded.
+            public: the public prompt's logits, float32 [1, V]; [0, V] where they choose no support.
+        """
+        if self.problem:
+            return ReplayedStep(batch, position, math.inf, self.tolerance, self.problem)
+        found = self.mechanism.aggregator.deviation(dict(step.arrays), self.recomputed)
+        problems = [found.problem]
+        if step.contexts is not None:
+            gap = largest_absolute(step.contexts - self.recomputed.free) - self.recomputed.half
+            problems.append("" if gap <= self.rounding else f"recorded contexts are {gap:.3g} off")
+        if len(public) and step.support is not None:
+            problems.append(_top_problem(step.support, public[0], self.rounding))
+        gap = abs(self.log_probability() - step.log_probability)
+        if not gap <= self.nats + FLOAT64_ROUNDING:
+            problems.append(f"the token's log-probability is {gap:.3g} nats off")
+        return ReplayedStep(batch, position, found.difference, self.tolerance, "; ".join(filter(None, problems)))
+
+    def recorded_losses(self, step: Step, slots: Sequence[int]) -> NDArray[np.float64]:
+        """What leaving each slot out changes, in nats, by the record; NaN where it does not say."""
+        losses = None
+        if not self.problem:
+            # Without recorded contexts, the record is the aggregate, and what goes is the model's.
+            contexts = step.contexts
+            if contexts is None:
+                contexts = contributions(self.raw, self.support, self.mechanism.contribution)
+            with np.errstate(all="ignore"):  # a record may hold any numbers
+                reduced = self.mechanism.reduced(dict(step.arrays), self.index)
+                losses = self.mechanism.losses(reduced, contexts, len(self.raw))
+        return np.full(len(slots), math.nan) if losses is None else losses[np.array(slots)]
+
+
+def _support_problem(support: NDArray[np.integer] | None, vocabulary: int) -> str:
+    """Why a recorded support names no tokens, or one twice."""
+    if support is None:
+        return ""
+    ascending = (np.diff(support) > 0).all() and support[0] >= 0 and support[-1] < vocabulary
+    return "" if ascending else "the support is not a list of the model's tokens in ascending order"
+
+
+def _top_problem(support: NDArray[np.integer], public: Floats, rounding: float) -> str:
+    """Every token of the support must be among the public prompt's top ones; twice the rounding may swap two."""
+    least = np.partition(public, -len(support))[-len(support)]
+    wrong = ~(public[support] >= least - 2 * rounding)
+    return f"{np.count_nonzero(wrong)} tokens of the support are not the public prompt's" if wrong.any() else ""
+
+
+def _largest_kept(logits: Floats, clip: float) -> float:
+    """The largest absolute raw logit that clipping keeps: what lies further down, masked or not, cannot be off."""
+    if not logits.size:
+        return 0.0
+    kept = logits >= logits.max(axis=1, keepdims=True) - 2 * clip
+    return float(np.abs(logits[kept]).max(initial=0.0))
