@@ -321,7 +321,7 @@ def test_rebalancing_is_paid_for_at_every_length() -> None:
 
 
 def test_a_budget_below_the_rebalancing_is_refused_in_words() -> None:
-    _, found = of("approximate", mean_runs(rebalancing=50.0))
+    _, found = of("approximate", mean_runs(rebalancing=8.0))
     assert found is not None
     assert "rebalancing" in found.cells[1][0].reason
 

@@ -76,12 +76,14 @@ def write_and_read(run, path, headers, steps):
 
 
 def test_every_array_comes_back_bit_for_bit(make_run, tmp_path):
-    for kind in (KINDS | GRIDS).values():
-        for contexts in (0, 1, 2, 3, 4, 5, 8, 9):
+    for name, kind in (KINDS | GRIDS).items():
+        for contexts in (0, 1, 2, 5, 8):
             run = make_run.generator(sizes=(contexts,), **kind)
             header = BatchHeader(id=0, contexts=contexts, label="a", cluster=3)
             steps = [run.step(0, contexts) for _ in range(3)]
-            read_header, read, text, stop = write_and_read(run, tmp_path / f"run{contexts}", [header], {0: steps})[0]
+            read_header, read, text, stop = write_and_read(run, tmp_path / f"{name}-{contexts}", [header], {0: steps})[
+                0
+            ]
             assert (read_header, text, stop) == (header, "a text – ü", "max-tokens")
             assert [differing(one, other) for one, other in zip(steps, read, strict=True)] == [[], [], []], contexts
 
