@@ -188,7 +188,7 @@ def test_a_run_that_was_interrupted_equals_an_unbroken_one(
 ) -> None:
     for (batch, tokens), mechanism in (((0, 1), {}), ((1, 2), MEAN), ((3, 1), TOP), ((2, 3), {})):
         sections: Sections = {"mechanism": mechanism, "model": ONE_BY_ONE}
-        broken = tmp_path / f"broken-{batch}"
+        broken = tmp_path / f"broken-{batch}-{tokens}"
         with pytest.raises(KilledError):
             generate(make_config(**sections), broken, kill_at(batch, tokens))
         done = RunReader(broken).batches
@@ -197,6 +197,20 @@ def test_a_run_that_was_interrupted_equals_an_unbroken_one(
         generate(make_config(**sections), broken, events.append)
         assert [event.batch for event in events if isinstance(event, BatchDone) and event.resumed] == list(done)
         assert_same_runs(broken, generated(**sections))
+
+
+def test_batches_that_are_all_on_disk_are_charged_when_a_run_goes_on(
+    tmp_path: Path, make_config: MakeConfig, generated: MakeRun
+) -> None:
+    def stop(event: Event) -> None:
+        if isinstance(event, BatchDone) and event.batch == 3:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        generate(make_config(model=ONE_BY_ONE), tmp_path / "broken", stop)
+    assert RunReader(tmp_path / "broken").batches == (0, 1, 2, 3)
+    generate(make_config(model=ONE_BY_ONE), tmp_path / "broken")
+    assert_same_runs(tmp_path / "broken", generated(model=ONE_BY_ONE))
 
 
 def test_a_run_that_was_killed_equals_an_unbroken_one(

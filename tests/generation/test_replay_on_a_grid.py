@@ -141,8 +141,9 @@ def test_contexts_sides_probabilities_and_values_that_are_no_numbers_are_told() 
         assert "nats off" in compared(mechanism, unlikelier, raw).problem
         if mechanism is MEDIAN:
             below = np.roll(np.unpackbits(step.arrays["sides"], axis=0, count=n), 1, axis=0)
-            rolled = with_array(step, "sides", np.packbits(below, axis=0))
-            assert "sides are not" in compared(mechanism, rolled, raw).problem
+            for wrong in (below, np.zeros_like(below), np.ones_like(below)):  # either side's check by itself, too
+                other_sides = with_array(step, "sides", np.packbits(wrong, axis=0))
+                assert "sides are not" in compared(mechanism, other_sides, raw).problem
         if "holder" in step.arrays:
             moved = with_array(step, "holder", ((step.arrays["holder"] + 1) % n).astype(np.uint32))
             assert "does not hold it" in compared(mechanism, moved, raw).problem
