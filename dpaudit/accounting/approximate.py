@@ -63,7 +63,9 @@ class ApproximateAccountant:
         Args:
             mechanism: the run's.
             change: what neighbouring data sets differ by; None where nothing bounds it.
-            laplace, centers, centers_delta: what clusters cost.
+            laplace: epsilons of the clusters' noisy counts.
+            centers: epsilon of their centres.
+            centers_delta: their delta.
         """
         eta = mechanism.eta(change or ContextChange("add_remove"))
         if eta is None:

@@ -89,7 +89,7 @@ def brute_force_joint(e: float, etas: Sequence[float], laplace: float, pure: flo
 
 
 def test_bounds_hold_for_every_real_t() -> None:
-    for grid, seed in itertools.product([2, 3, 5, 12], range(6)):
+    for grid, seed in itertools.product([2, 3, 12], range(5)):
         rng = np.random.default_rng(seed)
         etas = rng.uniform(0.2, 3.0, rng.integers(1, 4)).tolist()
         delta = float(10 ** rng.uniform(-4, -0.5))

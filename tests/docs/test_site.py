@@ -18,11 +18,12 @@ from pydantic import BaseModel
 
 import dpaudit.accounting
 import dpaudit.audit
+import dpaudit.mechanisms
 import dpaudit.runs
 from dpaudit.checks import CATALOGUE
-from dpaudit.cli import cli
-from dpaudit.commands.completion import PROGRAM
+from dpaudit.cli import PROGRAM, cli
 from dpaudit.generation.config import Config
+from dpaudit.mechanisms import Mechanism
 from dpaudit.results import AuditResult, ClusterComparison, Comparison
 from dpaudit.results.quality import Quality
 from dpaudit.runs import Manifest
@@ -35,6 +36,7 @@ LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "sourc
 FIELDS: dict[str, type[BaseModel]] = {
     "config": Config,
     "manifest": Manifest,
+    "mechanism": Mechanism,
     "report": AuditResult,
     "comparison": Comparison,
     "clusters": ClusterComparison,
@@ -42,7 +44,7 @@ FIELDS: dict[str, type[BaseModel]] = {
 }
 
 
-API = (dpaudit.accounting, dpaudit.audit, dpaudit.runs)
+API = (dpaudit.accounting, dpaudit.audit, dpaudit.mechanisms, dpaudit.runs)
 
 
 @dataclass

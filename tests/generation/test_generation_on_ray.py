@@ -54,7 +54,7 @@ def actors() -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if b"_Actor" in (folder / "cmdline").read_bytes() and parent(parent(int(folder.name))) == os.getpid():
+            if b"ray::Worker" in (folder / "cmdline").read_bytes() and parent(parent(int(folder.name))) == os.getpid():
                 found.append(int(folder.name))
         except OSError:
             continue

@@ -490,7 +490,8 @@ def check_replay(case: Case) -> None:
             found: Arrays = aggregator.step(rounded, CLIP, 2)
             return found
 
-        again = Recomputed(free, rounding, contribution, aggregate_of)
+        again = Recomputed(free, rounding, contribution, aggregate_of, aggregator.aggregate(recorded(free)))
+        assert aggregator.deviation(recorded(free), again) == (0.0, "")
         least, greatest = again.ends
         tolerance = aggregator.tolerance(again)
         for _ in range(8):

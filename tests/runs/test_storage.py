@@ -138,7 +138,7 @@ class TestRoundTrip:
             write(generator, url)
             with RunReader(url).batch(1) as there, RunReader(make_run(sizes=(3, 4)).path).batch(1) as here:
                 for step, original in zip(there.steps(), here.steps(), strict=True):
-                    assert (step.central == original.central).all()
+                    assert (step.arrays["central"] == original.arrays["central"]).all()
                     assert (step.token, step.aggregate_digest) == (original.token, original.aggregate_digest)
 
     def test_batches_may_be_written_side_by_side(self, places):

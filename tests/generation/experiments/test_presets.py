@@ -146,9 +146,9 @@ def test_a_preset_has_the_papers_numbers() -> None:
             assert (config.prompt.template, config.prompt.examples_per_context) == (template, examples)
             assert config.decoding.max_tokens == tokens[list(RECORDS).index(dataset)]
             assert (config.mechanism.temperature, config.mechanism.clip) == (1.5, clip)
-            assert config.mechanism.top_k is None and config.decoding.test_seed is None
+            assert config.mechanism.support.size is None and config.decoding.test_seed is None
             assert config.batching.slots == (None if examples == 1 else size)
-            assert config.mechanism.divisor == (None if epsilon is None else size)
+            assert config.mechanism.model_dump().get("divisor") == (None if epsilon is None else size)
             assert row.records == RECORDS[dataset]
             found = estimate(row, None)
             assert found.clusters == CLUSTERS[dataset]["clustered" in setting]
@@ -176,7 +176,7 @@ def test_a_preset_claims_what_it_can() -> None:
     for row in RESULTS.rows:
         found, config = estimate(row, None), row.config
         assert config.privacy.unit == "record" and config.rule != "paper-slices"
-        if config.mechanism.aggregator == "median":
+        if config.mechanism.aggregator.name == "median":
             assert config.claim is None and found.epsilon is None
         elif config.prompt.examples_per_context == 1:
             assert config.claim is not None and row.paper is not None
@@ -227,13 +227,8 @@ def test_the_table_without_privacy_claims_no_more_than_its_tokens_cost() -> None
         config, found = row.config, estimate(row, None)
         assert config.model.name == f"google/gemma-2-2b{'-it' if template == 'it' else ''}"
         assert (config.prompt.template, config.prompt.examples_per_context) == (template, examples)
-        mechanism = config.mechanism
-        assert (mechanism.aggregator, mechanism.divisor, mechanism.clip, mechanism.temperature) == (
-            "mean",
-            64,
-            9.0,
-            1.5,
-        )
+        flat = config.mechanism.model_dump()
+        assert [flat[name] for name in ("aggregator", "divisor", "clip", "temperature")] == ["mean", 64, 9.0, 1.5]
         assert config.batching.slots == (None if examples == 1 else 64)
         assert found.contexts == pytest.approx(64, rel=0.01)
         assert (row.records, found.tokens, config.claim) == (100_000, 1000, None)
