@@ -152,7 +152,7 @@ def test_the_assignment_is_read_twice_at_most(make_run, monkeypatch):
     assert len(read) <= 2
 
 
-def test_the_command_line_says_the_same_for_any_number_of_workers(make_run, tmp_path):
+def test_the_command_line_says_the_same_for_any_number_of_workers(empty_figures, make_run, tmp_path):
     for command in ["report", "verify"]:
         run = make_run(sizes=(2, 3, 4))
         said = []

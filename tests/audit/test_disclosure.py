@@ -355,7 +355,7 @@ def test_checks_say_what_they_compare_and_not_what_they_measured(make_run):
     assert details <= {"", "Run `dpaudit report RUN_DIR --data FILE --evidence 4`."}
 
 
-def test_no_released_text_is_in_a_public_report(make_run, tmp_path):
+def test_no_released_text_is_in_a_public_report(empty_figures, make_run, tmp_path):
     result = make_run(sizes=(3, 4)).audit()
     texts = [shown.text for shown in result.samples]
     assert len(texts) == 2 and all(texts)
@@ -545,7 +545,7 @@ def dpaudit(*arguments: object) -> int:
     return int(left.value.code or 0)
 
 
-def test_a_public_report_has_a_folder_of_its_own(make_run, capfd):
+def test_a_public_report_has_a_folder_of_its_own(empty_figures, make_run, capfd):
     run = make_run()
     assert dpaudit("report", run.path) == 0
     assert dpaudit("report", run.path, "--audience", "public") == 0

@@ -312,7 +312,7 @@ def check_definition(case: Case) -> None:
         torch = None  # type: ignore[assignment]
 
     @given(steps(case), st.integers(0, 30))
-    @settings(max_examples=200)
+    @settings(max_examples=120)
     def check(step: tuple[Mechanism, Floats, int], edge: int) -> None:
         mechanism, values, width = step
         aggregator, before = mechanism.aggregator, values.copy()
@@ -348,7 +348,7 @@ def check_reduced(case: Case) -> None:
         return float(scaled[token] - np.logaddexp.reduce(scaled))
 
     @given(steps(case), st.sampled_from(RELATIONS), st.integers(0, 29))
-    @settings(max_examples=250)
+    @settings(max_examples=120)
     def check(step: tuple[Mechanism, Floats, int], relation: Relation, token: int) -> None:
         mechanism, values, width = step
         arrays, token, n = mechanism.aggregator.step(values, CLIP, width), token % values.shape[1], len(values)
