@@ -172,8 +172,8 @@ def _generate(config: Config, writer: RunWriter, ready: _Ready, progress: Progre
     unkeyed = config.batching.model_copy(update={"key": None})  # secret, and in the run directory already
     make_worker = partial(BatchTasks, config.model_copy(update={"batching": unkeyed}), writer.location)
     for done in chain.from_iterable(engine.map(make_worker, _shares(missing, ready, worker.rows))):
-        if accountant and done.sums is not None:
-            accountant.attach(done.batch, done.sums)
+        if accountant and done.spent is not None:
+            accountant.attach(done.batch, done.spent)
         progress(BatchDone(done.batch, len(batches), done.tokens, worker.epsilon))
     return accountant.epsilon if accountant else math.inf
 

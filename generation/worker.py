@@ -51,12 +51,12 @@ class Finished:
     Attributes:
         batch: its id.
         tokens: how many it has.
-        sums: what it cost, as `ExPostAccountant.detach` gives it; None without an accountant.
+        spent: what it cost, as `ExPostAccountant.detach` gives it; None without an accountant.
     """
 
     batch: int
     tokens: int
-    sums: Doubles | None
+    spent: Doubles | None
 
 
 @dataclass(eq=False)

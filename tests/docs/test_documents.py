@@ -74,6 +74,7 @@ UNRUN = {
     "dpaudit table examples/paper/results.yaml --out results": TABLES,
     "head$ export RAY_AUTH_MODE=token && ray get-auth-token --generate": MACHINES,
     "dpaudit verify mine-run --epsilon 3": GENERATES,
+    "git grep -nE": "tests/mechanisms/test_seam.py runs it, in the repository",
     "make setup": CI,
     "pip install '.[generate]'": DOWNLOADS,
     "python - <<'END'": DOWNLOADS,
