@@ -640,6 +640,9 @@ plain("private_kmeans_declared_public", lambda run: run.edit_manifest({"clusteri
 plain("noised_centers_for_nothing", manifest(clustering__epsilon=0.0), "rebalancing.noise", **NOISED)
 plain("noised_centers_without_a_bound", undeclared("epsilon"), "rebalancing.noise", **NOISED)
 plain("noised_centers_of_smaller_epsilon", manifest(clustering__epsilon=1e-9), "rebalancing.noise", **NOISED)
+plain("noised_centers_of_an_epsilon_a_little_low",
+      lambda run: run.edit_manifest({"clustering.epsilon": 0.95 * RunReader(run.path).manifest.clustering.epsilon}),
+      "rebalancing.noise", **NOISED)  # fmt: skip
 plain("centers_of_too_little_noise", manifest(clustering__settings__count_scale=4.0), "rebalancing.noise",
       "claim.epsilon", **NOISED)  # fmt: skip
 plain("centers_of_noise_that_is_not_stated", manifest(clustering__settings={}, claim__epsilon=100.0),
@@ -882,14 +885,14 @@ def failing(make_run, name: str) -> tuple[Any, Path]:
     return result, run.path
 
 
-@pytest.mark.parametrize("factor", [0.5, 0.99, 0.99999])
-def test_bounds_that_are_too_narrow_fail_the_neighbours(make_run, failed, monkeypatch, factor):
-    def narrow(median, arrays, change, clip):
+@pytest.mark.parametrize("factor", [0.5, 0.99, 0.99999, 1.00001])
+def test_bounds_that_are_too_narrow_or_too_wide_fail_the_neighbours(make_run, failed, monkeypatch, factor):
+    def scaled(median, arrays, change, clip):
         lower, center, upper = box(median, arrays, change, clip)
         return center + (lower - center) * factor, center, center + (upper - center) * factor
 
     box = Median.box
-    monkeypatch.setattr(Median, "box", narrow)
+    monkeypatch.setattr(Median, "box", scaled)
     run = make_run(sizes=(2, 3), dtype="float64")
     assert "neighbors.addition" in failed(run.audit())
     monkeypatch.setattr("dpaudit.accounting.ex_post._costs", lambda *_: (np.zeros(()),) * 3)

@@ -156,6 +156,15 @@ def test_evidence_is_that_of_the_definitions() -> None:
             assert any(low <= bin_ <= high for low, high in edges)
 
 
+def test_transforms_that_all_lie_at_one_end_are_evidence_by_massarts_bound() -> None:
+    test = SamplingTest(TEMPERATURE)
+    for number in range(20):
+        test.add(np.array([30.0, -30.0]), 0, bytes([number]))  # a token of probability 1: its places are uniform
+    assert test.steps == test._counts.sum() == 20
+    test._counts[:] = [20] + [0] * (BINS - 1)
+    assert test._transform_evidence() == pytest.approx(2 * 20 * (1 - 1 / BINS) ** 2)
+
+
 def test_merged_tests_are_the_test_of_all_steps() -> None:
     whole, parts = SamplingTest(TEMPERATURE), [SamplingTest(TEMPERATURE) for _ in range(3)]
     random = np.random.default_rng(0)

@@ -1546,7 +1546,7 @@ _GENERATION = (
         "algorithm-engines-batches-uncharged",
         "batches that an engine's workers made are not in the claim",
         "generation/algorithm.py",
-        "            accountant.attach(done.batch, done.sums)\n",
+        "            accountant.attach(done.batch, done.spent)\n",
         "            pass\n",
         (f"{_GEN}/test_algorithm.py", "tests/engines/test_local.py"),
     ),

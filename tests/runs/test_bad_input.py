@@ -192,6 +192,7 @@ def test_manifest_field_of_the_wrong_type_or_value(make_run):
         name: Case(field(name, value), ["claim" if name == "claim" else "run.json", name.split(".")[0]])
         for name, value in FIELDS.items()
     }
+    cases["float32 of a mean"] = Case(field("record.dtype", "float32"), ["record.dtype"], kind={"aggregator": "mean"})
     for name in ("claim.epsilon", "mechanism.clip", "mechanism.temperature"):
         for number in ("NaN", "Infinity", "-Infinity", "1e999"):
             cases[f"{name} {number}"] = Case(digits(name, number), ["run.json"])
