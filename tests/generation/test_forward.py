@@ -49,7 +49,7 @@ def test_the_cache_gives_the_logits_of_the_whole_sequence(tiny: LanguageModel) -
     assert np.abs(cached.logits.numpy() - whole.logits.numpy()).max() < 1e-4
 
 
-def test_no_cachedhave_no_logits(tiny: LanguageModel) -> None:
+def test_no_cached_prompts_have_no_logits(tiny: LanguageModel) -> None:
     cached = OwnCache(tiny, [], PLACES)
     cached.append(3)
     assert cached.logits.numpy().shape == (0, 272)
