@@ -226,7 +226,7 @@ def _shares(batches: Sequence[int], ready: _Ready, rows: int) -> Iterator[list[i
 
 def _accountant(config: Config, manifest: Manifest) -> ExPostAccountant | None:
     """What adds up the cost of tokens; None for a run that states its cost beforehand."""
-    if config.mechanism.states == "approximate":
+    if config.mechanism.claim_kind == "approximate":
         return None
     return ExPostAccountant(config.mechanism, changed_contexts(config, manifest.privacy.records_per_user))
 

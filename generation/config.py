@@ -446,7 +446,7 @@ class Config(Fields):
         claimed = None if self.claim is None else self.claim.delta
         centers = 0.0 if self.clustering is None else self.clustering.delta or 0.0
         above = f"above clustering.delta, which is {centers:g}"
-        if self.mechanism.states == "ex-post":
+        if self.mechanism.claim_kind == "ex-post":
             if delta is not None:
                 raise clash("privacy.delta", delta, f"null for {name}: an ex-post guarantee has none")
             if claimed not in (None, centers):

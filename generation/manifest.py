@@ -245,12 +245,12 @@ def _claim_beforehand(config: Config, records: int, privacy: Privacy, clustering
 
 def _claim(config: Config, epsilon: float, delta: float) -> Claim:
     privacy = config.privacy
-    kind = config.mechanism.states
+    kind = config.mechanism.claim_kind
     return Claim(epsilon=epsilon, delta=delta, kind=kind, relation=privacy.relation, unit=privacy.unit)
 
 
 def _delta_is_worked_out(config: Config) -> bool:
-    return config.mechanism.states == "approximate" and config.claim is None and config.privacy.delta is None
+    return config.mechanism.claim_kind == "approximate" and config.claim is None and config.privacy.delta is None
 
 
 def _delta(config: Config, records: int) -> float:

@@ -105,7 +105,7 @@ class Mechanism(Fields):
         return self.contribution.clip
 
     @property
-    def states(self) -> ClaimKind:
+    def claim_kind(self) -> ClaimKind:
         """The kind of claim that a run states of itself: "approximate" can be stated before it."""
         return self.aggregator.kinds[0]
 

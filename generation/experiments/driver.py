@@ -123,7 +123,7 @@ def _unfilled(row: Row) -> RowResult:
         config=row.name,
         dataset=row.dataset,
         method=row.method,
-        kind=row.config.mechanism.states,
+        kind=row.config.mechanism.claim_kind,
         clusters=clusters(row.config),
         unbounded=unbounded(row.config),
         paper=published(None if row.paper is None else row.paper.model_dump()),

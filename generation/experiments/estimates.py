@@ -147,7 +147,7 @@ def _affordable(row: Row) -> int | None:
 
 
 def _delta(config: Config, records: int) -> float | None:
-    if config.mechanism.states == "ex-post":
+    if config.mechanism.claim_kind == "ex-post":
         return None
     stated = config.privacy.delta if config.claim is None else config.claim.delta
     return records**DELTA_EXPONENT if stated is None else stated

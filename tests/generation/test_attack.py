@@ -60,7 +60,7 @@ class ToyModel:
 
 
 def delta_of(declared: Mechanism) -> float:
-    return DELTA if declared.states == "approximate" else 0.0
+    return DELTA if declared.claim_kind == "approximate" else 0.0
 
 
 def claimed(declared: Mechanism, tokens: int, relation: Relation = "add_remove") -> float:
