@@ -31,9 +31,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt tests/browser/package-lock.js
 demo: setup
 	$(BIN)/dpaudit demo --out $(DEMO_OUT)
 
-# A process per core already: numerical libraries get a thread each.
+# A process per core already, so numerical libraries get a thread each; one process more, for some tests wait for others.
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -m 'not slow'
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist worksteal -m 'not slow'
 
 # Statistics and damage at full size, on more of what `make test` tries: before a release, and after a change of what
 # they are about.
