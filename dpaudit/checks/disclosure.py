@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import Outcome, not_applicable, run_check
+from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
 from dpaudit.runs import InputError, KeyedHash
 
 #: Leading hexadecimal digits that give a digest away: long enough for a million records to have none by chance.
@@ -58,10 +58,10 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return said
 
 
-@run_check(
-    check_id="disclosure.sensitive",
+@RunCheck(
+    id="disclosure.sensitive",
     title="A public report would hold no record, digest of a record, key or path",
-    failed="A public report would hold a record, a digest of one, the key or a path",
+    fails="A public report would hold a record, a digest of one, the key or a path",
     evidence=2,
     why="A public report is read by anyone. A record, key or path in a setting would be published with it.",
     remedy="Public reports of this run leave its settings out. Change that text before the next run.",

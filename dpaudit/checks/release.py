@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import Outcome, run_check
+from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.runs import InputError, Manifest, Sample, Stopping
 
 
-@run_check(
-    check_id="release.text",
+@RunCheck(
+    id="release.text",
     title="Released texts are the recorded tokens, decoded with the run's own tokenizer",
-    failed="A released text is not its recorded tokens, decoded",
+    fails="A released text is not its recorded tokens, decoded",
     evidence=2,
     why="The guarantee is about the sampled tokens. A text that was edited or replaced afterwards has none.",
     remedy="Restore samples.jsonl, or generate the run again. Texts must not be edited after sampling.",
@@ -40,10 +40,10 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
     return Outcome("pass", f"{len(lines)} samples equal", expected)
 
 
-@run_check(
-    check_id="release.selection",
+@RunCheck(
+    id="release.selection",
     title="The batches that are there are those that a public rule names",
-    failed="Batches were chosen by another rule than the declared one, or by none",
+    fails="Batches were chosen by another rule than the declared one, or by none",
     evidence=2,
     why="Dropping or re-drawing costly batches depends on private data, and that choice is not in any figure here.",
     remedy="Generate the first batches of every label or cluster, costly or not, and release all of them.",
@@ -99,10 +99,10 @@ def _whole(facts: Facts, what: str, expected: str) -> Outcome:
     return Outcome("pass", f"{batches} batches, each with its {what}", expected)
 
 
-@run_check(
-    check_id="release.stopping",
+@RunCheck(
+    id="release.stopping",
     title="Every sequence ends where its own tokens or the public maximum length end it",
-    failed="A sequence ends for a reason that is neither its own tokens nor the public maximum length",
+    fails="A sequence ends for a reason that is neither its own tokens nor the public maximum length",
     evidence=2,
     why=(
         "Where a text ends tells readers something. An end that follows from private data leaks it and is not paid for."

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpaudit.checks.sampling_test import BINS, FALSE_ALARMS, TEMPERATURES, THRESHOLD, TOP_K, TOP_P, SamplingTest
+from dpaudit.checks.sampling import BINS, FALSE_ALARMS, TEMPERATURES, THRESHOLD, TOP_K, TOP_P, SamplingTest
 
 TEMPERATURE = 1.5
 Draw = Callable[[NDArray[np.float64], np.random.Generator], int]
