@@ -139,6 +139,8 @@ class RunCheck(Check[RunFunction]):
 
 #: The command that makes the checks that need the model and the data.
 COMMAND = "Run `dpaudit report RUN_DIR --data FILE --evidence 4`."
+#: What to do where a check needs every batch.
+UNREAD = "Not every batch could be read: restore them."
 
 CHECKS: dict[str, Check[Any]] = {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.checks.registry import UNREAD, Outcome, RunCheck
 from dpaudit.runs import InputError, Manifest, Sample, Stopping
 
 
@@ -51,52 +51,30 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
 )
 def batches_follow_a_public_rule(facts: Facts) -> Outcome:
     """The number of batches, and each one's label and cluster, against the declared number for each of them."""
-    if facts.manifest.clustering.method != "none":
-        return _batches_of_clusters(facts)
-    batching = facts.manifest.batching
-    each, labels = batching.generate_per_label, batching.labels or (None,)
+    batching, clustered = facts.manifest.batching, facts.manifest.clustering.method != "none"
+    kind = "cluster" if clustered else "label"
+    each = batching.generate_per_cluster if clustered else batching.generate_per_label
     if each is None:
-        expected = "a number of batches per label that was fixed without the data"
-        remedy = "Declare batching.generate_per_label, and generate that many of every label."
+        expected = f"a number of batches per {kind} that was fixed without the data"
+        remedy = f"Declare batching.generate_per_{kind}, and generate that many of every {kind}."
         return Outcome("skip", "no rule is declared", expected, remedy)
-    expected = f"the first {each} of each label's batches: {each * len(labels)} in all"
-    if batching.batches != each * len(labels):
-        return Outcome("fail", f"{batching.batches} batches", expected)
-    for batch, header in facts.headers.items():
-        if batch // each >= len(labels) or header.label != labels[batch // each]:
-            return Outcome("fail", f"batch {batch} has another label than its number implies", expected)
-    return _whole(facts, "label", expected)
-
-
-def _batches_of_clusters(facts: Facts) -> Outcome:
-    batching, each, places = facts.manifest.batching, facts.manifest.batching.generate_per_cluster, facts.places
-    if each is None:
-        expected = "a number of batches per cluster that was fixed without the data"
-        remedy = "Declare batching.generate_per_cluster, and generate that many of every cluster."
-        return Outcome("skip", "no rule is declared", expected, remedy)
-    expected = f"the first {each} of each cluster's batches"
-    if places is None:
+    expected = f"the first {each} of each {kind}'s batches"
+    labels, places = batching.labels or (None,), facts.places if clustered else None
+    if clustered and places is None:
         return Outcome("skip", "nothing", expected, "The file clusters cannot be read: restore it.")
-    expected += f": {len(places)} in all"
-    if batching.batches != len(places):
+    due = each * len(labels) if places is None else len(places)
+    expected += f": {due} in all"
+    if batching.batches != due:
         return Outcome("fail", f"{batching.batches} batches", expected)
-    labels = batching.labels or (None,)
     for batch, header in facts.headers.items():
-        if batch >= len(places) or header.label != labels[places[batch].label]:
+        if batch >= due or header.label != labels[batch // each if places is None else places[batch].label]:
             return Outcome("fail", f"batch {batch} has another label than its number implies", expected)
-        if header.cluster != places[batch].center:
+        if places is not None and header.cluster != places[batch].center:
             return Outcome("fail", f"batch {batch} has another cluster than its number implies", expected)
-    return _whole(facts, "label and cluster", expected)
-
-
-def _whole(facts: Facts, what: str, expected: str) -> Outcome:
-    """A pass, where every batch could be read."""
-    batches = facts.manifest.batching.batches
-    if len(facts.headers) != batches:
-        return Outcome(
-            "skip", f"{len(facts.headers)} batches", expected, "Not every batch could be read: restore them."
-        )
-    return Outcome("pass", f"{batches} batches, each with its {what}", expected)
+    if len(facts.headers) != due:
+        return Outcome("skip", f"{len(facts.headers)} batches", expected, UNREAD)
+    what = "label and cluster" if clustered else "label"
+    return Outcome("pass", f"{due} batches, each with its {what}", expected)
 
 
 @RunCheck(

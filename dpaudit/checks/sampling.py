@@ -33,10 +33,11 @@ TEMPERATURES = (0.1, 0.25, 0.5, 0.6, 2 / 3, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 1.
 TOP_K = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000)
 TOP_P = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
 _TOP_K, _TOP_P = np.array(TOP_K, dtype=np.float64), np.array(TOP_P)
+_TRUNCATIONS = ["greedy decoding" if k == 1 else f"top-k {k}" for k in TOP_K] + [f"top-p {p:g}" for p in TOP_P]
 BINS = 256
 
 #: Every temperature, every truncation and the two directions of the transform share the rate of false alarms.
-_TESTS = len(TEMPERATURES) + len(TOP_K) + len(TOP_P) + 2
+_TESTS = len(TEMPERATURES) + len(_TRUNCATIONS) + 2
 THRESHOLD = math.log(_TESTS / FALSE_ALARMS)
 
 
@@ -57,10 +58,8 @@ class SamplingTest:
         self._ratio = np.zeros(len(TEMPERATURES))
         self._expected = np.zeros(len(TEMPERATURES))
         self._variance = np.zeros(len(TEMPERATURES))
-        self._top_k = np.zeros(len(TOP_K))
-        self._top_p = np.zeros(len(TOP_P))
-        self._left_k = np.zeros(len(TOP_K), dtype=bool)
-        self._left_p = np.zeros(len(TOP_P), dtype=bool)
+        self._truncated = np.zeros(len(_TRUNCATIONS))
+        self._left = np.zeros(len(_TRUNCATIONS), dtype=bool)
         self._counts = np.zeros(BINS, dtype=np.int64)
 
     def add(self, aggregate: NDArray[np.floating], token: int, salt: bytes) -> None:
@@ -93,8 +92,7 @@ class SamplingTest:
             mine += theirs
 
     def _sums(self) -> tuple[NDArray[Any], ...]:
-        temperatures = (self._ratio, self._expected, self._variance)
-        return *temperatures, self._top_k, self._top_p, self._left_k, self._left_p, self._counts
+        return self._ratio, self._expected, self._variance, self._truncated, self._left, self._counts
 
     def alarms(self) -> list[Alarm]:
         """The alternatives for which an honest run would alarm once in 1 / FALSE_ALARMS runs, strongest first."""
@@ -102,8 +100,9 @@ class SamplingTest:
             Alarm(f"temperature {factor * self._temperature:.3g}", ratio)
             for factor, ratio in zip(TEMPERATURES, self._ratio.tolist(), strict=True)
         ]
-        found += [Alarm("greedy decoding" if k == 1 else f"top-k {k}", e) for k, e in self._truncated(TOP_K)]
-        found += [Alarm(f"top-p {p:g}", e) for p, e in self._truncated(TOP_P)]
+        # -log of the probability of never leaving a truncation; none if it was left.
+        shown = np.where(self._left, 0.0, self._truncated).tolist()
+        found += map(Alarm, _TRUNCATIONS, shown)
         found.append(Alarm("another distribution", self._transform_evidence()))
         return sorted((a for a in found if a.evidence >= THRESHOLD), key=lambda alarm: -alarm.evidence)
 
@@ -117,7 +116,7 @@ class SamplingTest:
             f"a temperature of {low * self._temperature:.3g} or less" if low else "no lower temperature",
             f"one of {high * self._temperature:.3g} or more" if high else "no higher one",
         ]
-        ks = [k for k, total in zip(TOP_K, self._top_k, strict=True) if total >= THRESHOLD]
+        ks = [k for k, total in zip(TOP_K, self._truncated, strict=False) if total >= THRESHOLD]
         said.append(f"truncation to the top {max(ks)} tokens or fewer" if ks else "no truncation")
         return ", ".join(said)
 
@@ -155,25 +154,17 @@ class SamplingTest:
             at = np.searchsorted(ends, tokens)
             return np.asarray(np.minimum(1.0, mass[at] - (ends[at] - tokens) * each[at]))
 
-        cut = np.flatnonzero(size > _TOP_K)
-        self._top_k[cut] -= np.log(mass_of(_TOP_K[cut]))
-        self._left_k[cut] |= rank >= _TOP_K[cut]
         at = np.searchsorted(mass, _TOP_P)
-        cut = np.flatnonzero(at < len(mass))  # rounding may leave the last sum below a share
-        at = at[cut]
+        at, rounded = np.minimum(at, len(mass) - 1), at == len(mass)  # rounding may leave the last sum below a share
         before = np.concatenate([[0.0], mass])[at]
-        kept = ends[at] - counts[at] + np.ceil((_TOP_P[cut] - before) / each[at])
-        cut, kept = cut[kept < size], kept[kept < size]
-        self._top_p[cut] -= np.log(mass_of(kept))
-        self._left_p[cut] |= rank >= kept
+        top_p = np.where(rounded, size, ends[at] - counts[at] + np.ceil((_TOP_P - before) / each[at]))
+        kept = np.concatenate([_TOP_K, top_p])
+        cut = np.flatnonzero(kept < size)
+        self._truncated[cut] -= np.log(mass_of(kept[cut]))
+        self._left[cut] |= rank >= kept[cut]
         above = float(mass_of(np.array([float(rank)]))[0]) if rank else 0.0
         place = above + _uniform(salt) * float(each[level])
         self._counts[min(int(place * BINS), BINS - 1)] += 1
-
-    def _truncated(self, alternatives: tuple[float, ...]) -> list[tuple[float, float]]:
-        """Evidence for each truncation: -log of the probability of never leaving it; none if it was left."""
-        totals, left = (self._top_k, self._left_k) if alternatives is TOP_K else (self._top_p, self._left_p)
-        return [(a, 0.0 if gone else float(t)) for a, t, gone in zip(alternatives, totals, left, strict=True)]
 
     def _transform_evidence(self) -> float:
         """-log of the one-sided DKW bound at the largest deviation of the transform's distribution function."""

@@ -843,8 +843,8 @@ _CHECKS = (
         "check-release-label-of-batch-unchecked",
         "a batch may have another label than its number implies",
         "dpaudit/checks/release.py",
-        "if batch // each >= len(labels) or header.label != labels[batch // each]:",
-        "if batch // each >= len(labels):",
+        "if batch >= due or header.label != labels[batch // each if places is None else places[batch].label]:",
+        "if batch >= due:",
         (
             _FAULT_TABLE,
             _FAULTS,
@@ -929,8 +929,8 @@ _CHECKS = (
         "check-composition-second-batch-forgotten",
         "a claim that covers all batches but one is not recognised",
         "dpaudit/checks/claim.py",
-        "for cost in costs[:-1] if",
-        "for cost in costs[:-2] if",
+        "for cost in costs[:-1])",
+        "for cost in costs[:-2])",
         (
             _FAULT_TABLE,
             _FAULTS,
