@@ -97,10 +97,10 @@ def additions_reach_the_bound(view: StepView) -> str | None:
     # Aggregates are rounded in the record's precision.
     slack = _SLACK + 8 * mechanism.clip / temperature * float(np.finfo(box[1].dtype).eps)
     for name, bound, values, sign in (("rise", rise, towards, 1), ("fall", fall, -towards, -1)):
-        joined = aggregator.joined(step.arrays, values)
-        if joined is None:
+        more = aggregator.with_context(step.arrays, values)
+        if more is None:
             return None
-        found = sign * (log_probability(joined, step.token, temperature, step.fixed) - here)
+        found = sign * (log_probability(more, step.token, temperature, step.fixed) - here)
         if not abs(bound - found) <= slack:
             return f"an added context reaches {found:.6g} nats, and the {name} is {bound:.6g}"
     return None

@@ -24,7 +24,7 @@ from dpaudit.mechanisms.interfaces import (
 )
 from dpaudit.mechanisms.logits import TopClippedLogits
 from dpaudit.mechanisms.mean import ROUNDING, DivisorKind, Mean, bounded_range, mean_box, mean_sensitivity
-from dpaudit.mechanisms.mechanism import MAX_VOCABULARY, Mechanism, Support
+from dpaudit.mechanisms.mechanism import AGGREGATORS, CONTRIBUTIONS, MAX_VOCABULARY, Mechanism, Support
 from dpaudit.mechanisms.median import Median, median_losses
 from dpaudit.mechanisms.neighbors import BatchingRule, ContextChange, Relation, Unit, context_change
 from dpaudit.mechanisms.order_statistics import (
@@ -35,7 +35,6 @@ from dpaudit.mechanisms.order_statistics import (
     median_sides,
     movable,
 )
-from dpaudit.mechanisms.registry import AGGREGATORS, CONTRIBUTIONS
 
 __all__ = [
     "AGGREGATORS",

@@ -1,6 +1,6 @@
 """What a mechanism is made of: a contribution, which is what one context gives, and an aggregator of contributions.
 
-A new one is a file with a class, and a line in `dpaudit.mechanisms.registry`. Nothing outside this package asks which
+A new one is a file with a class, and a line in `dpaudit.mechanisms.mechanism`. Nothing outside this package asks which
 one a run has: what differs between them is asked of the objects.
 """
 
@@ -94,7 +94,7 @@ class Contribution(Fields, ABC):
         return self
 
     @abstractmethod
-    def of_rows(self, logits: Floats) -> Floats:
+    def row_constants(self, logits: Floats) -> Floats:
         """What every column needs to know of whole rows of raw logits [n, V]: float32 [n, 1].
 
         Raises:
@@ -102,7 +102,7 @@ class Contribution(Fields, ABC):
         """
 
     @abstractmethod
-    def write(self, logits: Floats, of_rows: Floats, out: Floats) -> None:
+    def write(self, logits: Floats, row_constants: Floats, out: Floats) -> None:
         """Contributions from some columns of raw logits [n, columns], float32, into `out` of the same shape."""
 
     @abstractmethod
@@ -110,7 +110,7 @@ class Contribution(Fields, ABC):
         """Contributions float32 [n, S] from raw logits [n, V], n >= 1, on their device: bit for bit those of `write`.
 
         Raises:
-            ValueError: as for `of_rows`.
+            ValueError: as for `row_constants`.
         """
 
     def rounded(self, values: Floats | Tensor) -> None:
@@ -283,7 +283,7 @@ class Aggregator(Fields, ABC):
         """Why recorded sides contradict the rest of a step (record.sides); None where they do not."""
         return None
 
-    def joined(self, arrays: Arrays, values: Doubles) -> Doubles | None:
+    def with_context(self, arrays: Arrays, values: Doubles) -> Doubles | None:
         """The aggregate [S] once a context with these contributions [S] joins (neighbors.addition); None: not known."""
         return None
 

@@ -10,8 +10,18 @@ from pydantic import Field, SerializeAsAny, model_serializer, model_validator
 
 from dpaudit.mechanisms.columns import Arrays, Box, Doubles, Floats, ReducedStep, reduced_step
 from dpaudit.mechanisms.interfaces import Aggregator, ClaimKind, Contribution, Fields, Positive, StepArray, clash
+from dpaudit.mechanisms.logits import TopClippedLogits
+from dpaudit.mechanisms.mean import Mean
+from dpaudit.mechanisms.median import Median
 from dpaudit.mechanisms.neighbors import ContextChange
-from dpaudit.mechanisms.registry import AGGREGATORS, CONTRIBUTIONS
+
+#: Every contribution and every aggregator there is, by the name that configs and run.json have for it.
+CONTRIBUTIONS: dict[str, type[Contribution]] = {kind.name: kind for kind in (TopClippedLogits,)}
+AGGREGATORS: dict[str, type[Aggregator]] = {kind.name: kind for kind in (Median, Mean)}
+_PARTS: dict[str, Mapping[str, type[Contribution] | type[Aggregator]]] = {
+    "contribution": CONTRIBUTIONS,
+    "aggregator": AGGREGATORS,
+}
 
 #: Of a support, so that a hostile manifest cannot make the reader allocate at will.
 MAX_VOCABULARY = 1 << 22
@@ -34,12 +44,6 @@ class Support(Fields):
             wanted = "null" if self.kind == "full" else "a whole number of at least 1"
             raise clash("size", self.size, f"{wanted} when kind is {self.kind}")
         return self
-
-
-_PARTS: dict[str, Mapping[str, type[Contribution] | type[Aggregator]]] = {
-    "contribution": CONTRIBUTIONS,
-    "aggregator": AGGREGATORS,
-}
 
 
 class Mechanism(Fields):

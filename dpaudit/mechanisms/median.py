@@ -31,9 +31,10 @@ from dpaudit.mechanisms.neighbors import ContextChange
 from dpaudit.mechanisms.order_statistics import (
     bounds_from_central,
     central_order_statistics,
-    central_rows,
+    fill_central,
     median_of,
     median_sides,
+    median_sides_on_device,
     movable,
 )
 
@@ -76,14 +77,12 @@ class Median(Aggregator):
         unsettled = np.flatnonzero(above > n // 2 - width)
         if n and len(unsettled) >= _GATHERED * columns:
             return _step(values, floor, width)
-        central = np.full((2 * width + n % 2, columns), floor)
+        arrays: Arrays = {}
+        for name, told in self.arrays(n, width, clip).items():
+            arrays[name] = np.zeros((*told.rows, columns), dtype=values.dtype if told.dtype == "real" else told.dtype)
+        arrays["central"][:] = floor
         if not n:
-            central[width:] = -floor
-        arrays: Arrays = {"central": central}
-        if n:
-            arrays["sides"] = np.zeros((-(-n // 8), columns), dtype=np.uint8)
-        if n % 2:
-            arrays["holder"] = np.zeros(columns, dtype=np.uint32)
+            arrays["central"][width:] = -floor
         if n and len(unsettled):
             for name, array in _step(values.take(unsettled, axis=1), floor, width).items():
                 arrays[name][..., unsettled] = array
@@ -91,10 +90,12 @@ class Median(Aggregator):
 
     def step_on_device(self, values: Tensor, clip: float, width: int) -> Arrays:
         """See `Aggregator`."""
-        from dpaudit.mechanisms import tensors
+        import torch
 
-        central = tensors.central_values(values, float(np.float32(clip)), width)
-        sides, holder = tensors.sides(values, central)
+        n, columns = values.shape
+        central, spare = values.new_empty((2 * width + n % 2, columns)), values.new_empty((n // 2, columns))
+        fill_central(central, values.clone(), spare, -float(np.float32(clip)), torch.minimum, torch.maximum)
+        sides, holder = median_sides_on_device(values, central)
         arrays: Arrays = {"central": central.cpu().numpy(), "sides": sides.cpu().numpy()}
         if holder is not None:
             arrays["holder"] = holder.cpu().numpy().astype(np.uint32)
@@ -173,7 +174,7 @@ class Median(Aggregator):
             return "a context's side, or the holder of a median, contradicts the recorded logits"
         return None
 
-    def joined(self, arrays: Arrays, values: Doubles) -> Doubles:
+    def with_context(self, arrays: Arrays, values: Doubles) -> Doubles:
         """See `Aggregator`.
 
         With an even number before, it is the newcomer, held between the two middle values. With an odd one, it is the
@@ -252,7 +253,9 @@ def median_losses(
 
 def _step(values: Floats, floor: np.floating, width: int) -> Arrays:
     """A step's arrays by sorting every column; n >= 1."""
-    central = central_rows(values.copy(), floor, width)
+    n, columns = values.shape
+    central, spare = (np.empty((rows, columns), dtype=values.dtype) for rows in (2 * width + n % 2, n // 2))
+    fill_central(central, values.copy(), spare, floor, np.minimum, np.maximum)
     sides, holder = median_sides(values, central)
     arrays: Arrays = {"central": central, "sides": sides}
     if holder is not None:

@@ -432,7 +432,7 @@ def test_no_private_text_is_in_an_error(
     def broken(*arguments: object) -> None:
         raise ValueError("the model gave NaN or infinite logits")
 
-    monkeypatch.setattr("dpaudit.mechanisms.TopClippedLogits.of_rows", broken)
+    monkeypatch.setattr("dpaudit.mechanisms.TopClippedLogits.row_constants", broken)
     with pytest.raises(InputError, match=r"batch [0-3], step 0") as caught:
         generate(make_config(), tmp_path / "run")
     assert canary not in str(caught.value)
