@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -196,17 +196,14 @@ def centers_epsilon(
     Raises:
         ValueError: the method or relation is unknown, or a number is missing, no number, or out of its range.
     """
-    if method == "chang":
-        chang = ChangScales(_depth(settings), _number(settings, "count_scale"), _number(settings, "sum_sd"))
-        return chang.epsilon(delta, relation)
-    if method == "dpm":
-        names = ("count_scale", "split_epsilon", "sum_sd")
-        return DpmScales(_depth(settings), *(_number(settings, name) for name in names)).epsilon(delta, relation)
-    raise ValueError(f"centres of the method {method!r} have no noise that is known here")
+    kinds: Mapping[str, type[ChangScales | DpmScales]] = {"chang": ChangScales, "dpm": DpmScales}
+    if method not in kinds:
+        raise ValueError(f"centres of the method {method!r} have no noise that is known here")
+    scales = kinds[method](*(_setting(settings, field.name) for field in fields(kinds[method])))
+    return scales.epsilon(delta, relation)
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """What one record can move in Chang's tree: so many counts by 1 each, and sums by a distance, in radii."""
 
     counts: int
@@ -264,15 +261,8 @@ def _known(relation: Relation) -> Relation:
     return relation
 
 
-def _depth(settings: Mapping[str, int | float | str]) -> int:
-    value = settings.get("depth")
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"depth must be a whole number, not {value!r}")
-    return value
-
-
-def _number(settings: Mapping[str, int | float | str], name: str) -> float:
-    value = settings.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} must be a number, not {value!r}")
+def _setting(settings: Mapping[str, int | float | str], name: str) -> Any:
+    value, (kind, what) = settings.get(name), (int, "whole number") if name == "depth" else (int | float, "number")
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise ValueError(f"{name} must be a {what}, not {value!r}")
     return value

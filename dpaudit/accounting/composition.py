@@ -119,11 +119,7 @@ def exponential_mechanism_epsilon(
 def zcdp_epsilon(rho: float, delta: float, *, laplace: Sequence[float] = (), pure: Sequence[float] = ()) -> float:
     """epsilon of a rho-zCDP sequence beside pure-DP events, by Renyi accounting in dp-accounting.
 
-    Args:
-        rho: of everything but the pure events.
-        delta: in (0, 1).
-        laplace: as for `exponential_mechanism_epsilon`.
-        pure: as for `exponential_mechanism_epsilon`.
+    `rho` is of everything but the events; all else is as for `exponential_mechanism_epsilon`.
 
     Raises:
         ValueError: delta is not in (0, 1), or another argument is negative or not a number.

@@ -102,15 +102,7 @@ class ExPostAccountant:
     """
 
     def __init__(self, mechanism: Mechanism, change: ContextChange | None) -> None:
-        """Start with nothing spent.
-
-        Args:
-            mechanism: what bounds a neighbour's aggregates.
-            change: what neighbouring batches differ by.
-
-        Raises:
-            ValueError: no change is given, so that no sum means anything.
-        """
+        """Start with nothing spent. Raises ValueError where no change of neighbouring batches is given."""
         if change is None:
             raise ValueError("nothing bounds how one unit changes the contexts, so nothing bounds the cost")
         self._mechanism, self.change = mechanism, change

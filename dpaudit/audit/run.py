@@ -126,6 +126,7 @@ class _Pass:
     def __init__(self, reader: RunReader, claim: Claim, replay: Replay | None) -> None:
         manifest, change = reader.manifest, _bounded_change(reader.manifest, claim)
         clusters = _clusters(reader)
+        places = known_places(manifest, clusters)
         self.facts = Facts(
             reader,
             manifest,
@@ -133,10 +134,11 @@ class _Pass:
             change,
             accountant_for(manifest, change),
             SamplingTest(manifest.mechanism.temperature),
-            read_placement(reader, known_places(manifest, clusters)),
+            read_placement(reader, places),
             grouping_cost(manifest, claim),
             replay,
             clusters,
+            places,
         )
         self.curve = CurveSums(manifest.stopping.max_tokens)
 

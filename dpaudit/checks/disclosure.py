@@ -16,7 +16,6 @@ TELLING = 12
 MOST_PAIRS = 1 << 20
 WITHHELD = "withheld: a path on the machine of the run"
 
-_PRIVACY = ("unit", "relation", "records_per_user_from")
 _BATCHING = (
     "batches",
     "batches_per_label",
@@ -25,8 +24,6 @@ _BATCHING = (
     "slots",
     "examples_per_context",
 )
-_SETTINGS = ("mechanism", "stopping", "record", "prompt")
-_MODEL = ("name", "digest", "dtype")
 _HEXADECIMAL = re.compile(f"[0-9a-f]{{{TELLING},}}")
 _PATH = re.compile(r"""(?:^|[\s"'=(,;:])(?:/[\w.~-]+/|~/|[A-Za-z]:[\\/]|\\\\\w)|file:/""")
 _LOCAL = ("/", "./", "../", "~", "\\")
@@ -40,7 +37,7 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """
     privacy, batching, origins = manifest["privacy"], manifest["batching"], manifest["origins"]
     said = {name: manifest[name] for name in ("format_version", "created", "origins", "software")}
-    said["privacy"] = {name: privacy[name] for name in _PRIVACY}
+    said["privacy"] = {name: privacy[name] for name in ("unit", "relation", "records_per_user_from")}
     if privacy["records_per_user_from"] == "declared":
         said["privacy"]["records_per_user"] = privacy["records_per_user"]
     said["batching"] = {name: batching[name] for name in ("rule", "labels")}
@@ -51,8 +48,8 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     said["clustering"] = {"method": manifest["clustering"]["method"]}
     said["sampling"] = {"generator": manifest["sampling"]["generator"]}
     if origins["settings"] == "public":
-        said |= {name: manifest[name] for name in _SETTINGS}
-        said["model"] = {name: manifest["model"][name] for name in _MODEL}
+        said |= {name: manifest[name] for name in ("mechanism", "stopping", "record", "prompt")}
+        said["model"] = {name: manifest["model"][name] for name in ("name", "digest", "dtype")}
         if said["model"]["name"].startswith(_LOCAL) or _PATH.search(said["model"]["name"]):
             said["model"]["name"] = WITHHELD
     return said
@@ -85,12 +82,10 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
             return Outcome("fail", f"{places[secret[:TELLING]]} holds {name}", expected)
     if len(texts) * max(1, len(manifest.batching.labels)) > MOST_PAIRS:
         return Outcome("skip", "not tried", expected, f"Too many labels: over {MOST_PAIRS:,} pairs with a text.")
-    return _among_records(facts, len(texts), places, _as_records(facts, texts), expected)
-
-
-def _among_records(
-    facts: Facts, texts: int, places: Mapping[str, str], records: Mapping[str, str], expected: str
-) -> Outcome:
+    records: dict[str, str] = {}  # field by the digest that a record of that very text would have
+    if manifest.batching.key is not None:
+        keyed, labels = KeyedHash(bytes.fromhex(manifest.batching.key)), manifest.batching.labels or ("",)
+        records = {keyed.digest(label, text): field for field, text in texts for label in labels}
     count = 0
     try:
         for count, assigned in enumerate(facts.reader.assignment(), start=1):
@@ -107,7 +102,7 @@ def _among_records(
     if not count and facts.manifest.data.records:
         return Outcome("skip", "nothing", expected, "The run records no assignment to compare with.")
     unkeyed = "" if records else "Without batching.key no text could be held against the records."
-    return Outcome("pass", f"{texts} texts, {count} records", expected, unkeyed)
+    return Outcome("pass", f"{len(texts)} texts, {count} records", expected, unkeyed)
 
 
 def _texts(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
@@ -133,12 +128,3 @@ def _digits(texts: list[tuple[str, str]]) -> dict[str, str]:
         for run in _HEXADECIMAL.findall(text.lower())
         for start in range(len(run) - TELLING + 1)
     }
-
-
-def _as_records(facts: Facts, texts: list[tuple[str, str]]) -> dict[str, str]:
-    """Field by the digest that a record of that very text would have; empty where no key is recorded."""
-    if facts.manifest.batching.key is None:
-        return {}
-    keyed = KeyedHash(bytes.fromhex(facts.manifest.batching.key))
-    labels = facts.manifest.batching.labels or ("",)
-    return {keyed.digest(label, text): field for field, text in texts for label in labels}

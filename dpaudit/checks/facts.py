@@ -43,13 +43,7 @@ LISTED = 10
 
 
 class StepView:
-    """A step, its batch's header, and what follows from them. Values are computed when they are first asked for.
-
-    Attributes:
-        manifest: the run's.
-        header: the batch's.
-        step: the record.
-    """
+    """A step, its batch's header, and what follows from them. Values are computed when they are first asked for."""
 
     def __init__(self, manifest: Manifest, header: BatchHeader, step: Step) -> None:
         self.manifest, self.header, self.step = manifest, header, step
@@ -222,6 +216,7 @@ class Facts:
         grouping: what grouping records by clusters cost one unit of the claim.
         replay: what recomputing with the model and the data found; None where nobody did.
         clusters: what the file `clusters` says; None where it cannot be read.
+        places: where batches stand among clusters; None without a clustering, and where the run does not say.
         unbounded: batches with a step that could not be read, or whose cost the record does not give.
         headers: the batches that could be read.
         lengths: their numbers of steps.
@@ -254,6 +249,7 @@ class Facts:
     grouping: GroupingCost
     replay: Replay | None = None
     clusters: Clusters | None = None
+    places: ClusterPlaces | None = None
     unbounded: set[int] = field(default_factory=set)
     headers: dict[int, BatchHeader] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
@@ -360,11 +356,6 @@ class Facts:
         """The approximate guarantee at the claim's delta; None where there is none."""
         tokens = self.manifest.stopping.max_tokens
         return None if self.beforehand is None else self.beforehand.epsilon(tokens, self.claim.delta)
-
-    @cached_property
-    def places(self) -> ClusterPlaces | None:
-        """Where batches stand among clusters; None without a clustering, and where the run does not say."""
-        return known_places(self.manifest, self.clusters)
 
 
 def known_places(manifest: Manifest, clusters: Clusters | None) -> ClusterPlaces | None:

@@ -75,7 +75,8 @@ def digests_match(facts: Facts) -> Outcome:
         present = facts.reader.files()
         # What integrity.format refused is not hashed: a hostile file may be of any size.
         compared = [name for name in present if name in recorded and name not in facts.unreadable]
-        altered = [name for name in compared if _digest(facts, name) != recorded[name]]
+        found = {name: facts.digests.get(name) or facts.reader.digest(name) for name in compared}
+        altered = [name for name in compared if found[name] != recorded[name]]
     except InputError as error:
         return Outcome("fail", "digests cannot be compared", expected, str(error))
     missing = sorted(recorded.keys() - set(present))
@@ -89,10 +90,6 @@ def digests_match(facts: Facts) -> Outcome:
         count = f"{len(odd)} difference{'s' * (len(odd) > 1)}"
         return Outcome("fail", f"{count}; first: {odd[0]}", expected, remedy)
     return Outcome("pass", f"{len(compared)} digests equal", expected)
-
-
-def _digest(facts: Facts, name: str) -> str:
-    return facts.digests.get(name) or facts.reader.digest(name)
 
 
 @RunCheck(

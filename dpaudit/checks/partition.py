@@ -169,17 +169,13 @@ def read_placement(reader: RunReader, places: ClusterPlaces | None = None) -> Pl
     """
     placement, manifest = Placement(), reader.manifest
     known = places is not None or manifest.clustering.method == "none"
-    rule = _Rule(manifest.batching, places) if known and can_be_run(manifest) else None
+    can_be_run = known and manifest.batching.rule != "paper-slices" and lacking(manifest) is None
+    rule = _Rule(manifest.batching, places) if can_be_run else None
     try:
         placement.digest = data_digest(_digests(reader, placement, rule))
     except InputError as error:
         placement.error = error
     return placement
-
-
-def can_be_run(manifest: Manifest) -> bool:
-    """Whether the manifest says all that running its batching rule again takes."""
-    return manifest.batching.rule != "paper-slices" and lacking(manifest) is None
 
 
 def lacking(manifest: Manifest) -> str | None:
@@ -259,7 +255,10 @@ class _Rule:
             return "its record belongs to a generated batch, and is left out" if left_out else None
         if self._places is not None and assigned.batch >= min(self._batches, len(self._places)):
             return None  # partition.disjoint or release.selection objects
-        count, place = self._place(assigned.batch)
+        # Into how many batches its cluster or label is hashed, and the batch's number among them.
+        count, place = self._per_label, assigned.batch % self._generated
+        if self._places is not None:
+            count, place = self._places[assigned.batch].count, self._places[assigned.batch].number
         number = self._hash.batch(assigned.digest, count)
         if number >= self._generated:
             return f"its record belongs to none of the generated batches, and is in batch {assigned.batch}"
@@ -272,13 +271,6 @@ class _Rule:
             if self._shown[assigned.batch, slot] == self._most:
                 self._full.add((count, number, slot))
         return None
-
-    def _place(self, batch: int) -> tuple[int, int]:
-        """Into how many batches a batch's cluster or label is hashed, and the batch's number among them."""
-        if self._places is None:
-            return self._per_label, batch % self._generated
-        place = self._places[batch]
-        return place.count, place.number
 
     def _leaves_out(self, digest: str, count: int, slot: int | None) -> bool:
         """Whether a record in a label or cluster of so many batches may be in none that is generated.

@@ -25,7 +25,7 @@ from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results.rounding import rounded_up
-from dpaudit.runs import Claim, Clustering, Clusters, CountsNoise, Manifest
+from dpaudit.runs import Claim, Clustering, Clusters, Manifest
 
 _DOCS = "docs/mathematics.md#rebalancing"
 #: What two machines may differ by in working out the same cost.
@@ -158,7 +158,10 @@ def clusters_are_noised(facts: Facts) -> Outcome:
     """The declared noise against its cost, and the kept centres and numbers of batches against the noisy counts."""
     clustering = facts.manifest.clustering
     if clustering.method == "none":
-        return _without_clustering(facts)
+        expected = "no cluster without declared noise"
+        if named := [batch for batch, header in facts.headers.items() if header.cluster is not None]:
+            return Outcome("fail", f"{len(named)} batches name a cluster; first batch {named[0]}", expected)
+        return not_applicable(expected, "The run declares no clustering, and no batch names a cluster.")
     expected = "centres that are public or noised, Laplace noise on all counts, and choices that follow from it"
     problem = _centers_problem(facts.manifest) or _counts_problem(facts, clustering)
     if problem:
@@ -168,29 +171,17 @@ def clusters_are_noised(facts: Facts) -> Outcome:
     problem = _choice_problem(facts, clustering, facts.clusters)
     if problem:
         return Outcome("fail", problem, expected)
-    return _against_the_data(facts, clustering, expected)
-
-
-def _against_the_data(facts: Facts, clustering: Clustering, expected: str) -> Outcome:
-    """With the data, whether there is as much noise on the counts as is declared."""
-    noise = facts.replay.noise if facts.replay is not None else None
     if clustering.origin == "public" and clustering.counts is None:
         return Outcome("pass", _measured(clustering), expected, evidence=0)  # that they are public is only said
-    if noise is None or clustering.counts is None or facts.clusters is None:
+    noise = facts.replay.noise if facts.replay is not None else None
+    if noise is None or clustering.counts is None:
         return Outcome("pass", _measured(clustering), expected)
+    # With the data: is there as much noise on the counts as is declared?
     scale, counts = clustering.counts.scale, sum(map(len, facts.clusters.noisy_counts))
     if noise_tail(noise, scale, counts) < math.log(_RARELY):
         found = f"noisy counts lie closer to the data's than noise of scale {scale:g} leaves one run in a million"
         return Outcome("fail", found, expected, evidence=3)
     return Outcome("pass", f"{_measured(clustering)}, held against the data", expected, evidence=3)
-
-
-def _without_clustering(facts: Facts) -> Outcome:
-    expected = "no cluster without declared noise"
-    named = [batch for batch, header in facts.headers.items() if header.cluster is not None]
-    if named:
-        return Outcome("fail", f"{len(named)} batches name a cluster; first batch {named[0]}", expected)
-    return not_applicable(expected, "The run declares no clustering, and no batch names a cluster.")
 
 
 def _centers_problem(manifest: Manifest) -> str | None:
@@ -224,12 +215,9 @@ def _counts_problem(facts: Facts, clustering: Clustering) -> str | None:
         return None
     if noise.noised == "after-selection":
         return "centres were chosen by counts that had no noise yet"
-    return _scale_problem(facts.manifest, noise)
-
-
-def _scale_problem(manifest: Manifest, noise: CountsNoise) -> str | None:
-    """The declared cost against the noise, for the neighbours that the run declares: a claim may be about others."""
-    privacy, records = manifest.privacy, unit_records(manifest, manifest.privacy.unit)
+    # For the neighbours that the run declares: a claim may be about others.
+    privacy = facts.manifest.privacy
+    records = unit_records(facts.manifest, privacy.unit)
     assert records is not None  # as the manifest's own validation has it
     if noise_covers(noise.scale, noise.epsilon, privacy.relation, records):
         return None

@@ -646,7 +646,7 @@ _CHECKS = (
         "check-integrity-digest-skipped",
         "no file's digest is compared",
         "dpaudit/checks/integrity.py",
-        "_digest(facts, name) != recorded[name]",
+        "found[name] != recorded[name]",
         "not recorded[name]",
         (
             _FAULT_TABLE,
