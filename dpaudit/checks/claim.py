@@ -69,8 +69,11 @@ def delta_is_small(facts: Facts) -> Outcome:
         if claim.delta == 0:
             return Outcome("pass", "delta 0", zero)
         return Outcome("fail", f"delta {claim.delta:.3g}", zero, "The ex-post bound needs no delta: claim it with 0.")
+    # No fewer than contexts show; a fixed slot may be empty, so it counts for one only where the claim is per context.
+    filled = facts.manifest.batching.rule != "hashed-slots" or claim.unit == "context"
+    shown = sum(header.contexts for header in facts.headers.values()) if filled else 0
     # A single record gives no limit that would mean anything; two are the fewest that neighbours can differ by one of.
-    records = max(2, facts.records)
+    records = max(2, facts.manifest.data.records, shown)
     limit = 1 / records
     expected = f"0 < delta < 1 / {records} (the records)"
     if centers:

@@ -271,16 +271,6 @@ class Facts:
     _supports: dict[tuple[str | None, bytes], bytes] = field(default_factory=dict)
     _likenesses: dict[bytes, int] = field(default_factory=dict)
 
-    @property
-    def records(self) -> int:
-        """The number of private records that the record bears out: no fewer than its contexts show.
-
-        A fixed slot may be empty, so it counts for one only where the claim is per context.
-        """
-        filled = self.manifest.batching.rule != "hashed-slots" or self.claim.unit == "context"
-        shown = sum(header.contexts for header in self.headers.values()) if filled else 0
-        return max(self.manifest.data.records, shown)
-
     def take(self, batch: BatchFacts) -> None:
         """Take in what one batch says. Batches come in ascending order."""
         if batch.error is not None:

@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms.columns import (
-    NO_FIXED_COLUMNS,
     Arrays,
     Box,
     Doubles,
-    FixedColumns,
     Floats,
     ReducedStep,
     log_probability,
@@ -123,13 +121,40 @@ class Median(Aggregator):
     def losses(
         self, step: ReducedStep, contributions: Floats | None, contexts: int, temperature: float
     ) -> Doubles | None:
-        """See `Aggregator`; from the sides alone."""
+        """See `Aggregator`; from the sides alone.
+
+        Removing a context moves each component's median to one of two places (three for odd n), and its side says which
+        (docs/mathematics.md, "Leave-one-out"). These are actual neighbours, and they bound no other.
+        """
         central, holder = step.arrays["central"], step.arrays.get("holder")
         if not contexts:
             return np.zeros(0)
         if holder is not None and holder.max() >= contexts:
             return None  # record.sides objects
-        return median_losses(central, step.arrays["sides"], holder, contexts, step.token, temperature, step.fixed)
+        sides, token, fixed = step.arrays["sides"], step.token, step.fixed
+        center = median_of(central)
+        middle = central.shape[0] // 2
+        if holder is None:
+            without_lower, without_upper = central[middle], central[middle - 1]
+            without_holder = None
+        else:
+            half = central.dtype.type(0.5)
+            without_lower = (central[middle] + central[middle + 1]) * half
+            without_upper = (central[middle - 1] + central[middle]) * half
+            without_holder = (central[middle - 1] + central[middle + 1]) * half
+        largest = max(float(without_lower.max()) / temperature, fixed.log_sum)
+        base = np.exp(without_upper.astype(np.float64) / temperature - largest)
+        gain = np.exp(without_lower.astype(np.float64) / temperature - largest) - base  # never negative
+        rest = float(np.exp(fixed.log_sum - largest))
+        sums = rest + base.sum() + _sums_of_bits(sides, gain)[:contexts]
+        below = np.unpackbits(sides[:, token], count=contexts).view(np.bool_)
+        at_token = np.where(below, without_lower[token], without_upper[token]).astype(np.float64)
+        if holder is not None and without_holder is not None:
+            held = np.exp(without_holder.astype(np.float64) / temperature - largest) - base
+            sums += np.bincount(holder, weights=held, minlength=contexts)
+            at_token[holder[token]] = without_holder[token]
+        without: Doubles = at_token / temperature - largest - np.log(sums)
+        return log_probability(center, token, temperature, fixed) - without
 
     def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> str | None:
         """See `Aggregator`."""
@@ -198,57 +223,6 @@ class Median(Aggregator):
     def tolerance(self, again: Recomputed) -> float:
         """See `Aggregator`: an order statistic is off by no more than the values are."""
         return again.rounding
-
-
-def median_losses(
-    central: Floats,
-    sides: NDArray[np.uint8],
-    holder: NDArray[np.integer] | None,
-    contexts: int,
-    token: int,
-    temperature: float,
-    fixed: FixedColumns = NO_FIXED_COLUMNS,
-) -> Doubles:
-    """log p(token) - log p(token without context i), in nats, for every context of a median step.
-
-    Removing a context moves each component's median to one of two places (three for odd n), and its side says which
-    (docs/mathematics.md, "Leave-one-out"). These are actual neighbours, and they bound no other.
-
-    Args:
-        central: [2w + n % 2, S] central order statistics.
-        sides: uint8 [ceil(n / 8), S], bits of the contexts that rank below the median (`median_sides`).
-        holder: [S], for odd n the context that is the median, else None.
-        contexts: n.
-        token: index of the sampled token along S.
-        temperature: tau > 0.
-        fixed: further columns, which no removal moves.
-
-    Returns:
-        float64 [n].
-    """
-    center = median_of(central)
-    middle = central.shape[0] // 2
-    if holder is None:
-        without_lower, without_upper = central[middle], central[middle - 1]
-        without_holder = None
-    else:
-        half = central.dtype.type(0.5)
-        without_lower = (central[middle] + central[middle + 1]) * half
-        without_upper = (central[middle - 1] + central[middle]) * half
-        without_holder = (central[middle - 1] + central[middle + 1]) * half
-    largest = max(float(without_lower.max()) / temperature, fixed.log_sum)
-    base = np.exp(without_upper.astype(np.float64) / temperature - largest)
-    gain = np.exp(without_lower.astype(np.float64) / temperature - largest) - base  # never negative
-    rest = float(np.exp(fixed.log_sum - largest))
-    sums = rest + base.sum() + _sums_of_bits(sides, gain)[:contexts]
-    below = np.unpackbits(sides[:, token], count=contexts).view(np.bool_)
-    at_token = np.where(below, without_lower[token], without_upper[token]).astype(np.float64)
-    if holder is not None and without_holder is not None:
-        held = np.exp(without_holder.astype(np.float64) / temperature - largest) - base
-        sums += np.bincount(holder, weights=held, minlength=contexts)
-        at_token[holder[token]] = without_holder[token]
-    without: Doubles = at_token / temperature - largest - np.log(sums)
-    return log_probability(center, token, temperature, fixed) - without
 
 
 def _step(values: Floats, floor: np.floating, width: int) -> Arrays:

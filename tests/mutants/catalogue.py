@@ -329,8 +329,8 @@ _ACCOUNTING = (
     Mutant(
         "columns-token-left-out",
         "the sampled token's own column is not kept",
-        "dpaudit/mechanisms/columns.py",
-        "    kept[token] = True\n",
+        "dpaudit/mechanisms/mechanism.py",
+        "            kept[token] = True\n",
         "",
         ("tests/mechanisms/test_columns.py", _CONFORMANCE),
     ),
