@@ -81,12 +81,26 @@ def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
     clustering = manifest.clustering
     if clustering.method == "none":
         return GroupingCost()
-    records, reasons = unit_records(manifest, claim.unit), []
-    counts = _counts_cost(clustering, claim, records)
+    records, noise, reasons = unit_records(manifest, claim.unit), clustering.counts, []
+    counts = math.inf if noise is not None or rests_on_counts(clustering) else 0.0
+    if noise is not None and records is not None and counts_are_noised(clustering):
+        counts = rebalancing_epsilon(noise.scale, claim.relation, records)
+        if noise_covers(noise.scale, noise.epsilon, claim.relation, records):
+            counts = min(counts, noise.epsilon)  # rounding up may pass the declared figure by its last bit
     if math.isinf(counts):
         reasons.append("Counts of private records were used without noise, or nothing bounds how many one unit moves.")
-    centers, reason = _centers_cost(manifest, claim)
-    reasons += [reason] * bool(reason)
+    origin, centers = clustering.origin, math.inf
+    if origin != ORIGINS[clustering.method] or origin == "private":
+        reasons.append("The centres follow from private records without noise that is paid for.")
+    elif origin == "public":
+        centers = 0.0
+    elif records != 1:
+        reasons.append(f"The noise on the centres hides one record, and a {claim.unit} may have more.")
+    else:
+        try:
+            centers = noised_centers_epsilon(clustering, claim.relation)
+        except ValueError as error:
+            reasons.append(f"No cost follows from clustering.settings: {error}.")
     events = rebalancing_events(counts, claim.relation) if math.isfinite(counts) else ()
     return GroupingCost(counts, centers, clustering.delta or 0.0, events, " ".join(reasons))
 
@@ -96,33 +110,6 @@ def unit_records(manifest: Manifest, unit: Unit) -> int | None:
     if unit == "user":
         return manifest.privacy.records_per_user
     return manifest.batching.examples_per_context if unit == "context" else 1
-
-
-def _counts_cost(clustering: Clustering, claim: Claim, records: int | None) -> float:
-    noise = clustering.counts
-    if noise is None:
-        return math.inf if rests_on_counts(clustering) else 0.0
-    if records is None or not counts_are_noised(clustering):
-        return math.inf
-    cost = rebalancing_epsilon(noise.scale, claim.relation, records)
-    # Rounding up may pass the declared figure by its last bit where that figure is enough.
-    return min(cost, noise.epsilon) if noise_covers(noise.scale, noise.epsilon, claim.relation, records) else cost
-
-
-def _centers_cost(manifest: Manifest, claim: Claim) -> tuple[float, str]:
-    """Epsilon, and why it is infinite."""
-    clustering = manifest.clustering
-    origin = clustering.origin if clustering.origin == ORIGINS[clustering.method] else "private"
-    if origin == "public":
-        return 0.0, ""
-    if origin == "private":
-        return math.inf, "The centres follow from private records without noise that is paid for."
-    if unit_records(manifest, claim.unit) != 1:
-        return math.inf, f"The noise on the centres hides one record, and a {claim.unit} may have more."
-    try:
-        return noised_centers_epsilon(clustering, claim.relation), ""
-    except ValueError as error:
-        return math.inf, f"No cost follows from clustering.settings: {error}."
 
 
 @lru_cache(maxsize=8)

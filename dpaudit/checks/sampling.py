@@ -163,7 +163,9 @@ class SamplingTest:
         self._truncated[cut] -= np.log(mass_of(kept[cut]))
         self._left[cut] |= rank >= kept[cut]
         above = float(mass_of(np.array([float(rank)]))[0]) if rank else 0.0
-        place = above + _uniform(salt) * float(each[level])
+        digest = hashlib.sha256(b"dpaudit.transform" + salt).digest()
+        uniform = int.from_bytes(digest[:7], "big") / 2**56
+        place = above + uniform * float(each[level])
         self._counts[min(int(place * BINS), BINS - 1)] += 1
 
     def _transform_evidence(self) -> float:
@@ -186,11 +188,6 @@ def _levels(aggregate: NDArray[np.floating]) -> tuple[NDArray[np.floating], Doub
     counts = np.diff(firsts, append=len(above))
     values = np.concatenate([[floor], above[firsts]])
     return values[::-1], np.concatenate([[len(aggregate) - len(above)], counts])[::-1].astype(np.float64)
-
-
-def _uniform(salt: bytes) -> float:
-    digest = hashlib.sha256(b"dpaudit.transform" + salt).digest()
-    return int.from_bytes(digest[:7], "big") / 2**56
 
 
 @RunCheck(

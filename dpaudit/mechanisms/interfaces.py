@@ -114,9 +114,13 @@ class Contribution(Fields, ABC):
         """
 
     def rounded(self, values: Floats | Tensor) -> None:
-        """Round float32 values, an array or a tensor, to the grid in place, ties to the even multiples."""
+        """Round float32 values, an array or a tensor, to the grid in place, ties to the even multiples.
+
+        Around `shift` float32 numbers are one grid step apart. It serves values up to 2^22 steps, and zeros come out
+        positive.
+        """
         if self.grid is not None:
-            shift = grid_shift(self.grid)
+            shift = 1.5 * 2.0**23 * self.grid
             values += shift
             values -= shift
 
@@ -308,12 +312,3 @@ class Aggregator(Fields, ABC):
 def largest_absolute(values: NDArray[np.floating[Any]]) -> float:
     """The largest absolute value, NaN where one is; 0 of none."""
     return float(np.abs(values).max(initial=0.0))
-
-
-def grid_shift(grid: float) -> float:
-    """What, added and taken off again, rounds float32 values to multiples of `grid`, ties to the even ones.
-
-    Around it float32 numbers are one `grid` apart, for a power of two. It serves values up to 2^22 times `grid`, and
-    zeros come out positive.
-    """
-    return 1.5 * 2.0**23 * grid

@@ -1020,8 +1020,8 @@ _CHECKS = (
         "check-grouping-user-hidden-by-one-record",
         "noise that hides one record is taken to hide a user",
         "dpaudit/checks/rebalancing.py",
-        "if unit_records(manifest, claim.unit) != 1:",
-        "if unit_records(manifest, claim.unit) is None:",
+        "elif records != 1:",
+        "elif records is None:",
         (_CLUSTERS, _FAULT_TABLE, _FAULTS),
     ),
 )
