@@ -112,13 +112,9 @@ class ExPostAccountant:
         self._worst = np.zeros((3, change.contexts + 1, 1))
 
     def charge(self, batch: int, step: ReducedStep) -> Cost:
-        """Add one step and return what it costs when the whole change falls on this batch.
+        """Add one step, as `Mechanism.reduced` gives it: what it costs when the whole change falls on this batch.
 
         Threads may charge for different batches at a time.
-
-        Args:
-            batch: batch id. A batch that was closed takes no more steps.
-            step: as `Mechanism.reduced` gives it.
 
         Raises:
             ValueError: a value is not a finite number, the record does not bound the change, or the batch is closed.

@@ -12,7 +12,7 @@ from dpaudit.accounting import Cost, ExPostAccountant
 from dpaudit.checks import CHECKS
 from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, ContextSums, SeenSupport, StepView
 from dpaudit.checks.registry import StepCheck
-from dpaudit.checks.release import label_problem, stop_problem, text_problem
+from dpaudit.checks.release import stop_problem, text_problems
 from dpaudit.checks.sampling import SamplingTest
 from dpaudit.mechanisms import ContextChange
 from dpaudit.runs import BatchReader, InputError, Manifest, RunReader, without_stop
@@ -58,8 +58,8 @@ class BatchAuditor:
         sample = sample_of(batch)
         facts.sample_digest = hashlib.sha256(sample.line().encode()).digest()
         tokens = without_stop(sample.tokens, manifest.stopping.sequences)
-        text = text_problem(sample, self._decode(tokens) if self._decode and sample.text is not None else None)
-        facts.texts += [problem for problem in (text, label_problem(sample, manifest)) if problem]
+        decoded = self._decode(tokens) if self._decode and sample.text is not None else None
+        facts.texts += text_problems(sample, decoded, manifest)
         facts.stops += [problem for problem in (stop_problem(sample, manifest.stopping),) if problem]
 
     def _read_steps(self, batch: BatchReader, facts: BatchFacts) -> None:

@@ -39,9 +39,8 @@ def epsilon_is_covered(facts: Facts) -> Outcome:
     expected = f"epsilon at most {claim.epsilon!r} ({what})"
     recomputed = recomputed_epsilon(facts)
     if recomputed is None:
-        detail = (
-            f"A {facts.manifest.mechanism.aggregator.name} run gives no {claim.kind} figure to hold the claim against."
-        )
+        aggregator = facts.manifest.mechanism.aggregator.name
+        detail = f"A {aggregator} run gives no {claim.kind} figure to hold the claim against."
         return Outcome("fail", "no such figure", expected, detail)
     # Written so that a NaN fails.
     if recomputed <= claim.epsilon:
@@ -109,9 +108,8 @@ def kind_fits(facts: Facts) -> Outcome:
     expected = f"{supported} for a {aggregator.name} run"
     if facts.claim.kind in aggregator.kinds:
         return Outcome("pass", facts.claim.kind, expected)
-    return Outcome(
-        "fail", facts.claim.kind, expected, f"State the claim as {supported}; the two kinds differ in meaning."
-    )
+    mend = f"State the claim as {supported}; the two kinds differ in meaning."
+    return Outcome("fail", facts.claim.kind, expected, mend)
 
 
 @RunCheck(

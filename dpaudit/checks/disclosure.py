@@ -30,10 +30,9 @@ _LOCAL = ("/", "./", "../", "~", "\\")
 
 
 def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What a public report says of run.json: only named fields, and numbers only if they are declared public.
+    """What a public report says of run.json, with or without its key and its claim.
 
-    Args:
-        manifest: run.json, with or without its key and its claim.
+    Only named fields, and numbers only if they are declared public.
     """
     privacy, batching, origins = manifest["privacy"], manifest["batching"], manifest["origins"]
     said = {name: manifest[name] for name in ("format_version", "created", "origins", "software")}

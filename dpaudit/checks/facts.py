@@ -163,8 +163,8 @@ class BatchFacts:
         id: the batch.
         sampling: the evidence of its steps.
         error: why it could not be read to its end; None where it could.
-        digest: SHA-256 of its file, in hexadecimal; None where it could not be opened.
         header: None where it could not be opened.
+        digest: SHA-256 of its file, in hexadecimal.
         length: how many tokens it has.
         steps: how many of its steps were read.
         supports: of its first steps, where they are truncated.
@@ -179,8 +179,8 @@ class BatchFacts:
     id: int
     sampling: SamplingTest
     error: InputError | None = None
-    digest: str | None = None
     header: BatchHeader | None = None
+    digest: str = ""
     length: int = 0
     steps: int = 0
     sample_digest: bytes = b""
@@ -281,8 +281,7 @@ class Facts:
             return
         self.headers[batch.id], self.lengths[batch.id] = batch.header, batch.length
         self.sample_digests[batch.id] = batch.sample_digest
-        if batch.digest is not None:
-            self.digests[steps_file(batch.id)] = batch.digest
+        self.digests[steps_file(batch.id)] = batch.digest
         self.texts += batch.texts
         self.stops += batch.stops
         self.steps += batch.steps

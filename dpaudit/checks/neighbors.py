@@ -122,9 +122,8 @@ def regeneration_agrees(facts: Facts) -> Outcome:
         return Outcome("skip", "not run", expected, COMMAND)
     left_out = facts.replay.left_out
     if not left_out:
-        return Outcome(
-            "skip", "nothing", expected, "The replay left no context out: there is none, or --left-out is 0."
-        )
+        lacking = "The replay left no context out: there is none, or --left-out is 0."
+        return Outcome("skip", "nothing", expected, lacking)
     apart = [found for found in left_out if not abs(found.recorded - found.regenerated) <= found.tolerance]
     if apart:
         worst = max(apart, key=lambda found: abs(found.recorded - found.regenerated))
@@ -170,13 +169,9 @@ def logits_agree(facts: Facts) -> Outcome:
     if largest > _FINE_LOGITS * facts.manifest.mechanism.clip:
         lacking = "Rounding may hide as much as that. Replay where the run was made: there the difference must be 0."
         return Outcome("skip", said, expected, lacking)
-    return Outcome("pass", said, expected, _coverage(len(steps)))
-
-
-def _coverage(steps: int) -> str:
-    """What share of wrong steps so many steps, drawn at random, would have shown."""
-    share = 1 - (1 - _POWER) ** (1 / steps)
-    return f"If drawn at random, they would have shown with {_POWER:.0%} probability that {share:.0%} of all are wrong."
+    share = 1 - (1 - _POWER) ** (1 / len(steps))
+    more = f"If drawn at random, they would have shown with {_POWER:.0%} probability that {share:.0%} of all are wrong."
+    return Outcome("pass", said, expected, more)
 
 
 @RunCheck(
@@ -206,9 +201,8 @@ def attack_stays_below(facts: Facts) -> Outcome:
     if found is None:
         return Outcome("skip", "nothing", expected, "The replay made no attack: --trials is 0.")
     if found.beyond:
-        return Outcome(
-            "fail", f"{found.beyond} of {2 * found.trials} texts exceed their bound; {found.worst}", expected
-        )
+        beyond = f"{found.beyond} of {2 * found.trials} texts exceed their bound; {found.worst}"
+        return Outcome("fail", beyond, expected)
     sure = "with certainty" if found.bound.delta == 0 else f"with {found.bound.confidence:.0%} confidence"
     shown = f"epsilon at least {found.bound.epsilon:.4g} at delta {found.bound.delta:.3g} {sure}"
     if claim.kind == "approximate" and not found.bound.epsilon <= claim.epsilon:

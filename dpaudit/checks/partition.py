@@ -65,18 +65,16 @@ def rule_gives_the_assignment(facts: Facts) -> Outcome:
     if missing and per_context:
         return not_applicable(expected, f"The claim is per context, and the run has no {missing}.")
     if missing:
-        return Outcome(
-            "skip", "nothing", expected, f"The run has no {missing}: without it the rule cannot be run again."
-        )
+        lacking = f"The run has no {missing}: without it the rule cannot be run again."
+        return Outcome("skip", "nothing", expected, lacking)
     if facts.placement.error is not None:
         return Outcome("fail", "the assignment cannot be read", expected, str(facts.placement.error))
     if facts.placement.misplaced:
         return Outcome("fail", facts.placement.misplaced, expected)
+    records = facts.manifest.data.records
     if facts.replay is not None:
-        return Outcome(
-            "pass", f"{facts.manifest.data.records} records, placed anew from the data", expected, evidence=3
-        )
-    return Outcome("pass", f"{facts.manifest.data.records} records, from their digests", expected)
+        return Outcome("pass", f"{records} records, placed anew from the data", expected, evidence=3)
+    return Outcome("pass", f"{records} records, from their digests", expected)
 
 
 @RunCheck(
@@ -114,17 +112,15 @@ def _missing_for_the_rule(facts: Facts) -> str | None:
 
 def _contradiction(facts: Facts) -> str | None:
     batching, data, placed = facts.manifest.batching, facts.manifest.data, facts.placement
+    if not placed.records and facts.claim.unit == "context":
+        return None
+    slots = batching.rule == "hashed-slots"
     for batch, header in facts.headers.items():
-        if not placed.records and facts.claim.unit == "context":
-            continue
         if not placed.records and not data.records and header.contexts:
             return f"batch {batch} has {header.contexts} contexts, and no record is assigned"
-        if batching.rule == "hashed-slots":
-            implied = batching.slots
-        elif not placed.records:
+        if not slots and not placed.records:
             continue
-        else:
-            implied = placed.contexts[batch]
+        implied = batching.slots if slots else placed.contexts[batch]
         if header.contexts != implied:
             return f"batch {batch} has {header.contexts} contexts, and {implied} by its rule and the assignment"
     if placed.records and placed.records != data.records:
@@ -163,9 +159,7 @@ class Placement:
 def read_placement(reader: RunReader, places: ClusterPlaces | None = None) -> Placement:
     """Read a run's assignment once. Memory grows with the contexts, not with the records.
 
-    Args:
-        reader: of the run.
-        places: of its batches' ids, where records are clustered; None where they are not, or the places are not known.
+    `places` is None where records are not clustered, or where the batches' places are not known.
     """
     placement, manifest = Placement(), reader.manifest
     known = places is not None or manifest.clustering.method == "none"

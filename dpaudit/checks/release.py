@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import UNREAD, Outcome, RunCheck
@@ -92,9 +93,8 @@ def sequences_end_by_rule(facts: Facts) -> Outcome:
     """Each sequence's end against the stop sequences and the maximum length of the manifest."""
     expected = "an end token in the sequence's own tokens, at its end only, or the public maximum length"
     if facts.stops:
-        return Outcome(
-            "fail", f"{len(facts.stops)} sequence{'s' * (len(facts.stops) > 1)}; first: {facts.stops[0]}", expected
-        )
+        count = f"{len(facts.stops)} sequence{'s' * (len(facts.stops) > 1)}"
+        return Outcome("fail", f"{count}; first: {facts.stops[0]}", expected)
     if not facts.headers:
         return Outcome("skip", "nothing", expected, "No batch could be read.")
     return Outcome("pass", f"{len(facts.headers)} sequences end so", expected)
@@ -118,19 +118,15 @@ def stop_problem(sample: Sample, stopping: Stopping) -> str | None:
     return None
 
 
-def label_problem(sample: Sample, manifest: Manifest) -> str | None:
-    """What is wrong with the label that a sample is released under: it must be a public choice."""
+def text_problems(sample: Sample, decoded: str | None, manifest: Manifest) -> Iterator[str]:
+    """What is wrong with a text and with its label, which must be a public choice.
+
+    `decoded` is the text's tokens decoded anew; None when no tokenizer is recorded.
+    """
+    if sample.text is not None:
+        if decoded is None:
+            yield f"batch {sample.id}: a text whose tokens cannot be decoded with tokenizer.json, if there is one"
+        elif sample.text != decoded:
+            yield f"batch {sample.id}: the text is not its tokens decoded"
     if sample.label is not None and sample.label not in manifest.batching.labels:
-        return f"batch {sample.id}: its label is not among the public labels of run.json"
-    return None
-
-
-def text_problem(sample: Sample, decoded: str | None) -> str | None:
-    """What is wrong with a text, given its tokens decoded anew; None for both when no tokenizer is recorded."""
-    if sample.text is None:
-        return None
-    if decoded is None:
-        return f"batch {sample.id}: a text whose tokens cannot be decoded with tokenizer.json, if there is one"
-    if sample.text != decoded:
-        return f"batch {sample.id}: the text is not its tokens decoded"
-    return None
+        yield f"batch {sample.id}: its label is not among the public labels of run.json"

@@ -212,13 +212,7 @@ class Aggregator(Fields, ABC):
 
     @abstractmethod
     def arrays(self, contexts: int, width: int, clip: float) -> dict[str, StepArray]:
-        """What a step of so many contexts records, by name.
-
-        Args:
-            contexts: n >= 0.
-            width: central values that a record keeps on each side, where it keeps such values.
-            clip: bound on contributions.
-        """
+        """What a step of so many contexts, 0 or more, records, by name; with `width` central values on each side."""
 
     @abstractmethod
     def step(self, values: Floats, clip: float, width: int) -> Arrays:
@@ -268,8 +262,6 @@ class Aggregator(Fields, ABC):
         Args:
             step: as `Mechanism.reduced` gives it.
             contributions: [n, S] of every context, over the whole support; None where they are not recorded.
-            contexts: n.
-            temperature: tau.
         """
         return None
 

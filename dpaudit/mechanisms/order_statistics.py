@@ -114,10 +114,8 @@ def median_bounds(
 
     Args:
         values: clipped logits; leading axes are steps.
-        relation: as for `bounds_from_central`, and so are `group` and `definition`.
+        relation, group, definition: as for `bounds_from_central`.
         clip: the clip c.
-        group: how many contexts differ.
-        definition: whose bounds.
 
     Returns:
         (lower, center, upper), each [..., V].

@@ -679,8 +679,8 @@ _CHECKS = (
         "check-release-text-stripped",
         "a text may differ from its tokens in blanks at its ends",
         "dpaudit/checks/release.py",
-        "if sample.text != decoded:",
-        "if sample.text.strip() != decoded.strip():",
+        "elif sample.text != decoded:",
+        "elif sample.text.strip() != decoded.strip():",
         (_FAULT_TABLE, _FAULTS, _AUDIT),
     ),
     Mutant(
