@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms.columns import (
-    NO_FIXED_COLUMNS,
     Arrays,
     Box,
     Doubles,
-    FixedColumns,
     Floats,
     ReducedStep,
     log_probability,
@@ -31,9 +29,10 @@ from dpaudit.mechanisms.neighbors import ContextChange
 from dpaudit.mechanisms.order_statistics import (
     bounds_from_central,
     central_order_statistics,
-    central_rows,
+    fill_central,
     median_of,
     median_sides,
+    median_sides_on_device,
     movable,
 )
 
@@ -76,14 +75,12 @@ class Median(Aggregator):
         unsettled = np.flatnonzero(above > n // 2 - width)
         if n and len(unsettled) >= _GATHERED * columns:
             return _step(values, floor, width)
-        central = np.full((2 * width + n % 2, columns), floor)
+        arrays: Arrays = {}
+        for name, told in self.arrays(n, width, clip).items():
+            arrays[name] = np.zeros((*told.rows, columns), dtype=values.dtype if told.dtype == "real" else told.dtype)
+        arrays["central"][:] = floor
         if not n:
-            central[width:] = -floor
-        arrays: Arrays = {"central": central}
-        if n:
-            arrays["sides"] = np.zeros((-(-n // 8), columns), dtype=np.uint8)
-        if n % 2:
-            arrays["holder"] = np.zeros(columns, dtype=np.uint32)
+            arrays["central"][width:] = -floor
         if n and len(unsettled):
             for name, array in _step(values.take(unsettled, axis=1), floor, width).items():
                 arrays[name][..., unsettled] = array
@@ -91,10 +88,12 @@ class Median(Aggregator):
 
     def step_on_device(self, values: Tensor, clip: float, width: int) -> Arrays:
         """See `Aggregator`."""
-        from dpaudit.mechanisms import tensors
+        import torch
 
-        central = tensors.central_values(values, float(np.float32(clip)), width)
-        sides, holder = tensors.sides(values, central)
+        n, columns = values.shape
+        central, spare = values.new_empty((2 * width + n % 2, columns)), values.new_empty((n // 2, columns))
+        fill_central(central, values.clone(), spare, -float(np.float32(clip)), torch.minimum, torch.maximum)
+        sides, holder = median_sides_on_device(values, central)
         arrays: Arrays = {"central": central.cpu().numpy(), "sides": sides.cpu().numpy()}
         if holder is not None:
             arrays["holder"] = holder.cpu().numpy().astype(np.uint32)
@@ -122,13 +121,40 @@ class Median(Aggregator):
     def losses(
         self, step: ReducedStep, contributions: Floats | None, contexts: int, temperature: float
     ) -> Doubles | None:
-        """See `Aggregator`; from the sides alone."""
+        """See `Aggregator`; from the sides alone.
+
+        Removing a context moves each component's median to one of two places (three for odd n), and its side says which
+        (docs/mathematics.md, "Leave-one-out"). These are actual neighbours, and they bound no other.
+        """
         central, holder = step.arrays["central"], step.arrays.get("holder")
         if not contexts:
             return np.zeros(0)
         if holder is not None and holder.max() >= contexts:
             return None  # record.sides objects
-        return median_losses(central, step.arrays["sides"], holder, contexts, step.token, temperature, step.fixed)
+        sides, token, fixed = step.arrays["sides"], step.token, step.fixed
+        center = median_of(central)
+        middle = central.shape[0] // 2
+        if holder is None:
+            without_lower, without_upper = central[middle], central[middle - 1]
+            without_holder = None
+        else:
+            half = central.dtype.type(0.5)
+            without_lower = (central[middle] + central[middle + 1]) * half
+            without_upper = (central[middle - 1] + central[middle]) * half
+            without_holder = (central[middle - 1] + central[middle + 1]) * half
+        largest = max(float(without_lower.max()) / temperature, fixed.log_sum)
+        base = np.exp(without_upper.astype(np.float64) / temperature - largest)
+        gain = np.exp(without_lower.astype(np.float64) / temperature - largest) - base  # never negative
+        rest = float(np.exp(fixed.log_sum - largest))
+        sums = rest + base.sum() + _sums_of_bits(sides, gain)[:contexts]
+        below = np.unpackbits(sides[:, token], count=contexts).view(np.bool_)
+        at_token = np.where(below, without_lower[token], without_upper[token]).astype(np.float64)
+        if holder is not None and without_holder is not None:
+            held = np.exp(without_holder.astype(np.float64) / temperature - largest) - base
+            sums += np.bincount(holder, weights=held, minlength=contexts)
+            at_token[holder[token]] = without_holder[token]
+        without: Doubles = at_token / temperature - largest - np.log(sums)
+        return log_probability(center, token, temperature, fixed) - without
 
     def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> str | None:
         """See `Aggregator`."""
@@ -173,7 +199,7 @@ class Median(Aggregator):
             return "a context's side, or the holder of a median, contradicts the recorded logits"
         return None
 
-    def joined(self, arrays: Arrays, values: Doubles) -> Doubles:
+    def with_context(self, arrays: Arrays, values: Doubles) -> Doubles:
         """See `Aggregator`.
 
         With an even number before, it is the newcomer, held between the two middle values. With an odd one, it is the
@@ -199,60 +225,11 @@ class Median(Aggregator):
         return again.rounding
 
 
-def median_losses(
-    central: Floats,
-    sides: NDArray[np.uint8],
-    holder: NDArray[np.integer] | None,
-    contexts: int,
-    token: int,
-    temperature: float,
-    fixed: FixedColumns = NO_FIXED_COLUMNS,
-) -> Doubles:
-    """log p(token) - log p(token without context i), in nats, for every context of a median step.
-
-    Removing a context moves each component's median to one of two places (three for odd n), and its side says which
-    (docs/mathematics.md, "Leave-one-out"). These are actual neighbours, and they bound no other.
-
-    Args:
-        central: [2w + n % 2, S] central order statistics.
-        sides: uint8 [ceil(n / 8), S], bits of the contexts that rank below the median (`median_sides`).
-        holder: [S], for odd n the context that is the median, else None.
-        contexts: n.
-        token: index of the sampled token along S.
-        temperature: tau > 0.
-        fixed: further columns, which no removal moves.
-
-    Returns:
-        float64 [n].
-    """
-    center = median_of(central)
-    middle = central.shape[0] // 2
-    if holder is None:
-        without_lower, without_upper = central[middle], central[middle - 1]
-        without_holder = None
-    else:
-        half = central.dtype.type(0.5)
-        without_lower = (central[middle] + central[middle + 1]) * half
-        without_upper = (central[middle - 1] + central[middle]) * half
-        without_holder = (central[middle - 1] + central[middle + 1]) * half
-    largest = max(float(without_lower.max()) / temperature, fixed.log_sum)
-    base = np.exp(without_upper.astype(np.float64) / temperature - largest)
-    gain = np.exp(without_lower.astype(np.float64) / temperature - largest) - base  # never negative
-    rest = float(np.exp(fixed.log_sum - largest))
-    sums = rest + base.sum() + _sums_of_bits(sides, gain)[:contexts]
-    below = np.unpackbits(sides[:, token], count=contexts).view(np.bool_)
-    at_token = np.where(below, without_lower[token], without_upper[token]).astype(np.float64)
-    if holder is not None and without_holder is not None:
-        held = np.exp(without_holder.astype(np.float64) / temperature - largest) - base
-        sums += np.bincount(holder, weights=held, minlength=contexts)
-        at_token[holder[token]] = without_holder[token]
-    without: Doubles = at_token / temperature - largest - np.log(sums)
-    return log_probability(center, token, temperature, fixed) - without
-
-
 def _step(values: Floats, floor: np.floating, width: int) -> Arrays:
     """A step's arrays by sorting every column; n >= 1."""
-    central = central_rows(values.copy(), floor, width)
+    n, columns = values.shape
+    central, spare = (np.empty((rows, columns), dtype=values.dtype) for rows in (2 * width + n % 2, n // 2))
+    fill_central(central, values.copy(), spare, floor, np.minimum, np.maximum)
     sides, holder = median_sides(values, central)
     arrays: Arrays = {"central": central, "sides": sides}
     if holder is not None:
