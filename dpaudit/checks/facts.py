@@ -20,7 +20,7 @@ from dpaudit.checks.view import StepView
 from dpaudit.mechanisms import ContextChange
 from dpaudit.results import ContextLoss, Empirical
 from dpaudit.results.replay import Replay
-from dpaudit.runs import BatchHeader, Claim, ClusterPlaces, Clusters, InputError, Manifest, RunReader, cluster_places
+from dpaudit.runs import BatchHeader, Claim, ClusterPlaces, Clusters, InputError, Manifest, RunReader
 from dpaudit.runs.layout import steps_file
 
 INFINITE = Cost(math.inf, math.inf, math.inf)
@@ -384,7 +384,7 @@ def known_places(manifest: Manifest, clusters: Clusters | None) -> ClusterPlaces
     each = manifest.batching.generate_per_cluster
     if clusters is None or each is None or clusters.method == "none":
         return None
-    return cluster_places(clusters, each)
+    return ClusterPlaces(clusters, each)
 
 
 def _add(known: dict[str, Problems], check: str, problems: Problems) -> None:

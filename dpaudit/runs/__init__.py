@@ -13,7 +13,6 @@ from dpaudit.runs.batches import (
 from dpaudit.runs.clusters import (
     ClusterPlace,
     ClusterPlaces,
-    cluster_places,
     decoded_centers,
     encoded_centers,
     texts_digest,
@@ -68,7 +67,6 @@ __all__ = [
     "Step",
     "Stopping",
     "aggregate_digest",
-    "cluster_places",
     "data_digest",
     "decoded_centers",
     "encoded_centers",

@@ -21,37 +21,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from dpaudit.mechanisms import StepArray
+from dpaudit.mechanisms import Fields, StepArray
+from dpaudit.runs import encoding
 from dpaudit.runs.archive import ArchiveReader, ArchiveWriter, ArraySpec
-from dpaudit.runs.encoding import (
-    Code,
-    FloatCode,
-    GridCode,
-    IntegerCode,
-    columns,
-    constant_columns,
-    differences,
-    integers,
-    smallest_unsigned,
-    stored_order,
-    stored_places,
-    totals,
-)
+from dpaudit.runs.encoding import AnyArray
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import MAX_CONTEXTS, Manifest, StopReason
-
-AnyArray = NDArray[Any]
 
 DIGEST_BYTES = 32
 REGENERATE = "Restore the file from a copy. Only if it never was whole: delete it and generate again."
@@ -63,7 +47,7 @@ _CONTEXTS, _SUPPORT, _CONSTANT = "contexts", "support", "constant"
 class BatchHeader:
     """What is known of a batch before its first step. `contexts` is n, the number of private contexts."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+    __pydantic_config__ = Fields.model_config
 
     id: int
     contexts: int
@@ -96,7 +80,7 @@ class Step:
 class Sample:
     """A line of samples.jsonl: what would be released of one batch. `text` is None where only tokens are."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+    __pydantic_config__ = Fields.model_config
 
     id: int
     label: str | None
@@ -163,10 +147,10 @@ class BatchArrays:
             with _named(name):
                 stored[name] = code.encode(rows[name])
         if self._ascending:
-            constant = np.logical_and.reduce([constant_columns(stored[name]) for name in self._ascending])
-            stored |= {name: differences(stored[name]) for name in self._ascending}
-            order = stored_order(constant)
-            stored |= {name: columns(stored[name], order) for name in self._ordered}
+            constant = np.logical_and.reduce([encoding.constant_columns(stored[name]) for name in self._ascending])
+            stored |= {name: encoding.differences(stored[name]) for name in self._ascending}
+            order = encoding.stored_order(constant)
+            stored |= {name: encoding.columns(stored[name], order) for name in self._ordered}
             stored[_CONSTANT] = np.packbits(constant)
         return stored
 
@@ -174,9 +158,9 @@ class BatchArrays:
         """Undo `encoded`. Arrays of `stored` are overwritten."""
         rows = dict(stored)
         if self._ascending:
-            places = stored_places(np.unpackbits(rows.pop(_CONSTANT), count=self._tokens).view(np.bool_))
-            rows |= {name: totals(rows[name]) for name in self._ascending}
-            rows |= {name: columns(rows[name], places) for name in self._ordered}
+            places = encoding.stored_places(np.unpackbits(rows.pop(_CONSTANT), count=self._tokens).view(np.bool_))
+            rows |= {name: encoding.totals(rows[name]) for name in self._ascending}
+            rows |= {name: encoding.columns(rows[name], places) for name in self._ordered}
         return rows | {name: code.decode(rows[name]) for name, code in self._codes.items()}
 
 
@@ -189,14 +173,13 @@ def _named(array: str) -> Iterator[None]:
         raise ValueError(f"{array} must hold {error}") from None
 
 
-def _code(array: StepArray, real: str, grid: float | None) -> Code | None:
+def _code(array: StepArray, real: str, grid: float | None) -> encoding.Code | None:
     """How an array's values are stored; None for a single vector of any reals, which is stored as it is."""
     if array.dtype != "real":
-        stored = array.dtype if math.isinf(array.largest) else smallest_unsigned(int(array.largest))
-        return IntegerCode(array.dtype, stored)
+        return encoding.IntegerCode(array.dtype, array.largest)
     if grid is not None:
-        return GridCode(real, grid, array.largest, array.divisor)
-    return FloatCode(real) if array.rows else None
+        return encoding.GridCode(real, grid, array.largest, array.divisor)
+    return encoding.FloatCode(real) if array.rows else None
 
 
 def _whole_arrays(steps: int) -> dict[str, ArraySpec]:
@@ -233,7 +216,11 @@ class BatchWriter:
         if position >= self._manifest.stopping.max_tokens:
             raise ValueError(f"a batch holds at most stopping.max_tokens = {position} steps")
         rows = self._rows(step)
-        _check_scalars(step)
+        limits = np.iinfo("<i4")
+        if not limits.min <= step.token <= limits.max:
+            raise ValueError(f"token {step.token} does not fit int32")
+        if len(step.aggregate_digest) != DIGEST_BYTES:
+            raise ValueError(f"aggregate_digest must have {DIGEST_BYTES} bytes, not {len(step.aggregate_digest)}")
         for name, row in self._arrays.encoded(rows).items():
             self._archive.chunk(name, self._arrays.stored[name], position, row)
         self._tokens.append(step.token)
@@ -263,7 +250,7 @@ class BatchWriter:
         self.finished = True
 
     def discard(self) -> None:
-        """Close the file without finishing it."""
+        """Close the file, if it is not finished."""
         self._archive.abandon()
 
     def _rows(self, step: Step) -> dict[str, AnyArray]:
@@ -276,35 +263,21 @@ class BatchWriter:
         for name, (dtype, shape) in expected.items():
             if np.dtype(dtype).kind in "iu":
                 with _named(name):
-                    given[name] = integers(given[name], dtype)
+                    given[name] = encoding.integers(given[name], dtype)
             if given[name].shape != shape or given[name].dtype != np.dtype(dtype):
                 found = f"{given[name].dtype.str} {given[name].shape}"
                 raise ValueError(f"{name} must be {dtype} {shape}, not {found}")
         return given
 
 
-def _check_scalars(step: Step) -> None:
-    limits = np.iinfo("<i4")
-    if not limits.min <= step.token <= limits.max:
-        raise ValueError(f"token {step.token} does not fit int32")
-    if len(step.aggregate_digest) != DIGEST_BYTES:
-        raise ValueError(f"aggregate_digest must have {DIGEST_BYTES} bytes, not {len(step.aggregate_digest)}")
-
-
-@dataclass(frozen=True)
-class _Beginning:
+class _Beginning(Fields):
     """Attributes of the group."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
     header: BatchHeader
 
 
-@dataclass(frozen=True)
-class _Ending:
+class _Ending(Fields):
     """Attributes of the `token` array: what is known of a batch after its last step."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
     stop: StopReason
     text: str | None
@@ -314,6 +287,7 @@ class BatchReader:
     """Reads one batch a step at a time. Made by `RunReader.batch`.
 
     Attributes:
+        where: the file's name, for messages.
         header: what was known before the first step.
         tokens: [T] int32 sampled token ids.
         stop: why the sequence ended.
@@ -322,29 +296,25 @@ class BatchReader:
 
     def __init__(self, path: Path, where: str, manifest: Manifest, batch: int) -> None:
         """Raises InputError when the file is not a whole batch of this run."""
-        self._where = where
-        with self._reading():
-            self._archive = ArchiveReader(path)
-            try:
-                self._open(manifest, batch)
-            except BaseException:
-                self._archive.close()
-                raise
-
-    def _open(self, manifest: Manifest, batch: int) -> None:
-        self.header = _BEGINNING.validate_json(json.dumps(self._archive.attributes())).header
-        if self.header.id != batch or not 0 <= self.header.contexts <= MAX_CONTEXTS:
-            raise ValueError(f"the header is of batch {self.header.id} with {self.header.contexts} contexts")
-        self._arrays = BatchArrays(manifest, self.header.contexts)
-        steps, most = self._archive.length("token"), manifest.stopping.max_tokens
-        if type(steps) is not int or not 1 <= steps <= most:
-            raise ValueError(f"{steps!r} steps are declared; the public maximum is {most}")
-        self._archive.expect(self._arrays.stored | _whole_arrays(steps), steps, attributed=("token",))
-        ending = _ENDING.validate_json(json.dumps(self._archive.attributes("token")))
-        self.stop, self.text = ending.stop, ending.text
-        self.tokens: NDArray[np.int32] = self._archive.chunk("token")
-        self._log_probability: NDArray[np.float64] = self._archive.chunk("log_probability")
-        self._digest: NDArray[np.uint8] = self._archive.chunk("aggregate_digest")
+        self.where = where
+        with self._reading(), ExitStack() as refused:
+            self._archive = archive = ArchiveReader(path)
+            refused.callback(archive.close)
+            self.header = _Beginning.model_validate_json(json.dumps(archive.metadata()["attributes"])).header
+            if self.header.id != batch or not 0 <= self.header.contexts <= MAX_CONTEXTS:
+                raise ValueError(f"the header is of batch {self.header.id} with {self.header.contexts} contexts")
+            self._arrays = BatchArrays(manifest, self.header.contexts)
+            declared, most = archive.metadata("token"), manifest.stopping.max_tokens
+            steps = declared["shape"][0]
+            if type(steps) is not int or not 1 <= steps <= most:
+                raise ValueError(f"{steps!r} steps are declared; the public maximum is {most}")
+            archive.expect(self._arrays.stored | _whole_arrays(steps), steps, attributed=("token",))
+            ending = _Ending.model_validate_json(json.dumps(declared["attributes"]))
+            self.stop, self.text = ending.stop, ending.text
+            self.tokens: NDArray[np.int32] = archive.chunk("token")
+            self._log_probability: NDArray[np.float64] = archive.chunk("log_probability")
+            self._digest: NDArray[np.uint8] = archive.chunk("aggregate_digest")
+            refused.pop_all()
 
     def __enter__(self) -> BatchReader:
         return self
@@ -356,15 +326,19 @@ class BatchReader:
         """Close the file."""
         self._archive.close()
 
-    @property
-    def where(self) -> str:
-        """The file's name, for messages."""
-        return self._where
+    def digest(self) -> str:
+        """SHA-256 of the open file, in hexadecimal."""
+        self._archive.file.seek(0)
+        return hashlib.file_digest(self._archive.file, "sha256").hexdigest()
+
+    def sample(self) -> Sample:
+        """The line of samples.jsonl that releases this batch."""
+        header, tokens = self.header, tuple(self.tokens.tolist())
+        return Sample(header.id, header.label, header.cluster, tokens, self.text, self.stop)
 
     def steps(self) -> Iterator[Step]:
         """Every step in order, each loaded when it is asked for."""
-        for position in range(len(self.tokens)):
-            yield self.step(position)
+        return map(self.step, range(len(self.tokens)))
 
     def step(self, position: int) -> Step:
         """One step's record. Raises InputError when it cannot be decoded."""
@@ -388,8 +362,4 @@ class BatchReader:
             reason = f"{type(error).__name__}: {str(error)[:300]}"
             if isinstance(error, ValidationError):
                 reason = "its header or ending has missing, unknown or mistyped fields"
-            raise InputError(f"{self._where}{place}", f"this is not a whole batch ({reason}).", REGENERATE) from error
-
-
-_BEGINNING = TypeAdapter(_Beginning)
-_ENDING = TypeAdapter(_Ending)
+            raise InputError(f"{self.where}{place}", f"this is not a whole batch ({reason}).", REGENERATE) from error

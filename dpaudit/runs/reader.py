@@ -13,7 +13,6 @@ import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NoReturn
 
 from pydantic import TypeAdapter, ValidationError
@@ -60,13 +59,9 @@ class RunReader:
 
     def batch(self, batch: int) -> BatchReader:
         """Open one batch. Raises InputError when its file is not a whole batch of this run."""
-        with self._batch_file(batch) as (reader, _):
-            return reader
-
-    def batch_and_digest(self, batch: int) -> tuple[BatchReader, str]:
-        """Open one batch, and take its file's SHA-256 as `digest` does: one download where the run is elsewhere."""
-        with self._batch_file(batch) as (reader, path), open(path, "rb") as file:
-            return reader, hashlib.file_digest(file, "sha256").hexdigest()
+        name = layout.steps_file(batch)
+        with self._storage.local(name) as path:
+            return BatchReader(path, self.where(name), self.manifest, batch)
 
     def samples(self) -> Iterator[Sample]:
         """The lines of samples.jsonl, in the file's order."""
@@ -150,18 +145,6 @@ class RunReader:
         """A file's name for messages."""
         return self._storage.where(name)
 
-    @contextmanager
-    def _batch_file(self, batch: int) -> Iterator[tuple[BatchReader, Path]]:
-        """An open batch and its file; a reader that is handed on stays open when a download loses its name."""
-        name = layout.steps_file(batch)
-        with self._storage.local(name) as path:
-            reader = BatchReader(path, self.where(name), self.manifest, batch)
-            try:
-                yield reader, path
-            except BaseException:
-                reader.close()
-                raise
-
     def _read(self, name: str, limit: int) -> str:
         with self._storage.open(name, limit) as file:
             return self._decoded(file.read(limit), name)
@@ -189,19 +172,6 @@ def whole_batches(storage: Storage) -> tuple[int, ...]:
     """Ids of the batches under whose names there is something, ascending."""
     names = (entry.name for entry in storage.entries(layout.STEPS))
     return tuple(sorted(b for b in map(layout.batch_of, names) if b is not None))
-
-
-def sample_of(batch: BatchReader) -> Sample:
-    """The line of samples.jsonl that releases this batch."""
-    header = batch.header
-    return Sample(
-        id=header.id,
-        label=header.label,
-        cluster=header.cluster,
-        tokens=tuple(int(token) for token in batch.tokens),
-        text=batch.text,
-        stop=batch.stop,
-    )
 
 
 def _json(text: str, where: str) -> Any:

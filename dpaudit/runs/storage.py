@@ -398,33 +398,26 @@ class _Remote(Storage):
 
     def publish(self, built: Path, name: str, *, replace: bool) -> None:
         """Upload the file: in one put, or under another name first."""
-        path, mode = self._path(name), "overwrite" if replace else "create"
-        try:
+        path = self._path(name)
+        with self._asking(name, "cannot be written", through=InputError if replace else FileExistsError):
             self._files.invalidate_cache()
             if not replace and self._files.exists(path):
                 raise FileExistsError(errno.EEXIST, "the name is taken", path)
             if self._objects:
-                self._files.put_file(str(built), path, mode=mode)
-            else:
-                self._upload_and_rename(built, path, name)
-        except Exception as error:
-            if isinstance(error, FileExistsError) and not replace:
+                self._files.put_file(str(built), path, mode="overwrite" if replace else "create")
+                return
+            beside = self._path(layout.partial_name(name))
+            try:
+                self._files.put_file(str(built), beside)
+                self._files.mv(beside, path)
+            except BaseException:
+                with suppress(Exception):
+                    self._files.rm_file(beside)
                 raise
-            raise self._failed(name, "cannot be written", error) from None
 
     def remove(self, name: str) -> None:
         with self._asking(name, "cannot be deleted"), suppress(FileNotFoundError):
             self._files.rm_file(self._path(name))
-
-    def _upload_and_rename(self, built: Path, path: str, name: str) -> None:
-        beside = self._path(layout.partial_name(name))
-        try:
-            self._files.put_file(str(built), beside)
-            self._files.mv(beside, path)
-        except BaseException:
-            with suppress(Exception):
-                self._files.rm_file(beside)
-            raise
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -441,19 +434,19 @@ class _Remote(Storage):
         return size
 
     @contextmanager
-    def _asking(self, name: str, problem: str = "cannot be read") -> Iterator[None]:
+    def _asking(
+        self, name: str, problem: str = "cannot be read", through: type[Exception] = InputError
+    ) -> Iterator[None]:
+        """Say which file the store failed at; errors of the type `through` pass as they are."""
         try:
             yield
-        except InputError:
+        except through:
             raise
+        except FileNotFoundError:
+            raise InputError(self.where(name), "the file is missing.", RESTORE) from None
         except Exception as error:  # every file system has errors of its own
-            raise self._failed(name, problem, error) from None
-
-    def _failed(self, name: str, problem: str, error: Exception) -> InputError:
-        if isinstance(error, FileNotFoundError):
-            return InputError(self.where(name), "the file is missing.", RESTORE)
-        remedy = "Check the address, the network and your permissions, and give the same command again."
-        return InputError(self.where(name), f"{problem} ({_reason(error)}).", remedy)
+            remedy = "Check the address, the network and your permissions, and give the same command again."
+            raise InputError(self.where(name), f"{problem} ({_reason(error)}).", remedy) from None
 
 
 class _Stated(io.RawIOBase):
