@@ -178,24 +178,22 @@ def connected(engine: RayEngine) -> Iterator[Any]:
     ray = _ray(starting=engine.address is None)
     with ExitStack() as stack:
         if not ray.is_initialized():
-            options = {"address": engine.address} if engine.address else _own_cluster(engine, stack)
+            options: dict[str, Any] = {"address": engine.address}
+            if engine.address is None:
+                # Ray opens its folder to everyone, so it lies in another. With a longer path a socket's name would be
+                # too long.
+                folder = TemporaryDirectory(prefix="dpaudit-", dir="/tmp", ignore_cleanup_errors=True)
+                options = {
+                    "address": "local",
+                    "num_cpus": cores() if engine.models else engine.workers or cores(),
+                    "object_store_memory": _STORE_BYTES,
+                    "include_dashboard": False,
+                    "_temp_dir": f"{stack.enter_context(folder)}/ray",
+                }
             stack.callback(ray.shutdown)
             with _reached(engine.address):
                 ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
         yield ray
-
-
-def _own_cluster(engine: RayEngine, stack: ExitStack) -> dict[str, Any]:
-    """What `ray.init` is told of a cluster that is started on this machine; the stack removes its folder."""
-    # Ray opens its folder to everyone, so it lies in another. With a longer path a socket's name would be too long.
-    folder = stack.enter_context(TemporaryDirectory(prefix="dpaudit-", dir="/tmp", ignore_cleanup_errors=True))
-    return {
-        "address": "local",
-        "num_cpus": cores() if engine.models else engine.workers or cores(),
-        "object_store_memory": _STORE_BYTES,
-        "include_dashboard": False,
-        "_temp_dir": f"{folder}/ray",
-    }
 
 
 @contextmanager

@@ -50,7 +50,17 @@ class RunReader:
         self._storage = open_storage(location)
         self._storage.require_run()
         self.name, self.location = self._storage.where(), self._storage.location
-        self.manifest = _parse_manifest(self._read(layout.MANIFEST, MAX_MANIFEST_BYTES), self.where(layout.MANIFEST))
+        text, where = self._read(layout.MANIFEST, MAX_MANIFEST_BYTES), self.where(layout.MANIFEST)
+        fields = _json(text, where)
+        version = fields.get("format_version") if isinstance(fields, dict) else None
+        if type(version) is not int or version != FORMAT_VERSION:
+            raise InputError(
+                f"{where}: format_version",
+                f"this is {str(version)[:20]!r}; this dpaudit reads version {FORMAT_VERSION}.",
+                "Use the dpaudit that wrote the run, or one that reads its version.",
+            )
+        with _validating(where):
+            self.manifest = Manifest.model_validate_json(text)
 
     @cached_property
     def batches(self) -> tuple[int, ...]:
@@ -180,19 +190,6 @@ def _json(text: str, where: str) -> Any:
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=each_once)
     except (ValueError, RecursionError) as error:
         raise InputError(where, f"this is not JSON that can be read ({str(error)[:200]}).", RESTORE) from None
-
-
-def _parse_manifest(text: str, where: str) -> Manifest:
-    fields = _json(text, where)
-    version = fields.get("format_version") if isinstance(fields, dict) else None
-    if type(version) is not int or version != FORMAT_VERSION:
-        raise InputError(
-            f"{where}: format_version",
-            f"this is {str(version)[:20]!r}; this dpaudit reads version {FORMAT_VERSION}.",
-            "Use the dpaudit that wrote the run, or one that reads its version.",
-        )
-    with _validating(where):
-        return Manifest.model_validate_json(text)
 
 
 def _refuse_constant(name: str) -> NoReturn:

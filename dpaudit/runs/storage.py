@@ -322,7 +322,10 @@ class _Remote(Storage):
     def __init__(self, url: str) -> None:
         """Raises InputError when fsspec cannot open such a URL."""
         self.location = url
-        self._shown = _without_secrets(url)
+        scheme, _, rest = url.partition("://")
+        parts = urlsplit(f"//{rest}")
+        # Without the user, the password and the query that may be in it.
+        self._shown = f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
         from fsspec.core import url_to_fs
 
         try:
@@ -517,10 +520,3 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _without_secrets(url: str) -> str:
-    """A URL without the user, the password and the query that may be in it."""
-    scheme, _, rest = url.partition("://")
-    parts = urlsplit(f"//{rest}")
-    return f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
