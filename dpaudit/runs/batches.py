@@ -126,19 +126,18 @@ class BatchArrays:
         self._ordered = tuple(described) if self._ascending else ()
         if manifest.mechanism.support.size is not None:
             described[_SUPPORT] = StepArray("<i4")
-        self._tokens = size
-        codes = {name: _code(array, real, grid) for name, array in described.items()}
-        self._codes = {name: code for name, code in codes.items() if code is not None}
-        self.given = {
-            name: (real if array.dtype == "real" else array.dtype, (*array.rows, size))
-            for name, array in described.items()
-        }
-        rows = manifest.stopping.max_tokens
-        dtypes = {name: dtype for name, (dtype, _) in self.given.items()}
-        dtypes |= {name: code.stored for name, code in self._codes.items()}
-        self.stored = {name: ArraySpec(dtypes[name], shape, rows) for name, (_, shape) in self.given.items()}
+        self._tokens, most = size, manifest.stopping.max_tokens
+        self._codes: dict[str, encoding.Code] = {}
+        self.given: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self.stored: dict[str, ArraySpec] = {}
+        for name, array in described.items():
+            dtype, shape = real if array.dtype == "real" else array.dtype, (*array.rows, size)
+            self.given[name] = dtype, shape
+            if code := _code(array, real, grid):
+                self._codes[name] = code
+            self.stored[name] = ArraySpec(code.stored if code else dtype, shape, most)
         if self._ascending:
-            self.stored[_CONSTANT] = ArraySpec("|u1", ((size + 7) // 8,), rows)
+            self.stored[_CONSTANT] = ArraySpec("|u1", ((size + 7) // 8,), most)
 
     def encoded(self, rows: dict[str, AnyArray]) -> dict[str, AnyArray]:
         """A step's arrays as they are stored. Raises ValueError where storing one would change its values."""
@@ -200,9 +199,7 @@ class BatchWriter:
         self._archive = ArchiveWriter(partial, {"header": asdict(header)})
         for name, spec in self._arrays.stored.items():
             self._archive.declare(name, spec)
-        self._tokens: list[int] = []
-        self._log_probabilities: list[float] = []
-        self._digests: list[bytes] = []
+        self._sampled: list[tuple[float, bytes, int]] = []
         self.finished = False
 
     def write(self, step: Step) -> None:
@@ -212,7 +209,7 @@ class BatchWriter:
             ValueError: an array is missing, superfluous, or of another shape or dtype than the manifest implies;
                 values are not multiples of a declared grid; or the batch already has `stopping.max_tokens` steps.
         """
-        position = len(self._tokens)
+        position = len(self._sampled)
         if position >= self._manifest.stopping.max_tokens:
             raise ValueError(f"a batch holds at most stopping.max_tokens = {position} steps")
         rows = self._rows(step)
@@ -223,9 +220,7 @@ class BatchWriter:
             raise ValueError(f"aggregate_digest must have {DIGEST_BYTES} bytes, not {len(step.aggregate_digest)}")
         for name, row in self._arrays.encoded(rows).items():
             self._archive.chunk(name, self._arrays.stored[name], position, row)
-        self._tokens.append(step.token)
-        self._log_probabilities.append(step.log_probability)
-        self._digests.append(step.aggregate_digest)
+        self._sampled.append((step.log_probability, step.aggregate_digest, step.token))
 
     def finish(self, *, text: str | None, stop: StopReason) -> None:
         """Close the batch.
@@ -234,16 +229,16 @@ class BatchWriter:
             text: the released text, or None when only token ids are released.
             stop: why the sequence ended.
         """
-        steps = len(self._tokens)
-        if not steps:
+        if not self._sampled:
             raise ValueError("a finished batch has at least one step")
+        log_probabilities, digests, tokens = zip(*self._sampled, strict=True)
         values = {
-            "log_probability": np.array(self._log_probabilities),
-            "aggregate_digest": np.frombuffer(b"".join(self._digests), dtype=np.uint8).reshape(steps, DIGEST_BYTES),
-            "token": np.array(self._tokens),
+            "log_probability": np.array(log_probabilities),
+            "aggregate_digest": np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, DIGEST_BYTES),
+            "token": np.array(tokens),
         }
         ending = {"token": {"stop": stop, "text": text}}
-        for name, spec in _whole_arrays(steps).items():
+        for name, spec in _whole_arrays(len(tokens)).items():
             self._archive.declare(name, spec, ending.get(name))
             self._archive.chunk(name, spec, 0, values[name])
         self._archive.close()

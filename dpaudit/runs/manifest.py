@@ -29,8 +29,6 @@ MAX_TOKENS = 1 << 20
 MAX_BATCHES = 1 << 24
 MAX_WIDTH = 64
 MAX_CENTERS = 1 << 20
-#: Of a clustering method, by name.
-MAX_SETTINGS = 64
 #: Far beyond any count and its noise, and small enough that no sum of a file of them overflows 64 bits.
 MAX_COUNT = 1 << 40
 #: Of a centre, in absolute value: far beyond embeddings, and small enough for distances in float32.
@@ -291,7 +289,7 @@ class Clustering(Fields):
     """
 
     method: ClusteringMethod = "none"
-    settings: Annotated[dict[SettingName, Setting], Field(max_length=MAX_SETTINGS)] = Field(default_factory=dict)
+    settings: Annotated[dict[SettingName, Setting], Field(max_length=64)] = Field(default_factory=dict)
     public_digest: Digest | None = None
     origin: Literal["public", "noised", "private"] | None = None
     embedding: str | None = None

@@ -222,13 +222,13 @@ class _Folder(Storage):
         path = self._path / folder
         if folder and (path.is_symlink() or not path.is_dir()):
             raise InputError(str(path), "the folder is missing or is a link.", RESTORE)
-        with _reading(str(path)), os.scandir(path) as entries:
+        with _refused(str(path)), os.scandir(path) as entries:
             return [Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
     @contextmanager
     def open(self, name: str, limit: int | None = None) -> Iterator[io.BufferedReader]:
         path = self._plain(name, limit)
-        with _reading(str(path)), open(path, "rb") as file:
+        with _refused(str(path)), open(path, "rb") as file:
             yield file
 
     @contextmanager
@@ -290,11 +290,8 @@ class _Folder(Storage):
             (self._path / name).unlink(missing_ok=True)
 
     def _make_folder(self, name: str) -> None:
-        try:
+        with _refused(self.where(name), "cannot be used as a directory", "Name another one."):
             (self._path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            problem = f"cannot be used as a directory ({error.strerror})."
-            raise InputError(self.where(name), problem, "Name another one.") from None
 
     def _plain(self, name: str, limit: int | None = None) -> Path:
         """The path of a plain file. Refuses links, folders, devices and what is too large."""
@@ -472,12 +469,12 @@ class _Stated(io.RawIOBase):
 
 
 @contextmanager
-def _reading(where: str) -> Iterator[None]:
-    """Name the file when the system refuses to read it."""
+def _refused(where: str, problem: str = "cannot be read", remedy: str = "Check its permissions.") -> Iterator[None]:
+    """Name the file when the system refuses."""
     try:
         yield
     except OSError as error:
-        raise InputError(where, f"cannot be read ({error.strerror}).", "Check its permissions.") from None
+        raise InputError(where, f"{problem} ({error.strerror}).", remedy) from None
 
 
 @contextmanager
