@@ -20,6 +20,7 @@ Result = TypeVar("Result")
 
 #: What a worker does with a task. It may hold something heavy, such as a model.
 Work: TypeAlias = Callable[[Task], Result]
+MakeWork: TypeAlias = Callable[[], Work[Task, Result]]
 
 #: Results that may wait for an earlier one, for each worker.
 WAITING = 4
@@ -28,9 +29,7 @@ WAITING = 4
 class Engine(Protocol):
     """Spreads tasks over workers."""
 
-    def map(
-        self, make_worker: Callable[[], Work[Task, Result]], tasks: Iterable[Task]
-    ) -> Generator[Result, None, None]:
+    def map(self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
         """Yield the result of every task, in the tasks' order and each once.
 
         A worker is built where it works, once, and given one task at a time. A task is taken from `tasks` only when it
@@ -171,7 +170,7 @@ def _result(job: _Job) -> Any:
 class Worker:
     """A worker where it works: built with the first task, it does one after the other."""
 
-    make_work: Callable[[], Work[Any, Any]]
+    make_work: MakeWork[Any, Any]
 
     @cached_property
     def _work(self) -> Work[Any, Any]:

@@ -36,7 +36,6 @@ from dpaudit.results.comparison import (
     ComparedRun,
     Comparison,
     LeftOut,
-    OneKind,
     QualityColumn,
     RunEpsilon,
     RunScore,

@@ -223,12 +223,7 @@ class BatchWriter:
         self._sampled.append((step.log_probability, step.aggregate_digest, step.token))
 
     def finish(self, *, text: str | None, stop: StopReason) -> None:
-        """Close the batch.
-
-        Args:
-            text: the released text, or None when only token ids are released.
-            stop: why the sequence ended.
-        """
+        """Close the batch. `text` is what is released, None when only token ids are."""
         if not self._sampled:
             raise ValueError("a finished batch has at least one step")
         log_probabilities, digests, tokens = zip(*self._sampled, strict=True)

@@ -21,14 +21,9 @@ _GROWTH = {"ByteFallback": 1, "ByteLevel": 3, "BPEDecoder": 2, "CTC": 2, "Fuse":
 
 
 def decoder_of(serialised: str, *, special: bool) -> Decode | None:
-    """What decodes tokens by a tokenizer that `require_bounded` lets pass; None where it cannot be read.
+    """What decodes tokens by a tokenizer.json that `require_bounded` lets pass; None where it cannot be read.
 
-    Args:
-        serialised: tokenizer.json.
-        special: whether end-of-text and the like are shown.
-
-    Returns:
-        Text, or None for tokens that the tokenizer cannot decode.
+    It shows end-of-text and the like where `special`, and gives None for tokens that the tokenizer cannot decode.
     """
     from tokenizers import Tokenizer
 

@@ -42,10 +42,6 @@ class BatchStore:
     """Writes the batches of a run that `RunWriter` started, from any process that reaches its location.
 
     It can be pickled and sent there. It takes no lock: a batch that two processes write is the first one's.
-
-    Attributes:
-        location: of the run directory.
-        manifest: what run.json holds.
     """
 
     location: str
