@@ -50,9 +50,9 @@ class Fields(Extension):
         """Once all modules are there, for the names of types lead from one to another."""
         for module in _modules(pkg):
             if module.is_init_module and module.exports is None:
-                # Such a package offers what it imports of its own.
+                # Such a package offers what it imports of ours.
                 members = module.members.items()
-                module.exports = [name for name, of in members if of.canonical_path.startswith(f"{module.path}.")]
+                module.exports = [name for name, of in members if of.canonical_path.startswith(f"{pkg.path}.")]
         for cls in _classes(pkg):
             if cls.docstring and _has_fields(cls):
                 # What griffe would compute, and mkdocstrings reads.

@@ -22,7 +22,7 @@ import stat
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -240,20 +240,18 @@ class _Folder(Storage):
         self._make_folder("")
         with writing(self.where()):
             handle = os.open(self._path, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with ExitStack() as opened:
+            opened.callback(os.close, handle)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in _NO_FLOCK:
+                    return self._create_lock(self._write_lock)
+                problem = "another process is writing here."
+                raise InputError(self.where(), problem, "Wait for it, or name another one.") from None
             if self.exists(layout.LOCK):
                 raise self._locked()
-        except OSError as error:
-            os.close(handle)
-            if error.errno in _NO_FLOCK:
-                return self._create_lock(self._write_lock)
-            problem = "another process is writing here."
-            raise InputError(self.where(), problem, "Wait for it, or name another one.") from None
-        except BaseException:
-            os.close(handle)
-            raise
-        return lambda: os.close(handle)
+            return opened.pop_all().close
 
     def claim(self) -> None:
         """Make the folder private, and an empty steps/ in it."""
