@@ -76,11 +76,8 @@ class Step:
     support: NDArray[np.integer] | None = None
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(Fields):
     """A line of samples.jsonl: what would be released of one batch. `text` is None where only tokens are."""
-
-    __pydantic_config__ = Fields.model_config
 
     id: int
     label: str | None
@@ -91,7 +88,7 @@ class Sample:
 
     def line(self) -> str:
         """The sample's line, with its end: the one way in which format 1 writes it."""
-        return json.dumps(asdict(self), ensure_ascii=False) + "\n"
+        return json.dumps(self.model_dump(), ensure_ascii=False) + "\n"
 
 
 def without_stop(tokens: Sequence[int], sequences: Iterable[Sequence[int]]) -> list[int]:
@@ -323,8 +320,9 @@ class BatchReader:
 
     def sample(self) -> Sample:
         """The line of samples.jsonl that releases this batch."""
-        header, tokens = self.header, tuple(self.tokens.tolist())
-        return Sample(header.id, header.label, header.cluster, tokens, self.text, self.stop)
+        id_, label, cluster = self.header.id, self.header.label, self.header.cluster
+        tokens = tuple(self.tokens.tolist())
+        return Sample(id=id_, label=label, cluster=cluster, tokens=tokens, text=self.text, stop=self.stop)
 
     def steps(self) -> Iterator[Step]:
         """Every step in order, each loaded when it is asked for."""

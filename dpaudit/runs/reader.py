@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NoReturn
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned, parse_assigned
@@ -32,7 +32,6 @@ MAX_LINE_BYTES = 1 << 26
 #: A tokenizer of a million tokens has some 100 MB.
 MAX_TOKENIZER_BYTES = 1 << 28
 _HASH_LINE = re.compile(r"^([0-9a-f]{64})  ([^\n]+)$")
-_SAMPLE = TypeAdapter(Sample)
 RESUME = "Resume it with `dpaudit generate CONFIG.yaml --out RUN_DIR`, or restore it from a copy."
 
 
@@ -77,7 +76,7 @@ class RunReader:
         """The lines of samples.jsonl, in the file's order."""
         for where, line in self._lines(layout.SAMPLES):
             with _validating(where):
-                sample = _SAMPLE.validate_json(line)
+                sample = Sample.model_validate_json(line)
             yield sample
 
     def sample_lines(self) -> Iterator[str]:
