@@ -48,17 +48,27 @@ class Fields(Extension):
 
     def on_package(self, *, pkg: Module, **kwargs: Any) -> None:
         """Once all modules are there, for the names of types lead from one to another."""
+        for module in _modules(pkg):
+            if module.is_init_module and module.exports is None:
+                # Such a package offers what it imports of ours.
+                members = module.members.items()
+                module.exports = [name for name, of in members if of.canonical_path.startswith(f"{pkg.path}.")]
         for cls in _classes(pkg):
             if cls.docstring and _has_fields(cls):
                 # What griffe would compute, and mkdocstrings reads.
                 cls.docstring.__dict__["parsed"] = list(_sections(cls))
 
 
-def _classes(module: Module) -> Iterator[Class]:
-    yield from (cls for cls in module.classes.values() if isinstance(cls, Class))
+def _modules(module: Module) -> Iterator[Module]:
+    yield module
     for inner in module.modules.values():
         if isinstance(inner, Module):
-            yield from _classes(inner)
+            yield from _modules(inner)
+
+
+def _classes(module: Module) -> Iterator[Class]:
+    for each in _modules(module):
+        yield from (cls for cls in each.classes.values() if isinstance(cls, Class))
 
 
 def _sections(cls: Class) -> Iterator[DocstringSection]:

@@ -14,18 +14,6 @@ from dpaudit.generation.starting import demo_configs
 if TYPE_CHECKING:
     from dpaudit.generation.algorithm import generate
 
-__all__ = [
-    "BatchDone",
-    "BatchStarted",
-    "Config",
-    "MemoryRanOut",
-    "Progress",
-    "StepDone",
-    "demo_configs",
-    "generate",
-    "load_config",
-]
-
 
 def __getattr__(name: str) -> Any:
     """Import `generate` when it is used: PyTorch comes with it, and a config can be read without."""

@@ -102,7 +102,7 @@ def _of_labels(labels: Sequence[str], batches: int | None, generated: int) -> It
 
 
 def _of_clusters(labels: Sequence[str], clusters: Clusters, generated: int) -> Iterator[Group]:
-    """As `cluster_places` numbers batches, one cluster at a time: there may be far more batches than clusters."""
+    """As `ClusterPlaces` numbers batches, one cluster at a time: there may be far more batches than clusters."""
     first = 0
     for label, centers, counts in zip(labels, clusters.kept, clusters.batches, strict=True):
         for center, count in zip(centers, counts, strict=True):

@@ -64,13 +64,11 @@ from dpaudit.runs import (
     Step,
     Stopping,
     aggregate_digest,
-    cluster_places,
     data_digest,
     encoded_centers,
     texts_digest,
 )
 from dpaudit.runs.batches import BatchWriter
-from dpaudit.runs.reader import sample_of
 
 # No wall-clock limit, and the same examples every time: a red test is red for everyone.
 settings.register_profile("dpaudit", deadline=None, derandomize=True, database=None)
@@ -211,7 +209,7 @@ class Spec:
 
     @cached_property
     def places(self) -> ClusterPlaces | None:
-        return None if self.clusters == "none" else cluster_places(self.grouping(), self.per_label // 2)
+        return None if self.clusters == "none" else ClusterPlaces(self.grouping(), self.per_label // 2)
 
     def cluster(self, batch: int) -> int | None:
         return self.places[batch].center if self.places else None
@@ -489,7 +487,7 @@ class Run:
             reader = RunReader(self.path)
             for batch_id in reader.batches:
                 with reader.batch(batch_id) as batch:
-                    file.write(sample_of(batch).line())
+                    file.write(batch.sample().line())
 
     def edit_manifest(self, change: dict[str, Any]) -> None:
         """Set fields of run.json by dotted name."""

@@ -21,30 +21,3 @@ from dpaudit.accounting.rebalancing import (
     rebalancing_scale,
 )
 from dpaudit.mechanisms import median_bounds
-
-__all__ = [
-    "ApproximateAccountant",
-    "CentersMethod",
-    "ChangScales",
-    "Composition",
-    "Cost",
-    "DpmScales",
-    "ExPostAccountant",
-    "LowerBound",
-    "Method",
-    "batches_by_counts",
-    "centers_epsilon",
-    "epsilon_lower_bound",
-    "exact_cost",
-    "exponential_mechanism_epsilon",
-    "kept_by_counts",
-    "median_bounds",
-    "noise_covers",
-    "noise_tail",
-    "rebalancing_epsilon",
-    "rebalancing_events",
-    "rebalancing_scale",
-    "rounded_sum",
-    "theorem1_cost",
-    "zcdp_epsilon",
-]

@@ -1,5 +1,3 @@
 """Run directories in, results out: audits, comparisons, inspections, and what of them may be published."""
 
 from dpaudit.audit.run import Progress, Question, audit_run
-
-__all__ = ["Progress", "Question", "audit_run"]

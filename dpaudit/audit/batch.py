@@ -17,7 +17,6 @@ from dpaudit.checks.sampling import SamplingTest
 from dpaudit.mechanisms import ContextChange
 from dpaudit.runs import BatchReader, InputError, Manifest, RunReader, without_stop
 from dpaudit.runs.manifest import MAX_WIDTH
-from dpaudit.runs.reader import sample_of
 
 #: The largest group whose ex-post cost is worked out: as many contexts as the widest record of a median run bounds.
 MOST_CONTEXTS = 2 * MAX_WIDTH - 1
@@ -44,8 +43,8 @@ class BatchAuditor:
         """Read one batch to its end, or to where that fails."""
         facts = BatchFacts(batch_id, SamplingTest(self._reader.manifest.mechanism.temperature))
         try:
-            batch, facts.digest = self._reader.batch_and_digest(batch_id)
-            with batch:
+            with self._reader.batch(batch_id) as batch:
+                facts.digest = batch.digest()
                 self._read_release(batch, facts)
                 self._read_steps(batch, facts)
         except InputError as error:
@@ -55,7 +54,7 @@ class BatchAuditor:
     def _read_release(self, batch: BatchReader, facts: BatchFacts) -> None:
         manifest = self._reader.manifest
         facts.header, facts.length = batch.header, len(batch.tokens)
-        sample = sample_of(batch)
+        sample = batch.sample()
         facts.sample_digest = hashlib.sha256(sample.line().encode()).digest()
         tokens = without_stop(sample.tokens, manifest.stopping.sequences)
         decoded = self._decode(tokens) if self._decode and sample.text is not None else None

@@ -17,17 +17,7 @@ from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ExPostA
 from dpaudit.mechanisms import ContextChange, ReducedStep, log_probability
 from dpaudit.results import ContextLoss
 from dpaudit.results.replay import Replay
-from dpaudit.runs import (
-    BatchHeader,
-    Claim,
-    ClusterPlaces,
-    Clusters,
-    InputError,
-    Manifest,
-    RunReader,
-    Step,
-    cluster_places,
-)
+from dpaudit.runs import BatchHeader, Claim, ClusterPlaces, Clusters, InputError, Manifest, RunReader, Step
 from dpaudit.runs.layout import steps_file
 
 if TYPE_CHECKING:
@@ -352,4 +342,4 @@ def known_places(manifest: Manifest, clusters: Clusters | None) -> ClusterPlaces
     each = manifest.batching.generate_per_cluster
     if clusters is None or each is None or clusters.method == "none":
         return None
-    return cluster_places(clusters, each)
+    return ClusterPlaces(clusters, each)

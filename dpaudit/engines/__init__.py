@@ -3,5 +3,3 @@
 from dpaudit.engines.engine import Engine, Work
 from dpaudit.engines.local import LocalEngine, cores
 from dpaudit.engines.ray import RayEngine
-
-__all__ = ["Engine", "LocalEngine", "RayEngine", "Work", "cores"]

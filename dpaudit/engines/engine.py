@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import cached_property
 from queue import PriorityQueue
 from threading import Thread
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -19,6 +20,7 @@ Result = TypeVar("Result")
 
 #: What a worker does with a task. It may hold something heavy, such as a model.
 Work: TypeAlias = Callable[[Task], Result]
+MakeWork: TypeAlias = Callable[[], Work[Task, Result]]
 
 #: Results that may wait for an earlier one, for each worker.
 WAITING = 4
@@ -27,9 +29,7 @@ WAITING = 4
 class Engine(Protocol):
     """Spreads tasks over workers."""
 
-    def map(
-        self, make_worker: Callable[[], Work[Task, Result]], tasks: Iterable[Task]
-    ) -> Generator[Result, None, None]:
+    def map(self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
         """Yield the result of every task, in the tasks' order and each once.
 
         A worker is built where it works, once, and given one task at a time. A task is taken from `tasks` only when it
@@ -166,18 +166,19 @@ def _result(job: _Job) -> Any:
     return content
 
 
+@dataclass
 class Worker:
     """A worker where it works: built with the first task, it does one after the other."""
 
-    def __init__(self, make_work: Callable[[], Work[Any, Any]]) -> None:
-        self._make_work = make_work
-        self._work: Work[Any, Any] | None = None
+    make_work: MakeWork[Any, Any]
+
+    @cached_property
+    def _work(self) -> Work[Any, Any]:
+        return self.make_work()
 
     def answer(self, task: bytes) -> bytes:
         """The pickled pair (False, result) or (True, exception) of a pickled task."""
         try:
-            if self._work is None:
-                self._work = self._make_work()
             return pickle.dumps((False, self._work(pickle.loads(task))))  # noqa: S301  (from who started this process)
         except Exception as error:
             story = "".join(traceback.format_exception(error))

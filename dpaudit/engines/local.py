@@ -16,12 +16,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from threading import Thread
 
-from dpaudit.engines.engine import Pool, Result, Task, Work, Worker, WorkerDiedError
+from dpaudit.engines.engine import MakeWork, Pool, Result, Task, Worker, WorkerDiedError
 from dpaudit.runs import InputError
 
 #: How often a task is tried whose worker dies.
@@ -34,7 +34,7 @@ _SERVE = "import sys; sys.path[:] = {path!r}; from dpaudit.engines.local import 
 
 def cores() -> int:
     """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 class LocalEngine:
@@ -50,9 +50,7 @@ class LocalEngine:
         if self.workers < 1:
             raise ValueError(f"at least one worker is needed, not {workers}")
 
-    def map(
-        self, make_worker: Callable[[], Work[Task, Result]], tasks: Iterable[Task]
-    ) -> Generator[Result, None, None]:
+    def map(self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
         """See Engine."""
         if self.workers == 1:
             work = make_worker()

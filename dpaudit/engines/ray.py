@@ -11,14 +11,14 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import dpaudit
-from dpaudit.engines.engine import Pool, Result, Task, Work, Worker, WorkerDiedError
+from dpaudit.engines.engine import MakeWork, Pool, Result, Task, Work, Worker, WorkerDiedError
 from dpaudit.engines.local import cores
 from dpaudit.runs import InputError
 
@@ -62,9 +62,7 @@ class RayEngine:
         with _reached(self.address):
             pass
 
-    def map(
-        self, make_worker: Callable[[], Work[Task, Result]], tasks: Iterable[Task]
-    ) -> Generator[Result, None, None]:
+    def map(self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
         """See Engine. Raises InputError too where Ray is not installed or the cluster cannot be reached."""
         with connected(self) as ray:
             nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -75,13 +73,7 @@ class RayEngine:
 
 
 def room(nodes: list[dict[str, float]], workers: int | None, models: bool) -> tuple[int, dict[str, int]]:
-    """How many workers a cluster gets, and what each asks of it.
-
-    Args:
-        nodes: what each node has of "CPU" and "GPU".
-        workers: how many are wanted; None means as many as there is room for.
-        models: see RayEngine.
-    """
+    """How many workers a cluster gets, and what each asks of it, by what each node has of "CPU" and "GPU"."""
     sizes = [(int(node.get("CPU", 0)), int(node.get("GPU", 0))) for node in nodes]
     if not models:
         return workers or max(1, sum(cpus for cpus, _ in sizes)), {"num_cpus": 1}
@@ -99,7 +91,7 @@ class _Actor:
     """An actor of the cluster. Ray is not asked to restart it: its task goes to another one, which may be free."""
 
     def __init__(
-        self, ray: Any, make_work: Callable[[], Work[Any, Any]], needs: dict[str, int], alive: dict[_Actor, bool]
+        self, ray: Any, make_work: MakeWork[Any, Any], needs: dict[str, int], alive: dict[_Actor, bool]
     ) -> None:
         """`alive` is of all actors of the same work, oldest first, and says of each whether it has found room."""
         self._ray, self._needs, self._alive = ray, needs, alive
@@ -141,7 +133,7 @@ def _refusal(deaths: int, cause: str, over_task: bool) -> InputError:
     return InputError("the workers of the Ray cluster", problem, remedy)
 
 
-def _of_version(version: str, make_worker: Callable[[], Work[Any, Any]]) -> Work[Any, Any]:
+def _of_version(version: str, make_worker: MakeWork[Any, Any]) -> Work[Any, Any]:
     """Build a worker. Raises InputError on a node with other code: its results could differ, and nobody would see."""
     if dpaudit.__version__ != version:
         raise InputError(
@@ -178,24 +170,22 @@ def connected(engine: RayEngine) -> Iterator[Any]:
     ray = _ray(starting=engine.address is None)
     with ExitStack() as stack:
         if not ray.is_initialized():
-            options = {"address": engine.address} if engine.address else _own_cluster(engine, stack)
+            options: dict[str, Any] = {"address": engine.address}
+            if engine.address is None:
+                # Ray opens its folder to everyone, so it lies in another. With a longer path a socket's name would be
+                # too long.
+                folder = TemporaryDirectory(prefix="dpaudit-", dir="/tmp", ignore_cleanup_errors=True)
+                options = {
+                    "address": "local",
+                    "num_cpus": cores() if engine.models else engine.workers or cores(),
+                    "object_store_memory": _STORE_BYTES,
+                    "include_dashboard": False,
+                    "_temp_dir": f"{stack.enter_context(folder)}/ray",
+                }
             stack.callback(ray.shutdown)
             with _reached(engine.address):
                 ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
         yield ray
-
-
-def _own_cluster(engine: RayEngine, stack: ExitStack) -> dict[str, Any]:
-    """What `ray.init` is told of a cluster that is started on this machine; the stack removes its folder."""
-    # Ray opens its folder to everyone, so it lies in another. With a longer path a socket's name would be too long.
-    folder = stack.enter_context(TemporaryDirectory(prefix="dpaudit-", dir="/tmp", ignore_cleanup_errors=True))
-    return {
-        "address": "local",
-        "num_cpus": cores() if engine.models else engine.workers or cores(),
-        "object_store_memory": _STORE_BYTES,
-        "include_dashboard": False,
-        "_temp_dir": f"{folder}/ray",
-    }
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
@@ -19,11 +19,7 @@ Asked = Literal["epsilon", "delta", "relation", "unit"]
 
 def finite_or_text(value: float) -> float | Literal["inf", "-inf", "nan"]:
     """JSON has no infinities: they travel as strings."""
-    if math.isfinite(value):
-        return value
-    if math.isnan(value):
-        return "nan"
-    return "inf" if value > 0 else "-inf"
+    return value if math.isfinite(value) else cast(Literal["inf", "-inf", "nan"], str(float(value)))
 
 
 #: How much of a released text a result holds.

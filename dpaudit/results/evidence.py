@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 
-class EvidenceLevel(NamedTuple):
+class Level(NamedTuple):
     """One level; its number is its place in `EVIDENCE_LEVELS`.
 
     Attributes:
@@ -20,29 +20,13 @@ class EvidenceLevel(NamedTuple):
 
 
 EVIDENCE_LEVELS: Final = (
-    EvidenceLevel(
-        "what the run declares",
-        "taken on trust from what the run says about itself",
-        "declared in the manifest",
-    ),
-    EvidenceLevel(
-        "the record's arithmetic",
-        "worked out from the recorded numbers alone",
-        "arithmetic on the record",
-    ),
-    EvidenceLevel(
+    Level("what the run declares", "taken on trust from what the run says about itself", "declared in the manifest"),
+    Level("the record's arithmetic", "worked out from the recorded numbers alone", "arithmetic on the record"),
+    Level(
         "record and release",
         "record and released text compared with each other",
         "record and release held against each other",
     ),
-    EvidenceLevel(
-        "model and data",
-        "repeated with the model and the private data",
-        "recomputed with the model and the data",
-    ),
-    EvidenceLevel(
-        "actual neighbours",
-        "tried on actual neighbouring data sets",
-        "tested against actual neighbours",
-    ),
+    Level("model and data", "repeated with the model and the private data", "recomputed with the model and the data"),
+    Level("actual neighbours", "tried on actual neighbouring data sets", "tested against actual neighbours"),
 )

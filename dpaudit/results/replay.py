@@ -12,7 +12,6 @@ class ReplayedStep:
     """One step whose logits were computed anew.
 
     Attributes:
-        batch: id of its batch.
         position: its place in the sequence, from 0.
         difference: the largest difference between recorded and recomputed values, in logit units.
         tolerance: how large it may be, by the rounding of the model's dtype.
@@ -31,7 +30,6 @@ class LeftOut:
     """One context that was left out of its batch, and the batch's own tokens scored again without it.
 
     Attributes:
-        batch: id of its batch.
         slot: its place in the batch, from 0.
         recorded: log p(text) - log p(text without it) in nats, from the record; NaN where that gives no loss.
         regenerated: the same, from the model on the data without it.
@@ -72,9 +70,6 @@ class Replay:
         noise: absolute differences of noisy counts and counts of the data, added up; None in a run without noisy
             counts. Together with the noisy counts it tells of exact ones: it is not for reports.
         texts: where a text is not its tokens decoded with the model's own tokenizer; empty where all are.
-        steps: the steps that were computed anew.
-        left_out: the contexts that were left out, one at a time.
-        attack: None where none was made.
     """
 
     assignment: str

@@ -70,9 +70,9 @@ def exponential(epsilon: float) -> str:
     return f"{above.normalize(Context(prec=_FACTOR_DIGITS, rounding=ROUND_CEILING)):f}"
 
 
-def _digits_beside(value: float, claimed: float) -> int:
-    """How many digits it takes for rounding a bound up not to push it past the claim it stands beside."""
-    if not (math.isfinite(value) and math.isfinite(claimed)) or value > claimed:
+def _digits_beside(value: float, claimed: float | None) -> int:
+    """How many digits it takes for rounding a bound up not to push it past the claim, if any, that it stands beside."""
+    if claimed is None or not (math.isfinite(value) and math.isfinite(claimed)) or value > claimed:
         return DIGITS
     for digits in range(DIGITS, _ENOUGH_DIGITS):
         if _rounded(value, digits, ROUND_CEILING) <= Decimal(repr(float(claimed))):
@@ -82,16 +82,16 @@ def _digits_beside(value: float, claimed: float) -> int:
 
 def digits_against(value: float | None, claimed: float | None) -> int:
     """As `bound_beside` needs; for a figure that exceeds its claim six decimals at least, like the check's."""
-    if value is None or claimed is None:
+    if value is None:
         return DIGITS
-    if math.isfinite(value) and value > claimed:
+    if claimed is not None and math.isfinite(value) and value > claimed:
         return max(DIGITS, Decimal(repr(float(value))).adjusted() + 1 + _CHECK_DECIMALS)
     return _digits_beside(value, claimed)
 
 
 def bound_beside(value: float, claimed: float | None) -> str:
     """A bound with as many digits as it takes for rounding up not to push it past the claim, if any, beside it."""
-    return bound(value, DIGITS if claimed is None else _digits_beside(value, claimed))
+    return bound(value, _digits_beside(value, claimed))
 
 
 def bound_against(value: float, claimed: float | None) -> str:
@@ -122,19 +122,13 @@ def _shown(value: float, digits: int, rounding: str) -> str:
 
 def _rounded(value: float, digits: int, rounding: str) -> Decimal:
     # The shortest decimal that reads back as this double, not its exact binary value: 0.1 must not become 0.1001.
-    exact = Decimal(repr(float(value)))
-    if exact == 0:
-        return exact
-    rounded = _quantized(exact, exact.adjusted(), digits, rounding)
-    # 9.9996 became 10.000, with a digit too many.
-    return _quantized(rounded, rounded.adjusted(), digits, rounding)
-
-
-def _quantized(number: Decimal, exponent: int, digits: int, rounding: str) -> Decimal:
-    places = exponent - digits + 1
-    if places > 0 and abs(number) < _LARGEST_PLAIN:
-        places = 0  # 12345.6 becomes 12,346, not 12,350
-    return number.quantize(Decimal(1).scaleb(places), rounding=rounding)
+    number = Decimal(repr(float(value)))
+    for _ in range(2):  # once more, for 9.9996 became 10.000, with a digit too many
+        places = number.adjusted() - digits + 1
+        if places > 0 and abs(number) < _LARGEST_PLAIN:
+            places = 0  # 12345.6 becomes 12,346, not 12,350
+        number = number.quantize(Decimal(1).scaleb(places), rounding=rounding)
+    return number
 
 
 def _in_words(value: float) -> str:

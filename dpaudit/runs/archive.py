@@ -6,6 +6,7 @@ the little of its format that a batch needs is written and read here.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -15,22 +16,19 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 from numcodecs import Blosc
-from numpy.typing import NDArray
 
+from dpaudit.runs.encoding import AnyArray
 from dpaudit.runs.storage import writing
 
-AnyArray = NDArray[Any]
-
-#: Level 1 of zstd is within 3% of level 5 here, and four times as fast.
-_CODEC = {"cname": "zstd", "clevel": 1}
-#: Bits of equal weight together, in blocks that fit a core's cache: 5% smaller and faster than bytes in small blocks.
-_NUMBERS = {"shuffle": "bitshuffle", "blocksize": 1 << 18}
+#: Level 1 of zstd is within 3% of level 5 here, and four times as fast. Bits of equal weight together, in blocks that
+#: fit a core's cache: 5% smaller and faster than bytes in small blocks.
+_NUMBERS = {"cname": "zstd", "clevel": 1, "shuffle": "bitshuffle", "blocksize": 1 << 18}
 #: Bytes hold bits of eight contexts each, which nothing reorders to advantage.
-_BYTES = {"shuffle": "noshuffle", "blocksize": 0}
+_BYTES = {"cname": "zstd", "clevel": 1, "shuffle": "noshuffle", "blocksize": 0}
 #: Under other keys zarr would not find the chunks and read fill values in their place.
 _CHUNK_KEYS = {"name": "default", "configuration": {"separator": "/"}}
 #: No chunk may be larger, decompressed; a hostile file cannot make the reader allocate more.
@@ -47,7 +45,6 @@ _BLOSC_BYTES = 16
 _ENTRY_BYTES, _PLACE64_BYTES, _ENDING64_BYTES = 30 + 46, 28, 56 + 20
 #: The earliest date that a zip file can say; when a batch was written is nobody's business.
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
-_GROUP = "zarr.json"
 
 
 @dataclass(frozen=True)
@@ -76,6 +73,11 @@ class ArraySpec:
         """A chunk's size, decompressed."""
         return np.dtype(self.dtype).itemsize * int(np.prod(self.chunk_shape, dtype=object))
 
+    @property
+    def codec(self) -> dict[str, Any]:
+        """Blosc's settings, as zarr says them."""
+        return _NUMBERS if np.dtype(self.dtype).itemsize > 1 else _BYTES
+
     def metadata(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """The array's zarr.json."""
         dtype = np.dtype(self.dtype)
@@ -87,7 +89,7 @@ class ArraySpec:
             "fill_value": 0,
             "codecs": [
                 {"name": "bytes", "configuration": {"endian": "little"}} if dtype.itemsize > 1 else {"name": "bytes"},
-                {"name": "blosc", "configuration": {"typesize": dtype.itemsize, **_CODEC, **_shuffle(dtype)}},
+                {"name": "blosc", "configuration": {"typesize": dtype.itemsize, **self.codec}},
             ],
             "attributes": dict(attributes),
             "zarr_format": 3,
@@ -104,18 +106,17 @@ class ArchiveWriter:
         self._path = str(path)
         with writing(self._path):
             self._zip = zipfile.ZipFile(path, "w")
-        self._json(_GROUP, _group(dict(attributes)))
+        self._entry(_metadata_entry(""), _json_bytes(_group(dict(attributes))))
 
     def declare(self, name: str, spec: ArraySpec, attributes: Mapping[str, Any] | None = None) -> None:
         """Write an array's metadata."""
-        self._json(f"{name}/{_GROUP}", spec.metadata(attributes or {}))
+        self._entry(_metadata_entry(name), _json_bytes(spec.metadata(attributes or {})))
 
     def chunk(self, name: str, spec: ArraySpec, index: int, values: AnyArray) -> None:
         """Write one chunk of an array that was declared."""
-        codec = {**_CODEC, **_shuffle(values.dtype)}
-        codec["shuffle"] = getattr(Blosc, str(codec["shuffle"]).upper())
+        shuffle = getattr(Blosc, spec.codec["shuffle"].upper())
         little = np.ascontiguousarray(values, dtype=spec.dtype)
-        self._entry(_chunk_entry(name, spec, index), Blosc(**codec).encode(little))
+        self._entry(_chunk_entry(name, spec, index), Blosc(**spec.codec | {"shuffle": shuffle}).encode(little))
 
     def close(self) -> None:
         """Write the zip's directory and close the file. Raises InputError as `writing` does."""
@@ -123,14 +124,11 @@ class ArchiveWriter:
             self._zip.close()
 
     def abandon(self) -> None:
-        """Close a file that nobody will read."""
+        """Close a file that nobody will read, where it is still open."""
         file, self._zip.fp = self._zip.fp, None  # else it would write its directory, now or when it is collected
         with suppress(OSError):  # what could not be written before cannot be now
             if file is not None:
                 file.close()
-
-    def _json(self, name: str, content: Mapping[str, Any]) -> None:
-        self._entry(name, _json_bytes(content))
 
     def _entry(self, name: str, data: bytes) -> None:
         about = zipfile.ZipInfo(name, _NO_DATE)
@@ -144,25 +142,29 @@ class ArchiveWriter:
 
 
 class ArchiveReader:
-    """Reads a batch file that it does not trust. ValueError, KeyError and whatever decoders say of damaged bytes."""
+    """Reads a batch file that it does not trust. ValueError, KeyError and whatever decoders say of damaged bytes.
+
+    Attributes:
+        file: the open file.
+        close: closes it.
+    """
 
     def __init__(self, path: Path) -> None:
         with open(path, "rb") as file:
             _require_modest_directory(file)
         self._zip = zipfile.ZipFile(path)
+        self.file, self.close = cast(io.BufferedReader, self._zip.fp), self._zip.close
         self._specs: dict[str, ArraySpec] = {}
 
-    def close(self) -> None:
-        """Close the file."""
-        self._zip.close()
-
-    def attributes(self, array: str = "") -> Any:
-        """The attributes of an array, or of the group."""
-        return self._metadata(f"{array}/{_GROUP}" if array else _GROUP)["attributes"]
-
-    def length(self, array: str) -> Any:
-        """What an array says its leading axis is; nothing of it is checked."""
-        return self._metadata(f"{array}/{_GROUP}")["shape"][0]
+    def metadata(self, array: str = "") -> dict[str, Any]:
+        """The zarr.json of an array, or of the group; nothing of it is checked."""
+        entry = self._zip.getinfo(_metadata_entry(array))
+        if entry.file_size > MAX_METADATA_BYTES or _is_compressed(entry):
+            raise ValueError(f"{entry.filename} is too large, or compressed by the zip itself")
+        metadata = json.loads(self._zip.read(entry))
+        if not isinstance(metadata, dict):
+            raise ValueError(f"{entry.filename} is not an object")
+        return metadata
 
     def expect(self, specs: Mapping[str, ArraySpec], steps: int, attributed: Collection[str]) -> None:
         """Compare the file's index with the arrays that it must have, before any of them is decompressed.
@@ -182,15 +184,15 @@ class ArchiveReader:
             raise ValueError("an entry is doubled")
         if any(_is_compressed(entry) for entry in listed):
             raise ValueError("an entry is compressed by the zip itself")
-        self._require_written(_GROUP, _group(self._metadata(_GROUP).get("attributes")))
+        self._require_written("", _group(self.metadata().get("attributes")))
         wanted = 1 + sum(1 + (1 if spec.whole else steps) for spec in specs.values())
         if len(listed) != wanted:  # told before all their names are written out
             raise ValueError(f"entries are missing or superfluous: there are {len(listed)} instead of {wanted}")
-        expected = {_GROUP}
+        expected = {_metadata_entry("")}
         for name, spec in specs.items():
             self._require_declared(name, spec, name in attributed)
             chunks = {_chunk_entry(name, spec, index) for index in range(1 if spec.whole else steps)}
-            expected |= chunks | {f"{name}/{_GROUP}"}
+            expected |= chunks | {_metadata_entry(name)}
             most = spec.chunk_bytes + _BLOSC_BYTES
             if large := next((e for e in chunks & entries.keys() if entries[e].file_size > most), None):
                 raise ValueError(f"{large} has {entries[large].file_size} bytes for an array of {spec.chunk_bytes}")
@@ -216,38 +218,29 @@ class ArchiveReader:
         return values
 
     def _require_declared(self, name: str, spec: ArraySpec, attributed: bool) -> None:
-        found = self._metadata(f"{name}/{_GROUP}")
+        found = self.metadata(name)
         wanted = spec.metadata(found.get("attributes", {}) if attributed else {})
         wrong = next((key for key in [*wanted, *found] if key not in found or found[key] != wanted.get(key)), None)
         if wrong is not None:
             problem = f"{name} is declared with {wrong[:100]!r} {str(found.get(wrong))[:100]}"
             raise ValueError(f"{problem}; this run's manifest implies {wanted.get(wrong)}")
-        self._require_written(f"{name}/{_GROUP}", wanted)
+        self._require_written(name, wanted)
         if spec.chunk_bytes > MAX_CHUNK_BYTES:
             raise ValueError(f"a row of {name} has {spec.chunk_bytes} bytes; at most {MAX_CHUNK_BYTES} are read")
 
-    def _require_written(self, name: str, content: Mapping[str, Any]) -> None:
+    def _require_written(self, array: str, content: Mapping[str, Any]) -> None:
         """Other bytes could say the same and more: a field twice, of which one is read, or any amount of blanks."""
-        if self._zip.read(name) != _json_bytes(content):
-            raise ValueError(f"{name} is not as format 1 writes it")
+        if self._zip.read(_metadata_entry(array)) != _json_bytes(content):
+            raise ValueError(f"{_metadata_entry(array)} is not as format 1 writes it")
 
     def _require_no_more_bytes(self, listed: list[zipfile.ZipInfo]) -> None:
         """Comments, other fields and gaps could hold anything."""
-        present = os.fstat(self._zip.fp.fileno()).st_size if self._zip.fp is not None else 0
+        present = os.fstat(self.file.fileno()).st_size
         entered = sum(entry.file_size + _ENTRY_BYTES + 2 * len(entry.filename) for entry in listed) + _ENDING.size
         large = present > zipfile.ZIP64_LIMIT or len(listed) > zipfile.ZIP_FILECOUNT_LIMIT
         most = entered + large * (_ENDING64_BYTES + _PLACE64_BYTES * len(listed))
         if not entered <= present <= most:
             raise ValueError(f"the file has {present} bytes, and its entries account for {most}")
-
-    def _metadata(self, name: str) -> dict[str, Any]:
-        entry = self._zip.getinfo(name)
-        if entry.file_size > MAX_METADATA_BYTES or _is_compressed(entry):
-            raise ValueError(f"{name} is too large, or compressed by the zip itself")
-        metadata = json.loads(self._zip.read(entry))
-        if not isinstance(metadata, dict):
-            raise ValueError(f"{name} is not an object")
-        return metadata
 
 
 def _json_bytes(content: Mapping[str, Any]) -> bytes:
@@ -275,8 +268,9 @@ def _require_modest_directory(file: IO[bytes]) -> None:
             raise ValueError(f"its directory is said to have {declared} bytes; at most {MAX_DIRECTORY_BYTES} are read")
 
 
-def _shuffle(dtype: np.dtype[Any]) -> dict[str, Any]:
-    return _NUMBERS if dtype.itemsize > 1 else _BYTES
+def _metadata_entry(array: str) -> str:
+    """Of an array, or of the group, whose name is empty."""
+    return f"{array}/zarr.json" if array else "zarr.json"
 
 
 def _chunk_entry(name: str, spec: ArraySpec, index: int) -> str:

@@ -21,37 +21,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from dpaudit.mechanisms import StepArray
+from dpaudit.mechanisms import Fields, StepArray
+from dpaudit.runs import encoding
 from dpaudit.runs.archive import ArchiveReader, ArchiveWriter, ArraySpec
-from dpaudit.runs.encoding import (
-    Code,
-    FloatCode,
-    GridCode,
-    IntegerCode,
-    columns,
-    constant_columns,
-    differences,
-    integers,
-    smallest_unsigned,
-    stored_order,
-    stored_places,
-    totals,
-)
+from dpaudit.runs.encoding import AnyArray
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import MAX_CONTEXTS, Manifest, StopReason
-
-AnyArray = NDArray[Any]
 
 DIGEST_BYTES = 32
 REGENERATE = "Restore the file from a copy. Only if it never was whole: delete it and generate again."
@@ -63,7 +47,7 @@ _CONTEXTS, _SUPPORT, _CONSTANT = "contexts", "support", "constant"
 class BatchHeader:
     """What is known of a batch before its first step. `contexts` is n, the number of private contexts."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+    __pydantic_config__ = Fields.model_config
 
     id: int
     contexts: int
@@ -92,11 +76,8 @@ class Step:
     support: NDArray[np.integer] | None = None
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(Fields):
     """A line of samples.jsonl: what would be released of one batch. `text` is None where only tokens are."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
     id: int
     label: str | None
@@ -107,7 +88,7 @@ class Sample:
 
     def line(self) -> str:
         """The sample's line, with its end: the one way in which format 1 writes it."""
-        return json.dumps(asdict(self), ensure_ascii=False) + "\n"
+        return json.dumps(self.model_dump(), ensure_ascii=False) + "\n"
 
 
 def without_stop(tokens: Sequence[int], sequences: Iterable[Sequence[int]]) -> list[int]:
@@ -142,19 +123,18 @@ class BatchArrays:
         self._ordered = tuple(described) if self._ascending else ()
         if manifest.mechanism.support.size is not None:
             described[_SUPPORT] = StepArray("<i4")
-        self._tokens = size
-        codes = {name: _code(array, real, grid) for name, array in described.items()}
-        self._codes = {name: code for name, code in codes.items() if code is not None}
-        self.given = {
-            name: (real if array.dtype == "real" else array.dtype, (*array.rows, size))
-            for name, array in described.items()
-        }
-        rows = manifest.stopping.max_tokens
-        dtypes = {name: dtype for name, (dtype, _) in self.given.items()}
-        dtypes |= {name: code.stored for name, code in self._codes.items()}
-        self.stored = {name: ArraySpec(dtypes[name], shape, rows) for name, (_, shape) in self.given.items()}
+        self._tokens, most = size, manifest.stopping.max_tokens
+        self._codes: dict[str, encoding.Code] = {}
+        self.given: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self.stored: dict[str, ArraySpec] = {}
+        for name, array in described.items():
+            dtype, shape = real if array.dtype == "real" else array.dtype, (*array.rows, size)
+            self.given[name] = dtype, shape
+            if code := _code(array, real, grid):
+                self._codes[name] = code
+            self.stored[name] = ArraySpec(code.stored if code else dtype, shape, most)
         if self._ascending:
-            self.stored[_CONSTANT] = ArraySpec("|u1", ((size + 7) // 8,), rows)
+            self.stored[_CONSTANT] = ArraySpec("|u1", ((size + 7) // 8,), most)
 
     def encoded(self, rows: dict[str, AnyArray]) -> dict[str, AnyArray]:
         """A step's arrays as they are stored. Raises ValueError where storing one would change its values."""
@@ -163,10 +143,10 @@ class BatchArrays:
             with _named(name):
                 stored[name] = code.encode(rows[name])
         if self._ascending:
-            constant = np.logical_and.reduce([constant_columns(stored[name]) for name in self._ascending])
-            stored |= {name: differences(stored[name]) for name in self._ascending}
-            order = stored_order(constant)
-            stored |= {name: columns(stored[name], order) for name in self._ordered}
+            constant = np.logical_and.reduce([encoding.constant_columns(stored[name]) for name in self._ascending])
+            stored |= {name: encoding.differences(stored[name]) for name in self._ascending}
+            order = encoding.stored_order(constant)
+            stored |= {name: encoding.columns(stored[name], order) for name in self._ordered}
             stored[_CONSTANT] = np.packbits(constant)
         return stored
 
@@ -174,9 +154,9 @@ class BatchArrays:
         """Undo `encoded`. Arrays of `stored` are overwritten."""
         rows = dict(stored)
         if self._ascending:
-            places = stored_places(np.unpackbits(rows.pop(_CONSTANT), count=self._tokens).view(np.bool_))
-            rows |= {name: totals(rows[name]) for name in self._ascending}
-            rows |= {name: columns(rows[name], places) for name in self._ordered}
+            places = encoding.stored_places(np.unpackbits(rows.pop(_CONSTANT), count=self._tokens).view(np.bool_))
+            rows |= {name: encoding.totals(rows[name]) for name in self._ascending}
+            rows |= {name: encoding.columns(rows[name], places) for name in self._ordered}
         return rows | {name: code.decode(rows[name]) for name, code in self._codes.items()}
 
 
@@ -189,14 +169,13 @@ def _named(array: str) -> Iterator[None]:
         raise ValueError(f"{array} must hold {error}") from None
 
 
-def _code(array: StepArray, real: str, grid: float | None) -> Code | None:
+def _code(array: StepArray, real: str, grid: float | None) -> encoding.Code | None:
     """How an array's values are stored; None for a single vector of any reals, which is stored as it is."""
     if array.dtype != "real":
-        stored = array.dtype if math.isinf(array.largest) else smallest_unsigned(int(array.largest))
-        return IntegerCode(array.dtype, stored)
+        return encoding.IntegerCode(array.dtype, array.largest)
     if grid is not None:
-        return GridCode(real, grid, array.largest, array.divisor)
-    return FloatCode(real) if array.rows else None
+        return encoding.GridCode(real, grid, array.largest, array.divisor)
+    return encoding.FloatCode(real) if array.rows else None
 
 
 def _whole_arrays(steps: int) -> dict[str, ArraySpec]:
@@ -217,9 +196,7 @@ class BatchWriter:
         self._archive = ArchiveWriter(partial, {"header": asdict(header)})
         for name, spec in self._arrays.stored.items():
             self._archive.declare(name, spec)
-        self._tokens: list[int] = []
-        self._log_probabilities: list[float] = []
-        self._digests: list[bytes] = []
+        self._sampled: list[tuple[float, bytes, int]] = []
         self.finished = False
 
     def write(self, step: Step) -> None:
@@ -229,41 +206,38 @@ class BatchWriter:
             ValueError: an array is missing, superfluous, or of another shape or dtype than the manifest implies;
                 values are not multiples of a declared grid; or the batch already has `stopping.max_tokens` steps.
         """
-        position = len(self._tokens)
+        position = len(self._sampled)
         if position >= self._manifest.stopping.max_tokens:
             raise ValueError(f"a batch holds at most stopping.max_tokens = {position} steps")
         rows = self._rows(step)
-        _check_scalars(step)
+        limits = np.iinfo("<i4")
+        if not limits.min <= step.token <= limits.max:
+            raise ValueError(f"token {step.token} does not fit int32")
+        if len(step.aggregate_digest) != DIGEST_BYTES:
+            raise ValueError(f"aggregate_digest must have {DIGEST_BYTES} bytes, not {len(step.aggregate_digest)}")
         for name, row in self._arrays.encoded(rows).items():
             self._archive.chunk(name, self._arrays.stored[name], position, row)
-        self._tokens.append(step.token)
-        self._log_probabilities.append(step.log_probability)
-        self._digests.append(step.aggregate_digest)
+        self._sampled.append((step.log_probability, step.aggregate_digest, step.token))
 
     def finish(self, *, text: str | None, stop: StopReason) -> None:
-        """Close the batch.
-
-        Args:
-            text: the released text, or None when only token ids are released.
-            stop: why the sequence ended.
-        """
-        steps = len(self._tokens)
-        if not steps:
+        """Close the batch. `text` is what is released, None when only token ids are."""
+        if not self._sampled:
             raise ValueError("a finished batch has at least one step")
+        log_probabilities, digests, tokens = zip(*self._sampled, strict=True)
         values = {
-            "log_probability": np.array(self._log_probabilities),
-            "aggregate_digest": np.frombuffer(b"".join(self._digests), dtype=np.uint8).reshape(steps, DIGEST_BYTES),
-            "token": np.array(self._tokens),
+            "log_probability": np.array(log_probabilities),
+            "aggregate_digest": np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, DIGEST_BYTES),
+            "token": np.array(tokens),
         }
         ending = {"token": {"stop": stop, "text": text}}
-        for name, spec in _whole_arrays(steps).items():
+        for name, spec in _whole_arrays(len(tokens)).items():
             self._archive.declare(name, spec, ending.get(name))
             self._archive.chunk(name, spec, 0, values[name])
         self._archive.close()
         self.finished = True
 
     def discard(self) -> None:
-        """Close the file without finishing it."""
+        """Close the file, if it is not finished."""
         self._archive.abandon()
 
     def _rows(self, step: Step) -> dict[str, AnyArray]:
@@ -276,35 +250,21 @@ class BatchWriter:
         for name, (dtype, shape) in expected.items():
             if np.dtype(dtype).kind in "iu":
                 with _named(name):
-                    given[name] = integers(given[name], dtype)
+                    given[name] = encoding.integers(given[name], dtype)
             if given[name].shape != shape or given[name].dtype != np.dtype(dtype):
                 found = f"{given[name].dtype.str} {given[name].shape}"
                 raise ValueError(f"{name} must be {dtype} {shape}, not {found}")
         return given
 
 
-def _check_scalars(step: Step) -> None:
-    limits = np.iinfo("<i4")
-    if not limits.min <= step.token <= limits.max:
-        raise ValueError(f"token {step.token} does not fit int32")
-    if len(step.aggregate_digest) != DIGEST_BYTES:
-        raise ValueError(f"aggregate_digest must have {DIGEST_BYTES} bytes, not {len(step.aggregate_digest)}")
-
-
-@dataclass(frozen=True)
-class _Beginning:
+class _Beginning(Fields):
     """Attributes of the group."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
     header: BatchHeader
 
 
-@dataclass(frozen=True)
-class _Ending:
+class _Ending(Fields):
     """Attributes of the `token` array: what is known of a batch after its last step."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
     stop: StopReason
     text: str | None
@@ -314,6 +274,7 @@ class BatchReader:
     """Reads one batch a step at a time. Made by `RunReader.batch`.
 
     Attributes:
+        where: the file's name, for messages.
         header: what was known before the first step.
         tokens: [T] int32 sampled token ids.
         stop: why the sequence ended.
@@ -322,29 +283,25 @@ class BatchReader:
 
     def __init__(self, path: Path, where: str, manifest: Manifest, batch: int) -> None:
         """Raises InputError when the file is not a whole batch of this run."""
-        self._where = where
-        with self._reading():
-            self._archive = ArchiveReader(path)
-            try:
-                self._open(manifest, batch)
-            except BaseException:
-                self._archive.close()
-                raise
-
-    def _open(self, manifest: Manifest, batch: int) -> None:
-        self.header = _BEGINNING.validate_json(json.dumps(self._archive.attributes())).header
-        if self.header.id != batch or not 0 <= self.header.contexts <= MAX_CONTEXTS:
-            raise ValueError(f"the header is of batch {self.header.id} with {self.header.contexts} contexts")
-        self._arrays = BatchArrays(manifest, self.header.contexts)
-        steps, most = self._archive.length("token"), manifest.stopping.max_tokens
-        if type(steps) is not int or not 1 <= steps <= most:
-            raise ValueError(f"{steps!r} steps are declared; the public maximum is {most}")
-        self._archive.expect(self._arrays.stored | _whole_arrays(steps), steps, attributed=("token",))
-        ending = _ENDING.validate_json(json.dumps(self._archive.attributes("token")))
-        self.stop, self.text = ending.stop, ending.text
-        self.tokens: NDArray[np.int32] = self._archive.chunk("token")
-        self._log_probability: NDArray[np.float64] = self._archive.chunk("log_probability")
-        self._digest: NDArray[np.uint8] = self._archive.chunk("aggregate_digest")
+        self.where = where
+        with self._reading(), ExitStack() as refused:
+            self._archive = archive = ArchiveReader(path)
+            refused.callback(archive.close)
+            self.header = _Beginning.model_validate_json(json.dumps(archive.metadata()["attributes"])).header
+            if self.header.id != batch or not 0 <= self.header.contexts <= MAX_CONTEXTS:
+                raise ValueError(f"the header is of batch {self.header.id} with {self.header.contexts} contexts")
+            self._arrays = BatchArrays(manifest, self.header.contexts)
+            declared, most = archive.metadata("token"), manifest.stopping.max_tokens
+            steps = declared["shape"][0]
+            if type(steps) is not int or not 1 <= steps <= most:
+                raise ValueError(f"{steps!r} steps are declared; the public maximum is {most}")
+            archive.expect(self._arrays.stored | _whole_arrays(steps), steps, attributed=("token",))
+            ending = _Ending.model_validate_json(json.dumps(declared["attributes"]))
+            self.stop, self.text = ending.stop, ending.text
+            self.tokens: NDArray[np.int32] = archive.chunk("token")
+            self._log_probability: NDArray[np.float64] = archive.chunk("log_probability")
+            self._digest: NDArray[np.uint8] = archive.chunk("aggregate_digest")
+            refused.pop_all()
 
     def __enter__(self) -> BatchReader:
         return self
@@ -356,15 +313,20 @@ class BatchReader:
         """Close the file."""
         self._archive.close()
 
-    @property
-    def where(self) -> str:
-        """The file's name, for messages."""
-        return self._where
+    def digest(self) -> str:
+        """SHA-256 of the open file, in hexadecimal."""
+        self._archive.file.seek(0)
+        return hashlib.file_digest(self._archive.file, "sha256").hexdigest()
+
+    def sample(self) -> Sample:
+        """The line of samples.jsonl that releases this batch."""
+        id_, label, cluster = self.header.id, self.header.label, self.header.cluster
+        tokens = tuple(self.tokens.tolist())
+        return Sample(id=id_, label=label, cluster=cluster, tokens=tokens, text=self.text, stop=self.stop)
 
     def steps(self) -> Iterator[Step]:
         """Every step in order, each loaded when it is asked for."""
-        for position in range(len(self.tokens)):
-            yield self.step(position)
+        return map(self.step, range(len(self.tokens)))
 
     def step(self, position: int) -> Step:
         """One step's record. Raises InputError when it cannot be decoded."""
@@ -388,8 +350,4 @@ class BatchReader:
             reason = f"{type(error).__name__}: {str(error)[:300]}"
             if isinstance(error, ValidationError):
                 reason = "its header or ending has missing, unknown or mistyped fields"
-            raise InputError(f"{self._where}{place}", f"this is not a whole batch ({reason}).", REGENERATE) from error
-
-
-_BEGINNING = TypeAdapter(_Beginning)
-_ENDING = TypeAdapter(_Ending)
+            raise InputError(f"{self.where}{place}", f"this is not a whole batch ({reason}).", REGENERATE) from error

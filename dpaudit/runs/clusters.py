@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,6 @@ from numpy.typing import NDArray
 from dpaudit.runs.manifest import MAX_COORDINATE, Clusters, Manifest
 
 _FLOAT = np.dtype("<f4")
-#: Of a text's length, in a digest.
-_LENGTH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +36,14 @@ class ClusterPlace:
     count: int
 
 
-class ClusterPlaces(Sequence[ClusterPlace]):
-    """The places of batch ids 0, 1, 2, ...: worked out when asked for, so that memory grows with the clusters only."""
+class ClusterPlaces:
+    """The places of batch ids 0, 1, 2, ...: through labels, their clusters, and the first batches of each.
+
+    They are worked out when asked for, so that memory grows with the clusters only.
+    """
 
     def __init__(self, clusters: Clusters, generate_per_cluster: int) -> None:
+        """With at most so many batches of each cluster. Rows of `kept` and `batches` must have the same lengths."""
         self._clusters = clusters
         self._kept = len(clusters.kept[0]) if clusters.kept else 0
         generated = (min(generate_per_cluster, count) for row in clusters.batches for count in row)
@@ -56,13 +57,7 @@ class ClusterPlaces(Sequence[ClusterPlace]):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    @overload
-    def __getitem__(self, batch: int) -> ClusterPlace: ...
-    @overload
-    def __getitem__(self, batch: slice) -> list[ClusterPlace]: ...
-    def __getitem__(self, batch: int | slice) -> ClusterPlace | list[ClusterPlace]:
-        if isinstance(batch, slice):
-            return [self[number] for number in range(*batch.indices(len(self)))]
+    def __getitem__(self, batch: int) -> ClusterPlace:
         if not 0 <= batch < len(self):
             raise IndexError(f"there are {len(self)} batches, and none has the id {batch}")
         cluster = bisect_right(self._ends, batch)
@@ -70,19 +65,6 @@ class ClusterPlaces(Sequence[ClusterPlace]):
         number = batch - (self._ends[cluster - 1] if cluster else 0)
         clusters = self._clusters
         return ClusterPlace(label, position, clusters.kept[label][position], number, clusters.batches[label][position])
-
-    def __iter__(self) -> Iterator[ClusterPlace]:
-        return (self[batch] for batch in range(len(self)))
-
-
-def cluster_places(clusters: Clusters, generate_per_cluster: int) -> ClusterPlaces:
-    """The places of batch ids 0, 1, 2, ...: through labels, their clusters, and the first batches of each.
-
-    Args:
-        clusters: the file `clusters`; rows of `kept` and `batches` have the same lengths.
-        generate_per_cluster: how many batches of each cluster are generated at most.
-    """
-    return ClusterPlaces(clusters, generate_per_cluster)
 
 
 def texts_digest(texts: Iterable[str]) -> str:
@@ -93,7 +75,7 @@ def texts_digest(texts: Iterable[str]) -> str:
     """
     digest = hashlib.sha256()
     for text in sorted({text.encode("utf-8") for text in texts}):
-        digest.update(len(text).to_bytes(_LENGTH_BYTES, "big") + text)
+        digest.update(len(text).to_bytes(8, "big") + text)
     return digest.hexdigest()
 
 
@@ -136,24 +118,16 @@ def clusters_problem(clusters: Clusters, manifest: Manifest) -> str | None:
     for row in clusters.kept:
         if any(here >= after for here, after in pairwise(row)) or row[-1] >= declared.centers:
             return f"a row of kept is not ascending indices of {declared.centers} centres"
-    return _batches_problem(clusters, manifest) or _centers_problem(clusters, declared.centers, declared.digest)
-
-
-def _batches_problem(clusters: Clusters, manifest: Manifest) -> str | None:
-    most = manifest.clustering.most_batches
+    most = declared.most_batches
     if most is not None and any(count > most for row in clusters.batches for count in row):
         return f"a cluster has more than clustering.most_batches, {most}"
-    return None
-
-
-def _centers_problem(clusters: Clusters, count: int, digest: str | None) -> str | None:
-    if not clusters.centers and digest is None:
+    if not clusters.centers and declared.digest is None:
         return None
     try:
-        centers = decoded_centers(clusters, count)
+        centers = decoded_centers(clusters, declared.centers)
     except ValueError as error:
         return str(error)
     if not bool((np.abs(centers) <= MAX_COORDINATE).all()):  # nor is NaN
         return f"centers holds a number that is not finite, or beyond {MAX_COORDINATE:,.0f}"
     _, found = encoded_centers(centers)
-    return None if digest in (None, found) else "centers are not those of clustering.digest in run.json"
+    return None if declared.digest in (None, found) else "centers are not those of clustering.digest in run.json"

@@ -10,6 +10,7 @@ are, for the audit to object to.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -28,11 +29,16 @@ class IntegerCode:
 
     Attributes:
         dtype: of the values.
-        stored: of the codes.
+        largest: of the values, of which none is negative then; infinite where that is not known.
     """
 
     dtype: str
-    stored: str
+    largest: float
+
+    @property
+    def stored(self) -> str:
+        """The codes' dtype."""
+        return self.dtype if math.isinf(self.largest) else _smallest(int(self.largest))
 
     def encode(self, values: NDArray[np.integer]) -> Codes:
         """The codes. Raises ValueError where one does not fit."""
@@ -106,7 +112,7 @@ class GridCode:
     @property
     def stored(self) -> str:
         """The codes' dtype: the smallest that has one."""
-        return np.min_scalar_type(-int(self.largest / self.grid) - 1).newbyteorder("<").str
+        return _smallest(-int(self.largest / self.grid) - 1)
 
     def encode(self, values: Floats) -> Codes:
         """The codes, of the values' shape.
@@ -143,9 +149,9 @@ def integers(values: NDArray[np.integer], dtype: str) -> Codes:
     return values.astype(dtype)
 
 
-def smallest_unsigned(largest: int) -> str:
-    """The smallest dtype of unsigned integers up to `largest`, little-endian."""
-    return np.min_scalar_type(largest).newbyteorder("<").str
+def _smallest(number: int) -> str:
+    """The smallest little-endian dtype of integers that has this one; unsigned if it is not negative."""
+    return np.min_scalar_type(number).newbyteorder("<").str
 
 
 def differences(codes: Codes) -> Codes:

@@ -29,8 +29,6 @@ MAX_TOKENS = 1 << 20
 MAX_BATCHES = 1 << 24
 MAX_WIDTH = 64
 MAX_CENTERS = 1 << 20
-#: Of a clustering method, by name.
-MAX_SETTINGS = 64
 #: Far beyond any count and its noise, and small enough that no sum of a file of them overflows 64 bits.
 MAX_COUNT = 1 << 40
 #: Of a centre, in absolute value: far beyond embeddings, and small enough for distances in float32.
@@ -122,7 +120,7 @@ class Batching(Fields):
     key: Annotated[str, Field(pattern=r"^([0-9a-f]{2}){16,64}$")] | None = None
 
     @model_validator(mode="after")
-    def _batches_fit_the_labels(self) -> Batching:
+    def _fields_fit_each_other(self) -> Batching:
         per_label, generated = self.batches_per_label, self.generate_per_label
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("a label is listed twice")
@@ -130,10 +128,6 @@ class Batching(Fields):
             raise ValueError("there are more batches than batches_per_label times labels")
         if per_label is not None and generated is not None and generated > per_label:
             raise ValueError("generate_per_label is larger than batches_per_label")
-        return self
-
-    @model_validator(mode="after")
-    def _slots_fit_the_rule(self) -> Batching:
         if (self.rule == "hashed-records") != (self.slots is None):
             raise ValueError("slots is for hashed-slots and paper-slices, which need it")
         if self.rule == "hashed-records" and self.examples_per_context != 1:
@@ -295,7 +289,7 @@ class Clustering(Fields):
     """
 
     method: ClusteringMethod = "none"
-    settings: Annotated[dict[SettingName, Setting], Field(max_length=MAX_SETTINGS)] = Field(default_factory=dict)
+    settings: Annotated[dict[SettingName, Setting], Field(max_length=64)] = Field(default_factory=dict)
     public_digest: Digest | None = None
     origin: Literal["public", "noised", "private"] | None = None
     embedding: str | None = None
@@ -391,24 +385,15 @@ class Manifest(Fields):
     claim_stated: Literal["beforehand", "afterwards"] = "afterwards"
 
     @model_validator(mode="after")
-    def _support_fits_the_vocabulary(self) -> Manifest:
-        size = self.mechanism.support.size
+    def _parts_fit_each_other(self) -> Manifest:
+        size, aggregator = self.mechanism.support.size, self.mechanism.aggregator
         if size is not None and size > self.record.vocabulary:
             raise ValueError("mechanism.support.size is larger than record.vocabulary")
-        return self
-
-    @model_validator(mode="after")
-    def _aggregates_are_precise(self) -> Manifest:
-        aggregator = self.mechanism.aggregator
         if aggregator.dtype == "float64" != self.record.dtype:
             raise ValueError(
                 f"record.dtype must be float64 for the {aggregator.name}: rounding in float32 moves it by more than "
                 "its guarantee allows one context"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _batches_are_of_clusters_or_of_labels(self) -> Manifest:
         batching, clustered = self.batching, self.clustering.method != "none"
         if clustered and (batching.batches_per_label, batching.generate_per_label) != (None, None):
             raise ValueError("with a clustering, batching has no batches_per_label and no generate_per_label")

@@ -13,10 +13,9 @@ import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NoReturn
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned, parse_assigned
@@ -33,7 +32,6 @@ MAX_LINE_BYTES = 1 << 26
 #: A tokenizer of a million tokens has some 100 MB.
 MAX_TOKENIZER_BYTES = 1 << 28
 _HASH_LINE = re.compile(r"^([0-9a-f]{64})  ([^\n]+)$")
-_SAMPLE = TypeAdapter(Sample)
 RESUME = "Resume it with `dpaudit generate CONFIG.yaml --out RUN_DIR`, or restore it from a copy."
 
 
@@ -51,7 +49,17 @@ class RunReader:
         self._storage = open_storage(location)
         self._storage.require_run()
         self.name, self.location = self._storage.where(), self._storage.location
-        self.manifest = _parse_manifest(self._read(layout.MANIFEST, MAX_MANIFEST_BYTES), self.where(layout.MANIFEST))
+        text, where = self._read(layout.MANIFEST, MAX_MANIFEST_BYTES), self.where(layout.MANIFEST)
+        fields = _json(text, where)
+        version = fields.get("format_version") if isinstance(fields, dict) else None
+        if type(version) is not int or version != FORMAT_VERSION:
+            raise InputError(
+                f"{where}: format_version",
+                f"this is {str(version)[:20]!r}; this dpaudit reads version {FORMAT_VERSION}.",
+                "Use the dpaudit that wrote the run, or one that reads its version.",
+            )
+        with _validating(where):
+            self.manifest = Manifest.model_validate_json(text)
 
     @cached_property
     def batches(self) -> tuple[int, ...]:
@@ -60,19 +68,15 @@ class RunReader:
 
     def batch(self, batch: int) -> BatchReader:
         """Open one batch. Raises InputError when its file is not a whole batch of this run."""
-        with self._batch_file(batch) as (reader, _):
-            return reader
-
-    def batch_and_digest(self, batch: int) -> tuple[BatchReader, str]:
-        """Open one batch, and take its file's SHA-256 as `digest` does: one download where the run is elsewhere."""
-        with self._batch_file(batch) as (reader, path), open(path, "rb") as file:
-            return reader, hashlib.file_digest(file, "sha256").hexdigest()
+        name = layout.steps_file(batch)
+        with self._storage.local(name) as path:
+            return BatchReader(path, self.where(name), self.manifest, batch)
 
     def samples(self) -> Iterator[Sample]:
         """The lines of samples.jsonl, in the file's order."""
         for where, line in self._lines(layout.SAMPLES):
             with _validating(where):
-                sample = _SAMPLE.validate_json(line)
+                sample = Sample.model_validate_json(line)
             yield sample
 
     def sample_lines(self) -> Iterator[str]:
@@ -150,18 +154,6 @@ class RunReader:
         """A file's name for messages."""
         return self._storage.where(name)
 
-    @contextmanager
-    def _batch_file(self, batch: int) -> Iterator[tuple[BatchReader, Path]]:
-        """An open batch and its file; a reader that is handed on stays open when a download loses its name."""
-        name = layout.steps_file(batch)
-        with self._storage.local(name) as path:
-            reader = BatchReader(path, self.where(name), self.manifest, batch)
-            try:
-                yield reader, path
-            except BaseException:
-                reader.close()
-                raise
-
     def _read(self, name: str, limit: int) -> str:
         with self._storage.open(name, limit) as file:
             return self._decoded(file.read(limit), name)
@@ -191,38 +183,12 @@ def whole_batches(storage: Storage) -> tuple[int, ...]:
     return tuple(sorted(b for b in map(layout.batch_of, names) if b is not None))
 
 
-def sample_of(batch: BatchReader) -> Sample:
-    """The line of samples.jsonl that releases this batch."""
-    header = batch.header
-    return Sample(
-        id=header.id,
-        label=header.label,
-        cluster=header.cluster,
-        tokens=tuple(int(token) for token in batch.tokens),
-        text=batch.text,
-        stop=batch.stop,
-    )
-
-
 def _json(text: str, where: str) -> Any:
     """What JSON holds. Raises InputError where readers could differ over it: keys come once, and numbers are finite."""
     try:
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=each_once)
     except (ValueError, RecursionError) as error:
         raise InputError(where, f"this is not JSON that can be read ({str(error)[:200]}).", RESTORE) from None
-
-
-def _parse_manifest(text: str, where: str) -> Manifest:
-    fields = _json(text, where)
-    version = fields.get("format_version") if isinstance(fields, dict) else None
-    if type(version) is not int or version != FORMAT_VERSION:
-        raise InputError(
-            f"{where}: format_version",
-            f"this is {str(version)[:20]!r}; this dpaudit reads version {FORMAT_VERSION}.",
-            "Use the dpaudit that wrote the run, or one that reads its version.",
-        )
-    with _validating(where):
-        return Manifest.model_validate_json(text)
 
 
 def _refuse_constant(name: str) -> NoReturn:

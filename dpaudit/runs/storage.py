@@ -22,7 +22,7 @@ import stat
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -222,13 +222,13 @@ class _Folder(Storage):
         path = self._path / folder
         if folder and (path.is_symlink() or not path.is_dir()):
             raise InputError(str(path), "the folder is missing or is a link.", RESTORE)
-        with _reading(str(path)), os.scandir(path) as entries:
+        with _refused(str(path)), os.scandir(path) as entries:
             return [Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
     @contextmanager
     def open(self, name: str, limit: int | None = None) -> Iterator[io.BufferedReader]:
         path = self._plain(name, limit)
-        with _reading(str(path)), open(path, "rb") as file:
+        with _refused(str(path)), open(path, "rb") as file:
             yield file
 
     @contextmanager
@@ -240,20 +240,18 @@ class _Folder(Storage):
         self._make_folder("")
         with writing(self.where()):
             handle = os.open(self._path, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with ExitStack() as opened:
+            opened.callback(os.close, handle)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in _NO_FLOCK:
+                    return self._create_lock(self._write_lock)
+                problem = "another process is writing here."
+                raise InputError(self.where(), problem, "Wait for it, or name another one.") from None
             if self.exists(layout.LOCK):
                 raise self._locked()
-        except OSError as error:
-            os.close(handle)
-            if error.errno in _NO_FLOCK:
-                return self._create_lock(self._write_lock)
-            problem = "another process is writing here."
-            raise InputError(self.where(), problem, "Wait for it, or name another one.") from None
-        except BaseException:
-            os.close(handle)
-            raise
-        return lambda: os.close(handle)
+            return opened.pop_all().close
 
     def claim(self) -> None:
         """Make the folder private, and an empty steps/ in it."""
@@ -290,11 +288,8 @@ class _Folder(Storage):
             (self._path / name).unlink(missing_ok=True)
 
     def _make_folder(self, name: str) -> None:
-        try:
+        with _refused(self.where(name), "cannot be used as a directory", "Name another one."):
             (self._path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            problem = f"cannot be used as a directory ({error.strerror})."
-            raise InputError(self.where(name), problem, "Name another one.") from None
 
     def _plain(self, name: str, limit: int | None = None) -> Path:
         """The path of a plain file. Refuses links, folders, devices and what is too large."""
@@ -322,7 +317,10 @@ class _Remote(Storage):
     def __init__(self, url: str) -> None:
         """Raises InputError when fsspec cannot open such a URL."""
         self.location = url
-        self._shown = _without_secrets(url)
+        scheme, _, rest = url.partition("://")
+        parts = urlsplit(f"//{rest}")
+        # Without the user, the password and the query that may be in it.
+        self._shown = f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
         from fsspec.core import url_to_fs
 
         try:
@@ -398,33 +396,26 @@ class _Remote(Storage):
 
     def publish(self, built: Path, name: str, *, replace: bool) -> None:
         """Upload the file: in one put, or under another name first."""
-        path, mode = self._path(name), "overwrite" if replace else "create"
-        try:
+        path = self._path(name)
+        with self._asking(name, "cannot be written", through=InputError if replace else FileExistsError):
             self._files.invalidate_cache()
             if not replace and self._files.exists(path):
                 raise FileExistsError(errno.EEXIST, "the name is taken", path)
             if self._objects:
-                self._files.put_file(str(built), path, mode=mode)
-            else:
-                self._upload_and_rename(built, path, name)
-        except Exception as error:
-            if isinstance(error, FileExistsError) and not replace:
+                self._files.put_file(str(built), path, mode="overwrite" if replace else "create")
+                return
+            beside = self._path(layout.partial_name(name))
+            try:
+                self._files.put_file(str(built), beside)
+                self._files.mv(beside, path)
+            except BaseException:
+                with suppress(Exception):
+                    self._files.rm_file(beside)
                 raise
-            raise self._failed(name, "cannot be written", error) from None
 
     def remove(self, name: str) -> None:
         with self._asking(name, "cannot be deleted"), suppress(FileNotFoundError):
             self._files.rm_file(self._path(name))
-
-    def _upload_and_rename(self, built: Path, path: str, name: str) -> None:
-        beside = self._path(layout.partial_name(name))
-        try:
-            self._files.put_file(str(built), beside)
-            self._files.mv(beside, path)
-        except BaseException:
-            with suppress(Exception):
-                self._files.rm_file(beside)
-            raise
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -441,19 +432,19 @@ class _Remote(Storage):
         return size
 
     @contextmanager
-    def _asking(self, name: str, problem: str = "cannot be read") -> Iterator[None]:
+    def _asking(
+        self, name: str, problem: str = "cannot be read", through: type[Exception] = InputError
+    ) -> Iterator[None]:
+        """Say which file the store failed at; errors of the type `through` pass as they are."""
         try:
             yield
-        except InputError:
+        except through:
             raise
+        except FileNotFoundError:
+            raise InputError(self.where(name), "the file is missing.", RESTORE) from None
         except Exception as error:  # every file system has errors of its own
-            raise self._failed(name, problem, error) from None
-
-    def _failed(self, name: str, problem: str, error: Exception) -> InputError:
-        if isinstance(error, FileNotFoundError):
-            return InputError(self.where(name), "the file is missing.", RESTORE)
-        remedy = "Check the address, the network and your permissions, and give the same command again."
-        return InputError(self.where(name), f"{problem} ({_reason(error)}).", remedy)
+            remedy = "Check the address, the network and your permissions, and give the same command again."
+            raise InputError(self.where(name), f"{problem} ({_reason(error)}).", remedy) from None
 
 
 class _Stated(io.RawIOBase):
@@ -476,12 +467,12 @@ class _Stated(io.RawIOBase):
 
 
 @contextmanager
-def _reading(where: str) -> Iterator[None]:
-    """Name the file when the system refuses to read it."""
+def _refused(where: str, problem: str = "cannot be read", remedy: str = "Check its permissions.") -> Iterator[None]:
+    """Name the file when the system refuses."""
     try:
         yield
     except OSError as error:
-        raise InputError(where, f"cannot be read ({error.strerror}).", "Check its permissions.") from None
+        raise InputError(where, f"{problem} ({error.strerror}).", remedy) from None
 
 
 @contextmanager
@@ -524,10 +515,3 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _without_secrets(url: str) -> str:
-    """A URL without the user, the password and the query that may be in it."""
-    scheme, _, rest = url.partition("://")
-    parts = urlsplit(f"//{rest}")
-    return f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")

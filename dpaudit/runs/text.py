@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 Decode: TypeAlias = Callable[[Sequence[int]], str | None]
-
-_INTERRUPTIONS = (KeyboardInterrupt, SystemExit)
+_Result = TypeVar("_Result")
 
 #: The most that decoding may lengthen a token, in bytes; the decoders of known tokenizers stay below 4.
 MAX_GROWTH = 64
@@ -22,34 +21,28 @@ _GROWTH = {"ByteFallback": 1, "ByteLevel": 3, "BPEDecoder": 2, "CTC": 2, "Fuse":
 
 
 def decoder_of(serialised: str, *, special: bool) -> Decode | None:
-    """What decodes tokens by a tokenizer that `require_bounded` lets pass; None where it cannot be read.
+    """What decodes tokens by a tokenizer.json that `require_bounded` lets pass; None where it cannot be read.
 
-    Args:
-        serialised: tokenizer.json.
-        special: whether end-of-text and the like are shown.
-
-    Returns:
-        Text, or None for tokens that the tokenizer cannot decode.
+    It shows end-of-text and the like where `special`, and gives None for tokens that the tokenizer cannot decode.
     """
     from tokenizers import Tokenizer
 
-    # The library raises plain Exception for what it does not understand, and BaseException where it panics.
+    tokenizer = _unless_it_fails(lambda: Tokenizer.from_str(serialised))
+    if tokenizer is None:
+        return None
+    return lambda tokens: _unless_it_fails(  # as for a negative token id
+        lambda: str(tokenizer.decode(list(tokens), skip_special_tokens=not special))
+    )
+
+
+def _unless_it_fails(call: Callable[[], _Result]) -> _Result | None:
+    """The library raises plain Exception for what it does not understand, and BaseException where it panics."""
     try:
-        tokenizer = Tokenizer.from_str(serialised)
-    except _INTERRUPTIONS:
+        return call()
+    except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException:
         return None
-
-    def decode(tokens: Sequence[int]) -> str | None:
-        try:
-            return str(tokenizer.decode(list(tokens), skip_special_tokens=not special))
-        except _INTERRUPTIONS:
-            raise
-        except BaseException:  # a negative token id, for one
-            return None
-
-    return decode
 
 
 def require_bounded(serialised: str) -> None:

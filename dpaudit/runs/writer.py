@@ -13,7 +13,7 @@ that is killed leaves a directory that `resume` goes on with, at the first batch
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 from dpaudit.runs import layout
@@ -22,7 +22,7 @@ from dpaudit.runs.batches import BatchHeader, BatchWriter
 from dpaudit.runs.clusters import clusters_problem
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import MAX_CONTEXTS, Claim, Clusters, Manifest
-from dpaudit.runs.reader import MAX_CLUSTERS_BYTES, RunReader, sample_of, whole_batches
+from dpaudit.runs.reader import MAX_CLUSTERS_BYTES, RunReader, whole_batches
 from dpaudit.runs.storage import Location, Storage, open_storage
 
 
@@ -42,10 +42,6 @@ class BatchStore:
     """Writes the batches of a run that `RunWriter` started, from any process that reaches its location.
 
     It can be pickled and sent there. It takes no lock: a batch that two processes write is the first one's.
-
-    Attributes:
-        location: of the run directory.
-        manifest: what run.json holds.
     """
 
     location: str
@@ -74,9 +70,7 @@ class BatchStore:
             try:
                 yield writer
             finally:
-                if not writer.finished:
-                    with suppress(OSError, ValueError):  # what it says of a file that is deleted anyway
-                        writer.discard()
+                writer.discard()
             if writer.finished:
                 try:
                     storage.publish(built, name, replace=False)
@@ -98,7 +92,6 @@ class RunWriter:
         self._storage, self._lock = storage, lock
         self.location, self.manifest = storage.location, manifest
         self.store = BatchStore(storage.location, manifest)
-        self._finished = set(whole_batches(storage))
 
     @classmethod
     def create(
@@ -176,20 +169,12 @@ class RunWriter:
 
     @property
     def finished(self) -> frozenset[int]:
-        """Ids of the batches that were whole when this writer started, and of those that it wrote since."""
-        return frozenset(self._finished)
+        """Ids of the batches that are whole, whoever wrote them."""
+        return frozenset(whole_batches(self._storage))
 
-    @contextmanager
-    def batch(self, header: BatchHeader) -> Iterator[BatchWriter]:
+    def batch(self, header: BatchHeader) -> AbstractContextManager[BatchWriter]:
         """Write one batch, as `BatchStore.batch` does."""
-        try:
-            with self.store.batch(header) as writer:
-                yield writer
-            if writer.finished:
-                self._finished.add(header.id)
-        except BatchExistsError:
-            self._finished.add(header.id)
-            raise
+        return self.store.batch(header)
 
     def finish(self, claim: Claim | None = None) -> None:
         """Write samples.jsonl, the claim and the hashes, and close.
@@ -200,8 +185,7 @@ class RunWriter:
         Raises:
             ValueError: a batch is missing, there is no claim, or a second one.
         """
-        reader = RunReader(self.location)
-        missing = set(range(self.manifest.batching.batches)) - set(reader.batches)
+        missing = set(range(self.manifest.batching.batches)) - self.finished
         if missing:
             raise ValueError(f"{len(missing)} batches are missing, the first is {min(missing)}")
         if (claim is None) == (self.manifest.claim is None):
@@ -209,7 +193,7 @@ class RunWriter:
         if claim is not None:
             self.manifest = self.manifest.model_copy(update={"claim": claim})
         _drop_partial(self._storage)
-        digests: dict[str, str] = {}
+        reader, digests = RunReader(self.location), dict[str, str]()
         self._storage.write_text(layout.SAMPLES, _sample_lines(reader, digests))
         self._storage.write_text(layout.MANIFEST, [self.manifest.model_dump_json(indent=2), "\n"])
         lines = (f"{digests.get(name) or reader.digest(name)}  {name}\n" for name in reader.files())
@@ -246,6 +230,6 @@ def _assignment_lines(assignment: Iterable[Assigned]) -> Iterator[str]:
 def _sample_lines(reader: RunReader, digests: dict[str, str]) -> Iterator[str]:
     """The lines of samples.jsonl; takes the digests of the step files on the way."""
     for batch_id in reader.batches:
-        batch, digests[layout.steps_file(batch_id)] = reader.batch_and_digest(batch_id)
-        with batch:
-            yield sample_of(batch).line()
+        with reader.batch(batch_id) as batch:
+            digests[layout.steps_file(batch_id)] = batch.digest()
+            yield batch.sample().line()

@@ -35,7 +35,6 @@ from dpaudit.mechanisms import Relation, Unit, log_probability, median_of
 from dpaudit.results.replay import Attacked, Replay
 from dpaudit.runs import BatchWriter, Claim, InputError, RunReader, Step, aggregate_digest, without_stop
 from dpaudit.runs.layout import steps_file
-from dpaudit.runs.reader import sample_of
 
 MakeRun = Callable[..., Path]
 Steps = list[Step]
@@ -68,7 +67,7 @@ def rewrite(run: Path, batch: int, change: Callable[[Steps], None], text: str | 
     lines = []
     for number in reader.batches:
         with reader.batch(number) as opened:
-            lines.append(sample_of(opened).line())
+            lines.append(opened.sample().line())
     (run / "samples.jsonl").write_text("".join(lines), encoding="utf-8")
     rehash(run)
 

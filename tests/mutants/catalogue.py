@@ -533,7 +533,7 @@ _RUNS = (
         "clusters-digest-skipped",
         "centres may be others than those whose digest run.json has",
         "dpaudit/runs/clusters.py",
-        'return None if digest in (None, found) else "centers',
+        'return None if declared.digest in (None, found) else "centers',
         'return None if found else "centers',
         ("tests/runs/test_clusters.py", _FAULT_TABLE, _FAULTS),
     ),

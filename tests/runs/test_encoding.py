@@ -14,10 +14,10 @@ from hypothesis.extra.numpy import arrays
 from dpaudit.runs.encoding import (
     FloatCode,
     GridCode,
+    IntegerCode,
     columns,
     constant_columns,
     differences,
-    smallest_unsigned,
     stored_order,
     stored_places,
     totals,
@@ -147,4 +147,5 @@ def test_constant_columns_go_last_and_come_back(codes):
 
 
 def test_smallest_integers():
-    assert [smallest_unsigned(n) for n in (0, 255, 256, 65535, 65536)] == ["|u1", "|u1", "<u2", "<u2", "<u4"]
+    largest = (0, 255, 256, 65535, 65536, math.inf)
+    assert [IntegerCode("<i8", n).stored for n in largest] == ["|u1", "|u1", "<u2", "<u2", "<u4", "<i8"]

@@ -172,9 +172,8 @@ class TestRoundTrip:
         for generator, place in places():
             write(generator, place)
             reader = RunReader(place)
-            batch, digest = reader.batch_and_digest(1)
-            with batch:
-                assert digest == reader.digest("steps/00000001.zip") == reader.hashes()["steps/00000001.zip"]
+            with reader.batch(1) as batch:
+                assert batch.digest() == reader.digest("steps/00000001.zip") == reader.hashes()["steps/00000001.zip"]
                 assert batch.header.id == 1
 
     def test_folder_of_a_url_is_private(self, generator, tmp_path):
@@ -193,7 +192,7 @@ class TestOtherProcesses:
             with generator.create(place) as writer:
                 generator.batch(writer, 0)
                 one_step(generator, pickle.loads(pickle.dumps(writer.store)))
-                assert writer.finished == {0}
+                assert writer.finished == {0, 1}
                 writer.finish(generator.claim())
             assert RunReader(place).hashes().keys() >= {"steps/00000000.zip", "steps/00000001.zip"}
 
@@ -341,7 +340,7 @@ class TestReading:
             with RunReader(url).batch(1) as batch:
                 assert os.listdir(temporary) == []
                 assert len(list(batch.steps())) == len(batch.tokens)
-            RunReader(url).batch_and_digest(0)[0].close()
+                assert batch.digest() == RunReader(url).digest("steps/00000001.zip")
             assert os.listdir(temporary) == []
 
     def test_downloads_are_private(self, urls):

@@ -36,7 +36,7 @@ from dpaudit.generation.models import CACHE_VARIABLE
 from dpaudit.generation.replay import replay_run
 from dpaudit.generation.sampling import SeededStream
 from dpaudit.mechanisms import context_change
-from dpaudit.runs import InputError, KeyedHash, RunReader, cluster_places, decoded_centers
+from dpaudit.runs import ClusterPlaces, InputError, KeyedHash, RunReader, decoded_centers
 from dpaudit.runs.manifest import MAX_BATCHES
 
 CANARY = "canary-7f3a"
@@ -147,7 +147,7 @@ def test_records_go_to_the_nearest_centre_that_their_label_keeps(tmp_path: Path,
         clusters, stated = reader.clusters(), reader.manifest.clustering
         assert stated.method == clusters.method == clustering["method"]
         assert (stated.origin == "public") == clustering["method"].startswith("public")
-        places = cluster_places(clusters, config.batching.generate_per_cluster)
+        places = ClusterPlaces(clusters, config.batching.generate_per_cluster)
         assert len(places) == reader.manifest.batching.batches == len(reader.batches)
         _, homes = truth(config, reader)
         hashing = KeyedHash(bytes.fromhex(KEY))
