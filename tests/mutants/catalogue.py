@@ -1113,7 +1113,7 @@ _RESULTS = (
         "comparison-unread-run-has-figures",
         "a run that cannot be read as a whole has figures",
         "dpaudit/audit/comparison.py",
-        '    if result.verdict == "error":\n        return _UNREAD\n',
+        '    if result.verdict == "error":\n        return "the run cannot be read as a whole"\n',
         "",
         ("tests/audit/test_comparison.py", _CLI),
     ),
