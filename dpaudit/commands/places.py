@@ -13,7 +13,7 @@ from dpaudit.commands.options import PUBLIC
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dpaudit.results import AuditResult, Comparison
+    from dpaudit.results import AuditResult
     from dpaudit.runs.storage import Location
 
 
@@ -105,11 +105,3 @@ def save_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
 
     with writing(folder, "--out"):
         return write_reports(result, folder)
-
-
-def save_comparison(comparison: Comparison, path: Path, links: dict[str, str] | None = None) -> None:
-    """Write a comparison as HTML, with links to the runs' reports."""
-    from dpaudit.reports.write import write_comparison
-
-    with writing(path, "--out"):
-        write_comparison(comparison, path, links)

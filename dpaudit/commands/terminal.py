@@ -73,7 +73,7 @@ def progress_bars(unit: str) -> Any:
         Rate(),
         Remaining(elapsed_when_finished=True),
         TextColumn("{task.fields[epsilon]}", markup=False),
-        console=stderr(),
+        console=_console(stderr=True),
         disable=session().quiet or not sys.stderr.isatty(),
     )
 
@@ -160,11 +160,6 @@ def show(found: Found, as_json: bool, print_found: Callable[[Found, Console], No
 def stdout() -> Console:
     """The console for results. It has colour on a terminal alone, and not where NO_COLOR is set."""
     return _console(stderr=False)
-
-
-def stderr() -> Console:
-    """The console for what is said beside them."""
-    return _console(stderr=True)
 
 
 def _console(stderr: bool) -> Console:
