@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from dpaudit.accounting import ApproximateAccountant, Method, rebalancing_events, rounded_sum
 from dpaudit.audit.guarantees import NOTHING
+from dpaudit.audit.samples import bound
 from dpaudit.mechanisms import ClaimKind, Mechanism, context_change
 from dpaudit.results import (
     Affordable,
@@ -192,22 +193,18 @@ class _ApproximateRun:
 
     def budgets(self, lengths: Sequence[int]) -> Iterator[BudgetCurve]:
         """By either accountant, whichever the run's own figure is by: settings alone decide both."""
+        assert self.accountant is not None
         together = sorted({*lengths, self.found.tokens})
         for method in get_args(Method):
-            if known := self._by_length(together, method):
+            known: dict[int, float] = {}
+            epsilons = self.accountant.epsilons(together, self.found.delta, method)
+            for length, epsilon in zip(together, epsilons, strict=True):
+                if epsilon is not None:
+                    # The run's own figure comes from a finer grid, and a shorter run costs no more than the whole one.
+                    own = self.found.epsilon if method == self._method and length <= self.found.tokens else math.inf
+                    known[length] = min(epsilon, own)
+            if known:
                 yield _curve(self, method, known)
-
-    def _by_length(self, lengths: Sequence[int], method: Method) -> dict[int, float]:
-        """Epsilon, centres included, at those lengths that the method reaches."""
-        assert self.accountant is not None
-        epsilons = self.accountant.epsilons(lengths, self.found.delta, method)
-        known: dict[int, float] = {}
-        for length, epsilon in zip(lengths, epsilons, strict=True):
-            if epsilon is not None:
-                # The run's own figure comes from a finer grid, and a shorter run costs no more than the whole one.
-                own = self.found.epsilon if method == self._method and length <= self.found.tokens else math.inf
-                known[length] = min(epsilon, own)
-        return known
 
     @property
     def _method(self) -> Literal["rdp", "optimal"]:
@@ -350,8 +347,7 @@ def _no_answer(reason: str) -> Afforded:
 def batch_spread(name: str, result: AuditResult) -> Spread | None:
     """How a run's ex-post costs (nats) spread over its batches; None where its cost as a whole is not finite."""
     run = _measured("ex-post", name, result)
-    # What is absent or not a number has no bound.
-    costs = sorted(math.inf if b.exact is None or math.isnan(b.exact) else b.exact for b in result.batches)
+    costs = sorted(bound(batch) for batch in result.batches)
     if not isinstance(run, _ExPostRun) or not costs:
         return None
     least, lower, median, upper, most = (costs[math.ceil(share * (len(costs) - 1) / 4)] for share in range(5))

@@ -1209,8 +1209,8 @@ _RESULTS = (
         "samples-costliest-is-cheapest",
         "the costliest batch's text is that of the cheapest",
         "dpaudit/audit/samples.py",
-        "key=lambda batch: (-_cost(batch), batch.id)",
-        "key=lambda batch: (_cost(batch), batch.id)",
+        "key=lambda batch: (-bound(batch), batch.id)",
+        "key=lambda batch: (bound(batch), batch.id)",
         ("tests/audit/test_samples.py",),
     ),
 )
