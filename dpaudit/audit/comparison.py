@@ -400,16 +400,14 @@ def _digest(conditions: tuple[Any, ...]) -> str:
 
 def _summary(name: str, result: AuditResult) -> ComparedRun:
     mechanism = _part(result, "mechanism", Mechanism)
+    stated = {} if mechanism is None else mechanism.model_dump()
     return ComparedRun(
         name=name,
         verdict=result.verdict,
         guarantee=result.guarantee,
         caveats=result.caveats,
         caution=_caution(result),
-        aggregator=mechanism.aggregator.name if mechanism else None,
-        clip=mechanism.clip if mechanism else None,
-        temperature=mechanism.temperature if mechanism else None,
-        divisor=mechanism.model_dump().get("divisor") if mechanism else None,
+        **{name: stated.get(name) for name in ("aggregator", "clip", "temperature", "divisor")},
         batches=len(result.batches),
         contexts=sum(batch.contexts for batch in result.batches),
         tokens=sum(batch.steps for batch in result.batches),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpaudit.audit.factors import NEXT_TO_NOTHING, change, factor, next_to_nothing
@@ -13,20 +13,6 @@ from dpaudit.checks.registry import registered
 from dpaudit.checks.replay import COMMAND
 from dpaudit.results import AuditResult, CheckResult
 from dpaudit.results.rounding import exactly
-
-_DOUBTFUL = "The run's settings are left out, for the check disclosure.sensitive did not find them fit to publish."
-_OUTCOMES = (
-    "The verdict and the checks' outcomes depend on the private data themselves, and no epsilon here pays for "
-    "publishing them."
-)
-_UNNAMED = (
-    "Without its figure, a claim that holds says nothing about how private the texts are: "
-    "only that the run states its cost truly."
-)
-_ASKED = (
-    "The claim was given to the audit, and need not be the run's own. "
-    "Whether it was chosen without looking at the data, only who gave it can say."
-)
 
 
 def public_form(result: AuditResult) -> AuditResult:
@@ -45,7 +31,7 @@ def public_form(result: AuditResult) -> AuditResult:
         verdict=result.verdict,
         evidence=result.evidence,
         guarantee=_sentence(result, withheld),
-        caveats=_caveats(result, manifest, withheld),
+        caveats=tuple(_caveats(result, manifest, withheld)),
         claim=stated,
         guarantees=NOTHING.model_copy(update={"approximate": approximate}),
         ledger=tuple(tree for tree in result.ledger if tree.kind == "approximate" and approximate is not None),
@@ -107,24 +93,35 @@ def _sentence(result: AuditResult, withheld: str) -> str:
     )
 
 
-def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: str) -> tuple[str, ...]:
+def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: str) -> Iterator[str]:
+    passed, claim = result.verdict == "pass", result.claim
+    if passed and claim is not None and not withheld and (said := next_to_nothing(claim.epsilon)):
+        yield said
     declared = bool(manifest) and manifest["privacy"]["records_per_user_from"] == "declared"
     public = {str(manifest["privacy"]["records_per_user"])} if declared else set()
-    # A caveat with a figure in it may quote the records, unless that figure is one that was declared.
-    told = (said for said in result.caveats if not said.startswith(NEXT_TO_NOTHING))
-    kept = [said for said in told if set(re.findall(r"\d+(?:[.,]\d+)*", said)) <= public]
-    if result.verdict == "pass" and result.claim is not None and not withheld:
-        kept = [*filter(None, [next_to_nothing(result.claim.epsilon)]), *kept]
+    for said in result.caveats:
+        # A caveat with a figure in it may quote the records, unless that figure is one that was declared.
+        if not said.startswith(NEXT_TO_NOTHING) and set(re.findall(r"\d+(?:[.,]\d+)*", said)) <= public:
+            yield said
     if result.asked:
-        kept.append(_ASKED)
-    if result.verdict == "pass" and withheld:
-        kept.append(_UNNAMED)
+        yield (
+            "The claim was given to the audit, and need not be the run's own. "
+            "Whether it was chosen without looking at the data, only who gave it can say."
+        )
+    if passed and withheld:
+        yield (
+            "Without its figure, a claim that holds says nothing about how private the texts are: "
+            "only that the run states its cost truly."
+        )
         if manifest["claim_stated"] != "beforehand":
-            given = "--epsilon and --delta" if result.claim is not None and result.claim.delta else "--epsilon"
-            kept.append(f"To show a number, give {given}, agreed beforehand.")
+            given = "--epsilon and --delta" if claim is not None and claim.delta else "--epsilon"
+            yield f"To show a number, give {given}, agreed beforehand."
     if manifest and not _fit(result):
-        kept.append(_DOUBTFUL)
-    return (*kept, _OUTCOMES)
+        yield "The run's settings are left out, for the check disclosure.sensitive did not find them fit to publish."
+    yield (
+        "The verdict and the checks' outcomes depend on the private data themselves, and no epsilon here pays for "
+        "publishing them."
+    )
 
 
 def _checks(result: AuditResult) -> tuple[CheckResult, ...]:

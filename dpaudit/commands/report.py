@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpaudit.commands import places
 from dpaudit.commands.audits import audit_of, leave, replay_of, with_quality
 from dpaudit.commands.options import (
     DATA_HELP,
@@ -19,15 +20,6 @@ from dpaudit.commands.options import (
     engine_options,
     output_options,
     step_name,
-)
-from dpaudit.commands.places import (
-    holds_reports,
-    report_folder,
-    reports_of,
-    require_writable,
-    save_reports,
-    spare_runs,
-    writing,
 )
 from dpaudit.commands.terminal import note, output, print_json, show, stdout
 
@@ -86,10 +78,14 @@ def report(
     from dpaudit.runs import InputError
 
     if out is not None:
-        spare_runs(out, [run_dir], f"Leave --out away to write into {reports_of(run_dir)}, or name a folder elsewhere.")
-        require_writable(out, "--out")
+        places.spare_runs(
+            out, [run_dir], f"Leave --out away to write into {places.reports_of(run_dir)}, or name a folder elsewhere."
+        )
+        places.require_writable(out, "--out")
     if sarif is not None:
-        spare_runs(sarif, [run_dir], f"Name a file elsewhere, or in {reports_of(run_dir)}.", keep_folder=True)
+        places.spare_runs(
+            sarif, [run_dir], f"Name a file elsewhere, or in {places.reports_of(run_dir)}.", keep_folder=True
+        )
     try:
         found = replay_of(run_dir, data, model, question)
     except InputError:
@@ -102,11 +98,11 @@ def report(
     # Printed first: where nothing can be written, the audit is not lost.
     show(result, as_json, print_summary)
     if sarif is not None:
-        with writing(sarif, "--sarif"):
+        with places.writing(sarif, "--sarif"):
             write_sarif(result, sarif)
-    folder = out or report_folder(run_dir, audience)
-    if audited.claim is not None or out is not None or holds_reports(folder):
-        paths = save_reports(result, folder)
+    folder = out or places.report_folder(run_dir, audience)
+    if audited.claim is not None or out is not None or places.holds_reports(folder):
+        paths = places.save_reports(result, folder)
         if not as_json:
             with output():
                 click.echo("\n".join(f"  {path}" for path in paths.values()))

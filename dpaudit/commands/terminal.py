@@ -7,7 +7,7 @@ import select
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -17,17 +17,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dpaudit.audit import Progress
+    from dpaudit.results import Result
+    from dpaudit.results.quality import Quality
 
 
-class Document(Protocol):
-    """What can be printed as JSON."""
-
-    def to_json(self) -> str:
-        """The document, with a line break at its end."""
-        ...
-
-
-Found = TypeVar("Found", bound=Document)
+#: What a command finds: it can be printed as JSON.
+Found = TypeVar("Found", bound="Result | Quality")
 
 
 @dataclass
