@@ -7,8 +7,8 @@ nothing, so it cannot be formed; nor can that of figures for different relations
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, reduce
 from typing import Any, Literal
 
 from dpaudit.accounting import Cost, rounded_sum
@@ -89,11 +89,11 @@ def ledger(facts: Facts) -> tuple[LedgerEntry, ...]:
 
 def entry(
     name: str,
-    kind: Kind,
-    between: tuple[Relation, Unit],
     value: float,
     reference: str,
     *,
+    kind: Kind,
+    between: tuple[Relation, Unit],
     delta: float = 0.0,
     rule: Literal["leaf", "sum", "maximum", "joint"] = "leaf",
     children: Sequence[LedgerEntry] = (),
@@ -131,12 +131,10 @@ def entry(
 
 def total(name: str, children: Sequence[LedgerEntry], reference: str) -> LedgerEntry:
     """Basic composition of one or more children: values and deltas add up, rounded up. Raises KindError."""
-    first, *others = children
     value = reduce(rounded_sum, (child.value for child in children))
     delta = min(1.0, reduce(rounded_sum, (child.delta or 0.0 for child in children)))
-    between = first.relation, first.unit
-    made = entry(name, first.kind, between, value, reference, delta=delta, rule="sum", children=children)
-    if others and first.kind == "empirical":
+    made = entry(name, value, reference, **_about(children[0]), delta=delta, rule="sum", children=children)
+    if len(children) > 1 and made.kind == "empirical":
         raise KindError("empirical losses of different neighbours do not add up to anything")
     return made
 
@@ -144,18 +142,47 @@ def total(name: str, children: Sequence[LedgerEntry], reference: str) -> LedgerE
 def worst(name: str, children: Sequence[LedgerEntry], reference: str, listed: int | None = None) -> LedgerEntry:
     """The maximum over one or more children, of which the `listed` largest are listed. Raises KindError."""
     ranked = sorted(children, key=lambda child: -child.value)
-    largest = ranked[0]
-    return entry(
-        name,
-        largest.kind,
-        (largest.relation, largest.unit),
-        largest.value,
-        reference,
-        delta=largest.delta or 0.0,
-        rule="maximum",
-        children=ranked,
-        listed=listed,
+    value, delta = ranked[0].value, ranked[0].delta or 0.0
+    about = _about(ranked[0])
+    return entry(name, value, reference, **about, delta=delta, rule="maximum", children=ranked, listed=listed)
+
+
+def _about(like: LedgerEntry) -> dict[str, Any]:
+    """What a figure must agree in to be combined with this one."""
+    return {"kind": like.kind, "between": (like.relation, like.unit)}
+
+
+def _of(facts: Facts, kind: Kind) -> Callable[..., LedgerEntry]:
+    """Makes entries of this kind, for the claim's neighbours."""
+    return partial(entry, kind=kind, between=(facts.claim.relation, facts.claim.unit))
+
+
+def _approximate_tree(facts: Facts) -> LedgerEntry | None:
+    accountant, found, tokens = facts.beforehand, facts.approximate, facts.manifest.stopping.max_tokens
+    if accountant is None or found is None or facts.change is None:
+        return None
+    left, drawn = accountant.delta_left(found.delta), found.epsilon
+    if facts.grouping.epsilon and math.isfinite(found.epsilon):
+        drawn = accountant.without_clusters().epsilon(tokens, left).epsilon
+    approximately = _of(facts, "approximate")
+    token = approximately(
+        "a token: its losses lie in an interval of this length, so it is at least that private by itself",
+        facts.manifest.mechanism.eta(facts.change) or 0.0,
+        "docs/budgets.md#bounded-range",
     )
+    batch = approximately(
+        f"any one batch: {tokens} tokens, {found.method} composition",
+        drawn,
+        "docs/budgets.md",
+        delta=left,
+        rule="joint",
+        children=[token],
+        omitted=tokens - 1,
+    )
+    generation = worst("generation: batches share no records, so the costliest counts", [batch], f"{_DOCS}#runs")
+    parts = [*_grouping(facts, "approximate"), generation]
+    whole = f"{_DOCS}#ledger"
+    return approximately("pipeline", found.epsilon, whole, delta=found.delta, rule="joint", children=parts)
 
 
 def _ex_post_tree(facts: Facts) -> LedgerEntry | None:
@@ -166,84 +193,41 @@ def _ex_post_tree(facts: Facts) -> LedgerEntry | None:
     if contexts == 1:
         generation = worst("generation: the costliest batch", batches, f"{_DOCS}#runs", LISTED)
     else:
-        generation = entry(
-            f"generation: the costliest way of spreading {contexts} contexts over the batches",
-            "ex-post",
-            (facts.claim.relation, facts.claim.unit),
-            facts.ex_post_cost.exact,
-            f"{_DOCS}#runs",
-            rule="joint",
-            children=batches,
-            listed=LISTED,
+        name = f"generation: the costliest way of spreading {contexts} contexts over the batches"
+        generation = _of(facts, "ex-post")(
+            name, facts.ex_post_cost.exact, f"{_DOCS}#runs", rule="joint", children=batches, listed=LISTED
         )
     return total("pipeline", [*_grouping(facts, "ex-post"), generation], f"{_DOCS}#ledger")
 
 
-def _grouping(facts: Facts, kind: Kind) -> Iterator[LedgerEntry]:
-    """What was spent before any token was drawn."""
-    clustering, spent, between = facts.manifest.clustering, facts.grouping, (facts.claim.relation, facts.claim.unit)
-    counts = "no noisy counts were used"
-    if clustering.counts is not None:
-        counts = f"noisy counts of records, Laplace noise of scale {clustering.counts.scale:g}"
-    yield entry(f"rebalancing: {counts}", kind, between, spent.counts, f"{_DOCS}#rebalancing")
-    if clustering.method != "none":
-        centers = f"centres: {clustering.origin}, {clustering.method}"
-        yield entry(centers, kind, between, spent.centers, f"{_DOCS}#rebalancing", delta=spent.delta)
-
-
 def _batches(facts: Facts) -> Iterator[LedgerEntry]:
-    between = (facts.claim.relation, facts.claim.unit)
     for batch, steps in facts.lengths.items():
         cost = facts.batch_cost(batch)
         directions = [
-            entry(f"{name} summed over {steps} tokens", "ex-post", between, value, _DOCS, rule="sum", omitted=steps)
+            _of(facts, "ex-post")(f"{name} summed over {steps} tokens", value, _DOCS, rule="sum", omitted=steps)
             for name, value in (("rise", cost.rise), ("fall", cost.fall))
         ]
         yield worst(f"batch {batch}", directions, f"{_DOCS}#exact-cost")
 
 
+def _grouping(facts: Facts, kind: Kind) -> Iterator[LedgerEntry]:
+    """What was spent before any token was drawn."""
+    clustering, spent, reference = facts.manifest.clustering, facts.grouping, f"{_DOCS}#rebalancing"
+    counts = "no noisy counts were used"
+    if clustering.counts is not None:
+        counts = f"noisy counts of records, Laplace noise of scale {clustering.counts.scale:g}"
+    yield _of(facts, kind)(f"rebalancing: {counts}", spent.counts, reference)
+    if clustering.method != "none":
+        centers = f"centres: {clustering.origin}, {clustering.method}"
+        yield _of(facts, kind)(centers, spent.centers, reference, delta=spent.delta)
+
+
 def _empirical_tree(facts: Facts) -> LedgerEntry | None:
     # What was tried is the removal of one context, whatever the claim is about.
-    between: tuple[Relation, Unit] = ("add_remove", "context")
-    reference = f"{_DOCS}#leave-one-out"
+    lost = partial(entry, reference=f"{_DOCS}#leave-one-out", kind="empirical", between=("add_remove", "context"))
     leaves = [
-        entry(f"batch {batch}: the largest loss of a left-out context", "empirical", between, loss, reference)
-        for batch, loss in facts.losses.items()
+        lost(f"batch {batch}: the largest loss of a left-out context", loss) for batch, loss in facts.losses.items()
     ]
     if not leaves:
         return None
-    return worst("leave-one-out: the batch with the largest loss", leaves, reference, LISTED)
-
-
-def _approximate_tree(facts: Facts) -> LedgerEntry | None:
-    accountant, found, tokens = facts.beforehand, facts.approximate, facts.manifest.stopping.max_tokens
-    if accountant is None or found is None or facts.change is None:
-        return None
-    between = (facts.claim.relation, facts.claim.unit)
-    token = entry(
-        "a token: its losses lie in an interval of this length, so it is at least that private by itself",
-        "approximate",
-        between,
-        facts.manifest.mechanism.eta(facts.change) or 0.0,
-        "docs/budgets.md#bounded-range",
-    )
-    left, drawn = accountant.delta_left(found.delta), found.epsilon
-    if facts.grouping.epsilon and math.isfinite(found.epsilon):
-        drawn = accountant.without_clusters().epsilon(tokens, left).epsilon
-    batch = entry(
-        f"any one batch: {tokens} tokens, {found.method} composition",
-        "approximate",
-        between,
-        drawn,
-        "docs/budgets.md",
-        delta=left,
-        rule="joint",
-        children=[token],
-        omitted=tokens - 1,
-    )
-    generation = worst("generation: batches share no records, so the costliest counts", [batch], f"{_DOCS}#runs")
-    parts = [*_grouping(facts, "approximate"), generation]
-    reference = f"{_DOCS}#ledger"
-    return entry(
-        "pipeline", "approximate", between, found.epsilon, reference, delta=found.delta, rule="joint", children=parts
-    )
+    return worst("leave-one-out: the batch with the largest loss", leaves, f"{_DOCS}#leave-one-out", LISTED)

@@ -36,12 +36,7 @@ _MOST_NAMED = 10
 
 
 def inspect_run(location: Path | str, engine: Engine | None = None, progress: Progress | None = None) -> InspectedRun:
-    """A run at a glance, with its audit's figures where it is finished.
-
-    Args:
-        location: the run directory.
-        engine: where batches are read, as for `audit_run`.
-        progress: called with (batches read, batches declared).
+    """A run at a glance, with its audit's figures where it is finished; `engine` and `progress` are for `audit_run`.
 
     Raises:
         InputError: there is no run that can be read.
@@ -72,12 +67,7 @@ def _is_unmade(check: CheckResult) -> bool:
 
 
 def inspect_batch(location: Path | str, batch: int, progress: Progress | None = None) -> InspectedBatch:
-    """One batch: what each of its tokens cost.
-
-    Args:
-        location: the run directory.
-        batch: its id.
-        progress: called with (steps read, steps in the batch).
+    """One batch, by its id: what each of its tokens cost. `progress` is called with (steps read, steps in the batch).
 
     Raises:
         InputError: there is no run or no batch that can be read.
@@ -121,12 +111,12 @@ def inspect_batch(location: Path | str, batch: int, progress: Progress | None = 
 
 
 def inspect_step(location: Path | str, batch: int, step: int, top: int = 10) -> InspectedStep:
-    """One step: what its token was sampled from. Reads this step of the batch alone.
+    """One step, counted from 0: what its token was sampled from. Reads this step of the batch alone.
 
     Args:
         location: the run directory.
         batch: its id.
-        step: which of its tokens, from 0.
+        step: which of its tokens.
         top: how many of the most probable tokens to show.
 
     Raises:

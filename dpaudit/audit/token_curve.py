@@ -41,11 +41,7 @@ class CurveSums:
         self._largest = np.full(MOST_GROUPS, -np.inf)
 
     def take(self, costs: Sequence[float]) -> None:
-        """Take in one batch.
-
-        Args:
-            costs: exact cost of each of its tokens, in nats; NaN where the record bounds nothing.
-        """
+        """Take in the exact cost of each of a batch's tokens, in nats; NaN where the record bounds nothing."""
         values = np.asarray(costs, dtype=np.float64)
         at = np.flatnonzero(~np.isnan(values))
         known = values[at]

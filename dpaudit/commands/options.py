@@ -132,9 +132,7 @@ def output_options(command: Command) -> Command:
 def engine_options(command: Command, *, models: bool = False) -> Command:
     """Give a command the options that say where it works. It gets them as one Engine or None, `engine`.
 
-    Args:
-        command: any command.
-        models: whether its workers hold a language model.
+    `models` says whether its workers hold a language model.
     """
 
     @click.option(

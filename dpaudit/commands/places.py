@@ -88,12 +88,7 @@ def writing(path: Path, option: str) -> Iterator[None]:
 
 
 def require_writable(folder: Path, option: str) -> None:
-    """Refuse a folder that can hold no file, before an audit is spent on it. Nothing is left behind.
-
-    Args:
-        folder: where files are to go; it and its parents may be missing yet.
-        option: what named it, for the error.
-    """
+    """Refuse a folder, which may be missing yet, that can hold no file: before an audit is spent. Leaves nothing."""
     there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
     with writing(folder, option), tempfile.TemporaryDirectory(dir=there):
         pass

@@ -78,14 +78,12 @@ def report(
     from dpaudit.runs import InputError
 
     if out is not None:
-        places.spare_runs(
-            out, [run_dir], f"Leave --out away to write into {places.reports_of(run_dir)}, or name a folder elsewhere."
-        )
+        remedy = f"Leave --out away to write into {places.reports_of(run_dir)}, or name a folder elsewhere."
+        places.spare_runs(out, [run_dir], remedy)
         places.require_writable(out, "--out")
     if sarif is not None:
-        places.spare_runs(
-            sarif, [run_dir], f"Name a file elsewhere, or in {places.reports_of(run_dir)}.", keep_folder=True
-        )
+        remedy = f"Name a file elsewhere, or in {places.reports_of(run_dir)}."
+        places.spare_runs(sarif, [run_dir], remedy, keep_folder=True)
     try:
         found = replay_of(run_dir, data, model, question)
     except InputError:

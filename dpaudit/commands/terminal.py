@@ -45,11 +45,7 @@ def session() -> Session:
 
 
 def progress_bars(unit: str) -> Any:
-    """Bars on stderr with rates and the remaining time; none where that is no terminal, and with --quiet.
-
-    Args:
-        unit: what is counted, in the plural: `tokens`.
-    """
+    """Bars on stderr with rates, in `tokens` or the like, and the time that remains; none in a log, or with --quiet."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
     from rich.text import Text

@@ -16,7 +16,7 @@ KINDS = ("approximate", "ex-post", "empirical")
 def figure(
     value: float = 1.0, kind: str = "ex-post", relation: str = "add_remove", unit: str = "record", delta: float = 0.0
 ) -> LedgerEntry:
-    return entry("leaf", kind, (relation, unit), value, "", delta=delta)  # type: ignore[arg-type]
+    return entry("leaf", value, "", kind=kind, between=(relation, unit), delta=delta)  # type: ignore[arg-type]
 
 
 def test_kinds_never_combine() -> None:
@@ -26,7 +26,7 @@ def test_kinds_never_combine() -> None:
             with pytest.raises(KindError, match="cannot be combined"):
                 combine("node", [mine, theirs], "")
         with pytest.raises(KindError, match="cannot be combined"):
-            entry("node", one, ("add_remove", "record"), 1.0, "", rule="joint", children=[theirs])  # type: ignore[arg-type]
+            entry("node", 1.0, "", kind=one, between=("add_remove", "record"), rule="joint", children=[theirs])  # type: ignore[arg-type]
 
 
 def test_neighbours_never_mix() -> None:
