@@ -11,7 +11,7 @@ import sys
 import traceback
 
 import click
-from click.shell_completion import shell_complete
+from click.shell_completion import get_completion_class, shell_complete
 
 import dpaudit
 from dpaudit.commands.budget import budget
@@ -33,18 +33,6 @@ DEBUG = "DPAUDIT_DEBUG"
 PROGRAM, COMPLETION = "dpaudit", "_DPAUDIT_COMPLETE"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(dpaudit.__version__, prog_name=PROGRAM)
-def cli() -> None:
-    """Generate text with differentially private LLM inference, and audit the epsilon it claims.
-
-    \b
-    Exit codes: 0 the claim holds, 1 it does not or a check failed,
-    2 the input or the command line is unusable, 3 internal error,
-    130 interrupted, 141 nobody read all of the output.
-    """
-
-
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @quiet_option
@@ -58,8 +46,6 @@ def completion(context: click.Context, shell: str) -> None:
     Example:
       eval "$(dpaudit completion bash)"
     """
-    from click.shell_completion import get_completion_class
-
     kind = get_completion_class(shell)
     assert kind is not None  # click knows all three
     # As click writes it, but without a look at which version of the shell is installed here.
@@ -72,8 +58,18 @@ COMMANDS = (
     *(init, generate, report, verify, replay, inspect, compare),
     *(figures, clusters, evaluate, checks, budget, demo, table, completion),
 )
-for command in COMMANDS:
-    cli.add_command(command)
+
+
+@click.group(commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(dpaudit.__version__, prog_name=PROGRAM)
+def cli() -> None:
+    """Generate text with differentially private LLM inference, and audit the epsilon it claims.
+
+    \b
+    Exit codes: 0 the claim holds, 1 it does not or a check failed,
+    2 the input or the command line is unusable, 3 internal error,
+    130 interrupted, 141 nobody read all of the output.
+    """
 
 
 def main(arguments: list[str] | None = None) -> None:

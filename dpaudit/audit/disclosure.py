@@ -26,6 +26,7 @@ def public_form(result: AuditResult) -> AuditResult:
     withheld = _why_withheld(result, manifest)
     stated = result.claim if not withheld else None
     approximate = result.guarantees.approximate if stated is not None else None
+    versions: dict[str, Any] = {name: result.run[name] for name in ("dpaudit", "dp_accounting") if name in result.run}
     return AuditResult(
         audience="public",
         verdict=result.verdict,
@@ -39,7 +40,7 @@ def public_form(result: AuditResult) -> AuditResult:
         tokens=None,
         checks=_checks(result),
         not_checked=result.not_checked,
-        run=_run(result, manifest),
+        run=versions | {"manifest": public_settings(manifest)} if manifest and _fit(result) else versions,
         asked=result.asked,
     )
 
@@ -143,11 +144,6 @@ def _checks(result: AuditResult) -> tuple[CheckResult, ...]:
         )
         for check in result.checks
     )
-
-
-def _run(result: AuditResult, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    versions: dict[str, Any] = {name: result.run[name] for name in ("dpaudit", "dp_accounting") if name in result.run}
-    return versions | {"manifest": public_settings(manifest)} if manifest and _fit(result) else versions
 
 
 def _fit(result: AuditResult) -> bool:

@@ -26,15 +26,7 @@ from dpaudit.checks.registry import Outcome, StepCheck, printable, registered, r
 from dpaudit.checks.sampling_test import SamplingTest
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange, context_change
-from dpaudit.results import (
-    Asked,
-    AuditResult,
-    BatchResult,
-    CheckResult,
-    ClaimResult,
-    Guarantees,
-    Verdict,
-)
+from dpaudit.results import Asked, AuditResult, BatchResult, CheckResult, ClaimResult, Guarantees, Verdict
 from dpaudit.results.replay import Replay
 from dpaudit.results.rounding import exactly, rounded_up
 from dpaudit.runs import Claim, InputError, Manifest, RunReader
@@ -228,7 +220,7 @@ def _claim_result(facts: Facts) -> ClaimResult:
 
 
 def _sentence(verdict: Verdict, facts: Facts, failed: list[CheckResult], unseen: list[CheckResult]) -> str:
-    claim, aggregator = facts.claim, facts.manifest.mechanism.aggregator.name
+    claim, aggregation = facts.claim, f"{facts.manifest.mechanism.aggregator.name.capitalize()} aggregation"
     if verdict == "error":
         return "No guarantee can be stated: the run cannot be read as a whole."
     if verdict == "fail":
@@ -248,18 +240,18 @@ def _sentence(verdict: Verdict, facts: Facts, failed: list[CheckResult], unseen:
         found = rounded_up(math.inf if recomputed is None else recomputed)
         if claim.delta:
             return (
-                f"{aggregator.capitalize()} aggregation on noised clusters: {changed}, no set of outcomes would be "
+                f"{aggregation} on noised clusters: {changed}, no set of outcomes would be "
                 f"more probable than with a factor e^epsilon on each outcome, plus {delta}. For this outcome epsilon "
                 f"is at most {epsilon} (data-dependent ex-post epsilon, recomputed from the record as {found}; other "
                 f"outcomes have other ones, and delta is about sets of outcomes, not about this one)."
             )
         return (
-            f"{aggregator.capitalize()} aggregation would have produced these very texts with a probability that "
+            f"{aggregation} would have produced these very texts with a probability that "
             f"differs by at most a factor {factor(claim.epsilon)} {changed} (data-dependent ex-post epsilon, "
             f"recomputed from the record as {found}; it holds for this data and these texts only)."
         )
     return (
-        f"{aggregator.capitalize()} aggregation is ({epsilon}, {delta})-differentially private: {changed}, no set "
+        f"{aggregation} is ({epsilon}, {delta})-differentially private: {changed}, no set "
         f"of outputs would be more than {factor(claim.epsilon)} times as probable, plus {delta} (approximate DP, "
         "whatever the data)."
     )
