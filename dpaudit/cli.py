@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import get_completion_class, shell_complete
 
 import dpaudit
 from dpaudit.commands.budget import budget
@@ -29,46 +28,9 @@ from dpaudit.commands.report import replay, report, verify
 from dpaudit.commands.table import table
 from dpaudit.commands.terminal import Session, discard_rest, is_closed_pipe, output, tell
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 UNUSABLE, INTERNAL, INTERRUPTED, UNREAD = 2, 3, 130, 141
 DEBUG = "DPAUDIT_DEBUG"
 PROGRAM, COMPLETION = "dpaudit", "_DPAUDIT_COMPLETE"
-
-
-class _ClosedPipeError(Exception):
-    """A BrokenPipeError that click does not see: it would exit with 1, which is a verdict here."""
-
-
-@contextmanager
-def _pipes_left_to_main() -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError as error:
-        raise _ClosedPipeError(str(error)) from error
-
-
-class _Program(click.Group):
-    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
-        with _pipes_left_to_main():  # --help and --version print here
-            return super().make_context(*arguments, **options)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        with _pipes_left_to_main():
-            return super().invoke(ctx)
-
-
-@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(dpaudit.__version__, prog_name=PROGRAM)
-def cli() -> None:
-    """Generate text with differentially private LLM inference, and audit the epsilon it claims.
-
-    \b
-    Exit codes: 0 the claim holds, 1 it does not or a check failed,
-    2 the input or the command line is unusable, 3 internal error,
-    130 interrupted, 141 nobody read all of the output.
-    """
 
 
 @click.command()
@@ -84,8 +46,6 @@ def completion(context: click.Context, shell: str) -> None:
     Example:
       eval "$(dpaudit completion bash)"
     """
-    from click.shell_completion import get_completion_class
-
     kind = get_completion_class(shell)
     assert kind is not None  # click knows all three
     # As click writes it, but without a look at which version of the shell is installed here.
@@ -98,14 +58,24 @@ COMMANDS = (
     *(init, generate, report, verify, replay, inspect, compare),
     *(figures, clusters, evaluate, checks, budget, demo, table, completion),
 )
-for command in COMMANDS:
-    cli.add_command(command)
+
+
+@click.group(commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(dpaudit.__version__, prog_name=PROGRAM)
+def cli() -> None:
+    """Generate text with differentially private LLM inference, and audit the epsilon it claims.
+
+    \b
+    Exit codes: 0 the claim holds, 1 it does not or a check failed,
+    2 the input or the command line is unusable, 3 internal error,
+    130 interrupted, 141 nobody read all of the output.
+    """
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: turns every error into one message on stderr and its exit code."""
     session = Session()
-    code = _exit_code(arguments, session)
+    code = _exit_code(sys.argv[1:] if arguments is None else arguments, session)
     # A verdict stands whoever reads it; a success needs its output to be whole.
     if not code and session.reader_left:
         code = UNREAD
@@ -113,14 +83,21 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(code)
 
 
-def _exit_code(arguments: list[str] | None, session: Session) -> int | None:
+def _exit_code(arguments: list[str], session: Session) -> int | None:
     """Run a command. None where it came to its end and named no exit code."""
     from dpaudit.runs.errors import InputError
 
     try:
-        cli.main(arguments, prog_name=PROGRAM, standalone_mode=False, obj=session)
+        if asked := os.environ.get(COMPLETION):
+            return shell_complete(cli, {"obj": session}, PROGRAM, COMPLETION, asked)
+        # Not cli.main, which exits with 1 where a pipe is closed: that is a verdict here.
+        with cli.make_context(PROGRAM, [*arguments], obj=session) as context:
+            cli.invoke(context)
+        return None
     except SystemExit as left:
         return int(left.code or 0)
+    except click.exceptions.Exit as left:
+        return left.exit_code
     except click.ClickException as error:
         _show(error)
     except InputError as error:
@@ -128,10 +105,11 @@ def _exit_code(arguments: list[str] | None, session: Session) -> int | None:
         tell(f"dpaudit: {' '.join(str(error).splitlines())}")
     except ModuleNotFoundError as error:
         tell(f"dpaudit: {error.name} is not installed. Run `pip install 'dpaudit[generate]'` to generate runs.")
-    except (click.Abort, KeyboardInterrupt):
-        tell("dpaudit: interrupted. An unfinished run goes on when the same command is given again.")
+    except (click.Abort, EOFError, KeyboardInterrupt):
+        # The line break ends the line in which the terminal shows ^C.
+        tell("\ndpaudit: interrupted. An unfinished run goes on when the same command is given again.")
         return INTERRUPTED
-    except _ClosedPipeError as error:
+    except BrokenPipeError as error:
         if is_closed_pipe(sys.stdout):
             discard_rest(sys.stdout)
             return UNREAD
@@ -146,8 +124,6 @@ def _exit_code(arguments: list[str] | None, session: Session) -> int | None:
             "traceback, which may quote private data."
         )
         return INTERNAL
-    else:
-        return None
     return UNUSABLE
 
 

@@ -7,10 +7,10 @@ from dpaudit.accounting.composition import (
     Composition,
     Method,
     exponential_mechanism_epsilon,
+    rounded_sum,
     zcdp_epsilon,
 )
 from dpaudit.accounting.ex_post import Cost, ExPostAccountant, exact_cost, theorem1_cost
-from dpaudit.accounting.ledger import rounded_sum
 from dpaudit.accounting.rebalancing import (
     batches_by_counts,
     kept_by_counts,

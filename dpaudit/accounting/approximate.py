@@ -12,10 +12,10 @@ from dpaudit.accounting.composition import (
     Method,
     epsilons_by_steps,
     exponential_mechanism_epsilon,
+    rounded_sum,
     steps_within,
     zcdp_of_range,
 )
-from dpaudit.accounting.ledger import rounded_sum
 from dpaudit.mechanisms import ContextChange, Mechanism
 
 MOST_TOKENS = 1 << 40

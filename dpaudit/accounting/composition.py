@@ -412,3 +412,8 @@ def _sum_up(terms: Iterable[float]) -> float:
         return math.nextafter(math.fsum(values), math.inf) if len(values) > 1 else math.fsum(values)
     except OverflowError:  # too many steps, or too large a sum, for the floats
         return math.inf
+
+
+def rounded_sum(left: float, right: float) -> float:
+    """The sum of two costs, rounded up; exact where one of them is 0."""
+    return left + right if 0 in (left, right) else math.nextafter(left + right, math.inf)

@@ -29,12 +29,7 @@ class BatchAuditor:
     """Reads batches of one run. What it says of a batch depends on that batch's file and on run.json alone."""
 
     def __init__(self, location: str, change: ContextChange | None) -> None:
-        """Open a run.
-
-        Args:
-            location: of the run directory.
-            change: what the ex-post cost is for; None where nothing bounds it.
-        """
+        """Open the run at a location; `change` is what the ex-post cost is for, None where nothing bounds it."""
         self._reader = RunReader(location)
         self._change = change
         self._decode = self._reader.decoder(special=False)
@@ -72,10 +67,21 @@ class BatchAuditor:
             log_probability += step.log_probability
             if step.support is not None and position <= LONGEST_PREFIX:
                 facts.supports.append(SeenSupport.of(header, batch.tokens[:position], step.support))
-            view = StepView(manifest, header, step)
             # Corrupt values overflow and compare oddly; the checks say so in words, numpy need not.
             with np.errstate(all="ignore"):
-                _take(view, position, facts, losses, accountant)
+                view = StepView(manifest, header, step)
+                for check_id, problem in objections(view):
+                    facts.note(check_id, position, problem)
+                losses.add(view)
+                if view.index is not None:
+                    place = facts.id.to_bytes(8, "big") + position.to_bytes(8, "big")
+                    facts.sampling.add(view.aggregate, view.index, step.aggregate_digest + place)
+                    aggregator, clip = manifest.mechanism.aggregator, manifest.mechanism.clip
+                    facts.divided[aggregator.divided_by(view.arrays, header.contexts, clip)] += 1
+                cost = charged(view, accountant)
+            # A step that bounds nothing is counted.
+            facts.unbounded |= view.index is None or (cost is None and accountant is not None)
+            facts.costs.append(math.nan if cost is None else cost.exact)
         if accountant is not None:
             facts.spent = accountant.detach(header.id)
         facts.losses = losses.result(header.id)
@@ -105,20 +111,3 @@ def charged(view: StepView, accountant: ExPostAccountant | None) -> Cost | None:
         return accountant.charge(view.header.id, view.reduced)
     except ValueError:  # no bound follows from such a record; the objections say what is wrong with it
         return None
-
-
-def _take(
-    view: StepView, position: int, facts: BatchFacts, losses: ContextSums, accountant: ExPostAccountant | None
-) -> None:
-    """Check the step, charge for it, and note what it cost each context. A step that bounds nothing is counted."""
-    for check_id, problem in objections(view):
-        facts.note(check_id, position, problem)
-    losses.add(view)
-    if view.index is not None:
-        place = facts.id.to_bytes(8, "big") + position.to_bytes(8, "big")
-        facts.sampling.add(view.aggregate, view.index, view.step.aggregate_digest + place)
-        aggregator = view.mechanism.aggregator
-        facts.divided[aggregator.divided_by(view.arrays, view.header.contexts, view.mechanism.clip)] += 1
-    cost = charged(view, accountant)
-    facts.unbounded |= view.index is None or (cost is None and accountant is not None)
-    facts.costs.append(math.nan if cost is None else cost.exact)

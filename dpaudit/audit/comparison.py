@@ -12,11 +12,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from pydantic import BaseModel
 
 from dpaudit.accounting import ApproximateAccountant, Method, rebalancing_events, rounded_sum
+from dpaudit.audit.guarantees import NOTHING
+from dpaudit.audit.samples import bound
 from dpaudit.mechanisms import ClaimKind, Mechanism, context_change
 from dpaudit.results import (
     Affordable,
@@ -27,9 +29,7 @@ from dpaudit.results import (
     BudgetPanel,
     ComparedRun,
     Comparison,
-    Empirical,
     ExPost,
-    Guarantees,
     LeftOut,
     QualityColumn,
     RunEpsilon,
@@ -45,14 +45,7 @@ _KINDS: tuple[ClaimKind, ClaimKind] = ("ex-post", "approximate")
 #: The most lengths that a budget curve has evenly; a run's own length may come on top.
 _POINTS = 64
 _NO_SETTINGS = "the run states no settings that its guarantee could be worked out from"
-_UNREAD = "the run cannot be read as a whole"
-_REFUTED = "bounds nothing until its checks pass"
-_UNTESTED = "rests on its record alone until the checks that a pass needs are made"
-#: Checks about something else than whether the record can be relied on.
-_NOT_OF_THE_RECORD = ("claim.", "disclosure.")
-_NO_GUARANTEES = Guarantees(
-    ex_post=None, approximate=None, empirical=Empirical(leave_one_out_max=None, contexts=0, worst=())
-)
+_NO_CURVE = "the record gives no cost by token position"
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -71,22 +64,27 @@ def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
     left_out: list[LeftOut] = []
     budgets: list[BudgetPanel] = []
     for kind in _KINDS:
-        problems = {name: problem for name, result in results.items() if (problem := _problem(kind, result))}
-        if len(problems) == len(results) and set(problems.values()) == {_no_figure(kind)}:
+        measured = {name: _measured(kind, name, result) for name, result in results.items()}
+        if all(run == _no_figure(kind) for run in measured.values()):
             continue
-        runs = [run for name in results if name not in problems and (run := _measured(kind, name, results[name]))]
-        groups = list(_groups(runs))
-        same_length += [_at_one_length(group) for group in groups]
-        set_beside = {run.figure.run for group in groups for run in group}
-        measured = {run.figure.run: run for run in runs}
+        runs = [run for run in measured.values() if not isinstance(run, str)]
+        groups = _by_neighbours(runs)
+        budgets += map(_budget_panel, groups)
+        for group in groups:
+            if len(group) > 1:
+                tokens = min(run.length for run in group)
+                figures = tuple(run.at(tokens) for run in group)
+                same_length.append(SameLength(kind=kind, figures=figures, tokens=tokens))
+        beside = {run.name for group in groups if len(group) > 1 for run in group}
         left_out += [
-            LeftOut(run=name, kind=kind, reason=problems.get(name) or _why_left_out(measured[name]))
-            for name in results
-            if name not in set_beside
+            LeftOut(run=name, kind=kind, reason=run if isinstance(run, str) else _why_left_out(kind, run))
+            for name, run in measured.items()
+            if name not in beside
         ]
         if len(runs) > 1:
-            affordable.append(_affordable(runs))
-        budgets += [_budget_panel(together) for together in _by_neighbours(runs)]
+            figures = tuple(run.figure for run in runs)
+            cells = tuple(tuple(_afforded(run, budget) for budget in figures) for run in runs)
+            affordable.append(Affordable(kind=kind, figures=figures, cells=cells))
     return Comparison(
         runs=tuple(_summary(name, result) for name, result in results.items()),
         same_length=tuple(same_length),
@@ -96,27 +94,6 @@ def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
         budgets=tuple(budgets),
         quality=_quality_columns(results),
     )
-
-
-class _Measured(Protocol):
-    """A run that has a figure of some kind."""
-
-    @property
-    def figure(self) -> RunEpsilon:
-        """The run's own epsilon, at its own length."""
-
-    @property
-    def length(self) -> int:
-        """Up to how many tokens its epsilon is known; 0 where it is not."""
-
-    def at(self, tokens: int) -> RunEpsilon:
-        """Its epsilon at 1 <= tokens <= length."""
-
-    def within(self, budget: RunEpsilon) -> Afforded:
-        """How many tokens a batch can have within an epsilon for the same neighbours."""
-
-    def budgets(self, lengths: Sequence[int]) -> Iterator[BudgetCurve]:
-        """Its epsilon by length, at ascending lengths and at its own, by each accountant."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +123,7 @@ class _ExPostRun:
 
     def within(self, budget: RunEpsilon) -> Afforded:
         if not self.length:
-            return _no_answer("the record gives no cost by token position")
+            return _no_answer(_NO_CURVE)
         if self.found.delta > (budget.delta or 0.0):
             return _no_answer("its δ is larger")
         tokens = 0
@@ -168,15 +145,9 @@ class _ExPostRun:
     ) -> BudgetCurve:
         # A record can say anything: not that costs grow with length, nor that they are numbers.
         known = [math.inf if math.isnan(cost) else cost for cost in costs]
-        most = [max(known[before:length]) for before, length in pairwise((0, *lengths))]
-        return BudgetCurve(
-            run=self.name,
-            accountant=accountant,
-            batches=self.batches,
-            delta=self.found.delta or None,
-            tokens=tuple(lengths),
-            epsilon=tuple(map(self._with_clusters, most)),
-        )
+        most = {length: max(known[before:length]) for before, length in pairwise((0, *lengths))}
+        epsilons = {length: self._with_clusters(cost) for length, cost in most.items()}
+        return _curve(self, accountant, epsilons, self.batches)
 
     def _with_clusters(self, cost: float) -> float:
         """A cost of generation and that of the clusters, which is spent before the first token."""
@@ -184,16 +155,7 @@ class _ExPostRun:
 
     def _figure(self, epsilon: float, theorem1: float) -> RunEpsilon:
         """Theorem 1 is about medians: a mean run has no such figure beside its exact one."""
-        return RunEpsilon(
-            run=self.name,
-            kind="ex-post",
-            relation=self.found.relation,
-            unit=self.found.unit,
-            records_per_user=self.found.records_per_user,
-            epsilon=epsilon,
-            theorem1=theorem1 if self.by_theorem1 else None,
-            delta=self.found.delta or None,
-        )
+        return _run_epsilon(self.name, "ex-post", self.found, epsilon, theorem1 if self.by_theorem1 else None)
 
 
 @dataclass(frozen=True)
@@ -206,7 +168,7 @@ class _ApproximateRun:
 
     @property
     def figure(self) -> RunEpsilon:
-        return self._figure(self.found.epsilon)
+        return _run_epsilon(self.name, "approximate", self.found, self.found.epsilon)
 
     @property
     def length(self) -> int:
@@ -218,7 +180,7 @@ class _ApproximateRun:
         assert self.accountant is not None
         shorter = self.accountant.epsilon(tokens, self.found.delta, self._method).epsilon
         # A shorter run costs no more than the whole one.
-        return self._figure(min(shorter, self.found.epsilon))
+        return _run_epsilon(self.name, "approximate", self.found, min(shorter, self.found.epsilon))
 
     def within(self, budget: RunEpsilon) -> Afforded:
         if self.accountant is None or budget.delta is None:
@@ -231,62 +193,64 @@ class _ApproximateRun:
 
     def budgets(self, lengths: Sequence[int]) -> Iterator[BudgetCurve]:
         """By either accountant, whichever the run's own figure is by: settings alone decide both."""
+        assert self.accountant is not None
         together = sorted({*lengths, self.found.tokens})
         for method in get_args(Method):
-            known = self._by_length(together, method)
+            known: dict[int, float] = {}
+            epsilons = self.accountant.epsilons(together, self.found.delta, method)
+            for length, epsilon in zip(together, epsilons, strict=True):
+                if epsilon is not None:
+                    # The run's own figure comes from a finer grid, and a shorter run costs no more than the whole one.
+                    own = self.found.epsilon if method == self._method and length <= self.found.tokens else math.inf
+                    known[length] = min(epsilon, own)
             if known:
-                yield BudgetCurve(
-                    run=self.name,
-                    accountant=method,
-                    batches=None,
-                    delta=self.found.delta,
-                    tokens=tuple(known),
-                    epsilon=tuple(known.values()),
-                )
-
-    def _by_length(self, lengths: Sequence[int], method: Method) -> dict[int, float]:
-        """Epsilon, centres included, at those lengths that the method reaches."""
-        assert self.accountant is not None
-        epsilons = self.accountant.epsilons(lengths, self.found.delta, method)
-        known: dict[int, float] = {}
-        for length, epsilon in zip(lengths, epsilons, strict=True):
-            if epsilon is not None:
-                # The run's own figure comes from a finer grid, and a shorter run costs no more than the whole one.
-                own = self.found.epsilon if method == self._method and length <= self.found.tokens else math.inf
-                known[length] = min(epsilon, own)
-        return known
+                yield _curve(self, method, known)
 
     @property
     def _method(self) -> Literal["rdp", "optimal"]:
         return "rdp" if self.found.method == "rdp" else "optimal"
 
-    def _figure(self, epsilon: float) -> RunEpsilon:
-        return RunEpsilon(
-            run=self.name,
-            kind="approximate",
-            relation=self.found.relation,
-            unit=self.found.unit,
-            records_per_user=self.found.records_per_user,
-            epsilon=epsilon,
-            theorem1=None,
-            delta=self.found.delta,
-        )
+
+#: A run that has a figure of some kind: `figure` is its own epsilon, at its own length. `length` is up to how many
+#: tokens its epsilon is known, 0 where it is not, and `at` its epsilon at so many. `within` says how many tokens a
+#: batch can have within an epsilon for the same neighbours; `budgets` are its epsilons by each accountant, at ascending
+#: lengths and at its own.
+_Measured: TypeAlias = _ExPostRun | _ApproximateRun
 
 
-def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | None:
-    ex_post, approximate = result.guarantees.ex_post, result.guarantees.approximate
-    if kind == "ex-post":
-        longest = max((batch.steps for batch in result.batches), default=0)
-        mechanism = _part(result, "mechanism", Mechanism)
-        theorem1 = mechanism is None or mechanism.aggregator.by_theorem1
-        if ex_post is None:
-            return None
-        return _ExPostRun(name, ex_post, result.tokens, longest, len(result.batches), theorem1)
-    return None if approximate is None else _ApproximateRun(name, approximate, _accountant(result, approximate))
+def _run_epsilon(
+    name: str, kind: ClaimKind, found: ExPost | Approximate, epsilon: float, theorem1: float | None = None
+) -> RunEpsilon:
+    return RunEpsilon(
+        run=name,
+        kind=kind,
+        relation=found.relation,
+        unit=found.unit,
+        records_per_user=found.records_per_user,
+        epsilon=epsilon,
+        theorem1=theorem1,
+        delta=found.delta or None,
+    )
 
 
-def _problem(kind: ClaimKind, result: AuditResult) -> str:
-    """Why a run has no figure of this kind that could be compared; empty where it has one.
+def _curve(
+    run: _Measured,
+    accountant: Literal["exact", "theorem1", "rdp", "optimal"],
+    epsilons: Mapping[int, float],
+    batches: int | None = None,
+) -> BudgetCurve:
+    return BudgetCurve(
+        run=run.name,
+        accountant=accountant,
+        batches=batches,
+        delta=run.found.delta or None,
+        tokens=tuple(epsilons),
+        epsilon=tuple(epsilons.values()),
+    )
+
+
+def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | str:
+    """A run's figure of this kind, or why it has none that could be compared.
 
     What cannot be read as a whole has none: its costs leave out what was not read, and its settings bind nothing.
     """
@@ -294,10 +258,15 @@ def _problem(kind: ClaimKind, result: AuditResult) -> str:
     if found is None:
         return _no_figure(kind)
     if result.verdict == "error":
-        return _UNREAD
+        return "the run cannot be read as a whole"
     if isinstance(found, Approximate):
-        return ""
-    return "" if math.isfinite(found.total) else "its ex-post cost is not finite"
+        return _ApproximateRun(name, found, _accountant(result, found))
+    if not math.isfinite(found.total):
+        return "its ex-post cost is not finite"
+    longest = max((batch.steps for batch in result.batches), default=0)
+    mechanism = _part(result, "mechanism", Mechanism)
+    theorem1 = mechanism is None or mechanism.aggregator.by_theorem1
+    return _ExPostRun(name, found, result.tokens, longest, len(result.batches), theorem1)
 
 
 def _no_figure(kind: str) -> str:
@@ -334,11 +303,6 @@ def _part(result: AuditResult, name: str, expected: type[Part]) -> Part | None:
         return None
 
 
-def _groups(runs: Sequence[_Measured]) -> Iterator[list[_Measured]]:
-    """Two or more runs each whose figures are known by length and hold for the same neighbours."""
-    return (group for group in _by_neighbours(runs) if len(group) > 1)
-
-
 def _by_neighbours(runs: Sequence[_Measured]) -> list[list[_Measured]]:
     """The runs whose figures are known by length, together with those for the same neighbours."""
     groups: dict[tuple[str, str, int | None], list[_Measured]] = {}
@@ -362,23 +326,10 @@ def _budget_panel(group: Sequence[_Measured]) -> BudgetPanel:
     )
 
 
-def _at_one_length(group: Sequence[_Measured]) -> SameLength:
-    tokens = min(run.length for run in group)
-    figures = tuple(run.at(tokens) for run in group)
-    return SameLength(kind=figures[0].kind, figures=figures, tokens=tokens)
-
-
-def _why_left_out(run: _Measured) -> str:
-    kind = run.figure.kind
+def _why_left_out(kind: ClaimKind, run: _Measured) -> str:
     if not run.length:
-        return "the record gives no cost by token position" if kind == "ex-post" else _NO_SETTINGS
+        return _NO_CURVE if kind == "ex-post" else _NO_SETTINGS
     return f"no other run has an {kind} figure for the same neighbours"
-
-
-def _affordable(runs: Sequence[_Measured]) -> Affordable:
-    figures = tuple(run.figure for run in runs)
-    cells = tuple(tuple(_afforded(run, budget) for budget in figures) for run in runs)
-    return Affordable(kind=figures[0].kind, figures=figures, cells=cells)
 
 
 def _afforded(run: _Measured, budget: RunEpsilon) -> Afforded:
@@ -395,17 +346,16 @@ def _no_answer(reason: str) -> Afforded:
 
 def batch_spread(name: str, result: AuditResult) -> Spread | None:
     """How a run's ex-post costs (nats) spread over its batches; None where its cost as a whole is not finite."""
-    found = result.guarantees.ex_post
-    # What is absent or not a number has no bound.
-    costs = sorted(math.inf if b.exact is None or math.isnan(b.exact) else b.exact for b in result.batches)
-    if found is None or not costs or _problem("ex-post", result):
+    run = _measured("ex-post", name, result)
+    costs = sorted(bound(batch) for batch in result.batches)
+    if not isinstance(run, _ExPostRun) or not costs:
         return None
     least, lower, median, upper, most = (costs[math.ceil(share * (len(costs) - 1) / 4)] for share in range(5))
     return Spread(
         run=name,
-        relation=found.relation,
-        unit=found.unit,
-        records_per_user=found.records_per_user,
+        relation=run.found.relation,
+        unit=run.found.unit,
+        records_per_user=run.found.records_per_user,
         batches=len(costs),
         minimum=least,
         lower_quartile=lower,
@@ -415,46 +365,33 @@ def batch_spread(name: str, result: AuditResult) -> Spread | None:
     )
 
 
-@dataclass(frozen=True)
-class _Measure:
-    """One measure of one run."""
-
-    kind: Literal["mauve", "linear-probe", "fine-tuned"]
-    n: int
-    features: str
-    score: RunScore
-
-
 def _quality_columns(results: Mapping[str, AuditResult]) -> tuple[QualityColumn, ...]:
     """What was evaluated: a column for each measure and for all conditions that it was measured under."""
-    groups: dict[tuple[str, str], list[_Measure]] = {}
+    groups: dict[tuple[str, str], list[QualityColumn]] = {}
     for name, result in results.items():
-        for measure in () if result.quality is None or result.verdict == "error" else _measures(name, result.quality):
-            groups.setdefault((measure.kind, measure.score.conditions), []).append(measure)
+        for one in () if result.quality is None or result.verdict == "error" else _measures(name, result.quality):
+            groups.setdefault((one.measure, one.figures[0].conditions), []).append(one)
     order = ("mauve", "linear-probe", "fine-tuned")
     return tuple(
-        QualityColumn(
-            measure=group[0].kind,
-            n=group[0].n,
-            features=group[0].features,
-            figures=tuple(measure.score for measure in group),
-        )
-        for group in sorted(groups.values(), key=lambda group: order.index(group[0].kind))
+        QualityColumn(**vars(group[0]) | {"figures": tuple(one.figures[0] for one in group)})
+        for group in sorted(groups.values(), key=lambda group: order.index(group[0].measure))
     )
 
 
-def _measures(name: str, quality: Quality) -> Iterator[_Measure]:
-    if quality.mauve is not None:
+def _measures(name: str, quality: Quality) -> Iterator[QualityColumn]:
+    """One run's measures, a column each."""
+    if (mauve := quality.mauve) is not None:
         conditions = _digest(quality.mauve_conditions)
-        found = RunScore(run=name, score=quality.mauve.score, ceiling=quality.mauve.ceiling, conditions=conditions)
-        yield _Measure("mauve", quality.mauve.settings.n, quality.features.name, found)
+        found = RunScore(run=name, score=mauve.score, ceiling=mauve.ceiling, conditions=conditions)
+        yield QualityColumn(measure="mauve", n=mauve.settings.n, features=quality.features.name, figures=(found,))
     for downstream in quality.downstream:
         trained, real = downstream.of("synthetic"), downstream.of("real-same-size")
         if trained is not None and quality.held_out is not None:
             conditions = _digest(quality.accuracy_conditions(downstream))
             ceiling = None if real is None else real.accuracy
             found = RunScore(run=name, score=trained.accuracy, ceiling=ceiling, conditions=conditions)
-            yield _Measure(downstream.method, quality.held_out.test.texts, downstream.encoder.name, found)
+            texts, encoder = quality.held_out.test.texts, downstream.encoder.name
+            yield QualityColumn(measure=downstream.method, n=texts, features=encoder, figures=(found,))
 
 
 def _digest(conditions: tuple[Any, ...]) -> str:
@@ -463,22 +400,20 @@ def _digest(conditions: tuple[Any, ...]) -> str:
 
 def _summary(name: str, result: AuditResult) -> ComparedRun:
     mechanism = _part(result, "mechanism", Mechanism)
+    stated = {} if mechanism is None else mechanism.model_dump()
     return ComparedRun(
         name=name,
         verdict=result.verdict,
         guarantee=result.guarantee,
         caveats=result.caveats,
         caution=_caution(result),
-        aggregator=mechanism.aggregator.name if mechanism else None,
-        clip=mechanism.clip if mechanism else None,
-        temperature=mechanism.temperature if mechanism else None,
-        divisor=mechanism.model_dump().get("divisor") if mechanism else None,
+        **{name: stated.get(name) for name in ("aggregator", "clip", "temperature", "divisor")},
         batches=len(result.batches),
         contexts=sum(batch.contexts for batch in result.batches),
         tokens=sum(batch.steps for batch in result.batches),
         longest_batch=max((batch.steps for batch in result.batches), default=0),
         claim=result.claim,
-        guarantees=_NO_GUARANTEES if result.verdict == "error" else result.guarantees,
+        guarantees=NOTHING if result.verdict == "error" else result.guarantees,
     )
 
 
@@ -487,8 +422,11 @@ def _caution(result: AuditResult) -> str:
     found = result.guarantees
     if result.verdict == "error" or (found.ex_post is None and found.approximate is None):
         return ""
-    checks = [check for check in result.checks if not check.id.startswith(_NOT_OF_THE_RECORD)]
+    # What such checks are about is not whether the record can be relied on.
+    checks = [check for check in result.checks if not check.id.startswith(("claim.", "disclosure."))]
     if any(check.status in ("fail", "error") for check in checks):
-        return _REFUTED
+        return "bounds nothing until its checks pass"
     unmade = [check for check in result.checks if check.status == "skip" and check.id in result.not_checked]
-    return _UNTESTED if any(check.evidence <= result.evidence for check in unmade) else ""
+    if any(check.evidence <= result.evidence for check in unmade):
+        return "rests on its record alone until the checks that a pass needs are made"
+    return ""

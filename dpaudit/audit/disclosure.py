@@ -3,73 +3,54 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from dpaudit.audit.factors import NEXT_TO_NOTHING, change, factor, next_to_nothing
+from dpaudit.audit.guarantees import NOTHING
 from dpaudit.checks.disclosure import public_settings
 from dpaudit.checks.registry import CHECKS, COMMAND
-from dpaudit.results import AuditResult, CheckResult, ClaimResult, Empirical, Guarantees
+from dpaudit.results import AuditResult, CheckResult
 from dpaudit.results.rounding import exactly
 
-if TYPE_CHECKING:
-    from dpaudit.audit.run import Question
 
-_DOUBTFUL = "The run's settings are left out, for the check disclosure.sensitive did not find them fit to publish."
-_OUTCOMES = (
-    "The verdict and the checks' outcomes depend on the private data themselves, and no epsilon here pays for "
-    "publishing them."
-)
-_UNNAMED = (
-    "Without its figure, a claim that holds says nothing about how private the texts are: "
-    "only that the run states its cost truly."
-)
-_ASKED = (
-    "The claim was given to the audit, and need not be the run's own. "
-    "Whether it was chosen without looking at the data, only who gave it can say."
-)
-
-
-def public_form(result: AuditResult, question: Question | None = None) -> AuditResult:
+def public_form(result: AuditResult) -> AuditResult:
     """The same result without anything that was worked out from private records or found on the run's machine.
 
     Verdict, outcomes, settings that are declared public, a claim that was fixed beforehand and what follows from both
-    stay. Everything is named that stays, so that a new field of the result is left out until it is looked at.
-
-    Args:
-        result: what the audit found.
-        question: what the audit was asked to test. A claim whose figures are all from there is not the run's own, and
-            stays: who asked has chosen to name it.
+    stay. So does a claim whose figures were all given to the audit, which is not the run's own: who asked has chosen to
+    name it. Everything is named that stays, so that a new field of the result is left out until it is looked at.
     """
     manifest: Mapping[str, Any] = result.run.get("manifest", {})
-    asked = question is not None and any(value is not None for value in vars(question).values())
-    withheld = _why_withheld(result, manifest, question)
+    withheld = _why_withheld(result, manifest)
     stated = result.claim if not withheld else None
     approximate = result.guarantees.approximate if stated is not None else None
-    nothing = Empirical(leave_one_out_max=None, contexts=0, worst=())
+    versions: dict[str, Any] = {name: result.run[name] for name in ("dpaudit", "dp_accounting") if name in result.run}
     return AuditResult(
         audience="public",
         verdict=result.verdict,
         evidence=result.evidence,
-        guarantee=_sentence(result, withheld, asked),
-        caveats=_caveats(result, manifest, withheld, asked),
+        guarantee=_sentence(result, withheld),
+        caveats=tuple(_caveats(result, manifest, withheld)),
         claim=stated,
-        guarantees=Guarantees(ex_post=None, approximate=approximate, empirical=nothing),
+        guarantees=NOTHING.model_copy(update={"approximate": approximate}),
         ledger=tuple(tree for tree in result.ledger if tree.kind == "approximate" and approximate is not None),
         batches=(),
         tokens=None,
         checks=_checks(result),
         not_checked=result.not_checked,
-        run=_run(result, manifest),
+        run=versions | {"manifest": public_settings(manifest)} if manifest and _fit(result) else versions,
         asked=result.asked,
     )
 
 
-def _why_withheld(result: AuditResult, manifest: Mapping[str, Any], question: Question | None) -> str:
+def _why_withheld(result: AuditResult, manifest: Mapping[str, Any]) -> str:
     """Why the claim is not for readers outside, as the end of a sentence; empty where it is."""
     if result.claim is None or not manifest:
         return ""
-    if manifest["claim_stated"] != "beforehand" and not _is_given(result.claim, question):
+    # Whether no figure of the claim is the run's own. A delta of 0 says that the claim has none.
+    given = "epsilon" in result.asked and ("delta" in result.asked or result.claim.delta == 0)
+    if manifest["claim_stated"] != "beforehand" and not given:
         return "the run stated it afterwards, from its own private record"
     if manifest["origins"]["settings"] != "public":
         return "the run does not declare that its settings were chosen without private records"
@@ -77,69 +58,70 @@ def _why_withheld(result: AuditResult, manifest: Mapping[str, Any], question: Qu
     users = "user" in (result.claim.unit, manifest["privacy"]["unit"])
     if users and manifest["privacy"]["records_per_user_from"] != "declared":
         return "it rests on how many records one user has in the private data"
-    counted = manifest["privacy"]["delta_from"] == "records" and not _is_given(result.claim, question)
+    counted = manifest["privacy"]["delta_from"] == "records" and not given
     if result.claim.kind == "approximate" and counted:
         return "its delta was worked out from the number of private records"
     return ""
 
 
-def _is_given(claim: ClaimResult, question: Question | None) -> bool:
-    """Whether no figure of the tested claim is the run's own. A delta of 0 says that the claim has none."""
-    if question is None or question.epsilon is None:
-        return False
-    return question.delta is not None or claim.delta == 0
-
-
-def _sentence(result: AuditResult, withheld: str, asked: bool) -> str:
+def _sentence(result: AuditResult, withheld: str) -> str:
     """The guarantee without a figure from the records."""
     if result.verdict == "error" or result.claim is None:
         return "No guarantee can be stated: the run cannot be read as a whole."
     if result.verdict == "fail":
         return "The run did not pass its audit, so nothing supports a claim. Do not rely on one for these texts."
     if withheld:
-        whose = "The" if asked else "The run's"
+        whose = "The" if result.asked else "The run's"
         return f"{whose} {result.claim.kind} claim was checked and holds. It is withheld here: {withheld}."
     if result.claim.kind == "approximate":
         return result.guarantee
-    origin = "given to the audit" if asked else "fixed before the run"
-    return (
-        f"The claim stated here was {origin}, was checked, and holds for this data and these texts: "
-        f"{_ex_post(result.claim)}. What they did cost is worked out from the private data, and withheld."
-    )
-
-
-def _ex_post(claim: ClaimResult) -> str:
-    """What an ex-post claim says, from its own figures alone."""
+    origin = "given to the audit" if result.asked else "fixed before the run"
+    claim = result.claim
     if claim.delta:
-        return (
+        said = (
             f"{change(claim)}, no set of outcomes would be more probable than with a factor e^epsilon on each outcome, "
             f"plus {exactly(claim.delta)}, and for this outcome epsilon is at most {exactly(claim.epsilon)}"
         )
+    else:
+        said = (
+            f"{change(claim)}, these very texts would have come out with a probability that differs by at most a "
+            f"factor {factor(claim.epsilon)}"
+        )
     return (
-        f"{change(claim)}, these very texts would have come out with a probability that differs by at most a factor "
-        f"{factor(claim.epsilon)}"
+        f"The claim stated here was {origin}, was checked, and holds for this data and these texts: {said}. "
+        "What they did cost is worked out from the private data, and withheld."
     )
 
 
-def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: str, asked: bool) -> tuple[str, ...]:
+def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: str) -> Iterator[str]:
+    passed, claim = result.verdict == "pass", result.claim
+    if passed and claim is not None and not withheld and (said := next_to_nothing(claim.epsilon)):
+        yield said
     declared = bool(manifest) and manifest["privacy"]["records_per_user_from"] == "declared"
     public = {str(manifest["privacy"]["records_per_user"])} if declared else set()
-    # A caveat with a figure in it may quote the records, unless that figure is one that was declared.
-    told = (said for said in result.caveats if not said.startswith(NEXT_TO_NOTHING))
-    kept = [said for said in told if set(re.findall(r"\d+(?:[.,]\d+)*", said)) <= public]
-    if result.verdict == "pass" and result.claim is not None and not withheld:
-        said = next_to_nothing(result.claim.epsilon)
-        kept = [said, *kept] if said else kept
-    if asked and result.claim is not None:
-        kept.append(_ASKED)
-    if result.verdict == "pass" and withheld:
-        kept.append(_UNNAMED)
+    for said in result.caveats:
+        # A caveat with a figure in it may quote the records, unless that figure is one that was declared.
+        if not said.startswith(NEXT_TO_NOTHING) and set(re.findall(r"\d+(?:[.,]\d+)*", said)) <= public:
+            yield said
+    if result.asked:
+        yield (
+            "The claim was given to the audit, and need not be the run's own. "
+            "Whether it was chosen without looking at the data, only who gave it can say."
+        )
+    if passed and withheld:
+        yield (
+            "Without its figure, a claim that holds says nothing about how private the texts are: "
+            "only that the run states its cost truly."
+        )
         if manifest["claim_stated"] != "beforehand":
-            given = "--epsilon and --delta" if result.claim is not None and result.claim.delta else "--epsilon"
-            kept.append(f"To show a number, give {given}, agreed beforehand.")
+            given = "--epsilon and --delta" if claim is not None and claim.delta else "--epsilon"
+            yield f"To show a number, give {given}, agreed beforehand."
     if manifest and not _fit(result):
-        kept.append(_DOUBTFUL)
-    return (*kept, _OUTCOMES)
+        yield "The run's settings are left out, for the check disclosure.sensitive did not find them fit to publish."
+    yield (
+        "The verdict and the checks' outcomes depend on the private data themselves, and no epsilon here pays for "
+        "publishing them."
+    )
 
 
 def _checks(result: AuditResult) -> tuple[CheckResult, ...]:
@@ -160,11 +142,6 @@ def _checks(result: AuditResult) -> tuple[CheckResult, ...]:
         )
         for check in result.checks
     )
-
-
-def _run(result: AuditResult, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    versions: dict[str, Any] = {name: result.run[name] for name in ("dpaudit", "dp_accounting") if name in result.run}
-    return versions | {"manifest": public_settings(manifest)} if manifest and _fit(result) else versions
 
 
 def _fit(result: AuditResult) -> bool:

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpaudit.accounting import Cost, ExPostAccountant
+from dpaudit.accounting import ExPostAccountant
 from dpaudit.audit.batch import MOST_CONTEXTS, accountant_for, charged, objections
-from dpaudit.audit.run import Progress, audit_run
+from dpaudit.audit.guarantees import NOTHING, figures
+from dpaudit.audit.run import EVIDENCE, Progress, audit_run
 from dpaudit.checks.facts import BatchLosses, ContextSums, StepView
 from dpaudit.engines import Engine
 from dpaudit.mechanisms import ContextChange, context_change
-from dpaudit.results import SAMPLE_LENGTH, AuditResult, BatchResult, CheckResult
+from dpaudit.results import SAMPLE_LENGTH, BatchResult, CheckResult
 from dpaudit.results.inspection import (
     InspectedBatch,
     InspectedRun,
@@ -25,7 +25,7 @@ from dpaudit.results.inspection import (
     StepCost,
     TokenView,
 )
-from dpaudit.runs import BatchReader, InputError, Manifest, RunReader
+from dpaudit.runs import BatchReader, InputError, Manifest, RunReader, without_stop
 from dpaudit.runs.text import Decode
 
 #: How many tokens before a step are decoded, and how many characters of a token or of them are kept.
@@ -35,12 +35,7 @@ _MOST_NAMED = 10
 
 
 def inspect_run(location: Path | str, engine: Engine | None = None, progress: Progress | None = None) -> InspectedRun:
-    """A run at a glance, with its audit's figures where it is finished.
-
-    Args:
-        location: the run directory.
-        engine: where batches are read, as for `audit_run`.
-        progress: called with (batches read, batches declared).
+    """A run at a glance, with its audit's figures where it is finished; `engine` and `progress` are for `audit_run`.
 
     Raises:
         InputError: there is no run that can be read.
@@ -48,26 +43,30 @@ def inspect_run(location: Path | str, engine: Engine | None = None, progress: Pr
     reader = RunReader(location)
     manifest = reader.manifest
     audited = None if manifest.claim is None else audit_run(location, progress=progress, engine=engine)
-    batches = tuple(_headers(reader)) if audited is None else audited.batches
+    checks, guarantees = ((), NOTHING) if audited is None else (audited.checks, audited.guarantees)
     return InspectedRun(
         run=reader.name,
         mechanism=tuple(_mechanism(manifest)),
         batching=tuple(_batching(manifest)),
         max_tokens=manifest.stopping.max_tokens,
         records=manifest.data.records,
+        verdict=None if audited is None else audited.verdict,
+        claim=None if audited is None else audited.claim,
+        ex_post=guarantees.ex_post,
+        approximate=guarantees.approximate,
         declared=manifest.batching.batches,
-        batches=batches,
-        **_judged(audited),
+        batches=tuple(_headers(reader)) if audited is None else audited.batches,
+        problems=tuple(check for check in checks if check.status in ("fail", "error", "warn") or _is_unmade(check)),
     )
 
 
-def inspect_batch(location: Path | str, batch: int, progress: Progress | None = None) -> InspectedBatch:
-    """One batch: what each of its tokens cost.
+def _is_unmade(check: CheckResult) -> bool:
+    """Whether a check was not made that an audit's pass needs."""
+    return check.status == "skip" and check.applicable and check.evidence <= EVIDENCE
 
-    Args:
-        location: the run directory.
-        batch: its id.
-        progress: called with (steps read, steps in the batch).
+
+def inspect_batch(location: Path | str, batch: int, progress: Progress | None = None) -> InspectedBatch:
+    """One batch, by its id: what each of its tokens cost. `progress` is called with (steps read, steps in the batch).
 
     Raises:
         InputError: there is no run or no batch that can be read.
@@ -81,16 +80,16 @@ def inspect_batch(location: Path | str, batch: int, progress: Progress | None = 
         costs: list[StepCost] = []
         objected: list[Objection] = []
         for position in range(len(opened.tokens)):
-            view = _view(manifest, opened, position)
+            view = StepView(manifest, opened.header, opened.step(position))
             objected += _objections(view, position)
             costs.append(_step_cost(view, position, accountant, decode))
             losses.add(view)
             if progress:
                 progress(position + 1, len(opened.tokens))
-        total = (
-            None if accountant is None or any(cost.exact is None for cost in costs) else accountant.batch_cost(batch)
-        )
-        found = losses.result(batch)
+        total = accountant.batch_cost(batch) if accountant and all(cost.exact is not None for cost in costs) else None
+        tokens, claim = [int(token) for token in opened.tokens], manifest.claim
+        # The stop sequence is what a released text is decoded without.
+        end = tokens[len(without_stop(tokens, manifest.stopping.sequences)) :] if opened.stop == "end-token" else ()
         return InspectedBatch(
             run=reader.name,
             batch=batch,
@@ -98,25 +97,25 @@ def inspect_batch(location: Path | str, batch: int, progress: Progress | None = 
             cluster=opened.header.cluster,
             contexts=opened.header.contexts,
             stop=opened.stop,
-            end=_end(opened, manifest),
+            end=tuple(end),
             text=None if opened.text is None else opened.text[:SAMPLE_LENGTH],
             characters=len(opened.text or ""),
             neighbours=neighbours,
-            claimed=_claimed(manifest),
-            **_figures(total),
+            claimed=claim.epsilon if claim is not None and claim.kind == "ex-post" else None,
+            **figures(total),
             costs=tuple(costs),
-            **_worst(found),
+            **_worst(losses.result(batch)),
             objections=tuple(objected),
         )
 
 
 def inspect_step(location: Path | str, batch: int, step: int, top: int = 10) -> InspectedStep:
-    """One step: what its token was sampled from. Reads this step of the batch alone.
+    """One step, counted from 0: what its token was sampled from. Reads this step of the batch alone.
 
     Args:
         location: the run directory.
         batch: its id.
-        step: which of its tokens, from 0.
+        step: which of its tokens.
         top: how many of the most probable tokens to show.
 
     Raises:
@@ -129,7 +128,7 @@ def inspect_step(location: Path | str, batch: int, step: int, top: int = 10) -> 
         steps = len(opened.tokens)
         if step >= steps:
             raise InputError(opened.where, f"there is no step {step}.", f"Name one from 0 to {steps - 1} with --step.")
-        view = _view(manifest, opened, step)
+        view = StepView(manifest, opened.header, opened.step(step))
         cost = _step_cost(view, step, accountant_for(manifest, change), decode)
         losses = ContextSums(opened.header.contexts)
         losses.add(view)
@@ -160,7 +159,8 @@ class _Tokens:
 
     def __init__(self, view: StepView, change: ContextChange | None, decode: Decode | None) -> None:
         self._support, self._center, self._decode = view.step.support, view.aggregate, decode
-        self._lower, self._upper = _bounds(view, change)
+        # Where a neighbour's aggregate can lie, [S] each; None where nothing bounds it.
+        self._box = None if change is None else view.mechanism.box(view.arrays, change)
         scaled = self._center.astype(np.float64) / view.manifest.mechanism.temperature
         largest = np.fmax.reduce(scaled, initial=-np.inf)  # NaN, where nothing else is there, has no maximum
         weights = np.exp(scaled - largest)
@@ -169,9 +169,10 @@ class _Tokens:
     @property
     def movable(self) -> int | None:
         """In how many of them a neighbour's aggregate can differ; None where nothing bounds it."""
-        if self._lower is None or self._upper is None:
+        if self._box is None:
             return None
-        return int((self._lower != self._upper).sum())
+        lower, _, upper = self._box
+        return int((lower != upper).sum())
 
     def at(self, index: int) -> TokenView:
         """The token at an index."""
@@ -181,23 +182,15 @@ class _Tokens:
             text=_text(self._decode, token),
             rank=1 + int((self._center > self._center[index]).sum()),
             probability=float(self._probabilities[index]),
-            lower=None if self._lower is None else float(self._lower[index]),
+            lower=None if self._box is None else float(self._box[0][index]),
             center=float(self._center[index]),
-            upper=None if self._upper is None else float(self._upper[index]),
+            upper=None if self._box is None else float(self._box[2][index]),
         )
 
     def top(self, number: int) -> Iterator[TokenView]:
         """The most probable tokens, in order."""
         for index in np.argsort(-self._center, kind="stable")[:number]:
             yield self.at(int(index))
-
-
-def _bounds(view: StepView, change: ContextChange | None) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
-    """Where a neighbour's aggregate can lie, [S] each; None where nothing bounds it."""
-    if change is None:
-        return None, None
-    lower, _, upper = view.mechanism.box(view.arrays, change)
-    return lower, upper
 
 
 def _neighbours(manifest: Manifest) -> tuple[Neighbours, ContextChange | None]:
@@ -223,11 +216,6 @@ def _neighbours(manifest: Manifest) -> tuple[Neighbours, ContextChange | None]:
     return found, None if problem else change
 
 
-def _claimed(manifest: Manifest) -> float | None:
-    claim = manifest.claim
-    return None if claim is None or claim.kind != "ex-post" else claim.epsilon
-
-
 def _open(reader: RunReader, batch: int) -> BatchReader:
     if batch in reader.batches:
         return reader.batch(batch)
@@ -248,24 +236,14 @@ def _which(known: Sequence[int]) -> str:
     return f"Name one of {', '.join(map(str, known[:_MOST_NAMED]))}{more} with --batch."
 
 
-def _view(manifest: Manifest, batch: BatchReader, position: int) -> StepView:
-    return StepView(manifest, batch.header, batch.step(position))
-
-
 def _step_cost(view: StepView, position: int, accountant: ExPostAccountant | None, decode: Decode | None) -> StepCost:
     return StepCost(
         step=position,
         token=view.step.token,
         text=_text(decode, view.step.token),
         log_probability=view.step.log_probability,
-        **_figures(charged(view, accountant)),
+        **figures(charged(view, accountant)),
     )
-
-
-def _figures(cost: Cost | None) -> dict[str, Any]:
-    if cost is None:
-        return dict.fromkeys(("theorem1", "rise", "fall", "exact"))
-    return {"theorem1": cost.theorem1, "rise": cost.rise, "fall": cost.fall, "exact": cost.exact}
 
 
 def _worst(found: BatchLosses | None) -> dict[str, Any]:
@@ -277,40 +255,18 @@ def _objections(view: StepView, position: int) -> Iterator[Objection]:
         yield Objection(check=check_id, step=position, problem=problem)
 
 
-def _end(batch: BatchReader, manifest: Manifest) -> tuple[int, ...]:
-    """The longest stop sequence that the tokens end in; empty where the maximum length ended them."""
-    tokens = tuple(int(token) for token in batch.tokens)
-    ends = [end for end in manifest.stopping.sequences if end and tokens[-len(end) :] == end]
-    return max(ends, key=len, default=()) if batch.stop == "end-token" else ()
-
-
 def _headers(reader: RunReader) -> Iterator[BatchResult]:
     """The batches of an unfinished run."""
-    nothing = dict.fromkeys(("theorem1", "exact", "rise", "fall", "leave_one_out_max"))
     for batch in reader.batches:
         with reader.batch(batch) as opened:
-            header = opened.header
             yield BatchResult(
-                id=batch, label=header.label, contexts=header.contexts, steps=len(opened.tokens), **nothing
+                id=batch,
+                label=opened.header.label,
+                contexts=opened.header.contexts,
+                steps=len(opened.tokens),
+                **figures(None),
+                leave_one_out_max=None,
             )
-
-
-def _judged(audited: AuditResult | None) -> dict[str, Any]:
-    if audited is None:
-        return {"verdict": None, "claim": None, "ex_post": None, "approximate": None, "problems": ()}
-    return {
-        "verdict": audited.verdict,
-        "claim": audited.claim,
-        "ex_post": audited.guarantees.ex_post,
-        "approximate": audited.guarantees.approximate,
-        "problems": tuple(check for check in audited.checks if _is_problem(check, audited.evidence)),
-    }
-
-
-def _is_problem(check: CheckResult, evidence: int) -> bool:
-    """Whether a check speaks against a run, or was needed at the evidence level asked for and not made."""
-    needed = check.applicable and check.evidence <= evidence
-    return check.status in ("fail", "error", "warn") or (check.status == "skip" and needed)
 
 
 def _mechanism(manifest: Manifest) -> Iterator[str]:

@@ -6,11 +6,16 @@ import math
 from collections.abc import Sequence
 
 from dpaudit.results import SAMPLE_LENGTH, BatchResult, Chosen, SampleText
-from dpaudit.runs import InputError, RunReader, Sample
+from dpaudit.runs import InputError, RunReader
 
 #: Which batches are shown: how far down a ranking, and why.
 _BY_COST: tuple[tuple[float, Chosen], ...] = ((0.0, "costliest"), (0.5, "median"), (1.0, "cheapest"))
 _IN_ORDER: tuple[tuple[float, Chosen], ...] = ((0.0, "first"), (1.0, "last"))
+
+
+def bound(batch: BatchResult) -> float:
+    """A batch's exact cost, in nats; without one, or where it is no number, nothing bounds it."""
+    return math.inf if batch.exact is None or math.isnan(batch.exact) else batch.exact
 
 
 def shown_samples(reader: RunReader, batches: Sequence[BatchResult]) -> tuple[SampleText, ...]:
@@ -19,44 +24,26 @@ def shown_samples(reader: RunReader, batches: Sequence[BatchResult]) -> tuple[Sa
     They are what samples.jsonl says, whether or not it is what was sampled: release.text says that. Empty where the
     file cannot be read.
     """
-    chosen = _chosen(batches)
+    ranked, places = list(batches), _IN_ORDER
+    if any(batch.exact is not None for batch in batches):
+        ranked, places = sorted(batches, key=lambda batch: (-bound(batch), batch.id)), _BY_COST
+    chosen: dict[int, Chosen] = {}
+    for share, why in places if ranked else ():
+        chosen.setdefault(ranked[int(share * (len(ranked) - 1))].id, why)  # of several reasons the first
     found: dict[int, SampleText] = {}
     try:
         for sample in reader.samples() if chosen else ():
-            if sample.id in chosen:
-                found.setdefault(sample.id, _shown(sample, chosen[sample.id]))
+            if sample.id in chosen and sample.id not in found:
+                found[sample.id] = SampleText(
+                    batch=sample.id,
+                    chosen=chosen[sample.id],
+                    label=sample.label,
+                    text=None if sample.text is None else sample.text[:SAMPLE_LENGTH],
+                    characters=len(sample.text or ""),
+                    tokens=len(sample.tokens),
+                )
             if len(found) == len(chosen):
                 break
     except InputError:  # integrity.format and release.text say what is wrong with the file
         return ()
     return tuple(found[batch] for batch in chosen if batch in found)
-
-
-def _chosen(batches: Sequence[BatchResult]) -> dict[int, Chosen]:
-    """Why each batch is shown, by its id. A batch that has several reasons has the first of them."""
-    if not batches:
-        return {}
-    ranked, places = list(batches), _IN_ORDER
-    if any(batch.exact is not None for batch in batches):
-        ranked, places = sorted(batches, key=lambda batch: (-_cost(batch), batch.id)), _BY_COST
-    chosen: dict[int, Chosen] = {}
-    for share, why in places:
-        chosen.setdefault(ranked[int(share * (len(ranked) - 1))].id, why)
-    return chosen
-
-
-def _cost(batch: BatchResult) -> float:
-    """The batch's exact cost; without one nothing bounds it."""
-    return math.inf if batch.exact is None or math.isnan(batch.exact) else batch.exact
-
-
-def _shown(sample: Sample, chosen: Chosen) -> SampleText:
-    text = sample.text
-    return SampleText(
-        batch=sample.id,
-        chosen=chosen,
-        label=sample.label,
-        text=None if text is None else text[:SAMPLE_LENGTH],
-        characters=len(text or ""),
-        tokens=len(sample.tokens),
-    )

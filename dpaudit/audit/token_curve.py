@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpaudit.accounting import Cost
 from dpaudit.results import TokenBand, TokenCurve
@@ -27,31 +26,22 @@ _OUTSIDE = 0.1
 
 
 class CurveSums:
-    """Step costs at each token position."""
+    """Step costs at each token position, and a histogram of them for each group of positions."""
 
     def __init__(self, positions: int) -> None:
-        """Start with nothing.
-
-        Args:
-            positions: the public maximum length, in tokens.
-        """
+        """Start with nothing; `positions` is the public maximum length, in tokens."""
+        self.positions = positions
         self._total = np.zeros(positions)
         self._maximum = np.zeros(positions)
         self._count = np.zeros(positions, dtype=np.int64)
         self._unbounded = 0
-        self._spread = _Spread()
-
-    @property
-    def positions(self) -> int:
-        """The public maximum length, in tokens."""
-        return len(self._count)
+        self._width = 1  # of a group; it doubles when a longer text comes
+        self._histograms = np.zeros((MOST_GROUPS, len(_EDGES) + 1), dtype=np.int64)
+        self._least = np.full(MOST_GROUPS, np.inf)
+        self._largest = np.full(MOST_GROUPS, -np.inf)
 
     def take(self, costs: Sequence[float]) -> None:
-        """Take in one batch.
-
-        Args:
-            costs: exact cost of each of its tokens, in nats; NaN where the record bounds nothing.
-        """
+        """Take in the exact cost of each of a batch's tokens, in nats; NaN where the record bounds nothing."""
         values = np.asarray(costs, dtype=np.float64)
         at = np.flatnonzero(~np.isnan(values))
         known = values[at]
@@ -59,7 +49,12 @@ class CurveSums:
         self._maximum[at] = np.maximum(self._maximum[at], known)
         self._count[at] += 1
         self._unbounded += len(values) - len(at)
-        self._spread.take(at, known)
+        while len(at) and at[-1] >= MOST_GROUPS * self._width:
+            self._widen()
+        groups = at // self._width
+        np.add.at(self._histograms, (groups, np.searchsorted(_EDGES, known, side="right")), 1)
+        np.minimum.at(self._least, groups, known)
+        np.maximum.at(self._largest, groups, known)
 
     def result(self, by_tokens: Sequence[Cost]) -> TokenCurve | None:
         """The curve; `by_tokens` has the run's cost after 0, 1, 2, ... tokens of every batch.
@@ -76,50 +71,31 @@ class CurveSums:
             maximum=tuple(float(self._maximum[p]) for p in reached),
             theorem1=tuple(by_tokens[p + 1].theorem1 for p in reached),
             exact=tuple(by_tokens[p + 1].exact for p in reached),
-            band=self._spread.result(self.positions),
+            band=self._band(),
             unbounded=self._unbounded,
         )
 
-
-class _Spread:
-    """A histogram of costs for each group of positions. Groups double in width when a longer text comes."""
-
-    def __init__(self) -> None:
-        self._width = 1
-        self._counts = np.zeros((MOST_GROUPS, len(_EDGES) + 1), dtype=np.int64)
-        self._least = np.full(MOST_GROUPS, np.inf)
-        self._largest = np.full(MOST_GROUPS, -np.inf)
-
-    def take(self, positions: NDArray[np.integer], costs: NDArray[np.float64]) -> None:
-        """Take in costs, none NaN, at ascending positions from 0."""
-        while len(positions) and positions[-1] >= MOST_GROUPS * self._width:
-            self._widen()
-        groups = positions // self._width
-        np.add.at(self._counts, (groups, np.searchsorted(_EDGES, costs, side="right")), 1)
-        np.minimum.at(self._least, groups, costs)
-        np.maximum.at(self._largest, groups, costs)
-
-    def result(self, positions: int) -> TokenBand:
-        """The quantiles of each group that has a cost; none reaches beyond this many positions."""
-        totals = self._counts.sum(axis=1)
-        groups = np.flatnonzero(totals)
-        edges = np.concatenate(([0.0], _EDGES, [np.inf]))
-        quantiles = [self._quantiles(int(group), int(totals[group]), edges) for group in groups]
-        low, median, high = zip(*quantiles, strict=True)
+    def _band(self) -> TokenBand:
+        """The quantiles of each group that has a cost; none reaches beyond the public maximum length."""
+        tokens = self._histograms.sum(axis=1)
+        groups = [int(group) for group in np.flatnonzero(tokens)]
+        low, median, high = zip(*map(self._quantiles, groups), strict=True)
         return TokenBand(
-            first=tuple(int(group) * self._width + 1 for group in groups),
-            last=tuple(min((int(group) + 1) * self._width, positions) for group in groups),
-            tokens=tuple(int(totals[group]) for group in groups),
+            first=tuple(group * self._width + 1 for group in groups),
+            last=tuple(min((group + 1) * self._width, self.positions) for group in groups),
+            tokens=tuple(int(tokens[group]) for group in groups),
             low=low,
             median=median,
             high=high,
         )
 
-    def _quantiles(self, group: int, total: int, edges: NDArray[np.float64]) -> tuple[float, float, float]:
+    def _quantiles(self, group: int) -> tuple[float, float, float]:
         """Lower quantile, median and upper quantile of one group, rounded outward and within its range."""
+        known = np.cumsum(self._histograms[group])
+        total, edges = int(known[-1]), np.concatenate(([0.0], _EDGES, [np.inf]))
         ranks = (int(_OUTSIDE * (total - 1)), total // 2, total - 1 - int(_OUTSIDE * (total - 1)))
         # A cost of rank r, from 0, lies in the first bin that more than r costs lie in or below.
-        bins = np.searchsorted(np.cumsum(self._counts[group]), ranks, side="right")
+        bins = np.searchsorted(known, ranks, side="right")
         least, largest = float(self._least[group]), float(self._largest[group])
         low, median, high = max(float(edges[bins[0]]), least), float(edges[bins[1] + 1]), float(edges[bins[2] + 1])
         return low, min(median, largest), min(high, largest)
@@ -127,9 +103,10 @@ class _Spread:
     def _widen(self) -> None:
         """Let each two neighbouring groups be one."""
         half = MOST_GROUPS // 2
-        paired = self._counts.reshape(half, 2, -1).sum(axis=1)
-        self._counts[:half], self._counts[half:] = paired, 0
-        least, largest = self._least.reshape(half, 2).min(axis=1), self._largest.reshape(half, 2).max(axis=1)
-        self._least[:half], self._least[half:] = least, np.inf
-        self._largest[:half], self._largest[half:] = largest, -np.inf
+        for kept, join, nothing in (
+            (self._histograms, np.add, 0),
+            (self._least, np.minimum, np.inf),
+            (self._largest, np.maximum, -np.inf),
+        ):
+            kept[:half], kept[half:] = join(kept[::2], kept[1::2]), nothing
         self._width *= 2

@@ -56,7 +56,7 @@ class StepView:
     @cached_property
     def reduced(self) -> ReducedStep | None:
         """The step less the columns that no neighbour can move; None where the token has no place."""
-        return None if self.index is None else self.mechanism.reduced(self.arrays, self.index)
+        return None if self.index is None else self.mechanism.reduced(self.arrays, self.index, self.aggregate)
 
     @cached_property
     def log_probability(self) -> float | None:

@@ -79,10 +79,7 @@ def quality_of(run_dir: Location) -> tuple[Quality | None, str]:
 def with_quality(result: AuditResult, run_dir: Location, *, digests: bool = False) -> AuditResult:
     """The audit's result with the run's evaluation beside it: a broken one is told, and changes no verdict.
 
-    Args:
-        result: of the audit.
-        run_dir: the run.
-        digests: keep those of private texts, by which evaluations are compared; reports do without.
+    `digests` are those of private texts, by which evaluations are compared; reports do without.
     """
     if result.verdict == "error":
         return result

@@ -11,7 +11,7 @@ import click
 
 from dpaudit.commands.audits import audit_of, leave, with_quality
 from dpaudit.commands.options import RUN_DIR, NamedPath, engine_options, output_options
-from dpaudit.commands.places import folder_name, reports_of, save_comparison, spare_runs, writing
+from dpaudit.commands.places import folder_name, reports_of, spare_runs, writing
 from dpaudit.commands.terminal import note, output, show, tell
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
     """
     from dpaudit.audit.comparison import compare_runs
     from dpaudit.reports.compare import print_comparison
+    from dpaudit.reports.write import write_comparison
 
     if len(run_dirs) < 2:
         raise click.UsageError("Name two or more run directories.")
@@ -48,7 +49,8 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
         raise click.UsageError("A run directory is named twice.")
     comparison = compare_runs(results)
     if out is not None:
-        save_comparison(comparison, out)
+        with writing(out, "--out"):
+            write_comparison(comparison, out)
     show(comparison, as_json, print_comparison)
     unread = [name for name, result in results.items() if result.verdict == "error"]
     if out is not None and unread:

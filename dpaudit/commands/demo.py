@@ -11,7 +11,7 @@ import click
 from dpaudit.commands.audits import audit_of, leave
 from dpaudit.commands.generate import generate_run
 from dpaudit.commands.options import NamedPath, output_options
-from dpaudit.commands.places import save_comparison, save_reports
+from dpaudit.commands.places import save_reports, writing
 from dpaudit.commands.terminal import output, stdout
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def demo(out: Path, as_json: bool) -> None:
     from dpaudit.generation.starting import demo_configs
     from dpaudit.reports.compare import print_comparison
     from dpaudit.reports.terminal import print_summary
+    from dpaudit.reports.write import write_comparison
 
     results: dict[str, AuditResult] = {}
     for name, config in demo_configs().items():
@@ -44,7 +45,8 @@ def demo(out: Path, as_json: bool) -> None:
         save_reports(results[name], run / "report")
     comparison, page = compare_runs(results), out / "comparison.html"
     links = {name: f"{name}/report/report.html" for name in results}
-    save_comparison(comparison, page, links)
+    with writing(page, "--out"):
+        write_comparison(comparison, page, links)
     files = {name: str(out / link) for name, link in links.items()}
     with output():
         if as_json:

@@ -54,12 +54,19 @@ def init(
         --label-value sport --label-value tech
     """
     from dpaudit.generation.starting import PARTS, PLACEHOLDER, OwnData, first_config, missing_parts
+    from dpaudit.runs import InputError
 
     if data is None and (text or label or label_values):
         raise click.UsageError("--text, --label and --label-value are about --data, which is not given.")
     own = None if data is None else OwnData(data, text or "text", label or "label", label_values)
     written = first_config(aggregator, own)
-    _write(config, written, force)
+    with writing(config, "CONFIG"):
+        try:
+            with config.open("w" if force and config.is_file() else "x", encoding="utf-8") as file:
+                file.write(written)
+        except FileExistsError:
+            remedy = "Name another file, or overwrite it with --force."
+            raise InputError(str(config), "this is there already.", remedy) from None
     config_name, run = (_no_option(name) for name in (str(config), config.stem + "-run"))
     then = shlex.join(["dpaudit", "generate", config_name, "--out", run])
     with output():
@@ -76,15 +83,3 @@ def init(
 def _no_option(path: str) -> str:
     """A path as a command takes it for one."""
     return f"./{path}" if path.startswith("-") else path
-
-
-def _write(config: Path, text: str, force: bool) -> None:
-    from dpaudit.runs import InputError
-
-    with writing(config, "CONFIG"):
-        try:
-            with config.open("w" if force and config.is_file() else "x", encoding="utf-8") as file:
-                file.write(text)
-        except FileExistsError:
-            remedy = "Name another file, or overwrite it with --force."
-            raise InputError(str(config), "this is there already.", remedy) from None

@@ -37,29 +37,18 @@ def inspect(
     Example:
       dpaudit inspect examples/runs/bbc-median --batch 4 --step 7
     """
+    from dpaudit.audit.inspection import inspect_batch, inspect_run, inspect_step
     from dpaudit.reports import inspection
 
     if step is not None and batch is None:
         raise click.UsageError("--step is a step of a batch: give --batch too.")
     found: InspectedRun | InspectedBatch | InspectedStep
-    found = _run(run_dir, engine) if batch is None else _batch(run_dir, batch, step, top)
+    if batch is not None and step is not None:
+        found = inspect_step(run_dir, batch, step, top)
+    else:
+        with progress_bar("Reading", "batches" if batch is None else "tokens") as advance:
+            found = inspect_run(run_dir, engine, advance) if batch is None else inspect_batch(run_dir, batch, advance)
     show(found, as_json, inspection.print_found)
     tell(inspection.WARNING)
     if deeper := inspection.deeper(found):
         note(f"Next: dpaudit inspect {shlex.quote(str(run_dir))} {deeper}")
-
-
-def _run(run_dir: Location, engine: Engine | None) -> InspectedRun:
-    from dpaudit.audit.inspection import inspect_run
-
-    with progress_bar("Reading", "batches") as advance:
-        return inspect_run(run_dir, engine, advance)
-
-
-def _batch(run_dir: Location, batch: int, step: int | None, top: int) -> InspectedBatch | InspectedStep:
-    from dpaudit.audit.inspection import inspect_batch, inspect_step
-
-    if step is not None:
-        return inspect_step(run_dir, batch, step, top)
-    with progress_bar("Reading", "tokens") as advance:
-        return inspect_batch(run_dir, batch, advance)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from functools import partial, reduce, wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -88,18 +88,7 @@ POSITIVE = FiniteRange(min=0, min_open=True)
 SHARE = FiniteRange(min=0, max=1, min_open=True, max_open=True)
 COUNT = click.IntRange(1, MOST)
 RELATIONS = click.Choice(["add_remove", "replace"])
-UNITS = click.Choice(["record", "context", "user"])
-EVIDENCE = click.option(
-    "--evidence",
-    type=click.IntRange(0, 4),
-    default=2,
-    show_default=True,
-    help="Pass only where every check up to this level was made; 3 and 4 need --data.",
-)
 DATA_HELP = "The run's private data, as data.path or data.dataset in its config."
-DATA = click.option(
-    "--data", type=NamedPath(path_type=str), metavar="FILE", help=f"{DATA_HELP} Replays the run with its model."
-)
 MODEL = click.option(
     "--model",
     type=NamedPath(path_type=str),
@@ -115,9 +104,6 @@ def private_cache_option(of: str) -> Callable[[Command], Command]:
         type=NamedPath(path_type=Path, file_okay=False),
         help=f"Keep embeddings {of} in this folder. They are as sensitive as the texts.",
     )
-
-
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, and nothing else there.")
 
 
 def _hush(_: click.Context, __: click.Parameter, quiet: bool) -> None:
@@ -137,34 +123,31 @@ quiet_option = click.option(
 
 def output_options(command: Command) -> Command:
     """Give a command the options that say what it prints: `as_json`, and --quiet, which `note` heeds."""
-    return JSON(quiet_option(command))
-
-
-ENGINE_OPTIONS = (
-    click.option(
-        "--workers",
-        type=click.IntRange(min=1),
-        help="Work in this many processes [default: what fits the machine or the cluster, and the run].",
-    ),
-    click.option(
-        "--engine",
-        type=click.Choice(["local", "ray"]),
-        default="local",
-        show_default=True,
-        help="Where these processes run: on this machine, or on a Ray cluster.",
-    ),
-    click.option("--ray-address", metavar="ADDRESS", help="The cluster [default: $RAY_ADDRESS, or one started here]."),
-)
+    json = click.option(
+        "--json", "as_json", is_flag=True, help="Print JSON on standard output, and nothing else there."
+    )
+    return json(quiet_option(command))
 
 
 def engine_options(command: Command, *, models: bool = False) -> Command:
     """Give a command the options that say where it works. It gets them as one Engine or None, `engine`.
 
-    Args:
-        command: any command.
-        models: whether its workers hold a language model.
+    `models` says whether its workers hold a language model.
     """
 
+    @click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        help="Work in this many processes [default: what fits the machine or the cluster, and the run].",
+    )
+    @click.option(
+        "--engine",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        show_default=True,
+        help="Where these processes run: on this machine, or on a Ray cluster.",
+    )
+    @click.option("--ray-address", metavar="ADDRESS", help="The cluster [default: $RAY_ADDRESS, or one started here].")
     @wraps(command)
     def spread(workers: int | None, engine: str, ray_address: str | None, **others: Any) -> None:
         from dpaudit.engines import LocalEngine, RayEngine, cores
@@ -178,23 +161,39 @@ def engine_options(command: Command, *, models: bool = False) -> Command:
             raise click.UsageError("--ray-address is for --engine ray.")
         command(engine=None if workers is None else LocalEngine(min(workers, 4 * cores())), **others)
 
-    return _with(ENGINE_OPTIONS, spread)
+    return spread
 
 
 model_engine_options = partial(engine_options, models=True)
 
 
-CLAIM_OPTIONS = (
-    click.option("--epsilon", type=FiniteRange(min=0), help="Test this epsilon instead of the claimed one."),
-    click.option("--delta", type=FiniteRange(min=0, max=1), help="Test this delta instead of the claimed one."),
-    click.option("--relation", type=RELATIONS, help="Test this neighbouring relation instead of the claimed one."),
-    click.option("--unit", type=UNITS, help="Test this privacy unit instead of the claimed one."),
-)
+def audit_options(command: Command) -> Command:
+    """Give a command all options of one run's audit: the claim, the level of evidence, a replay, workers and output.
 
+    It gets the claim that is tested as one Question, `question`.
+    """
 
-def claim_options(command: Command) -> Command:
-    """Give a command the options that say which claim is tested. It gets them as one Question, `question`."""
-
+    @click.option("--epsilon", type=FiniteRange(min=0), help="Test this epsilon instead of the claimed one.")
+    @click.option("--delta", type=FiniteRange(min=0, max=1), help="Test this delta instead of the claimed one.")
+    @click.option("--relation", type=RELATIONS, help="Test this neighbouring relation instead of the claimed one.")
+    @click.option(
+        "--unit",
+        type=click.Choice(["record", "context", "user"]),
+        help="Test this privacy unit instead of the claimed one.",
+    )
+    @click.option(
+        "--evidence",
+        type=click.IntRange(0, 4),
+        default=2,
+        show_default=True,
+        help="Pass only where every check up to this level was made; 3 and 4 need --data.",
+    )
+    @click.option(
+        "--data", type=NamedPath(path_type=str), metavar="FILE", help=f"{DATA_HELP} Replays the run with its model."
+    )
+    @MODEL
+    @engine_options
+    @output_options
     @wraps(command)
     def asked(
         epsilon: float | None, delta: float | None, relation: str | None, unit: str | None, **others: Any
@@ -203,15 +202,4 @@ def claim_options(command: Command) -> Command:
 
         command(question=Question(epsilon, delta, relation, unit), **others)
 
-    return _with(CLAIM_OPTIONS, asked)
-
-
-def audit_options(command: Command) -> Command:
-    """Give a command all options of one run's audit: the claim, the level of evidence, a replay, workers and output."""
-    asked = engine_options(output_options(command))
-    return claim_options(_with((EVIDENCE, DATA, MODEL), asked))
-
-
-def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
-    """A command with options, which its help lists in this order."""
-    return reduce(lambda made, option: option(made), reversed(options), command)
+    return asked

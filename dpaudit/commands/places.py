@@ -13,7 +13,7 @@ from dpaudit.commands.options import PUBLIC
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dpaudit.results import AuditResult, Comparison
+    from dpaudit.results import AuditResult
     from dpaudit.runs.storage import Location
 
 
@@ -88,12 +88,7 @@ def writing(path: Path, option: str) -> Iterator[None]:
 
 
 def require_writable(folder: Path, option: str) -> None:
-    """Refuse a folder that can hold no file, before an audit is spent on it. Nothing is left behind.
-
-    Args:
-        folder: where files are to go; it and its parents may be missing yet.
-        option: what named it, for the error.
-    """
+    """Refuse a folder, which may be missing yet, that can hold no file: before an audit is spent. Leaves nothing."""
     there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
     with writing(folder, option), tempfile.TemporaryDirectory(dir=there):
         pass
@@ -105,11 +100,3 @@ def save_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
 
     with writing(folder, "--out"):
         return write_reports(result, folder)
-
-
-def save_comparison(comparison: Comparison, path: Path, links: dict[str, str] | None = None) -> None:
-    """Write a comparison as HTML, with links to the runs' reports."""
-    from dpaudit.reports.write import write_comparison
-
-    with writing(path, "--out"):
-        write_comparison(comparison, path, links)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpaudit.commands import places
 from dpaudit.commands.audits import audit_of, leave, replay_of, with_quality
 from dpaudit.commands.options import (
     DATA_HELP,
@@ -21,20 +21,9 @@ from dpaudit.commands.options import (
     output_options,
     step_name,
 )
-from dpaudit.commands.places import (
-    holds_reports,
-    report_folder,
-    reports_of,
-    require_writable,
-    save_reports,
-    spare_runs,
-    writing,
-)
 from dpaudit.commands.terminal import note, output, print_json, show, stdout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import Console
 
     from dpaudit.audit import Question
@@ -82,28 +71,36 @@ def report(
     Example:
       dpaudit report examples/runs/bbc-median --out /tmp/report
     """
+    from dpaudit.audit.disclosure import public_form
+    from dpaudit.reports import outline
     from dpaudit.reports.terminal import print_summary
     from dpaudit.reports.write import write_sarif
+    from dpaudit.runs import InputError
 
     if out is not None:
-        spare_runs(out, [run_dir], f"Leave --out away to write into {reports_of(run_dir)}, or name a folder elsewhere.")
-        require_writable(out, "--out")
+        remedy = f"Leave --out away to write into {places.reports_of(run_dir)}, or name a folder elsewhere."
+        places.spare_runs(out, [run_dir], remedy)
+        places.require_writable(out, "--out")
     if sarif is not None:
-        spare_runs(sarif, [run_dir], f"Name a file elsewhere, or in {reports_of(run_dir)}.", keep_folder=True)
-    with _hushed(audience):
+        remedy = f"Name a file elsewhere, or in {places.reports_of(run_dir)}."
+        places.spare_runs(sarif, [run_dir], remedy, keep_folder=True)
+    try:
         found = replay_of(run_dir, data, model, question)
+    except InputError:
+        if audience != PUBLIC:
+            raise
+        # What stops a replay may quote the run or its data: readers outside are told no more than that it stopped.
+        raise InputError("--data", "the run cannot be replayed.", "Leave --audience away to see why.") from None
     audited = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine)
-    result = _for_readers(audited, audience, question)
-    if audience != PUBLIC:
-        result = with_quality(result, run_dir)
+    result = public_form(audited) if audience == PUBLIC else with_quality(audited, run_dir)
     # Printed first: where nothing can be written, the audit is not lost.
     show(result, as_json, print_summary)
     if sarif is not None:
-        with writing(sarif, "--sarif"):
+        with places.writing(sarif, "--sarif"):
             write_sarif(result, sarif)
-    folder = out or report_folder(run_dir, audience)
-    if audited.claim is not None or out is not None or holds_reports(folder):
-        paths = save_reports(result, folder)
+    folder = out or places.report_folder(run_dir, audience)
+    if audited.claim is not None or out is not None or places.holds_reports(folder):
+        paths = places.save_reports(result, folder)
         if not as_json:
             with output():
                 click.echo("\n".join(f"  {path}" for path in paths.values()))
@@ -111,38 +108,11 @@ def report(
             click.launch(str(paths["html"]))
     # What is said beside a public report may be shared with it, and the run's path is not public.
     if not as_json and audience != PUBLIC and result.claim is not None:
-        _tell_next(result, run_dir)
+        note(f"Internal. {outline.audience(result)[1]}")
+        if result.verdict == "pass":
+            gate = f"dpaudit verify {shlex.quote(str(run_dir))} --epsilon E --relation R --unit U"
+            note(f"Next: {gate}, with the epsilon, relation and unit that were agreed")
     leave(result)
-
-
-def _tell_next(result: AuditResult, run_dir: Location) -> None:
-    """How private the report is, and the gate that follows it, where the audit passed."""
-    from dpaudit.reports.outline import audience
-
-    note(f"Internal. {audience(result)[1]}")
-    if result.verdict == "pass":
-        gate = f"dpaudit verify {shlex.quote(str(run_dir))} --epsilon E --relation R --unit U"
-        note(f"Next: {gate}, with the epsilon, relation and unit that were agreed")
-
-
-@contextmanager
-def _hushed(audience: str) -> Iterator[None]:
-    """What stops a replay may quote the run or its data: readers outside are told no more than that it stopped."""
-    from dpaudit.runs import InputError
-
-    try:
-        yield
-    except InputError:
-        if audience != PUBLIC:
-            raise
-        raise InputError("--data", "the run cannot be replayed.", "Leave --audience away to see why.") from None
-
-
-def _for_readers(result: AuditResult, audience: str, question: Question) -> AuditResult:
-    """The result as these readers may have it."""
-    from dpaudit.audit.disclosure import public_form
-
-    return public_form(result, question) if audience == PUBLIC else result
 
 
 @click.command()

@@ -7,7 +7,7 @@ import select
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -17,17 +17,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dpaudit.audit import Progress
+    from dpaudit.results import Result
+    from dpaudit.results.quality import Quality
 
 
-class Document(Protocol):
-    """What can be printed as JSON."""
-
-    def to_json(self) -> str:
-        """The document, with a line break at its end."""
-        ...
-
-
-Found = TypeVar("Found", bound=Document)
+#: What a command finds: it can be printed as JSON.
+Found = TypeVar("Found", bound="Result | Quality")
 
 
 @dataclass
@@ -50,11 +45,7 @@ def session() -> Session:
 
 
 def progress_bars(unit: str) -> Any:
-    """Bars on stderr with rates and the remaining time; none where that is no terminal, and with --quiet.
-
-    Args:
-        unit: what is counted, in the plural: `tokens`.
-    """
+    """Bars on stderr with rates, in `tokens` or the like, and the time that remains; none in a log, or with --quiet."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
     from rich.text import Text
@@ -73,7 +64,7 @@ def progress_bars(unit: str) -> Any:
         Rate(),
         Remaining(elapsed_when_finished=True),
         TextColumn("{task.fields[epsilon]}", markup=False),
-        console=stderr(),
+        console=_console(stderr=True),
         disable=session().quiet or not sys.stderr.isatty(),
     )
 
@@ -160,11 +151,6 @@ def show(found: Found, as_json: bool, print_found: Callable[[Found, Console], No
 def stdout() -> Console:
     """The console for results. It has colour on a terminal alone, and not where NO_COLOR is set."""
     return _console(stderr=False)
-
-
-def stderr() -> Console:
-    """The console for what is said beside them."""
-    return _console(stderr=True)
 
 
 def _console(stderr: bool) -> Console:

@@ -129,8 +129,13 @@ class Mechanism(Fields):
         """Bounded range of one draw, in nats; None where nothing but the data bounds it."""
         return self.aggregator.eta(change, self.clip, self.temperature)
 
-    def reduced(self, arrays: Arrays, token: int) -> ReducedStep:
-        """A step less the columns that no neighbour can move; `token` is the sampled token's index along S.
+    def reduced(self, arrays: Arrays, token: int, aggregate: Floats | None = None) -> ReducedStep:
+        """A step less the columns that no neighbour can move.
+
+        Args:
+            arrays: the step's, [..., S].
+            token: the sampled token's index along S.
+            aggregate: [S] of these arrays, where it is known already.
 
         The token's own column is kept.
 
@@ -138,7 +143,8 @@ class Mechanism(Fields):
             ValueError: the token is not among them.
         """
         with np.errstate(all="ignore"):  # what a corrupt record's infinite values give, accountants refuse
-            aggregate, movable = self.aggregator.aggregate(arrays), self.aggregator.movable(arrays)
+            aggregate = self.aggregator.aggregate(arrays) if aggregate is None else aggregate
+            movable = self.aggregator.movable(arrays)
             if not 0 <= token < len(aggregate):
                 raise ValueError(f"token {token} is not among the {len(aggregate)} tokens")
             if movable is None:

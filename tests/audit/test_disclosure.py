@@ -274,13 +274,13 @@ def test_a_claim_is_withheld_where_a_figure_of_it_is_the_runs_own(make_run):
         (Question(epsilon=999.0, delta=0.0, relation="add_remove", unit="record"), True),
     ]:
         run = distinctive(make_run, "median")
-        public = public_form(audit_run(run.path, question), question)
+        public = public_form(audit_run(run.path, question))
         assert (public.claim is not None) == named
         assert ("is withheld here: the run stated it afterwards" in public.guarantee) == (not named)
         assert any("give --epsilon, agreed beforehand" in caveat for caveat in public.caveats) == (not named)
         run.edit_manifest({"origins.settings": "private"})
         run.rehash()
-        assert public_form(audit_run(run.path, question), question).claim is None
+        assert public_form(audit_run(run.path, question)).claim is None
 
 
 def test_users_counted_in_the_data_and_the_claim_for_them_are_private(make_run):
@@ -382,7 +382,7 @@ def test_which_fields_of_the_claim_were_given_is_public(make_run):
     question = Question(epsilon=999.0, unit="record")
     result = audit_run(run.path, question)
     assert result.asked == ("epsilon", "unit")
-    assert public_form(result, question).asked == result.asked
+    assert public_form(result).asked == result.asked
     assert run.audit().asked == ()
 
 
@@ -652,5 +652,5 @@ def test_a_delta_that_tells_the_number_of_records_is_withheld(make_run):
     assert result.verdict == "pass"
     assert (public.claim, public.guarantees.approximate, public.ledger) == (None, None, ())
     assert "number of private records" in public.guarantee
-    assert public_form(result, Question(delta=1e-5)).claim is None  # its epsilon still tells
-    assert public_form(result, Question(epsilon=99.0, delta=1e-5)).claim is not None
+    assert public_form(audit_run(run.path, Question(delta=1e-5))).claim is None  # its epsilon still tells
+    assert public_form(audit_run(run.path, Question(epsilon=99.0, delta=1e-5))).claim is not None

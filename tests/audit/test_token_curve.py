@@ -91,13 +91,13 @@ def test_groups_add_up_exactly_in_any_order(batches: list[list[float]], random) 
 
 def test_what_is_kept_for_quantiles_does_not_grow_with_the_run() -> None:
     sums = CurveSums(1 << 17)
-    size = sums._spread._counts.nbytes
+    size = sums._histograms.nbytes
     for length in (10, MOST_GROUPS, 100_000):
         sums.take(np.full(length, 0.25))
     curve = sums.result([Cost(1.0, 1.0, 1.0)] * (sums.positions + 1))
     assert curve is not None
     assert curve.band is not None
-    assert sums._spread._counts.nbytes == size < 4 << 20
+    assert sums._histograms.nbytes == size < 4 << 20
     assert len(curve.position) == 100_000
     assert len(curve.band.first) <= MOST_GROUPS
     assert set(curve.band.median) == {0.25}
