@@ -24,12 +24,14 @@ Logits: TypeAlias = Floats | torch.Tensor
 #: Ids of the tokens to sample from, ascending: int [S]; None for the whole vocabulary.
 Support: TypeAlias = NDArray[np.integer] | None
 
+#: Central values that are kept on either side of a median at least: enough to bound one replaced context.
+LEAST_WIDTH = 2
 #: Values of a block. Small enough for a processor's cache; many enough that numpy's calls cost less than they do.
 BLOCK = 1 << 20
 LEAST_COLUMNS, MOST_COLUMNS = 4096, 16384
 
 
-def aggregated(logits: Logits, support: Support, mechanism: Mechanism, width: int) -> Arrays:
+def aggregated(logits: Logits, support: Support, mechanism: Mechanism, width: int = LEAST_WIDTH) -> Arrays:
     """The arrays of a step (Algorithm 1, lines 6 and 7). Generation, replay and attack all take them from here.
 
     Args:

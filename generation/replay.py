@@ -11,7 +11,7 @@ import re
 import secrets
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, zip_longest
@@ -26,7 +26,7 @@ from dpaudit.generation.grouping import recompute_grouping
 from dpaudit.generation.memory import planned_rows
 from dpaudit.generation.model_step import UNIT_ROUNDOFF, ModelStep
 from dpaudit.generation.models import LanguageModel, load_model
-from dpaudit.generation.partition import Batch, Context, Rule, partition
+from dpaudit.generation.partition import Batch, Context, Partition, groups_of, partition
 from dpaudit.generation.passes import CachedPrompts, next_logits, out_of_memory
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, read_records
@@ -84,7 +84,15 @@ def replay_run(
     if asked is None or not reader.batches:
         raise InputError(reader.name, "the run is not finished.", RESUME)
     plan = _plan(reader, steps, chosen, left_out, trials)
-    replayer = _Replayer(reader, data, model, _Meter(plan.passes, progress))
+    done = 0
+
+    def tick(passes: int) -> None:
+        nonlocal done
+        done += passes
+        if progress is not None:
+            progress(done, plan.passes)
+
+    replayer = _Replayer(reader, data, model, tick)
     try:
         found: list[ReplayedStep] = []
         left: list[LeftOut] = []
@@ -164,19 +172,6 @@ def _last(positions: set[int], slots: Sequence[int], length: int) -> int:
     return length if slots else max(positions) + 1
 
 
-class _Meter:
-    """Counts forward passes."""
-
-    def __init__(self, passes: int, progress: Progress | None) -> None:
-        self._passes, self._progress, self._done = passes, progress, 0
-
-    def tick(self, passes: int = 1) -> None:
-        """So many passes are done."""
-        self._done += passes
-        if self._progress is not None:
-            self._progress(self._done, self._passes)
-
-
 class _Replayer:
     """A run with its data and its model, ready to be computed again.
 
@@ -184,26 +179,38 @@ class _Replayer:
         noise: see `dpaudit.results.replay.Replay`.
     """
 
-    def __init__(self, reader: RunReader, data: str, model: str | None, meter: _Meter) -> None:
-        """Raises InputError where the data or the model is not the run's."""
-        self._reader, self._manifest, self._meter = reader, reader.manifest, meter
+    def __init__(self, reader: RunReader, data: str, model: str | None, tick: Callable[[int], None]) -> None:
+        """Args: `tick` is told of forward passes. Raises InputError where the data or the model is not the run's."""
+        self._reader, self._manifest, self._tick = reader, reader.manifest, tick
         self._where = reader.where(MANIFEST)
-        self._key = bytes.fromhex(self._manifest.batching.key or "")
-        if len(self._key) != KEY_BYTES:
-            raise self._refused("batching.key", f"the run gives no key of {KEY_BYTES} bytes.")
-        clusters = reader.clusters()
-        self._rule = Rule.of_manifest(self._manifest, clusters, self._where)
+        self._clusters = reader.clusters()
+        self._require_rule()
         self._records = self._read(data)
-        grouped = recompute_grouping(self._manifest, clusters, self._records, self._where)
-        self._centers = None if grouped is None else grouped.centers
-        self.noise = None if grouped is None else grouped.noise
-        self._parts = partition(self._rule, self._records, self._key, self._centers)
+        self._centers, self.noise = recompute_grouping(self._manifest, self._clusters, self._records, self._where)
+        self._parts = self._partition(self._records)
         self._model = self._load(model)
         self._prompts = self._worded()
 
     def _refused(self, field: str, problem: str) -> InputError:
         """What is wrong with a field of run.json."""
         return InputError(f"{self._where}: {field}", problem, "Only runs of `dpaudit generate` can be replayed.")
+
+    def _require_rule(self) -> None:
+        """Raises InputError where run.json declares less of how records became batches than this generator does."""
+        batching, part = self._manifest.batching, "label" if self._manifest.clustering.method == "none" else "cluster"
+        if len(batching.key or "") != 2 * KEY_BYTES:
+            raise self._refused("batching.key", f"the run gives no key of {KEY_BYTES} bytes.")
+        hashed = part == "label" and batching.rule != "paper-slices"
+        for field in ("labels", f"generate_per_{part}", *["batches_per_label"] * hashed):
+            if not getattr(batching, field):
+                raise self._refused(f"batching.{field}", "the run does not say this.")
+        if sum(len(group.ids) for group in groups_of(batching, self._clusters)) != batching.batches:
+            problem = f"this is {batching.batches}, which is not generate_per_{part} for each of the {part}s."
+            remedy = "Restore the run, or generate it again."
+            raise InputError(f"{self._where}: batching.batches", problem, remedy)
+
+    def _partition(self, records: Iterable[Record]) -> Partition:
+        return partition(self._manifest.batching, self._clusters, records, self._centers)
 
     def _read(self, data: str) -> Sequence[Record]:
         """The run's records, from a path or, where the run read one, a data set. No mistyped path goes to the hub."""
@@ -219,7 +226,7 @@ class _Replayer:
             records = read_records(config).records
         if named.digest is None:
             raise self._refused("data.digest", "the run does not say which data it used.")
-        hashing = KeyedHash(self._key)
+        hashing = KeyedHash(bytes.fromhex(self._manifest.batching.key or ""))
         digest = data_digest(sorted(hashing.digest(record.label, record.text) for record in records))
         if digest != named.digest:
             problem = (
@@ -247,8 +254,8 @@ class _Replayer:
 
     def _worded(self) -> Prompts:
         """The run's prompts."""
-        named, model, examples = self._manifest.prompt, self._model, self._rule.examples_per_context
-        most = named.max_example_tokens
+        named, model, batching = self._manifest.prompt, self._model, self._manifest.batching
+        examples, most = batching.examples_per_context, named.max_example_tokens
         if named.template not in ("pt", "it") or most is None:
             problem = "the run names no template, or no length of examples, that this version knows."
             raise self._refused("prompt", problem)
@@ -259,7 +266,7 @@ class _Replayer:
         if model.positions is not None and examples * most > model.positions:
             problem = f"examples may take {examples * most} tokens, but the model takes {model.positions}."
             raise self._refused("prompt.max_example_tokens", problem)
-        return Prompts(model, wording, self._rule.labels, examples, most)
+        return Prompts(model, wording, batching.labels, examples, most)
 
     def assignment_problem(self) -> str:
         """The first line of the recorded assignment that the rule does not give; empty where there is none."""
@@ -289,7 +296,7 @@ class _Replayer:
             length = len(recorded.tokens)
             last = _last(positions, slots, length)
             if obstacle := self._obstacle(recorded):
-                self._meter.tick(last + len(slots) * length)
+                self._tick(last + len(slots) * length)
                 found = [ReplayedStep(batch_id, p, math.inf, 0.0, obstacle) for p in sorted(positions)]
                 return found, [LeftOut(batch_id, slot, math.nan, math.nan, 0.0) for slot in slots]
             batch, found = self._parts.batches[batch_id], []
@@ -326,13 +333,13 @@ class _Replayer:
         private = self._cached(self._parts.batches[recorded.header.id].label, contexts)
         for position in range(last):
             yield position, private
-            self._meter.tick()
+            self._tick(1)
             if position + 1 < last:
                 private.append(int(recorded.tokens[position]))
 
     def _model_step(self, step: Step, batch: int, position: int, private: CachedPrompts) -> ModelStep:
         place = f"batch {batch}, step {position}"
-        return ModelStep.of(self._model, self._manifest, next_logits(private), step, place)
+        return ModelStep(self._model, self._manifest, next_logits(private), step, place)
 
     def attack(self, batch_id: int, trials: int, claim: Claim) -> Attacked:
         """Attack the declared mechanism on a batch's contexts, with the canary record as one more."""
@@ -340,7 +347,7 @@ class _Replayer:
         mechanism, canary = manifest.mechanism, (Record(batch.label, CANARY_TEXT),)
         tokens = _attack_tokens(manifest)  # no guarantee covers texts that are longer than the public maximum
         most = manifest.privacy.records_per_user
-        change = context_change(claim.unit, claim.relation, self._rule.name, records_per_user=most)
+        change = context_change(claim.unit, claim.relation, manifest.batching.rule, records_per_user=most)
         return attack(
             declared_step(mechanism),
             self._cached(batch.label, (*batch.contexts, canary), tokens),
@@ -350,7 +357,7 @@ class _Replayer:
             delta=min(claim.delta, math.nextafter(1, 0)),  # no output refutes a delta of 1, or of nearly 1
             trials=trials,
             tokens=tokens,
-            progress=lambda: self._meter.tick(tokens),
+            progress=lambda: self._tick(tokens),
         )
 
     def _cached(self, label: str, contexts: Sequence[Context], tokens: int | None = None) -> CachedPrompts:
@@ -379,11 +386,10 @@ class _Replayer:
 
     def _contexts_without(self, batch: Batch, slot: int) -> tuple[Context, ...]:
         """The batch's contexts on the data less one record; where slots are fixed, less one context."""
-        if self._rule.name != "hashed-records":
+        if self._manifest.batching.rule != "hashed-records":
             return batch.contexts[:slot] + batch.contexts[slot + 1 :]
         (gone,) = batch.contexts[slot]
-        others = (record for record in self._records if record != gone)
-        rest = partition(self._rule, others, self._key, self._centers)
+        rest = self._partition(record for record in self._records if record != gone)
         changed = [new.id for new, old in zip(rest.batches, self._parts.batches, strict=True) if new != old]
         assert changed == [batch.id], "a hashed record's place depends on that record alone"
         return rest.batches[batch.id].contexts

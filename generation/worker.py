@@ -17,7 +17,7 @@ from dpaudit.accounting import ExPostAccountant
 from dpaudit.engines import cores
 from dpaudit.generation.aggregation import Floats, aggregated, contributions, top_tokens
 from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
-from dpaudit.generation.manifest import ex_post_epsilon
+from dpaudit.generation.manifest import changed_contexts, ex_post_epsilon
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import CachedPrompts, Passes, next_logits, out_of_memory, passes_for
@@ -90,6 +90,7 @@ class Worker:
     """Generates the batches of one run, on one device.
 
     Attributes:
+        accountant: adds up what tokens cost; None for a run that states its cost beforehand.
         rows: contexts in a forward pass; fewer once memory ran out.
     """
 
@@ -99,7 +100,6 @@ class Worker:
         batches: Sequence[Batch],
         model: LanguageModel,
         prompts: Prompts,
-        accountant: ExPostAccountant | None,
     ) -> None:
         """Start with nothing generated.
 
@@ -107,11 +107,12 @@ class Worker:
             store: where batches go.
             batches: all of the run, by id.
             model, prompts: what makes logits.
-            accountant: adds up what tokens cost; None for a run that stated its cost beforehand.
         """
         self._store, self._manifest, self._batches = store, store.manifest, batches
         self._model, self._prompts = model, prompts
-        self._accountant = accountant
+        change = changed_contexts(self._manifest.privacy, self._manifest.batching.rule)
+        beforehand = self._manifest.mechanism.claim_kind == "approximate"
+        self.accountant = None if beforehand else ExPostAccountant(self._manifest.mechanism, change)
         self.rows = store.manifest.model.rows or 1
         self._passes: Passes | None = None
         self._open: list[_Open] = []
@@ -119,14 +120,14 @@ class Worker:
     @property
     def epsilon(self) -> float | None:
         """The ex-post sum of all batches so far and what clusters cost, in nats; None without an accountant."""
-        if not self._accountant:
+        if not self.accountant:
             return None
-        return ex_post_epsilon(self._accountant.epsilon, self._manifest.clustering)
+        return ex_post_epsilon(self.accountant.epsilon, self._manifest.clustering)
 
     def _recorded(self, batch: int) -> Finished:
         """Charge for a batch that is on disk already."""
         with RunReader(self._store.location).batch(batch) as reader:
-            for step in reader.steps() if self._accountant else ():
+            for step in reader.steps() if self.accountant else ():
                 support = step.support
                 index = step.token if support is None else int(np.searchsorted(support, step.token))
                 self._charge(batch, dict(step.arrays), index)
@@ -304,12 +305,12 @@ class Worker:
         batch.tokens.append(step.token)
 
     def _charge(self, batch: int, arrays: Arrays, index: int) -> None:
-        if self._accountant:
-            self._accountant.charge(batch, self._manifest.mechanism.reduced(arrays, index))
+        if self.accountant:
+            self.accountant.charge(batch, self._manifest.mechanism.reduced(arrays, index))
 
     def _closed(self, batch: int, tokens: int) -> Finished:
         """A batch that gets no more tokens."""
-        return Finished(batch, tokens, self._accountant.close(batch) if self._accountant else None)
+        return Finished(batch, tokens, self.accountant.close(batch) if self.accountant else None)
 
     def _stop(self, tokens: Sequence[int]) -> StopReason | None:
         if any(ends_with(tokens, sequence) for sequence in self._manifest.stopping.sequences):
@@ -326,8 +327,8 @@ class Worker:
         try:
             batch.closing.close()
         except BatchExistsError:  # another worker was first: its batch stays and counts, and this one is dropped
-            if self._accountant:
-                self._accountant.detach(batch.batch.id)
+            if self.accountant:
+                self.accountant.detach(batch.batch.id)
             return self._recorded(batch.batch.id)
         return self._closed(batch.batch.id, len(batch.tokens))
 
