@@ -22,9 +22,9 @@ from dpaudit.generation.manifest import (
     require_same_clusters,
     require_same_run,
 )
-from dpaudit.generation.memory import free_memory, planned_rows
 from dpaudit.generation.models import LanguageModel, device_of, load_model
 from dpaudit.generation.partition import Partition, partition, partition_as_recorded
+from dpaudit.generation.passes import free_memory, planned_rows
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import read_records
 from dpaudit.generation.worker import Finished, Worker
@@ -55,10 +55,6 @@ class _Ready:
     records: Partition
     clusters: Clusters
     repeated: int
-
-    def worker(self, store: BatchStore) -> Worker:
-        """Generates batches in this process."""
-        return Worker(store, self.records.batches, self.model, self.prompts)
 
 
 def generate(config: Config, out: Location, progress: Progress | None = None, engine: Engine | None = None) -> Location:
@@ -158,7 +154,7 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent
 
 def _generate(config: Config, writer: RunWriter, ready: _Ready, progress: Progress, engine: Engine | None) -> float:
     """Charge for the batches that are on disk, and generate the others; the ex-post sum of all of them, in nats."""
-    worker = ready.worker(writer.store)
+    worker = Worker(writer.store, ready.records.batches, ready.model, ready.prompts)
     accountant = worker.accountant
     batches = range(writer.manifest.batching.batches)
     finished = writer.finished
@@ -185,7 +181,8 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
         InputError: data, model or device here are not those of the run.
     """
     begun = RunReader(location)
-    worker = _ready(config, begun).worker(BatchStore(location, begun.manifest))
+    ready = _ready(config, begun)
+    worker = Worker(BatchStore(location, begun.manifest), ready.records.batches, ready.model, ready.prompts)
     return lambda batches: list(worker.run(batches, _silent))
 
 

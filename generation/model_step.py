@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.generation.aggregation import LEAST_WIDTH, Floats, aggregated, contributions
-from dpaudit.generation.models import LanguageModel
-from dpaudit.mechanisms import FLOAT64_ROUNDING, Recomputed, largest_absolute, log_probability
+from dpaudit.mechanisms import FLOAT64_ROUNDING, Mechanism, Recomputed, largest_absolute, log_probability
 from dpaudit.results.replay import ReplayedStep
-from dpaudit.runs import InputError, Manifest, Step
+from dpaudit.runs import InputError, Step
 
 #: How far beyond their root-mean-square size rounding errors are taken to reach.
 REACH = 2.0
@@ -44,8 +43,6 @@ class ModelStep:
     """The model's side of a recorded step, over the recorded support.
 
     Attributes:
-        mechanism: the run's.
-        raw: the model's logits, float32 [n, V].
         support: the recorded support; None for the whole vocabulary.
         aggregate: what the step would sample from, [S].
         index: the sampled token's place in the support.
@@ -53,25 +50,28 @@ class ModelStep:
         problem: why the step cannot be compared; empty where it can.
     """
 
-    def __init__(self, model: LanguageModel, manifest: Manifest, raw: Floats, step: Step, place: str) -> None:
-        """Raises InputError where the logits are no numbers. It names the `place`."""
-        self.mechanism, self.raw = manifest.mechanism, raw
+    def __init__(
+        self, mechanism: Mechanism, raw: Floats, step: Step, rounding: float, batch: int, position: int
+    ) -> None:
+        """Compute a batch's `step` from the model's logits, float32 [n, V].
+
+        Raises:
+            InputError: the logits are no numbers.
+        """
+        self.mechanism, self.raw, self.recorded, self.rounding = mechanism, raw, step, rounding
+        self._batch, self._position = batch, position
         support, self.index = step.support, step.token
-        self.problem = _support_problem(support, model.vocabulary)
+        self.problem = _support_problem(support, raw.shape[1])
         if support is not None and not self.problem:
             self.index = int(np.searchsorted(support, step.token))
             if self.index == len(support) or support[self.index] != step.token:
                 self.problem = "the sampled token is not in the support"
         self.support = None if self.problem else support
         try:
-            arrays = aggregated(raw, self.support, self.mechanism, manifest.record.width)
+            self.aggregate = mechanism.aggregator.aggregate(aggregated(raw, self.support, mechanism))
         except ValueError as error:
-            raise InputError(place, f"{error}.", "Replay on a machine like the one that made the run.") from None
-        self.aggregate = self.mechanism.aggregator.aggregate(arrays)
-        config = model.network.config.get_text_config()
-        scale = max(self.mechanism.clip, _largest_kept(raw, self.mechanism.clip))
-        dtype = manifest.model.dtype or "float32"
-        self.rounding = rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
+            where = f"batch {batch}, step {position}"
+            raise InputError(where, f"{error}.", "Replay on a machine like the one that made the run.") from None
 
     @cached_property
     def recomputed(self) -> Recomputed:
@@ -106,16 +106,15 @@ class ModelStep:
             return math.nan
         return log_probability(self.aggregate, self.index, self.mechanism.temperature)
 
-    def compared(self, batch: int, position: int, step: Step, public: Floats) -> ReplayedStep:
-        """Hold a recorded step against the model's.
+    def compared(self, public: Floats) -> ReplayedStep:
+        """Hold the recorded step against the model's.
 
         Args:
-            batch, position: which step it is.
-            step: as it is recorded.
             public: the public prompt's logits, float32 [1, V]; [0, V] where they choose no support.
         """
+        step, place = self.recorded, (self._batch, self._position)
         if self.problem:
-            return ReplayedStep(batch, position, math.inf, self.tolerance, self.problem)
+            return ReplayedStep(*place, math.inf, self.tolerance, self.problem)
         found = self.mechanism.aggregator.deviation(dict(step.arrays), self.recomputed)
         problems = [found.problem]
         if step.contexts is not None:
@@ -126,11 +125,11 @@ class ModelStep:
         gap = abs(self.log_probability() - step.log_probability)
         if not gap <= self.nats + FLOAT64_ROUNDING:
             problems.append(f"the token's log-probability is {gap:.3g} nats off")
-        return ReplayedStep(batch, position, found.difference, self.tolerance, "; ".join(filter(None, problems)))
+        return ReplayedStep(*place, found.difference, self.tolerance, "; ".join(filter(None, problems)))
 
-    def recorded_losses(self, step: Step, slots: Sequence[int]) -> NDArray[np.float64]:
+    def recorded_losses(self, slots: Sequence[int]) -> NDArray[np.float64]:
         """What leaving each slot out changes, in nats, by the record; NaN where it does not say."""
-        losses, n = None, len(self.raw)
+        step, losses, n = self.recorded, None, len(self.raw)
         if not self.problem:
             with np.errstate(all="ignore"):  # a record may hold any numbers
                 reduced = self.mechanism.reduced(dict(step.arrays), self.index)
@@ -157,7 +156,7 @@ def _top_problem(support: NDArray[np.integer], public: Floats, rounding: float) 
     return f"{np.count_nonzero(wrong)} tokens of the support are not the public prompt's" if wrong.any() else ""
 
 
-def _largest_kept(logits: Floats, clip: float) -> float:
+def largest_kept(logits: Floats, clip: float) -> float:
     """The largest absolute raw logit that clipping keeps: what lies further down, masked or not, cannot be off."""
     if not logits.size:
         return 0.0

@@ -11,12 +11,13 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import psutil
 import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache, PreTrainedModel
@@ -34,6 +35,17 @@ _TRIAL = 6
 #: Logits of a shared pass may differ by this share of their spread from those of a pass alone. A cache that the model
 #: misreads gives other logits altogether.
 AGREEMENT = {torch.float32: 0.01, torch.bfloat16: 0.25}
+
+#: Rows of a pass beyond which a device gains nothing: weights are read once for all rows, and from here on computing
+#: takes longer than reading.
+MOST_ROWS = {"cpu": 64, "cuda": 1024}
+#: The share of free memory that caches and logits may take.
+SHARE = 0.6
+#: Copies of a row's logits that are around at a time: the network's, in float32, and the aggregation's.
+_LOGIT_COPIES = 4
+#: Activations of a prompt's token, as multiples of the hidden size: the widest layer and what stands around it.
+_ACTIVATIONS = 24
+_CGROUP = Path("/sys/fs/cgroup")
 
 Prompt = Sequence[int]
 
@@ -165,8 +177,8 @@ def forward(
     return output.logits[:, -1, :].to(torch.float32), output.past_key_values
 
 
-class Passes(ABC):
-    """The forward passes of all batches in the making, `rows` contexts at a time."""
+class Passes:
+    """The forward passes of all batches in the making: a cache and a pass for each, in the model's own way."""
 
     def __init__(self, model: LanguageModel, rows: int, places: int) -> None:
         """Args: `rows` of a pass; `places` that each prompt is padded to, one of them padding in any case."""
@@ -177,18 +189,21 @@ class Passes(ABC):
         """Whether so many prompts fit beside those that are running. The first batch always does."""
         return not self._running or sum(len(batch.logits) for batch in self._running) + prompts <= self._rows
 
-    @abstractmethod
     def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
-        """Feed a batch's prompts. `prefix`: what prompts begin with; where they do, it is computed once.
+        """Feed a batch's prompts. `prefix`: what prompts begin with; where it can be, it is computed once for them.
 
         Raises:
             ValueError: a prompt leaves no padding in its places.
             torch.OutOfMemoryError, MemoryError, RuntimeError: see `out_of_memory`.
         """
+        batch = OwnCache(self._model, prompts, self._places, fewest=ROWS_STEP)
+        self._running.append(batch)
+        return batch
 
-    @abstractmethod
     def advance(self, tokens: Sequence[tuple[CachedPrompts, int]]) -> None:
         """Continue each batch with its own token, together where that can be."""
+        for batch, token in tokens:
+            batch.append(token)
 
     def finish(self, prompts: CachedPrompts) -> None:
         """A batch has ended: its rows are free."""
@@ -445,21 +460,6 @@ class _CachedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         return self._width - 1
 
 
-class SeparatePasses(Passes):
-    """A cache and a pass for each batch, in the model's own way. For models whose caches are of another kind."""
-
-    def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
-        """See `Passes`. The prefix is computed with each prompt."""
-        batch = OwnCache(self._model, prompts, self._places, fewest=ROWS_STEP)
-        self._running.append(batch)
-        return batch
-
-    def advance(self, tokens: Sequence[tuple[CachedPrompts, int]]) -> None:
-        """See `Passes`."""
-        for batch, token in tokens:
-            batch.append(token)
-
-
 def passes_for(model: LanguageModel, rows: int, places: int, tokens: int) -> Passes:
     """Shared passes where the model's cache allows them, else one for each batch.
 
@@ -469,7 +469,7 @@ def passes_for(model: LanguageModel, rows: int, places: int, tokens: int) -> Pas
         places: of a prompt, with one of padding.
         tokens: after a prompt, at most.
     """
-    return SharedPasses.fit(model, rows, places, tokens) or SeparatePasses(model, rows, places)
+    return SharedPasses.fit(model, rows, places, tokens) or Passes(model, rows, places)
 
 
 def _has_plain_cache(network: PreTrainedModel, width: int) -> bool:
@@ -480,3 +480,53 @@ def _has_plain_cache(network: PreTrainedModel, width: int) -> bool:
         for layer in layers
     )
     return plain and "position_ids" in parameters_of(type(network).forward)
+
+
+def planned_rows(model: LanguageModel, places: int, tokens: int, free: int | None = None) -> int:
+    """The rows of a pass: a power of two, as many as fit into free memory and serve a purpose. At least 1.
+
+    It depends on the model, the machine and public lengths; and not on any record, where `free` was measured before the
+    first one was read.
+
+    Args:
+        model: a loaded model.
+        places: of a prompt.
+        tokens: after it, at most.
+        free: bytes that were free before the model was loaded; None for those that are free beside it.
+    """
+    if free is None:
+        free = free_memory(model.device)
+    else:
+        free -= sum(weights.numel() * weights.element_size() for weights in model.network.parameters())
+    config = model.network.config.get_text_config()
+    item = torch.finfo(model.network.dtype).bits // 8
+    cached = _cached_bytes(model)
+    row = (places + tokens + 1) * cached + 4 * _LOGIT_COPIES * model.vocabulary
+    prefill = PREFILL_TOKENS * (_ACTIVATIONS * config.hidden_size * item + cached)
+    fitting = max(1, int((SHARE * free - prefill) // row))
+    return min(MOST_ROWS.get(model.device.type, MOST_ROWS["cpu"]), 1 << (fitting.bit_length() - 1))
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on a device. On the CPU a container's limit counts too."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return min(int(psutil.virtual_memory().available), _left_to_container())
+
+
+def _left_to_container() -> int:
+    """Bytes up to the limit that a control group sets."""
+    try:
+        limit, used = ((_CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        return max(0, int(limit) - int(used))
+    except (OSError, ValueError):  # there is none, or it says "max"
+        return 1 << 62
+
+
+@torch.inference_mode()
+def _cached_bytes(model: LanguageModel) -> int:
+    """What a model caches of one token in one row."""
+    cache = model.network(input_ids=torch.zeros((1, 1), dtype=torch.long, device=model.device)).past_key_values
+    layers = cache.layers if isinstance(cache, DynamicCache) else []
+    tensors = [x for layer in layers for x in (getattr(layer, "keys", None), getattr(layer, "values", None))]
+    return sum(x.numel() * x.element_size() for x in tensors if x is not None)

@@ -11,9 +11,8 @@ import re
 import secrets
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import accumulate, zip_longest
 from pathlib import Path
 
@@ -23,17 +22,16 @@ from pydantic import ValidationError
 from dpaudit.generation.attack import CANARIES, attack, declared_step
 from dpaudit.generation.config import DataConfig, ModelConfig
 from dpaudit.generation.grouping import recompute_grouping
-from dpaudit.generation.memory import planned_rows
-from dpaudit.generation.model_step import UNIT_ROUNDOFF, ModelStep
+from dpaudit.generation.model_step import UNIT_ROUNDOFF, ModelStep, largest_kept, rounding_tolerance
 from dpaudit.generation.models import LanguageModel, load_model
 from dpaudit.generation.partition import Batch, Context, Partition, groups_of, partition
-from dpaudit.generation.passes import CachedPrompts, next_logits, out_of_memory
+from dpaudit.generation.passes import CachedPrompts, next_logits, out_of_memory, planned_rows
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, read_records
 from dpaudit.generation.sources import PACKAGE
 from dpaudit.mechanisms import FLOAT64_ROUNDING, context_change
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
-from dpaudit.runs import BatchReader, Claim, InputError, KeyedHash, Manifest, RunReader, Step, data_digest, without_stop
+from dpaudit.runs import BatchReader, Claim, InputError, KeyedHash, Manifest, RunReader, data_digest, without_stop
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
 from dpaudit.runs.reader import RESUME
@@ -83,21 +81,21 @@ def replay_run(
     asked = claim or reader.manifest.claim
     if asked is None or not reader.batches:
         raise InputError(reader.name, "the run is not finished.", RESUME)
-    plan = _plan(reader, steps, chosen, left_out, trials)
+    positions, slots, attacked, total = _plan(reader, steps, chosen, left_out, trials)
     done = 0
 
     def tick(passes: int) -> None:
         nonlocal done
         done += passes
         if progress is not None:
-            progress(done, plan.passes)
+            progress(done, total)
 
     replayer = _Replayer(reader, data, model, tick)
     try:
         found: list[ReplayedStep] = []
         left: list[LeftOut] = []
-        for batch in sorted(plan.positions.keys() | plan.slots.keys()):
-            batch_steps, batch_left = replayer.teacher_force(batch, plan.positions[batch], plan.slots[batch])
+        for batch in sorted(positions.keys() | slots.keys()):
+            batch_steps, batch_left = replayer.teacher_force(batch, positions[batch], slots[batch])
             found += batch_steps
             left += batch_left
         return Replay(
@@ -105,7 +103,7 @@ def replay_run(
             noise=replayer.noise,
             steps=tuple(found),
             left_out=tuple(left),
-            attack=None if plan.attacked is None else replayer.attack(plan.attacked, trials, asked),
+            attack=None if attacked is None else replayer.attack(attacked, trials, asked),
             texts=replayer.text_problem(),
         )
     except Exception as error:
@@ -115,56 +113,47 @@ def replay_run(
         raise InputError(reader.name, "memory is too small for a batch of this run.", remedy) from None
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What is to be recomputed: positions and slots by batch, the attacked batch, and the forward passes for it."""
+def _plan(
+    reader: RunReader, steps: int, chosen: Sequence[tuple[int, int]], left_out: int, trials: int
+) -> tuple[dict[int, set[int]], dict[int, list[int]], int | None, int]:
+    """Draw what is to be recomputed, each step and each context of the run alike.
 
-    positions: dict[int, set[int]]
-    slots: dict[int, list[int]]
-    attacked: int | None
-    passes: int
-
-
-def _plan(reader: RunReader, steps: int, chosen: Sequence[tuple[int, int]], left_out: int, trials: int) -> _Plan:
-    """Draw what is to be recomputed, each step and each context of the run alike."""
+    Returns:
+        Positions and slots by batch, the attacked batch, and the forward passes for all of it.
+    """
     draw = secrets.SystemRandom()
-    lengths: list[int] = []
-    contexts: list[int] = []
+    lengths: dict[int, int] = {}
+    contexts: dict[int, int] = {}
     for batch in reader.batches:
         with reader.batch(batch) as opened:
-            lengths.append(len(opened.tokens))
-            contexts.append(opened.header.contexts)
+            lengths[batch], contexts[batch] = len(opened.tokens), opened.header.contexts
     positions: dict[int, set[int]] = defaultdict(set)
-    for batch, position in chosen or _drawn(draw, reader.batches, lengths, steps):
-        if batch not in reader.batches or not 0 <= position < lengths[reader.batches.index(batch)]:
+    for batch, position in chosen or _drawn(draw, lengths, steps):
+        if not 0 <= position < lengths.get(batch, 0):
             problem = f"there is no step {position} of batch {batch} in the run."
             raise InputError("--step", problem, "Name BATCH:POSITION; both count from 0.")
         positions[batch].add(position)
     slots: dict[int, list[int]] = defaultdict(list)
-    for batch, slot in _drawn(draw, reader.batches, contexts, left_out):
+    for batch, slot in _drawn(draw, contexts, left_out):
         slots[batch].append(slot)
-    known = [pair for pair in zip(reader.batches, contexts, strict=True) if pair[0] < reader.manifest.batching.batches]
-    filled = [batch for batch, n in known if n] or [batch for batch, _ in known]
-    length = dict(zip(reader.batches, lengths, strict=True))
-    forced = sum(_last(positions[b], slots[b], length[b]) for b in {*positions, *slots})
-    left = sum(length[batch] * len(slots[batch]) for batch in slots)
+    known = [batch for batch in reader.batches if batch < reader.manifest.batching.batches]
+    filled = [batch for batch in known if contexts[batch]] or known
+    forced = sum(_last(positions[batch], slots[batch], lengths[batch]) for batch in {*positions, *slots})
+    left = sum(lengths[batch] * len(slots[batch]) for batch in slots)
     attacking = 2 * trials * len(CANARIES) * _attack_tokens(reader.manifest)
-    return _Plan(positions, slots, draw.choice(filled) if trials and filled else None, forced + left + attacking)
+    return positions, slots, draw.choice(filled) if trials and filled else None, forced + left + attacking
 
 
 def _attack_tokens(manifest: Manifest) -> int:
     return min(ATTACK_TOKENS, manifest.stopping.max_tokens)
 
 
-def _drawn(
-    draw: secrets.SystemRandom, batches: Sequence[int], sizes: Sequence[int], wanted: int
-) -> list[tuple[int, int]]:
+def _drawn(draw: secrets.SystemRandom, sizes: Mapping[int, int], wanted: int) -> list[tuple[int, int]]:
     """Distinct (batch, index below its size), uniform over all that there are."""
-    ends = list(accumulate(sizes))
-    total = ends[-1]
-    places = sorted(draw.sample(range(total), min(wanted, total)))
+    batches, ends = list(sizes), list(accumulate(sizes.values()))
+    places = sorted(draw.sample(range(ends[-1]), min(wanted, ends[-1])))
     found = [(bisect_right(ends, place), place) for place in places]
-    return [(batches[row], place - (ends[row] - sizes[row])) for row, place in found]
+    return [(batches[row], place - (ends[row] - sizes[batches[row]])) for row, place in found]
 
 
 def _last(positions: set[int], slots: Sequence[int], length: int) -> int:
@@ -305,12 +294,11 @@ class _Replayer:
             losses, log_probability, squares = np.zeros(len(slots)), 0.0, 0.0
             for position, private in self._along(recorded, batch.contexts, last):
                 if slots or position in positions:
-                    step = recorded.step(position)
-                    here = self._model_step(step, batch_id, position, private)
+                    here = self._model_step(recorded, position, private)
                     if position in positions:
-                        found.append(here.compared(batch_id, position, step, next_logits(public)))
+                        found.append(here.compared(next_logits(public)))
                     if slots:
-                        losses += here.recorded_losses(step, slots)
+                        losses += here.recorded_losses(slots)
                         log_probability += here.log_probability()
                         squares += here.nats**2
                 if position + 1 < last:
@@ -321,8 +309,7 @@ class _Replayer:
             for slot, loss in zip(slots, losses, strict=True):
                 without = 0.0
                 for position, private in self._along(recorded, self._contexts_without(batch, slot), length):
-                    here = self._model_step(recorded.step(position), batch_id, position, private)
-                    without += here.log_probability()
+                    without += self._model_step(recorded, position, private).log_probability()
                 left.append(LeftOut(batch_id, slot, float(loss), log_probability - without, tolerance))
             return found, left
 
@@ -337,9 +324,12 @@ class _Replayer:
             if position + 1 < last:
                 private.append(int(recorded.tokens[position]))
 
-    def _model_step(self, step: Step, batch: int, position: int, private: CachedPrompts) -> ModelStep:
-        place = f"batch {batch}, step {position}"
-        return ModelStep(self._model, self._manifest, next_logits(private), step, place)
+    def _model_step(self, recorded: BatchReader, position: int, private: CachedPrompts) -> ModelStep:
+        raw, mechanism = next_logits(private), self._manifest.mechanism
+        config, dtype = self._model.network.config.get_text_config(), self._manifest.model.dtype or "float32"
+        scale = max(mechanism.clip, largest_kept(raw, mechanism.clip))
+        rounding = rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
+        return ModelStep(mechanism, raw, recorded.step(position), rounding, recorded.header.id, position)
 
     def attack(self, batch_id: int, trials: int, claim: Claim) -> Attacked:
         """Attack the declared mechanism on a batch's contexts, with the canary record as one more."""

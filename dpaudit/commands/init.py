@@ -53,18 +53,17 @@ def init(
       dpaudit init mine.yaml --data records.csv --text body --label topic \\
         --label-value sport --label-value tech
     """
-    from dpaudit.generation.starting import PARTS, PLACEHOLDER, OwnData, first_config, missing_parts
+    from dpaudit.generation.starting import PARTS, PLACEHOLDER, first_config, missing_parts
 
     if data is None and (text or label or label_values):
         raise click.UsageError("--text, --label and --label-value are about --data, which is not given.")
-    own = None if data is None else OwnData(data, text or "text", label or "label", label_values)
-    written = first_config(aggregator, own)
+    written = first_config(aggregator, data, text or "text", label or "label", label_values)
     _write(config, written, force)
     config_name, run = (_no_option(name) for name in (str(config), config.stem + "-run"))
     then = shlex.join(["dpaudit", "generate", config_name, "--out", run])
     with output():
         click.echo(json.dumps({"config": str(config), "next": then}) if as_json else f"  {config}")
-    if own is None:
+    if data is None:
         note(f"The example's model and texts need: {PARTS}")
     elif missing := missing_parts(written):
         note(f"The model needs: {missing}")

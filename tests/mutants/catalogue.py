@@ -1730,8 +1730,8 @@ _GENERATION = (
         "evaluation-cache-of-another-user",
         "figures in another user's file are taken at their word",
         "generation/caches.py",
-        "stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()",
-        "stat.S_ISREG(found.st_mode)",
+        "if not (stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()):",
+        "if not stat.S_ISREG(status.st_mode):",
         (f"{_GEN}/evaluation/test_protocol.py", f"{_GEN}/evaluation/test_bench.py"),
     ),
     Mutant(
