@@ -6,8 +6,6 @@ the results, which are small, are moved. Every number is the plain definition's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -15,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from dpaudit.engines import cores
-from dpaudit.generation.threads import even_blocks, share_out
+from dpaudit.generation.threads import each, even_blocks, slices
 from dpaudit.mechanisms import Arrays, Contribution, Mechanism
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -24,12 +22,14 @@ Logits: TypeAlias = Floats | torch.Tensor
 #: Ids of the tokens to sample from, ascending: int [S]; None for the whole vocabulary.
 Support: TypeAlias = NDArray[np.integer] | None
 
+#: Central values that are kept on either side of a median at least: enough to bound one replaced context.
+LEAST_WIDTH = 2
 #: Values of a block. Small enough for a processor's cache; many enough that numpy's calls cost less than they do.
 BLOCK = 1 << 20
 LEAST_COLUMNS, MOST_COLUMNS = 4096, 16384
 
 
-def aggregated(logits: Logits, support: Support, mechanism: Mechanism, width: int) -> Arrays:
+def aggregated(logits: Logits, support: Support, mechanism: Mechanism, width: int = LEAST_WIDTH) -> Arrays:
     """The arrays of a step (Algorithm 1, lines 6 and 7). Generation, replay and attack all take them from here.
 
     Args:
@@ -44,15 +44,8 @@ def aggregated(logits: Logits, support: Support, mechanism: Mechanism, width: in
     aggregator, clip = mechanism.aggregator, mechanism.clip
     if isinstance(logits, torch.Tensor) and _is_elsewhere(logits):
         return aggregator.step_on_device(mechanism.contribution.on_device(logits, support), clip, width)
-    rows = _rows(logits, support, mechanism.contribution)
-    parts: dict[int, Arrays] = {}
-
-    def work(blocks: Iterator[slice]) -> None:
-        for block in blocks:
-            parts[block.start] = aggregator.step(rows.contributions(block), clip, width)
-
-    share_out(rows.size, rows.columns, work)
-    blocks = [parts[start] for start in sorted(parts)]
+    rows = _Rows(logits, support, mechanism.contribution)
+    blocks = each(rows.blocks, lambda block: aggregator.step(rows.contributions(block), clip, width))
     return {name: np.concatenate([block[name] for block in blocks], axis=-1) for name in blocks[0]}
 
 
@@ -70,14 +63,13 @@ def contributions(logits: Logits, support: Support, contribution: Contribution) 
     if isinstance(logits, torch.Tensor) and _is_elsewhere(logits):
         there: Floats = contribution.on_device(logits, support).cpu().numpy()
         return there
-    rows = _rows(logits, support, contribution)
-    result = np.empty((len(rows.logits), rows.size), dtype=np.float32)
+    rows = _Rows(logits, support, contribution)
+    result = np.empty(rows.shape, dtype=np.float32)
 
-    def work(blocks: Iterator[slice]) -> None:
-        for block in blocks:
-            result[:, block] = rows.contributions(block)
+    def fill(block: slice) -> None:
+        result[:, block] = rows.contributions(block)
 
-    share_out(rows.size, rows.columns, work)
+    each(rows.blocks, fill)
     return result
 
 
@@ -87,50 +79,34 @@ def top_tokens(logits: Floats, size: int) -> NDArray[np.int32]:
     return np.sort(largest).astype(np.int32)
 
 
-@dataclass(frozen=True)
 class _Rows:
-    """Raw logits, and what their contributions take.
+    """Raw logits [n, V], and what their contributions take. Raises ValueError where logits are no numbers.
 
     Attributes:
-        logits: float32 [n, V].
-        row_constants: see `Contribution.row_constants`.
-        support: the columns to keep.
-        columns: of a block; the same for all threads.
+        shape: [n, S].
+        blocks: of the S columns, for all threads.
     """
 
-    contribution: Contribution
-    logits: Floats
-    row_constants: Floats
-    support: Support
-    columns: int
-
-    @property
-    def size(self) -> int:
-        """S."""
-        return self.logits.shape[1] if self.support is None else len(self.support)
+    def __init__(self, logits: Logits, support: Support, contribution: Contribution) -> None:
+        array: Floats = logits.detach().to("cpu", torch.float32).numpy() if isinstance(logits, torch.Tensor) else logits
+        n, vocabulary = array.shape
+        self._logits, self._support, self._contribution = array, support, contribution
+        self._row_constants = np.empty((n, 1), dtype=np.float32)
+        each(slices(n, max(n // (4 * cores()), BLOCK // 16 // max(vocabulary, 1), 1)), self._look_at)
+        self.shape = n, vocabulary if support is None else len(support)
+        most = min(max(BLOCK // max(n, 1), LEAST_COLUMNS), MOST_COLUMNS)
+        self.blocks = slices(self.shape[1], even_blocks(self.shape[1], LEAST_COLUMNS, most))
 
     def contributions(self, block: slice) -> Floats:
         """Of some of the S columns: [n, columns]."""
-        kept = self.logits[:, block] if self.support is None else self.logits.take(self.support[block], axis=1)
+        kept = self._logits[:, block] if self._support is None else self._logits.take(self._support[block], axis=1)
         out = np.empty(kept.shape, dtype=np.float32)
-        self.contribution.write(kept, self.row_constants, out)
+        self._contribution.write(kept, self._row_constants, out)
         return out
+
+    def _look_at(self, rows: slice) -> None:
+        self._row_constants[rows] = self._contribution.row_constants(self._logits[rows])
 
 
 def _is_elsewhere(logits: torch.Tensor) -> bool:
     return logits.device.type != "cpu" and len(logits) > 0
-
-
-def _rows(logits: Logits, support: Support, contribution: Contribution) -> _Rows:
-    """Raises ValueError where logits are no numbers."""
-    array: Floats = logits.detach().to("cpu", torch.float32).numpy() if isinstance(logits, torch.Tensor) else logits
-    row_constants = np.empty((len(array), 1), dtype=np.float32)
-
-    def work(blocks: Iterator[slice]) -> None:
-        for block in blocks:
-            row_constants[block] = contribution.row_constants(array[block])
-
-    share_out(len(array), max(len(array) // (4 * cores()), BLOCK // 16 // max(array.shape[1], 1), 1), work)
-    most = min(max(BLOCK // max(len(array), 1), LEAST_COLUMNS), MOST_COLUMNS)
-    size = array.shape[1] if support is None else len(support)
-    return _Rows(contribution, array, row_constants, support, even_blocks(size, LEAST_COLUMNS, most))

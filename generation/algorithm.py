@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from dpaudit.accounting import ExPostAccountant
 from dpaudit.engines import Engine
 from dpaudit.generation.config import Config
-from dpaudit.generation.events import BatchDone, Progress, RecordsPlaced
+from dpaudit.generation.events import BatchDone, Event, Progress, RecordsPlaced
 from dpaudit.generation.manifest import (
     build_manifest,
-    changed_contexts,
+    claim_beforehand,
+    declared_batching,
     declared_privacy,
+    declared_record,
     ex_post_claim,
-    require_claimable,
     require_same_clusters,
     require_same_run,
 )
-from dpaudit.generation.memory import free_memory, planned_rows
 from dpaudit.generation.models import LanguageModel, device_of, load_model
-from dpaudit.generation.partition import Partition, Rule, partition, partition_as_recorded
+from dpaudit.generation.partition import Partition, partition, partition_as_recorded
+from dpaudit.generation.passes import free_memory, planned_rows
 from dpaudit.generation.prompts import Prompts, template
-from dpaudit.generation.records import Record, read_records
+from dpaudit.generation.records import read_records
 from dpaudit.generation.worker import Finished, Worker
-from dpaudit.runs import BatchStore, Clustering, Clusters, InputError, Manifest, Privacy, RunReader, RunWriter
+from dpaudit.runs import BatchStore, Clustering, Clusters, InputError, Manifest, RunReader, RunWriter
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import MANIFEST
 from dpaudit.runs.storage import Location, open_storage
@@ -56,10 +56,6 @@ class _Ready:
     clusters: Clusters
     repeated: int
 
-    def worker(self, store: BatchStore, accountant: ExPostAccountant | None) -> Worker:
-        """Generates batches in this process."""
-        return Worker(store, self.records.batches, self.model, self.prompts, accountant)
-
 
 def generate(config: Config, out: Location, progress: Progress | None = None, engine: Engine | None = None) -> Location:
     """Run Algorithm 1 and write a run directory, or go on with the one that is there.
@@ -77,10 +73,18 @@ def generate(config: Config, out: Location, progress: Progress | None = None, en
         InputError: the data, the model or the directory cannot be used.
     """
     begun = RunReader(out) if open_storage(out).exists(MANIFEST) else None
-    progress = progress or (lambda event: None)
+    progress = progress or _silent
     ready = _ready(config, begun, progress)
-    progress(_placement(config, ready))
-    with _open(out, begun, ready) as writer:
+    filled = [sum(map(bool, batch.contexts)) for batch in ready.records.batches]
+    progress(RecordsPlaced(ready.repeated, min(filled, default=0), max(filled, default=0), _larger_batches(config)))
+    if begun is None:
+        json, assignment = ready.model.tokenizer_json, ready.records.assignment
+        opened = RunWriter.create(
+            out, ready.manifest, tokenizer_json=json, assignment=assignment, clusters=ready.clusters
+        )
+    else:
+        opened = RunWriter.resume(out)
+    with opened as writer:
         epsilon = _generate(config, writer, ready, progress, engine)
         # A run that was killed while it finished may hold its claim already.
         claimed = writer.manifest.claim is not None
@@ -96,24 +100,24 @@ def require_made_with(config: Config, out: Location) -> None:
     Raises:
         InputError: names what differs; or data, model or run directory cannot be used.
     """
-    _ready_for(config, RunReader(out))
+    _ready(config, RunReader(out))
 
 
-def _ready_for(config: Config, begun: RunReader) -> _Ready:
-    """What a run that has begun goes on with. Raises InputError where that is not what it began with."""
-    ready = _ready(config, begun, lambda event: None)
-    require_same_run(begun.name, begun.manifest, ready.manifest)
-    return ready
+def _silent(event: Event) -> None:
+    """Nobody is told."""
 
 
-def _ready(config: Config, begun: RunReader | None, progress: Progress) -> _Ready:
+def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent) -> _Ready:
     """Read the data, load the model, and place every record. Free memory is measured before that.
 
     Records come last: where a new run has clusters, noise is drawn, and what cannot be used is to cost no draw.
+
+    Raises:
+        InputError: data or model cannot be used, or are not those of the run that has begun.
     """
     existing = None if begun is None else begun.manifest
-    known = config.batching.key or (existing.batching.key if existing is not None else None)
-    key = secrets.token_bytes(KEY_BYTES) if known is None else bytes.fromhex(known)
+    recorded = None if existing is None else existing.batching.key
+    key = config.batching.key or recorded or secrets.token_hex(KEY_BYTES)
     free = free_memory(device_of(config.model))
     data = read_records(config.data)
     privacy = declared_privacy(config, data.most_per_user)
@@ -122,82 +126,64 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress) -> _Read
     shown, most = config.prompt.examples_per_context, config.prompt.max_example_tokens
     prompts = Prompts(model, wording, config.data.labels, shown, most)
     _require_room(config, model, prompts.places)
-    records, clustering, clusters = _placed(config, model, key, data.records, privacy, begun, progress)
+    clusters, clustering, centers = Clusters() if begun is None else begun.clusters(), Clustering(), None
+    if begun is not None:
+        require_same_clusters(begun.name, begun.manifest, clusters, config)
+    if config.clustering is not None:
+        # Embedding takes other libraries and a model.
+        from dpaudit.generation.grouping import expected_statement, group
+
+        clustering = expected_statement(config, privacy, existing)
+        if begun is None:
+            declared_record(config, model, privacy)
+            claim_beforehand(config, len(data.records), privacy, clustering)
+            clustering, clusters, centers = group(config, data.records, privacy, progress)
+    batching = declared_batching(config, clusters, key)
+    if begun is None or config.clustering is None:
+        records = partition(batching, clusters, data.records, centers)
+    else:
+        records = partition_as_recorded(batching, clusters, data.records, begun.assignment())
     # As many as memory allows, where neither the config nor the unfinished run says.
     rows = config.model.rows or (existing.model.rows if existing is not None else None)
     rows = rows or planned_rows(model, prompts.places, config.decoding.max_tokens, free)
-    manifest = build_manifest(config, key, records, privacy, clustering, model, wording, rows)
-    return _Ready(manifest, model, prompts, records, clusters, data.repeated)
-
-
-def _placed(
-    config: Config,
-    model: LanguageModel,
-    key: bytes,
-    records: Sequence[Record],
-    privacy: Privacy,
-    begun: RunReader | None,
-    progress: Progress,
-) -> tuple[Partition, Clustering, Clusters]:
-    """Place every record: by the rule, or, where a run with clusters has begun, as it says."""
-    clusters = Clusters() if begun is None else begun.clusters()
+    manifest = build_manifest(config, batching, records.assignment, privacy, clustering, model, wording, rows)
     if begun is not None:
-        require_same_clusters(begun.name, begun.manifest, clusters, config)
-    if config.clustering is None:
-        return partition(Rule.of_config(config), records, key), Clustering(), clusters
-    # Embedding takes other libraries and a model.
-    from dpaudit.generation.grouping import expected_statement, group, recorded_statement
-
-    if begun is None:
-        require_claimable(config, len(records), privacy, expected_statement(config, privacy), model)
-        grouping = group(config, records, privacy, progress)
-        parts = partition(Rule.of_config(config, grouping.clusters), records, key, grouping.centers)
-        return parts, grouping.statement, grouping.clusters
-    parts = partition_as_recorded(Rule.of_config(config, clusters), records, key, begun.assignment())
-    return parts, recorded_statement(config, begun.manifest, privacy), clusters
+        require_same_run(begun.name, begun.manifest, manifest)
+    return _Ready(manifest, model, prompts, records, clusters, data.repeated)
 
 
 def _generate(config: Config, writer: RunWriter, ready: _Ready, progress: Progress, engine: Engine | None) -> float:
     """Charge for the batches that are on disk, and generate the others; the ex-post sum of all of them, in nats."""
-    accountant = _accountant(config, writer.manifest)
-    worker = ready.worker(writer.store, accountant)
+    worker = Worker(writer.store, ready.records.batches, ready.model, ready.prompts)
+    accountant = worker.accountant
     batches = range(writer.manifest.batching.batches)
     finished = writer.finished
     for _ in worker.run(batches if engine is None else sorted(finished), progress):
         pass
-    if engine is None:
-        return accountant.epsilon if accountant else math.inf
-    missing = [batch for batch in batches if batch not in finished]
-    ready.model.leave_gpu()  # the workers have models of their own
-    unkeyed = config.batching.model_copy(update={"key": None})  # secret, and in the run directory already
-    make_worker = partial(BatchTasks, config.model_copy(update={"batching": unkeyed}), writer.location)
-    for done in chain.from_iterable(engine.map(make_worker, _shares(missing, ready, worker.rows))):
-        if accountant and done.spent is not None:
-            accountant.attach(done.batch, done.spent)
-        progress(BatchDone(done.batch, len(batches), done.tokens, worker.epsilon))
+    if engine is not None:
+        missing = [batch for batch in batches if batch not in finished]
+        ready.model.leave_gpu()  # the workers have models of their own
+        unkeyed = config.batching.model_copy(update={"key": None})  # secret, and in the run directory already
+        make_worker = partial(batch_tasks, config.model_copy(update={"batching": unkeyed}), writer.location)
+        for done in chain.from_iterable(engine.map(make_worker, _shares(missing, ready, worker.rows))):
+            if accountant and done.spent is not None:
+                accountant.attach(done.batch, done.spent)
+            progress(BatchDone(done.batch, len(batches), done.tokens, worker.epsilon))
     return accountant.epsilon if accountant else math.inf
 
 
-class BatchTasks:
-    """Generates lists of batches wherever an engine puts it: a worker that an engine makes.
+def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list[Finished]]:
+    """Generates lists of batches, but for those that are on disk, wherever an engine puts it.
 
     It reads the data and loads the model itself, so what travels between processes are settings and batch ids.
+
+    Raises:
+        InputError: data, model or device here are not those of the run.
     """
-
-    def __init__(self, config: Config, location: str) -> None:
-        """Raises InputError where data, model or device here are not those of the run."""
-        begun = RunReader(location)
-        ready = _ready_for(config, begun)
-        self._worker = ready.worker(BatchStore(location, begun.manifest), _accountant(config, begun.manifest))
-
-    def __call__(self, batches: Sequence[int]) -> list[Finished]:
-        """Generate these batches, but for those that are on disk."""
-        return list(self._worker.run(batches, lambda event: None))
-
-
-def _placement(config: Config, ready: _Ready) -> RecordsPlaced:
-    filled = [sum(map(bool, batch.contexts)) for batch in ready.records.batches]
-    return RecordsPlaced(ready.repeated, min(filled, default=0), max(filled, default=0), _larger_batches(config))
+    begun = RunReader(location)
+    ready = _ready(config, begun)
+    worker = Worker(BatchStore(location, begun.manifest), ready.records.batches, ready.model, ready.prompts)
+    return lambda batches: list(worker.run(batches, _silent))
 
 
 def _larger_batches(config: Config) -> str:
@@ -222,21 +208,6 @@ def _shares(batches: Sequence[int], ready: _Ready, rows: int) -> Iterator[list[i
             share, contexts = [], 0
     if share:
         yield share
-
-
-def _accountant(config: Config, manifest: Manifest) -> ExPostAccountant | None:
-    """What adds up the cost of tokens; None for a run that states its cost beforehand."""
-    if config.mechanism.claim_kind == "approximate":
-        return None
-    return ExPostAccountant(config.mechanism, changed_contexts(config, manifest.privacy.records_per_user))
-
-
-def _open(out: Location, begun: RunReader | None, ready: _Ready) -> RunWriter:
-    if begun is not None:
-        require_same_run(str(out), begun.manifest, ready.manifest)
-        return RunWriter.resume(out)
-    json, assignment = ready.model.tokenizer_json, ready.records.assignment
-    return RunWriter.create(out, ready.manifest, tokenizer_json=json, assignment=assignment, clusters=ready.clusters)
 
 
 def _require_room(config: Config, model: LanguageModel, places: int) -> None:

@@ -8,22 +8,21 @@ mechanism's epsilon from below. See docs/replay.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from dataclasses import replace
+from functools import partial
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant, LowerBound, epsilon_lower_bound
-from dpaudit.generation.aggregation import Floats, aggregated, top_tokens
+from dpaudit.generation.aggregation import Floats, Support, aggregated, top_tokens
 from dpaudit.generation.passes import CachedPrompts, next_logits
 from dpaudit.generation.sampling import OsEntropy, sample
 from dpaudit.mechanisms import ContextChange, Mechanism, Relation
 from dpaudit.results.replay import Attacked
 
 Doubles: TypeAlias = NDArray[np.float64]
-#: Token ids that a step samples from, ascending: int32 [S]; None for the whole vocabulary.
-Support: TypeAlias = NDArray[np.int32] | None
 #: One step as a black box: (raw logits float32 [n, V], support) -> log-probabilities float64 [S] in nats.
 StepMechanism: TypeAlias = Callable[[Floats, Support], Doubles]
 #: What differs between the neighbours: a record's context, or logits that raise or lower one token as far as any can.
@@ -32,8 +31,6 @@ CANARIES: tuple[Canary, ...] = get_args(Canary)
 
 #: A log-ratio this far beyond its bound, in nats, is no rounding: float32 log-probabilities keep within a tenth of it.
 SLACK = 1e-3
-#: Central values on either side of the median: enough to bound one replaced context.
-WIDTH = 2
 #: How much further than the clip a crafted canary's logits reach. Clipping hides it; a mechanism without shows it.
 LOUD = 1000.0
 
@@ -42,7 +39,7 @@ def declared_step(mechanism: Mechanism) -> StepMechanism:
     """The mechanism that a manifest declares, as `dpaudit generate` runs it."""
 
     def step(logits: Floats, support: Support) -> Doubles:
-        arrays = aggregated(logits, support, mechanism, WIDTH)
+        arrays = aggregated(logits, support, mechanism)
         scores = mechanism.aggregator.aggregate(arrays).astype(np.float64) / mechanism.temperature
         scores -= scores.max()
         result: Doubles = scores - np.log(np.exp(scores).sum())
@@ -81,7 +78,7 @@ def attack(
     Raises:
         ValueError: the model gave logits that no mechanism can use, or an argument is out of its range.
     """
-    setting = _Setting(step, private, public, declared, relation, tokens)
+    text = partial(_text, step, private, public, declared, relation, tokens)
     bounds: list[LowerBound] = []
     texts: list[_Text] = []
     share = 1 - (1 - confidence) / len(CANARIES)
@@ -89,24 +86,21 @@ def attack(
         sides: tuple[list[float], list[float]] = ([], [])
         for _ in range(trials):
             for side, losses in enumerate(sides):
-                texts.append(setting.text(canary, side))
+                texts.append(text(canary, side))
                 losses.append(texts[-1].loss)
                 if progress is not None:
                     progress()
         bounds.append(epsilon_lower_bound(np.array(sides[0]), np.array(sides[1]), delta, share))
     strongest = max(bounds, key=lambda bound: (bound.epsilon, bound.estimate))
     beyond = [text for text in texts if text.excess > SLACK]
-    worst = max(beyond, key=lambda text: text.excess, default=None)
-    return Attacked(
-        bound=replace(strongest, confidence=confidence),
-        trials=len(CANARIES) * trials,
-        beyond=len(beyond),
-        worst="" if worst is None else worst.in_words,
-    )
+    worst = ""
+    if beyond:
+        loss, fall, rise = max(beyond, key=lambda text: text.excess)
+        worst = f"a log-ratio of {abs(loss):.4g} nats where the accounting allows {fall if loss > 0 else rise:.4g}"
+    return Attacked(replace(strongest, confidence=confidence), len(CANARIES) * trials, len(beyond), worst)
 
 
-@dataclass(frozen=True)
-class _Text:
+class _Text(NamedTuple):
     """One text: its log-ratio, own side over the other, and how far up and down the accounting lets it go; in nats."""
 
     loss: float
@@ -118,54 +112,48 @@ class _Text:
         """How far the log-ratio lies beyond its bound in either direction; negative inside."""
         return max(self.loss - self.fall, -self.loss - self.rise)
 
-    @property
-    def in_words(self) -> str:
-        allowed = self.fall if self.loss > 0 else self.rise
-        return f"a log-ratio of {abs(self.loss):.4g} nats where the accounting allows {allowed:.4g}"
+
+def _text(
+    step: StepMechanism,
+    private: CachedPrompts,
+    public: CachedPrompts,
+    declared: Mechanism,
+    relation: Relation,
+    tokens: int,
+    canary: Canary,
+    side: int,
+) -> _Text:
+    """Generate a text from one side (0 without the canary, 1 with it), by the operating system's entropy."""
+    private, public, entropy, size = private.fork(), public.fork(), OsEntropy(), declared.support.size
+    accountant, loss = ExPostAccountant(declared, ContextChange(relation)), 0.0
+    for position in range(tokens):
+        support = None if size is None else top_tokens(next_logits(public)[0], size)
+        neighbours = _neighbours(step, next_logits(private), support, declared.clip, relation, canary)
+        here, there = (step(neighbours[which], support) for which in (side, 1 - side))
+        index = sample(here, 1.0, entropy).index
+        loss += float(here[index] - there[index])
+        accountant.charge(0, declared.reduced(aggregated(neighbours[side], support, declared), index))
+        if position + 1 < tokens:
+            for prompts in (private, public):
+                prompts.append(index if support is None else int(support[index]))
+    cost = accountant.batch_cost(0)
+    return _Text(loss, cost.fall, cost.rise)
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """What all texts of an attack have in common."""
-
-    step: StepMechanism
-    private: CachedPrompts
-    public: CachedPrompts
-    declared: Mechanism
-    relation: Relation
-    tokens: int
-
-    def text(self, canary: Canary, side: int) -> _Text:
-        """Generate a text from one side (0 without the canary, 1 with it), by the operating system's entropy."""
-        declared, private, public, entropy = self.declared, self.private.fork(), self.public.fork(), OsEntropy()
-        size = declared.support.size
-        accountant, loss = ExPostAccountant(declared, ContextChange(self.relation)), 0.0
-        for position in range(self.tokens):
-            support = None if size is None else top_tokens(next_logits(public)[0], size)
-            neighbours = self._neighbours(next_logits(private), canary, support)
-            here, there = (self.step(neighbours[which], support) for which in (side, 1 - side))
-            index = sample(here, 1.0, entropy).index
-            loss += float(here[index] - there[index])
-            arrays = aggregated(neighbours[side], support, declared, WIDTH)
-            accountant.charge(0, declared.reduced(arrays, index))
-            if position + 1 < self.tokens:
-                for prompts in (private, public):
-                    prompts.append(index if support is None else int(support[index]))
-        cost = accountant.batch_cost(0)
-        return _Text(loss, cost.fall, cost.rise)
-
-    def _neighbours(self, logits: Floats, canary: Canary, support: Support) -> tuple[Floats, Floats]:
-        """Raw logits [n, V] of the batch without the canary, and with it: one more, or in the first context's place."""
-        first, kept = (logits[:0], logits[:-1]) if self.relation == "add_remove" else (logits[:1], logits[1:-1])
-        added = logits[-1:]
-        if canary != "record":
-            # The adversary knows all other contexts, so it can aim at what they make likeliest.
-            aim = int(self.step(kept, support).argmax())
-            token = aim if support is None else int(support[aim])
-            raised = canary == "raise"
-            added = _crafted(raised, token, logits.shape[1], self.declared.clip)
-            first = _crafted(not raised, token, logits.shape[1], self.declared.clip)[: len(first)]
-        return np.concatenate([first, kept]), np.concatenate([added, kept])
+def _neighbours(
+    step: StepMechanism, logits: Floats, support: Support, clip: float, relation: Relation, canary: Canary
+) -> tuple[Floats, Floats]:
+    """Raw logits [n, V] of the batch without the canary, and with it: one more, or in the first context's place."""
+    first, kept = (logits[:0], logits[:-1]) if relation == "add_remove" else (logits[:1], logits[1:-1])
+    added = logits[-1:]
+    if canary != "record":
+        # The adversary knows all other contexts, so it can aim at what they make likeliest.
+        aim = int(step(kept, support).argmax())
+        token = aim if support is None else int(support[aim])
+        raised = canary == "raise"
+        added = _crafted(raised, token, logits.shape[1], clip)
+        first = _crafted(not raised, token, logits.shape[1], clip)[: len(first)]
+    return np.concatenate([first, kept]), np.concatenate([added, kept])
 
 
 def _crafted(raised: bool, token: int, vocabulary: int, clip: float) -> Floats:
@@ -173,8 +161,7 @@ def _crafted(raised: bool, token: int, vocabulary: int, clip: float) -> Floats:
 
     Added contexts of this kind attain the exact ex-post bound (docs/mathematics.md, "Exact cost").
     """
-    low, high = np.float32(-LOUD * clip), np.float32(0)
-    at_token, elsewhere = (high, low) if raised else (low, high)
-    row = np.full((1, vocabulary), elsewhere, dtype=np.float32)
-    row[0, token] = at_token
+    low, high = -LOUD * clip, 0
+    row = np.full((1, vocabulary), low if raised else high, dtype=np.float32)
+    row[0, token] = high if raised else low
     return row

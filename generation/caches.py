@@ -41,22 +41,16 @@ class VectorCache:
     """Vectors of texts, by digests of the texts and of the settings that made them.
 
     An embedding tells of its text nearly all there is to tell: files with embeddings of private texts are as sensitive
-    as the texts. Files and folder are their owner's alone. Digests may have a key, so that without it nobody can look
-    up a text that they guess. Whoever reads the vectors needs no digest: they can embed the guess, and so the private
-    caches of commands have no key. Delete the folder with the data.
+    as the texts. Files and folder are their owner's alone. Delete the folder with the data. Digests have no key: who
+    reads the vectors can embed any text that they guess, and needs no digest to look it up.
 
     Vectors lie in parts that are written once and never changed. A part is named after the digest of its bytes; one
     that does not have its name's digest is deleted and never used. Several processes may write at once.
     """
 
-    def __init__(self, key: bytes = b"", folder: Path | None = None) -> None:
-        """Open the cache; it is made when it is first written to.
-
-        Args:
-            key: up to 64 bytes that digests of texts and settings are taken under; empty for public texts.
-            folder: where it is; None for `models.cache_folder()` / "embeddings".
-        """
-        self._hash = KeyedHash(key)
+    def __init__(self, folder: Path | None = None) -> None:
+        """The folder is made when something is first kept; None for `models.cache_folder()` / "embeddings"."""
+        self._hash = KeyedHash(b"")
         self._folder = cache_folder() / "embeddings" if folder is None else folder
 
     def find(self, settings: str, texts: Sequence[str], into: Vectors) -> NDArray[np.bool_]:
@@ -144,11 +138,7 @@ class ScoreCache:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """The folder is made when something is first kept.
-
-        Args:
-            folder: where it is; None for `models.cache_folder()` / "evaluation-scores".
-        """
+        """The folder is made when something is first kept; None for `models.cache_folder()` / "evaluation-scores"."""
         self._folder = cache_folder() / "evaluation-scores" if folder is None else folder
 
     def require(self) -> None:
@@ -160,25 +150,16 @@ class ScoreCache:
         with suppress(OSError, ValueError, RecursionError):
             handle = os.open(self._folder / f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with os.fdopen(handle, "rb") as file:
-                if not _is_ours(os.fstat(handle)):
+                status = os.fstat(handle)
+                if not (stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()):
                     return None
                 found = json.loads(file.read(_MAX_BYTES))
-            if _is_sound(found, names):
+            numbers = (int, float)  # and not bool
+            sound = isinstance(found, dict) and set(found) == set(names)
+            if sound and all(type(value) in numbers and math.isfinite(value) for value in found.values()):
                 return {name: float(found[name]) for name in names}
         return None
 
     def keep(self, key: str, figures: Mapping[str, float]) -> None:
         """Keep figures. Raises InputError where they cannot be written."""
         write_private(self._folder / f"{key}.json", json.dumps(dict(figures), allow_nan=False).encode(), _REMEDY)
-
-
-def _is_ours(found: os.stat_result) -> bool:
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-
-
-def _is_sound(found: Any, names: tuple[str, ...]) -> bool:
-    return (
-        isinstance(found, dict)
-        and set(found) == set(names)
-        and all(type(value) in (int, float) and math.isfinite(value) for value in found.values())
-    )

@@ -114,6 +114,11 @@ class PromptConfig(Fields):
     max_example_tokens: Count = 96
 
 
+#: The fields of batching that are for labels alone, and for clusters.
+_OF_LABELS = ("batches_per_label", "generate_per_label")
+_OF_CLUSTERS = ("batches_per_cluster", "records_per_batch", "most_batches", "generate_per_cluster")
+
+
 class BatchingConfig(Fields):
     """How records become contexts and batches.
 
@@ -139,23 +144,14 @@ class BatchingConfig(Fields):
     slots: Slots | None = None
     key: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
-    @property
-    def of_clusters(self) -> dict[str, Any]:
-        """The fields that are for clusters, where they are given."""
-        return self._given("batches_per_cluster", "records_per_batch", "most_batches", "generate_per_cluster")
-
-    @property
-    def of_labels(self) -> dict[str, Any]:
-        """The fields that are for labels alone, where they are given."""
-        return self._given("batches_per_label", "generate_per_label")
-
-    def _given(self, *names: str) -> dict[str, Any]:
+    def given(self, names: Iterable[str]) -> dict[str, Any]:
+        """Those of some fields that are given."""
         return {name: getattr(self, name) for name in names if name in self.model_fields_set and getattr(self, name)}
 
     @model_validator(mode="after")
     def _fields_fit_the_rule(self) -> Self:
         hashed, number = self.rule == "hashed", self.batches_per_label
-        if hashed and number is None and not self.of_clusters:
+        if hashed and number is None and not self.given(_OF_CLUSTERS):
             allowed = "a whole number of at least 1 when rule is hashed and there is no clustering"
             raise clash("batches_per_label", None, allowed)
         if hashed and number is not None and self.generate_per_label > number:
@@ -353,7 +349,7 @@ class Config(Fields):
         return "hashed-records" if self.batching.slots is None else "hashed-slots"
 
     @model_validator(mode="after")
-    def _batching_fits_prompt_and_privacy(self) -> Self:
+    def _prompt_batching_and_privacy_fit(self) -> Self:
         if self.prompt.examples_per_context > 1 and self.batching.slots is None:
             allowed = "a whole number of at least 1 when prompt.examples_per_context is above 1"
             raise clash("batching.slots", None, allowed)
@@ -364,10 +360,6 @@ class Config(Fields):
                 "holds"
             )
             raise clash("privacy.unit", self.privacy.unit, allowed)
-        return self
-
-    @model_validator(mode="after")
-    def _users_have_a_bound(self) -> Self:
         if self.privacy.unit == "user" and self.privacy.records_per_user is None and self.data.user is None:
             allowed = "a whole number of at least 1 when privacy.unit is user and data.user names no column"
             raise clash("privacy.records_per_user", None, allowed)
@@ -377,12 +369,12 @@ class Config(Fields):
     def _batches_are_of_clusters_or_of_labels(self) -> Self:
         batching = self.batching
         if self.clustering is None:
-            for field, value in batching.of_clusters.items():
+            for field, value in batching.given(_OF_CLUSTERS).items():
                 raise clash(f"batching.{field}", value, "null without a section clustering")
             return self
         if batching.rule == "paper-slices":
             raise clash("batching.rule", batching.rule, "hashed with a section clustering")
-        for field, value in batching.of_labels.items():
+        for field, value in batching.given(_OF_LABELS).items():
             name = field.replace("label", "cluster")
             raise clash(f"batching.{field}", value, f"{name} instead, with a section clustering")
         if batching.records_per_batch is not None and self.clustering.keep is None:
@@ -396,16 +388,19 @@ class Config(Fields):
     @model_validator(mode="after")
     def _batches_are_not_too_many(self) -> Self:
         """Told from public numbers alone; how many centres dpm finds is known later."""
-        labels, clustering = len(self.data.labels), self.clustering
-        if clustering is None:
-            _require_room("batching.generate_per_label", self.batching.generate_per_label, labels, "labels")
-            return self
-        name = "centers" if clustering.keep is None else "keep"
-        clusters = getattr(clustering, name) or 1
-        _require_room(f"clustering.{name}", clusters, labels, "labels")
-        _require_room(
-            "batching.generate_per_cluster", self.batching.generate_per_cluster, labels * clusters, "clusters in all"
-        )
+        labels, clustering, batching = len(self.data.labels), self.clustering, self.batching
+        parts = [("batching.generate_per_label", batching.generate_per_label, labels, "labels")]
+        if clustering is not None:
+            name = "centers" if clustering.keep is None else "keep"
+            clusters = getattr(clustering, name) or 1
+            parts = [
+                (f"clustering.{name}", clusters, labels, "labels"),
+                ("batching.generate_per_cluster", batching.generate_per_cluster, labels * clusters, "clusters in all"),
+            ]
+        for field, each, groups, of in parts:
+            if each * groups > MAX_BATCHES:
+                there = f"there are {groups:,} {of}, and a run has up to {MAX_BATCHES:,} batches"
+                raise clash(field, each, f"at most {MAX_BATCHES // groups:,}: {there}")
         return self
 
     @model_validator(mode="after")
@@ -465,15 +460,6 @@ class Config(Fields):
         return self
 
 
-def _require_room(field: str, each: int, groups: int, of: str) -> None:
-    """Refuse so many batches of each group where a run does not hold them."""
-    if each * groups > MAX_BATCHES:
-        allowed = (
-            f"at most {MAX_BATCHES // groups:,}: there are {groups:,} {of}, and a run has up to {MAX_BATCHES:,} batches"
-        )
-        raise clash(field, each, allowed)
-
-
 def load_config(path: Path) -> Config:
     """Read and check a YAML config.
 
@@ -484,8 +470,7 @@ def load_config(path: Path) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        first, *others = error.errors(include_url=False)
-        raise _input_error(path, first, len(others)) from None
+        raise _input_error(path, error) from None
 
 
 def in_config(path: Path, error: InputError) -> InputError:
@@ -561,29 +546,19 @@ def read_yaml(path: Path, fields: Iterable[str]) -> dict[str, Any]:
     return values
 
 
-def _input_error(path: Path, error: ErrorDetails, others: int) -> InputError:
-    """One validation error in the words of a config's author."""
-    context = error.get("ctx", {})
-    location = [str(part) for part in error["loc"]]
-    given = error["input"]
-    if error["type"] == "clash":
-        location.append(context["field"])
-        given = context["given"]
-    field = ".".join(location)
-    remedy = _remedy(error)
-    if others:
-        remedy += f" ({others} more to mend after this one.)"
-    return InputError(f"{path}: {field}", _problem(error["type"], field, given), remedy)
-
-
-def _problem(kind: str, field: str, given: object) -> str:
-    if kind == "missing":
-        return "this field is missing."
-    if kind == "extra_forbidden":
-        return "there is no such field."
-    if field == "batching.key":
-        return "this value cannot be used."
-    return f"the value is {'null' if given is None else in_short(given)}."
+def _input_error(path: Path, error: ValidationError) -> InputError:
+    """The first of a config's mistakes in the words of its author."""
+    first, *others = error.errors(include_url=False)
+    context, kind = first.get("ctx", {}), first["type"]
+    location, given = first["loc"], first["input"]
+    if kind == "clash":
+        location, given = (*location, context["field"]), context["given"]
+    field = ".".join(map(str, location))
+    problems = {"missing": "this field is missing.", "extra_forbidden": "there is no such field."}
+    shown = f"the value is {'null' if given is None else in_short(given)}."
+    problem = problems.get(kind) or ("this value cannot be used." if field == "batching.key" else shown)
+    more = f" ({len(others)} more to mend after this one.)" if others else ""
+    return InputError(f"{path}: {field}", problem, _remedy(first) + more)
 
 
 def in_short(value: object) -> str:

@@ -12,8 +12,7 @@ labels. The three compose in sequence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -47,45 +46,17 @@ from dpaudit.runs import (
 from dpaudit.runs.manifest import MAX_BATCHES, MAX_COORDINATE
 from dpaudit.runs.reader import MAX_CLUSTERS_BYTES
 
-#: Of a test seed: a stream that no batch has.
-_STREAM = MAX_BATCHES
 _EMBEDDING = "clustering.embedding"
 
-#: Labels of records, by their index: int64 [n].
-_Labels: TypeAlias = NDArray[np.int64]
-#: Centres that labels keep: int64 [labels, k'].
-_Kept: TypeAlias = NDArray[np.int64]
+#: The centre that each record goes to, by its index. Private.
+Centers: TypeAlias = dict[Record, int]
+#: Labels of records, by their index, [n]; or centres that labels keep, [labels, k'].
+_Integers: TypeAlias = NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class Grouping:
-    """How the records of a new run are grouped.
-
-    Attributes:
-        statement: what run.json says of it.
-        clusters: the file of that name.
-        centers: the centre that each record goes to, by its index. Private.
-    """
-
-    statement: Clustering
-    clusters: Clusters
-    centers: Mapping[Record, int]
-
-
-@dataclass(frozen=True, eq=False)
-class RecomputedGrouping:
-    """What a replay computes of a run's clusters. All of it is private.
-
-    Attributes:
-        centers: the centre that each record goes to, by its index.
-        noise: see `dpaudit.results.replay.Replay.noise`.
-    """
-
-    centers: Mapping[Record, int]
-    noise: int | None
-
-
-def group(config: Config, records: Sequence[Record], privacy: Privacy, progress: Progress) -> Grouping:
+def group(
+    config: Config, records: Sequence[Record], privacy: Privacy, progress: Progress
+) -> tuple[Clustering, Clusters, Centers]:
     """Embed texts, find centres, draw noise, and send every record to a centre.
 
     Args:
@@ -94,10 +65,13 @@ def group(config: Config, records: Sequence[Record], privacy: Privacy, progress:
         privacy: the run's: it says how many records a unit has.
         progress: called with the number of texts that are embedded.
 
+    Returns:
+        What run.json says of it, the file `clusters`, and where records go.
+
     Raises:
         InputError: the embedding model, the public texts or the settings cannot be used.
     """
-    settings, all_labels = clustering_of(config), config.data.labels
+    settings, all_labels = _settings(config), config.data.labels
     _method(config)  # refuses what is out of range before anything is embedded
     embedder = Embedder(
         settings.embedding or OFFLINE, normalize=settings.normalize, device=config.model.device, field=_EMBEDDING
@@ -115,7 +89,7 @@ def group(config: Config, records: Sequence[Record], privacy: Privacy, progress:
     vectors = embedder.embed(private, None, lambda done, of: progress(TextsEmbedded("private", done, of)))
     labels = _labels(records, all_labels)
     seed = config.decoding.test_seed
-    noise = Noise(OsEntropy() if seed is None else SeededStream(seed, _STREAM))
+    noise = Noise(OsEntropy() if seed is None else SeededStream(seed, MAX_BATCHES))  # a stream that no batch has
     # The radius is public: of unit vectors 1, else the length of the longest public one. A seed that is stated lets
     # whoever has the public texts find their centres again.
     radius = 1.0 if settings.normalize or not len(public) else float(np.linalg.norm(public, axis=1).max())
@@ -141,37 +115,35 @@ def group(config: Config, records: Sequence[Record], privacy: Privacy, progress:
         keep=kept.shape[1],
         digest=digest,
     )
-    return Grouping(statement, clusters, _nearest_kept(records, labels, vectors, centers, kept))
+    return statement, clusters, _nearest_kept(records, labels, vectors, centers, kept)
 
 
-def recorded_statement(config: Config, existing: Manifest, privacy: Privacy) -> Clustering:
-    """What run.json would say of the clustering of a run that has begun, if it had begun under this config.
+def expected_statement(config: Config, privacy: Privacy, begun: Manifest | None) -> Clustering:
+    """What run.json says of the clustering of a run that begins, or has begun, under this config.
 
-    What was found then, such as the number of centres and their digest, is not looked for again.
-    """
-    settings, found, method = clustering_of(config), existing.clustering, _method(config)
-    keep = found.keep if settings.keep is None else settings.keep
-    # Drawn, measured on the public texts, or worked out by libraries whose last digits change with their versions.
-    found_then = ["seed", "count_scale", "split_epsilon", "sum_sd", *["radius"] * (not settings.normalize)]
-    known = {name: found.settings[name] for name in found_then if name in found.settings}
-    declared = {**_declared(config, method, privacy), "settings": {**method.settings, **known}, "keep": keep}
-    return found.model_copy(update={**declared, "epsilon": found.epsilon})
-
-
-def expected_statement(config: Config, privacy: Privacy) -> Clustering:
-    """What run.json will say of a new run's clustering, but for what is found: it has a single centre.
+    What is found, such as the number of centres and their digest, is that of the run that has begun. A new run has a
+    single centre here.
 
     Raises:
         InputError: the settings are out of their range.
     """
-    method = _method(config)
-    return Clustering(**_declared(config, method, privacy), settings=method.settings, centers=1, keep=1)
+    settings, method = _settings(config), _method(config)
+    declared = _declared(config, method, privacy)
+    if begun is None:
+        return Clustering(**declared, settings=method.settings, centers=1, keep=1)
+    found = begun.clustering
+    # Drawn, measured on the public texts, or worked out by libraries whose last digits change with their versions.
+    found_then = ["seed", "count_scale", "split_epsilon", "sum_sd", *["radius"] * (not settings.normalize)]
+    known = {name: found.settings[name] for name in found_then if name in found.settings}
+    keep = found.keep if settings.keep is None else settings.keep
+    declared |= {"settings": {**method.settings, **known}, "keep": keep, "epsilon": found.epsilon}
+    return found.model_copy(update=declared)
 
 
 def recompute_grouping(
     manifest: Manifest, clusters: Clusters, records: Sequence[Record], where: str
-) -> RecomputedGrouping | None:
-    """Embed a run's records anew and send each to a recorded centre; None without a clustering.
+) -> tuple[Centers | None, int | None]:
+    """Embed a run's records anew and send each to a recorded centre; nothing without a clustering.
 
     Args:
         manifest: run.json.
@@ -179,12 +151,15 @@ def recompute_grouping(
         records: the run's.
         where: names run.json.
 
+    Returns:
+        Where records go, and the noise on counts as `dpaudit.results.replay.Replay.noise` has it. Both are private.
+
     Raises:
         InputError: the run does not say which model or centres it had, or the model is not the run's.
     """
     stated = manifest.clustering
     if stated.method == "none":
-        return None
+        return None, None
     if stated.embedding is None or stated.embedding_digest is None or stated.digest is None or stated.centers is None:
         problem = "the run does not say which embedding model or which centres it used."
         raise InputError(f"{where}: clustering", problem, "Only runs of `dpaudit generate` can be replayed.")
@@ -198,33 +173,28 @@ def recompute_grouping(
         raise InputError(field, problem, "Put the run's model there.")
     labels, kept = _labels(records, manifest.batching.labels), np.array(clusters.kept)
     vectors = embedder.embed([record.text for record in records])
-    noise = _noise_on_counts(labels, vectors, centers, clusters) if clusters.noisy_counts else None
-    return RecomputedGrouping(_nearest_kept(records, labels, vectors, centers, kept), noise)
+    noise = None
+    if clusters.noisy_counts:  # only an audit may look at exact ones
+        noisy = np.array(clusters.noisy_counts, dtype=np.int64)
+        places = np.ravel_multi_index((labels, nearest(vectors, centers)), noisy.shape)
+        exact = np.bincount(places, minlength=noisy.size).reshape(noisy.shape)
+        noise = int(np.abs(noisy - exact).sum())
+    return _nearest_kept(records, labels, vectors, centers, kept), noise
 
 
-def _noise_on_counts(labels: _Labels, vectors: Vectors, centers: Vectors, clusters: Clusters) -> int:
-    """Absolute differences of recorded counts and exact ones, added up. Only an audit may look at exact ones."""
-    noisy = np.array(clusters.noisy_counts, dtype=np.int64)
-    places = np.ravel_multi_index((labels, nearest(vectors, centers)), noisy.shape)
-    exact = np.bincount(places, minlength=noisy.size).reshape(noisy.shape)
-    return int(np.abs(noisy - exact).sum())
-
-
-def clustering_of(config: Config) -> ClusteringConfig:
-    """The section of a config that has it."""
-    if config.clustering is None:
-        raise ValueError("the config asks for no clustering")
+def _settings(config: Config) -> ClusteringConfig:
+    assert config.clustering is not None, "the config asks for no clustering"
     return config.clustering
 
 
-def _labels(records: Sequence[Record], labels: Sequence[str]) -> _Labels:
+def _labels(records: Sequence[Record], labels: Sequence[str]) -> _Integers:
     numbers = {label: number for number, label in enumerate(labels)}
     return np.array([numbers[record.label] for record in records], dtype=np.int64)
 
 
 def _method(config: Config, radius: float = 1.0, seed: int | None = None) -> ClusteringMethod:
     """Where the centres come from: which of them are kept is decided later. No cost depends on radius and seed."""
-    settings, relation = clustering_of(config), config.privacy.relation
+    settings, relation = _settings(config), config.privacy.relation
     centers, delta = settings.centers or 1, settings.delta or 0.0
     try:
         if settings.method == "k-means":
@@ -241,7 +211,7 @@ def _method(config: Config, radius: float = 1.0, seed: int | None = None) -> Clu
 
 def _declared(config: Config, method: ClusteringMethod, privacy: Privacy) -> dict[str, Any]:
     """The fields of run.json's clustering that follow from the config."""
-    settings, batching = clustering_of(config), config.batching
+    settings, batching = _settings(config), config.batching
     cost, counts = method.cost(privacy.relation), None
     if settings.keep is not None:
         scale = rebalancing_scale(settings.budget, privacy.relation, _records_per_unit(privacy))
@@ -271,7 +241,7 @@ def _require_recordable(config: Config, centers: Vectors) -> None:
         raise InputError(_EMBEDDING, problem, "Use another model, or set clustering.normalize to true.")
     if len(encoded_centers(centers)[0]) >= MAX_CLUSTERS_BYTES:
         raise _too_large(centers)
-    kept = clustering_of(config).keep or len(centers)
+    kept = _settings(config).keep or len(centers)
     each, labels = config.batching.generate_per_cluster, len(config.data.labels)
     if labels * kept * each > MAX_BATCHES:
         problem = f"this is {each:,}, for {kept:,} clusters of each of {labels:,} labels."
@@ -279,7 +249,7 @@ def _require_recordable(config: Config, centers: Vectors) -> None:
         raise InputError("batching.generate_per_cluster", problem, remedy)
 
 
-def _clusters(config: Config, centers: Vectors, noisy: NoisyCounts | None, kept: _Kept) -> tuple[Clusters, str]:
+def _clusters(config: Config, centers: Vectors, noisy: NoisyCounts | None, kept: _Integers) -> tuple[Clusters, str]:
     """The file `clusters`, and the digest of the centres in it.
 
     Raises:
@@ -291,7 +261,7 @@ def _clusters(config: Config, centers: Vectors, noisy: NoisyCounts | None, kept:
     else:
         batches = np.full(kept.shape, batching.batches_per_cluster)
     clusters = Clusters(
-        method=clustering_of(config).method,
+        method=_settings(config).method,
         centers=encoded[0],
         noisy_counts=() if noisy is None else _rows(noisy.values),
         kept=_rows(kept),
@@ -307,15 +277,15 @@ def _too_large(centers: Vectors) -> InputError:
     return InputError("clustering.centers", problem, "Ask for fewer.")
 
 
-def _rows(table: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
+def _rows(table: _Integers) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, table.tolist()))
 
 
 def _nearest_kept(
-    records: Sequence[Record], labels: _Labels, vectors: Vectors, centers: Vectors, kept: _Kept
-) -> dict[Record, int]:
+    records: Sequence[Record], labels: _Integers, vectors: Vectors, centers: Vectors, kept: _Integers
+) -> Centers:
     """The nearest centre of each record among those that its label keeps."""
-    found: dict[Record, int] = {}
+    found: Centers = {}
     for label, allowed in enumerate(kept):
         rows = np.flatnonzero(labels == label)
         places = nearest_of(vectors[rows], centers, allowed)

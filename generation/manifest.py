@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import platform
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Decimal
 from importlib import metadata
 from typing import Any
 
 from dpaudit.accounting import ApproximateAccountant, rebalancing_events, rounded_sum
+from dpaudit.generation.aggregation import LEAST_WIDTH
 from dpaudit.generation.config import Config
 from dpaudit.generation.models import LanguageModel
-from dpaudit.generation.partition import Partition
 from dpaudit.generation.prompts import Template
-from dpaudit.mechanisms import ContextChange, context_change
+from dpaudit.mechanisms import BatchingRule, ContextChange, context_change
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
+    Assigned,
     Batching,
     Claim,
     Clustering,
@@ -36,15 +38,14 @@ from dpaudit.runs import (
 from dpaudit.runs.manifest import MAX_WIDTH
 
 SOFTWARE = ("dpaudit", "numpy", "tokenizers", "torch", "transformers")
-MIN_WIDTH = 2
 #: The paper's choice of delta: records ** -1.1.
 DELTA_EXPONENT = -1.1
 
 
 def build_manifest(
     config: Config,
-    key: bytes,
-    parts: Partition,
+    batching: Batching,
+    assignment: Sequence[Assigned],
     privacy: Privacy,
     clustering: Clustering,
     model: LanguageModel,
@@ -54,33 +55,27 @@ def build_manifest(
     """The manifest of a new run. Its claim is None where the generator states its own at the end.
 
     Args:
-        parts: every record's place.
-        privacy: see `declared_privacy`.
+        batching, privacy: see `declared_batching` and `declared_privacy`.
+        assignment: every record's place.
         clustering: how records are grouped within labels; its cost is part of the claim.
         rows: contexts in one forward pass.
 
     Raises:
         InputError: the settings do not fit the data or the model.
     """
-    assignment, seed = parts.assignment, config.decoding.test_seed
-    generated = "generate_per_label" if clustering.method == "none" else "generate_per_cluster"
+    seed = config.decoding.test_seed
+    ends = (*template.stop_sequences, *((token,) for token in model.end_tokens))
+    installed = (name for name in SOFTWARE if list(metadata.Distribution.discover(name=name)))
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         privacy=privacy,
         mechanism=config.mechanism,
-        batching=Batching(
-            rule=config.rule,
-            batches=len(parts.batches),
-            **config.batching.model_dump(include={"batches_per_label", generated, "slots"}),
-            examples_per_context=config.prompt.examples_per_context,
-            labels=config.data.labels,
-            key=key.hex(),
-        ),
+        batching=batching,
         clustering=clustering,
         origins=Origins(**config.chosen_from.model_dump()),
-        stopping=Stopping(max_tokens=config.decoding.max_tokens, sequences=_stop_sequences(model, template)),
+        stopping=Stopping(max_tokens=config.decoding.max_tokens, sequences=tuple(dict.fromkeys(ends))),
         sampling=Sampling() if seed is None else Sampling(generator="test-seed", seed=seed),
-        record=_record(config, model, privacy),
+        record=declared_record(config, model, privacy),
         data=Data(
             records=len(assignment),
             digest=data_digest(assigned.digest for assigned in assignment),
@@ -94,26 +89,9 @@ def build_manifest(
             rows=rows,
         ),
         prompt=Prompt(**config.prompt.model_dump(exclude={"examples_per_context"}), digest=template.digest),
-        software={"python": platform.python_version(), **dict(_versions())},
-        claim=_claim_beforehand(config, len(assignment), privacy, clustering),
+        software={"python": platform.python_version(), **{name: metadata.version(name) for name in installed}},
+        claim=claim_beforehand(config, len(assignment), privacy, clustering),
     )
-
-
-def require_claimable(
-    config: Config, records: int, privacy: Privacy, clustering: Clustering, model: LanguageModel
-) -> None:
-    """Refuse settings that `build_manifest` would refuse too, but before noise is drawn.
-
-    Args:
-        records: how many there are.
-        privacy: see `declared_privacy`.
-        clustering: its cost is part of the claim; what is found later need not be right.
-
-    Raises:
-        InputError: the settings do not fit the data or the model.
-    """
-    _record(config, model, privacy)
-    _claim_beforehand(config, records, privacy, clustering)
 
 
 def ex_post_epsilon(tokens: float, clustering: Clustering) -> float:
@@ -173,10 +151,33 @@ def require_same_clusters(path: str, existing: Manifest, clusters: Clusters, con
         raise InputError(path, problem, "Restore the config, or name a new directory.")
 
 
-def changed_contexts(config: Config, records_per_user: int | None) -> ContextChange | None:
-    """What one unit's difference does to the contexts under this config; None where nothing bounds it."""
-    privacy = config.privacy
-    return context_change(privacy.unit, privacy.relation, config.rule, records_per_user=records_per_user)
+def changed_contexts(privacy: Privacy, rule: BatchingRule) -> ContextChange | None:
+    """What one unit's difference does to the contexts; None where nothing bounds it."""
+    return context_change(privacy.unit, privacy.relation, rule, records_per_user=privacy.records_per_user)
+
+
+def declared_batching(config: Config, clusters: Clusters, key: str) -> Batching:
+    """How records become contexts and batches.
+
+    Args:
+        config: all settings.
+        clusters: those of each label; empty where the config asks for no clustering.
+        key: of the hash, in hexadecimal.
+    """
+    labels, settings = config.data.labels, config.batching
+    if config.clustering is None:
+        generated, batches = "generate_per_label", len(labels) * settings.generate_per_label
+    else:
+        generated, most = "generate_per_cluster", settings.generate_per_cluster
+        batches = sum(min(count, most) for row in clusters.batches for count in row)
+    return Batching(
+        rule=config.rule,
+        batches=batches,
+        **settings.model_dump(include={"batches_per_label", generated, "slots"}),
+        examples_per_context=config.prompt.examples_per_context,
+        labels=labels,
+        key=key,
+    )
 
 
 def declared_privacy(config: Config, most_per_user: int | None) -> Privacy:
@@ -194,16 +195,18 @@ def declared_privacy(config: Config, most_per_user: int | None) -> Privacy:
         problem = f"this is {declared}, but one user has {most_per_user} records."
         raise InputError("privacy.records_per_user", problem, "Thin out that user's records, or declare more.")
     found = most_per_user if declared is None else declared
+    approximate = config.mechanism.claim_kind == "approximate"
+    worked_out = approximate and config.claim is None and config.privacy.delta is None
     return Privacy(
         unit=config.privacy.unit,
         relation=config.privacy.relation,
         records_per_user=found,
         records_per_user_from="declared" if declared is not None or found is None else "data",
-        delta_from="records" if _delta_is_worked_out(config) else "declared",
+        delta_from="records" if worked_out else "declared",
     )
 
 
-def _record(config: Config, model: LanguageModel, privacy: Privacy) -> Record:
+def declared_record(config: Config, model: LanguageModel, privacy: Privacy) -> Record:
     """What is recorded, with as many central values as the change needs that a claim covers.
 
     Raises:
@@ -213,22 +216,34 @@ def _record(config: Config, model: LanguageModel, privacy: Privacy) -> Record:
     if size is not None and size > model.vocabulary:
         problem = f"this is {size}, but the model has {model.vocabulary} tokens."
         raise InputError("mechanism.support.size", problem, f"Allowed: at most {model.vocabulary}.")
-    change = changed_contexts(config, privacy.records_per_user)
-    width = MIN_WIDTH if change is None else max(MIN_WIDTH, aggregator.width_for(change))
+    change = changed_contexts(privacy, config.rule)
+    width = LEAST_WIDTH if change is None else max(LEAST_WIDTH, aggregator.width_for(change))
     if width > MAX_WIDTH:
         problem = f"a change of {change.contexts if change else 0} contexts needs {width} central values on each side."
         raise InputError("privacy.records_per_user", problem, f"The format holds {MAX_WIDTH}: thin out the users.")
     return Record(dtype=aggregator.dtype, vocabulary=model.vocabulary, width=width, contexts=config.record.contexts)
 
 
-def _stop_sequences(model: LanguageModel, template: Template) -> tuple[tuple[int, ...], ...]:
-    ends = tuple((token,) for token in model.end_tokens)
-    return tuple(dict.fromkeys((*template.stop_sequences, *ends)))
+def claim_beforehand(config: Config, records: int, privacy: Privacy, clustering: Clustering) -> Claim | None:
+    """The config's claim; without one, the guarantee that follows from public settings, where the mechanism has any.
 
+    Args:
+        config: all settings.
+        records: how many there are.
+        privacy: see `declared_privacy`.
+        clustering: its cost is part of the claim; what is found later need not be right.
 
-def _claim_beforehand(config: Config, records: int, privacy: Privacy, clustering: Clustering) -> Claim | None:
-    """The config's claim; without one, the guarantee that follows from public settings, where the mechanism has any."""
-    accountant = accountant_beforehand(config, changed_contexts(config, privacy.records_per_user), clustering)
+    Raises:
+        InputError: nothing can be claimed under these settings.
+    """
+    counts, centers = _clustering_epsilons(clustering)
+    accountant = ApproximateAccountant.of(
+        config.mechanism,
+        changed_contexts(privacy, config.rule),
+        laplace=rebalancing_events(counts, privacy.relation),
+        centers=centers,
+        centers_delta=clustering.delta or 0.0,
+    )
     if config.claim is not None:
         epsilon, delta = config.claim.epsilon, config.claim.delta
     elif accountant is None:
@@ -249,10 +264,6 @@ def _claim(config: Config, epsilon: float, delta: float) -> Claim:
     return Claim(epsilon=epsilon, delta=delta, kind=kind, relation=privacy.relation, unit=privacy.unit)
 
 
-def _delta_is_worked_out(config: Config) -> bool:
-    return config.mechanism.claim_kind == "approximate" and config.claim is None and config.privacy.delta is None
-
-
 def _delta(config: Config, records: int) -> float:
     if config.privacy.delta is not None:
         return config.privacy.delta
@@ -264,20 +275,6 @@ def _delta(config: Config, records: int) -> float:
     return float(delta.quantize(Decimal(1).scaleb(delta.adjusted() - 2), rounding=ROUND_FLOOR))
 
 
-def accountant_beforehand(
-    config: Config, change: ContextChange | None, clustering: Clustering
-) -> ApproximateAccountant | None:
-    """What a run costs beforehand, its clusters included; None for a mechanism whose cost only the data shows."""
-    counts, centers = _clustering_epsilons(clustering)
-    return ApproximateAccountant.of(
-        config.mechanism,
-        change,
-        laplace=rebalancing_events(counts, config.privacy.relation),
-        centers=centers,
-        centers_delta=clustering.delta or 0.0,
-    )
-
-
 def _clustering_epsilons(clustering: Clustering) -> tuple[float, float]:
     """What noisy counts and centres cost, in nats, for the run's own unit and relation.
 
@@ -285,11 +282,6 @@ def _clustering_epsilons(clustering: Clustering) -> tuple[float, float]:
     fails its audit, and its claim is of its tokens alone.
     """
     return 0.0 if clustering.counts is None else clustering.counts.epsilon, clustering.epsilon or 0.0
-
-
-def _versions() -> list[tuple[str, str]]:
-    installed = {name for name in SOFTWARE if list(metadata.Distribution.discover(name=name))}
-    return [(name, metadata.version(name)) for name in sorted(installed)]
 
 
 def _flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:

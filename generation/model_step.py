@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.generation.aggregation import Floats, aggregated, contributions
-from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.aggregation import LEAST_WIDTH, Floats, aggregated, contributions
 from dpaudit.mechanisms import FLOAT64_ROUNDING, Mechanism, Recomputed, largest_absolute, log_probability
 from dpaudit.results.replay import ReplayedStep
-from dpaudit.runs import InputError, Manifest, Step
+from dpaudit.runs import InputError, Step
 
-#: Central values on either side of a median, which lies between them however many there are.
-WIDTH = 2
 #: How far beyond their root-mean-square size rounding errors are taken to reach.
 REACH = 2.0
 #: Largest relative error of rounding once (IEEE 754; bfloat16 has 8 significant bits).
@@ -43,13 +39,10 @@ def rounding_tolerance(scale: float, layers: int, width: int, dtype: str) -> flo
     return REACH * scale * (stored + summed)
 
 
-@dataclass(frozen=True)
 class ModelStep:
-    """A step by the model.
+    """The model's side of a recorded step, over the recorded support.
 
     Attributes:
-        mechanism: the run's.
-        raw: its logits, float32 [n, V].
         support: the recorded support; None for the whole vocabulary.
         aggregate: what the step would sample from, [S].
         index: the sampled token's place in the support.
@@ -57,37 +50,28 @@ class ModelStep:
         problem: why the step cannot be compared; empty where it can.
     """
 
-    mechanism: Mechanism
-    raw: Floats
-    support: NDArray[np.integer] | None
-    aggregate: NDArray[np.floating]
-    index: int
-    rounding: float
-    problem: str = ""
-
-    @classmethod
-    def of(cls, model: LanguageModel, manifest: Manifest, raw: Floats, step: Step, place: str) -> ModelStep:
-        """The model's side of a recorded step, over the recorded support.
+    def __init__(
+        self, mechanism: Mechanism, raw: Floats, step: Step, rounding: float, batch: int, position: int
+    ) -> None:
+        """Compute a batch's `step` from the model's logits, float32 [n, V].
 
         Raises:
-            InputError: the logits are no numbers. It names the `place`.
+            InputError: the logits are no numbers.
         """
-        mechanism, support, index = manifest.mechanism, step.support, step.token
-        problem = _support_problem(support, model.vocabulary)
-        if support is not None and not problem:
-            index = int(np.searchsorted(support, step.token))
-            if index == len(support) or support[index] != step.token:
-                problem = "the sampled token is not in the support"
-        support = None if problem else support
+        self.mechanism, self.raw, self.recorded, self.rounding = mechanism, raw, step, rounding
+        self._batch, self._position = batch, position
+        support, self.index = step.support, step.token
+        self.problem = _support_problem(support, raw.shape[1])
+        if support is not None and not self.problem:
+            self.index = int(np.searchsorted(support, step.token))
+            if self.index == len(support) or support[self.index] != step.token:
+                self.problem = "the sampled token is not in the support"
+        self.support = None if self.problem else support
         try:
-            arrays = aggregated(raw, support, mechanism, manifest.record.width)
+            self.aggregate = mechanism.aggregator.aggregate(aggregated(raw, self.support, mechanism))
         except ValueError as error:
-            raise InputError(place, f"{error}.", "Replay on a machine like the one that made the run.") from None
-        config = model.network.config.get_text_config()
-        scale = max(mechanism.clip, _largest_kept(raw, mechanism.clip))
-        dtype = manifest.model.dtype or "float32"
-        rounding = rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
-        return cls(mechanism, raw, support, mechanism.aggregator.aggregate(arrays), index, rounding, problem)
+            where = f"batch {batch}, step {position}"
+            raise InputError(where, f"{error}.", "Replay on a machine like the one that made the run.") from None
 
     @cached_property
     def recomputed(self) -> Recomputed:
@@ -96,7 +80,7 @@ class ModelStep:
         free = contribution.model_copy(update={"grid": None})
 
         def aggregate_of(values: Floats) -> NDArray[np.floating]:
-            return aggregator.aggregate(aggregator.step(values, contribution.clip, WIDTH))
+            return aggregator.aggregate(aggregator.step(values, contribution.clip, LEAST_WIDTH))
 
         values = contributions(self.raw, self.support, free)
         return Recomputed(values, self.rounding, contribution, aggregate_of, self.aggregate)
@@ -122,16 +106,15 @@ class ModelStep:
             return math.nan
         return log_probability(self.aggregate, self.index, self.mechanism.temperature)
 
-    def compared(self, batch: int, position: int, step: Step, public: Floats) -> ReplayedStep:
-        """Hold a recorded step against the model's.
+    def compared(self, public: Floats) -> ReplayedStep:
+        """Hold the recorded step against the model's.
 
         Args:
-            batch, position: which step it is.
-            step: as it is recorded.
             public: the public prompt's logits, float32 [1, V]; [0, V] where they choose no support.
         """
+        step, place = self.recorded, (self._batch, self._position)
         if self.problem:
-            return ReplayedStep(batch, position, math.inf, self.tolerance, self.problem)
+            return ReplayedStep(*place, math.inf, self.tolerance, self.problem)
         found = self.mechanism.aggregator.deviation(dict(step.arrays), self.recomputed)
         problems = [found.problem]
         if step.contexts is not None:
@@ -142,19 +125,19 @@ class ModelStep:
         gap = abs(self.log_probability() - step.log_probability)
         if not gap <= self.nats + FLOAT64_ROUNDING:
             problems.append(f"the token's log-probability is {gap:.3g} nats off")
-        return ReplayedStep(batch, position, found.difference, self.tolerance, "; ".join(filter(None, problems)))
+        return ReplayedStep(*place, found.difference, self.tolerance, "; ".join(filter(None, problems)))
 
-    def recorded_losses(self, step: Step, slots: Sequence[int]) -> NDArray[np.float64]:
+    def recorded_losses(self, slots: Sequence[int]) -> NDArray[np.float64]:
         """What leaving each slot out changes, in nats, by the record; NaN where it does not say."""
-        losses = None
+        step, losses, n = self.recorded, None, len(self.raw)
         if not self.problem:
-            # Without recorded contexts, the record is the aggregate, and what goes is the model's.
-            contexts = step.contexts
-            if contexts is None:
-                contexts = contributions(self.raw, self.support, self.mechanism.contribution)
             with np.errstate(all="ignore"):  # a record may hold any numbers
                 reduced = self.mechanism.reduced(dict(step.arrays), self.index)
-                losses = self.mechanism.losses(reduced, contexts, len(self.raw))
+                losses = self.mechanism.losses(reduced, step.contexts, n)
+                if losses is None and step.contexts is None:
+                    # Where the aggregate alone is recorded, what goes is the model's.
+                    contexts = contributions(self.raw, self.support, self.mechanism.contribution)
+                    losses = self.mechanism.losses(reduced, contexts, n)
         return np.full(len(slots), math.nan) if losses is None else losses[np.array(slots)]
 
 
@@ -173,7 +156,7 @@ def _top_problem(support: NDArray[np.integer], public: Floats, rounding: float) 
     return f"{np.count_nonzero(wrong)} tokens of the support are not the public prompt's" if wrong.any() else ""
 
 
-def _largest_kept(logits: Floats, clip: float) -> float:
+def largest_kept(logits: Floats, clip: float) -> float:
     """The largest absolute raw logit that clipping keeps: what lies further down, masked or not, cannot be off."""
     if not logits.size:
         return 0.0

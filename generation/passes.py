@@ -1,25 +1,28 @@
-"""Forward passes that several batches share: every context is a row of one key-value cache.
+"""Forward passes of a network, which several batches share: every context is a row of one key-value cache.
 
-A pass has a fixed number of rows and of columns, both public. A row's prompt ends at the same column in every row, and
-the t-th token after it always goes to the t-th column after that, whenever its batch began: what a row computes then
-depends on its own tokens, and neither on the other rows nor on when its batch came. Batches that end give up their
-rows, and others take them.
+A shared pass has a fixed number of rows and of columns, both public. A row's prompt ends at the same column in every
+row, and the t-th token after it always goes to the t-th column after that, whenever its batch began: what a row
+computes then depends on its own tokens, and neither on the other rows nor on when its batch came. Batches that end give
+up their rows, and others take them.
 """
 
 from __future__ import annotations
 
+import copy
+import inspect
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import psutil
 import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
-from dpaudit.generation.forward import OwnCache, forward, parameters_of, require_padding
 from dpaudit.generation.models import LanguageModel
 
 #: Prompt tokens that go through the network in one go. It bounds the memory for activations.
@@ -32,6 +35,17 @@ _TRIAL = 6
 #: Logits of a shared pass may differ by this share of their spread from those of a pass alone. A cache that the model
 #: misreads gives other logits altogether.
 AGREEMENT = {torch.float32: 0.01, torch.bfloat16: 0.25}
+
+#: Rows of a pass beyond which a device gains nothing: weights are read once for all rows, and from here on computing
+#: takes longer than reading.
+MOST_ROWS = {"cpu": 64, "cuda": 1024}
+#: The share of free memory that caches and logits may take.
+SHARE = 0.6
+#: Copies of a row's logits that are around at a time: the network's, in float32, and the aggregation's.
+_LOGIT_COPIES = 4
+#: Activations of a prompt's token, as multiples of the hidden size: the widest layer and what stands around it.
+_ACTIVATIONS = 24
+_CGROUP = Path("/sys/fs/cgroup")
 
 Prompt = Sequence[int]
 
@@ -66,8 +80,105 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and re.search(r"(not enough|allocate|out of) memory", str(error)) is not None
 
 
-class Passes(ABC):
-    """The forward passes of all batches in the making, `rows` contexts at a time."""
+class OwnCache:
+    """n prompts as one left-padded batch with a cache of its own, in the form that the model keeps: `CachedPrompts`.
+
+    All prompts are padded to a length that the caller fixes, not to the longest of them: padding changes how logits
+    are rounded, and one private prompt's length must not reach the others' logits that way.
+
+    Attributes:
+        logits: of the next token, float32 [n, V] on the model's device, V as the model scores it (it may exceed
+            the tokenizer's size).
+    """
+
+    def __init__(self, model: LanguageModel, prompts: Sequence[Sequence[int]], length: int, fewest: int = 1) -> None:
+        """Feed the prompts.
+
+        Args:
+            model: the model.
+            prompts: token ids of each.
+            length: places that each is padded to.
+            fewest: rows that go through the network, if any do.
+
+        Raises:
+            ValueError: a prompt leaves no padding: a batch without any would take another kernel.
+        """
+        require_padding(prompts, length)
+        self._network, self._device = model.network, model.device
+        self._rows = len(prompts)
+        # For one to three rows a CPU takes other kernels than for more: what joins or leaves must not choose them.
+        prompts = [*prompts, *[prompts[0]] * (fewest - len(prompts))] if prompts else []
+        self._cache: Any = None
+        self._seen = torch.zeros((len(prompts), 0), dtype=torch.long, device=self._device)
+        self.logits = torch.empty((0, model.vocabulary), dtype=torch.float32, device=self._device)
+        if prompts:
+            ids = torch.tensor([[0] * (length - len(prompt)) + list(prompt) for prompt in prompts])
+            seen = torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+            self._feed(ids.to(self._device), seen.to(self._device))
+
+    def append(self, token: int) -> None:
+        """Continue every prompt with the same token."""
+        if self._rows:
+            ids = torch.full((len(self._seen), 1), token, device=self._device)
+            self._feed(ids, torch.ones_like(ids))
+
+    def fork(self) -> OwnCache:
+        """A copy at the same place in the text, which goes on apart from this one."""
+        twin = copy.copy(self)
+        twin._cache = copy.deepcopy(self._cache)  # the other tensors are replaced and never changed
+        return twin
+
+    def _feed(self, ids: torch.Tensor, seen: torch.Tensor) -> None:
+        self._seen = torch.cat([self._seen, seen], dim=1)
+        logits, self._cache = forward(self._network, ids, self._seen, self._cache)
+        self.logits = logits[: self._rows]
+
+
+def require_padding(prompts: Sequence[Sequence[int]], places: int) -> None:
+    """Raises ValueError where a prompt fills all places that it is padded to."""
+    if any(len(prompt) >= places for prompt in prompts):
+        raise ValueError(f"prompts must be shorter than the {places} places they are padded to")
+
+
+@cache
+def parameters_of(function: Callable[..., object]) -> frozenset[str]:
+    """Names of the arguments that a function takes."""
+    return frozenset(inspect.signature(function).parameters)
+
+
+@torch.inference_mode()
+def forward(
+    network: PreTrainedModel, ids: torch.Tensor, seen: torch.Tensor, cache: Any, positions: torch.Tensor | None = None
+) -> tuple[torch.Tensor, Any]:
+    """Feed token ids to a network.
+
+    Args:
+        network: the language model.
+        ids: int64 [n, L].
+        seen: int64 [n, all columns of the cache and of `ids`], 0 on padding.
+        cache: what was fed before; None for nothing, in whatever form the model keeps it.
+        positions: int64 [n, L]; None where every column that is seen counts as one.
+
+    Returns:
+        Logits of the token after the last one, float32 [n, V], and the cache.
+    """
+    accepted = parameters_of(type(network).forward)
+    if positions is None:
+        positions = (seen.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+    # Some architectures know no positions or score every position.
+    optional = {"position_ids": positions, "logits_to_keep": 1}
+    output = network(
+        input_ids=ids,
+        attention_mask=seen,
+        past_key_values=cache,
+        use_cache=True,
+        **{name: value for name, value in optional.items() if name in accepted},
+    )
+    return output.logits[:, -1, :].to(torch.float32), output.past_key_values
+
+
+class Passes:
+    """The forward passes of all batches in the making: a cache and a pass for each, in the model's own way."""
 
     def __init__(self, model: LanguageModel, rows: int, places: int) -> None:
         """Args: `rows` of a pass; `places` that each prompt is padded to, one of them padding in any case."""
@@ -78,18 +189,21 @@ class Passes(ABC):
         """Whether so many prompts fit beside those that are running. The first batch always does."""
         return not self._running or sum(len(batch.logits) for batch in self._running) + prompts <= self._rows
 
-    @abstractmethod
     def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
-        """Feed a batch's prompts. `prefix`: what prompts begin with; where they do, it is computed once.
+        """Feed a batch's prompts. `prefix`: what prompts begin with; where it can be, it is computed once for them.
 
         Raises:
             ValueError: a prompt leaves no padding in its places.
             torch.OutOfMemoryError, MemoryError, RuntimeError: see `out_of_memory`.
         """
+        batch = OwnCache(self._model, prompts, self._places, fewest=ROWS_STEP)
+        self._running.append(batch)
+        return batch
 
-    @abstractmethod
     def advance(self, tokens: Sequence[tuple[CachedPrompts, int]]) -> None:
         """Continue each batch with its own token, together where that can be."""
+        for batch, token in tokens:
+            batch.append(token)
 
     def finish(self, prompts: CachedPrompts) -> None:
         """A batch has ended: its rows are free."""
@@ -170,9 +284,8 @@ class SharedPasses(Passes):
 
     def _prefill(self, batch: _SharedRows, prompts: Sequence[Prompt], part: Sequence[int], prefix: Prompt) -> None:
         """Compute some prompts' caches and first logits, padded between the shared prefix and the rest."""
-        fixed = self._prefilled
         # On a GPU kernels are chosen by shape, so there the shape is always the same.
-        rows = max(ROWS_STEP, len(part)) if self._model.device.type == "cpu" else fixed
+        rows = max(ROWS_STEP, len(part)) if self._model.device.type == "cpu" else self._prefilled
         filled = list(part) + [part[-1]] * (rows - len(part))
         width = self._places - len(prefix)
         rests = [list(prompts[index][len(prefix) :]) for index in filled]
@@ -240,8 +353,7 @@ class _SharedRows:
 
     def fork(self) -> _SharedRows:
         """See `CachedPrompts`."""
-        twin = object.__new__(_SharedRows)
-        twin.passes, twin.rows, twin.written = self.passes, self.rows, self.written
+        twin = copy.copy(self)
         twin.tokens, twin.logits = list(self.tokens), self.logits.clone()
         return twin
 
@@ -348,21 +460,6 @@ class _CachedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         return self._width - 1
 
 
-class SeparatePasses(Passes):
-    """A cache and a pass for each batch, in the model's own way. For models whose caches are of another kind."""
-
-    def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
-        """See `Passes`. The prefix is computed with each prompt."""
-        batch = OwnCache(self._model, prompts, self._places, fewest=ROWS_STEP)
-        self._running.append(batch)
-        return batch
-
-    def advance(self, tokens: Sequence[tuple[CachedPrompts, int]]) -> None:
-        """See `Passes`."""
-        for batch, token in tokens:
-            batch.append(token)
-
-
 def passes_for(model: LanguageModel, rows: int, places: int, tokens: int) -> Passes:
     """Shared passes where the model's cache allows them, else one for each batch.
 
@@ -372,7 +469,7 @@ def passes_for(model: LanguageModel, rows: int, places: int, tokens: int) -> Pas
         places: of a prompt, with one of padding.
         tokens: after a prompt, at most.
     """
-    return SharedPasses.fit(model, rows, places, tokens) or SeparatePasses(model, rows, places)
+    return SharedPasses.fit(model, rows, places, tokens) or Passes(model, rows, places)
 
 
 def _has_plain_cache(network: PreTrainedModel, width: int) -> bool:
@@ -383,3 +480,53 @@ def _has_plain_cache(network: PreTrainedModel, width: int) -> bool:
         for layer in layers
     )
     return plain and "position_ids" in parameters_of(type(network).forward)
+
+
+def planned_rows(model: LanguageModel, places: int, tokens: int, free: int | None = None) -> int:
+    """The rows of a pass: a power of two, as many as fit into free memory and serve a purpose. At least 1.
+
+    It depends on the model, the machine and public lengths; and not on any record, where `free` was measured before the
+    first one was read.
+
+    Args:
+        model: a loaded model.
+        places: of a prompt.
+        tokens: after it, at most.
+        free: bytes that were free before the model was loaded; None for those that are free beside it.
+    """
+    if free is None:
+        free = free_memory(model.device)
+    else:
+        free -= sum(weights.numel() * weights.element_size() for weights in model.network.parameters())
+    config = model.network.config.get_text_config()
+    item = torch.finfo(model.network.dtype).bits // 8
+    cached = _cached_bytes(model)
+    row = (places + tokens + 1) * cached + 4 * _LOGIT_COPIES * model.vocabulary
+    prefill = PREFILL_TOKENS * (_ACTIVATIONS * config.hidden_size * item + cached)
+    fitting = max(1, int((SHARE * free - prefill) // row))
+    return min(MOST_ROWS.get(model.device.type, MOST_ROWS["cpu"]), 1 << (fitting.bit_length() - 1))
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on a device. On the CPU a container's limit counts too."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return min(int(psutil.virtual_memory().available), _left_to_container())
+
+
+def _left_to_container() -> int:
+    """Bytes up to the limit that a control group sets."""
+    try:
+        limit, used = ((_CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        return max(0, int(limit) - int(used))
+    except (OSError, ValueError):  # there is none, or it says "max"
+        return 1 << 62
+
+
+@torch.inference_mode()
+def _cached_bytes(model: LanguageModel) -> int:
+    """What a model caches of one token in one row."""
+    cache = model.network(input_ids=torch.zeros((1, 1), dtype=torch.long, device=model.device)).past_key_values
+    layers = cache.layers if isinstance(cache, DynamicCache) else []
+    tensors = [x for layer in layers for x in (getattr(layer, "keys", None), getattr(layer, "values", None))]
+    return sum(x.numel() * x.element_size() for x in tensors if x is not None)

@@ -9,10 +9,9 @@ from itertools import takewhile
 
 from transformers import PreTrainedTokenizerBase
 
-from dpaudit.generation.forward import OwnCache
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Context
-from dpaudit.generation.passes import CachedPrompts, Prompt, passes_for
+from dpaudit.generation.passes import CachedPrompts, OwnCache, Prompt, passes_for
 
 FENCE = "```"
 END_OF_TURN = "<end_of_turn>"

@@ -127,12 +127,16 @@ def _value(row: Row, column: str, setting: str) -> str:
 
 def _path_rows(config: DataConfig, path: Path) -> Iterator[Row]:
     if path.is_dir():
-        return _folder_rows(config, path)
+        yield from _folder_rows(config, path)
+        return
     readers = {".csv": _csv_rows, ".jsonl": _jsonl_rows, ".parquet": _parquet_rows}
     if path.suffix.lower() not in readers:
         remedy = f"Allowed: {', '.join(readers)}, or a folder of LABEL/*.txt."
         raise InputError(str(path), "this kind of file cannot be read.", remedy)
-    return readers[path.suffix.lower()](path)
+    try:
+        yield from readers[path.suffix.lower()](path)
+    except UnicodeDecodeError:
+        raise InputError(str(path), "this is not UTF-8 text.", "Convert it to UTF-8.") from None
 
 
 def _folder_rows(config: DataConfig, folder: Path) -> Iterator[Row]:
@@ -157,40 +161,30 @@ def _csv_rows(path: Path) -> Iterator[Row]:
                 problem = "two columns have the same name." if names else "the file is empty."
                 raise InputError(str(path), problem, "Give each column a name of its own in the first line.")
             for number, values in enumerate(reader, start=1):
-                yield _csv_row(f"{path}: row {number}", values)
-    except UnicodeDecodeError:
-        raise _not_utf8(path) from None
+                where = f"{path}: row {number}"
+                # DictReader puts what is too much under None, and None where a field is lacking.
+                if None in values or None in values.values():
+                    problem = f"the row has {'more' if None in values else 'fewer'} fields than the first line."
+                    remedy = "Mend it: a text that holds a comma or a line break needs quotes around it."
+                    raise InputError(where, problem, remedy)
+                yield Row(where, values)
     except csv.Error as error:
         raise InputError(str(path), f"this is not valid CSV: {error}.", "Mend its quotes.") from None
 
 
-def _csv_row(where: str, values: Mapping[str | None, object]) -> Row:
-    """A row with a field for each column: DictReader puts what is too much under None, and None where one lacks."""
-    if None in values or None in values.values():
-        problem = f"the row has {'more' if None in values else 'fewer'} fields than the first line."
-        raise InputError(where, problem, "Mend it: a text that holds a comma or a line break needs quotes around it.")
-    return Row(where, {str(name): value for name, value in values.items()})
-
-
 def _jsonl_rows(path: Path) -> Iterator[Row]:
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    where = f"{path}: row {number}"
-                    yield Row(where, _json_object(line, where), has_all_columns=False)
-    except UnicodeDecodeError:
-        raise _not_utf8(path) from None
-
-
-def _json_object(line: str, where: str) -> Mapping[str, object]:
-    try:
-        values = json.loads(line)
-    except (ValueError, RecursionError):
-        raise InputError(where, "this is not valid JSON.", "Write one JSON object a line.") from None
-    if not isinstance(values, dict):
-        raise InputError(where, "this is not a JSON object.", "Write one JSON object a line.")
-    return values
+    remedy = "Write one JSON object a line."
+    with path.open(encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                where = f"{path}: row {number}"
+                try:
+                    values = json.loads(line)
+                except (ValueError, RecursionError):
+                    raise InputError(where, "this is not valid JSON.", remedy) from None
+                if not isinstance(values, dict):
+                    raise InputError(where, "this is not a JSON object.", remedy)
+                yield Row(where, values, has_all_columns=False)
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
@@ -222,7 +216,3 @@ def _dataset_rows(config: DataConfig, name: str, setting: str = "data.dataset") 
         if names is not None and values[config.label] is not None:
             values = {**values, config.label: names[values[config.label]]}
         yield Row(f"{name} ({split}): row {number}", values)
-
-
-def _not_utf8(path: Path) -> InputError:
-    return InputError(str(path), "this is not UTF-8 text.", "Convert it to UTF-8.")

@@ -11,9 +11,8 @@ import re
 import secrets
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import accumulate, zip_longest
 from pathlib import Path
 
@@ -23,17 +22,16 @@ from pydantic import ValidationError
 from dpaudit.generation.attack import CANARIES, attack, declared_step
 from dpaudit.generation.config import DataConfig, ModelConfig
 from dpaudit.generation.grouping import recompute_grouping
-from dpaudit.generation.memory import planned_rows
-from dpaudit.generation.model_step import UNIT_ROUNDOFF, ModelStep
+from dpaudit.generation.model_step import UNIT_ROUNDOFF, ModelStep, largest_kept, rounding_tolerance
 from dpaudit.generation.models import LanguageModel, load_model
-from dpaudit.generation.partition import Batch, Context, Rule, partition
-from dpaudit.generation.passes import CachedPrompts, next_logits, out_of_memory
+from dpaudit.generation.partition import Batch, Context, Partition, groups_of, partition
+from dpaudit.generation.passes import CachedPrompts, next_logits, out_of_memory, planned_rows
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, read_records
 from dpaudit.generation.sources import PACKAGE
 from dpaudit.mechanisms import FLOAT64_ROUNDING, context_change
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
-from dpaudit.runs import BatchReader, Claim, InputError, KeyedHash, Manifest, RunReader, Step, data_digest, without_stop
+from dpaudit.runs import BatchReader, Claim, InputError, KeyedHash, Manifest, RunReader, data_digest, without_stop
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
 from dpaudit.runs.reader import RESUME
@@ -83,13 +81,21 @@ def replay_run(
     asked = claim or reader.manifest.claim
     if asked is None or not reader.batches:
         raise InputError(reader.name, "the run is not finished.", RESUME)
-    plan = _plan(reader, steps, chosen, left_out, trials)
-    replayer = _Replayer(reader, data, model, _Meter(plan.passes, progress))
+    positions, slots, attacked, total = _plan(reader, steps, chosen, left_out, trials)
+    done = 0
+
+    def tick(passes: int) -> None:
+        nonlocal done
+        done += passes
+        if progress is not None:
+            progress(done, total)
+
+    replayer = _Replayer(reader, data, model, tick)
     try:
         found: list[ReplayedStep] = []
         left: list[LeftOut] = []
-        for batch in sorted(plan.positions.keys() | plan.slots.keys()):
-            batch_steps, batch_left = replayer.teacher_force(batch, plan.positions[batch], plan.slots[batch])
+        for batch in sorted(positions.keys() | slots.keys()):
+            batch_steps, batch_left = replayer.teacher_force(batch, positions[batch], slots[batch])
             found += batch_steps
             left += batch_left
         return Replay(
@@ -97,7 +103,7 @@ def replay_run(
             noise=replayer.noise,
             steps=tuple(found),
             left_out=tuple(left),
-            attack=None if plan.attacked is None else replayer.attack(plan.attacked, trials, asked),
+            attack=None if attacked is None else replayer.attack(attacked, trials, asked),
             texts=replayer.text_problem(),
         )
     except Exception as error:
@@ -107,74 +113,52 @@ def replay_run(
         raise InputError(reader.name, "memory is too small for a batch of this run.", remedy) from None
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What is to be recomputed: positions and slots by batch, the attacked batch, and the forward passes for it."""
+def _plan(
+    reader: RunReader, steps: int, chosen: Sequence[tuple[int, int]], left_out: int, trials: int
+) -> tuple[dict[int, set[int]], dict[int, list[int]], int | None, int]:
+    """Draw what is to be recomputed, each step and each context of the run alike.
 
-    positions: dict[int, set[int]]
-    slots: dict[int, list[int]]
-    attacked: int | None
-    passes: int
-
-
-def _plan(reader: RunReader, steps: int, chosen: Sequence[tuple[int, int]], left_out: int, trials: int) -> _Plan:
-    """Draw what is to be recomputed, each step and each context of the run alike."""
+    Returns:
+        Positions and slots by batch, the attacked batch, and the forward passes for all of it.
+    """
     draw = secrets.SystemRandom()
-    lengths: list[int] = []
-    contexts: list[int] = []
+    lengths: dict[int, int] = {}
+    contexts: dict[int, int] = {}
     for batch in reader.batches:
         with reader.batch(batch) as opened:
-            lengths.append(len(opened.tokens))
-            contexts.append(opened.header.contexts)
+            lengths[batch], contexts[batch] = len(opened.tokens), opened.header.contexts
     positions: dict[int, set[int]] = defaultdict(set)
-    for batch, position in chosen or _drawn(draw, reader.batches, lengths, steps):
-        if batch not in reader.batches or not 0 <= position < lengths[reader.batches.index(batch)]:
+    for batch, position in chosen or _drawn(draw, lengths, steps):
+        if not 0 <= position < lengths.get(batch, 0):
             problem = f"there is no step {position} of batch {batch} in the run."
             raise InputError("--step", problem, "Name BATCH:POSITION; both count from 0.")
         positions[batch].add(position)
     slots: dict[int, list[int]] = defaultdict(list)
-    for batch, slot in _drawn(draw, reader.batches, contexts, left_out):
+    for batch, slot in _drawn(draw, contexts, left_out):
         slots[batch].append(slot)
-    known = [pair for pair in zip(reader.batches, contexts, strict=True) if pair[0] < reader.manifest.batching.batches]
-    filled = [batch for batch, n in known if n] or [batch for batch, _ in known]
-    length = dict(zip(reader.batches, lengths, strict=True))
-    forced = sum(_last(positions[b], slots[b], length[b]) for b in {*positions, *slots})
-    left = sum(length[batch] * len(slots[batch]) for batch in slots)
+    known = [batch for batch in reader.batches if batch < reader.manifest.batching.batches]
+    filled = [batch for batch in known if contexts[batch]] or known
+    forced = sum(_last(positions[batch], slots[batch], lengths[batch]) for batch in {*positions, *slots})
+    left = sum(lengths[batch] * len(slots[batch]) for batch in slots)
     attacking = 2 * trials * len(CANARIES) * _attack_tokens(reader.manifest)
-    return _Plan(positions, slots, draw.choice(filled) if trials and filled else None, forced + left + attacking)
+    return positions, slots, draw.choice(filled) if trials and filled else None, forced + left + attacking
 
 
 def _attack_tokens(manifest: Manifest) -> int:
     return min(ATTACK_TOKENS, manifest.stopping.max_tokens)
 
 
-def _drawn(
-    draw: secrets.SystemRandom, batches: Sequence[int], sizes: Sequence[int], wanted: int
-) -> list[tuple[int, int]]:
+def _drawn(draw: secrets.SystemRandom, sizes: Mapping[int, int], wanted: int) -> list[tuple[int, int]]:
     """Distinct (batch, index below its size), uniform over all that there are."""
-    ends = list(accumulate(sizes))
-    total = ends[-1]
-    places = sorted(draw.sample(range(total), min(wanted, total)))
+    batches, ends = list(sizes), list(accumulate(sizes.values()))
+    places = sorted(draw.sample(range(ends[-1]), min(wanted, ends[-1])))
     found = [(bisect_right(ends, place), place) for place in places]
-    return [(batches[row], place - (ends[row] - sizes[row])) for row, place in found]
+    return [(batches[row], place - (ends[row] - sizes[batches[row]])) for row, place in found]
 
 
 def _last(positions: set[int], slots: Sequence[int], length: int) -> int:
     """How many of a batch's steps are needed: all of them where a context is left out."""
     return length if slots else max(positions) + 1
-
-
-class _Meter:
-    """Counts forward passes."""
-
-    def __init__(self, passes: int, progress: Progress | None) -> None:
-        self._passes, self._progress, self._done = passes, progress, 0
-
-    def tick(self, passes: int = 1) -> None:
-        """So many passes are done."""
-        self._done += passes
-        if self._progress is not None:
-            self._progress(self._done, self._passes)
 
 
 class _Replayer:
@@ -184,26 +168,38 @@ class _Replayer:
         noise: see `dpaudit.results.replay.Replay`.
     """
 
-    def __init__(self, reader: RunReader, data: str, model: str | None, meter: _Meter) -> None:
-        """Raises InputError where the data or the model is not the run's."""
-        self._reader, self._manifest, self._meter = reader, reader.manifest, meter
+    def __init__(self, reader: RunReader, data: str, model: str | None, tick: Callable[[int], None]) -> None:
+        """Args: `tick` is told of forward passes. Raises InputError where the data or the model is not the run's."""
+        self._reader, self._manifest, self._tick = reader, reader.manifest, tick
         self._where = reader.where(MANIFEST)
-        self._key = bytes.fromhex(self._manifest.batching.key or "")
-        if len(self._key) != KEY_BYTES:
-            raise self._refused("batching.key", f"the run gives no key of {KEY_BYTES} bytes.")
-        clusters = reader.clusters()
-        self._rule = Rule.of_manifest(self._manifest, clusters, self._where)
+        self._clusters = reader.clusters()
+        self._require_rule()
         self._records = self._read(data)
-        grouped = recompute_grouping(self._manifest, clusters, self._records, self._where)
-        self._centers = None if grouped is None else grouped.centers
-        self.noise = None if grouped is None else grouped.noise
-        self._parts = partition(self._rule, self._records, self._key, self._centers)
+        self._centers, self.noise = recompute_grouping(self._manifest, self._clusters, self._records, self._where)
+        self._parts = self._partition(self._records)
         self._model = self._load(model)
         self._prompts = self._worded()
 
     def _refused(self, field: str, problem: str) -> InputError:
         """What is wrong with a field of run.json."""
         return InputError(f"{self._where}: {field}", problem, "Only runs of `dpaudit generate` can be replayed.")
+
+    def _require_rule(self) -> None:
+        """Raises InputError where run.json declares less of how records became batches than this generator does."""
+        batching, part = self._manifest.batching, "label" if self._manifest.clustering.method == "none" else "cluster"
+        if len(batching.key or "") != 2 * KEY_BYTES:
+            raise self._refused("batching.key", f"the run gives no key of {KEY_BYTES} bytes.")
+        hashed = part == "label" and batching.rule != "paper-slices"
+        for field in ("labels", f"generate_per_{part}", *["batches_per_label"] * hashed):
+            if not getattr(batching, field):
+                raise self._refused(f"batching.{field}", "the run does not say this.")
+        if sum(len(group.ids) for group in groups_of(batching, self._clusters)) != batching.batches:
+            problem = f"this is {batching.batches}, which is not generate_per_{part} for each of the {part}s."
+            remedy = "Restore the run, or generate it again."
+            raise InputError(f"{self._where}: batching.batches", problem, remedy)
+
+    def _partition(self, records: Iterable[Record]) -> Partition:
+        return partition(self._manifest.batching, self._clusters, records, self._centers)
 
     def _read(self, data: str) -> Sequence[Record]:
         """The run's records, from a path or, where the run read one, a data set. No mistyped path goes to the hub."""
@@ -219,7 +215,7 @@ class _Replayer:
             records = read_records(config).records
         if named.digest is None:
             raise self._refused("data.digest", "the run does not say which data it used.")
-        hashing = KeyedHash(self._key)
+        hashing = KeyedHash(bytes.fromhex(self._manifest.batching.key or ""))
         digest = data_digest(sorted(hashing.digest(record.label, record.text) for record in records))
         if digest != named.digest:
             problem = (
@@ -247,8 +243,8 @@ class _Replayer:
 
     def _worded(self) -> Prompts:
         """The run's prompts."""
-        named, model, examples = self._manifest.prompt, self._model, self._rule.examples_per_context
-        most = named.max_example_tokens
+        named, model, batching = self._manifest.prompt, self._model, self._manifest.batching
+        examples, most = batching.examples_per_context, named.max_example_tokens
         if named.template not in ("pt", "it") or most is None:
             problem = "the run names no template, or no length of examples, that this version knows."
             raise self._refused("prompt", problem)
@@ -259,7 +255,7 @@ class _Replayer:
         if model.positions is not None and examples * most > model.positions:
             problem = f"examples may take {examples * most} tokens, but the model takes {model.positions}."
             raise self._refused("prompt.max_example_tokens", problem)
-        return Prompts(model, wording, self._rule.labels, examples, most)
+        return Prompts(model, wording, batching.labels, examples, most)
 
     def assignment_problem(self) -> str:
         """The first line of the recorded assignment that the rule does not give; empty where there is none."""
@@ -289,7 +285,7 @@ class _Replayer:
             length = len(recorded.tokens)
             last = _last(positions, slots, length)
             if obstacle := self._obstacle(recorded):
-                self._meter.tick(last + len(slots) * length)
+                self._tick(last + len(slots) * length)
                 found = [ReplayedStep(batch_id, p, math.inf, 0.0, obstacle) for p in sorted(positions)]
                 return found, [LeftOut(batch_id, slot, math.nan, math.nan, 0.0) for slot in slots]
             batch, found = self._parts.batches[batch_id], []
@@ -298,12 +294,11 @@ class _Replayer:
             losses, log_probability, squares = np.zeros(len(slots)), 0.0, 0.0
             for position, private in self._along(recorded, batch.contexts, last):
                 if slots or position in positions:
-                    step = recorded.step(position)
-                    here = self._model_step(step, batch_id, position, private)
+                    here = self._model_step(recorded, position, private)
                     if position in positions:
-                        found.append(here.compared(batch_id, position, step, next_logits(public)))
+                        found.append(here.compared(next_logits(public)))
                     if slots:
-                        losses += here.recorded_losses(step, slots)
+                        losses += here.recorded_losses(slots)
                         log_probability += here.log_probability()
                         squares += here.nats**2
                 if position + 1 < last:
@@ -314,8 +309,7 @@ class _Replayer:
             for slot, loss in zip(slots, losses, strict=True):
                 without = 0.0
                 for position, private in self._along(recorded, self._contexts_without(batch, slot), length):
-                    here = self._model_step(recorded.step(position), batch_id, position, private)
-                    without += here.log_probability()
+                    without += self._model_step(recorded, position, private).log_probability()
                 left.append(LeftOut(batch_id, slot, float(loss), log_probability - without, tolerance))
             return found, left
 
@@ -326,13 +320,16 @@ class _Replayer:
         private = self._cached(self._parts.batches[recorded.header.id].label, contexts)
         for position in range(last):
             yield position, private
-            self._meter.tick()
+            self._tick(1)
             if position + 1 < last:
                 private.append(int(recorded.tokens[position]))
 
-    def _model_step(self, step: Step, batch: int, position: int, private: CachedPrompts) -> ModelStep:
-        place = f"batch {batch}, step {position}"
-        return ModelStep.of(self._model, self._manifest, next_logits(private), step, place)
+    def _model_step(self, recorded: BatchReader, position: int, private: CachedPrompts) -> ModelStep:
+        raw, mechanism = next_logits(private), self._manifest.mechanism
+        config, dtype = self._model.network.config.get_text_config(), self._manifest.model.dtype or "float32"
+        scale = max(mechanism.clip, largest_kept(raw, mechanism.clip))
+        rounding = rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
+        return ModelStep(mechanism, raw, recorded.step(position), rounding, recorded.header.id, position)
 
     def attack(self, batch_id: int, trials: int, claim: Claim) -> Attacked:
         """Attack the declared mechanism on a batch's contexts, with the canary record as one more."""
@@ -340,7 +337,7 @@ class _Replayer:
         mechanism, canary = manifest.mechanism, (Record(batch.label, CANARY_TEXT),)
         tokens = _attack_tokens(manifest)  # no guarantee covers texts that are longer than the public maximum
         most = manifest.privacy.records_per_user
-        change = context_change(claim.unit, claim.relation, self._rule.name, records_per_user=most)
+        change = context_change(claim.unit, claim.relation, manifest.batching.rule, records_per_user=most)
         return attack(
             declared_step(mechanism),
             self._cached(batch.label, (*batch.contexts, canary), tokens),
@@ -350,7 +347,7 @@ class _Replayer:
             delta=min(claim.delta, math.nextafter(1, 0)),  # no output refutes a delta of 1, or of nearly 1
             trials=trials,
             tokens=tokens,
-            progress=lambda: self._meter.tick(tokens),
+            progress=lambda: self._tick(tokens),
         )
 
     def _cached(self, label: str, contexts: Sequence[Context], tokens: int | None = None) -> CachedPrompts:
@@ -379,11 +376,10 @@ class _Replayer:
 
     def _contexts_without(self, batch: Batch, slot: int) -> tuple[Context, ...]:
         """The batch's contexts on the data less one record; where slots are fixed, less one context."""
-        if self._rule.name != "hashed-records":
+        if self._manifest.batching.rule != "hashed-records":
             return batch.contexts[:slot] + batch.contexts[slot + 1 :]
         (gone,) = batch.contexts[slot]
-        others = (record for record in self._records if record != gone)
-        rest = partition(self._rule, others, self._key, self._centers)
+        rest = self._partition(record for record in self._records if record != gone)
         changed = [new.id for new, old in zip(rest.batches, self._parts.batches, strict=True) if new != old]
         assert changed == [batch.id], "a hashed record's place depends on that record alone"
         return rest.batches[batch.id].contexts

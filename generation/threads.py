@@ -30,9 +30,9 @@ def share_out(size: int, block: int, work: Callable[[Iterator[slice]], object]) 
         block: the most that one slice holds.
         work: thread-safe; called at least once. Its first exception is raised here.
     """
-    slices = [slice(start, min(start + block, size)) for start in range(0, size, block)]
-    blocks = iter(slices)  # a list's iterator gives each item once, whichever thread asks
-    helpers = 0 if getattr(_here, "shared", False) else min(cores(), len(slices)) - 1
+    cut = slices(size, block)
+    blocks = iter(cut)  # a list's iterator gives each item once, whichever thread asks
+    helpers = 0 if getattr(_here, "shared", False) else min(cores(), len(cut)) - 1
     if helpers <= 0:
         work(blocks)
         return
@@ -44,6 +44,11 @@ def share_out(size: int, block: int, work: Callable[[Iterator[slice]], object]) 
         wait(others)
     for other in others:
         other.result()
+
+
+def slices(size: int, block: int) -> list[slice]:
+    """0 .. size in blocks, of which the last may be smaller."""
+    return [slice(start, min(start + block, size)) for start in range(0, size, block)]
 
 
 def _as_shared(work: Callable[[Iterator[slice]], object], blocks: Iterator[slice]) -> None:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from dpaudit.accounting import ExPostAccountant
 from dpaudit.engines import cores
 from dpaudit.generation.aggregation import Floats, aggregated, contributions, top_tokens
 from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
-from dpaudit.generation.manifest import ex_post_epsilon
+from dpaudit.generation.manifest import changed_contexts, ex_post_epsilon
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import CachedPrompts, Passes, next_logits, out_of_memory, passes_for
@@ -36,8 +36,8 @@ from dpaudit.runs import (
     aggregate_digest,
     without_stop,
 )
+from dpaudit.runs.manifest import StopReason
 
-StopReason: TypeAlias = Literal["end-token", "max-tokens"]
 Doubles: TypeAlias = NDArray[np.float64]
 
 #: Batches in the making at a time: each holds a file open, and batches without contexts take no row.
@@ -90,6 +90,7 @@ class Worker:
     """Generates the batches of one run, on one device.
 
     Attributes:
+        accountant: adds up what tokens cost; None for a run that states its cost beforehand.
         rows: contexts in a forward pass; fewer once memory ran out.
     """
 
@@ -99,7 +100,6 @@ class Worker:
         batches: Sequence[Batch],
         model: LanguageModel,
         prompts: Prompts,
-        accountant: ExPostAccountant | None,
     ) -> None:
         """Start with nothing generated.
 
@@ -107,11 +107,12 @@ class Worker:
             store: where batches go.
             batches: all of the run, by id.
             model, prompts: what makes logits.
-            accountant: adds up what tokens cost; None for a run that stated its cost beforehand.
         """
         self._store, self._manifest, self._batches = store, store.manifest, batches
         self._model, self._prompts = model, prompts
-        self._accountant = accountant
+        change = changed_contexts(self._manifest.privacy, self._manifest.batching.rule)
+        beforehand = self._manifest.mechanism.claim_kind == "approximate"
+        self.accountant = None if beforehand else ExPostAccountant(self._manifest.mechanism, change)
         self.rows = store.manifest.model.rows or 1
         self._passes: Passes | None = None
         self._open: list[_Open] = []
@@ -119,18 +120,18 @@ class Worker:
     @property
     def epsilon(self) -> float | None:
         """The ex-post sum of all batches so far and what clusters cost, in nats; None without an accountant."""
-        if not self._accountant:
+        if not self.accountant:
             return None
-        return ex_post_epsilon(self._accountant.epsilon, self._manifest.clustering)
+        return ex_post_epsilon(self.accountant.epsilon, self._manifest.clustering)
 
-    def _recorded(self, batch: int) -> Finished:
+    def _recorded(self, batch: int, progress: Progress, *, resumed: bool = False) -> Finished:
         """Charge for a batch that is on disk already."""
         with RunReader(self._store.location).batch(batch) as reader:
-            for step in reader.steps() if self._accountant else ():
+            for step in reader.steps() if self.accountant else ():
                 support = step.support
                 index = step.token if support is None else int(np.searchsorted(support, step.token))
                 self._charge(batch, dict(step.arrays), index)
-            return self._closed(batch, len(reader.tokens))
+            return self._finished(batch, len(reader.tokens), progress, resumed)
 
     def run(self, ids: Sequence[int], progress: Progress) -> Iterator[Finished]:
         """Generate batches, but for those that are on disk. Each is yielded when it is there, whichever ends first.
@@ -140,7 +141,7 @@ class Worker:
         """
         there = set(RunReader(self._store.location).batches)
         for batch in (batch for batch in ids if batch in there):
-            yield self._reported(self._recorded(batch), progress, resumed=True)
+            yield self._recorded(batch, progress, resumed=True)
         pending = deque(batch for batch in ids if batch not in there)
         try:
             while pending or self._open:
@@ -149,12 +150,12 @@ class Worker:
                         try:
                             self._begin(self._batches[pending.popleft()], progress)
                         except BatchExistsError as error:  # another worker has written it since
-                            yield self._reported(self._recorded(error.batch), progress)
+                            yield self._recorded(error.batch, progress)
                             continue
                     self._feed_prompts(self._waiting[0], progress)
                 for current, stop in self._extended(progress):
                     if stop is not None:
-                        yield self._reported(self._finish(current, stop), progress)
+                        yield self._finish(current, stop, progress)
                 self._advance(progress)
         finally:
             for current in self._open:
@@ -304,19 +305,21 @@ class Worker:
         batch.tokens.append(step.token)
 
     def _charge(self, batch: int, arrays: Arrays, index: int) -> None:
-        if self._accountant:
-            self._accountant.charge(batch, self._manifest.mechanism.reduced(arrays, index))
+        if self.accountant:
+            self.accountant.charge(batch, self._manifest.mechanism.reduced(arrays, index))
 
-    def _closed(self, batch: int, tokens: int) -> Finished:
-        """A batch that gets no more tokens."""
-        return Finished(batch, tokens, self._accountant.close(batch) if self._accountant else None)
+    def _finished(self, batch: int, tokens: int, progress: Progress, resumed: bool = False) -> Finished:
+        """Close the account of a batch that gets no more tokens, and report it."""
+        spent = self.accountant.close(batch) if self.accountant else None
+        progress(BatchDone(batch, self._manifest.batching.batches, tokens, self.epsilon, resumed))
+        return Finished(batch, tokens, spent)
 
     def _stop(self, tokens: Sequence[int]) -> StopReason | None:
         if any(ends_with(tokens, sequence) for sequence in self._manifest.stopping.sequences):
             return "end-token"
         return "max-tokens" if len(tokens) == self._manifest.stopping.max_tokens else None
 
-    def _finish(self, batch: _Open, stop: StopReason) -> Finished:
+    def _finish(self, batch: _Open, stop: StopReason, progress: Progress) -> Finished:
         """Let a batch appear on disk, and free its rows."""
         text = self._model.decode(without_stop(batch.tokens, self._manifest.stopping.sequences))
         batch.record.finish(text=text, stop=stop)
@@ -326,12 +329,7 @@ class Worker:
         try:
             batch.closing.close()
         except BatchExistsError:  # another worker was first: its batch stays and counts, and this one is dropped
-            if self._accountant:
-                self._accountant.detach(batch.batch.id)
-            return self._recorded(batch.batch.id)
-        return self._closed(batch.batch.id, len(batch.tokens))
-
-    def _reported(self, finished: Finished, progress: Progress, *, resumed: bool = False) -> Finished:
-        batches = self._manifest.batching.batches
-        progress(BatchDone(finished.batch, batches, finished.tokens, self.epsilon, resumed))
-        return finished
+            if self.accountant:
+                self.accountant.detach(batch.batch.id)
+            return self._recorded(batch.batch.id, progress)
+        return self._finished(batch.batch.id, len(batch.tokens), progress)

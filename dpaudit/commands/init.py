@@ -53,13 +53,12 @@ def init(
       dpaudit init mine.yaml --data records.csv --text body --label topic \\
         --label-value sport --label-value tech
     """
-    from dpaudit.generation.starting import PARTS, PLACEHOLDER, OwnData, first_config, missing_parts
+    from dpaudit.generation.starting import PARTS, PLACEHOLDER, first_config, missing_parts
     from dpaudit.runs import InputError
 
     if data is None and (text or label or label_values):
         raise click.UsageError("--text, --label and --label-value are about --data, which is not given.")
-    own = None if data is None else OwnData(data, text or "text", label or "label", label_values)
-    written = first_config(aggregator, own)
+    written = first_config(aggregator, data, text or "text", label or "label", label_values)
     with writing(config, "CONFIG"):
         try:
             with config.open("w" if force and config.is_file() else "x", encoding="utf-8") as file:
@@ -71,7 +70,7 @@ def init(
     then = shlex.join(["dpaudit", "generate", config_name, "--out", run])
     with output():
         click.echo(json.dumps({"config": str(config), "next": then}) if as_json else f"  {config}")
-    if own is None:
+    if data is None:
         note(f"The example's model and texts need: {PARTS}")
     elif missing := missing_parts(written):
         note(f"The model needs: {missing}")

@@ -220,7 +220,9 @@ def test_a_run_that_was_killed_equals_an_unbroken_one(
     script = """
 import os, signal, sys
 from pathlib import Path
-from dpaudit.generation import StepDone, generate, load_config
+from dpaudit.generation.algorithm import generate
+from dpaudit.generation.config import load_config
+from dpaudit.generation.events import StepDone
 
 def progress(event):
     if isinstance(event, StepDone) and event.batch == 2 and event.tokens == 2:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpaudit.accounting import ApproximateAccountant
-from dpaudit.generation.aggregation import Floats, contributions, top_tokens
-from dpaudit.generation.attack import CANARIES, Doubles, StepMechanism, Support, attack, declared_step
+from dpaudit.generation.aggregation import Floats, Support, contributions, top_tokens
+from dpaudit.generation.attack import CANARIES, Doubles, StepMechanism, attack, declared_step
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.passes import CachedPrompts
 from dpaudit.generation.prompts import Prompts, template

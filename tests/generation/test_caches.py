@@ -51,15 +51,6 @@ def test_other_settings_find_nothing(cache: VectorCache) -> None:
     assert find(cache, TEXTS, SETTINGS.replace("False", "True"))[0] == [False] * 3
 
 
-def test_without_the_key_nothing_is_found_and_nothing_looks_alike(tmp_path: Path) -> None:
-    for key in (b"", b"a" * 32, b"b" * 32):
-        VectorCache(key, tmp_path).add(SETTINGS, TEXTS, VECTORS)
-    written = parts(tmp_path)
-    assert len({path.parent for path in written}) == len({path.name for path in written}) == 3
-    assert find(VectorCache(b"a" * 32, tmp_path), TEXTS)[0] == [True] * 3
-    assert find(VectorCache(b"c" * 32, tmp_path), TEXTS)[0] == [False] * 3
-
-
 def test_files_and_folders_are_their_owners_alone(cache: VectorCache, tmp_path: Path) -> None:
     before = os.umask(0)
     try:

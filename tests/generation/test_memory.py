@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpaudit.generation import memory
-from dpaudit.generation.memory import free_memory, planned_rows
+from dpaudit.generation import passes
 from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.passes import free_memory, planned_rows
 
 GIB = 1 << 30
 
@@ -30,6 +30,6 @@ def test_a_containers_limit_counts(tmp_path: Path) -> None:
             machine = free_memory(torch.device("cpu"))
             (tmp_path / "memory.max").write_text(f"{limit}\n")
             (tmp_path / "memory.current").write_text(f"{used}\n")
-            monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+            monkeypatch.setattr(passes, "_CGROUP", tmp_path)
             found = free_memory(torch.device("cpu"))
             assert found == least if least is not None else found > machine / 2

@@ -5,12 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpaudit.generation.config import Config
-from dpaudit.generation.partition import Rule, partition, partition_as_recorded
+from dpaudit.generation.manifest import declared_batching
+from dpaudit.generation.partition import groups_of, partition, partition_as_recorded
 from dpaudit.generation.records import Record
-from dpaudit.runs import Clusters, KeyedHash
+from dpaudit.runs import Batching, Clusters, KeyedHash
 
 KEY = bytes(range(32))
 LABELS = ("a", "b")
+NONE = Clusters()
 
 record_sets = st.sets(
     st.builds(Record, st.sampled_from(LABELS), st.text(st.characters(exclude_categories=["Cs"]), min_size=1)),
@@ -19,7 +21,7 @@ record_sets = st.sets(
 )
 
 
-def rule(batching: dict[str, Any], examples: int = 1, unit: str = "record") -> Rule:
+def rule(batching: dict[str, Any], examples: int = 1, unit: str = "record") -> Batching:
     config = Config.model_validate(
         {
             "data": {"path": "x.csv", "labels": list(LABELS)},
@@ -32,7 +34,7 @@ def rule(batching: dict[str, Any], examples: int = 1, unit: str = "record") -> R
             "chosen_from": {"batching": "public", "settings": "public"},
         }
     )
-    return Rule.of_config(config)
+    return declared_batching(config, NONE, KEY.hex())
 
 
 HASHED = rule({"batches_per_label": 3, "generate_per_label": 2})
@@ -47,7 +49,7 @@ def digest_of(record: Record) -> str:
 @given(record_sets, st.data())
 def test_a_hashed_place_depends_on_that_record_alone(records: set[Record], data: st.DataObject) -> None:
     removed = data.draw(st.sampled_from(sorted(records)))
-    before, after = (partition(HASHED, rows, KEY).assignment for rows in (records, records - {removed}))
+    before, after = (partition(HASHED, NONE, rows).assignment for rows in (records, records - {removed}))
     assert set(before) - set(after) == {a for a in before if a.digest == digest_of(removed)}
     assert set(after) <= set(before)
 
@@ -56,7 +58,7 @@ def test_a_hashed_place_depends_on_that_record_alone(records: set[Record], data:
 def test_removing_a_record_removes_one_context_of_a_hashed_batch(records: set[Record], data: st.DataObject) -> None:
     removed = data.draw(st.sampled_from(sorted(records)))
     for old, new in zip(
-        partition(HASHED, records, KEY).batches, partition(HASHED, records - {removed}, KEY).batches, strict=True
+        partition(HASHED, NONE, records).batches, partition(HASHED, NONE, records - {removed}).batches, strict=True
     ):
         assert new.contexts == tuple(context for context in old.contexts if context != (removed,))
 
@@ -65,7 +67,7 @@ def test_removing_a_record_removes_one_context_of_a_hashed_batch(records: set[Re
 def test_removing_a_record_changes_at_most_one_slot(records: set[Record], data: st.DataObject) -> None:
     removed = data.draw(st.sampled_from(sorted(records)))
     old, new = (
-        [c for b in partition(SLOTS, rows, KEY).batches for c in b.contexts] for rows in (records, records - {removed})
+        [c for b in partition(SLOTS, NONE, rows).batches for c in b.contexts] for rows in (records, records - {removed})
     )
     assert len(old) == len(new) == 2 * 2 * 3
     assert sum(a != b for a, b in zip(old, new, strict=True)) <= 1
@@ -74,7 +76,7 @@ def test_removing_a_record_changes_at_most_one_slot(records: set[Record], data: 
 @given(record_sets)
 def test_assignment_and_batches_tell_the_same(records: set[Record]) -> None:
     for settings in (HASHED, SLOTS, SLICES):
-        parts = partition(settings, records, KEY)
+        parts = partition(settings, NONE, records)
         assert sorted(a.digest for a in parts.assignment) == sorted(map(digest_of, records))
         shown = {digest_of(r): b.id for b in parts.batches for context in b.contexts for r in context}
         assert shown == {a.digest: a.batch for a in parts.assignment if a.batch is not None}
@@ -89,22 +91,25 @@ def test_assignment_and_batches_tell_the_same(records: set[Record]) -> None:
 
 def test_slices_fill_one_batch_after_another() -> None:
     records = [Record("a", str(number)) for number in range(11)]
-    batches = partition(SLICES, records, KEY).batches
+    batches = partition(SLICES, NONE, records).batches
     assert [[len(context) for context in batch.contexts] for batch in batches] == [[2, 2], [2, 2], [], []]
     assert [r for b in batches for c in b.contexts for r in c] == sorted(records, key=digest_of)[:8]
-    short = partition(SLICES, records[:5], KEY).batches
+    short = partition(SLICES, NONE, records[:5]).batches
     assert [[len(context) for context in batch.contexts] for batch in short] == [[2, 2], [1], [], []]
 
 
 def test_the_order_of_the_records_does_not_matter() -> None:
     records = [Record("a", str(number)) for number in range(20)]
     for settings in (HASHED, SLOTS, SLICES):
-        assert partition(settings, records, KEY) == partition(settings, records[::-1], KEY)
+        assert partition(settings, NONE, records) == partition(settings, NONE, records[::-1])
 
 
 def test_another_key_gives_another_partition() -> None:
     records = [Record("a", str(number)) for number in range(20)]
-    assert partition(HASHED, records, KEY).assignment != partition(HASHED, records, bytes(32)).assignment
+    assert (
+        partition(HASHED, NONE, records).assignment
+        != partition(HASHED.model_copy(update={"key": "00" * 32}), NONE, records).assignment
+    )
 
 
 def test_label_and_text_are_told_apart() -> None:
@@ -124,7 +129,7 @@ def test_places_are_spread_evenly_and_slots_do_not_follow_batches() -> None:
 CLUSTERS = Clusters(method="public-centers", kept=((0, 3), (1, 2)), batches=((2, 1), (3, 4)))
 
 
-def clustered(batching: dict[str, Any], examples: int = 1) -> Rule:
+def clustered(batching: dict[str, Any], examples: int = 1) -> Batching:
     config = {
         "data": {"path": "x.csv", "labels": list(LABELS)},
         "model": {"name": "m"},
@@ -135,7 +140,7 @@ def clustered(batching: dict[str, Any], examples: int = 1) -> Rule:
         "decoding": {"max_tokens": 1},
         "chosen_from": {"batching": "public", "settings": "public"},
     }
-    return Rule.of_config(Config.model_validate(config), CLUSTERS)
+    return declared_batching(Config.model_validate(config), CLUSTERS, KEY.hex())
 
 
 IN_CLUSTERS = (clustered({}), clustered({"slots": 3}, examples=2))
@@ -147,7 +152,8 @@ def center_of(record: Record) -> int:
 
 
 def test_ids_of_clusters_go_through_labels_and_their_kept_centres() -> None:
-    found = [(group.label, group.cluster, group.batches, group.ids) for group in IN_CLUSTERS[0].groups]
+    groups = groups_of(IN_CLUSTERS[0], CLUSTERS)
+    found = [(group.label, group.cluster, group.batches, group.ids) for group in groups]
     assert found == [
         ("a", 0, 2, range(2)),
         ("a", 3, 1, range(2, 3)),
@@ -163,7 +169,7 @@ def test_a_clustered_place_depends_on_that_record_and_its_centre_alone(
     removed = data.draw(st.sampled_from(sorted(records)))
     centers = {record: center_of(record) for record in records}
     for settings in IN_CLUSTERS:
-        whole, rest = (partition(settings, rows, KEY, centers) for rows in (records, records - {removed}))
+        whole, rest = (partition(settings, CLUSTERS, rows, centers) for rows in (records, records - {removed}))
         contexts = [[c for batch in parts.batches for c in batch.contexts] for parts in (whole, rest)]
         if settings.slots is None:
             assert set(rest.assignment) <= set(whole.assignment)
@@ -179,5 +185,5 @@ def test_a_clustered_place_depends_on_that_record_and_its_centre_alone(
 def test_a_partition_is_read_off_its_assignment(records: set[Record]) -> None:
     centers = {record: center_of(record) for record in records}
     for settings in IN_CLUSTERS:
-        parts = partition(settings, records, KEY, centers)
-        assert partition_as_recorded(settings, records, KEY, parts.assignment) == parts
+        parts = partition(settings, CLUSTERS, records, centers)
+        assert partition_as_recorded(settings, CLUSTERS, records, parts.assignment) == parts

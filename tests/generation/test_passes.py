@@ -7,9 +7,8 @@ import pytest
 import torch
 import transformers
 
-from dpaudit.generation.forward import OwnCache
 from dpaudit.generation.models import LanguageModel
-from dpaudit.generation.passes import Passes, SeparatePasses, SharedPasses, out_of_memory, passes_for
+from dpaudit.generation.passes import OwnCache, Passes, SharedPasses, out_of_memory, passes_for
 
 PLACES, TOKENS = 16, 6
 ONE = [[5], [7, 8, 9, 10, 11, 12, 13], [20, 21, 22]]
@@ -38,7 +37,7 @@ def gap(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def test_shared_passes_give_the_models_own_logits(tiny: LanguageModel) -> None:
-    own = along(SeparatePasses(tiny, 8, PLACES), ONE + OTHER)
+    own = along(Passes(tiny, 8, PLACES), ONE + OTHER)
     for rows, prefix in ((1, ()), (4, (7,)), (8, (7, 8)), (4, (7, 8)), (8, (1, 2)), (1, (7,))):
         assert gap(own, along(shared(tiny, rows), ONE + OTHER, prefix)) < 1e-4
 
@@ -74,7 +73,7 @@ def test_no_bit_of_a_contexts_logits_depends_on_other_contexts(tiny: LanguageMod
 
 @pytest.mark.model
 def test_smollm2s_shared_passes_give_its_own_logits_whoever_shares_them(smollm2: LanguageModel) -> None:
-    own, alone = along(SeparatePasses(smollm2, 8, PLACES), ONE + OTHER), along(shared(smollm2), ONE)
+    own, alone = along(Passes(smollm2, 8, PLACES), ONE + OTHER), along(shared(smollm2), ONE)
     assert gap(own, along(shared(smollm2), ONE + OTHER, (7, 8))) < 1e-3
     assert np.array_equal(alone, beside_others(smollm2, 2, OTHER))
 
@@ -86,9 +85,9 @@ def test_no_bit_of_a_contexts_logits_depends_on_other_contexts_with_smollm2(smol
 
 
 def test_nor_does_it_in_passes_of_a_batchs_own(tiny: LanguageModel) -> None:
-    whole = along(SeparatePasses(tiny, 8, PLACES), ONE + OTHER)
+    whole = along(Passes(tiny, 8, PLACES), ONE + OTHER)
     for n in range(1, len(ONE + OTHER)):
-        assert np.array_equal(whole[:, :n], along(SeparatePasses(tiny, 8, PLACES), (ONE + OTHER)[:n]))
+        assert np.array_equal(whole[:, :n], along(Passes(tiny, 8, PLACES), (ONE + OTHER)[:n]))
 
 
 def test_rows_of_those_who_left_are_taken_again(tiny: LanguageModel) -> None:
@@ -146,7 +145,7 @@ def test_forks_go_on_apart(tiny: LanguageModel) -> None:
 
 
 def test_no_prompts_have_no_logits_and_one_that_leaves_no_padding_is_refused(tiny: LanguageModel) -> None:
-    for made in (shared(tiny), SeparatePasses(tiny, 8, PLACES)):
+    for made in (shared(tiny), Passes(tiny, 8, PLACES)):
         batch = made.start([])
         made.advance([(batch, 3)])
         batch.append(4)
@@ -175,14 +174,14 @@ def test_architectures_that_share_passes_and_some_whose_caches_are_of_another_ki
     ):
         model = made_of(config)
         assert isinstance(passes_for(model, 8, PLACES, TOKENS), SharedPasses), config.model_type
-        assert gap(along(SeparatePasses(model, 8, PLACES), ONE), along(shared(model), ONE, (7,))) < 1e-4
+        assert gap(along(Passes(model, 8, PLACES), ONE), along(shared(model), ONE, (7,))) < 1e-4
     for config in (
         transformers.MistralConfig(**WIDE, sliding_window=22),
         transformers.Lfm2Config(**WIDE, layer_types=["conv", "full_attention"]),
         transformers.BloomConfig(vocab_size=96, hidden_size=16, n_layer=2, n_head=2),
     ):
         passes = passes_for(made_of(config), 8, PLACES, TOKENS)
-        assert isinstance(passes, SeparatePasses), config.model_type
+        assert isinstance(passes, Passes), config.model_type
         assert along(passes, ONE).shape == (4, 3, 96)
 
 
@@ -197,11 +196,11 @@ def test_passes_that_a_model_misreads_are_not_used(tiny: LanguageModel, monkeypa
 
     misread.__signature__ = __import__("inspect").signature(own)  # type: ignore[attr-defined]
     monkeypatch.setattr(tiny.network, "forward", misread)
-    assert isinstance(passes_for(tiny, 8, PLACES, TOKENS), SeparatePasses)
+    assert isinstance(passes_for(tiny, 8, PLACES, TOKENS), Passes)
 
 
 def test_own_passes_have_room_for_rows_of_contexts(tiny: LanguageModel) -> None:
-    passes = SeparatePasses(tiny, 4, PLACES)
+    passes = Passes(tiny, 4, PLACES)
     assert passes.fits(9)
     batch = passes.start(ONE)
     assert isinstance(batch, OwnCache)
@@ -218,3 +217,58 @@ def test_what_means_that_memory_ran_out() -> None:
     assert out_of_memory(RuntimeError("not enough memory: you tried to allocate 8"))
     assert not out_of_memory(RuntimeError("size mismatch"))
     assert not out_of_memory(ValueError("out of memory"))
+
+
+PADDED = [[5], [7, 8, 9, 10, 11, 12, 13], [20, 21, 22], [7, 8, 9]]
+
+
+def all_logits(model: LanguageModel, prompts: list[list[int]]) -> np.ndarray:
+    """[steps, n, V] along the continuation."""
+    cached = OwnCache(model, prompts, PLACES)
+    steps = [cached.logits.numpy()]
+    for token in CONTINUATION:
+        cached.append(token)
+        steps.append(cached.logits.numpy())
+    return np.stack(steps)
+
+
+def difference_alone(model: LanguageModel) -> float:
+    together = all_logits(model, PADDED)
+    alone = np.concatenate([all_logits(model, [prompt]) for prompt in PADDED], axis=1)
+    assert together.dtype == np.float32
+    assert together.shape == (4, len(PADDED), model.vocabulary)
+    return float(np.abs(together - alone).max())
+
+
+def test_prompts_together_give_the_logits_of_each_alone(tiny: LanguageModel) -> None:
+    assert tiny.vocabulary == 272 > len(tiny.tokenizer)
+    assert difference_alone(tiny) < 1e-4
+
+
+@pytest.mark.model
+def test_prompts_together_give_the_logits_of_each_alone_with_smollm2(smollm2: LanguageModel) -> None:
+    """And another prompt moves no bit: the accounting takes a context's logits to depend on that context alone."""
+    assert difference_alone(smollm2) < 1e-3
+    longest, shortest = [40] * (PLACES - 1), [41]
+    before, after = (all_logits(smollm2, [*PADDED, other]) for other in (longest, shortest))
+    assert np.array_equal(before[:, :-1], after[:, :-1])
+
+
+def test_the_cache_gives_the_logits_of_the_whole_sequence(tiny: LanguageModel) -> None:
+    cached = OwnCache(tiny, PADDED, PLACES)
+    for token in CONTINUATION:
+        cached.append(token)
+    whole = OwnCache(tiny, [[*prompt, *CONTINUATION] for prompt in PADDED], PLACES)
+    assert np.abs(cached.logits.numpy() - whole.logits.numpy()).max() < 1e-4
+
+
+def test_no_cached_prompts_have_no_logits(tiny: LanguageModel) -> None:
+    cached = OwnCache(tiny, [], PLACES)
+    cached.append(3)
+    assert cached.logits.numpy().shape == (0, 272)
+    assert cached.logits.numpy().dtype == np.float32
+
+
+def test_a_prompt_that_leaves_no_padding_is_refused(tiny: LanguageModel) -> None:
+    with pytest.raises(ValueError, match="shorter than the 7 places"):
+        OwnCache(tiny, PADDED, 7)

@@ -20,14 +20,14 @@ import torch
 from tokenizers import Tokenizer
 
 from dpaudit.audit import audit_run
-from dpaudit.generation import forward, passes
-from dpaudit.generation.aggregation import Floats
+from dpaudit.generation import passes
+from dpaudit.generation.aggregation import Floats, Support
 from dpaudit.generation.algorithm import generate
-from dpaudit.generation.attack import Doubles, Support
+from dpaudit.generation.attack import Doubles
 from dpaudit.generation.config import Config
-from dpaudit.generation.forward import OwnCache
 from dpaudit.generation.model_step import rounding_tolerance
 from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.passes import OwnCache
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record
 from dpaudit.generation.replay import replay_run
@@ -227,8 +227,8 @@ def test_the_attacks_texts_are_no_longer_than_the_runs(
 ) -> None:
     """The claim covers no more tokens. So few cost so much here that it says what no text's log-ratio can exceed."""
     appended: list[int] = []
-    append = forward.OwnCache.append
-    monkeypatch.setattr(forward.OwnCache, "append", lambda self, token: (appended.append(token), append(self, token)))
+    append = OwnCache.append
+    monkeypatch.setattr(OwnCache, "append", lambda self, token: (appended.append(token), append(self, token)))
     for most in (1, 2):
         sections = {"mechanism": {**MEAN, "divisor": 0.5}, "privacy": {"delta": 0.02}}
         run, passed = generated(**sections, decoding={"max_tokens": most}), set[tuple[int, int]]()
@@ -379,7 +379,7 @@ def test_a_masked_logit_hides_no_other(
     tmp_path: Path, make_config: Callable[..., Config], data_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Models mask tokens with the least finite number, whose rounding is not that of the logits that count."""
-    own = forward.forward
+    own = passes.forward
 
     def masked(*arguments: Any) -> Any:
         scores, cache = own(*arguments)
@@ -387,8 +387,7 @@ def test_a_masked_logit_hides_no_other(
         scores[:, 7] = torch.finfo(torch.float32).min
         return scores, cache
 
-    for module in (forward, passes):
-        monkeypatch.setattr(module, "forward", masked)
+    monkeypatch.setattr(passes, "forward", masked)
     run = generate(make_config(), tmp_path / "run")
     found = replay_run(run, str(data_file), steps=100, left_out=100, trials=0)
     assert {(step.difference, step.problem) for step in found.steps} == {(0.0, "")}

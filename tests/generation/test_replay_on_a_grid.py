@@ -52,7 +52,7 @@ def aggregate(mechanism: Mechanism, raw: Logits) -> NDArray[np.floating]:
 
 
 def computed(mechanism: Mechanism, raw: Logits, token: int) -> ModelStep:
-    return ModelStep(mechanism, raw, None, aggregate(mechanism, raw), token, TOLERANCE)
+    return ModelStep(mechanism, raw, recorded(mechanism, raw, token), TOLERANCE, 0, 0)
 
 
 def recorded(mechanism: Mechanism, raw: Logits, token: int) -> Step:
@@ -70,7 +70,7 @@ def with_array(step: Step, name: str, array: NDArray[Any]) -> Step:
 
 
 def compared(mechanism: Mechanism, step: Step, raw: Logits) -> ReplayedStep:
-    return computed(mechanism, raw, step.token).compared(0, 0, step, raw[:0])
+    return ModelStep(mechanism, raw, step, TOLERANCE, 0, 0).compared(raw[:0])
 
 
 def agrees(found: ReplayedStep) -> bool:

@@ -25,7 +25,7 @@ from dpaudit.accounting import (
 from dpaudit.audit import audit_run
 from dpaudit.cli import main
 from dpaudit.generation import grouping
-from dpaudit.generation.algorithm import BatchTasks, generate
+from dpaudit.generation.algorithm import batch_tasks, generate
 from dpaudit.generation.clustering.dpm import Dpm
 from dpaudit.generation.clustering.embedding import Embedder
 from dpaudit.generation.clustering.kmeans import PublicKMeans
@@ -212,7 +212,7 @@ def test_noise_is_drawn_once_however_often_a_run_goes_on(tmp_path: Path, cluster
 
             monkeypatch.setattr(grouping, "Embedder", forbidden)
             monkeypatch.setattr(Noise, "rounded_laplace", forbidden)
-            tasks = BatchTasks(secret, str(run))
+            tasks = batch_tasks(secret, str(run))
             on_disk = set(RunReader(run).batches)
             other = min(set(range(unbroken.manifest.batching.batches)) - on_disk)
             assert [finished.batch for finished in tasks([other])] == [other]
