@@ -5,7 +5,7 @@ Its figures are worked out from private records, with no noise on them: they are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +17,7 @@ from dpaudit.generation.caches import VectorCache
 from dpaudit.generation.clustering.assignment import nearest
 from dpaudit.generation.clustering.chang import Chang
 from dpaudit.generation.clustering.dpm import Dpm
-from dpaudit.generation.clustering.embedding import Embedder
+from dpaudit.generation.clustering.embedding import Embedder, Watch
 from dpaudit.generation.clustering.interfaces import ClusteringMethod, Vectors
 from dpaudit.generation.clustering.kmeans import PrivateKMeans, PublicKMeans
 from dpaudit.generation.clustering.noise import Noise
@@ -29,9 +29,6 @@ from dpaudit.results import ClusterComparison, ClusteredBy
 LARGE = 100
 #: The paper's neighbours: records that come and go.
 RELATION: Relation = "add_remove"
-
-#: Called with what is being done, how much of it is done, and how much there is.
-Watch = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

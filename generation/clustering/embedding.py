@@ -28,6 +28,7 @@ from dpaudit.generation.models import (
     token_limit,
 )
 from dpaudit.generation.passes import ROWS_STEP
+from dpaudit.results.quality import Encoder
 from dpaudit.runs import InputError
 
 #: all-MiniLM-L6-v2, as a package: for use without a network.
@@ -44,6 +45,8 @@ _MODULES = ("Transformer", "Pooling", "Normalize")
 Pooling = Literal["mean", "cls"]
 #: Called with the number of texts that are done, and of all.
 Progress = Callable[[int, int], None]
+#: Called with what is being done, how much of it is done, and how much there is.
+Watch = Callable[[str, int, int], None]
 #: As sentence-transformers writes them, now and in the past.
 _POOLING: dict[str, Pooling] = {
     "mean": "mean",
@@ -118,6 +121,18 @@ class Embedder:
         """All that vectors depend on, rounding apart."""
         fields = (self.digest, self.pooling, self.max_tokens, self.normalize, self.dimensions)
         return " ".join(map(str, fields))
+
+    @property
+    def encoder(self) -> Encoder:
+        """What it is and does, for an evaluation."""
+        return Encoder(
+            name=self.name,
+            digest=self.digest,
+            max_tokens=self.max_tokens,
+            pooling=self.pooling,
+            dimensions=self.dimensions,
+            normalized=self.normalize,
+        )
 
     def embed(
         self, texts: Sequence[str], cache: VectorCache | None = None, progress: Progress = lambda done, of: None
