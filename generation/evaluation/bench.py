@@ -118,16 +118,9 @@ class Bench:
         n = min(asked.n, len(self.corpus.synthetic), len(self.real) // 2)
         if n < 2:
             return None
-        return MauveSettings(
-            n=n,
-            clusters=asked.clusters or max(2, round(n / 10)),
-            iterations=asked.iterations,
-            initialisations=asked.initialisations,
-            explained_variance=asked.explained_variance,
-            scaling=asked.scaling,
-            points=asked.points,
-            seeds=tuple(range(asked.seeds)),
-        )
+        same = {name: value for name, value in vars(asked).items() if name in MauveSettings.model_fields}
+        clusters = asked.clusters or max(2, round(n / 10))
+        return MauveSettings(**{**same, "n": n, "clusters": clusters, "seeds": tuple(range(asked.seeds))})
 
     @cached_property
     def real(self) -> tuple[Record, ...]:
@@ -224,15 +217,8 @@ class Bench:
 def probe_accuracy(train: Vectors, labels: Labels, test: Vectors, truth: Labels, settings: ProbeSettings) -> Probed:
     """Accuracy on test texts of a linear probe, logistic regression on embeddings, that was trained on others.
 
-    Args:
-        train: embeddings float32 [m, d], m >= 1.
-        labels: int64 [m].
-        test: embeddings float32 [k, d], k >= 1.
-        truth: int64 [k].
-        settings: inverse strength of the penalty, and iterations.
-
-    Returns:
-        The accuracy. Where all training texts have one label, that is the one found.
+    Embeddings are float32 [m, d] and [k, d], labels int64 [m] and [k]; m, k >= 1. Where all training texts have one
+    label, that is the one found.
     """
     if (labels == labels[0]).all():
         return Probed(float((truth == labels[0]).mean()), True)

@@ -27,7 +27,7 @@ from dpaudit.generation.evaluation.texts import (
     summary_of,
 )
 from dpaudit.generation.records import Record
-from dpaudit.results.quality import Downstream, Fit, Mauve, Quality, Trained, scores
+from dpaudit.results.quality import Downstream, Encoder, Fit, Mauve, Quality, Trained, scores
 from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.layout import HASHES, SAMPLES
 from dpaudit.runs.reader import RESUME
@@ -74,7 +74,7 @@ def evaluate(
     classifier = None
     if settings.fine_tune is not None and corpus.labels:
         classifier = encoder_of(settings.classifier or OFFLINE, settings.fine_tune)
-    bench = Bench(corpus, settings, embedder.encoder, classifier)
+    bench = Bench(corpus, settings, Encoder.model_validate(embedder, from_attributes=True), classifier)
     figures = {task: found for task in bench.tasks if (found := cache.find(bench.key(task), NAMES[type(task)]))}
     missing = [task for task in bench.tasks if task not in figures]
     if any(not isinstance(task, FitTask) for task in missing):
@@ -220,8 +220,20 @@ def _carried(bench: Bench, previous: Quality | None, cache: ScoreCache) -> Itera
 
 def _warnings(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[str]:
     """What a reader of the figures must know."""
-    yield from _of_the_runs_texts(bench.corpus)
-    yield from _of_mauve(bench)
+    corpus, half = bench.corpus, len(bench.real) // 2
+    texts, empty = len(corpus.synthetic), sum(not record.text.strip() for record in corpus.synthetic)
+    if empty:
+        yield f"{empty:,} of the run's {texts:,} texts are empty, or nothing but their label."
+    if texts > 1 and (distinct := len(distinct_texts(corpus.synthetic))) <= texts / 2:
+        yield f"Of the run's {texts:,} texts {distinct:,} are distinct, up to case and white space."
+    if bench.mauve is None:
+        yield "No MAUVE: it needs 2 texts of the run, and 4 distinct ones of the reference."
+    elif bench.mauve.n < (wanted := max(bench.settings.n, PAPER_N)):
+        yield (
+            f"MAUVE is of n = {bench.mauve.n:,} texts a side, fewer than {wanted:,} (the run has {texts:,} texts, "
+            f"half of the reference's distinct ones are {half:,}). Of few texts it is biased upwards, and its scale "
+            "depends on n: compare it with its ceiling, and with runs of the same n."
+        )
     if not bench.sources:
         yield "No accuracy: it needs two labels, and two texts of the run that are not among the test texts."
         return
@@ -230,26 +242,6 @@ def _warnings(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[str]:
     unfinished = sum(not found["converged"] for task, found in figures.items() if isinstance(task, ProbeTask))
     if unfinished:
         yield f"{unfinished} linear probes did not converge: give them more --probe-iterations."
-
-
-def _of_the_runs_texts(corpus: Corpus) -> Iterator[str]:
-    texts, empty = len(corpus.synthetic), sum(not record.text.strip() for record in corpus.synthetic)
-    if empty:
-        yield f"{empty:,} of the run's {texts:,} texts are empty, or nothing but their label."
-    if texts > 1 and (distinct := len(distinct_texts(corpus.synthetic))) <= texts / 2:
-        yield f"Of the run's {texts:,} texts {distinct:,} are distinct, up to case and white space."
-
-
-def _of_mauve(bench: Bench) -> Iterator[str]:
-    synthetic, half = len(bench.corpus.synthetic), len(bench.real) // 2
-    if bench.mauve is None:
-        yield "No MAUVE: it needs 2 texts of the run, and 4 distinct ones of the reference."
-    elif bench.mauve.n < (wanted := max(bench.settings.n, PAPER_N)):
-        yield (
-            f"MAUVE is of n = {bench.mauve.n:,} texts a side, fewer than {wanted:,} (the run has {synthetic:,} texts, "
-            f"half of the reference's distinct ones are {half:,}). Of few texts it is biased upwards, and its scale "
-            "depends on n: compare it with its ceiling, and with runs of the same n."
-        )
 
 
 def _of_training(bench: Bench) -> Iterator[str]:

@@ -100,7 +100,9 @@ def _run_row(table: Table, row: Row, run: Path, stages: Stages, report: Callable
             stage = "evaluate"
             report("evaluating")
             quality = stages.evaluate(run, row.config.data, row.held_out, table.evaluation)
-            _require_own(quality, row)
+            if quality.own != quality.reference.texts:  # not all real texts are known to be the run's own records
+                problem = "the run was not made from these records."
+                raise InputError(f"{row.path}: data", problem, "Restore the data, or name another --out.")
             evaluated = _evaluated(quality)
     except Exception as error:
         failure = _failure(error, stage, row.path)
@@ -117,13 +119,6 @@ def _run_row(table: Table, row: Row, run: Path, stages: Stages, report: Callable
         failure=failure,
         paper=row.paper,
     )
-
-
-def _require_own(quality: Quality, row: Row) -> None:
-    """Raises InputError where not all real texts that a run was measured against are known to be its own records."""
-    if quality.own != quality.reference.texts:
-        where = f"{row.path}: data"
-        raise InputError(where, "the run was not made from these records.", "Restore the data, or name another --out.")
 
 
 def _failure(error: Exception, stage: Stage, config: Path) -> Failure:

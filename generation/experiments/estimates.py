@@ -96,11 +96,7 @@ def stated_throughput(context_tokens_per_second: float) -> Throughput:
 
 
 def measured_throughput(path: Path, parameters: float) -> Throughput:
-    """From the results of `python -m benchmarks`, in proportion to the number of parameters.
-
-    Args:
-        path: of results such as benchmarks/results/latest.json.
-        parameters: of the rows' model.
+    """From results of `python -m benchmarks` (latest.json), in proportion to the parameters of the rows' model.
 
     Raises:
         InputError: the file has no such figures.
