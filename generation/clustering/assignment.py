@@ -45,16 +45,7 @@ def nearest(vectors: Vectors, centers: Vectors) -> NDArray[np.int32]:
 
 
 def nearest_of(vectors: Vectors, centers: Vectors, allowed: NDArray[np.integer]) -> NDArray[np.int32]:
-    """As `nearest`, among some centres only: those that are kept, or those of one label.
-
-    Args:
-        vectors: see `nearest`.
-        centers: float32 [k, d].
-        allowed: indices of the centres that may be taken, in any order.
-
-    Returns:
-        Indices into `centers`: int32 [n].
-    """
+    """As `nearest`, among the centres at the indices `allowed` alone, in any order: indices into `centers` [n]."""
     kept = np.unique(allowed).astype(np.int32)
     return kept[nearest(vectors, centers[kept])]
 

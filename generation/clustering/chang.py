@@ -190,10 +190,6 @@ class Level:
     prefixes: Integers
     counts: Integers
 
-    def where(self, chosen: NDArray[np.bool_]) -> Level:
-        """Some of the nodes."""
-        return Level(self.prefixes[chosen], self.counts[chosen])
-
 
 @dataclass(frozen=True)
 class Tree:
@@ -240,22 +236,23 @@ def grow(whole: Doubles, hashes: Integers, scales: ChangScales, least: Callable[
     """
     depth, order = scales.depth, np.argsort(hashes, kind="stable")
     records = _Records(whole[order], hashes[order], depth)
-    levels = [_counted(records, 0, np.zeros(1, dtype=np.int64), scales, noise)]
-    threshold = least(int(levels[0].counts[0]))
-    for bits in range(1, depth + 1):
-        parents = levels[-1].where(_branch(levels[-1], threshold)).prefixes
+    levels, leaves, threshold, prefixes = list[Level](), list[Level](), 0, np.zeros(1, dtype=np.int64)
+    for bits in range(depth + 1):
+        counts = records.counts(bits, prefixes) + noise.rounded_laplace(scales.count_scale, len(prefixes))
+        if not bits:
+            threshold = least(int(counts[0]))
+        branching = (counts >= BRANCHING * threshold) & (bits < depth)
+        levels.append(Level(prefixes, counts))
+        final = (counts >= threshold) & ~branching
+        leaves.append(Level(prefixes[final], counts[final]))
+        parents = prefixes[branching]
         if not len(parents):
             break
-        children = np.stack([2 * parents, 2 * parents + 1], axis=1).ravel()
-        levels.append(_counted(records, bits, children, scales, noise))
-    leaves = tuple(
-        level.where((level.counts >= threshold) & (~_branch(level, threshold) | (bits == depth)))
-        for bits, level in enumerate(levels)
-    )
+        prefixes = np.stack([2 * parents, 2 * parents + 1], axis=1).ravel()
     sums = [records.sum(bits, prefix) for bits, level in enumerate(leaves) for prefix in level.prefixes]
     exact = np.array(sums).reshape(-1, whole.shape[1])
     noisy = exact + np.rint(noise.gaussian(scales.sum_sd * RADIUS, exact.shape))
-    return Tree(tuple(levels), leaves, noisy.astype(np.int64))
+    return Tree(tuple(levels), tuple(leaves), noisy.astype(np.int64))
 
 
 @dataclass(frozen=True)
@@ -277,12 +274,3 @@ class _Records:
 
     def _place(self, bits: int, prefixes: Integers) -> Integers:
         return np.searchsorted(self.hashes, prefixes << (self.depth - bits)).astype(np.int64)
-
-
-def _branch(level: Level, least: int) -> NDArray[np.bool_]:
-    """Which nodes have children [m]."""
-    return level.counts >= BRANCHING * least
-
-
-def _counted(records: _Records, bits: int, prefixes: Integers, scales: ChangScales, noise: Noise) -> Level:
-    return Level(prefixes, records.counts(bits, prefixes) + noise.rounded_laplace(scales.count_scale, len(prefixes)))

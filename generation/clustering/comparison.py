@@ -107,14 +107,7 @@ def compare_texts(
 def compare(
     private: Vectors, public: Vectors, settings: ComparisonSettings, noise: Noise, watch: Watch
 ) -> tuple[ClusteredBy, ...]:
-    """Cluster the same records by every method.
-
-    Args:
-        private: embeddings float32 [n, d] of the private records, n >= 1.
-        public: embeddings float32 [m, d] of public texts.
-        settings: what is compared.
-        noise: where methods get theirs.
-        watch: called before every method.
+    """Cluster the same records by every method, given embeddings float32 [n, d], n >= 1, and those of public texts.
 
     Returns:
         Private figures, in the paper's order; V-measures compare with the first.

@@ -130,19 +130,19 @@ class Dpm(NoisedMethod[DpmScales]):
 
     def _least(self) -> DpmScales:
         """By bisection on the share that each has."""
+
+        def within(total: float) -> bool:
+            return self._scaled(total).epsilon(self.delta, self.relation) <= self.epsilon
+
         least = most = 1.0
-        while self._spent(most) <= self.epsilon:
+        while within(most):
             least, most = most, 2 * most
-        while self._spent(least) > self.epsilon:
+        while not within(least):
             least, most = least / 2, least
         while most - least > ROOM * most:
             middle = (least + most) / 2
-            within = self._spent(middle) <= self.epsilon
-            least, most = (middle, most) if within else (least, middle)
+            least, most = (middle, most) if within(middle) else (least, middle)
         return self._scaled(least)
-
-    def _spent(self, total: float) -> float:
-        return self._scaled(total).epsilon(self.delta, self.relation)
 
     def _scaled(self, total: float) -> DpmScales:
         """Noise in proportion to the shares; for sums by the plain formula of the gaussian mechanism."""

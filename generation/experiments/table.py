@@ -202,16 +202,14 @@ def load_table(path: Path) -> Table:
         settings = TableConfig.model_validate(values)
     except ValidationError as error:
         raise _input_error(path, error) from None
-    rows = tuple(_row(path.parent, row, settings.datasets[row.dataset]) for row in settings.rows)
+    rows = []
+    for row in settings.rows:
+        file, dataset = path.parent / row.config, settings.datasets[row.dataset]
+        config, paper = load_config(file), _published(row.paper)
+        held_out = _held_out(config.data, dataset.held_out, f"{file}: data")
+        rows.append(Row(row.folder, row.dataset, row.method, file, config, dataset.records, held_out, paper))
     real = {name: _published(dataset.paper) for name, dataset in settings.datasets.items()}
-    return Table(settings.title, settings.parameters, settings.evaluation, real, rows)
-
-
-def _row(folder: Path, row: RowConfig, dataset: DatasetConfig) -> Row:
-    path = folder / row.config
-    config = load_config(path)
-    held_out = _held_out(config.data, dataset.held_out, f"{path}: data")
-    return Row(row.folder, row.dataset, row.method, path, config, dataset.records, held_out, _published(row.paper))
+    return Table(settings.title, settings.parameters, settings.evaluation, real, tuple(rows))
 
 
 def _published(paper: PublishedQuality | None) -> Published | None:
