@@ -65,7 +65,8 @@ def _throughput(folder: Path, shape: _Shape, case: str, rounds: int) -> Row:
     centers = np.load(folder / _CENTERS)
 
     def ours() -> None:
-        nearest(_pieces(folder, shape.rows), centers)
+        for piece in _pieces(folder, shape.rows):
+            nearest(piece, centers)
 
     def floor() -> None:
         for piece in _pieces(folder, shape.rows):
@@ -96,7 +97,9 @@ def _memory(folder: Path, shape: _Shape, case: str) -> Row:
 
 def peak_memory(folder: str, count: str) -> int:
     """Assign so many rows in this process: its peak resident bytes. Linux only."""
-    nearest(_pieces(Path(folder), int(count)), np.load(Path(folder) / _CENTERS))
+    centers = np.load(Path(folder) / _CENTERS)
+    for piece in _pieces(Path(folder), int(count)):
+        nearest(piece, centers)
     # getrusage's figure is handed down from the process that started this one.
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return int(status.split("VmHWM:")[1].split()[0]) * 1024

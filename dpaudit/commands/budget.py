@@ -12,8 +12,6 @@ from dpaudit.commands.options import POSITIVE, RELATIONS, FiniteRange, output_op
 from dpaudit.commands.terminal import output, stdout, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from dpaudit.accounting import Method
     from dpaudit.mechanisms import DivisorKind, Relation
 
@@ -149,33 +147,25 @@ def _budget_of(
 def _budget_in_words(found: dict[str, Any]) -> str:
     from dpaudit.results.rounding import decimals
 
-    tokens, delta, method, relation = (found[name] for name in ("tokens", "delta", "method", "relation"))
+    tokens, epsilon, low = found["tokens"], found["epsilon"], found["epsilon_lower"]
     cost = "1 token per batch costs" if tokens == 1 else f"{tokens} tokens per batch cost"
-    how = ", ".join((method, relation, *_unusual(found)))
-    line = f"{cost} epsilon {decimals(found['epsilon'])} at delta {delta:.17g} ({how})."
-    return f"{line} {_lower_end(found)}".rstrip()
-
-
-def _unusual(found: dict[str, Any]) -> Iterator[str]:
-    """The settings of a budget that are not the default."""
+    how = [found["method"], found["relation"]]
     if found["divisor"] != "fixed":
-        yield "divisor: the number of contexts, at least the batch size"
+        how.append("divisor: the number of contexts, at least the batch size")
     if found["group_size"] != 1:
-        yield f"{found['group_size']} contexts per unit"
-    if found["rebalancing_epsilon"]:
-        yield f"rebalancing epsilon {found['rebalancing_epsilon']!r} inside"
-
-
-def _lower_end(found: dict[str, Any]) -> str:
-    """What the optimal method says beside its epsilon; empty for another."""
-    from dpaudit.results.rounding import decimals
-
-    low, epsilon = found["epsilon_lower"], found["epsilon"]
-    if low is None:
-        return ""
+        how.append(f"{found['group_size']} contexts per unit")
+    how += _rebalancing(found)
+    line = f"{cost} epsilon {decimals(epsilon)} at delta {found['delta']:.17g} ({', '.join(how)})."
+    if low is None:  # what the optimal method says beside its epsilon
+        return line
     if low == 0 and epsilon != 0:
-        return "Optimal composition could not do better here: Renyi accounting or the pure sum gave the figure."
-    return f"No accountant can go below {decimals(low, rounding=ROUND_FLOOR)}."
+        return f"{line} Optimal composition could not do better here: Renyi accounting or the pure sum gave the figure."
+    return f"{line} No accountant can go below {decimals(low, rounding=ROUND_FLOOR)}."
+
+
+def _rebalancing(found: dict[str, Any]) -> list[str]:
+    epsilon = found["rebalancing_epsilon"]
+    return [f"rebalancing epsilon {epsilon!r} inside"] if epsilon else []
 
 
 def _print_budgets(found: list[dict[str, Any]]) -> None:
@@ -184,8 +174,8 @@ def _print_budgets(found: list[dict[str, Any]]) -> None:
     from dpaudit.results.rounding import decimals
 
     first = found[0]
-    rebalancing = [f"rebalancing epsilon {first['rebalancing_epsilon']!r} inside"] * bool(first["rebalancing_epsilon"])
-    click.echo("; ".join((f"delta {first['delta']:.17g}", first["method"], first["sensitivity"], *rebalancing)))
+    said = (f"delta {first['delta']:.17g}", first["method"], first["sensitivity"], *_rebalancing(first))
+    click.echo("; ".join(said))
     table = Table()
     for heading in ("batch size", "tokens per batch", "epsilon"):
         table.add_column(heading, justify="right")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from dpaudit.commands.options import POSITIVE, FiniteRange, NamedPath, output_options, private_cache_option
 from dpaudit.commands.places import writing
 from dpaudit.commands.terminal import note, progress_steps, show
-
-if TYPE_CHECKING:
-    from dpaudit.results import ClusterComparison
 
 
 @click.command()
@@ -49,7 +46,7 @@ def clusters(
     private_cache: Path | None,
     out: Path | None,
     as_json: bool,
-    **settings: float | tuple[float, ...] | None,
+    **settings: Any,
 ) -> None:
     """Compare clustering methods on private texts.
 
@@ -60,26 +57,6 @@ def clusters(
     Example:
       dpaudit clusters records.csv --public dbpedia.csv --out clusters
     """
-    from dpaudit.reports.clusters import print_clusters
-    from dpaudit.reports.write import write_clusters
-
-    chosen = {name: value for name, value in settings.items() if value not in (None, ())}
-    comparison = _clustered((data, text), (public, public_text), embedding, normalize, private_cache, chosen)
-    show(comparison, as_json, print_clusters)
-    if out is not None:
-        with writing(out, "--out"):
-            for path in write_clusters(comparison, out):
-                note(f"Written: {path}")
-
-
-def _clustered(
-    private: tuple[str, str],
-    public: tuple[str, str],
-    embedding: str | None,
-    normalize: bool,
-    private_cache: Path | None,
-    settings: dict[str, Any],
-) -> ClusterComparison:
     from dpaudit.generation.caches import VectorCache
     from dpaudit.generation.clustering.comparison import ComparisonSettings, compare_texts
     from dpaudit.generation.clustering.embedding import OFFLINE, Embedder
@@ -87,22 +64,31 @@ def _clustered(
     from dpaudit.generation.records import read_texts
     from dpaudit.generation.sampling import OsEntropy
     from dpaudit.generation.sources import overlap
+    from dpaudit.reports.clusters import print_clusters
+    from dpaudit.reports.write import write_clusters
 
+    given = {name: value for name, value in settings.items() if value not in (None, ())}
     try:
-        wanted = ComparisonSettings(**settings)
+        wanted = ComparisonSettings(**given)
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
-    if "keep" not in settings:
+    if "keep" not in given:
         wanted = replace(wanted, keep=min(wanted.keep, wanted.centers))
     if wanted.keep > wanted.centers:
         raise click.UsageError(f"--keep {wanted.keep} is more than the {wanted.centers} of --centers.")
-    if overlap(public[0], private[0]):
+    if overlap(public, data):
         raise click.UsageError("--public leads to the private texts: name public ones.")
-    texts, open_texts = read_texts(*private, "DATA", "--text"), read_texts(*public, "--public", "--public-text")
+    private = read_texts(data, text, "DATA", "--text")
+    open_texts = read_texts(public, public_text, "--public", "--public-text")
     embedder = Embedder(embedding or OFFLINE, normalize=normalize, field="--embedding")
     if wanted.dimension > embedder.dimensions:
         raise click.UsageError(f"--dimension {wanted.dimension} is more than the {embedder.dimensions} of embeddings.")
     cache = None if private_cache is None else VectorCache(folder=private_cache)
     noise = Noise(OsEntropy())
     with progress_steps() as watch:
-        return compare_texts(texts, open_texts, embedder, wanted, private_cache=cache, noise=noise, watch=watch)
+        found = compare_texts(private, open_texts, embedder, wanted, private_cache=cache, noise=noise, watch=watch)
+    show(found, as_json, print_clusters)
+    if out is not None:
+        with writing(out, "--out"):
+            for path in write_clusters(found, out):
+                note(f"Written: {path}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,6 @@ from dpaudit.commands.places import report_folder, save_reports, spare_runs
 from dpaudit.commands.terminal import note, show
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from dpaudit.engines import Engine
     from dpaudit.generation.config import DataConfig
     from dpaudit.generation.experiments.table import EvaluationConfig, Row, Table
@@ -101,29 +98,18 @@ def _run_table(
     engine: Engine | None,
     as_json: bool,
 ) -> None:
-    from dpaudit.generation.config import in_config
     from dpaudit.generation.experiments import driver
     from dpaudit.generation.experiments.table import ALL_RECORDS, TABLE_FILES
     from dpaudit.reports.experiments import print_table, render_table_markdown, table_csv
     from dpaudit.results.quality_file import write_private
-    from dpaudit.runs import InputError
-
-    @contextmanager
-    def of_row(row: Row) -> Iterator[None]:
-        try:
-            yield
-        except InputError as error:
-            raise in_config(row.path, error) from None
 
     def make(row: Row, run: Path) -> None:
-        with of_row(row):
-            generate_run(row.config, run, row.name, engine)
+        generate_run(row.config, run, row.name, engine)
 
     def compare(row: Row, run: Path) -> None:
         from dpaudit.generation.algorithm import require_made_with
 
-        with of_row(row):
-            require_made_with(row.config, run)
+        require_made_with(row.config, run)
 
     results: dict[Path, AuditResult] = {}
 
@@ -157,10 +143,10 @@ def _run_table(
     show(result, as_json, print_table)
     if only:  # part of a table does not replace the whole one
         sys.exit(result.exit_code)
-    contents = {"md": render_table_markdown(result), "csv": table_csv(result), "json": result.to_json()}
-    for ending, name in TABLE_FILES.items():
-        write_private(out / name, contents[ending].encode(), driver.ELSEWHERE)
-    note("Written: " + ", ".join(str(out / name) for name in TABLE_FILES.values()))
+    contents = (render_table_markdown(result), table_csv(result), result.to_json())
+    for name, content in zip(TABLE_FILES, contents, strict=True):
+        write_private(out / name, content.encode(), driver.ELSEWHERE)
+    note("Written: " + ", ".join(str(out / name) for name in TABLE_FILES))
     sys.exit(result.exit_code)
 
 

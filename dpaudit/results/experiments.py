@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -202,11 +202,6 @@ class TableResult(Result):
     def exit_code(self) -> Annotated[int, Field(ge=0, le=3)]:
         """Of all rows: 3 for a defect, 2 for one that could not be run, 1 for a failed audit, else 0."""
         return max(map(_exit_code, self.rows), default=0)
-
-
-def published(values: dict[str, Any] | None) -> Published | None:
-    """A paper's figures, from a table's file."""
-    return None if values is None else Published.model_validate(values)
 
 
 def _exit_code(row: RowResult) -> int:

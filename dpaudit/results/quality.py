@@ -11,7 +11,9 @@ import math
 import statistics
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from dpaudit.mechanisms import Fields
 
 #: What stands in every evaluation, and wherever its figures are shown.
 PRIVATE: Final = "computed from private records, and no epsilon pays for publishing it"
@@ -35,13 +37,7 @@ Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 31)], ...], Field(min
 _ROUNDING = 1e-9
 
 
-class Part(BaseModel):
-    """Base of every part of an evaluation: immutable, no coercion, no unknown fields."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Scores(Part):
+class Scores(Fields):
     """One figure, measured once for each seed.
 
     Attributes:
@@ -74,7 +70,7 @@ def _mean_and_std(values: tuple[float, ...]) -> tuple[float, float | None]:
     return mean, statistics.stdev(values) if len(values) > 1 else None
 
 
-class Texts(Part):
+class Texts(Fields):
     """One set of texts.
 
     Attributes:
@@ -86,12 +82,8 @@ class Texts(Part):
     distinct: Count
     digest: Digest | None
 
-    def without_digest(self) -> Texts:
-        """The same for a report."""
-        return self.model_copy(update={"digest": None})
 
-
-class Encoder(Part):
+class Encoder(Fields):
     """A model, and what it does with a text.
 
     Attributes:
@@ -112,7 +104,7 @@ class Encoder(Part):
         return self.model_dump(mode="json", exclude={"name"})
 
 
-class MauveSettings(Part):
+class MauveSettings(Fields):
     """What a MAUVE depends on beside texts and features. Two figures can be compared where all of it agrees.
 
     Attributes:
@@ -137,7 +129,7 @@ class MauveSettings(Part):
     stratified: Literal[False] = False
 
 
-class Mauve(Part):
+class Mauve(Fields):
     """MAUVE (Pillutla et al., 2021) of a run's texts.
 
     Attributes:
@@ -160,7 +152,7 @@ class Mauve(Part):
         return self
 
 
-class Fit(Part):
+class Fit(Fields):
     """One training run of the sweep.
 
     Attributes:
@@ -188,7 +180,7 @@ class Fit(Part):
         return self
 
 
-class Trained(Part):
+class Trained(Fields):
     """Accuracy on real held-out texts of a classifier that was trained on one source.
 
     Attributes:
@@ -202,7 +194,7 @@ class Trained(Part):
     fits: Annotated[tuple[Fit, ...], Field(max_length=MOST_FITS)] = ()
 
 
-class ProbeSettings(Part):
+class ProbeSettings(Fields):
     """Of scikit-learn's LogisticRegression on embeddings. `seeds`: of the draws of real texts of the same size."""
 
     strength: Positive
@@ -210,7 +202,7 @@ class ProbeSettings(Part):
     seeds: Seeds
 
 
-class FineTuneSettings(Part):
+class FineTuneSettings(Fields):
     """The paper's protocol (its appendix, "Evaluation hyperparameters"), or less of it.
 
     Attributes:
@@ -242,7 +234,7 @@ class FineTuneSettings(Part):
         return self
 
 
-class Downstream(Part):
+class Downstream(Fields):
     """Accuracy of a classifier of labels, by what it was trained on: synthetic texts, and real ones as the ceiling.
 
     Attributes:
@@ -269,7 +261,7 @@ class Downstream(Part):
         return self
 
 
-class HeldOut(Part):
+class HeldOut(Fields):
     """The real texts that classifiers are tested on.
 
     Attributes:
@@ -296,7 +288,7 @@ class HeldOut(Part):
         return self
 
 
-class Quality(Part):
+class Quality(Fields):
     """One evaluation of a run's texts, with all that decided it.
 
     Attributes:
@@ -342,16 +334,17 @@ class Quality(Part):
     @property
     def has_digests(self) -> bool:
         """Whether every set of texts has its digest, without which nothing can be compared."""
-        return all(texts.digest is not None for texts in self._sets())
+        test = self.reference if self.held_out is None else self.held_out.test
+        return None not in (self.synthetic.digest, self.reference.digest, test.digest)
 
     def without_digests(self) -> Quality:
         """The same for a report, which needs no digests of private texts."""
-        held = self.held_out
+        bare, held = {"digest": None}, self.held_out
         return self.model_copy(
             update={
-                "synthetic": self.synthetic.without_digest(),
-                "reference": self.reference.without_digest(),
-                "held_out": held and held.model_copy(update={"test": held.test.without_digest()}),
+                "synthetic": self.synthetic.model_copy(update=bare),
+                "reference": self.reference.model_copy(update=bare),
+                "held_out": held and held.model_copy(update={"test": held.test.model_copy(update=bare)}),
             }
         )
 
@@ -367,9 +360,6 @@ class Quality(Part):
         test = None if self.held_out is None else self.held_out.test.digest
         trainers = ("scikit-learn",) if found.method == "linear-probe" else ()
         return (found.method, found.encoder.identity, found.settings, test, self._versions(*trainers, *_ENCODING))
-
-    def _sets(self) -> tuple[Texts, ...]:
-        return (self.synthetic, self.reference, *(() if self.held_out is None else (self.held_out.test,)))
 
     def _versions(self, *names: str) -> tuple[tuple[str, str | None], ...]:
         return tuple((name, self.versions.get(name)) for name in names)

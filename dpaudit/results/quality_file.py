@@ -64,15 +64,7 @@ def write_quality(quality: Quality, folder: Path) -> Path:
 
 
 def require_place(path: Path, remedy: str = _ELSEWHERE) -> None:
-    """Find out before anything is measured whether a private file can be written.
-
-    Args:
-        path: of the file.
-        remedy: what a reader can do where it cannot.
-
-    Raises:
-        InputError: it cannot, or what is in its place is no plain file.
-    """
+    """Find out before anything is measured whether a private file can be written: raises as `write_private` does."""
     with private_place(path, remedy), tempfile.TemporaryFile(dir=path.parent):
         pass
 
@@ -103,11 +95,7 @@ def write_private(path: Path, content: bytes, remedy: str = _ELSEWHERE) -> None:
 
 @contextmanager
 def private_place(path: Path, remedy: str) -> Iterator[None]:
-    """Make the folders of a file that is about to be written in the block, as private.
-
-    Raises:
-        InputError: it cannot be written, or what is in its place is no plain file.
-    """
+    """Make the folders of a file that is about to be written in the block, as private. Raises as `write_private`."""
     try:
         _make_private(path.parent)
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
@@ -128,14 +116,13 @@ def _content(path: Path) -> bytes | None:
     """What a plain file holds: no link is followed, and a size is asked for before anything is read."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
+            os.close(handle)
+            raise InputError(str(path), "this is no plain file of an evaluation's size.", _AGAIN)
+        with os.fdopen(handle, "rb") as file:
+            return file.read(MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror}).", _AGAIN) from None
-    found = os.fstat(handle)
-    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
-        os.close(handle)
-        raise InputError(str(path), "this is no plain file of an evaluation's size.", _AGAIN)
-    with os.fdopen(handle, "rb") as file, suppress(OSError):
-        return file.read(MAX_BYTES)
-    raise InputError(str(path), "cannot be read.", _AGAIN)

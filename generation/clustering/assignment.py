@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -22,7 +22,7 @@ _SINGLE, _DOUBLE, _UNDERFLOW = 2.0**-24, 2.0**-53, 2.0**-100
 _LARGEST = 2.0**126
 
 
-def nearest(vectors: Vectors | Iterable[Vectors], centers: Vectors) -> NDArray[np.int32]:
+def nearest(vectors: Vectors, centers: Vectors) -> NDArray[np.int32]:
     """The index of each vector's nearest centre by Euclidean distance; of equally near ones the lowest.
 
     Nearest means: by squared distances that are summed up in float64, in an order that the number of dimensions fixes.
@@ -32,8 +32,7 @@ def nearest(vectors: Vectors | Iterable[Vectors], centers: Vectors) -> NDArray[n
     (d + 2) 2^-52 of their size may change places.
 
     Args:
-        vectors: float32 [n, d], a memory-mapped array too; or pieces of them, in order, where they should not even be
-            mapped at once.
+        vectors: float32 [n, d], a memory-mapped array too.
         centers: float32 [k, d].
 
     Returns:
@@ -42,24 +41,11 @@ def nearest(vectors: Vectors | Iterable[Vectors], centers: Vectors) -> NDArray[n
     Raises:
         ValueError: there is no centre, dimensions differ, a number is not finite, or vectors are longer than 2^62.
     """
-    search = _Search(centers)
-    pieces = (vectors,) if isinstance(vectors, np.ndarray) else vectors
-    return np.concatenate([np.empty(0, dtype=np.int32), *(search.nearest(piece) for piece in pieces)])
+    return _Search(centers).nearest(vectors)
 
 
-def nearest_of(
-    vectors: Vectors | Iterable[Vectors], centers: Vectors, allowed: NDArray[np.integer]
-) -> NDArray[np.int32]:
-    """As `nearest`, among some centres only: those that are kept, or those of one label.
-
-    Args:
-        vectors: see `nearest`.
-        centers: float32 [k, d].
-        allowed: indices of the centres that may be taken, in any order.
-
-    Returns:
-        Indices into `centers`: int32 [n].
-    """
+def nearest_of(vectors: Vectors, centers: Vectors, allowed: NDArray[np.integer]) -> NDArray[np.int32]:
+    """As `nearest`, among the centres at the indices `allowed` alone, in any order: indices into `centers` [n]."""
     kept = np.unique(allowed).astype(np.int32)
     return kept[nearest(vectors, centers[kept])]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -18,14 +18,7 @@ from scipy import optimize  # type: ignore[import-untyped]
 
 from dpaudit.accounting.centers import ChangScales
 from dpaudit.generation.clustering.grid import RADIUS, UNIT, Doubles, Projection, on_grid
-from dpaudit.generation.clustering.interfaces import (
-    CentersOrigin,
-    ClusteringCost,
-    Settings,
-    Vectors,
-    require_calibrated,
-    require_ranges,
-)
+from dpaudit.generation.clustering.interfaces import NoisedMethod, Settings, Vectors
 from dpaudit.generation.clustering.kmeans import kmeans_centers
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.mechanisms import Relation
@@ -50,7 +43,7 @@ TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class Chang:
+class Chang(NoisedMethod[ChangScales]):
     """Centres from a tree of noisy hashes (Chang and Kamath, 2021: Practical Differentially Private Clustering).
 
     1. Vectors longer than the radius are shortened to it, projected at random onto fewer dimensions, stretched by
@@ -67,14 +60,12 @@ class Chang:
 
     Attributes:
         k: centres at most: fewer where fewer leaves are left, and one, the origin, where none is.
-        epsilon: the budget, in nats, for `relation`. Noise is calibrated to use it up.
-        delta: in [LEAST_DELTA, MOST_DELTA].
+        epsilon, delta, relation: see `NoisedMethod`.
         dimension: what vectors are projected onto.
         depth: of the tree. Each level costs, whether the tree grows to it or not.
         radius: public. That of normalised embeddings is 1.
         counts_share: of the budget (as zero-concentrated DP measures it), for the counts of all levels together; the
             sums have the rest.
-        relation: what `epsilon` is stated for. `cost` tells it for either.
 
     Raises:
         ValueError: a number is out of its range, or no noise is right for epsilon.
@@ -89,19 +80,11 @@ class Chang:
     counts_share: float = 0.5
     relation: Relation = "add_remove"
     name: ClassVar[str] = "chang"
-    origin: ClassVar[CentersOrigin] = "noised"
 
     def __post_init__(self) -> None:
-        for name in ("k", "dimension", "depth"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("epsilon", "radius"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, not {getattr(self, name)}")
-        require_ranges(self.delta, self.depth)
         if not 0 < self.counts_share < 1:
             raise ValueError(f"counts_share must lie strictly between 0 and 1, not {self.counts_share}")
-        self.scales  # noqa: B018  # calibrated now, so that an epsilon that cannot be kept to is refused at once
+        super().__post_init__()
 
     @property
     def settings(self) -> Settings:
@@ -119,14 +102,8 @@ class Chang:
             "clustering": "weighted k-means on noisy averages of a hash tree's leaves",
         }
 
-    @cached_property
-    def scales(self) -> ChangScales:
-        """Of the noise: the least that keeps within the budget."""
+    def _least(self) -> ChangScales:
         return calibrated(self.epsilon, self.delta, self.relation, self.depth, self.counts_share)
-
-    def cost(self, relation: Relation) -> ClusteringCost:
-        """See `ClusteringMethod`: derived from the scales of the noise."""
-        return ClusteringCost(self.scales.epsilon(self.delta, relation), self.delta)
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
         """See `ClusteringMethod`; `public` is not used.
@@ -136,7 +113,11 @@ class Chang:
         """
         projection, tree = self.release(private, noise)
         points, weights = tree.coreset()
-        return projection.lift(self._centers(points, weights, noise) * self.radius).astype(np.float32)
+        centers = np.zeros((1, points.shape[1]))
+        if len(points):
+            found = kmeans_centers(points, self.k, noise.seed(), KMEANS_STARTS, weights)
+            centers = np.asarray(found, dtype=np.float64)
+        return projection.lift(centers * self.radius).astype(np.float32)
 
     def release(self, private: Vectors, noise: Noise) -> tuple[Projection, Tree]:
         """All that the centres are made of: a projection that is secret from nobody, and what is noised.
@@ -152,41 +133,25 @@ class Chang:
         ]
         records = np.concatenate(whole)
         planes = hyperplanes(self.depth, records.shape[1], generator)
-        least = partial(self._least, records.shape[1])
+        least = partial(self._least_count, records.shape[1])
         return projection, grow(records, paths(records, planes), self.scales, least, noise)
 
-    def _least(self, dimensions: int, total: int) -> int:
+    def _least_count(self, dimensions: int, total: int) -> int:
         """What a leaf's noisy count must be, given the root's noisy count."""
         large_enough = self.scales.sum_sd * math.sqrt(dimensions) / MEAN_NOISE
         return math.ceil(
             max(1.0, LEAST_COUNT * self.scales.count_scale, min(large_enough, total / (LEAVES_PER_CENTER * self.k)))
         )
 
-    def _centers(self, points: Doubles, weights: Integers, noise: Noise) -> Doubles:
-        if not len(points):
-            return np.zeros((1, points.shape[1]))
-        return np.asarray(kmeans_centers(points, self.k, noise.seed(), KMEANS_STARTS, weights), dtype=np.float64)
-
 
 @cache
 def calibrated(epsilon: float, delta: float, relation: Relation, depth: int, counts_share: float) -> ChangScales:
-    """The least noise that keeps within a budget, as `ChangScales.epsilon` has it.
+    """The least noise that keeps within a budget, epsilon in nats, as `ChangScales.epsilon` has it.
 
-    Args:
-        epsilon: in nats.
-        delta: in [LEAST_DELTA, MOST_DELTA].
-        relation: for which the budget holds.
-        depth: of the tree.
-        counts_share: of the budget, as zero-concentrated DP measures it under add_remove, that goes into the counts,
-            evenly over the levels. The rest goes into the sums.
-
-    Raises:
-        ValueError: as `require_calibrated` says.
+    `counts_share` of it, as zero-concentrated DP measures it under add_remove, goes into the counts, evenly over the
+    levels; the rest into the sums. Raises ValueError where noise would be out of its range.
     """
-    return require_calibrated(lambda: _least(epsilon, delta, relation, depth, counts_share), epsilon, delta, relation)
 
-
-def _least(epsilon: float, delta: float, relation: Relation, depth: int, counts_share: float) -> ChangScales:
     def scales(noise: float) -> ChangScales:
         return ChangScales(depth, noise * math.sqrt((depth + 1) / counts_share), noise / math.sqrt(1 - counts_share))
 
@@ -224,10 +189,6 @@ class Level:
 
     prefixes: Integers
     counts: Integers
-
-    def where(self, chosen: NDArray[np.bool_]) -> Level:
-        """Some of the nodes."""
-        return Level(self.prefixes[chosen], self.counts[chosen])
 
 
 @dataclass(frozen=True)
@@ -275,17 +236,23 @@ def grow(whole: Doubles, hashes: Integers, scales: ChangScales, least: Callable[
     """
     depth, order = scales.depth, np.argsort(hashes, kind="stable")
     records = _Records(whole[order], hashes[order], depth)
-    levels = [_counted(records, 0, np.zeros(1, dtype=np.int64), scales, noise)]
-    threshold = least(int(levels[0].counts[0]))
-    for bits in range(1, depth + 1):
-        parents = levels[-1].where(_branch(levels[-1], threshold)).prefixes
+    levels, leaves, threshold, prefixes = list[Level](), list[Level](), 0, np.zeros(1, dtype=np.int64)
+    for bits in range(depth + 1):
+        counts = records.counts(bits, prefixes) + noise.rounded_laplace(scales.count_scale, len(prefixes))
+        if not bits:
+            threshold = least(int(counts[0]))
+        branching = (counts >= BRANCHING * threshold) & (bits < depth)
+        levels.append(Level(prefixes, counts))
+        final = (counts >= threshold) & ~branching
+        leaves.append(Level(prefixes[final], counts[final]))
+        parents = prefixes[branching]
         if not len(parents):
             break
-        children = np.stack([2 * parents, 2 * parents + 1], axis=1).ravel()
-        levels.append(_counted(records, bits, children, scales, noise))
-    leaves = _leaves(levels, depth, threshold)
+        prefixes = np.stack([2 * parents, 2 * parents + 1], axis=1).ravel()
     sums = [records.sum(bits, prefix) for bits, level in enumerate(leaves) for prefix in level.prefixes]
-    return Tree(tuple(levels), leaves, _noisy(sums, whole.shape[1], scales, noise))
+    exact = np.array(sums).reshape(-1, whole.shape[1])
+    noisy = exact + np.rint(noise.gaussian(scales.sum_sd * RADIUS, exact.shape))
+    return Tree(tuple(levels), tuple(leaves), noisy.astype(np.int64))
 
 
 @dataclass(frozen=True)
@@ -307,23 +274,3 @@ class _Records:
 
     def _place(self, bits: int, prefixes: Integers) -> Integers:
         return np.searchsorted(self.hashes, prefixes << (self.depth - bits)).astype(np.int64)
-
-
-def _branch(level: Level, least: int) -> NDArray[np.bool_]:
-    """Which nodes have children [m]."""
-    return level.counts >= BRANCHING * least
-
-
-def _leaves(levels: list[Level], depth: int, least: int) -> tuple[Level, ...]:
-    """Those without children whose noisy counts are high enough."""
-    childless = [level.where(~_branch(level, least) | (bits == depth)) for bits, level in enumerate(levels)]
-    return tuple(level.where(level.counts >= least) for level in childless)
-
-
-def _counted(records: _Records, bits: int, prefixes: Integers, scales: ChangScales, noise: Noise) -> Level:
-    return Level(prefixes, records.counts(bits, prefixes) + noise.rounded_laplace(scales.count_scale, len(prefixes)))
-
-
-def _noisy(sums: list[Doubles], dimensions: int, scales: ChangScales, noise: Noise) -> Integers:
-    exact = np.array(sums).reshape(-1, dimensions)
-    return (exact + np.rint(noise.gaussian(scales.sum_sd * RADIUS, exact.shape))).astype(np.int64)

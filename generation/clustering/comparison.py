@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.metrics import v_measure_score
 
 from dpaudit.generation.caches import VectorCache
 from dpaudit.generation.clustering.assignment import nearest
 from dpaudit.generation.clustering.chang import Chang
 from dpaudit.generation.clustering.dpm import Dpm
-from dpaudit.generation.clustering.embedding import Embedder
+from dpaudit.generation.clustering.embedding import Embedder, Watch
 from dpaudit.generation.clustering.interfaces import ClusteringMethod, Vectors
 from dpaudit.generation.clustering.kmeans import PrivateKMeans, PublicKMeans
 from dpaudit.generation.clustering.noise import Noise
-from dpaudit.generation.clustering.rebalancing import Rebalanced
+from dpaudit.generation.clustering.rebalancing import PrivateCounts
 from dpaudit.mechanisms import Relation
 from dpaudit.results import ClusterComparison, ClusteredBy
 
@@ -29,9 +29,6 @@ from dpaudit.results import ClusterComparison, ClusteredBy
 LARGE = 100
 #: The paper's neighbours: records that come and go.
 RELATION: Relation = "add_remove"
-
-#: Called with what is being done, how much of it is done, and how much there is.
-Watch = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -63,35 +60,6 @@ class ComparisonSettings:
         for epsilon in self.dpm_epsilons:
             Dpm(epsilon, self.delta)
 
-    def methods(self, public: Vectors, noise: Noise) -> list[ClusteringMethod]:
-        """In the paper's order; the first is what V-measures compare with.
-
-        Args:
-            public: embeddings of public texts, whose largest length is the radius that private ones are cut to.
-            noise: for seeds.
-        """
-        radius = float(np.linalg.norm(public, axis=1).max())
-        shared = _FittedKMeans(self.centers, centers=PublicKMeans(self.centers).fit(public[:0], public, noise))
-        return [
-            PrivateKMeans(self.centers),
-            Chang(self.centers, self.chang_epsilon, self.delta, self.dimension, radius=radius),
-            *(Dpm(epsilon, self.delta, radius=radius) for epsilon in self.dpm_epsilons),
-            shared,
-            Rebalanced(shared, self.keep, self.rebalancing_epsilon),
-        ]
-
-
-@dataclass(frozen=True, eq=False)
-class _FittedKMeans(PublicKMeans):
-    """Public k-means with the centres that it found, float32 [k, d]: two methods start from the same ones."""
-
-    centers: Vectors | None = None
-
-    def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
-        """The centres that were found."""
-        assert self.centers is not None
-        return self.centers
-
 
 def compare_texts(
     private: Sequence[str],
@@ -106,8 +74,7 @@ def compare_texts(
     """Embed texts and cluster the private ones by every method.
 
     Args:
-        private: n distinct texts.
-        public: m distinct texts; their embeddings are kept in the user's cache folder.
+        private, public: distinct texts; embeddings of public ones are kept in the user's cache folder.
         embedder: what embeds them.
         settings: what is compared.
         private_cache: where embeddings of private texts are kept; None keeps none.
@@ -128,7 +95,7 @@ def compare_texts(
     return ClusterComparison(
         embedding=embedder.name,
         dimension=embedder.dimensions,
-        normalized=embedder.normalize,
+        normalized=embedder.normalized,
         records=len(private),
         public_records=len(public),
         reference=methods[0].method,
@@ -140,44 +107,65 @@ def compare_texts(
 def compare(
     private: Vectors, public: Vectors, settings: ComparisonSettings, noise: Noise, watch: Watch
 ) -> tuple[ClusteredBy, ...]:
-    """Cluster the same records by every method.
-
-    Args:
-        private: embeddings float32 [n, d] of the private records, n >= 1.
-        public: embeddings float32 [m, d] of public texts.
-        settings: what is compared.
-        noise: where methods get theirs.
-        watch: called before every method.
+    """Cluster the same records by every method, given embeddings float32 [n, d], n >= 1, and those of public texts.
 
     Returns:
-        Private figures, in the paper's order.
+        Private figures, in the paper's order; V-measures compare with the first.
     """
     watch("Clustering: public texts", 0, 1)
-    methods, found = settings.methods(public, noise), list[ClusteredBy]()
-    reference: NDArray[np.int32] | None = None
-    for number, method in enumerate(methods):
-        watch(f"Clustering: {method.name}", number, len(methods))
-        centers = method.fit(private, public, noise)
+    open_method, epsilon = PublicKMeans(settings.centers), settings.rebalancing_epsilon
+    open_centers = open_method.fit(private[:0], public, noise)
+    radius = float(np.linalg.norm(public, axis=1).max())  # public, so private vectors may be cut to it
+    methods: list[ClusteringMethod] = [
+        PrivateKMeans(settings.centers),
+        Chang(settings.centers, settings.chang_epsilon, settings.delta, settings.dimension, radius=radius),
+        *(Dpm(each, settings.delta, radius=radius) for each in settings.dpm_epsilons),
+    ]
+    rebalanced = _declared(open_method) | {
+        "method": f"{open_method.name}-rebalanced",
+        "origin": "noised",
+        "epsilon": epsilon,
+        "settings": {
+            **open_method.settings,
+            "keep": settings.keep,
+            "rebalancing_epsilon": epsilon,
+            "rebalancing_relation": RELATION,
+        },
+    }
+
+    def keep() -> Vectors:
+        places = nearest(private, open_centers)
+        counts = PrivateCounts(np.zeros_like(places), places, (1, len(open_centers)))
+        kept: Vectors = open_centers[counts.noised(epsilon, RELATION, noise).kept(settings.keep)[0]]
+        return kept
+
+    ways: list[tuple[dict[str, Any], Callable[[], Vectors]]] = [
+        *((_declared(method), partial(method.fit, private, public, noise)) for method in methods),
+        (_declared(open_method), lambda: open_centers),
+        (rebalanced, keep),
+    ]
+    found, reference = list[ClusteredBy](), None
+    for declared, centers_of in ways:
+        watch(f"Clustering: {declared['method']}", len(found), len(ways))
+        centers = centers_of()
         assigned = nearest(private, centers)
         reference = assigned if reference is None else reference
-        found.append(_clustered(method, centers, assigned, reference))
+        sizes = np.sort(np.bincount(assigned, minlength=len(centers)))[::-1]
+        found.append(
+            ClusteredBy(
+                **declared,
+                centers=len(centers),
+                clusters=int((sizes >= 2).sum()),
+                large=int((sizes >= LARGE).sum()),
+                v_measure=float(v_measure_score(reference, assigned)),
+                sizes=tuple(sizes[sizes > 0].tolist()),
+            )
+        )
     return tuple(found)
 
 
-def _clustered(
-    method: ClusteringMethod, centers: Vectors, assigned: NDArray[np.int32], reference: NDArray[np.int32]
-) -> ClusteredBy:
-    sizes = np.sort(np.bincount(assigned, minlength=len(centers)))[::-1]
+def _declared(method: ClusteringMethod) -> dict[str, Any]:
+    """What a result says of a method before it has seen anything."""
     cost = method.cost(RELATION)
-    return ClusteredBy(
-        method=method.name,
-        origin=method.origin,
-        centers=len(centers),
-        epsilon=cost.epsilon,
-        delta=cost.delta,
-        clusters=int((sizes >= 2).sum()),
-        large=int((sizes >= LARGE).sum()),
-        v_measure=float(v_measure_score(reference, assigned)),
-        sizes=tuple(sizes[sizes > 0].tolist()),
-        settings=method.settings,
-    )
+    said = {"method": method.name, "origin": method.origin, "settings": method.settings}
+    return {**said, "epsilon": cost.epsilon, "delta": cost.delta}

@@ -25,8 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -34,14 +33,7 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting.centers import DpmScales, growth
 from dpaudit.generation.clustering.grid import RADIUS, Projection, on_grid
-from dpaudit.generation.clustering.interfaces import (
-    CentersOrigin,
-    ClusteringCost,
-    Settings,
-    Vectors,
-    require_calibrated,
-    require_ranges,
-)
+from dpaudit.generation.clustering.interfaces import NoisedMethod, Settings, Vectors
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.mechanisms import Relation
 
@@ -56,7 +48,7 @@ MOST_INTERVALS = (1 << 15) - 1
 
 
 @dataclass(frozen=True)
-class Dpm:
+class Dpm(NoisedMethod[DpmScales]):
     """Cluster centres by DPM, the splits and centres of which are (epsilon, delta)-differentially private.
 
     The number of clusters is not given but found: at most 2^depth. Splits are along the axes of the embeddings, or of
@@ -64,9 +56,8 @@ class Dpm:
     their d coordinates has noise of the same standard deviation.
 
     Attributes:
-        epsilon: in nats, under `relation`; `cost` tells what the same noise costs under the other one.
-        delta: of the noise on sums, and for the composition of everything, in [LEAST_DELTA, MOST_DELTA].
-        relation: whether records come and go, or are exchanged.
+        epsilon, relation: see `NoisedMethod`.
+        delta: of the noise on sums, and for the composition of everything.
         radius: longer vectors are cut to this norm. Public, never looked up in private data; 1 fits normalised ones.
         depth: how often a cell can have been split, up to MOST_DEPTH.
         intervals: places per axis where a split may be, the centres of equal intervals; an interval's count is what
@@ -96,28 +87,18 @@ class Dpm:
     centreness: float = 1.0
     emptiness: float = 5.0
     name: ClassVar[str] = "dpm"
-    origin: ClassVar[CentersOrigin] = "noised"
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, int | float) and not 0 < value < math.inf:
-                raise ValueError(f"{field.name} must be positive and finite, not {value}")
-        require_ranges(self.delta, self.depth)
         if self.count_share + self.split_share >= 1:
             raise ValueError(f"count_share + split_share must be below 1, not {self.count_share + self.split_share}")
         if self.intervals > MOST_INTERVALS:
             raise ValueError(f"intervals must be at most {MOST_INTERVALS}, not {self.intervals}")
-        self.scales  # noqa: B018  # calibrated now, so that an epsilon that cannot be kept to is refused at once
+        super().__post_init__()
 
     @property
     def settings(self) -> Settings:
         """See `ClusteringMethod`: all fields, `projection` only where there is one, and the scales of the noise."""
         return {name: value for name, value in {**asdict(self), **asdict(self.scales)}.items() if value is not None}
-
-    def cost(self, relation: Relation) -> ClusteringCost:
-        """See `ClusteringMethod`: derived from the scales of the noise."""
-        return ClusteringCost(self.scales.epsilon(self.delta, relation), self.delta)
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
         """See `ClusteringMethod`. Of `public` only each axis' smallest and largest coordinate counts.
@@ -147,25 +128,21 @@ class Dpm:
         centers: Vectors = (means * (self.radius / np.maximum(norms, self.radius))).astype(np.float32)
         return centers
 
-    @cached_property
-    def scales(self) -> DpmScales:
-        """The least noise that costs at most `epsilon` under `relation`, by bisection on the share that each has."""
-        return require_calibrated(self._least, self.epsilon, self.delta, self.relation)
-
     def _least(self) -> DpmScales:
+        """By bisection on the share that each has."""
+
+        def within(total: float) -> bool:
+            return self._scaled(total).epsilon(self.delta, self.relation) <= self.epsilon
+
         least = most = 1.0
-        while self._spent(most) <= self.epsilon:
+        while within(most):
             least, most = most, 2 * most
-        while self._spent(least) > self.epsilon:
+        while not within(least):
             least, most = least / 2, least
         while most - least > ROOM * most:
             middle = (least + most) / 2
-            within = self._spent(middle) <= self.epsilon
-            least, most = (middle, most) if within else (least, middle)
+            least, most = (middle, most) if within(middle) else (least, middle)
         return self._scaled(least)
-
-    def _spent(self, total: float) -> float:
-        return self._scaled(total).epsilon(self.delta, self.relation)
 
     def _scaled(self, total: float) -> DpmScales:
         """Noise in proportion to the shares; for sums by the plain formula of the gaussian mechanism."""

@@ -44,6 +44,8 @@ _MODULES = ("Transformer", "Pooling", "Normalize")
 Pooling = Literal["mean", "cls"]
 #: Called with the number of texts that are done, and of all.
 Progress = Callable[[int, int], None]
+#: Called with what is being done, how much of it is done, and how much there is.
+Watch = Callable[[str, int, int], None]
 #: As sentence-transformers writes them, now and in the past.
 _POOLING: dict[str, Pooling] = {
     "mean": "mean",
@@ -72,7 +74,7 @@ class Embedder:
         dimensions: d.
         max_tokens: of a text, special tokens included.
         pooling: mean or cls.
-        normalize: whether vectors are scaled to length 1.
+        normalized: whether vectors are scaled to length 1.
     """
 
     def __init__(
@@ -110,13 +112,13 @@ class Embedder:
             self.digest = digest_of(identity_files(origin, field))
             self._network.to(where)  # type: ignore[arg-type]
             self._network.train(False)
-            self.normalize = normalize
+            self.normalized = normalize
             self.dimensions = self._pooled([[0]], self._places(1)).shape[1]
 
     @property
     def settings(self) -> str:
         """All that vectors depend on, rounding apart."""
-        fields = (self.digest, self.pooling, self.max_tokens, self.normalize, self.dimensions)
+        fields = (self.digest, self.pooling, self.max_tokens, self.normalized, self.dimensions)
         return " ".join(map(str, fields))
 
     def embed(
@@ -149,7 +151,9 @@ class Embedder:
                 vectors[window[rows]] = found
                 done += len(rows)
                 progress(done, len(texts))
-            _require_finite(vectors[window])
+            if not np.isfinite(vectors[window]).all():
+                problem = "the embedding model gives numbers that are not finite."
+                raise InputError("embeddings", problem, "Use another model: this one's files are damaged.")
             if cache is not None:
                 cache.add(self.settings, chosen, vectors[window])
         return vectors
@@ -196,7 +200,7 @@ class Embedder:
             vectors = hidden[:, 0]
         else:
             vectors = (hidden * mask[:, :, None]).sum(dim=1) / mask.sum(dim=1, keepdim=True)
-        if self.normalize:
+        if self.normalized:
             vectors = unit_length(vectors, dim=1)
         found: Vectors = vectors[: len(prompts)].cpu().numpy()
         return found
@@ -227,9 +231,3 @@ def _settings_file(origin: Path | str, name: str) -> Any:
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
     found = cached_file(origin, name, _raise_exceptions_for_missing_entries=False)
     return None if found is None else json.loads(Path(found).read_text(encoding="utf-8"))
-
-
-def _require_finite(vectors: Vectors) -> None:
-    if not np.isfinite(vectors).all():
-        problem = "the embedding model gives numbers that are not finite."
-        raise InputError("embeddings", problem, "Use another model: this one's files are damaged.")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from functools import cached_property
+from typing import ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,33 +67,57 @@ class ClusteringMethod(Protocol):
 Scales = TypeVar("Scales", ChangScales, DpmScales)
 
 
-def require_ranges(delta: float, depth: int) -> None:
-    """Raises ValueError where the accountant takes no such delta, or no tree of this depth."""
-    if depth > MOST_DEPTH:
-        raise ValueError(f"depth must be at most {MOST_DEPTH}, not {depth}")
-    if not LEAST_DELTA <= delta <= MOST_DELTA:
-        raise ValueError(f"delta must lie in [{LEAST_DELTA}, {MOST_DELTA}], not be {delta}")
+class NoisedMethod(ABC, Generic[Scales]):
+    """What methods have in common whose noise is calibrated to a budget. Derived ones are frozen dataclasses.
 
-
-def require_calibrated(search: Callable[[], Scales], epsilon: float, delta: float, relation: Relation) -> Scales:
-    """The noise that a search finds for a budget.
-
-    Args:
-        search: gives the least noise that keeps within the budget.
-        epsilon: in nats.
+    Attributes:
+        epsilon: the budget, in nats, for `relation`. Noise is calibrated to use it up.
         delta: in [LEAST_DELTA, MOST_DELTA].
-        relation: for which the budget holds.
+        relation: what `epsilon` is stated for. `cost` tells it for either.
+        depth: of the tree of cells, up to MOST_DEPTH.
 
     Raises:
-        ValueError: no noise is right for epsilon: it would be too much or too little to be worked with, or all that is
-            enough costs less than half of it, because epsilon is so small beside delta that rounding decides.
+        ValueError: a number is out of its range, or no noise is right for epsilon.
     """
-    problem = f"no noise is right for epsilon {epsilon} and delta {delta}"
-    try:
-        scales = search()
-        spent = scales.epsilon(delta, relation)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{problem}: {error}") from None
-    if spent < epsilon / 2:
-        raise ValueError(problem)
-    return scales
+
+    origin: ClassVar[CentersOrigin] = "noised"
+    epsilon: float
+    delta: float
+    relation: Relation
+    depth: int
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, int | float) and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be positive and finite, not {value}")
+        if self.depth > MOST_DEPTH:
+            raise ValueError(f"depth must be at most {MOST_DEPTH}, not {self.depth}")
+        if not LEAST_DELTA <= self.delta <= MOST_DELTA:
+            raise ValueError(f"delta must lie in [{LEAST_DELTA}, {MOST_DELTA}], not be {self.delta}")
+        self.scales  # noqa: B018  # calibrated now, so that an epsilon that cannot be kept to is refused at once
+
+    @abstractmethod
+    def _least(self) -> Scales:
+        """The least noise that keeps within the budget."""
+
+    @cached_property
+    def scales(self) -> Scales:
+        """Of the noise: the least that keeps within the budget.
+
+        Raises:
+            ValueError: no noise is right for epsilon: it would be too much or too little to be worked with, or all that
+                is enough costs less than half of it, because epsilon is so small beside delta that rounding decides.
+        """
+        problem = f"no noise is right for epsilon {self.epsilon} and delta {self.delta}"
+        try:
+            scales = self._least()
+            spent = scales.epsilon(self.delta, self.relation)
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"{problem}: {error}") from None
+        if spent < self.epsilon / 2:
+            raise ValueError(problem)
+        return scales
+
+    def cost(self, relation: Relation) -> ClusteringCost:
+        """See `ClusteringMethod`: derived from the scales of the noise."""
+        return ClusteringCost(self.scales.epsilon(self.delta, relation), self.delta)

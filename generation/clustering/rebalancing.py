@@ -8,38 +8,28 @@ hashed into follows from `NoisyCounts`: it is post-processing, and costs nothing
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NoReturn, SupportsIndex, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import batches_by_counts, kept_by_counts, rebalancing_epsilon, rebalancing_scale, rounded_sum
-from dpaudit.generation.clustering.assignment import nearest
-from dpaudit.generation.clustering.interfaces import CentersOrigin, ClusteringCost, ClusteringMethod, Settings, Vectors
+from dpaudit.accounting import batches_by_counts, kept_by_counts, rebalancing_scale
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.mechanisms import Relation
-from dpaudit.mechanisms.neighbors import HALF_STEPS
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyCounts:
-    """Records of each label at each centre, plus Laplace noise: safe to look at, and what it cost.
+    """Records of each label at each centre, plus Laplace noise: safe to look at.
 
     Attributes:
         values: int64 [labels, k], read-only. Noise can make them negative.
         scale: of the noise, in records.
-        epsilon: pure epsilon of all of them together for one unit, in nats.
-        relation: whether records come and go, or are exchanged.
-        sensitivity: how far one unit moves all counts together, in records.
     """
 
     values: NDArray[np.int64]
     scale: float
-    epsilon: float
-    relation: Relation
-    sensitivity: int
 
     def kept(self, keep: int) -> NDArray[np.int64]:
         """`dpaudit.accounting.kept_by_counts`: the centres that each label keeps, int64 [labels, keep]."""
@@ -100,7 +90,7 @@ class PrivateCounts:
             raise RuntimeError("these counts have been noised: a second look would cost their epsilon again")
         noisy = values + noise.rounded_laplace(scale, values.size).reshape(values.shape)
         noisy.flags.writeable = False
-        return NoisyCounts(noisy, scale, epsilon, relation, HALF_STEPS[relation] * records_per_unit)
+        return NoisyCounts(noisy, scale)
 
     def __repr__(self) -> str:
         """Nothing of them."""
@@ -113,73 +103,3 @@ class PrivateCounts:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Refused, like `__getstate__`."""
         self.__getstate__()
-
-
-@dataclass(frozen=True)
-class Rebalanced:
-    """A method's centres, of which those with the highest noisy counts of private records are kept.
-
-    Attributes:
-        base: where the centres come from: public ones, in the paper.
-        keep: how many are kept, for each label where there are any.
-        epsilon: of the counts, in nats, under `relation`.
-        relation: whether records come and go, or are exchanged.
-
-    Raises:
-        ValueError: `keep` or `epsilon` is out of its range.
-    """
-
-    base: ClusteringMethod
-    keep: int
-    epsilon: float
-    relation: Relation = "add_remove"
-
-    def __post_init__(self) -> None:
-        if self.keep < 1 or not 0 < self.epsilon < math.inf:
-            raise ValueError(f"keep {self.keep} and epsilon {self.epsilon} must be positive, and epsilon finite")
-
-    @property
-    def name(self) -> str:
-        """See `ClusteringMethod`."""
-        return f"{self.base.name}-rebalanced"
-
-    @property
-    def origin(self) -> CentersOrigin:
-        """See `ClusteringMethod`: private records have a say now, through noise."""
-        return "private" if self.base.origin == "private" else "noised"
-
-    @property
-    def settings(self) -> Settings:
-        """See `ClusteringMethod`: the base's, and how centres are kept."""
-        kept = {"keep": self.keep, "rebalancing_epsilon": self.epsilon, "rebalancing_relation": self.relation}
-        return {**self.base.settings, **kept}
-
-    def cost(self, relation: Relation) -> ClusteringCost:
-        """See `ClusteringMethod`: what the base costs, and the counts."""
-        base = self.base.cost(relation)
-        counts = self.epsilon
-        if relation != self.relation:
-            counts = rebalancing_epsilon(rebalancing_scale(self.epsilon, self.relation), relation)
-        return ClusteringCost(rounded_sum(base.epsilon, counts), base.delta)
-
-    def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
-        """See `ClusteringMethod`: the kept centres [keep, d] where all records have one label.
-
-        Raises:
-            ValueError: the base gives fewer centres than are to be kept, or cannot work with what it is given.
-        """
-        centers = self.base.fit(private, public, noise)
-        places = nearest(private, centers)
-        counts = PrivateCounts(np.zeros_like(places), places, (1, len(centers)))
-        _, kept = self.select(counts, noise)
-        chosen: Vectors = centers[kept[0]]
-        return chosen
-
-    def select(self, counts: PrivateCounts, noise: Noise) -> tuple[NoisyCounts, NDArray[np.int64]]:
-        """Noise on all counts of records at the base's centres, then the choice: int64 [labels, keep].
-
-        Raises:
-            ValueError: there are fewer centres than are to be kept.
-        """
-        noisy = counts.noised(self.epsilon, self.relation, noise)
-        return noisy, noisy.kept(self.keep)

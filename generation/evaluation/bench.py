@@ -1,15 +1,16 @@
-"""The tasks of one evaluation, what they depend on, and the worker that does them."""
+"""The tasks of one evaluation, what they depend on, and how they are done."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import platform
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
-from typing import Any, NamedTuple, TypeAlias
+from itertools import product
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ import dpaudit
 from dpaudit.generation.caches import Figures, key_of
 from dpaudit.generation.clustering.interfaces import Vectors
 from dpaudit.generation.config import ModelConfig
-from dpaudit.generation.evaluation.fine_tuning import Attempt, Examples, Labels, fine_tune
+from dpaudit.generation.evaluation.fine_tuning import Attempt, Examples, Labels, Outcome, fine_tune
 from dpaudit.generation.evaluation.mauve_score import draw_indices, mauve_of
 from dpaudit.generation.evaluation.settings import EvaluationSettings
 from dpaudit.generation.evaluation.texts import Corpus, distinct_texts, summary_of
@@ -28,12 +29,9 @@ from dpaudit.generation.models import device_of
 from dpaudit.generation.records import Record
 from dpaudit.results.quality import Downstream, Encoder, FineTuneSettings, MauveSettings, ProbeSettings, Source
 
-#: From how many texts a side on there is a MAUVE at all.
-LEAST_N = 2
 #: Of how this package measures. To be raised with every change of its code that changes a figure.
 PROTOCOL = 2
 _VERSIONS = ("mauve-text", "faiss-cpu", "scikit-learn", "scipy", "numpy", "torch", "transformers", "tokenizers")
-SOURCES: tuple[Source, ...] = ("synthetic", "real-same-size", "real-all")
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class MauveTask:
 
 @dataclass(frozen=True)
 class ProbeTask:
-    """One linear probe."""
+    """One linear probe. `seed`: of the draw of training texts."""
 
     source: Source
     seed: int
@@ -59,14 +57,22 @@ class FitTask:
     source: Source
     attempt: Attempt
 
+    @property
+    def seed(self) -> int:
+        """Of the draw of training texts, and of all that the attempt draws."""
+        return self.attempt.seed
+
+
+class Probed(NamedTuple):
+    """Share of test texts whose label a probe finds, and whether its training came to an end."""
+
+    accuracy: float
+    converged: bool
+
 
 Task: TypeAlias = MauveTask | ProbeTask | FitTask
 #: What each kind of task measures.
-NAMES: dict[type, tuple[str, ...]] = {
-    MauveTask: ("mauve",),
-    ProbeTask: ("accuracy", "converged"),
-    FitTask: ("epochs", "best_epoch", "validation", "loss", "test"),
-}
+NAMES: dict[type, tuple[str, ...]] = {MauveTask: ("mauve",), ProbeTask: Probed._fields, FitTask: Outcome._fields}
 #: What each kind is called while it is done.
 TITLES: dict[type, str] = {MauveTask: "MAUVE", ProbeTask: "Linear probes", FitTask: "Fine-tuning"}
 
@@ -78,47 +84,54 @@ class Bench:
     Attributes:
         features: of MAUVE and the probe.
         classifier: that is fine-tuned; None where nothing is.
-        vectors: of distinct texts, by text; None where no task needs them.
+        vectors: embeddings float32 [d] of distinct texts, by text; None where no task needs them.
     """
 
     corpus: Corpus
     settings: EvaluationSettings
     features: Encoder
     classifier: Encoder | None
-    vectors: TextVectors | None = field(default=None, repr=False)
+    vectors: Mapping[str, Vectors] | None = field(default=None, repr=False)
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
         """All that is to be measured, in order."""
-        return (*self._mauve_tasks(), *self._probe_tasks(), *self._fit_tasks())
+        probe, tuned = self.settings.probe, self.settings.fine_tune
+        found: list[Task] = []
+        if self.mauve is not None:
+            found += (MauveTask(seed, ceiling) for seed, ceiling in product(self.mauve.seeds, (False, True)))
+        for source in self.sources:
+            # A probe is the same for every seed but where its texts are drawn.
+            seeds = probe.seeds if source == "real-same-size" else probe.seeds[:1]
+            found += (ProbeTask(source, seed) for seed in seeds if self.training(source, seed))
+        if tuned is not None:
+            sweep = list(product(tuned.learning_rates, tuned.weight_decays))
+            for source, seed in product(self.sources, tuned.seeds):
+                if len(distinct_texts(self.training(source, seed))) > 1:
+                    found += (FitTask(source, Attempt(seed, rate, decay)) for rate, decay in sweep)
+        return tuple(found)
 
     @cached_property
     def mauve(self) -> MauveSettings | None:
         """MAUVE's settings; None where there are too few texts."""
-        asked, texts = self.settings, (len(self.corpus.synthetic), len(self.real) // 2)
-        n = min(asked.n, *texts)
-        if n < LEAST_N:
+        asked = self.settings
+        n = min(asked.n, len(self.corpus.synthetic), len(self.real) // 2)
+        if n < 2:
             return None
-        return MauveSettings(
-            n=n,
-            clusters=asked.clusters or max(2, round(n / 10)),
-            iterations=asked.iterations,
-            initialisations=asked.initialisations,
-            explained_variance=asked.explained_variance,
-            scaling=asked.scaling,
-            points=asked.points,
-            seeds=tuple(range(asked.seeds)),
-        )
+        same = {name: value for name, value in vars(asked).items() if name in MauveSettings.model_fields}
+        clusters = asked.clusters or max(2, round(n / 10))
+        return MauveSettings(**{**same, "n": n, "clusters": clusters, "seeds": tuple(range(asked.seeds))})
 
     @cached_property
     def real(self) -> tuple[Record, ...]:
         """The distinct texts of the reference, for MAUVE: none is on both sides of the ceiling."""
         return distinct_texts(self.corpus.reference)
 
-    @cached_property
+    @property
     def sources(self) -> tuple[Source, ...]:
         """What classifiers are trained on: nothing, where there are no labels or too few texts."""
-        return SOURCES if len(self.corpus.labels) > 1 and len(self.corpus.trainable) > 1 else ()
+        enough = len(self.corpus.labels) > 1 and len(self.corpus.trainable) > 1
+        return ("synthetic", "real-same-size", "real-all") if enough else ()
 
     def training(self, source: Source, seed: int) -> tuple[Record, ...]:
         """The records that one classifier is trained on: of the same size means as many of each label."""
@@ -138,11 +151,12 @@ class Bench:
         parts: dict[str, Any] = {"task": [type(task).__name__, asdict(task)], "versions": versions()}
         if isinstance(task, MauveTask):
             assert self.mauve is not None
-            sides = [self._digests["real"], *([] if task.ceiling else [self._digests["synthetic"]])]
+            sides = [self._digest("real"), *([] if task.ceiling else [self._digest("run")])]
             settings = self.mauve.model_dump(mode="json", exclude={"seeds"})
             return key_of(**parts, sides=sides, settings=settings, encoder=self.features.identity)
-        sides = [self._trained_on(task.source, self.seed(task)), self._digests["test"]]
-        parts |= {"sides": sides, "labels": list(self.corpus.labels)}
+        drawn_by = task.seed if task.source == "real-same-size" else 0
+        parts["sides"] = [self._digest(task.source, drawn_by), self._digest("test")]
+        parts["labels"] = list(self.corpus.labels)
         if isinstance(task, ProbeTask):
             settings = self.settings.probe.model_dump(mode="json", exclude={"seeds"})
             return key_of(**parts, settings=settings, encoder=self.features.identity)
@@ -152,132 +166,59 @@ class Bench:
         # With names of preset and model: a sweep that is looked up again is shown under these (`Bench.earlier`).
         return key_of(**parts, settings=settings, encoder=self.classifier.model_dump(mode="json"))
 
+    @cached_property
+    def _digests(self) -> dict[tuple[str, int], str | None]:
+        return {}
+
+    def _digest(self, of: Source | Literal["real", "run", "test"], seed: int = 0) -> str | None:
+        """Of a set of texts. Few sets, of which each has many tasks."""
+        if (of, seed) not in self._digests:
+            fixed = {"real": self.real, "run": self.corpus.synthetic, "test": self.corpus.test}
+            records = fixed[of] if of in fixed else self.training(cast(Source, of), seed)
+            self._digests[of, seed] = summary_of(records).digest
+        return self._digests[of, seed]
+
     def earlier(self, found: Downstream) -> Bench:
         """A bench for a sweep that was done before: its keys bind all that `found` says of settings and encoder."""
         assert isinstance(found.settings, FineTuneSettings)
         return replace(self, settings=replace(self.settings, fine_tune=found.settings), classifier=found.encoder)
 
-    @staticmethod
-    def seed(task: ProbeTask | FitTask) -> int:
-        """Of the draw of training texts."""
-        return task.seed if isinstance(task, ProbeTask) else task.attempt.seed
-
-    def probe_seeds(self, source: Source) -> tuple[int, ...]:
-        """A probe is the same for every seed but where its texts are drawn."""
-        seeds = self.settings.probe.seeds
-        return seeds if source == "real-same-size" else seeds[:1]
-
-    @cached_property
-    def _digests(self) -> dict[str, str | None]:
-        corpus = self.corpus
-        sets = {"real": self.real, "synthetic": corpus.synthetic, "test": corpus.test}
-        return {name: summary_of(records).digest for name, records in sets.items()}
-
-    @cached_property
-    def _training_digests(self) -> dict[tuple[Source, int], str | None]:
-        return {}
-
-    def _trained_on(self, source: Source, seed: int) -> str | None:
-        """Digest of the texts that a classifier is trained on. Few sets, of which each has many tasks."""
-        drawn_by = (source, seed if source == "real-same-size" else 0)
-        if drawn_by not in self._training_digests:
-            self._training_digests[drawn_by] = summary_of(self.training(source, seed)).digest
-        return self._training_digests[drawn_by]
-
-    def _mauve_tasks(self) -> Iterator[Task]:
-        for seed in () if self.mauve is None else self.mauve.seeds:
-            yield MauveTask(seed, ceiling=False)
-            yield MauveTask(seed, ceiling=True)
-
-    def _probe_tasks(self) -> Iterator[Task]:
-        for source in self.sources:
-            yield from (ProbeTask(source, seed) for seed in self.probe_seeds(source) if self.training(source, seed))
-
-    def _fit_tasks(self) -> Iterator[Task]:
-        settings = self.settings.fine_tune
-        if settings is None:
-            return
-        for source in self.sources:
-            for seed in settings.seeds:
-                if len(distinct_texts(self.training(source, seed))) > 1:
-                    yield from (FitTask(source, attempt) for attempt in _sweep(settings, seed))
-
-
-@dataclass(frozen=True)
-class TextVectors:
-    """Embeddings float32 [n, d] of distinct texts, and each text's row."""
-
-    rows: Mapping[str, int] = field(repr=False)
-    values: Vectors = field(repr=False)
-
-    def of(self, records: Sequence[Record]) -> Vectors:
-        """Embeddings float32 [m, d] of m records."""
-        return self.values[[self.rows[record.text] for record in records]]
-
-
-class Worker:
-    """Does one task after the other, in whatever process."""
-
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-        self._numbers = {label: number for number, label in enumerate(bench.corpus.labels)}
-
-    def __call__(self, task: Task) -> Figures:
-        """The task's figures, by the names that the cache has for them."""
+    def measure(self, task: Task) -> Figures:
+        """The task's figures, by the names that the cache has for them. In whatever process."""
+        corpus, settings = self.corpus, self.settings
         if isinstance(task, MauveTask):
-            return {"mauve": self._mauve(task)}
-        train = self._bench.training(task.source, self._bench.seed(task))
+            assert self.mauve is not None
+            synthetic, real = self._vectors(corpus.synthetic), self._vectors(self.real)
+            ours, theirs, others = draw_indices(task.seed, len(synthetic), len(real), self.mauve.n)
+            judged = real[others] if task.ceiling else synthetic[ours]
+            return {"mauve": mauve_of(judged, real[theirs], self.mauve, task.seed)}
+        train, test = self.training(task.source, task.seed), corpus.test
+        labels, truth = self._labels(train), self._labels(test)
         if isinstance(task, ProbeTask):
-            return {name: float(value) for name, value in self._probe(train)._asdict().items()}
-        return self._fit(train, task.attempt)
+            probed = probe_accuracy(self._vectors(train), labels, self._vectors(test), truth, settings.probe)
+            return {name: float(value) for name, value in probed._asdict().items()}
+        assert settings.fine_tune is not None and self.classifier is not None
+        examples = Examples(tuple(record.text for record in train), labels)
+        tested = Examples(tuple(record.text for record in test), truth)
+        name, number = self.classifier.name, len(corpus.labels)
+        return fine_tune(name, examples, tested, number, task.attempt, settings.fine_tune)._asdict()
 
-    def _mauve(self, task: MauveTask) -> float:
-        settings, vectors, corpus = self._bench.mauve, self._bench.vectors, self._bench.corpus
-        assert settings is not None and vectors is not None
-        synthetic, real = vectors.of(corpus.synthetic), vectors.of(self._bench.real)
-        ours, theirs, others = draw_indices(task.seed, len(synthetic), len(real), settings.n)
-        return mauve_of(real[others] if task.ceiling else synthetic[ours], real[theirs], settings, task.seed)
-
-    def _probe(self, train: Sequence[Record]) -> Probed:
-        vectors, test = self._bench.vectors, self._bench.corpus.test
-        assert vectors is not None
-        sides = (vectors.of(train), self._labels(train), vectors.of(test), self._labels(test))
-        return probe_accuracy(*sides, self._bench.settings.probe)
-
-    def _fit(self, train: Sequence[Record], attempt: Attempt) -> Figures:
-        settings, classifier = self._bench.settings.fine_tune, self._bench.classifier
-        assert settings is not None and classifier is not None
-        examples, test = (
-            Examples(tuple(record.text for record in records), self._labels(records))
-            for records in (train, self._bench.corpus.test)
-        )
-        outcome = fine_tune(classifier.name, examples, test, len(self._numbers), attempt, settings)
-        return asdict(outcome)
+    def _vectors(self, records: Sequence[Record]) -> Vectors:
+        """Embeddings float32 [m, d] of m records."""
+        assert self.vectors is not None
+        return np.array([self.vectors[record.text] for record in records])
 
     def _labels(self, records: Sequence[Record]) -> Labels:
-        found: NDArray[np.int64] = np.array([self._numbers[record.label] for record in records], dtype=np.int64)
+        numbers = {label: number for number, label in enumerate(self.corpus.labels)}
+        found: NDArray[np.int64] = np.array([numbers[record.label] for record in records], dtype=np.int64)
         return found
-
-
-class Probed(NamedTuple):
-    """Share of test texts whose label a probe finds, and whether its training came to an end."""
-
-    accuracy: float
-    converged: bool
 
 
 def probe_accuracy(train: Vectors, labels: Labels, test: Vectors, truth: Labels, settings: ProbeSettings) -> Probed:
     """Accuracy on test texts of a linear probe, logistic regression on embeddings, that was trained on others.
 
-    Args:
-        train: embeddings float32 [m, d], m >= 1.
-        labels: int64 [m].
-        test: embeddings float32 [k, d], k >= 1.
-        truth: int64 [k].
-        settings: inverse strength of the penalty, and iterations.
-
-    Returns:
-        The accuracy. Where all training texts have one label, that is the one found.
+    Embeddings are float32 [m, d] and [k, d], labels int64 [m] and [k]; m, k >= 1. Where all training texts have one
+    label, that is the one found.
     """
     if (labels == labels[0]).all():
         return Probed(float((truth == labels[0]).mean()), True)
@@ -287,12 +228,6 @@ def probe_accuracy(train: Vectors, labels: Labels, test: Vectors, truth: Labels,
         warnings.simplefilter("always", ConvergenceWarning)
         probe.fit(train, labels)
     return Probed(float((probe.predict(test) == truth).mean()), not warned)
-
-
-def _sweep(settings: FineTuneSettings, seed: int) -> Iterator[Attempt]:
-    for rate in settings.learning_rates:
-        for decay in settings.weight_decays:
-            yield Attempt(seed, rate, decay)
 
 
 @cache

@@ -10,9 +10,9 @@ or all validated by.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -42,6 +42,8 @@ _PASS = 64
 
 Labels: TypeAlias = NDArray[np.int64]
 Weights: TypeAlias = dict[str, torch.Tensor]
+#: Token ids of texts.
+Rows: TypeAlias = list[list[int]]
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,7 @@ class Attempt:
     weight_decay: float
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How an attempt ended. Accuracies, and the loss in nats, are of the best checkpoint.
 
     Attributes:
@@ -95,10 +96,10 @@ def encoder_of(name: str, settings: FineTuneSettings) -> Encoder:
     Raises:
         InputError: there is no such model, or it is none that can be fine-tuned here.
     """
-    network, tokenizer = _loaded(name, 2)
+    classifier = _loaded(name, 2, settings)
     with loading(name, FIELD, _KIND):
         digest = digest_of(identity_files(origin_of(name, FIELD), FIELD))
-    return Encoder(name=name, digest=digest, max_tokens=token_limit(network, tokenizer, settings.max_tokens))
+    return Encoder(name=name, digest=digest, max_tokens=classifier.max_tokens)
 
 
 def fine_tune(
@@ -123,12 +124,10 @@ def fine_tune(
     device = device_of(ModelConfig(name=name))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(attempt.seed)
-        network, tokenizer = _loaded(name, labels)
-        network.to(device)  # type: ignore[arg-type]
-        batcher = _Batcher(tokenizer, token_limit(network, tokenizer, settings.max_tokens), device)
-        random = np.random.default_rng(attempt.seed)
+        classifier, random = _loaded(name, labels, settings), np.random.default_rng(attempt.seed)
+        classifier.network.to(device)  # type: ignore[arg-type]
         kept, held = _split(train.texts, settings.validation, random)
-        return _trained(network, batcher, train.chosen(kept), train.chosen(held), test, attempt, settings, random)
+        return _trained(classifier, train.chosen(kept), train.chosen(held), test, attempt, settings, random)
 
 
 def epochs_of(texts: int, settings: FineTuneSettings) -> int:
@@ -148,8 +147,7 @@ def _split(
 
 
 def _trained(
-    network: PreTrainedModel,
-    batcher: _Batcher,
+    classifier: _Classifier,
     train: Examples,
     validation: Examples,
     test: Examples,
@@ -157,13 +155,14 @@ def _trained(
     settings: FineTuneSettings,
     random: np.random.Generator,
 ) -> Outcome:
+    network = classifier.network
     optimizer = torch.optim.Adam(network.parameters(), lr=attempt.learning_rate, weight_decay=attempt.weight_decay)
-    rows, watched = batcher.tokens(train.texts), batcher.tokens(validation.texts)
+    rows, watched = classifier.tokens(train.texts), classifier.tokens(validation.texts)
     best, best_loss, best_epoch, risen, kept, epoch = -1.0, math.inf, 0, 0, Weights(), 0
     try:
         for epoch in range(1, epochs_of(len(rows), settings) + 1):
-            _epoch(network, batcher, rows, train.labels, optimizer, settings.batch_size, random)
-            found, loss = _tested(network, batcher, watched, validation.labels)
+            classifier.train(rows, train.labels, optimizer, settings.batch_size, random)
+            found, loss = classifier.test(watched, validation.labels)
             risen = epoch if found > best else risen
             if (found, -loss) > (best, -best_loss):
                 best, best_loss, best_epoch = found, loss, epoch
@@ -171,77 +170,68 @@ def _trained(
             if epoch - risen >= settings.patience:
                 break
         network.load_state_dict(kept)
-        accuracy, _ = _tested(network, batcher, batcher.tokens(test.texts), test.labels)
+        accuracy, _ = classifier.test(classifier.tokens(test.texts), test.labels)
     except _DivergedError:
         return Outcome(epoch, 0, 0.0, 0.0, 0.0)
     return Outcome(epoch, best_epoch, best, best_loss, accuracy)
 
 
-def _epoch(
-    network: PreTrainedModel,
-    batcher: _Batcher,
-    rows: Sequence[Sequence[int]],
-    labels: Labels,
-    optimizer: torch.optim.Optimizer,
-    batch_size: int,
-    random: np.random.Generator,
-) -> None:
-    network.train(True)
-    order = random.permutation(len(rows))
-    for start in range(0, len(order), batch_size):
-        chosen = order[start : start + batch_size]
-        optimizer.zero_grad()
-        logits = network(**batcher.padded([rows[row] for row in chosen])).logits
-        loss = cross_entropy(logits, torch.from_numpy(labels[chosen]).to(logits.device))
-        if not torch.isfinite(loss):
-            raise _DivergedError
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-
-
-@torch.inference_mode()
-def _tested(
-    network: PreTrainedModel, batcher: _Batcher, rows: Sequence[Sequence[int]], truth: Labels
-) -> tuple[float, float]:
-    """Accuracy, and mean cross-entropy in nats. Raises _DivergedError where that is not finite."""
-    network.train(False)
-    right, loss = 0, 0.0
-    for chosen in _of_like_lengths(rows):
-        logits = network(**batcher.padded([rows[row] for row in chosen])).logits.double()
-        labels = torch.from_numpy(truth[chosen]).to(logits.device)
-        right += int((logits.argmax(dim=-1) == labels).sum())
-        loss += float(cross_entropy(logits, labels, reduction="sum"))
-    if not math.isfinite(loss):
-        raise _DivergedError
-    return right / len(rows), loss / len(rows)
-
-
-def _of_like_lengths(rows: Sequence[Sequence[int]]) -> Iterator[NDArray[np.int64]]:
-    order = np.argsort([len(row) for row in rows], kind="stable")
-    for start in range(0, len(order), _PASS):
-        yield order[start : start + _PASS]
-
-
 @dataclass(frozen=True)
-class _Batcher:
+class _Classifier:
+    network: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     max_tokens: int
-    device: torch.device
 
-    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
+    def tokens(self, texts: Sequence[str]) -> Rows:
         found: Any = self.tokenizer(
             list(texts), truncation=True, max_length=self.max_tokens, padding=False, return_attention_mask=False
         )
-        rows: list[list[int]] = found["input_ids"]
+        rows: Rows = found["input_ids"]
         return rows
 
-    def padded(self, rows: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
-        """Token ids and mask, int64 [rows, longest]. A text without any token counts as one token of padding."""
-        ids, mask = padded(rows, len(rows), max(1, *map(len, rows)), self.tokenizer)
-        return {"input_ids": ids.to(self.device), "attention_mask": mask.to(self.device)}
+    def train(
+        self,
+        rows: Rows,
+        labels: Labels,
+        optimizer: torch.optim.Optimizer,
+        batch_size: int,
+        random: np.random.Generator,
+    ) -> None:
+        """One epoch. Raises _DivergedError where a loss is not finite."""
+        self.network.train(True)
+        for chosen in np.split(random.permutation(len(rows)), range(batch_size, len(rows), batch_size)):
+            optimizer.zero_grad()
+            logits, truth = self._logits(rows, chosen), torch.from_numpy(labels[chosen])
+            loss = cross_entropy(logits, truth.to(logits.device))
+            if not torch.isfinite(loss):
+                raise _DivergedError
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+    @torch.inference_mode()
+    def test(self, rows: Rows, labels: Labels) -> tuple[float, float]:
+        """Accuracy, and mean cross-entropy in nats. Raises _DivergedError where that is not finite."""
+        self.network.train(False)
+        right, loss = 0, 0.0
+        of_like_lengths = np.argsort([len(row) for row in rows], kind="stable")
+        for chosen in np.split(of_like_lengths, range(_PASS, len(rows), _PASS)):
+            logits = self._logits(rows, chosen).double()
+            truth = torch.from_numpy(labels[chosen]).to(logits.device)
+            right += int((logits.argmax(dim=-1) == truth).sum())
+            loss += float(cross_entropy(logits, truth, reduction="sum"))
+        if not math.isfinite(loss):
+            raise _DivergedError
+        return right / len(rows), loss / len(rows)
+
+    def _logits(self, rows: Rows, chosen: NDArray[np.int64]) -> torch.Tensor:
+        """Float [chosen, labels]. A text without any token counts as one token of padding."""
+        texts, device = [rows[row] for row in chosen], self.network.device
+        ids, mask = padded(texts, len(texts), max(1, *map(len, texts)), self.tokenizer)
+        logits: torch.Tensor = self.network(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
+        return logits
 
 
-def _loaded(name: str, labels: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _loaded(name: str, labels: int, settings: FineTuneSettings) -> _Classifier:
     """A model with a new head for so many labels, and its tokenizer."""
     with loading(name, FIELD, _KIND):
         origin = origin_of(name, FIELD)
@@ -257,4 +247,4 @@ def _loaded(name: str, labels: int) -> tuple[PreTrainedModel, PreTrainedTokenize
         raise InputError(FIELD, f"{name!r} lacks weights of an encoder.", "Name an encoder such as MiniLM or BERT.")
     if network.config.pad_token_id is None:
         network.config.pad_token_id = int(tokenizer.pad_token_id or 0)
-    return network, tokenizer
+    return _Classifier(network, tokenizer, token_limit(network, tokenizer, settings.max_tokens))

@@ -28,8 +28,7 @@ def draw_indices(seed: int, synthetic: int, reference: int, n: int) -> tuple[NDA
 
     Args:
         seed: of the draw.
-        synthetic, reference: how many texts there are; n and 2n at least. Those of the reference are distinct, so that
-            no text is on both sides of the ceiling.
+        synthetic, reference: how many texts there are; n and 2n at least. Those of the reference are distinct.
         n: texts on every side.
 
     Returns:
@@ -50,8 +49,7 @@ def mauve_of(texts: Vectors, reference: Vectors, settings: MauveSettings, seed: 
     """MAUVE of two sets of equal size.
 
     Args:
-        texts: embeddings float32 [n, d] of what is judged.
-        reference: embeddings float32 [n, d] of real texts.
+        texts, reference: embeddings float32 [n, d] of what is judged, and of real texts.
         settings: as `mauve.compute_mauve` takes them, under names that say what they are.
         seed: of PCA and k-means.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -10,19 +11,8 @@ from functools import partial
 
 from dpaudit.engines import Engine, LocalEngine
 from dpaudit.generation.caches import Figures, ScoreCache, VectorCache
-from dpaudit.generation.clustering.embedding import OFFLINE, Embedder
-from dpaudit.generation.evaluation.bench import (
-    NAMES,
-    TITLES,
-    Bench,
-    FitTask,
-    MauveTask,
-    ProbeTask,
-    Task,
-    TextVectors,
-    Worker,
-    versions,
-)
+from dpaudit.generation.clustering.embedding import OFFLINE, Embedder, Watch
+from dpaudit.generation.evaluation.bench import NAMES, TITLES, Bench, FitTask, MauveTask, ProbeTask, Task, versions
 from dpaudit.generation.evaluation.fine_tuning import encoder_of
 from dpaudit.generation.evaluation.settings import PAPER_N, EvaluationSettings
 from dpaudit.generation.evaluation.texts import (
@@ -37,16 +27,13 @@ from dpaudit.generation.evaluation.texts import (
     summary_of,
 )
 from dpaudit.generation.records import Record
-from dpaudit.results.quality import Downstream, Encoder, Fit, Mauve, Quality, Source, Trained, scores
+from dpaudit.results.quality import Downstream, Encoder, Fit, Mauve, Quality, Trained, scores
 from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.layout import HASHES, SAMPLES
 from dpaudit.runs.reader import RESUME
 
 #: Fewer texts to train on than this are remarked upon.
 _FEW = 100
-
-#: Called with what is being done, how much of it is done, and how much there is.
-Watch = Callable[[str, int, int], None]
 
 
 def evaluate(
@@ -84,12 +71,17 @@ def evaluate(
     synthetic, label_lines = read_synthetic(reader)
     corpus, own, warnings = _read(reader, synthetic, data, settings)
     embedder = Embedder(settings.embedding or OFFLINE, normalize=True, field="--embedding")
-    bench = Bench(corpus, settings, _features(embedder), _classifier(corpus, settings))
+    classifier = None
+    if settings.fine_tune is not None and corpus.labels:
+        classifier = encoder_of(settings.classifier or OFFLINE, settings.fine_tune)
+    bench = Bench(corpus, settings, Encoder.model_validate(embedder, from_attributes=True), classifier)
     figures = {task: found for task in bench.tasks if (found := cache.find(bench.key(task), NAMES[type(task)]))}
     missing = [task for task in bench.tasks if task not in figures]
     if any(not isinstance(task, FitTask) for task in missing):
-        bench = replace(bench, vectors=_embedded(corpus, embedder, private_cache, watch))
-    with closing((engine or LocalEngine(1)).map(partial(Worker, bench), missing)) as results:
+        texts = sorted({record.text for record in (*corpus.synthetic, *corpus.reference, *corpus.test)})
+        vectors = embedder.embed(texts, private_cache, partial(watch, "Embedding texts"))
+        bench = replace(bench, vectors=dict(zip(texts, vectors, strict=True)))
+    with closing((engine or LocalEngine(1)).map(partial(getattr, bench, "measure"), missing)) as results:
         if missing:
             watch(TITLES[type(missing[0])], 0, len(missing))
         for done, (task, found) in enumerate(zip(missing, results, strict=True), start=1):
@@ -116,50 +108,25 @@ def _read(
     reader: RunReader, synthetic: tuple[Record, ...], data: RealData, settings: EvaluationSettings
 ) -> tuple[Corpus, int | None, list[str]]:
     """All texts, how many of the reference are the run's own, and what there is to say of limits."""
-    manifest = reader.manifest
-    reference = read_real(manifest, data.reference, "--reference", data)
-    test = None if data.test is None else read_real(manifest, data.test, "--test", data)
-    warnings = []
-    for records, option in ((reference, "--reference"), (test or (), "--test")):
-        if len(records) > settings.most_records:
-            said = f"{option} has {len(records):,} records, of which {settings.most_records:,} were used"
-            warnings.append(f"{said} (--most-records).")
-    reference = subsample(reference, settings.most_records, settings.split_seed)
-    if test is not None:
-        test = subsample(test, settings.most_records, settings.split_seed)
+    manifest, warnings = reader.manifest, list[str]()
+
+    def real(name: str, option: str) -> tuple[Record, ...]:
+        records, most = read_real(manifest, name, option, data), settings.most_records
+        if len(records) > most:
+            warnings.append(f"{option} has {len(records):,} records, of which {most:,} were used (--most-records).")
+        return subsample(records, most, settings.split_seed)
+
+    reference = real(data.reference, "--reference")
+    test = None if data.test is None else real(data.test, "--test")
     labels = manifest.batching.labels
     if labels and not {record.label for record in synthetic} <= set(labels):
         problem = "a text has a label that is not among batching.labels."
         raise InputError(reader.where(SAMPLES), problem, "Audit the run: `dpaudit verify`.")
-    share, seed = settings.test_share, settings.split_seed
-    corpus, own = corpus_of(manifest, synthetic, reference, test, share=share, seed=seed), own_records(reader)
-    if own is not None and corpus.held_out is not None:
-        corpus = replace(corpus, held_out=corpus.held_out.model_copy(update={"own": own.among(corpus.test)}))
-    return corpus, None if own is None else own.among(reference), warnings
-
-
-def _features(embedder: Embedder) -> Encoder:
-    return Encoder(
-        name=embedder.name,
-        digest=embedder.digest,
-        max_tokens=embedder.max_tokens,
-        pooling=embedder.pooling,
-        dimensions=embedder.dimensions,
-        normalized=embedder.normalize,
+    count_own = own_records(reader)
+    corpus = corpus_of(
+        labels, synthetic, reference, test, share=settings.test_share, seed=settings.split_seed, count_own=count_own
     )
-
-
-def _classifier(corpus: Corpus, settings: EvaluationSettings) -> Encoder | None:
-    if settings.fine_tune is None or not corpus.labels:
-        return None
-    return encoder_of(settings.classifier or OFFLINE, settings.fine_tune)
-
-
-def _embedded(corpus: Corpus, embedder: Embedder, cache: VectorCache | None, watch: Watch) -> TextVectors:
-    records = (*corpus.synthetic, *corpus.reference, *corpus.test)
-    texts = sorted({record.text for record in records})
-    vectors = embedder.embed(texts, cache, partial(watch, "Embedding texts"))
-    return TextVectors({text: row for row, text in enumerate(texts)}, vectors)
+    return corpus, None if count_own is None else count_own(reference), warnings
 
 
 def _mauve(bench: Bench, figures: Mapping[Task, Figures]) -> Mauve | None:
@@ -179,37 +146,41 @@ def _downstream(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[Downs
         (FitTask, bench.classifier, bench.settings.fine_tune),
     ):
         tasks = [task for task in bench.tasks if isinstance(task, kind) and task in figures]
-        trained = tuple(_trained(bench, source, tasks, figures) for source in dict.fromkeys(t.source for t in tasks))
+        trained = [
+            _trained(bench, [task for task in tasks if task.source == source], figures)
+            for source in dict.fromkeys(task.source for task in tasks)
+        ]
         if trained and encoder is not None and settings is not None:
+            tested = Counter(record.label for record in bench.corpus.test)
             yield Downstream(
                 method="linear-probe" if kind is ProbeTask else "fine-tuned",
                 encoder=encoder,
                 settings=settings,
-                majority=_majority(bench.corpus),
-                trained=trained,
+                majority=max(tested.values()) / tested.total(),
+                trained=tuple(trained),
             )
 
 
-def _trained(
-    bench: Bench, source: Source, tasks: Sequence[ProbeTask | FitTask], figures: Mapping[Task, Figures]
-) -> Trained:
+def _trained(bench: Bench, tasks: Sequence[ProbeTask | FitTask], figures: Mapping[Task, Figures]) -> Trained:
     """One source's accuracy: of every probe, or of each seed's best fit."""
-    probes = [task for task in tasks if isinstance(task, ProbeTask) and task.source == source]
-    fits = [task for task in tasks if isinstance(task, FitTask) and task.source == source]
-    best = [_best(source, seed, fits, figures) for seed in dict.fromkeys(task.attempt.seed for task in fits)]
-    accuracies = [figures[probe]["accuracy"] for probe in probes] or [figures[fit]["test"] for fit in best]
+    fits = [task for task in tasks if isinstance(task, FitTask)]
+    best = [
+        _best([fit for fit in fits if fit.seed == seed], figures) for seed in dict.fromkeys(fit.seed for fit in fits)
+    ]
+    accuracies = [figures[fit]["test"] for fit in best] or [figures[probe]["accuracy"] for probe in tasks]
     return Trained(
-        source=source,
-        texts=len(bench.training(source, bench.seed((probes or fits)[0]))),
+        source=tasks[0].source,
+        texts=len(bench.training(tasks[0].source, tasks[0].seed)),
         accuracy=scores(tuple(accuracies)),
         fits=tuple(_fit(fit, figures[fit], fit in best) for fit in fits),
     )
 
 
-def _best(source: Source, seed: int, tasks: Sequence[FitTask], figures: Mapping[Task, Figures]) -> FitTask:
+def _best(fits: Sequence[FitTask], figures: Mapping[Task, Figures]) -> FitTask:
     """Of one seed's fits that with the best validation accuracy, then the lowest loss, then the first."""
-    whole = [task for task in tasks if task.attempt.seed == seed and figures[task]["best_epoch"]]
+    whole = [task for task in fits if figures[task]["best_epoch"]]
     if not whole:
+        source, seed = fits[0].source, fits[0].seed
         problem = f"with every rate, training on {source} texts ends in numbers that are not finite (seed {seed})."
         raise InputError("--learning-rate", problem, "Try smaller rates, or another encoder.")
     return min(whole, key=lambda task: (-figures[task]["validation"], figures[task]["loss"]))
@@ -226,11 +197,6 @@ def _fit(task: FitTask, found: Figures, chosen: bool) -> Fit:
         validation_loss=found["loss"] if whole else None,
         chosen=chosen,
     )
-
-
-def _majority(corpus: Corpus) -> float:
-    counts = [sum(record.label == label for record in corpus.test) for label in corpus.labels]
-    return max(counts) / len(corpus.test)
 
 
 def _carried(bench: Bench, previous: Quality | None, cache: ScoreCache) -> Iterator[Downstream]:
@@ -254,8 +220,20 @@ def _carried(bench: Bench, previous: Quality | None, cache: ScoreCache) -> Itera
 
 def _warnings(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[str]:
     """What a reader of the figures must know."""
-    yield from _of_the_runs_texts(bench.corpus)
-    yield from _of_mauve(bench)
+    corpus, half = bench.corpus, len(bench.real) // 2
+    texts, empty = len(corpus.synthetic), sum(not record.text.strip() for record in corpus.synthetic)
+    if empty:
+        yield f"{empty:,} of the run's {texts:,} texts are empty, or nothing but their label."
+    if texts > 1 and (distinct := len(distinct_texts(corpus.synthetic))) <= texts / 2:
+        yield f"Of the run's {texts:,} texts {distinct:,} are distinct, up to case and white space."
+    if bench.mauve is None:
+        yield "No MAUVE: it needs 2 texts of the run, and 4 distinct ones of the reference."
+    elif bench.mauve.n < (wanted := max(bench.settings.n, PAPER_N)):
+        yield (
+            f"MAUVE is of n = {bench.mauve.n:,} texts a side, fewer than {wanted:,} (the run has {texts:,} texts, "
+            f"half of the reference's distinct ones are {half:,}). Of few texts it is biased upwards, and its scale "
+            "depends on n: compare it with its ceiling, and with runs of the same n."
+        )
     if not bench.sources:
         yield "No accuracy: it needs two labels, and two texts of the run that are not among the test texts."
         return
@@ -264,26 +242,6 @@ def _warnings(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[str]:
     unfinished = sum(not found["converged"] for task, found in figures.items() if isinstance(task, ProbeTask))
     if unfinished:
         yield f"{unfinished} linear probes did not converge: give them more --probe-iterations."
-
-
-def _of_the_runs_texts(corpus: Corpus) -> Iterator[str]:
-    texts, empty = len(corpus.synthetic), sum(not record.text.strip() for record in corpus.synthetic)
-    if empty:
-        yield f"{empty:,} of the run's {texts:,} texts are empty, or nothing but their label."
-    if texts > 1 and (distinct := len(distinct_texts(corpus.synthetic))) <= texts / 2:
-        yield f"Of the run's {texts:,} texts {distinct:,} are distinct, up to case and white space."
-
-
-def _of_mauve(bench: Bench) -> Iterator[str]:
-    synthetic, half = len(bench.corpus.synthetic), len(bench.real) // 2
-    if bench.mauve is None:
-        yield "No MAUVE: it needs 2 texts of the run, and 4 distinct ones of the reference."
-    elif bench.mauve.n < (wanted := max(bench.settings.n, PAPER_N)):
-        yield (
-            f"MAUVE is of n = {bench.mauve.n:,} texts a side, fewer than {wanted:,} (the run has {synthetic:,} texts, "
-            f"half of the reference's distinct ones are {half:,}). Of few texts it is biased upwards, and its scale "
-            "depends on n: compare it with its ceiling, and with runs of the same n."
-        )
 
 
 def _of_training(bench: Bench) -> Iterator[str]:

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from dpaudit.results.quality import FineTuneSettings, Part, ProbeSettings
+from dpaudit.mechanisms import Fields
+from dpaudit.results.quality import FineTuneSettings, ProbeSettings
 from dpaudit.runs import InputError
 
 #: The paper's numbers (appendix, "Evaluation hyperparameters").
@@ -107,7 +108,7 @@ def settings_from_options(options: Mapping[str, Any]) -> EvaluationSettings:
     )
 
 
-Settings = TypeVar("Settings", bound=Part)
+Settings = TypeVar("Settings", bound=Fields)
 
 
 def _changed(settings: Settings, fields: Mapping[str, Any], prefix: str) -> Settings:

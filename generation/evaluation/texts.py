@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from pydantic import ValidationError
 
@@ -18,7 +19,9 @@ from dpaudit.results.quality import HeldOut, Texts
 from dpaudit.runs import InputError, KeyedHash, Manifest, RunReader, data_digest
 from dpaudit.runs.layout import ASSIGNMENT, SAMPLES
 
-_UNIT = 1 << 64
+#: How many of some records a run was made from.
+CountOwn: TypeAlias = Callable[[Iterable[Record]], int]
+
 #: NAME or OWNER/NAME, as data sets of the hub are called.
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 #: How names of files end. None of them may reach the hub, which keeps what it is asked for.
@@ -124,31 +127,29 @@ def read_real(manifest: Manifest, name: str, setting: str, data: RealData) -> tu
 
 
 def corpus_of(
-    manifest: Manifest,
+    labels: tuple[str, ...],
     synthetic: tuple[Record, ...],
     reference: tuple[Record, ...],
     test: tuple[Record, ...] | None,
     *,
     share: float,
     seed: int,
+    count_own: CountOwn | None = None,
 ) -> Corpus:
     """Part what is trained on from what is tested on.
 
     Args:
-        manifest: of the run.
+        labels: the run's public list.
         synthetic: its texts.
         reference: real records.
         test: real records of a file of their own; None splits the reference.
         share: of the reference that is tested on then.
         seed: of the hash that splits: a text's side depends on that text and the seed alone.
-
-    Returns:
-        The texts, of which it is not known yet whether they are the run's own.
+        count_own: see `own_records`.
 
     Raises:
         InputError: nothing is left to train or to test on.
     """
-    labels = manifest.batching.labels
     if not labels:
         return Corpus(synthetic, reference, (), (), (), labels, None)
     if not reference:
@@ -171,7 +172,7 @@ def corpus_of(
         share=share if test is None else None,
         seed=seed,
         test=summary_of(chosen),
-        own=None,
+        own=None if count_own is None else count_own(chosen),
         dropped_real=len(reference) - len(train) - (len(chosen) if test is None else 0),
         dropped_synthetic=len(synthetic) - len(trainable),
     )
@@ -186,35 +187,29 @@ def subsample(records: tuple[Record, ...], most: int, seed: int) -> tuple[Record
     return tuple(records[row] for row in sorted(ranked[:most]))
 
 
-@dataclass(frozen=True)
-class OwnRecords:
-    """What a run was made from, as keyed digests of its records."""
+def own_records(reader: RunReader) -> CountOwn | None:
+    """How many records have a text that a run was made from, under whatever label and letter by letter.
 
-    hashing: KeyedHash = field(repr=False)
-    digests: frozenset[str] = field(repr=False)
-    labels: tuple[str, ...]
-
-    def among(self, records: Iterable[Record]) -> int:
-        """How many of these records have a text that the run was made from, under whatever label.
-
-        Texts are compared letter by letter: a digest tells nothing of others.
-        """
-        return sum(any(self._has(label, record.text) for label in {record.label, *self.labels}) for record in records)
-
-    def _has(self, label: str, text: str) -> bool:
-        return self.hashing.digest(label, text) in self.digests
-
-
-def own_records(reader: RunReader) -> OwnRecords | None:
-    """The records that a run was made from, by its assignment; None where it does not say, or not in one voice."""
+    By its assignment, whose digests tell nothing of other texts; None where it does not say, or not in one voice.
+    """
     manifest = reader.manifest
     if manifest.batching.key is None or manifest.data.digest is None or not reader.has(ASSIGNMENT):
         return None
     with suppress(InputError):
         digests = [assigned.digest for assigned in reader.assignment()]
         if data_digest(digests) == manifest.data.digest:
-            hashing = KeyedHash(bytes.fromhex(manifest.batching.key))
-            return OwnRecords(hashing, frozenset(digests), manifest.batching.labels)
+            known, hashing = frozenset(digests), KeyedHash(bytes.fromhex(manifest.batching.key))
+
+            def count(records: Iterable[Record]) -> int:
+                return sum(
+                    any(
+                        hashing.digest(label, record.text) in known
+                        for label in {record.label, *manifest.batching.labels}
+                    )
+                    for record in records
+                )
+
+            return count
     return None
 
 
@@ -244,7 +239,7 @@ def hash_fraction(text: str, seed: int, purpose: bytes) -> float:
     """A text's place in [0, 1), which looks random and depends on the text, the seed and the purpose alone."""
     message = normalized_text(text).encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(message, digest_size=8, key=seed.to_bytes(8, "big"), person=b"eval." + purpose)
-    return int.from_bytes(digest.digest(), "big") / _UNIT
+    return int.from_bytes(digest.digest(), "big") / 2**64
 
 
 def _after_label(text: str, label: str) -> str:
@@ -259,22 +254,25 @@ def _after_label(text: str, label: str) -> str:
 def _is_hubs(name: str) -> bool:
     """Whether a name can only be a data set's on the hub: what may be a mistyped path is not asked for there."""
     dataset = name.partition(":")[0]
-    if (
+    owner, slash, _ = dataset.partition("/")
+    return not (
         name.startswith(PACKAGE)
         or Path(name).exists()
         or not _HUB_NAME.fullmatch(dataset)
         or dataset.lower().endswith(_FILE_ENDINGS)
-    ):
-        return False
-    owner, slash, _ = dataset.partition("/")
-    return not (slash and Path(owner).exists())
+        or (slash and Path(owner).exists())
+    )
 
 
 def _renamed(error: InputError, setting: str) -> InputError:
     """An error about a config's fields, in the words of the command's options."""
-    names = {"data.labels": "the run's labels", "data.path": setting, "data.dataset": setting}
-    names |= {"data.text": "--text", "data.label": "--label"}
     parts = [error.where, error.problem, error.remedy]
-    for name, option in names.items():
+    for name, option in (
+        ("data.labels", "the run's labels"),
+        ("data.path", setting),
+        ("data.dataset", setting),
+        ("data.text", "--text"),
+        ("data.label", "--label"),
+    ):
         parts = [part.replace(name, option) for part in parts]
     return InputError(*parts)

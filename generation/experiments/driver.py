@@ -12,20 +12,11 @@ from functools import partial
 from pathlib import Path
 
 import dpaudit
-from dpaudit.generation.config import DataConfig
+from dpaudit.generation.config import DataConfig, in_config
 from dpaudit.generation.experiments.estimates import clusters, unbounded
 from dpaudit.generation.experiments.table import EvaluationConfig, Row, Table
 from dpaudit.results import AuditResult
-from dpaudit.results.experiments import (
-    Audited,
-    Evaluated,
-    Failure,
-    Measured,
-    RowResult,
-    Stage,
-    TableResult,
-    published,
-)
+from dpaudit.results.experiments import Audited, Evaluated, Failure, Measured, RowResult, Stage, TableResult
 from dpaudit.results.quality import Quality, Scores
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import HASHES
@@ -86,14 +77,14 @@ def run_table(table: Table, out: Path, stages: Stages, watch: Watch, only: tuple
     return TableResult(
         title=table.title,
         versions={"dpaudit": dpaudit.__version__},
-        real={name: published(None if real is None else real.model_dump()) for name, real in table.real.items()},
+        real=table.real,
         rows=tuple(rows),
     )
 
 
 def _run_row(table: Table, row: Row, run: Path, stages: Stages, report: Callable[[str], None]) -> RowResult:
-    result = _unfilled(row)
     stage: Stage = "generate"
+    audited, evaluated, failure = None, None, None
     try:
         if (run / HASHES).exists():
             stage = "resume"
@@ -105,20 +96,17 @@ def _run_row(table: Table, row: Row, run: Path, stages: Stages, report: Callable
         stage = "audit"
         report("auditing")
         audited = Audited.of(stages.audit(run))
-        result = result.model_copy(update={"audited": audited})
         if stages.evaluate is not None and audited.verdict != "error":
             stage = "evaluate"
             report("evaluating")
             quality = stages.evaluate(run, row.config.data, row.held_out, table.evaluation)
-            _require_own(quality, row)
-            result = result.model_copy(update={"evaluated": _evaluated(quality)})
+            if quality.own != quality.reference.texts:  # not all real texts are known to be the run's own records
+                problem = "the run was not made from these records."
+                raise InputError(f"{row.path}: data", problem, "Restore the data, or name another --out.")
+            evaluated = _evaluated(quality)
     except Exception as error:
-        result = result.model_copy(update={"failure": _failure(error, stage)})
+        failure = _failure(error, stage, row.path)
         report(f"failed to {stage}")
-    return result
-
-
-def _unfilled(row: Row) -> RowResult:
     return RowResult(
         config=row.name,
         dataset=row.dataset,
@@ -126,21 +114,18 @@ def _unfilled(row: Row) -> RowResult:
         kind=row.config.mechanism.claim_kind,
         clusters=clusters(row.config),
         unbounded=unbounded(row.config),
-        paper=published(None if row.paper is None else row.paper.model_dump()),
+        audited=audited,
+        evaluated=evaluated,
+        failure=failure,
+        paper=row.paper,
     )
 
 
-def _require_own(quality: Quality, row: Row) -> None:
-    """Raises InputError where not all real texts that a run was measured against are known to be its own records."""
-    if quality.own != quality.reference.texts:
-        where = f"{row.path}: data"
-        raise InputError(where, "the run was not made from these records.", "Restore the data, or name another --out.")
-
-
-def _failure(error: Exception, stage: Stage) -> Failure:
+def _failure(error: Exception, stage: Stage, config: Path) -> Failure:
     """What went wrong, in words that hold no private text: of a defect, only its type."""
     if isinstance(error, InputError):
-        return Failure(kind="unusable", stage=stage, message=str(error))
+        told = in_config(config, error) if stage in ("generate", "resume") else error
+        return Failure(kind="unusable", stage=stage, message=str(told))
     if isinstance(error, ModuleNotFoundError):
         return Failure(kind="unusable", stage=stage, message=f"{error.name} is not installed.")
     if isinstance(error, OSError):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from dpaudit.accounting import ApproximateAccountant, rebalancing_events
 from dpaudit.generation.config import ClusteringConfig, Config
 from dpaudit.generation.experiments.table import Row, Table
 from dpaudit.mechanisms import ContextChange, context_change
-from dpaudit.results.experiments import Estimate, Estimates, Throughput, published
+from dpaudit.results.experiments import Estimate, Estimates, Throughput
 from dpaudit.runs import InputError
 
 #: The paper's choice of delta: records ** -1.1.
@@ -32,11 +30,30 @@ def estimates(table: Table, throughput: Throughput | None) -> Estimates:
 
 
 def estimate(row: Row, throughput: Throughput | None) -> Estimate:
-    """What a row takes."""
-    config, tokens = row.config, row.config.decoding.max_tokens
-    batches, contexts = _batches(config, row.records), _contexts(config, row.records)
+    """What a row takes. Epsilons as the run works out its own claim (`manifest.py`), but from the config alone."""
+    config, records, privacy = row.config, row.records, row.config.privacy
+    tokens, paper_delta = config.decoding.max_tokens, row.records**DELTA_EXPONENT
+    counts, centers, centers_delta = _clustering_costs(config.clustering)
+
+    def epsilon(change: ContextChange | None, delta: float | None, laplace: tuple[float, ...] = ()) -> float | None:
+        if math.isinf(centers):
+            return math.inf
+        accountant = ApproximateAccountant.of(
+            config.mechanism, change, laplace=laplace, centers=centers, centers_delta=centers_delta
+        )
+        return None if accountant is None or delta is None else accountant.epsilon(tokens, delta, "rdp").epsilon
+
+    affordable, of_tokens = None, ApproximateAccountant.of(config.mechanism, _PAPER)
+    aimed_at = None if row.paper is None else row.paper.epsilon
+    if of_tokens is not None and aimed_at is not None and math.isfinite(aimed_at):
+        affordable = of_tokens.affordable_tokens(aimed_at, paper_delta)
+    delta = None
+    if config.mechanism.claim_kind == "approximate":
+        stated = privacy.delta if config.claim is None else config.claim.delta
+        delta = paper_delta if stated is None else stated
+    change = context_change(privacy.unit, privacy.relation, config.rule, records_per_user=privacy.records_per_user)
+    batches, contexts = _batches(config, records), _contexts(config, records)
     work = round(batches * contexts * tokens)
-    own = _delta(config, row.records)
     return Estimate(
         config=row.name,
         dataset=row.dataset,
@@ -47,15 +64,15 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
         contexts=contexts,
         tokens=tokens,
         context_tokens=work,
-        epsilon_as_paper=_epsilon_as_paper(config, row.records),
-        counts_epsilon=_counts(config.clustering),
-        affordable_tokens=_affordable(row),
-        epsilon=_epsilon(config, own),
-        delta=own,
-        unit=config.privacy.unit,
-        relation=config.privacy.relation,
+        epsilon_as_paper=epsilon(_PAPER, paper_delta),
+        counts_epsilon=counts,
+        affordable_tokens=affordable,
+        epsilon=epsilon(change, delta, rebalancing_events(counts, privacy.relation)),
+        delta=delta,
+        unit=privacy.unit,
+        relation=privacy.relation,
         hours=None if throughput is None else work / throughput.context_tokens_per_second / 3600,
-        paper=None if row.paper is None else published(row.paper.model_dump()),
+        paper=row.paper,
     )
 
 
@@ -67,7 +84,7 @@ def clusters(config: Config) -> int:
 
 def unbounded(config: Config) -> bool:
     """Whether centres are found on records without noise, so that nothing bounds what they tell."""
-    return math.isinf(_centers(config.clustering)[0])
+    return math.isinf(_clustering_costs(config.clustering)[1])
 
 
 def stated_throughput(context_tokens_per_second: float) -> Throughput:
@@ -79,11 +96,7 @@ def stated_throughput(context_tokens_per_second: float) -> Throughput:
 
 
 def measured_throughput(path: Path, parameters: float) -> Throughput:
-    """From the results of `python -m benchmarks`, in proportion to the number of parameters.
-
-    Args:
-        path: of results such as benchmarks/results/latest.json.
-        parameters: of the rows' model.
+    """From results of `python -m benchmarks` (latest.json), in proportion to the parameters of the rows' model.
 
     Raises:
         InputError: the file has no such figures.
@@ -92,7 +105,9 @@ def measured_throughput(path: Path, parameters: float) -> Throughput:
         results = json.loads(path.read_text(encoding="utf-8"))
         row = next(row for row in results["rows"] if row["what"].startswith(_MEASURED_ROW))
         rate = float(row["figures"]["ours, tokens/s"]) * _MEASURED_CONTEXTS
-        where, machine = row["what"].rpartition(", ")[2], _machine(results["machine"], row["what"])
+        where, machine = row["what"].rpartition(", ")[2], results["machine"]
+        device = f"{machine['processor']}, {machine['cores']} cores" if where == "cpu" else machine["accelerator"]
+        measured_on = f"{device}, {machine['date']} ({where})"
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror}).", "Give --tokens-per-second.") from None
     except (ValueError, LookupError, TypeError, AttributeError, StopIteration, RecursionError):
@@ -101,13 +116,8 @@ def measured_throughput(path: Path, parameters: float) -> Throughput:
     scaled = rate * _MEASURED_PARAMETERS / parameters
     if not 0 < scaled < math.inf:
         raise InputError(str(path), "the measured rate is not positive.", "Measure it anew.")
-    source = f"{scaled:.3g} context tokens/s: {rate:.3g} with SmolLM2-135M on {machine} ({where})"
+    source = f"{scaled:.3g} context tokens/s: {rate:.3g} with SmolLM2-135M on {measured_on}"
     return Throughput(context_tokens_per_second=scaled, source=f"{source}, in proportion to the parameters")
-
-
-def _machine(machine: Mapping[str, Any], row: str) -> str:
-    device = machine["accelerator"] if not row.endswith("cpu") else f"{machine['processor']}, {machine['cores']} cores"
-    return f"{device}, {machine['date']}"
 
 
 def _batches(config: Config, records: int) -> int:
@@ -131,55 +141,15 @@ def _contexts(config: Config, records: int) -> float:
     return records / clusters(config) / (of_group or 1)
 
 
-def _epsilon_as_paper(config: Config, records: int) -> float | None:
-    centers, centers_delta = _centers(config.clustering)
-    accountant = ApproximateAccountant.of(config.mechanism, _PAPER, centers=centers, centers_delta=centers_delta)
-    if math.isinf(centers):
-        return math.inf
-    return None if accountant is None else _rdp(accountant, config, records**DELTA_EXPONENT)
+def _clustering_costs(clustering: ClusteringConfig | None) -> tuple[float, float, float]:
+    """Epsilon of the noisy counts that decide which centres are kept; epsilon and delta of the centres.
 
-
-def _affordable(row: Row) -> int | None:
-    accountant, paper = ApproximateAccountant.of(row.config.mechanism, _PAPER), row.paper
-    if accountant is None or paper is None or math.isinf(paper.epsilon):
-        return None
-    return accountant.affordable_tokens(paper.epsilon, row.records**DELTA_EXPONENT)
-
-
-def _delta(config: Config, records: int) -> float | None:
-    if config.mechanism.claim_kind == "ex-post":
-        return None
-    stated = config.privacy.delta if config.claim is None else config.claim.delta
-    return records**DELTA_EXPONENT if stated is None else stated
-
-
-def _epsilon(config: Config, delta: float | None) -> float | None:
-    """As the run works out its own claim (`manifest.py`), from the config alone; None where only the data shows it."""
-    privacy, clustering = config.privacy, config.clustering
-    change = context_change(privacy.unit, privacy.relation, config.rule, records_per_user=privacy.records_per_user)
-    centers, centers_delta = _centers(clustering)
-    if math.isinf(centers):
-        return math.inf
-    laplace = rebalancing_events(_counts(clustering), privacy.relation)
-    accountant = ApproximateAccountant.of(
-        config.mechanism, change, laplace=laplace, centers=centers, centers_delta=centers_delta
-    )
-    return None if accountant is None or delta is None else _rdp(accountant, config, delta)
-
-
-def _rdp(accountant: ApproximateAccountant, config: Config, delta: float) -> float:
-    return accountant.epsilon(config.decoding.max_tokens, delta, "rdp").epsilon
-
-
-def _counts(clustering: ClusteringConfig | None) -> float:
-    """Epsilon of the noisy counts that decide which centres are kept."""
-    return 0.0 if clustering is None or clustering.keep is None else clustering.budget
-
-
-def _centers(clustering: ClusteringConfig | None) -> tuple[float, float]:
-    """(epsilon, delta) of the centres; epsilon is infinite for those that are found on records without noise."""
-    if clustering is None or clustering.keep is not None or clustering.method == "public-centers":
-        return 0.0, 0.0
+    Nothing bounds centres that are found on records without noise: their epsilon is infinite.
+    """
+    if clustering is None or clustering.method == "public-centers":
+        return 0.0, 0.0, 0.0
+    if clustering.keep is not None:
+        return clustering.budget, 0.0, 0.0
     if clustering.method == "k-means":
-        return math.inf, 0.0
-    return clustering.budget, clustering.delta or 0.0
+        return 0.0, math.inf, 0.0
+    return 0.0, clustering.budget, clustering.delta or 0.0

@@ -8,25 +8,17 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
 
-from dpaudit.generation.config import (
-    Config,
-    Count,
-    DataConfig,
-    Name,
-    in_short,
-    load_config,
-    read_yaml,
-)
-from dpaudit.mechanisms import Fields, Positive
+from dpaudit.generation.config import Config, Count, DataConfig, Name, in_short, load_config, read_yaml
+from dpaudit.mechanisms import Fields, Positive, clash
+from dpaudit.results.experiments import Published
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import LOCK
 
 #: More than any data set has: of `most_records`, no limit.
 ALL_RECORDS = 1 << 40
 #: What the table itself takes beside the rows' folders.
-TABLE_FILES = {"md": "table.md", "csv": "table.csv", "json": "table.json"}
+TABLE_FILES = ("table.md", "table.csv", "table.json")
 
 Share = Annotated[float, Field(ge=0, le=1)]
 #: A path below the table's folder; without its ending it is the row's name and its folder's.
@@ -110,7 +102,7 @@ class EvaluationConfig(Fields):
     @model_validator(mode="after")
     def _classifiers_are_tuned(self) -> Self:
         if self.classifier is not None and self.fine_tune is None:
-            raise _clash("classifier", self.classifier, "null without fine_tune")
+            raise clash("classifier", self.classifier, "null without fine_tune")
         return self
 
 
@@ -135,15 +127,15 @@ class TableConfig(Fields):
         taken: set[str] = set()
         for number, row in enumerate(self.rows):
             if row.dataset not in self.datasets:
-                raise _clash(f"rows.{number}.dataset", row.dataset, f"one of {', '.join(self.datasets)}")
+                raise clash(f"rows.{number}.dataset", row.dataset, f"one of {', '.join(self.datasets)}")
             if not _is_free(row.folder, taken):
                 allowed = f"a folder of its own beside {', '.join(_RESERVED)}: in no other row's, and around none"
-                raise _clash(f"rows.{number}.config", row.config, allowed)
+                raise clash(f"rows.{number}.config", row.config, allowed)
             taken.add(row.folder)
         return self
 
 
-_RESERVED = (*TABLE_FILES.values(), LOCK)
+_RESERVED = (*TABLE_FILES, LOCK)
 
 
 def _is_free(folder: str, taken: Iterable[str]) -> bool:
@@ -172,7 +164,7 @@ class Row:
     config: Config
     records: int
     held_out: DataConfig | None
-    paper: PublishedRow | None
+    paper: Published | None
 
 
 @dataclass(frozen=True)
@@ -182,7 +174,7 @@ class Table:
     title: str
     parameters: float
     evaluation: EvaluationConfig
-    real: dict[str, PublishedQuality | None]
+    real: dict[str, Published | None]
     rows: tuple[Row, ...]
 
     def only(self, names: tuple[str, ...]) -> Table:
@@ -210,16 +202,18 @@ def load_table(path: Path) -> Table:
         settings = TableConfig.model_validate(values)
     except ValidationError as error:
         raise _input_error(path, error) from None
-    rows = tuple(_row(path.parent, row, settings.datasets[row.dataset]) for row in settings.rows)
-    real = {name: dataset.paper for name, dataset in settings.datasets.items()}
-    return Table(settings.title, settings.parameters, settings.evaluation, real, rows)
+    rows = []
+    for row in settings.rows:
+        file, dataset = path.parent / row.config, settings.datasets[row.dataset]
+        config, paper = load_config(file), _published(row.paper)
+        held_out = _held_out(config.data, dataset.held_out, f"{file}: data")
+        rows.append(Row(row.folder, row.dataset, row.method, file, config, dataset.records, held_out, paper))
+    real = {name: _published(dataset.paper) for name, dataset in settings.datasets.items()}
+    return Table(settings.title, settings.parameters, settings.evaluation, real, tuple(rows))
 
 
-def _row(folder: Path, row: RowConfig, dataset: DatasetConfig) -> Row:
-    path = folder / row.config
-    config = load_config(path)
-    held_out = _held_out(config.data, dataset.held_out, f"{path}: data")
-    return Row(row.folder, row.dataset, row.method, path, config, dataset.records, held_out, row.paper)
+def _published(paper: PublishedQuality | None) -> Published | None:
+    return None if paper is None else Published(**paper.model_dump())
 
 
 def _held_out(private: DataConfig, held_out: HeldOutConfig | None, where: str) -> DataConfig | None:
@@ -237,15 +231,11 @@ def _held_out(private: DataConfig, held_out: HeldOutConfig | None, where: str) -
     return found
 
 
-def _clash(field: str, value: object, allowed: str) -> PydanticCustomError:
-    return PydanticCustomError("clash", "{allowed}", {"field": field, "given": value, "allowed": allowed})
-
-
 def _input_error(path: Path, error: ValidationError) -> InputError:
     first, *others = error.errors(include_url=False)
-    clash = first.get("ctx", {}) if first["type"] == "clash" else {}
-    field = ".".join(map(str, (*first["loc"], clash["field"]) if clash else first["loc"]))
-    given = in_short(clash.get("given", first["input"]))
+    context = first.get("ctx", {}) if first["type"] == "clash" else {}
+    field = ".".join(map(str, (*first["loc"], context["field"]) if context else first["loc"]))
+    given = in_short(context.get("given", first["input"]))
     problem = {"missing": "this field is missing.", "extra_forbidden": "there is no such field."}.get(
         first["type"], f"the value is {given}."
     )

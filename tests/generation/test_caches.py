@@ -123,7 +123,7 @@ class Encoder(Embedder):
 
     def __init__(self) -> None:
         self.digest, self.dimensions, self.max_tokens = "d", 3, 9
-        self.pooling, self.normalize = "mean", False
+        self.pooling, self.normalized = "mean", False
         self.asked: list[str] = []
 
     def _passes(self, texts: Sequence[str]):  # type: ignore[no-untyped-def]

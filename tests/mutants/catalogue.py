@@ -1685,14 +1685,6 @@ _GENERATION = (
         (f"{_CLUSTERING}/test_chang.py",),
     ),
     Mutant(
-        "rebalanced-cost-of-own-relation",
-        "rebalanced centres cost the same under either relation",
-        "generation/clustering/rebalancing.py",
-        "        if relation != self.relation:\n",
-        "        if relation not in (self.relation, 'add_remove', 'replace'):\n",
-        (f"{_CLUSTERING}/test_rebalancing.py",),
-    ),
-    Mutant(
         "assignment-margin-dropped",
         "a product in float32 decides which centre is nearest",
         "generation/clustering/assignment.py",

@@ -43,7 +43,9 @@ def test_every_method_is_told_with_its_cost(vectors: tuple[Vectors, Vectors]) ->
     epsilons = [method.epsilon for method in found]
     assert epsilons[0] == math.inf and epsilons[3] == 0
     assert epsilons[1] <= 2 and epsilons[2] <= 2
-    assert epsilons[4] == pytest.approx(1.0)
+    assert epsilons[4] == 1.0
+    kept = {"keep": 4, "rebalancing_epsilon": 1.0, "rebalancing_relation": "add_remove"}
+    assert found[4].settings == {**found[3].settings, **kept}
     assert [method.delta for method in found] == [0, 1e-6, 1e-6, 0, 0]
     assert [name for name, _, _ in told][1:] == [f"Clustering: {name}" for name in names]
 

@@ -68,11 +68,11 @@ def test_the_best_checkpoint_is_tested_and_not_the_last(encoder_folder: Path, mo
     seen: list[float] = []
     scripted = iter([(0.5, 0.1), (0.9, 0.6), (0.9, 0.4), (0.9, 0.4), (0.1, 0.1), (0.7, 9.0)])
 
-    def tested(network: Any, *_: Any) -> tuple[float, float]:
-        seen.append(float(network.classifier.weight.detach().sum()))
+    def test(classifier: Any, *_: Any) -> tuple[float, float]:
+        seen.append(float(classifier.network.classifier.weight.detach().sum()))
         return next(scripted)
 
-    monkeypatch.setattr(fine_tuning, "_tested", tested)
+    monkeypatch.setattr(fine_tuning._Classifier, "test", test)
     found = fine_tune(str(encoder_folder), toy(30), toy(9), 3, GOOD, settings(steps=500, patience=3))
     assert found == fine_tuning.Outcome(epochs=5, best_epoch=3, validation=0.9, loss=0.4, test=0.7)
     assert seen[-1] == seen[2] != seen[4]

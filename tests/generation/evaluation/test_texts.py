@@ -43,23 +43,23 @@ def manifest(make_run: Callable[..., Run]) -> Any:
 
 
 def test_a_share_is_held_out_and_never_trained_on(manifest: Any) -> None:
-    corpus = corpus_of(manifest, records(5), records(400), None, share=0.25, seed=0)
+    corpus = corpus_of(manifest.batching.labels, records(5), records(400), None, share=0.25, seed=0)
     assert set(corpus.test) | set(corpus.train) == set(corpus.reference)
     assert not {normalized_text(r.text) for r in corpus.test} & {
         normalized_text(r.text) for r in (*corpus.train, *corpus.trainable)
     }
     assert 60 < len(corpus.test) < 140
     assert corpus.held_out is not None and corpus.held_out.origin == "split" and corpus.held_out.dropped_real == 0
-    again = corpus_of(manifest, records(5), records(500), None, share=0.25, seed=0)
+    again = corpus_of(manifest.batching.labels, records(5), records(500), None, share=0.25, seed=0)
     assert set(corpus.test) <= set(again.test)  # a text's side depends on that text alone
-    assert corpus_of(manifest, records(5), records(400), None, share=0.25, seed=1).test != corpus.test
+    assert corpus_of(manifest.batching.labels, records(5), records(400), None, share=0.25, seed=1).test != corpus.test
 
 
 def test_doubles_of_test_texts_are_not_trained_on(manifest: Any) -> None:
     reference = (*records(10), Record("a", "  A double\nof a test text"))
     synthetic = (*records(4), Record("b", "a DOUBLE of a test text"))
     test = (Record("b", "A double of a Test text"), Record("a", "another"))
-    corpus = corpus_of(manifest, synthetic, reference, test, share=0.2, seed=0)
+    corpus = corpus_of(manifest.batching.labels, synthetic, reference, test, share=0.2, seed=0)
     assert corpus.train == records(10) and corpus.trainable == records(4) and corpus.test == test
     assert corpus.synthetic == synthetic and corpus.reference == reference  # MAUVE is of all of them
     held = corpus.held_out
@@ -69,12 +69,12 @@ def test_doubles_of_test_texts_are_not_trained_on(manifest: Any) -> None:
 
 def test_nothing_left_to_train_or_test_on(manifest: Any) -> None:
     with pytest.raises(InputError, match=r"--test: all texts of --reference are in it.*left to train on"):
-        corpus_of(manifest, records(3), records(4), records(9), share=0.2, seed=0)
+        corpus_of(manifest.batching.labels, records(3), records(4), records(9), share=0.2, seed=0)
     for reference, test, empty in (((), None, "--reference"), (records(4), (), "--test")):
         with pytest.raises(InputError, match=f"{empty}: there is no record in it"):
-            corpus_of(manifest, records(3), reference, test, share=0.2, seed=0)
+            corpus_of(manifest.batching.labels, records(3), reference, test, share=0.2, seed=0)
     with pytest.raises(InputError, match="left to test on"):
-        corpus_of(manifest, records(3), records(4), None, share=1e-9, seed=0)
+        corpus_of(manifest.batching.labels, records(3), records(4), None, share=1e-9, seed=0)
 
 
 @limits(max_examples=30)
@@ -111,8 +111,8 @@ def test_the_runs_own_records_are_counted_one_by_one(
     own = own_records(RunReader(run.path))
     assert own is not None
     others = (Record("a", "another"), Record("b", found[0].text), Record("a", found[2].text.upper()))
-    assert own.among(found) == 30 and own.among(found[1:]) == 29 and own.among((*found, *others)) == 31
-    assert own.among(others) == 1  # whatever its label, and letter by letter
+    assert own(found) == 30 and own(found[1:]) == 29 and own((*found, *others)) == 31
+    assert own(others) == 1  # whatever its label, and letter by letter
     (run / "assignment").write_text((run / "assignment").read_text()[: 70 * 5])
     assert own_records(RunReader(run.path)) is None  # not what data.digest is of
     (run / "assignment").unlink()
@@ -176,7 +176,7 @@ def test_a_run_without_labels_reads_texts_alone(make_run: Callable[..., Run], tm
     manifest = RunReader(run.path).manifest
     found = read_real(manifest, str(file), "--reference", RealData(""))
     assert found == (Record("", "one"), Record("", "two"))
-    corpus = corpus_of(manifest, records(2), found, None, share=0.2, seed=0)
+    corpus = corpus_of(manifest.batching.labels, records(2), found, None, share=0.2, seed=0)
     assert corpus.held_out is None and corpus.test == ()
 
 
