@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dpaudit.reports.text import counted
-from dpaudit.results import AuditResult, BatchResult, ClaimResult, Kind, TokenCurve
-from dpaudit.results.rounding import bound, digits_against, lower_bound, nearest, saving
+from dpaudit.results import Approximate, AuditResult, BatchResult, ClaimResult, ExPost, TokenCurve
+from dpaudit.results.rounding import DIGITS, bound, digits_against, lower_bound, nearest, saving
 
 #: The most points of a curve that a figure draws.
 MOST_DRAWN = 512
@@ -89,18 +89,20 @@ def batch_costs(result: AuditResult) -> BatchCosts | None:
     return BatchCosts(tuple(ranked), ex_post_digits(result))
 
 
-def digits_for(kind: Kind, claim: ClaimResult | None, total: float | None) -> int:
+def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) -> int:
     """Significant digits for every figure of one kind that a run has, so that one number never shows in two ways.
 
-    They are enough for rounding up not to push the run's `total` past a claim of that kind.
+    They are enough for rounding up not to push the run's epsilon past a claim of that kind.
     """
-    return digits_against(total, claim.epsilon if claim is not None and claim.kind == kind else None)
+    if claim is None or found is None:
+        return DIGITS
+    kind, total = ("ex-post", found.total) if isinstance(found, ExPost) else ("approximate", found.epsilon)
+    return digits_against(total, claim.epsilon if claim.kind == kind else None)
 
 
 def ex_post_digits(result: AuditResult) -> int:
     """Significant digits for every ex-post figure of a report."""
-    found = result.guarantees.ex_post
-    return digits_for("ex-post", result.claim, None if found is None else found.total)
+    return digits_for(result.claim, result.guarantees.ex_post)
 
 
 def curve_described(curve: TokenCurve | None) -> str:

@@ -8,6 +8,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Item = TypeVar("_Item")
 
 LABEL_LENGTH = 120
 PROSE_LENGTH = 2_000
@@ -41,6 +46,14 @@ def one_line(text: object, limit: int = PROSE_LENGTH) -> str:
 def counted(number: int, one: str, many: str | None = None) -> str:
     """`1 batch`, `1,000 batches`: the number with its noun; `many` defaults to `one` with an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def grouped(pairs: Iterable[tuple[_Key, _Item]]) -> dict[_Key, list[_Item]]:
+    """What goes by the same key, in a list for each, in the order of the pairs."""
+    groups: dict[_Key, list[_Item]] = {}
+    for key, item in pairs:
+        groups.setdefault(key, []).append(item)
+    return groups
 
 
 def _visible(character: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results import Kind, Status
@@ -10,6 +11,7 @@ from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.rounding import DIGITS
 
 Rule: TypeAlias = Literal["leaf", "sum", "maximum", "joint"]
+Value = TypeVar("Value")
 
 STATUS_ORDER: Final[tuple[Status, ...]] = ("fail", "error", "warn", "pass", "skip")
 
@@ -249,6 +251,11 @@ def neighbours(relation: str, unit: str, records_per_user: int | None) -> str:
     if records_per_user is not None:
         of_user = f" with at most {counted(records_per_user, 'record')}"
     return one_line(f"{_RELATIONS.get(relation, relation)} {unit}{of_user if unit == 'user' else ''}")
+
+
+def or_absent(value: Value | None, shown: Callable[[Value], str]) -> str:
+    """How a figure is shown, where there is one."""
+    return ABSENT if value is None else shown(value)
 
 
 def rule_in_words(rule: Rule, kind: Kind) -> str:
