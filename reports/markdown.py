@@ -10,6 +10,8 @@ from dpaudit.reports.costs import batch_costs, curve_described, directions_descr
 from dpaudit.reports.text import LABEL_LENGTH, one_line
 from dpaudit.reports.wording import (
     GLOSSARY,
+    KIND_MEANINGS,
+    KIND_TITLES,
     KINDS_APART,
     LEDGER_LEAD,
     LOSS_SIGN,
@@ -97,10 +99,10 @@ def _claimed(result: AuditResult) -> Iterator[str]:
     if caution := outline.caution(result):
         yield f"**{caution}**"
     for block in outline.kind_blocks(result):
-        yield f"### {block.title}"
-        yield block.meaning
+        yield f"### {KIND_TITLES[block.kind]}"
+        yield KIND_MEANINGS[block.kind]
         if block.lines:
-            rows = [(line.name, escaped(line.claimed), escaped(line.recomputed)) for line in block.lines]
+            rows = [tuple(map(escaped, line)) for line in block.lines]
             yield table(("Quantity", "Claimed", "Recomputed"), rows)
         if block.parts:
             yield _items(f"{name}: {escaped(value)}" for name, value in block.parts)
@@ -112,7 +114,7 @@ def _claimed(result: AuditResult) -> Iterator[str]:
 def _ledger(result: AuditResult) -> Iterator[str]:
     yield LEDGER_LEAD
     for tree in outline.ledger(result, depth=3, breadth=10):
-        yield f"### Composition: {tree.title}, {escaped(tree.neighbours)}"
+        yield f"### Composition: {KIND_TITLES[tree.kind]}, {escaped(tree.neighbours)}"
         yield "\n".join(_node(tree.root, ""))
 
 

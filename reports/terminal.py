@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dpaudit.reports import findings, outline, quality
 from dpaudit.reports.text import LABEL_LENGTH, one_line
-from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES
+from dpaudit.reports.wording import DETAIL_NAMES, KIND_MEANINGS, KIND_TITLES, STATUS_NAMES
 from dpaudit.results import AuditResult, CheckResult, Status
 from dpaudit.results.quality import Quality
 
@@ -94,11 +94,14 @@ def print_failures(result: AuditResult, console: Console) -> None:
 
 
 def _print_block(block: outline.KindBlock, tree: outline.Tree | None, console: Console) -> None:
-    console.print(Text(block.title, style="bold"), Text(f"– {block.meaning}", style="dim"))
-    for side in ("claimed", "recomputed"):
-        figures = [(line.name, getattr(line, side)) for line in block.lines]
-        if figures and figures[0][1] != outline.NOT_CLAIMED:
-            print_pair(side, _in_a_line(figures), console)
+    console.print(Text(KIND_TITLES[block.kind], style="bold"), Text(f"– {KIND_MEANINGS[block.kind]}", style="dim"))
+    _, claimed, recomputed = zip(*block.lines, strict=True) if block.lines else ((), (), ())
+    for side, figures in (("claimed", claimed), ("recomputed", recomputed)):
+        if figures and figures[0] != outline.NOT_CLAIMED:
+            epsilon, delta, neighbours = figures
+            shown_delta = "" if delta in ("0", "none") else f", δ = {delta}"
+            unknown = epsilon in (outline.NOT_COMPUTED, outline.WITHHELD)
+            print_pair(side, epsilon if unknown else f"ε ≤ {epsilon}{shown_delta}, {neighbours}", console)
     for label, said in block.brief:
         print_pair(label, said, console)
     if tree is not None and tree.root.children:
@@ -112,14 +115,6 @@ def _print_quality(result: AuditResult, console: Console) -> None:
     console.print(Text(quality.TITLE, style="bold"), Text(f"– {quality.WARNING}", style="dim"))
     for label, said in quality.brief(result.quality):
         print_pair(label, said, console)
-
-
-def _in_a_line(figures: list[tuple[str, str]]) -> str:
-    (_, epsilon), (_, delta), (_, neighbours) = figures
-    if epsilon in (outline.NOT_COMPUTED, outline.WITHHELD):
-        return epsilon
-    shown_delta = "" if delta in ("0", "none") else f", δ = {delta}"
-    return f"ε ≤ {epsilon}{shown_delta}, {neighbours}"
 
 
 def _print_check(check: CheckResult, result: AuditResult, console: Console) -> None:

@@ -1891,8 +1891,8 @@ _REPORTS = (
         "reports-private-report-said-public",
         "an internal report says that it is public",
         "reports/outline.py",
-        'return "Private.", _privacy_warning(result)',
-        'return "Public.", PUBLIC_REPORT',
+        'return "Private.", wording.PRIVATE_FIGURES if ex_post or losses else wording.PRIVATE_REPORT',
+        'return "Public.", wording.PUBLIC_REPORT',
         (_TERMINAL, _MARKDOWN, _HTML),
     ),
     Mutant(
