@@ -466,7 +466,8 @@ def _node(
     """A node down to `depth` levels; a reference that the parent has too is not repeated."""
     listed = entry.children[:breadth] if depth > 1 else ()
     omitted = max(0, entry.omitted) + len(entry.children) - len(listed)
-    words = wording.rule_in_words(entry.rule, entry.kind)
+    shared = (entry.rule, entry.kind) == ("joint", "ex-post")
+    words = wording.SHARED if shared else wording.RULES[entry.rule]
     rule = words and f"{words} {len(listed) + omitted:,}"
     return Node(
         name=one_line(entry.name, LABEL_LENGTH) or "unnamed",

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results import Kind, Status
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.rounding import DIGITS
 
-Rule: TypeAlias = Literal["leaf", "sum", "maximum", "joint"]
 Value = TypeVar("Value")
-
-STATUS_ORDER: Final[tuple[Status, ...]] = ("fail", "error", "warn", "pass", "skip")
 
 STATUS_NAMES: Final[dict[Status, str]] = {
     "fail": "Failed",
@@ -162,7 +159,8 @@ METHOD_NAMES: Final[dict[str, str]] = {
     "optimal": "optimal adaptive composition (optimal)",
 }
 
-RULES: Final[dict[Rule, str]] = {
+#: How a node's children make it up.
+RULES: Final[dict[str, str]] = {
     "leaf": "",
     "sum": "the sum of",
     "maximum": "the largest of",
@@ -256,16 +254,6 @@ def neighbours(relation: str, unit: str, records_per_user: int | None) -> str:
 def or_absent(value: Value | None, shown: Callable[[Value], str]) -> str:
     """How a figure is shown, where there is one."""
     return ABSENT if value is None else shown(value)
-
-
-def rule_in_words(rule: Rule, kind: Kind) -> str:
-    """How a node's children make it up; empty for a leaf."""
-    return SHARED if (rule, kind) == ("joint", "ex-post") else RULES[rule]
-
-
-def evidence_name(level: int) -> str:
-    """What a check of this evidence level looks at, in a few words."""
-    return EVIDENCE_LEVELS[level].looks_at if 0 <= level < len(EVIDENCE_LEVELS) else "unknown to this version"
 
 
 def evidence(level: int) -> str:
