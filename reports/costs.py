@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import operator
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from dpaudit.reports.text import counted
 from dpaudit.results import Approximate, AuditResult, BatchResult, ClaimResult, ExPost, TokenCurve
+from dpaudit.results.inspection import StepCost
 from dpaudit.results.rounding import DIGITS, bound, digits_against, lower_bound, nearest, saving
 
 #: The most points of a curve that a figure draws.
@@ -76,8 +78,8 @@ class BatchCosts:
         return bound(value, self.digits)
 
 
-def cost_of(batch: BatchResult) -> float:
-    """The batch's exact cost; what is absent or not a number counts as infinite, for nothing bounds it."""
+def cost_of(batch: BatchResult | StepCost) -> float:
+    """What a batch or a token cost; what is absent or not a number counts as infinite, for nothing bounds it."""
     return math.inf if batch.exact is None or math.isnan(batch.exact) else batch.exact
 
 
@@ -85,8 +87,12 @@ def batch_costs(result: AuditResult) -> BatchCosts | None:
     """The run's per-batch costs, or None where no batch has one."""
     if all(batch.exact is None for batch in result.batches):
         return None
-    ranked = sorted(result.batches, key=lambda batch: (-cost_of(batch), batch.id))
-    return BatchCosts(tuple(ranked), ex_post_digits(result))
+    return BatchCosts(costliest_first(result.batches), ex_post_digits(result))
+
+
+def costliest_first(batches: Iterable[BatchResult]) -> tuple[BatchResult, ...]:
+    """The batches by their cost; ties by id."""
+    return tuple(sorted(batches, key=lambda batch: (-cost_of(batch), batch.id)))
 
 
 def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) -> int:

@@ -52,7 +52,7 @@ def write_comparison(comparison: Comparison, path: Path, links: Mapping[str, str
     write_files({path.name: render_comparison_html(comparison, links)}, path.parent)
 
 
-def write_files(files: Mapping[str, str] | Mapping[str, bytes], folder: Path) -> list[Path]:
+def write_files(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
     """Writes files by their names into `folder`, for their owner alone, and returns their paths.
 
     A folder that does not exist is made for its owner alone; one that exists keeps its permissions.
