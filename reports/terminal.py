@@ -147,9 +147,11 @@ def print_pair(label: str, said: str, console: Console, style: str = "") -> None
         console.print(Text.assemble(_INDENT, (f"{name:<{_NAME_WIDTH}}", "dim"), line), soft_wrap=True)
 
 
-def plain_table(header: Sequence[str], rows: Iterable[Sequence[str]] = (), numbers: Collection[str] = ()) -> Table:
+def plain_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]] = (), numbers: Collection[str] = (), gap: int = 2
+) -> Table:
     """A table without lines, whose cells are plain text and wrap; the columns named in `numbers` align right."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
     for name in header:
         table.add_column(Text(name), overflow="fold", justify="right" if name in numbers else "left")
     for row in rows:
