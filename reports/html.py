@@ -25,13 +25,6 @@ def render_html(result: AuditResult) -> str:
     Text from the run is escaped by the templates; only the figures, which hold none of it, are inserted as they are.
     """
     anchors = _anchors(result.checks)
-    drawn = {
-        "histogram": figures.batch_histogram,
-        "growth": figures.growth,
-        "curve": figures.token_curve,
-        "directions": figures.rise_and_fall,
-        "losses": figures.losses_and_bounds,
-    }
     return (
         environment()
         .get_template("report.html.j2")
@@ -45,7 +38,7 @@ def render_html(result: AuditResult) -> str:
             batch_costs=costs.batch_costs(result),
             curve_description=costs.curve_described(result.tokens),
             growth_description=costs.growth_described(result),
-            figures={name: in_page(draw(result)) for name, draw in drawn.items()},
+            figures={drawing.name: in_page(drawing) for drawing in figures.of_run(result)},
             failed=findings.checks_with(result, "fail", "error"),
             anchor=lambda check: anchors[id(check)],
             path=one_line(result.run.get("path") or "", LABEL_LENGTH),
