@@ -228,7 +228,7 @@ def _reproduce(result: AuditResult) -> Iterator[str]:
 
 
 def _glossary(_: AuditResult) -> Iterator[str]:
-    yield _items(f"**{term}**: {meaning}" for term, meaning in wording.GLOSSARY)
+    yield _items(f"**{term}**: {meaning}" for term, meaning in wording.GLOSSARY.items())
 
 
 #: What makes the blocks of each part of a report; a signature has no place in chat.

@@ -170,75 +170,42 @@ RULES: Final[dict[str, str]] = {
 #: Under kind ex-post "joint" is no accountant's work.
 SHARED: Final = "the worst way of sharing the changed contexts among"
 
-GLOSSARY: Final[tuple[tuple[str, str], ...]] = (
-    (
-        "Epsilon (ε)",
-        "How far the odds of an output can shift when the data changes by one unit: by a factor of e^ε at most. "
-        "Smaller is more private.",
-    ),
-    ("Nats", "The unit of every epsilon and cost here: natural logarithms. One nat is a factor of e, about 2.718."),
-    (
-        "Delta (δ)",
-        "The probability that an approximate guarantee allows beside the factor e^ε. An ex-post guarantee has "
-        "none, but for what noised cluster centres spent.",
-    ),
-    ("Ex-post", KIND_MEANINGS["ex-post"] + " The number must not be published as it is."),
-    ("Approximate", KIND_MEANINGS["approximate"] + " Written (ε, δ)-DP."),
-    ("Empirical", KIND_MEANINGS["empirical"] + " A small empirical loss is no guarantee; a large one can refute one."),
-    (
-        "Relation",
-        "What makes two data sets neighbours: “add or remove” changes their size by one unit, “replace” swaps one "
-        "unit for another and keeps the size.",
-    ),
-    (
-        "Unit",
-        "What one unit of that change is: a record of the private data, a context, or a user with all records of "
-        "theirs.",
-    ),
-    ("Context", "One prompt, made of one or more private records. Its logits have one say in every token."),
-    ("Batch", "The contexts that together generate one synthetic text. Batches share no records."),
-    (
-        "Slot",
-        "The number of a context within its batch, from 0. Which record it is, only “assignment” in the run directory "
-        "can tell.",
-    ),
-    (
-        "Theorem 1",
-        "The paper's formula for the ex-post cost of one token, from how far a neighbour can have moved each token's "
-        "score. It adds up over a batch's tokens. Here it stands on bounds that are tighter than the paper's own for "
-        'an odd number of contexts; the paper\'s own: median_bounds(..., definition="theorem1").',
-    ),
-    (
-        "Exact, rise and fall",
-        "The supremum over all aggregates that a neighbour can have, never above Theorem 1. For added or removed "
-        f"contexts no smaller bound exists. {RISE_AND_FALL}",
-    ),
-    ("Saving", "Theorem 1 minus exact, in nats, and as a share of Theorem 1."),
-    (
-        "Lower end",
-        "What no accountant can go below for draws of this range and number. The true cost lies between it and ε.",
-    ),
-    (
-        "Rebalancing",
-        "What it cost to group records: noisy counts, and in an ex-post total noised cluster centres too. It is added "
-        "to that total; in an approximate ε counts are inside, accounted for jointly, and centres are named apart.",
-    ),
-    (
-        "Leave-one-out loss",
-        "How much a batch's own text would have changed in log-probability had one actual context been missing. "
-        "The largest counts by size, whatever its sign.",
-    ),
-    (
-        "Attack",
-        "Texts generated again and again from data with a planted record and without it. How well their "
-        "probabilities tell the two apart gives an ε from below, for all outputs, at a δ and with a confidence.",
-    ),
-    (
-        "Rounding",
-        f"Bounds show {DIGITS} significant digits and are rounded up, with more digits where a claim stands beside "
-        "them; lower ends are rounded down. Losses and savings are rounded to the nearest. Claims are never rounded.",
-    ),
-)
+GLOSSARY: Final[dict[str, str]] = {
+    "Epsilon (ε)": "How far the odds of an output can shift when the data changes by one unit: by a factor of e^ε at "
+    "most. Smaller is more private.",
+    "Nats": "The unit of every epsilon and cost here: natural logarithms. One nat is a factor of e, about 2.718.",
+    "Delta (δ)": "The probability that an approximate guarantee allows beside the factor e^ε. An ex-post guarantee has "
+    "none, but for what noised cluster centres spent.",
+    "Ex-post": KIND_MEANINGS["ex-post"] + " The number must not be published as it is.",
+    "Approximate": KIND_MEANINGS["approximate"] + " Written (ε, δ)-DP.",
+    "Empirical": KIND_MEANINGS["empirical"] + " A small empirical loss is no guarantee; a large one can refute one.",
+    "Relation": "What makes two data sets neighbours: “add or remove” changes their size by one unit, “replace” swaps "
+    "one unit for another and keeps the size.",
+    "Unit": "What one unit of that change is: a record of the private data, a context, or a user with all records of "
+    "theirs.",
+    "Context": "One prompt, made of one or more private records. Its logits have one say in every token.",
+    "Batch": "The contexts that together generate one synthetic text. Batches share no records.",
+    "Slot": "The number of a context within its batch, from 0. Which record it is, only “assignment” in the run "
+    "directory can tell.",
+    "Theorem 1": "The paper's formula for the ex-post cost of one token, from how far a neighbour can have moved each "
+    "token's score. It adds up over a batch's tokens. Here it stands on bounds that are tighter than the paper's own "
+    'for an odd number of contexts; the paper\'s own: median_bounds(..., definition="theorem1").',
+    "Exact, rise and fall": "The supremum over all aggregates that a neighbour can have, never above Theorem 1. For "
+    f"added or removed contexts no smaller bound exists. {RISE_AND_FALL}",
+    "Saving": "Theorem 1 minus exact, in nats, and as a share of Theorem 1.",
+    "Lower end": "What no accountant can go below for draws of this range and number. The true cost lies between it "
+    "and ε.",
+    "Rebalancing": "What it cost to group records: noisy counts, and in an ex-post total noised cluster centres too. "
+    "It is added to that total; in an approximate ε counts are inside, accounted for jointly, and centres are named "
+    "apart.",
+    "Leave-one-out loss": "How much a batch's own text would have changed in log-probability had one actual context "
+    "been missing. The largest counts by size, whatever its sign.",
+    "Attack": "Texts generated again and again from data with a planted record and without it. How well their "
+    "probabilities tell the two apart gives an ε from below, for all outputs, at a δ and with a confidence.",
+    "Rounding": f"Bounds show {DIGITS} significant digits and are rounded up, with more digits where a claim stands "
+    "beside them; lower ends are rounded down. Losses and savings are rounded to the nearest. Claims are never "
+    "rounded.",
+}
 
 _RELATIONS: Final[dict[str, str]] = {"add_remove": "add or remove one", "replace": "replace one"}
 
