@@ -148,9 +148,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
 def render_comparison_html(comparison: Comparison, links: Mapping[str, str] | None = None) -> str:
     """The comparison as one self-contained page.
 
-    Args:
-        comparison: what dpaudit.audit.comparison computed.
-        links: path of each run's report.html, relative to the folder that the comparison will lie in.
+    `links`: path of each run's report.html, relative to the folder that the comparison will lie in.
     """
     # Quoting the colon keeps a path from being read as a scheme such as javascript:.
     targets = {name: quote(path) for name, path in (links or {}).items()}
@@ -232,34 +230,43 @@ def _caveats(comparison: Comparison) -> tuple[dict[str, tuple[str, ...]], tuple[
 def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
     """Every table of the comparison, in order."""
     runs = _Runs(comparison)
-    general = _per_run(
-        comparison,
+
+    def rows(cells: Callable[[ComparedRun], tuple[Cell, ...]]) -> tuple[tuple[int, tuple[Cell, ...]], ...]:
+        return tuple(enumerate(map(cells, comparison.runs), start=1))
+
+    general = ComparisonTable(
         "Runs",
         None,
         ("Verdict", "Aggregator", "Clip", "Temp.", "Batches", "Contexts", "Tokens", "Longest batch"),
-        _run_cells,
-        "Tokens and contexts are summed over the batches; the longest batch is in tokens.",
+        rows(_run_cells),
+        ("Tokens and contexts are summed over the batches; the longest batch is in tokens.",),
     )
-    found = [general]
-    overviews: dict[Kind, ComparisonTable] = {
-        "ex-post": _per_run(
-            comparison,
-            "Ex-post epsilon (nats)",
-            "ex-post",
-            ("Claimed", "Exact", "Theorem 1", "Saving", "Rise", "Fall", "Total", "Neighbours"),
-            lambda run: _ex_post_cells(run, runs),
+    ex_post = ComparisonTable(
+        "Ex-post epsilon (nats)",
+        "ex-post",
+        ("Claimed", "Exact", "Theorem 1", "Saving", "Rise", "Fall", "Total", "Neighbours"),
+        rows(lambda run: _ex_post_cells(run, runs)),
+        (
             "Known only after the run, for the text that came out. Private: depends on the data. "
             "Exact is the larger of rise and fall; the total adds rebalancing. A δ is that of noised centres.",
         ),
-        "approximate": _per_run(
-            comparison,
-            "Approximate DP (epsilon in nats)",
-            "approximate",
-            ("Claimed", "Epsilon", "Lower end", "By Rényi DP", "Delta", "Method", "Tokens", "Neighbours"),
-            lambda run: _approximate_cells(run, runs),
-            "Fixed by public settings and δ in advance, for every text that could come out.",
-        ),
-    }
+    )
+    approximate = ComparisonTable(
+        "Approximate DP (epsilon in nats)",
+        "approximate",
+        ("Claimed", "Epsilon", "Lower end", "By Rényi DP", "Delta", "Method", "Tokens", "Neighbours"),
+        rows(lambda run: _approximate_cells(run, runs)),
+        ("Fixed by public settings and δ in advance, for every text that could come out.",),
+    )
+    empirical = ComparisonTable(
+        "Empirical losses (nats)",
+        "empirical",
+        ("Largest loss", "Contexts left out"),
+        rows(_empirical_cells),
+        ("Seen on actual left-out contexts; no guarantee.",),
+    )
+    found = [general]
+    overviews: dict[Kind, ComparisonTable] = {"ex-post": ex_post, "approximate": approximate}
     for kind, overview in overviews.items():
         found.append(replace(overview, notes=(*overview.notes, *_left_out(comparison, kind, runs.number))))
         found += [_same_length_table(same, runs) for same in comparison.same_length if same.kind == kind]
@@ -270,26 +277,7 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
             found.append(_spread_table(comparison, runs))
         found += _quality_tables(comparison, kind, runs)
     found = [_starred(table, comparison, runs) for table in found]
-    empirical = _per_run(
-        comparison,
-        "Empirical losses (nats)",
-        "empirical",
-        ("Largest loss", "Contexts left out"),
-        _empirical_cells,
-        "Seen on actual left-out contexts; no guarantee.",
-    )
     return (*found, *_quality_tables(comparison, None, runs), empirical)
-
-
-def _per_run(
-    comparison: Comparison,
-    title: str,
-    kind: Kind | None,
-    header: tuple[str, ...],
-    cells: Callable[[ComparedRun], tuple[Cell, ...]],
-    note: str,
-) -> ComparisonTable:
-    return ComparisonTable(title, kind, header, tuple(enumerate(map(cells, comparison.runs), start=1)), (note,))
 
 
 def _starred(table: ComparisonTable, comparison: Comparison, runs: _Runs) -> ComparisonTable:

@@ -152,13 +152,8 @@ def why_not_drawn(result: AuditResult) -> str:
 def figure_files(runs: Sequence[FigureRun], formats: Collection[Format], command: str) -> dict[str, bytes]:
     """Every figure, by file name: those of each run, two of all together where there are several, and captions.
 
-    Args:
-        runs: one or more, at most `dpaudit.reports.figures.MOST_RUNS`.
-        formats: what to write each figure as.
-        command: what gives these files again.
-
-    Returns:
-        The files' contents; the same runs give the same bytes.
+    The same runs give the same bytes. There are one or more, at most `dpaudit.reports.figures.MOST_RUNS`; captions say
+    that `command` gives these files again.
     """
     labels = _distinct(drawable(run.name, _LABEL_LENGTH).strip() or "unnamed" for run in runs)
     series = [run.series(label) for run, label in zip(runs, labels, strict=True)]
@@ -239,11 +234,7 @@ def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
 def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence[str]) -> bytes:
     """A figure as a file: on white, without a date, the same bytes every time.
 
-    Args:
-        drawing: what to draw.
-        file_format: what kind of file.
-        heading: whose figure it is, to stand above it.
-        notes: what its reader must know, a line each, to stand below it.
+    `heading` stands above it: whose figure it is; `notes` below it, a line each: what its reader must know.
     """
     below = LINE_HEIGHT * len(notes)
     height = drawing.height + _HEADING_HEIGHT * bool(heading)

@@ -17,24 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.reports.costs import (
-    MOST_POINTS,
-    BatchCosts,
-    Pairs,
-    batch_costs,
-    curve_described,
-    directions,
-    directions_described,
-    ex_post_digits,
-    growth_described,
-    losses,
-    losses_described,
-    percent,
-    thinned,
-)
+from dpaudit.reports import costs
+from dpaudit.reports.costs import MOST_POINTS, BatchCosts, Pairs, ex_post_digits, percent, thinned
 from dpaudit.reports.outline import neighbours_of
 from dpaudit.reports.text import counted
-from dpaudit.results import AuditResult, BudgetPanel, ExPost, Kind, Spread, TokenBand, TokenCurve
+from dpaudit.results import AuditResult, BudgetPanel, ExPost, Kind, Spread, TokenCurve
 from dpaudit.results.rounding import bound, saving
 
 if TYPE_CHECKING:
@@ -76,13 +63,9 @@ _BUDGET_HEIGHT = 3.0  # inches: the axes without the legend
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure that is still to be drawn, into a page or a file.
+    """A figure that `draw` is still to put on an empty canvas; its description has its figures, for who cannot see it.
 
-    Attributes:
-        name: for ids and file names.
-        description: its title with its figures, for who cannot see it.
-        draw: puts it on an empty canvas.
-        height: in inches.
+    The name is for ids and file names, the height in inches.
     """
 
     name: str
@@ -121,41 +104,39 @@ def of_run(result: AuditResult, *, alone: bool = False) -> list[Drawing]:
 def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | None:
     """Histogram of per-batch epsilon with the maximum marked; None where no batch has a finite cost.
 
-    Args:
-        result: the run.
-        alone: no page explains the figure: it gets a legend, and the mean.
+    `alone`: no page explains the figure, so it gets a legend, and the mean.
     """
-    costs = batch_costs(result)
-    if costs is None or not costs.finite:
+    found = costs.batch_costs(result)
+    if found is None or not found.finite:
         return None
 
     def draw(figure: FigureBase) -> None:
         axes = _axes(figure, "Ex-post epsilon of a batch (nats)", "Batches")
         along_x = axes.get_xaxis_transform()  # x in nats, y as a fraction of the height
-        values = costs.finite
-        everything = values + costs.theorem1
+        values = found.finite
+        everything = values + found.theorem1
         bins = min(_MOST_BINS, max(5, math.ceil(2 * math.sqrt(len(values)))))
         span = (min(everything), max(everything))
         axes.hist(values, bins=bins, range=span, color=BAR, rwidth=0.9, label="exact")
-        axes.hist(costs.theorem1, bins=bins, range=span, color=INK, histtype="step", linewidth=1.1, label="Theorem 1")
+        axes.hist(found.theorem1, bins=bins, range=span, color=INK, histtype="step", linewidth=1.1, label="Theorem 1")
         if len(values) <= _MOST_RUG_TICKS:
             axes.vlines(values, -0.03, 0.0, colors=INK, linewidth=0.8, clip_on=False, transform=along_x)
             axes.tick_params(axis="x", length=0, pad=9)
         _whole_numbers(axes.yaxis, 5)
         axes.margins(y=0.08)
-        if not costs.unbounded:
-            axes.axvline(costs.maximum, color=MARK, linewidth=1.6, linestyle=(0, (4, 2)), label="largest exact")
-            axes.plot([costs.maximum], [1.0], "v", color=MARK, markersize=8, clip_on=False, transform=along_x)
-        largest = f"largest exact {bound(costs.maximum, costs.digits)}, batch {costs.costliest[0].id}"
-        _caption(axes, f"n = {len(costs.values):,}", largest)
+        if not found.unbounded:
+            axes.axvline(found.values[0], color=MARK, linewidth=1.6, linestyle=(0, (4, 2)), label="largest exact")
+            axes.plot([found.values[0]], [1.0], "v", color=MARK, markersize=8, clip_on=False, transform=along_x)
+        largest = f"largest exact {bound(found.values[0], found.digits)}, batch {found.costliest[0].id}"
+        _caption(axes, f"n = {len(found.values):,}", largest)
         if alone:
-            if not costs.unbounded:
+            if not found.unbounded:
                 mean = statistics.fmean(values)
-                axes.axvline(mean, color=INK, linewidth=1.4, linestyle=":", label=f"mean {bound(mean, costs.digits)}")
+                axes.axvline(mean, color=INK, linewidth=1.4, linestyle=":", label=f"mean {bound(mean, found.digits)}")
             figure.legend(loc="outside lower center", ncols=2)
 
     height = _HEIGHT + 2 * LINE_HEIGHT * alone
-    return Drawing("batch-histogram", "Histogram of the cost of each batch", costs.described(), draw, height)
+    return Drawing("batch-histogram", "Histogram of the cost of each batch", found.described(), draw, height)
 
 
 def token_curve(result: AuditResult) -> Drawing | None:
@@ -170,8 +151,16 @@ def token_curve(result: AuditResult) -> Drawing | None:
     def draw(figure: FigureBase) -> None:
         axes, strip = _curve_panels(figure, [curve])
         marker = "o" if len(curve.position) == 1 else ""
-        if band is not None:
-            _draw_band(axes, band, marker)
+        if band is not None:  # the range between two quantiles as an area, with the median in it
+            middle = [(first + last) / 2 for first, last in zip(band.first, band.last, strict=True)]
+            low, high, label = _gaps(band.low), _gaps(band.high), "10% to 90% of tokens"
+            if marker:
+                axes.vlines(middle, low, high, colors=BAR, linewidth=9, alpha=_BAND_OPACITY, label=label)
+            else:
+                area: dict[str, Any] = {"facecolor": (BAR, _BAND_OPACITY), "edgecolor": BAR, "linewidth": 0.6}
+                axes.fill_between(middle, low, high, label=label, **area)
+            median: dict[str, Any] = {"color": INK, "linewidth": 1.5, "marker": marker, "markersize": 3}
+            axes.plot(middle, _gaps(band.median), ":", label="median", **median)
         axes.plot(curve.position, _gaps(curve.mean), color=BAR, linewidth=1.8, marker=marker, label="mean")
         if band is not None:
             _from_zero(axes, (*curve.mean, *band.high))
@@ -187,7 +176,7 @@ def token_curve(result: AuditResult) -> Drawing | None:
 
     title = "Cost of a token by its position in the text"
     height = _HEIGHT + 2.5 * LINE_HEIGHT * (band is not None)
-    return Drawing("token-curve", title, curve_described(result.tokens), draw, height)
+    return Drawing("token-curve", title, costs.curve_described(result.tokens), draw, height)
 
 
 def batch_spreads(series: Sequence[Series]) -> Drawing | None:
@@ -236,7 +225,7 @@ def token_curves(series: Sequence[Series]) -> Drawing | None:
         for shown, label in zip(legend.get_texts(), labels, strict=True):
             shown.set_text(label)
 
-    described = " ".join(f"{run.label}: {curve_described(curve)}" for run, curve in drawn)
+    described = " ".join(f"{run.label}: {costs.curve_described(curve)}" for run, curve in drawn)
     title = "Mean cost of a token by its position in the text, by run"
     height = _HEIGHT + 0.3 + LINE_HEIGHT * sum(map(_lines, labels))
     return Drawing("token-curves", title, described, draw, height)
@@ -263,12 +252,12 @@ def growth(result: AuditResult) -> Drawing | None:
         saved = saving(curve.theorem1[-1], curve.exact[-1])
         _caption(axes, f"exact {bound(curve.exact[-1], digits)}", f"saving {saved}")
 
-    return Drawing("growth", "Ex-post epsilon by length of the texts", growth_described(result), draw)
+    return Drawing("growth", "Ex-post epsilon by length of the texts", costs.growth_described(result), draw)
 
 
 def rise_and_fall(result: AuditResult) -> Drawing | None:
     """Rise against fall; None where there are no two batches to compare."""
-    found = directions(result)
+    found = costs.directions(result)
     if found is None or len(found.finite) < _FEWEST_POINTS:
         return None
 
@@ -285,12 +274,12 @@ def rise_and_fall(result: AuditResult) -> Drawing | None:
         _caption(axes, f"n = {len(found.finite):,}", right)
 
     title = "Rise and fall of each batch"
-    return Drawing("directions", title, directions_described(result), draw, _SQUARE_HEIGHT)
+    return Drawing("directions", title, costs.directions_described(result), draw, _SQUARE_HEIGHT)
 
 
 def losses_and_bounds(result: AuditResult) -> Drawing | None:
     """Losses of left-out contexts against bounds; None where there are no two batches to compare."""
-    found = losses(result)
+    found = costs.losses(result)
     if found is None or len(found.finite) < _FEWEST_POINTS:
         return None
 
@@ -306,12 +295,12 @@ def losses_and_bounds(result: AuditResult) -> Drawing | None:
         _caption(axes, f"n = {len(found.finite):,}", right)
 
     title = "Largest loss of a left-out context against the bound of its batch"
-    return Drawing("losses", title, losses_described(result), draw, _SQUARE_HEIGHT)
+    return Drawing("losses", title, costs.losses_described(result), draw, _SQUARE_HEIGHT)
 
 
-def spreads(costs: Sequence[tuple[str, Spread]], description: str) -> Drawing | None:
+def spreads(runs: Sequence[tuple[str, Spread]], description: str) -> Drawing | None:
     """Per-batch costs of numbered runs as one box each; None where no run has finite ones."""
-    drawn = [(number, spread) for number, spread in costs if math.isfinite(spread.maximum)]
+    drawn = [(number, spread) for number, spread in runs if math.isfinite(spread.maximum)]
     if not drawn:
         return None
     # Runs go by number: a name is anybody's text, in letters that no font here may have.
@@ -362,8 +351,8 @@ def budget_curves(
 
     Args:
         panel: what to draw.
-        numbers: each run's number, by which it goes: a name is anybody's text.
-        digits: significant digits of each run's figures of a kind.
+        numbers: each run's, by which it goes: a name is anybody's text.
+        digits: significant ones, of each run's figures of a kind.
         name: the drawing's.
         starred: the runs whose figures need a caution, which stands beside the drawing.
     """
@@ -427,18 +416,6 @@ def _axes(figure: FigureBase, across: str, up: str, grid: Literal["y", "both"] =
 def _from_zero(axes: Axes, drawn: Iterable[float]) -> None:
     """Have the axis begin at 0 and leave a little room above all of `drawn`."""
     axes.set_ylim(0, 1.08 * max(filter(math.isfinite, drawn)) or 1)
-
-
-def _draw_band(axes: Axes, band: TokenBand, marker: str) -> None:
-    """The range between two quantiles as an area, with the median in it."""
-    middle = [(first + last) / 2 for first, last in zip(band.first, band.last, strict=True)]
-    low, high, label = _gaps(band.low), _gaps(band.high), "10% to 90% of tokens"
-    if marker:
-        axes.vlines(middle, low, high, colors=BAR, linewidth=9, alpha=_BAND_OPACITY, label=label)
-    else:
-        area: dict[str, Any] = {"facecolor": (BAR, _BAND_OPACITY), "edgecolor": BAR, "linewidth": 0.6}
-        axes.fill_between(middle, low, high, label=label, **area)
-    axes.plot(middle, _gaps(band.median), ":", color=INK, linewidth=1.5, marker=marker, markersize=3, label="median")
 
 
 def _curve_panels(figure: FigureBase, curves: Sequence[TokenCurve]) -> tuple[Axes, Axes]:

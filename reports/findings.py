@@ -79,13 +79,9 @@ class Statement(NamedTuple):
 
 
 class Rung(NamedTuple):
-    """One level of evidence.
+    """One level of evidence, and how many of its checks came out how; `unsure` ones warned or could not run.
 
-    Attributes:
-        level: from 0, as in CheckResult.
-        rests_on: what a passed check of this level rests on.
-        passed, failed, unsure, not_made, not_about: numbers of checks; `unsure` ones warned or could not run.
-        asked: the audit asked for every check of this level that is about the run.
+    `asked`: the audit asked for every check of this level that is about the run.
     """
 
     level: int

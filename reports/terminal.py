@@ -43,7 +43,9 @@ def print_summary(result: AuditResult, console: Console) -> None:
         _print_check(check, result, console)
     if failed:
         console.print()
-    _print_unmade(result, console)
+    console.print(Text(f"{findings.tally(result)}. {findings.evidence_asked(result)}"))
+    for group in findings.unmade(result):
+        print_pair("not made", group.described, console)
     if findings.is_public(result):
         console.print()
         console.print(Text(" ".join(outline.audience(result))))
@@ -56,7 +58,11 @@ def print_summary(result: AuditResult, console: Console) -> None:
         if block.lines or block.parts:
             console.print()
             _print_block(block, trees.get(block.kind), console)
-    _print_quality(result, console)
+    if result.quality is not None and not findings.is_public(result):
+        console.print()
+        console.print(Text(quality.TITLE, style="bold"), Text(f"– {quality.WARNING}", style="dim"))
+        for label, said in quality.brief(result.quality):
+            print_pair(label, said, console)
     for check in findings.checks_with(result, "warn"):
         console.print()
         _print_check(check, result, console)
@@ -85,7 +91,9 @@ def print_failures(result: AuditResult, console: Console) -> None:
     """One line for each check that failed, could not run or was needed and not made; nothing where there is none."""
     for check in findings.checks_with(result, "fail", "error"):
         line = Text.assemble((check.status.upper(), _STYLES[check.status]), f" {one_line(check.id, LABEL_LENGTH)}: ")
-        line.append("; ".join(one_line(said) for said in _findings(check)))
+        named = (("measured ", check.measured), ("expected ", check.expected), ("", check.detail))
+        found = [prefix + said for prefix, said in named if said] or [check.title]
+        line.append("; ".join(map(one_line, found)))
         console.print(line, soft_wrap=True)
     for group in findings.unmade(result):
         for check_id in group.ids if group.needed else ():
@@ -108,15 +116,6 @@ def _print_block(block: outline.KindBlock, tree: outline.Tree | None, console: C
         print_pair("made up of", outline.made_of(tree), console)
 
 
-def _print_quality(result: AuditResult, console: Console) -> None:
-    if result.quality is None or findings.is_public(result):
-        return
-    console.print()
-    console.print(Text(quality.TITLE, style="bold"), Text(f"– {quality.WARNING}", style="dim"))
-    for label, said in quality.brief(result.quality):
-        print_pair(label, said, console)
-
-
 def _print_check(check: CheckResult, result: AuditResult, console: Console) -> None:
     name = Text.assemble((STATUS_NAMES[check.status], _STYLES[check.status]), f" {one_line(check.id, LABEL_LENGTH)}  ")
     console.print(name + Text(one_line(check.title), style="bold"))
@@ -125,17 +124,6 @@ def _print_check(check: CheckResult, result: AuditResult, console: Console) -> N
         if words:
             print_pair(label.lower(), one_line(words), console)
     print_pair("explained by", f"dpaudit checks {one_line(check.id, LABEL_LENGTH)}", console)
-
-
-def _print_unmade(result: AuditResult, console: Console) -> None:
-    console.print(Text(f"{findings.tally(result)}. {findings.evidence_asked(result)}"))
-    for group in findings.unmade(result):
-        print_pair("not made", group.described, console)
-
-
-def _findings(check: CheckResult) -> list[str]:
-    named = (("measured ", check.measured), ("expected ", check.expected), ("", check.detail))
-    return [prefix + said for prefix, said in named if said] or [check.title]
 
 
 def print_pair(label: str, said: str, console: Console, style: str = "") -> None:
