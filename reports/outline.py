@@ -232,11 +232,19 @@ def signed(loss: float) -> str:
 
 def ledger(result: AuditResult, depth: int = 8, breadth: int = 60) -> tuple[Tree, ...]:
     """The composition of each kind as a tree of printable text, bounded in depth and breadth."""
+    claim = _claim_of(result, "approximate")
+    # As elsewhere in the report: a loss is measured, an epsilon is a bound.
+    shown: dict[Kind, Callable[[float], str]] = {
+        "empirical": nearest,
+        "ex-post": partial(bound, digits=ex_post_digits(result)),
+        "approximate": partial(bound_against, claimed=claim.epsilon if claim else None),
+    }
+    records = result.claim.records_per_user if result.claim else None
     return tuple(
         Tree(
             entry.kind,
-            neighbours(entry.relation, entry.unit, result.claim.records_per_user if result.claim else None),
-            _node(entry, _ledger_figure(result, entry.kind), depth, breadth),
+            neighbours(entry.relation, entry.unit, records),
+            _node(entry, shown[entry.kind], depth, breadth),
         )
         for entry in result.ledger
     )
@@ -448,16 +456,6 @@ def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
     if len(points) > MOST_POINTS:
         points = tuple(points[index * (len(points) - 1) // (MOST_POINTS - 1)] for index in range(MOST_POINTS))
     return tuple((nearest(at.epsilon), nearest(at.delta, 3), lower_bound(at.delta_lower)) for at in points)
-
-
-def _ledger_figure(result: AuditResult, kind: Kind) -> Callable[[float], str]:
-    """How this kind's values are shown, as elsewhere in the report: a loss is measured, an epsilon is a bound."""
-    if kind == "empirical":
-        return nearest
-    if kind == "ex-post":
-        return partial(bound, digits=ex_post_digits(result))
-    claim = _claim_of(result, kind)
-    return partial(bound_against, claimed=claim.epsilon if claim else None)
 
 
 def _node(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import os
 import stat
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from dpaudit.reports.html import render_html
 from dpaudit.reports.machine import render_junit, render_sarif
 from dpaudit.reports.markdown import render_markdown
 from dpaudit.results import AuditResult, ClusterComparison, Comparison
+from dpaudit.results.quality_file import replace_file
 
 
 class NoPlainFileError(FileExistsError):
@@ -66,7 +65,9 @@ def write_files(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
     for path in paths:
         _refuse_special(path)
     for path, content in zip(paths, files.values(), strict=True):
-        _replace(path, content)
+        _refuse_special(path)
+        # A lone surrogate cannot be UTF-8; as a backslash escape it reads back as itself in JSON.
+        replace_file(path, content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace"))
     return paths
 
 
@@ -78,19 +79,3 @@ def _refuse_special(path: Path) -> None:
         return
     if not stat.S_ISREG(mode):
         raise NoPlainFileError(errno.EEXIST, "what is there is no plain file, and is not replaced", str(path))
-
-
-def _replace(path: Path, content: str | bytes) -> None:
-    _refuse_special(path)
-    # mkstemp gives the file to its owner alone; a rename keeps that and never shows half a report.
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            # A lone surrogate cannot be UTF-8; as a backslash escape it reads back as itself in JSON.
-            file.write(content if isinstance(content, bytes) else content.encode("utf-8", errors="backslashreplace"))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -1811,8 +1811,8 @@ _REPORTS = (
         "reports-text-reordered",
         "text from a run can reorder a line",
         "reports/text.py",
-        "if character in _BIDIRECTIONAL or (",
-        "if (",
+        "\\ud800-\\udfff{_BIDIRECTIONAL}]",
+        "\\ud800-\\udfff]",
         ("tests/reports/test_written_reports.py", _TERMINAL, _HTML),
     ),
     Mutant(
