@@ -146,8 +146,6 @@ def _text(text: str, style: str = "") -> Text:
     return Text(one_line(text), style=style)
 
 
-# --- estimates -------------------------------------------------------------------------------------------------------
-
 ESTIMATED = ("ε paper\napprox.", "ε context", "ε record", "ε paper\nex-post", "Batches", "Size", "M tokens", "Hours")
 ESTIMATE_NOTES = (
     "ε context: by the paper's accounting, of a context that comes or goes, at δ = records ** -1.1; what noisy counts "
@@ -194,9 +192,6 @@ def _estimated(each: Estimate) -> tuple[str, ...]:
 
 def _two_decimals(amount: float) -> str:
     return f"{amount:,.2f}" if amount >= 0.005 or not amount else "<0.01"
-
-
-# --- cells -----------------------------------------------------------------------------------------------------------
 
 
 def up(epsilon: float) -> str:

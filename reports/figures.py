@@ -41,9 +41,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 MOST_RUNS = len(LINES) * len(_DASHES)
 _HEIGHT, _SQUARE_HEIGHT = 3.1, 3.6  # inches
 LINE_HEIGHT = 0.2  # inches, of a legend or of a note
-_MOST_BINS = 40
-_MOST_RUG_TICKS = 100
-_BAND_OPACITY = 0.25
+_MOST_BINS, _MOST_RUG_TICKS = 40, 100
 _ROW_WIDTH, _LEGEND_WIDTH = 20, 42  # letters in a line of a run's name, beside its row and in a legend
 #: Fewer batches than these are no figure of pairs; more than MOST_POINTS share a grid of so many cells a side.
 _FEWEST_POINTS, _CELLS = 2, 40
@@ -57,8 +55,6 @@ _BUDGET_AXES: dict[Kind, str] = {"ex-post": "Ex-post epsilon (nats)", "approxima
 _TIGHT: dict[str, Any] = {"linestyle": "-", "linewidth": 1.8}
 _LOOSE: dict[str, Any] = {"linestyle": (0, (5, 2)), "linewidth": 1.2}
 _ACCOUNTANT_STYLES = {"exact": _TIGHT, "theorem1": _LOOSE, "rdp": _LOOSE, "optimal": _TIGHT}
-_MOST_LETTERS = 22  # of a label in a legend of two columns
-_BUDGET_HEIGHT = 3.0  # inches: the axes without the legend
 
 
 @dataclass(frozen=True)
@@ -153,11 +149,11 @@ def token_curve(result: AuditResult) -> Drawing | None:
         marker = "o" if len(curve.position) == 1 else ""
         if band is not None:  # the range between two quantiles as an area, with the median in it
             middle = [(first + last) / 2 for first, last in zip(band.first, band.last, strict=True)]
-            low, high, label = _gaps(band.low), _gaps(band.high), "10% to 90% of tokens"
+            low, high, label, opacity = _gaps(band.low), _gaps(band.high), "10% to 90% of tokens", 0.25
             if marker:
-                axes.vlines(middle, low, high, colors=BAR, linewidth=9, alpha=_BAND_OPACITY, label=label)
+                axes.vlines(middle, low, high, colors=BAR, linewidth=9, alpha=opacity, label=label)
             else:
-                area: dict[str, Any] = {"facecolor": (BAR, _BAND_OPACITY), "edgecolor": BAR, "linewidth": 0.6}
+                area: dict[str, Any] = {"facecolor": (BAR, opacity), "edgecolor": BAR, "linewidth": 0.6}
                 axes.fill_between(middle, low, high, label=label, **area)
             median: dict[str, Any] = {"color": INK, "linewidth": 1.5, "marker": marker, "markersize": 3}
             axes.plot(middle, _gaps(band.median), ":", label="median", **median)
@@ -262,8 +258,8 @@ def rise_and_fall(result: AuditResult) -> Drawing | None:
         return None
 
     def draw(figure: FigureBase) -> None:
-        axes = _axes(figure, "Rise of a batch (nats)", "Fall of a batch (nats)", grid="both")
-        _draw_pairs(axes, found, "rise = fall", min(*found.across, *found.up))
+        start = min(*found.across, *found.up)
+        axes = _draw_pairs(figure, found, "Rise of a batch (nats)", "Fall of a batch (nats)", "rise = fall", start)
         batch, rise, fall = max(found.finite, key=lambda pair: max(pair[1:]))
         largest = bound(max(rise, fall), ex_post_digits(result))
         label, right = "largest exact", f"largest exact {largest}, batch {batch}"
@@ -285,8 +281,7 @@ def losses_and_bounds(result: AuditResult) -> Drawing | None:
 
     def draw(figure: FigureBase) -> None:
         across, up = "Exact ex-post bound of a batch (nats)", "Largest loss in the batch (nats)"
-        axes = _axes(figure, across, up, grid="both")
-        _draw_pairs(axes, found, "the bound", 0.0)
+        axes = _draw_pairs(figure, found, across, up, "the bound", 0.0)
         axes.legend(loc="upper left")
         share, _ = found.largest_share()
         right = _endless(found) or f"up to {percent(share)} of the bound"
@@ -370,8 +365,8 @@ def budget_curves(
         shown = partial(bound, digits=digits[curve.run, curve.kind])
         points = ", ".join(f"{shown(curve.epsilon[at])} at {counted(curve.tokens[at], 'token')}" for at in places)
         described.append(f"{labels[-1]}, {ACCOUNTANTS[curve.accountant]}: {points}")
-    # The legend's entries in rows: runs, then accountants, in two columns where they are short.
-    columns = 1 if max(map(len, labels)) > _MOST_LETTERS else 2
+    # The legend's entries in rows: runs, then accountants, in two columns where their letters are few.
+    columns = 1 if max(map(len, labels)) > 22 else 2
     entries = [list(dict.fromkeys(named)) for named in (labels, (ACCOUNTANTS[curve.accountant] for curve in drawn))]
     filled = [label for named in entries for label in (*named, *[""] * (-len(named) % columns))]
 
@@ -401,8 +396,8 @@ def budget_curves(
         figure.legend([handles[label] for label in listed], listed, loc="outside lower left", ncols=columns)
 
     title = f"{_BUDGET_AXES[panel.kind]} by length of the texts, for {neighbours_of(panel)}"
-    height = _BUDGET_HEIGHT + LINE_HEIGHT * (len(filled) // columns)
-    return Drawing(name, title, f"{'; '.join(described)}.", draw, height)
+    legend = LINE_HEIGHT * (len(filled) // columns)
+    return Drawing(name, title, f"{'; '.join(described)}.", draw, 3.0 + legend)
 
 
 def _axes(figure: FigureBase, across: str, up: str, grid: Literal["y", "both"] = "y") -> Axes:
@@ -492,8 +487,9 @@ def _gaps(values: tuple[float, ...]) -> list[float]:
     return [value if math.isfinite(value) else math.nan for value in values]
 
 
-def _draw_pairs(axes: Axes, found: Pairs, line: str, start: float) -> None:
+def _draw_pairs(figure: FigureBase, found: Pairs, across_name: str, up_name: str, line: str, start: float) -> Axes:
     """The points on axes of one range from `start`, and the line on which both figures are equal."""
+    axes = _axes(figure, across_name, up_name, grid="both")
     across, up, sizes = np.array(found.across), np.array(found.up), np.array(26.0)
     end = max(across.max(), up.max())
     room = 0.06 * (end - start) or 0.1 * end or 0.1
@@ -505,6 +501,7 @@ def _draw_pairs(axes: Axes, found: Pairs, line: str, start: float) -> None:
     axes.scatter(across, up, s=sizes, color=BAR, alpha=0.8, linewidths=0)
     axes.set_xlim(low, high)
     axes.set_ylim(low, high)
+    return axes
 
 
 def _by_cell(

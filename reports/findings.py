@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -31,9 +32,7 @@ _RAN: tuple[Status, ...] = ("fail", "error", "warn", "pass")
 class Unmade(NamedTuple):
     """Checks that are about the run and were not made, for one and the same reason.
 
-    Attributes:
-        remedy: the command that would make them, or what is missing; empty where nobody said.
-        needed: the verdict is no pass without them, at the evidence level that was asked for.
+    `remedy`: the command that would make them, or what is missing. `needed`: the verdict is no pass without them.
     """
 
     checks: tuple[CheckResult, ...]
@@ -66,8 +65,8 @@ class Family(NamedTuple):
     @property
     def tally(self) -> str:
         """How they came out: `1 failed, 3 passed`."""
-        counts = [(sum(check.status == status for check in self.checks), status) for status in _RAN]
-        return ", ".join(f"{count} {STATUS_NAMES[status].lower()}" for count, status in counts if count)
+        counts = Counter(check.status for check in self.checks)
+        return ", ".join(f"{counts[status]} {STATUS_NAMES[status].lower()}" for status in _RAN if counts[status])
 
 
 class Statement(NamedTuple):

@@ -80,7 +80,16 @@ _FILE = re.compile(r"\b(?:steps/\d{8}\.zip|samples\.jsonl|tokenizer\.json|run\.j
 def render_sarif(result: AuditResult) -> str:
     """The log as JSON text: one run, a rule for each check, a result for each that failed, warned or is lacking."""
     needed = findings.needed(result)
-    rules = {check.id: _rule(check) for check in result.checks}
+    explained = "`dpaudit checks ID` explains a check."
+    rules = {
+        check.id: {
+            "id": one_line(check.id, LABEL_LENGTH),
+            "shortDescription": {"text": one_line(check.title)},
+            "help": {"text": f"{evidence(check.evidence)}. Reference: {one_line(check.reference)}. {explained}"},
+            "properties": {"evidence": check.evidence},
+        }
+        for check in result.checks
+    }
     places = {check_id: place for place, check_id in enumerate(rules)}
     version = result.run.get("dpaudit")
     named = {"name": "dpaudit"} | ({"version": one_line(version, LABEL_LENGTH)} if version else {})
@@ -113,16 +122,6 @@ def render_sarif(result: AuditResult) -> str:
     }
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def _rule(check: CheckResult) -> dict[str, Any]:
-    said = f"{evidence(check.evidence)}. Reference: {one_line(check.reference)}. `dpaudit checks ID` explains a check."
-    return {
-        "id": one_line(check.id, LABEL_LENGTH),
-        "shortDescription": {"text": one_line(check.title)},
-        "help": {"text": said},
-        "properties": {"evidence": check.evidence},
-    }
 
 
 def _outcome(check: CheckResult, result: AuditResult) -> dict[str, Any]:

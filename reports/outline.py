@@ -33,7 +33,6 @@ NOT_CLAIMED = "not claimed"
 NOT_COMPUTED = "not computed"
 WITHHELD = "withheld"
 
-SIGN_OFF = "Sign-off"
 SIGNED_BY = ("Name", "Role", "Date", "ε accepted (nats)", "Signature")
 MOST_BATCHES, MOST_CONTEXTS, MOST_POINTS = 50, 20, 12
 CURVE_COLUMNS = ("ε (nats)", "Smallest δ, estimated", "δ at least")
@@ -167,7 +166,7 @@ def contents(result: AuditResult) -> dict[str, str]:
         "quality": result.quality is not None and not public,
         "samples": bool(result.samples) and not public,
     }
-    parts = {"claimed": wording.SECTIONS["claimed"], "sign-off": SIGN_OFF} | wording.SECTIONS
+    parts = {"claimed": wording.SECTIONS["claimed"], "sign-off": "Sign-off"} | wording.SECTIONS
     return {name: title for name, title in parts.items() if present.get(name, True)}
 
 
@@ -240,14 +239,11 @@ def ledger(result: AuditResult, depth: int = 8, breadth: int = 60) -> tuple[Tree
         "approximate": partial(bound_against, claimed=claim.epsilon if claim else None),
     }
     records = result.claim.records_per_user if result.claim else None
-    return tuple(
-        Tree(
-            entry.kind,
-            neighbours(entry.relation, entry.unit, records),
-            _node(entry, shown[entry.kind], depth, breadth),
-        )
-        for entry in result.ledger
-    )
+    trees = []
+    for entry in result.ledger:
+        between = neighbours(entry.relation, entry.unit, records)
+        trees.append(Tree(entry.kind, between, _node(entry, shown[entry.kind], depth, breadth)))
+    return tuple(trees)
 
 
 def made_of(tree: Tree) -> str:
