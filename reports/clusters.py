@@ -51,21 +51,29 @@ def print_clusters(comparison: ClusterComparison, console: Console) -> None:
     console.print(Text(_about(comparison)))
     rows = [(title(method), *cells(method)) for method in comparison.methods]
     console.print(plain_table(("Method", *HEADER), rows, HEADER[1:]))
-    console.print(Text(note(comparison), style="dim"))
+    console.print(Text(_note(comparison), style="dim"))
     console.print(Text(f"Internal. {WARNING}", style="bold"))
 
 
 def render_clusters_html(comparison: ClusterComparison) -> str:
     """The comparison as one self-contained page."""
+    panels, described = [], []
+    for method in comparison.methods:
+        if method.method in DRAWN:
+            sizes, count = method.sizes, counted(len(method.sizes), "cluster")
+            panels.append((f"{title(method)}\nn = {count}", sizes))
+            said = "no records"
+            if sizes:
+                middle = sizes[len(sizes) // 2]
+                said = f"{count}, largest {sizes[0]:,}, middle {middle:,}, least {sizes[-1]:,}"
+            described.append(f"{title(method)}: {said}")
     template = environment().get_template("clusters.html.j2")
-    drawn = [method for method in comparison.methods if method.method in DRAWN]
-    described = "; ".join(map(_sizes_described, drawn))
     return template.render(
         about=_about(comparison),
         header=HEADER,
         rows=[(method, title(method), cells(method)) for method in comparison.methods],
-        figure=in_page(cluster_sizes([(_panel_title(m), m.sizes) for m in drawn], described)),
-        note=note(comparison),
+        figure=in_page(cluster_sizes(panels, "; ".join(described))),
+        note=_note(comparison),
         warning=WARNING,
     )
 
@@ -86,10 +94,6 @@ def title(method: ClusteredBy) -> str:
     return TITLES.get(method.method, one_line(method.method, LABEL_LENGTH))
 
 
-def _panel_title(method: ClusteredBy) -> str:
-    return f"{title(method)}\nn = {counted(len(method.sizes), 'cluster')}"
-
-
 def cells(method: ClusteredBy) -> tuple[str, ...]:
     """A method's cells under `HEADER`; budgets are rounded up."""
     epsilon = "∞" if math.isinf(method.epsilon) else bound(method.epsilon)
@@ -99,10 +103,8 @@ def cells(method: ClusteredBy) -> tuple[str, ...]:
     return (origin, *counts, epsilon, bound(method.delta), f"{method.v_measure:.3f}")
 
 
-def note(comparison: ClusterComparison) -> str:
-    """What the columns mean."""
-    reference = one_line(comparison.reference, LABEL_LENGTH)
-    return NOTE.format(large=comparison.large, reference=reference)
+def _note(comparison: ClusterComparison) -> str:
+    return NOTE.format(large=comparison.large, reference=one_line(comparison.reference, LABEL_LENGTH))
 
 
 def _about(comparison: ClusterComparison) -> str:
@@ -110,11 +112,3 @@ def _about(comparison: ClusterComparison) -> str:
     unit = ", made unit vectors" if comparison.normalized else ""
     private, public = counted(comparison.records, "private record"), counted(comparison.public_records, "public text")
     return f"{private} and {public}, embedded by {model} ({vectors}{unit})."
-
-
-def _sizes_described(method: ClusteredBy) -> str:
-    if not method.sizes:
-        return f"{title(method)}: no records"
-    sizes = method.sizes
-    shown = f"largest {sizes[0]:,}, middle {sizes[len(sizes) // 2]:,}, least {sizes[-1]:,}"
-    return f"{title(method)}: {counted(len(sizes), 'cluster')}, {shown}"

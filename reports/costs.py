@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import operator
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from dpaudit.reports.text import counted
-from dpaudit.results import AuditResult, BatchResult, ClaimResult, Kind, TokenCurve
-from dpaudit.results.rounding import bound, digits_against, lower_bound, nearest, saving
+from dpaudit.results import Approximate, AuditResult, BatchResult, ClaimResult, ExPost, TokenCurve
+from dpaudit.results.inspection import StepCost
+from dpaudit.results.rounding import DIGITS, bound, digits_against, lower_bound, nearest, saving
 
 #: The most points of a curve that a figure draws.
 MOST_DRAWN = 512
@@ -22,62 +25,39 @@ class BatchCosts:
 
     Attributes:
         costliest: batches with the largest cost first; ties by id.
+        values: their costs.
+        finite, theorem1: those of them that can be drawn, and Theorem 1's.
+        unbounded: number of batches whose cost is not finite.
         digits: significant digits to show costs with.
     """
 
     costliest: tuple[BatchResult, ...]
+    values: list[float]
+    finite: list[float]
+    theorem1: list[float]
+    unbounded: int
     digits: int
-
-    @property
-    def values(self) -> list[float]:
-        """All costs, largest first."""
-        return [cost_of(batch) for batch in self.costliest]
-
-    @property
-    def finite(self) -> list[float]:
-        """The costs that can be drawn."""
-        return [value for value in self.values if math.isfinite(value)]
-
-    @property
-    def theorem1(self) -> list[float]:
-        """Theorem 1's costs that can be drawn."""
-        found = (batch.theorem1 for batch in self.costliest)
-        return [value for value in found if value is not None and math.isfinite(value)]
-
-    @property
-    def unbounded(self) -> int:
-        """Number of batches whose cost is not finite."""
-        return len(self.values) - len(self.finite)
-
-    @property
-    def maximum(self) -> float:
-        """Cost of the costliest batch."""
-        return self.values[0]
 
     def described(self) -> str:
         """The distribution in a sentence or two, with Theorem 1's figure for the costliest batch."""
-        worst = self.costliest[0]
-        beside = ""
+        worst, shown = self.costliest[0], partial(bound, digits=self.digits)
+        most, beside = shown(self.values[0]), ""
         if worst.theorem1 is not None and worst.exact is not None:
             saved = saving(worst.theorem1, worst.exact)
-            beside = f" Theorem 1 gives {self._shown(worst.theorem1)} for that batch: saving {saved}."
+            beside = f" Theorem 1 gives {shown(worst.theorem1)} for that batch: saving {saved}."
         if len(self.costliest) == 1:
-            return f"The only batch, {worst.id}, cost {self._shown(self.maximum)} nats (exact).{beside}"
+            return f"The only batch, {worst.id}, cost {most} nats (exact).{beside}"
         unbounded = f" {counted(self.unbounded, 'batch has', 'batches have')} no finite cost." if self.unbounded else ""
         # The upper of two middle costs, for the mean of a finite and an infinite one would hide the finite one.
-        middle = statistics.median_high(self.values)
+        middle = shown(statistics.median_high(self.values))
         return (
             f"Exact cost of {counted(len(self.costliest), 'batch', 'batches')} (nats): least "
-            f"{self._shown(self.values[-1])}, median {self._shown(middle)}, most {self._shown(self.maximum)} in batch "
-            f"{worst.id}.{unbounded}{beside}"
+            f"{shown(self.values[-1])}, median {middle}, most {most} in batch {worst.id}.{unbounded}{beside}"
         )
 
-    def _shown(self, value: float) -> str:
-        return bound(value, self.digits)
 
-
-def cost_of(batch: BatchResult) -> float:
-    """The batch's exact cost; what is absent or not a number counts as infinite, for nothing bounds it."""
+def cost_of(batch: BatchResult | StepCost) -> float:
+    """What a batch or a token cost; what is absent or not a number counts as infinite, for nothing bounds it."""
     return math.inf if batch.exact is None or math.isnan(batch.exact) else batch.exact
 
 
@@ -85,64 +65,63 @@ def batch_costs(result: AuditResult) -> BatchCosts | None:
     """The run's per-batch costs, or None where no batch has one."""
     if all(batch.exact is None for batch in result.batches):
         return None
-    ranked = sorted(result.batches, key=lambda batch: (-cost_of(batch), batch.id))
-    return BatchCosts(tuple(ranked), ex_post_digits(result))
+    costliest = costliest_first(result.batches)
+    values = [cost_of(batch) for batch in costliest]
+    finite = list(filter(math.isfinite, values))
+    theorem1 = [each.theorem1 for each in costliest if each.theorem1 is not None and math.isfinite(each.theorem1)]
+    return BatchCosts(costliest, values, finite, theorem1, len(values) - len(finite), ex_post_digits(result))
 
 
-def digits_for(kind: Kind, claim: ClaimResult | None, total: float | None) -> int:
+def costliest_first(batches: Iterable[BatchResult]) -> tuple[BatchResult, ...]:
+    """The batches by their cost; ties by id."""
+    return tuple(sorted(batches, key=lambda batch: (-cost_of(batch), batch.id)))
+
+
+def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) -> int:
     """Significant digits for every figure of one kind that a run has, so that one number never shows in two ways.
 
-    They are enough for rounding up not to push the run's `total` past a claim of that kind.
+    They are enough for rounding up not to push the run's epsilon past a claim of that kind.
     """
-    return digits_against(total, claim.epsilon if claim is not None and claim.kind == kind else None)
+    if claim is None or found is None:
+        return DIGITS
+    kind, total = ("ex-post", found.total) if isinstance(found, ExPost) else ("approximate", found.epsilon)
+    return digits_against(total, claim.epsilon if claim.kind == kind else None)
 
 
 def ex_post_digits(result: AuditResult) -> int:
     """Significant digits for every ex-post figure of a report."""
-    found = result.guarantees.ex_post
-    return digits_for("ex-post", result.claim, None if found is None else found.total)
+    return digits_for(result.claim, result.guarantees.ex_post)
 
 
 def curve_described(curve: TokenCurve | None) -> str:
     """The cost of a token by its position, in words; empty where there is none."""
     if curve is None or not curve.position:
         return ""
+    left_out = ""
+    if curve.unbounded:
+        are = "is" if curve.unbounded == 1 else "are"
+        left_out = f" {counted(curve.unbounded, 'token')} without a bound {are} left out."
     finite = [index for index, value in enumerate(curve.mean) if math.isfinite(value)]
     if not finite:
-        return f"No token position has a finite mean cost.{_unbounded_described(curve)}"
+        return f"No token position has a finite mean cost.{left_out}"
     peak = max(finite, key=lambda index: curve.mean[index])
     worst = max(range(len(curve.maximum)), key=lambda index: _or_infinite(curve.maximum[index]))
-    named = [(finite[0], "at the first"), (peak, "at most"), (finite[-1], "at the last")]
-    points = [f"{bound(curve.mean[index])} {name}" for index, name in named]
-    most = bound(_or_infinite(curve.maximum[worst]))
-    return (
-        f"Mean exact cost of a token over the batches that reached its position (nats): {points[0]} position, "
-        f"{points[1]} (position {curve.position[peak]}), {points[2]}. The costliest single token "
+    first, most, last = (bound(curve.mean[index]) for index in (finite[0], peak, finite[-1]))
+    said = (
+        f"Mean exact cost of a token over the batches that reached its position (nats): {first} at the first position, "
+        f"{most} at most (position {curve.position[peak]}), {last} at the last. The costliest single token "
         f"{'with a bound ' if curve.unbounded else ''}took "
-        f"{most} nats, at position {curve.position[worst]}.{_band_described(curve)}"
-        f"{_unbounded_described(curve)}"
+        f"{bound(_or_infinite(curve.maximum[worst]))} nats, at position {curve.position[worst]}."
     )
-
-
-def _unbounded_described(curve: TokenCurve) -> str:
-    """How many tokens none of the figures counts, since nothing bounds them; empty where there are none."""
-    if not curve.unbounded:
-        return ""
-    return f" {counted(curve.unbounded, 'token')} without a bound {'is' if curve.unbounded == 1 else 'are'} left out."
-
-
-def _band_described(curve: TokenCurve) -> str:
-    """How far tokens at one place differ, at the place where the middle one is costliest; empty without a band."""
-    band = curve.band
-    if band is None:
-        return ""
-    at = max(range(len(band.median)), key=lambda index: _or_infinite(band.median[index]))
-    first, last = band.first[at], band.last[at]
-    place = f"position {first}" if first == last else f"positions {first} to {last}"
-    return (
-        f" The median token is costliest at {place}: {bound(band.median[at])} nats, eight of ten tokens there between "
-        f"{lower_bound(band.low[at])} and {bound(band.high[at])} nats."
-    )
+    if (band := curve.band) is not None:  # how far tokens at one place differ, where the middle one is costliest
+        at = max(range(len(band.median)), key=lambda index: _or_infinite(band.median[index]))
+        start, end = band.first[at], band.last[at]
+        place = f"position {start}" if start == end else f"positions {start} to {end}"
+        said += (
+            f" The median token is costliest at {place}: {bound(band.median[at])} nats, eight of ten tokens there "
+            f"between {lower_bound(band.low[at])} and {bound(band.high[at])} nats."
+        )
+    return said + left_out
 
 
 def thinned(curve: TokenCurve) -> TokenCurve:

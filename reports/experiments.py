@@ -11,15 +11,16 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Literal, NamedTuple
 
 from rich.console import Console
-from rich.table import Table as Grid
 from rich.text import Text
 
 from dpaudit.reports.markdown import escaped, table
-from dpaudit.reports.text import one_line
-from dpaudit.reports.wording import ABSENT
+from dpaudit.reports.terminal import plain_table
+from dpaudit.reports.text import grouped, one_line
+from dpaudit.reports.wording import ABSENT, Value, or_absent
 from dpaudit.results.experiments import Estimate, Estimates, Evaluated, Measured, Published, RowResult, TableResult
 from dpaudit.results.rounding import decimals
 
@@ -28,7 +29,7 @@ REAL = "Real data"
 
 
 class Line(NamedTuple):
-    """A line of the table, every cell as text: the paper's and ours. `size`: how many texts ours is of."""
+    """A line of the table as text; under each of `HEADINGS` the paper's cell and ours, which is of `size` texts."""
 
     dataset: str
     method: str
@@ -96,14 +97,11 @@ def notes(result: TableResult) -> Iterator[str]:
 
 def print_table(result: TableResult, console: Console) -> None:
     """The table; in each cell the paper's figure stands over ours."""
-    grid = _grid(result.title, ("", "", *HEADINGS, "Audit"), HEADINGS)
-    found = lines(result)
-    for number, line in enumerate(found):
-        if number == 0 or line.dataset != found[number - 1].dataset:
-            grid.add_row(_text(line.dataset, "bold"))
-        cells = [(line.method, line.size), ("paper", "ours"), *_pairs(line), ("", line.audit)]
-        grid.add_row(*(Text("\n".join(map(one_line, cell))) for cell in cells))
-    console.print(grid)
+    rows = []
+    for line in lines(result):
+        cells = [(line.method, line.size), ("paper", "ours"), *line[3:8], ("", line.audit)]
+        rows.append((line.dataset, ["\n".join(map(one_line, cell)) for cell in cells]))
+    _print_by_dataset(result.title, ("", "", *HEADINGS, "Audit"), HEADINGS, rows, console)
     for note in notes(result):
         console.print(_text(note))
     console.print(_text(result.notice, "bold"))
@@ -113,7 +111,7 @@ def render_table_markdown(result: TableResult) -> str:
     """The table as a page."""
     pairs = tuple(f"{name}, {whose}" for name in HEADINGS for whose in ("paper", "ours"))
     rows = [
-        (line.dataset, ", ".join(filter(None, (line.method, line.size))), *sum(_pairs(line), ()), line.audit)
+        (line.dataset, ", ".join(filter(None, (line.method, line.size))), *sum(line[3:8], ()), line.audit)
         for line in lines(result)
     ]
     grid = table(("Dataset", "Method", *pairs, "Audit"), [tuple(map(escaped, row)) for row in rows], pairs)
@@ -131,19 +129,22 @@ def table_csv(result: TableResult) -> str:
     return text.getvalue()
 
 
-def _grid(title: str, names: Iterable[str], figures: Sequence[str]) -> Grid:
-    """An empty table that fits 80 columns where its cells do."""
-    grid = Grid(title=_text(title), title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in names:
-        grid.add_column(Text(name), justify="right" if name in figures else "left", overflow="fold")
-    return grid
+def _print_by_dataset(
+    title: str, header: tuple[str, ...], numbers: Sequence[str], rows: list[tuple[str, list[str]]], console: Console
+) -> None:
+    """A table that fits 80 columns where its cells do: the rows of each data set under its name."""
+    grid = plain_table(header, (), numbers, gap=1)
+    grid.title, grid.title_justify = _text(title), "left"
+    for dataset, group in groupby(rows, lambda row: row[0]):
+        grid.add_row(_text(dataset, "bold"))
+        for _, cells in group:
+            grid.add_row(*map(Text, cells))
+    console.print(grid)
 
 
 def _text(text: str, style: str = "") -> Text:
     return Text(one_line(text), style=style)
 
-
-# --- estimates -------------------------------------------------------------------------------------------------------
 
 ESTIMATED = ("ε paper\napprox.", "ε context", "ε record", "ε paper\nex-post", "Batches", "Size", "M tokens", "Hours")
 ESTIMATE_NOTES = (
@@ -160,12 +161,8 @@ ESTIMATE_NOTES = (
 
 def print_estimates(found: Estimates, console: Console) -> None:
     """What every row and all of them take."""
-    grid = _grid(found.title, ("", *ESTIMATED), ESTIMATED)
-    for number, each in enumerate(found.rows):
-        if number == 0 or each.dataset != found.rows[number - 1].dataset:
-            grid.add_row(_text(each.dataset, "bold"))
-        grid.add_row(*map(_text, _estimated(each)))
-    console.print(grid)
+    rows = [(each.dataset, [one_line(cell) for cell in _estimated(each)]) for each in found.rows]
+    _print_by_dataset(found.title, ("", *ESTIMATED), ESTIMATED, rows, console)
     work = sum(each.context_tokens for each in found.rows)
     rate = "no throughput is known: give --tokens-per-second"
     if found.throughput is not None:
@@ -178,25 +175,23 @@ def print_estimates(found: Estimates, console: Console) -> None:
 def _estimated(each: Estimate) -> tuple[str, ...]:
     finite = each.epsilon_as_paper is not None and math.isfinite(each.epsilon_as_paper)
     counts = f"+{each.counts_epsilon:g}" if finite and each.counts_epsilon else ""
-    kind, published = "ex-post" if each.epsilon_as_paper is None else "approximate", _published_epsilon(each.paper)
+    kind = "ex-post" if each.epsilon_as_paper is None else "approximate"
+    approximate, ex_post = _by_kind(kind, _published_epsilon(each.paper), ABSENT)
     return (
         each.method,
-        _of_kind("approximate", kind, published),
+        approximate,
         ABSENT if each.epsilon_as_paper is None else up(each.epsilon_as_paper) + counts,
-        ABSENT if each.epsilon is None else up(each.epsilon),
-        _of_kind("ex-post", kind, published),
+        or_absent(each.epsilon, up),
+        ex_post,
         f"{'~' if each.counted else ''}{each.batches:,}",
         f"{f'{each.contexts:.0f}' if each.contexts >= 1 else '<1'}×{each.tokens}",
         _two_decimals(each.context_tokens / 1e6),
-        ABSENT if each.hours is None else _two_decimals(each.hours),
+        or_absent(each.hours, _two_decimals),
     )
 
 
 def _two_decimals(amount: float) -> str:
     return f"{amount:,.2f}" if amount >= 0.005 or not amount else "<0.01"
-
-
-# --- cells -----------------------------------------------------------------------------------------------------------
 
 
 def up(epsilon: float) -> str:
@@ -219,26 +214,26 @@ def _row_notes(row: RowResult) -> Iterator[str]:
 
 def _warnings(rows: Iterable[RowResult]) -> Iterator[str]:
     """What evaluations warn of, each once, with the rows that it is about."""
-    found: dict[str, list[str]] = {}
-    for row in rows:
-        for warning in row.evaluated.warnings if row.evaluated is not None else ():
-            found.setdefault(warning, []).append(row.config)
+    evaluated = ((row.config, row.evaluated) for row in rows if row.evaluated is not None)
+    found = grouped((warning, config) for config, each in evaluated for warning in each.warnings)
     return (f"{', '.join(configs)}: {warning}" for warning, configs in found.items())
 
 
 def _line(row: RowResult) -> Line:
     paper, found = row.paper, row.evaluated
-    published, claimed = (row.kind, _published_epsilon(paper)), (_kind(row), _claimed(row))
+    published = _by_kind(row.kind, _published_epsilon(paper), ABSENT)
+    claimed = _by_kind(_kind(row), _claimed(row), ABSENT)
+    verdict = ABSENT if row.audited is None else row.audited.verdict
     return Line(
         row.dataset,
         row.method,
         "" if found is None else _size(found.n, found.trained),
-        (ABSENT if paper is None or paper.clusters is None else str(paper.clusters), str(row.clusters)),
-        (_of_kind("approximate", *published), _of_kind("approximate", *claimed)),
-        (_of_kind("ex-post", *published), _of_kind("ex-post", *claimed)),
+        (ABSENT if paper is None else or_absent(paper.clusters, str), str(row.clusters)),
+        (published[0], claimed[0]),
+        (published[1], claimed[1]),
         (_published(paper, "mauve"), _measured(None if found is None else found.mauve)),
         (_published(paper, "accuracy"), _measured(None if found is None else found.accuracy)),
-        _verdict(row),
+        verdict if row.failure is None else f"could not {row.failure.stage}",
     )
 
 
@@ -248,30 +243,23 @@ def _kind(row: RowResult) -> str:
     return row.kind if claim is None else claim.kind
 
 
-def _of_kind(wanted: str, kind: str, figure: str) -> str:
-    return figure if kind == wanted else ABSENT
+def _by_kind(kind: str, epsilon: Value, absent: Value) -> tuple[Value, Value]:
+    """An epsilon in the column of its kind: approximate, ex-post."""
+    return (epsilon, absent) if kind == "approximate" else (absent, epsilon)
 
 
 def _real_lines(dataset: str, real: Published | None, rows: Iterable[RowResult]) -> Iterator[Line]:
     """What real texts reach, once for each number of texts that rows have; the paper's figures stand in the first."""
-    found = dict.fromkeys(_ceiling(row.evaluated) for row in rows if row.evaluated is not None)
+    evaluated = [row.evaluated for row in rows if row.evaluated is not None]
+    found = dict.fromkeys(
+        (_size(each.n, each.real_trained), _measured(each.real_mauve), _measured(each.real_accuracy))
+        for each in evaluated
+    )
+    none, infinite = (ABSENT, ABSENT), (INFINITE, INFINITE)
     for size, mauve, accuracy in found or [("", ABSENT, ABSENT)]:
-        yield Line(
-            dataset,
-            REAL,
-            size,
-            (ABSENT, ABSENT),
-            (INFINITE, INFINITE),
-            (ABSENT, ABSENT),
-            (_published(real, "mauve"), mauve),
-            (_published(real, "accuracy"), accuracy),
-            "",
-        )
+        ours = ((_published(real, "mauve"), mauve), (_published(real, "accuracy"), accuracy))
+        yield Line(dataset, REAL, size, none, infinite, none, *ours, "")
         real = None
-
-
-def _ceiling(found: Evaluated) -> tuple[str, str, str]:
-    return _size(found.n, found.real_trained), _measured(found.real_mauve), _measured(found.real_accuracy)
 
 
 def _size(n: int | None, trained: int | None) -> str:
@@ -313,37 +301,21 @@ def _spread(mean: float, std: float | None) -> str:
     return "±".join(shown)
 
 
-def _verdict(row: RowResult) -> str:
-    if row.failure is not None:
-        return f"could not {row.failure.stage}"
-    return ABSENT if row.audited is None else row.audited.verdict
-
-
-def _pairs(line: Line) -> tuple[tuple[str, str], ...]:
-    """The paper's cell and ours, under each of `HEADINGS`."""
-    return (line.clusters, line.approximate, line.ex_post, line.mauve, line.accuracy)
-
-
 def _figures(row: RowResult) -> tuple[object, ...]:
     """A row's cells under `_COLUMNS`."""
     paper, audited, found = row.paper, row.audited, row.evaluated
     claim = None if audited is None else audited.claim
     return (
         *(row.config, row.dataset, row.method, _kind(row), row.clusters),
-        *_by_kind(_kind(row), None if claim is None else claim.epsilon),
+        *_by_kind(_kind(row), None if claim is None else claim.epsilon, None),
         None if audited is None else audited.theorem1,
         *((None,) * 3 if claim is None else (claim.delta, claim.relation, claim.unit)),
         "no" if row.unbounded else "yes",
         *((None,) * 3 if audited is None else (audited.verdict, audited.texts, audited.tokens)),
         *((None,) * 12 if found is None else _evaluated(found)),
-        *_by_kind(row.kind, None if paper is None else paper.epsilon),
+        *_by_kind(row.kind, None if paper is None else paper.epsilon, None),
         *((None,) * 2 if paper is None else (paper.mauve, paper.accuracy)),
     )
-
-
-def _by_kind(kind: str, epsilon: float | None) -> tuple[float | None, float | None]:
-    """An epsilon in the column of its kind: approximate, ex-post."""
-    return (epsilon, None) if kind == "approximate" else (None, epsilon)
 
 
 def _evaluated(found: Evaluated) -> tuple[object, ...]:

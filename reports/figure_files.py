@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
@@ -39,43 +39,29 @@ WARNING = (
     "Computed from private data: what a figure shows depends on the records, and no epsilon pays for publishing it. "
     "Publish it only where the records are public anyway, as in an experiment on an open data set."
 )
-_METADATA_WARNING = "Internal: computed from private data."
 _LABEL_LENGTH = 40
 _ALL = "all"
 _MEAN_NOTE = "Mean run: ex-post costs of its texts, not its (ε, δ) guarantee."
 _CAUTION_NOTE = "Its audit did not pass: nothing here is a bound until it does."
 _MEAN_MARK, _CAUTION_MARK = "†", "‡"
 _EXPLAINED = {
-    "batch-histogram": (
-        "Exact ex-post epsilon of each batch (nats), as bars; the outline is the same by Theorem 1. Dashed: the "
-        "largest exact one. Dotted: the mean. Each tick below the axis is a batch, where there are at most 100."
-    ),
-    "token-curve": (
-        "Exact ex-post cost of a token (nats) by its position, over the batches whose texts reached it. Solid: the "
-        "mean. Dotted: the median. Area: from 10% to 90% of the tokens there, rounded outward. Below: how many batches "
-        "did."
-    ),
-    "growth": (
-        "Ex-post epsilon of generation (nats), had no text of the run gone beyond so many tokens. Solid: exact. "
-        "Dashed: by Theorem 1."
-    ),
-    "directions": (
-        "Rise and fall of each batch (nats): how much more, and how much less, probable a neighbour can have made its "
-        f"text. Triangle: the largest exact cost. {POINTS}"
-    ),
-    "losses": (
-        "Largest absolute loss of a context that was left out of a batch (nats), against the exact ex-post bound of "
-        f"that batch (nats). Dashed: where both are equal. {POINTS}"
-    ),
-    "batch-spreads": (
-        "Exact ex-post epsilon of each batch (nats), by run: whiskers from the least to the largest, box between "
-        "the quartiles, with the median. Each tick is a batch. A run without a box has batches whose cost is not "
-        "finite."
-    ),
-    "token-curves": (
-        "Mean exact ex-post cost of a token (nats) by its position, over the batches whose texts reached it, by run. "
-        "Below: how many did."
-    ),
+    "batch-histogram": "Exact ex-post epsilon of each batch (nats), as bars; the outline is the same by Theorem 1. "
+    "Dashed: the largest exact one. Dotted: the mean. Each tick below the axis is a batch, where there are at most "
+    "100.",
+    "token-curve": "Exact ex-post cost of a token (nats) by its position, over the batches whose texts reached it. "
+    "Solid: the mean. Dotted: the median. Area: from 10% to 90% of the tokens there, rounded outward. Below: how many "
+    "batches did.",
+    "growth": "Ex-post epsilon of generation (nats), had no text of the run gone beyond so many tokens. Solid: exact. "
+    "Dashed: by Theorem 1.",
+    "directions": "Rise and fall of each batch (nats): how much more, and how much less, probable a neighbour can have "
+    f"made its text. Triangle: the largest exact cost. {POINTS}",
+    "losses": "Largest absolute loss of a context that was left out of a batch (nats), against the exact ex-post bound "
+    f"of that batch (nats). Dashed: where both are equal. {POINTS}",
+    "batch-spreads": "Exact ex-post epsilon of each batch (nats), by run: whiskers from the least to the largest, box "
+    "between the quartiles, with the median. Each tick is a batch. A run without a box has batches whose cost is not "
+    "finite.",
+    "token-curves": "Mean exact ex-post cost of a token (nats) by its position, over the batches whose texts reached "
+    "it, by run. Below: how many did.",
 }
 
 _SVG = "http://www.w3.org/2000/svg"
@@ -92,11 +78,7 @@ _STYLE: dict[Any, Any] = {
     "axes.labelsize": 11,
     "xtick.labelsize": 10,
     "ytick.labelsize": 10,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
     "grid.color": GRID,
     "grid.linewidth": 0.7,
     "axes.linewidth": 0.8,
@@ -108,12 +90,10 @@ _STYLE: dict[Any, Any] = {
     "legend.fontsize": 10,
 }
 _PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
-_FILE_FONT = "'DejaVu Sans', Verdana, Arial, sans-serif"
 _WIDTH, _HEADING_HEIGHT = 4.6, 0.35  # inches
 _DOTS = 200  # per inch
 ElementTree.register_namespace("", _SVG)
 ElementTree.register_namespace("xlink", _XLINK)
-
 
 #: What a page may draw with instead.
 _VARIABLES = {INK: "--figure-ink", BAR: "--figure-bar", MARK: "--figure-mark", GRID: "--figure-grid"}
@@ -121,13 +101,9 @@ _VARIABLES |= {colour: f"--figure-line-{place}" for place, colour in enumerate(L
 
 
 class FigureRun(NamedTuple):
-    """One run to draw.
+    """One run to draw, with the spread of its batches' costs; None where its cost as a whole is not finite.
 
-    Attributes:
-        name: what to call it; anybody's text.
-        path: where it is.
-        result: its audit, for which `why_not_drawn` is empty.
-        spread: of its batches' costs; None where its cost as a whole is not finite.
+    What to call it is anybody's text, and its audit one for which `why_not_drawn` is empty.
     """
 
     name: str
@@ -173,27 +149,24 @@ def why_not_drawn(result: AuditResult) -> str:
     return ""
 
 
-def figure_files(runs: Sequence[FigureRun], formats: Iterable[Format], command: str) -> dict[str, bytes]:
+def figure_files(runs: Sequence[FigureRun], formats: Collection[Format], command: str) -> dict[str, bytes]:
     """Every figure, by file name: those of each run, two of all together where there are several, and captions.
 
-    Args:
-        runs: one or more, at most `dpaudit.reports.figures.MOST_RUNS`.
-        formats: what to write each figure as.
-        command: what gives these files again.
-
-    Returns:
-        The files' contents; the same runs give the same bytes.
+    The same runs give the same bytes. There are one or more, at most `dpaudit.reports.figures.MOST_RUNS`; captions say
+    that `command` gives these files again.
     """
-    wanted = tuple(dict.fromkeys(formats))
     labels = _distinct(drawable(run.name, _LABEL_LENGTH).strip() or "unnamed" for run in runs)
     series = [run.series(label) for run, label in zip(runs, labels, strict=True)]
     files: dict[str, bytes] = {}
-    captions: list[tuple[str, Drawing]] = []
+    lines = ["# Captions", "", f"> **Internal.** {WARNING}", ""]
+    lines += [f"{KIND_TITLES['ex-post']}: {KIND_MEANINGS['ex-post']}", ""]
+    lines += [f"Made by {code(command, PROSE_LENGTH)}, matplotlib {version('matplotlib')}.", "", "## Figures"]
     for stem, drawing, heading, notes in _drawings(runs, labels, series):
-        captions.append((f"{stem}-{drawing.name}", drawing))
-        for each in wanted:
-            files[f"{captions[-1][0]}.{each}"] = file_of(drawing, each, heading, notes, _METADATA_WARNING)
-    lines = [*_head(command), *_figure_captions(captions, wanted)]
+        names = {each: f"{stem}-{drawing.name}.{each}" for each in formats}
+        lines += ["", f"### {escaped(f'{stem}-{drawing.name}')}", "", ", ".join(map(code, names.values()))]
+        lines += ["", _EXPLAINED[drawing.name], "", escaped(drawing.description)]
+        for each, name in names.items():
+            files[name] = file_of(drawing, each, heading, notes)
     lines += ["", "## Runs"]
     for run, label, one in zip(runs, labels, series, strict=True):
         lines += _run_captions(run, label, one)
@@ -207,23 +180,14 @@ def _drawings(
     stems = _distinct((re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.") or "run" for label in labels), (_ALL,))
     for run, label, stem in zip(runs, labels, stems, strict=True):
         notes = [note for note, holds in ((_MEAN_NOTE, run.is_mean), (_CAUTION_NOTE, run.is_doubtful)) if holds]
-        for drawing in _of_run(run.result):
-            if drawing is not None:
-                yield stem, drawing, label, notes
+        for drawing in figures.of_run(run.result, alone=True):
+            yield stem, drawing, label, notes
     if len(runs) > 1:
         notes = [f"{_MEAN_MARK} {_MEAN_NOTE}"] * any(run.is_mean for run in runs)
         notes += [f"{_CAUTION_MARK} {_CAUTION_NOTE}"] * any(run.is_doubtful for run in runs)
-        for drawing in (figures.batch_spreads(series), figures.token_curves(series)):
-            if drawing is not None:
-                yield _ALL, drawing, "", notes
-
-
-def _of_run(result: AuditResult) -> Iterator[Drawing | None]:
-    yield figures.batch_histogram(result, alone=True)
-    yield figures.token_curve(result)
-    yield figures.growth(result)
-    yield figures.rise_and_fall(result)
-    yield figures.losses_and_bounds(result)
+        for together in (figures.batch_spreads(series), figures.token_curves(series)):
+            if together is not None:
+                yield _ALL, together, "", notes
 
 
 def _distinct(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
@@ -237,20 +201,6 @@ def _distinct(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
         seen.add(found.casefold())
         distinct.append(found)
     return distinct
-
-
-def _head(command: str) -> Iterator[str]:
-    yield from ("# Captions", "", f"> **Internal.** {WARNING}", "")
-    yield f"{KIND_TITLES['ex-post']}: {KIND_MEANINGS['ex-post']}"
-    yield from ("", f"Made by {code(command, PROSE_LENGTH)}, matplotlib {version('matplotlib')}.", "")
-
-
-def _figure_captions(captions: Sequence[tuple[str, Drawing]], formats: Sequence[Format]) -> Iterator[str]:
-    yield "## Figures"
-    for stem, drawing in captions:
-        yield from ("", f"### {escaped(stem)}", "")
-        yield ", ".join(code(f"{stem}.{each}") for each in formats)
-        yield from ("", _EXPLAINED[drawing.name], "", escaped(drawing.description))
 
 
 def _run_captions(run: FigureRun, label: str, series: Series) -> Iterator[str]:
@@ -281,15 +231,10 @@ def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
     return "".join(letter if font.get_char_index(ord(letter)) else "\ufffd" for letter in cut)
 
 
-def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence[str], warning: str) -> bytes:
+def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence[str]) -> bytes:
     """A figure as a file: on white, without a date, the same bytes every time.
 
-    Args:
-        drawing: what to draw.
-        file_format: what kind of file.
-        heading: whose figure it is, to stand above it.
-        notes: what its reader must know, a line each, to stand below it.
-        warning: who it is for; it goes into the file's description and is not drawn.
+    `heading` stands above it: whose figure it is; `notes` below it, a line each: what its reader must know.
     """
     below = LINE_HEIGHT * len(notes)
     height = drawing.height + _HEADING_HEIGHT * bool(heading)
@@ -308,17 +253,23 @@ def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence
         headed(figure.add_subfigure(grid[0]))
         figure.add_subfigure(grid[1]).text(0.02, 0.55, "\n".join(notes), ha="left", va="center", fontsize=9, color=MARK)
 
-    described = f"{warning} {drawing.description}"
+    described = f"Internal: computed from private data. {drawing.description}"
     metadata: dict[str, dict[str, str | None]] = {
         "svg": {"Date": None},
         "png": {"Title": drawing.title, "Description": described},
         "pdf": {"Title": drawing.title, "Subject": described, "CreationDate": None},
     }
     made = _drawn(draw, height + below, file_format, facecolor="white", metadata=metadata[file_format])
-    return made if file_format != "svg" else _svg_file(made, drawing, described)
+    if file_format != "svg":
+        return made
+    # Fit to stand alone: no variables, and a font for whoever lacks ours.
+    root = _titled(made, drawing, described)
+    _restyle(root, {f"'{_FONT}'": "'DejaVu Sans', Verdana, Arial, sans-serif"})
+    text = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'.encode()
 
 
-def _drawn(draw: Callable[[Figure], None], height: float, file_format: Format, **saved: Any) -> bytes:
+def _drawn(draw: Callable[[Figure], object], height: float, file_format: Format, **saved: Any) -> bytes:
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where it may not write, it tells of a temporary folder
     import matplotlib
     from matplotlib.figure import Figure
@@ -345,14 +296,6 @@ def in_page(drawing: Drawing | None) -> Markup | None:
     return Markup(ElementTree.tostring(root, encoding="unicode"))  # noqa: S704 - our own drawing, escaped here
 
 
-def _svg_file(svg: bytes, drawing: Drawing, description: str) -> bytes:
-    """The SVG made fit to stand alone: no variables, and a font for whoever lacks ours."""
-    root = _titled(svg, drawing, description)
-    _restyle(root, {f"'{_FONT}'": _FILE_FONT})
-    text = ElementTree.tostring(root, encoding="unicode")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'.encode()
-
-
 def _titled(svg: bytes, drawing: Drawing, description: str) -> ElementTree.Element:
     """The SVG with title and description, without metadata or page-wide style, ids of its own."""
     root = ElementTree.fromstring(svg)  # noqa: S314 - drawn a moment ago, by us
@@ -370,8 +313,12 @@ def _titled(svg: bytes, drawing: Drawing, description: str) -> ElementTree.Eleme
         }
     )
     _prefix_ids(root, name)
-    _insert(root, 0, "title", f"{name}-title", drawing.title)
-    _insert(root, 1, "desc", f"{name}-description", description)
+    for place, (tag, part, text) in enumerate(
+        (("title", "title", drawing.title), ("desc", "description", description))
+    ):
+        node = ElementTree.Element(f"{{{_SVG}}}{tag}", {"id": f"{name}-{part}"})
+        node.text = text
+        root.insert(place, node)
     return root
 
 
@@ -398,9 +345,3 @@ def _prefix_ids(root: ElementTree.Element, name: str) -> None:
                 node.set(key, value.replace("#", f"#{name}-"))
             elif "url(#" in value:
                 node.set(key, value.replace("url(#", f"url(#{name}-"))
-
-
-def _insert(root: ElementTree.Element, index: int, tag: str, identifier: str, text: str) -> None:
-    node = ElementTree.Element(f"{{{_SVG}}}{tag}", {"id": identifier})
-    node.text = text
-    root.insert(index, node)

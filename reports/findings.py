@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
-from dpaudit.reports.wording import (
-    DETAIL_NAMES,
-    FAMILIES,
-    HERE,
-    REMEDY,
-    STATUS_NAMES,
-    STATUS_ORDER,
-    WHY,
-    evidence,
-    evidence_name,
-)
+from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
+from dpaudit.reports.wording import DETAIL_NAMES, FAMILIES, HERE, REMEDY, STATUS_NAMES, WHY, evidence
 from dpaudit.results import AuditResult, CheckResult, Status
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 
@@ -34,15 +25,14 @@ LADDER_COLUMNS = (
     "Not about this run",
     "Asked for",
 )
-_RAN = tuple(status for status in STATUS_ORDER if status != "skip")
+#: How checks that were made come out, worst first.
+_RAN: tuple[Status, ...] = ("fail", "error", "warn", "pass")
 
 
 class Unmade(NamedTuple):
     """Checks that are about the run and were not made, for one and the same reason.
 
-    Attributes:
-        remedy: the command that would make them, or what is missing; empty where nobody said.
-        needed: the verdict is no pass without them, at the evidence level that was asked for.
+    `remedy`: the command that would make them, or what is missing. `needed`: the verdict is no pass without them.
     """
 
     checks: tuple[CheckResult, ...]
@@ -75,8 +65,8 @@ class Family(NamedTuple):
     @property
     def tally(self) -> str:
         """How they came out: `1 failed, 3 passed`."""
-        counts = [(sum(check.status == status for check in self.checks), status) for status in _RAN]
-        return ", ".join(f"{count} {STATUS_NAMES[status].lower()}" for count, status in counts if count)
+        counts = Counter(check.status for check in self.checks)
+        return ", ".join(f"{counts[status]} {STATUS_NAMES[status].lower()}" for status in _RAN if counts[status])
 
 
 class Statement(NamedTuple):
@@ -88,13 +78,9 @@ class Statement(NamedTuple):
 
 
 class Rung(NamedTuple):
-    """One level of evidence.
+    """One level of evidence, and how many of its checks came out how; `unsure` ones warned or could not run.
 
-    Attributes:
-        level: from 0, as in CheckResult.
-        rests_on: what a passed check of this level rests on.
-        passed, failed, unsure, not_made, not_about: numbers of checks; `unsure` ones warned or could not run.
-        asked: the audit asked for every check of this level that is about the run.
+    `asked`: the audit asked for every check of this level that is about the run.
     """
 
     level: int
@@ -133,7 +119,9 @@ def tally(result: AuditResult) -> str:
 
 def evidence_asked(result: AuditResult) -> str:
     """Up to where every check that is about the run had to be made for a pass."""
-    return f"Checked up to evidence level {result.evidence} ({evidence_name(result.evidence)})."
+    known = 0 <= result.evidence < len(EVIDENCE_LEVELS)
+    looks_at = EVIDENCE_LEVELS[result.evidence].looks_at if known else "unknown to this version"
+    return f"Checked up to evidence level {result.evidence} ({looks_at})."
 
 
 def causes(result: AuditResult) -> list[CheckResult]:
@@ -165,9 +153,7 @@ def checks_not_about(result: AuditResult) -> list[CheckResult]:
 
 def unmade(result: AuditResult) -> tuple[Unmade, ...]:
     """The checks that are about the run and were not made, by what would make them; first what a pass needs."""
-    groups: dict[tuple[bool, str], list[CheckResult]] = {}
-    for check in checks_not_made(result):
-        groups.setdefault((check.evidence <= result.evidence, check.detail), []).append(check)
+    groups = grouped(((check.evidence <= result.evidence, check.detail), check) for check in checks_not_made(result))
     found = [Unmade(tuple(checks), one_line(remedy), needed) for (needed, remedy), checks in groups.items()]
     return tuple(sorted(found, key=lambda group: not group.needed))
 
@@ -182,21 +168,19 @@ def why_skipped(result: AuditResult, check: CheckResult) -> str:
     return f"{why} {one_line(check.detail)}".rstrip()
 
 
-def unmade_lines(result: AuditResult) -> tuple[str, ...]:
-    """The groups of `unmade` in a line each, for where nothing else is said."""
-    return tuple(f"not made: {group.described}" for group in unmade(result))
+def needed(result: AuditResult) -> set[str]:
+    """Ids of the checks that were not made and that a pass needs."""
+    return {check.id for group in unmade(result) if group.needed for check in group.checks}
 
 
 def families(result: AuditResult) -> tuple[Family, ...]:
     """Every family with a check that ran: those with a failed one first, then in the audit's own order."""
-    grouped: dict[str, list[CheckResult]] = {}
-    for check in checks_with(result, *_RAN):  # failed ones first, so their families are met first
-        grouped.setdefault(check.id.partition(".")[0], []).append(check)
+    # Failed ones first, so their families are met first.
+    found = grouped((check.id.partition(".")[0], check) for check in checks_with(result, *_RAN))
     order = {name: place for place, name in enumerate(FAMILIES)}
-    ranked = sorted(grouped.items(), key=lambda item: (_RAN.index(item[1][0].status), order.get(item[0], len(order))))
-    unknown = "Checks called {}".format
+    ranked = sorted(found.items(), key=lambda item: (_RAN.index(item[1][0].status), order.get(item[0], len(order))))
     return tuple(
-        Family(FAMILIES.get(name) or unknown(one_line(name, LABEL_LENGTH) or "nothing"), tuple(checks))
+        Family(FAMILIES.get(name) or f"Checks called {one_line(name, LABEL_LENGTH) or 'nothing'}", tuple(checks))
         for name, checks in ranked
     )
 

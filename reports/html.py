@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,8 +16,6 @@ from dpaudit.reports.figure_files import in_page
 from dpaudit.reports.text import LABEL_LENGTH, one_line, printable
 from dpaudit.results import AuditResult, CheckResult
 
-_TEMPLATES = Path(__file__).with_name("templates")
-
 
 def render_html(result: AuditResult) -> str:
     """The whole report as one HTML document.
@@ -25,31 +23,21 @@ def render_html(result: AuditResult) -> str:
     Text from the run is escaped by the templates; only the figures, which hold none of it, are inserted as they are.
     """
     anchors = _anchors(result.checks)
-    drawn = {
-        "histogram": figures.batch_histogram,
-        "growth": figures.growth,
-        "curve": figures.token_curve,
-        "directions": figures.rise_and_fall,
-        "losses": figures.losses_and_bounds,
-    }
-    return (
-        environment()
-        .get_template("report.html.j2")
-        .render(
-            result=result,
-            outline=outline,
-            findings=findings,
-            costs=costs,
-            quality=quality,
-            contents=outline.contents(result),
-            batch_costs=costs.batch_costs(result),
-            curve_description=costs.curve_described(result.tokens),
-            growth_description=costs.growth_described(result),
-            figures={name: in_page(draw(result)) for name, draw in drawn.items()},
-            failed=findings.checks_with(result, "fail", "error"),
-            anchor=lambda check: anchors[id(check)],
-            path=one_line(result.run.get("path") or "", LABEL_LENGTH),
-        )
+    template = environment().get_template("report.html.j2")
+    return template.render(
+        result=result,
+        outline=outline,
+        findings=findings,
+        costs=costs,
+        quality=quality,
+        contents=outline.contents(result),
+        batch_costs=costs.batch_costs(result),
+        curve_description=costs.curve_described(result.tokens),
+        growth_description=costs.growth_described(result),
+        figures={drawing.name: in_page(drawing) for drawing in figures.of_run(result)},
+        failed=findings.checks_with(result, "fail", "error"),
+        anchor=lambda check: anchors[id(check)],
+        path=one_line(result.run.get("path") or "", LABEL_LENGTH),
     )
 
 
@@ -63,15 +51,13 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    script = (_TEMPLATES / "report.js").read_text("utf-8")
+    script = (Path(__file__).parent / "templates" / "report.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    loaded.filters.update(plain=printable, line=one_line, label=_label, spans=_spans, breakable=_breakable)
+    loaded.filters.update(
+        plain=printable, line=one_line, label=partial(one_line, limit=LABEL_LENGTH), spans=_spans, breakable=_breakable
+    )
     loaded.globals.update(wording=wording, script=Markup(script), script_digest=digest)  # noqa: S704 - our own script
     return loaded
-
-
-def _label(text: object) -> str:
-    return one_line(text, LABEL_LENGTH)
 
 
 def _breakable(path: str) -> Markup:

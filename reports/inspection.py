@@ -7,7 +7,8 @@ moves no figure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
+from functools import partial
 
 from rich import box
 from rich.cells import cell_len
@@ -16,19 +17,13 @@ from rich.segment import Segments
 from rich.table import Table
 from rich.text import Text
 
+from dpaudit.reports.costs import cost_of, costliest_first, digits_for
+from dpaudit.reports.outline import neighbours_of
 from dpaudit.reports.terminal import print_pair
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
-from dpaudit.reports.wording import ABSENT, STATUS_NAMES, neighbours
-from dpaudit.results import BatchResult, ContextLoss
-from dpaudit.results.inspection import (
-    InspectedBatch,
-    InspectedRun,
-    InspectedStep,
-    Neighbours,
-    Objection,
-    StepCost,
-    TokenView,
-)
+from dpaudit.reports.wording import STATUS_NAMES, or_absent
+from dpaudit.results import BatchResult, ExPost
+from dpaudit.results.inspection import InspectedBatch, InspectedRun, InspectedStep, StepCost
 from dpaudit.results.rounding import (
     DIGITS,
     bound,
@@ -50,144 +45,121 @@ _TOKEN, _LABEL, _PROSE = 40, 24, 400
 #: Columns of the terminal that words have at least, and between two columns of a table.
 _NARROWEST, _GAP = 12, 2
 _ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
+#: Cells of figures, then one of words, and the row's style.
+_Row = tuple[tuple[str, ...], str, str]
 
 
 def print_found(found: InspectedRun | InspectedBatch | InspectedStep, console: Console) -> None:
     """Print what was looked into."""
     if isinstance(found, InspectedRun):
-        print_run(found, console)
+        _print_run(found, console)
     elif isinstance(found, InspectedBatch):
-        print_batch(found, console)
+        _print_batch(found, console)
     else:
-        print_step(found, console)
+        _print_step(found, console)
 
 
 def deeper(found: InspectedRun | InspectedBatch | InspectedStep) -> str:
     """The options that look into what stands first in the table; empty where there is nothing below."""
     if isinstance(found, InspectedRun):
-        return f"--batch {_ranked_batches(found.batches)[0].id}" if found.batches else ""
-    if isinstance(found, InspectedBatch):
-        return f"--batch {found.batch} --step {_ranked_costs(found.costs)[0].step}"
-    return ""
+        return f"--batch {costliest_first(found.batches)[0].id}" if found.batches else ""
+    return f"--batch {found.batch} --step {_ranked(found)[0].step}" if isinstance(found, InspectedBatch) else ""
 
 
-def print_run(run: InspectedRun, console: Console) -> None:
+def _print_run(run: InspectedRun, console: Console) -> None:
     """Settings, claim and figures, and the batches that cost most."""
-    console.print(Text(_name(run.run), style="bold"))
-    print_pair("mechanism", ", ".join((*run.mechanism, f"at most {counted(run.max_tokens, 'token')} a batch")), console)
+    console.print(Text(one_line(run.run), style="bold"))
+    _print_pairs(_said_of_run(run), console)
+    if not run.batches:
+        return
+    digits = digits_for(run.claim, run.ex_post)
+    rows: list[_Row] = []
+    for batch in costliest_first(run.batches)[:MOST_ROWS]:
+        figures = (str(batch.id), f"{batch.contexts:,}", f"{batch.steps:,}", *_costs(batch, digits))
+        rows.append((figures, or_absent(batch.label, _label), ""))
+    costed = any(batch.exact is not None for batch in run.batches)
+    title = "Batches by ex-post cost, in nats" if costed else "Batches"
+    header = ("batch", "contexts", "tokens", "exact", "rise", "fall", "Theorem 1", "label")
+    _print_table(title, header, rows, len(run.batches), console)
+
+
+def _said_of_run(run: InspectedRun) -> Iterator[tuple[str, str]]:
+    """Settings, claim and verdict, what each kind of epsilon is, one in a line of its own, and what is wrong."""
+    yield "mechanism", ", ".join((*run.mechanism, f"at most {counted(run.max_tokens, 'token')} a batch"))
     there = counted(len(run.batches), "batch", "batches")
     if len(run.batches) != run.declared:
         there = f"{len(run.batches):,} of {counted(run.declared, 'batch', 'batches')} on disk"
-    print_pair("batching", ", ".join((*run.batching, there, counted(run.records, "private record"))), console)
-    for label, said in _figures(run):
-        print_pair(label, said, console)
-    for check in run.problems:
-        words = (check.measured or check.title, check.detail)
-        said = f"{one_line(check.id, LABEL_LENGTH)}: {one_line('; '.join(filter(None, words)), _PROSE)}"
-        print_pair(STATUS_NAMES[check.status].lower(), said, console)
-    if run.batches:
-        console.print()
-        _print_batches(run, console)
-
-
-def _figures(run: InspectedRun) -> Iterable[tuple[str, str]]:
-    """Claim and verdict, and what each kind of epsilon is, one in a line of its own."""
-    if run.claim is None:
+    yield "batching", ", ".join((*run.batching, there, counted(run.records, "private record")))
+    if (claim := run.claim) is None:
         yield "claim", "none: the run is not finished, so it was not audited"
-        return
-    claim = run.claim
-    delta = f", δ = {stated(claim.delta)}" if claim.delta else ""
-    of = neighbours(claim.relation, claim.unit, claim.records_per_user)
-    yield "claim", f"{claim.kind}, ε ≤ {stated(claim.epsilon)} nats{delta}, {of}"
-    yield "audit", f"{run.verdict}"
-    if run.ex_post is not None:
-        found, digits = run.ex_post, _digits(run)
-        parts = {"rise": found.rise, "fall": found.fall, "Theorem 1": found.theorem1, "rebalancing": found.rebalancing}
-        said = ", ".join(f"{name} {bound(value, digits)}" for name, value in parts.items())
-        yield "ex-post", f"{bound(found.total, digits)} nats; generation exact {bound(found.exact, digits)}, {said}"
-    if run.approximate is not None:
-        epsilon, delta = bound(run.approximate.epsilon), bound(run.approximate.delta)
-        if claim.kind == "approximate":
-            epsilon = bound_against(run.approximate.epsilon, claim.epsilon)
-            delta = bound_beside(run.approximate.delta, claim.delta)
-        yield "approximate", f"{epsilon} nats at δ = {delta}, {run.approximate.method}"
+    else:
+        delta = f", δ = {stated(claim.delta)}" if claim.delta else ""
+        yield "claim", f"{claim.kind}, ε ≤ {stated(claim.epsilon)} nats{delta}, {neighbours_of(claim)}"
+        yield "audit", f"{run.verdict}"
+    if claim is not None and (ex_post := run.ex_post) is not None:
+        digits = digits_for(claim, ex_post)
+        exact, rise, fall, theorem1 = _costs(ex_post, digits)
+        total, rebalancing = bound(ex_post.total, digits), bound(ex_post.rebalancing, digits)
+        parts = f"rise {rise}, fall {fall}, Theorem 1 {theorem1}, rebalancing {rebalancing}"
+        yield "ex-post", f"{total} nats; generation exact {exact}, {parts}"
+    if claim is not None and (approximate := run.approximate) is not None:
+        stands = claim.kind == "approximate"
+        epsilon = bound_against(approximate.epsilon, claim.epsilon if stands else None)
+        delta = bound_beside(approximate.delta, claim.delta if stands else None)
+        yield "approximate", f"{epsilon} nats at δ = {delta}, {approximate.method}"
+    for check in run.problems:
+        words = "; ".join(filter(None, (check.measured or check.title, check.detail)))
+        yield STATUS_NAMES[check.status].lower(), f"{one_line(check.id, LABEL_LENGTH)}: {one_line(words, _PROSE)}"
 
 
-def _digits(run: InspectedRun) -> int:
-    """Of ex-post figures: as many as it takes for rounding up not to push one past the claim it stands beside."""
-    if run.claim is None or run.claim.kind != "ex-post" or run.ex_post is None:
-        return DIGITS
-    return digits_against(run.ex_post.total, run.claim.epsilon)
-
-
-def _print_batches(run: InspectedRun, console: Console) -> None:
-    batches, digits = run.batches, _digits(run)
-    costed = any(batch.exact is not None for batch in batches)
-    title = "Batches by ex-post cost, in nats" if costed else "Batches"
-    table = _table(("batch", "contexts", "tokens", "exact", "rise", "fall", "Theorem 1"), ("label",))
-    for batch in _ranked_batches(batches)[:MOST_ROWS]:
-        figures = (_bound(cost, digits) for cost in (batch.exact, batch.rise, batch.fall, batch.theorem1))
-        counts = (str(batch.id), f"{batch.contexts:,}", f"{batch.steps:,}")
-        table.add_row(*counts, *figures, Text(_label(batch.label)))
-    _print_table(title, table, len(batches), console)
-
-
-def print_batch(batch: InspectedBatch, console: Console) -> None:
+def _print_batch(batch: InspectedBatch, console: Console) -> None:
     """The text, its cost in either direction, and the tokens that cost most."""
     cluster = () if batch.cluster is None else (f"cluster {batch.cluster}",)
-    of = (*cluster, counted(batch.contexts, "context"), counted(len(batch.costs), "token"))
-    _print_title(f"Batch {batch.batch} of {_name(batch.run)}", batch.label, of, console)
-    print_pair("text", _quoted(batch.text, batch.characters), console)
-    print_pair("ended", _ended(batch), console)
-    _print_neighbours(batch.neighbours, console)
+    tokens = counted(len(batch.costs), "token")
+    _print_title(f"Batch {batch.batch}", batch, (*cluster, counted(batch.contexts, "context"), tokens), console)
+    ended = f"at the maximum length, after {tokens}"
+    if batch.stop == "end-token":
+        texts = {cost.token: cost.text for cost in batch.costs}
+        names = " ".join(f"{token} {_token(texts.get(token))}" for token in batch.end)
+        ended = f"with the stop sequence {names}" if names else "with a token that is no recorded stop sequence"
+    cost = ""
     if batch.exact is not None and batch.theorem1 is not None:
         digits = DIGITS if batch.claimed is None else digits_against(batch.exact, batch.claimed)
-        rise, fall = _bound(batch.rise, digits), _bound(batch.fall, digits)
-        print_pair(
-            "sum",
-            f"exact {bound(batch.exact, digits)} nats (rise {rise}, fall {fall}), "
-            f"Theorem 1 {bound(batch.theorem1, digits)}, saving {saving(batch.theorem1, batch.exact)}",
-            console,
-        )
-    _print_objections(batch.objections, console)
-    _print_losses(batch.worst, batch.losses, console)
-    console.print()
-    table = _table(("step", "token", "probability", "exact", "rise", "fall", "Theorem 1"), ("text",))
-    for cost in _ranked_costs(batch.costs)[:MOST_ROWS]:
-        table.add_row(*_cost_cells(cost), Text(_token(cost.text)))
-    _print_table("Tokens by ex-post cost, in nats", table, len(batch.costs), console)
+        cost = f"{_cost(batch, digits)}, saving {saving(batch.theorem1, batch.exact)}"
+    said = (("text", _quoted(batch.text, batch.characters)), ("ended", ended))
+    _print_pairs((*said, *_evidence(batch, "sum", cost)), console)
+    rows: list[_Row] = []
+    for each in _ranked(batch)[:MOST_ROWS]:
+        probability = nearest(_exp(each.log_probability), 3)
+        rows.append(((str(each.step), str(each.token), probability, *_costs(each)), _token(each.text), ""))
+    header = ("step", "token", "probability", "exact", "rise", "fall", "Theorem 1", "text")
+    _print_table("Tokens by ex-post cost, in nats", header, rows, len(batch.costs), console)
 
 
-def _cost_cells(cost: StepCost) -> tuple[str, ...]:
-    figures = (_bound(value) for value in (cost.exact, cost.rise, cost.fall, cost.theorem1))
-    return (str(cost.step), str(cost.token), _probability(_exp(cost.log_probability)), *figures)
-
-
-def print_step(step: InspectedStep, console: Console) -> None:
+def _print_step(step: InspectedStep, console: Console) -> None:
     """The sampled token, what it cost, and the most probable ones with where a neighbour's values can lie."""
-    place = f"Step {step.cost.step} (of 0 to {step.steps - 1}), batch {step.batch} of {_name(step.run)}"
-    _print_title(place, step.label, (counted(step.contexts, "context"),), console)
+    place = f"Step {step.cost.step} (of 0 to {step.steps - 1}), batch {step.batch}"
+    _print_title(place, step, (counted(step.contexts, "context"),), console)
     before = _quoted(step.prefix, len(step.prefix or "")) if step.cost.step else "nothing: it is the first"
-    print_pair("before it", before, console)
-    print_pair("sampled", _sampled(step), console)
-    _print_neighbours(step.neighbours, console)
-    cost = step.cost
-    if cost.exact is not None:
-        print_pair(
-            "cost",
-            f"exact {bound(cost.exact)} nats (rise {_bound(cost.rise)}, fall {_bound(cost.fall)}), "
-            f"Theorem 1 {_bound(cost.theorem1)}",
-            console,
-        )
-    _print_objections(step.objections, console)
-    _print_losses(step.worst, step.losses, console)
-    console.print()
-    table = _table(("rank", "token", "probability", "lower", "center", "upper"), ("text",))
+    sampled = f"token {step.cost.token} {_token(step.cost.text)}"
+    if step.sampled is None:
+        sampled += f", which is not among the {counted(step.support, 'token')} it was to be sampled from"
+    else:
+        recorded, recomputed = (nearest(p, 3) for p in (_exp(step.cost.log_probability), step.sampled.probability))
+        differs = "" if recorded == recomputed else f", recorded as {recorded}"
+        sampled += f", probability {recomputed}{differs}, rank {step.sampled.rank:,}"
+    cost = "" if step.cost.exact is None else _cost(step.cost)
+    _print_pairs((("before it", before), ("sampled", sampled), *_evidence(step, "cost", cost)), console)
+    rows: list[_Row] = []
     for token in step.top:
+        limits = (or_absent(token.lower, lower_bound), nearest(token.center), or_absent(token.upper, bound))
+        figures = (str(token.rank), str(token.token), nearest(token.probability, 3), *limits)
         chosen = step.sampled is not None and token.token == step.sampled.token
-        table.add_row(*_token_cells(token), Text(_token(token.text)), style="bold" if chosen else "")
+        rows.append((figures, _token(token.text), "bold" if chosen else ""))
     moves = "" if step.movable is None else f"; a neighbour can move {step.movable:,} of them"
-    _print_table(f"Most probable of {counted(step.support, 'token')}{moves}", table, len(step.top), console)
+    title = f"Most probable of {counted(step.support, 'token')}{moves}"
+    header = ("rank", "token", "probability", "lower", "center", "upper", "text")
+    _print_table(title, header, rows, len(step.top), console)
     console.print(
         Text(
             f"center is the aggregate, which is divided by the temperature {step.temperature:g}; lower and upper bound "
@@ -197,80 +169,53 @@ def print_step(step: InspectedStep, console: Console) -> None:
     )
 
 
-def _token_cells(token: TokenView) -> tuple[str, ...]:
-    lower = ABSENT if token.lower is None else lower_bound(token.lower)
-    upper = ABSENT if token.upper is None else bound(token.upper)
-    return (str(token.rank), str(token.token), _probability(token.probability), lower, nearest(token.center), upper)
+def _evidence(found: InspectedBatch | InspectedStep, what: str, cost: str) -> Iterator[tuple[str, str]]:
+    """For whom the costs are, the cost itself, and what checks and losses say of it."""
+    between = found.neighbours
+    said = f"{neighbours_of(between)}: no cost, for {one_line(between.problem)}"
+    if not between.problem and between.contexts is not None and between.change is not None:
+        how = "replaced" if between.change == "replace" else "added or removed"
+        said = f"{neighbours_of(between)}: {counted(between.contexts, 'context')} {how}, all in this batch"
+    yield "ex-post for", said
+    if cost:
+        yield what, cost
+    for objection in found.objections[:MOST_LISTED]:
+        check, problem = one_line(objection.check, LABEL_LENGTH), one_line(objection.problem, _PROSE)
+        yield "objection", f"{check}, step {objection.step}: {problem}"
+    if len(found.objections) > MOST_LISTED:
+        yield "", f"and {counted(len(found.objections) - MOST_LISTED, 'more objection')}; --json has them all"
+    if found.worst:
+        worst = found.worst[:MOST_LISTED]
+        listed = "; ".join(f"slot {each.slot} {'+' * (each.loss > 0)}{nearest(each.loss)}" for each in worst)
+        losses = counted(found.losses, "context")
+        yield "empirical", f"{listed} nats, of {losses} left out one at a time. Measured, no bound"
 
 
-def _sampled(step: InspectedStep) -> str:
-    name = f"token {step.cost.token} {_token(step.cost.text)}"
-    recorded = _probability(_exp(step.cost.log_probability))
-    if step.sampled is None:
-        return f"{name}, which is not among the {counted(step.support, 'token')} it was to be sampled from"
-    recomputed = _probability(step.sampled.probability)
-    same = f"probability {recorded}" if recorded == recomputed else f"probability {recomputed}, recorded as {recorded}"
-    return f"{name}, {same}, rank {step.sampled.rank:,}"
+def _print_title(place: str, found: InspectedBatch | InspectedStep, said: Iterable[str], console: Console) -> None:
+    named = () if found.label is None else (_label(found.label),)
+    console.print(Text.assemble((f"{place} of {one_line(found.run)}", "bold"), ": ", ", ".join((*named, *said))))
 
 
-def _print_neighbours(found: Neighbours, console: Console) -> None:
-    of = neighbours(found.relation, found.unit, found.records_per_user)
-    if found.problem or found.contexts is None or found.change is None:
-        said = f"{of}: no cost, for {one_line(found.problem)}"
-    else:
-        how = "replaced" if found.change == "replace" else "added or removed"
-        said = f"{of}: {counted(found.contexts, 'context')} {how}, all in this batch"
-    print_pair("ex-post for", said, console)
+def _print_pairs(pairs: Iterable[tuple[str, str]], console: Console) -> None:
+    for label, said in pairs:
+        print_pair(label, said, console, style="bold red" if label == "objection" else "")
 
 
-def _print_objections(objections: Sequence[Objection], console: Console) -> None:
-    for objection in objections[:MOST_LISTED]:
-        said = (
-            f"{one_line(objection.check, LABEL_LENGTH)}, step {objection.step}: {one_line(objection.problem, _PROSE)}"
-        )
-        print_pair("objection", said, console, style="bold red")
-    if len(objections) > MOST_LISTED:
-        print_pair("", f"and {counted(len(objections) - MOST_LISTED, 'more objection')}; --json has them all", console)
-
-
-def _print_losses(worst: Sequence[ContextLoss], contexts: int, console: Console) -> None:
-    if not worst:
-        return
-    listed = "; ".join(f"slot {loss.slot} {_signed(loss.loss)}" for loss in worst[:MOST_LISTED])
-    said = f"{listed} nats, of {counted(contexts, 'context')} left out one at a time. Measured, no bound"
-    print_pair("empirical", said, console)
-
-
-def _ended(batch: InspectedBatch) -> str:
-    if batch.stop == "end-token":
-        texts = {cost.token: cost.text for cost in batch.costs}
-        names = " ".join(f"{token} {_token(texts.get(token))}" for token in batch.end)
-        return f"with the stop sequence {names}" if names else "with a token that is no recorded stop sequence"
-    return f"at the maximum length, after {counted(len(batch.costs), 'token')}"
-
-
-def _print_title(place: str, label: str | None, said: Sequence[str], console: Console) -> None:
-    named = () if label is None else (_label(label),)
-    console.print(Text.assemble((place, "bold"), ": ", ", ".join((*named, *said))))
-
-
-def _table(figures: Iterable[str], words: Iterable[str]) -> Table:
-    """Columns of figures, which are never cut, and of words, which wrap where there is no room."""
+def _print_table(title: str, header: tuple[str, ...], rows: list[_Row], among: int, console: Console) -> None:
+    """Columns of figures, which are never cut, and one of words, which wraps where there is no room."""
     table = Table(
         box=box.SIMPLE_HEAD, padding=(0, _GAP - 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold"
     )
-    for heading in figures:
+    for heading in header[:-1]:
         table.add_column(heading, justify="right", no_wrap=True)
-    for heading in words:
-        table.add_column(heading, overflow="fold", min_width=_NARROWEST)
-    return table
-
-
-def _print_table(title: str, table: Table, among: int, console: Console) -> None:
-    more = f" (the first {table.row_count} of {among:,}; --json has all)" if table.row_count < among else ""
+    table.add_column(header[-1], overflow="fold", min_width=_NARROWEST)
+    for figures, words, style in rows:
+        table.add_row(*figures, Text(words), style=style)
+    more = f" (the first {len(rows)} of {among:,}; --json has all)" if len(rows) < among else ""
+    console.print()
     console.print(Text.assemble((title, "bold"), more))
-    figures = (max(cell_len(str(cell)) for cell in (column.header, *column.cells)) for column in table.columns[:-1])
-    needed = sum(_GAP + width for width in figures) + _NARROWEST
+    columns = zip(header[:-1], *(figures for figures, _, _ in rows), strict=True)
+    needed = sum(_GAP + max(map(cell_len, column)) for column in columns) + _NARROWEST
     # Where the console is too narrow for its figures, it wraps the table's lines: cut figures would say less.
     room = console.options.update(width=max(console.width, needed))
     console.print(Segments(console.render(table, room)), crop=False, end="")
@@ -288,39 +233,25 @@ def _quoted(text: str | None, characters: int) -> str:
     return f'"{printable(text[:_PROSE], _PROSE).translate(_ESCAPES)}"{more}'
 
 
-def _name(run: str) -> str:
-    return one_line(run)
+def _label(label: str) -> str:
+    return one_line(label, _LABEL) or "empty"
 
 
-def _label(label: str | None) -> str:
-    return ABSENT if label is None else one_line(label, _LABEL) or "empty"
+def _costs(found: ExPost | BatchResult | InspectedBatch | StepCost, digits: int = DIGITS) -> tuple[str, ...]:
+    """Exact cost, rise, fall and Theorem 1's."""
+    figures = (found.exact, found.rise, found.fall, found.theorem1)
+    return tuple(or_absent(figure, partial(bound, digits=digits)) for figure in figures)
 
 
-def _bound(value: float | None, digits: int = DIGITS) -> str:
-    return ABSENT if value is None else bound(value, digits)
+def _cost(found: InspectedBatch | StepCost, digits: int = DIGITS) -> str:
+    exact, rise, fall, theorem1 = _costs(found, digits)
+    return f"exact {exact} nats (rise {rise}, fall {fall}), Theorem 1 {theorem1}"
 
 
-def _ranked_batches(batches: Iterable[BatchResult]) -> list[BatchResult]:
-    return sorted(batches, key=lambda batch: (-_cost(batch.exact), batch.id))
-
-
-def _ranked_costs(costs: Iterable[StepCost]) -> list[StepCost]:
-    return sorted(costs, key=lambda cost: (-_cost(cost.exact), cost.step))
-
-
-def _cost(value: float | None) -> float:
-    """What to sort by: what has no cost or no finite one goes first, for it is what to look at."""
-    return math.inf if value is None or math.isnan(value) else value
-
-
-def _probability(value: float) -> str:
-    return nearest(value, 3)
+def _ranked(batch: InspectedBatch) -> list[StepCost]:
+    return sorted(batch.costs, key=lambda cost: (-cost_of(cost), cost.step))
 
 
 def _exp(logarithm: float) -> float:
     """A recorded probability, which may be nonsense."""
     return math.exp(logarithm) if logarithm < 1 else math.inf
-
-
-def _signed(loss: float) -> str:
-    return f"{'+' if loss > 0 else ''}{nearest(loss)}"

@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ET  # only written here, never parsed
 from typing import Any
 
 from dpaudit.reports import findings
-from dpaudit.reports.text import LABEL_LENGTH, one_line, printable
+from dpaudit.reports.text import LABEL_LENGTH, grouped, one_line, printable
 from dpaudit.reports.wording import evidence
 from dpaudit.results import AuditResult, CheckResult
 
@@ -23,24 +23,27 @@ _NO_XML = re.compile("[\ufffe\uffff]")
 
 def render_junit(result: AuditResult) -> str:
     """The whole document: a suite for each family of checks, a case for each check."""
-    families: dict[str, list[CheckResult]] = {}
-    for check in result.checks:
-        families.setdefault(_line(check.id).partition(".")[0], []).append(check)
-    needed = {check.id for group in findings.unmade(result) if group.needed for check in group.checks}
+    families = grouped((_line(check.id).partition(".")[0], check) for check in result.checks)
+    needed = findings.needed(result)
     root = ET.Element("testsuites", name="dpaudit")
     for family, checks in families.items():
         suite = ET.SubElement(root, "testsuite", name=family)
         for check in checks:
             _add_case(suite, check, check.id in needed, result)
-        _count(suite, [suite])
-    _count(root, list(root))
+    for counted in (root, *root):
+        cases = list(counted.iter("testcase"))
+        counted.set("tests", str(len(cases)))
+        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            counted.set(name, str(sum(case.find(tag) is not None for case in cases)))
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
 def _add_case(suite: ET.Element, check: CheckResult, needed: bool, result: AuditResult) -> None:
     case = ET.SubElement(suite, "testcase", classname=f"dpaudit.{suite.get('name')}", name=_line(check.id), time="0")
-    said = _said(check, result)
+    parts = (*findings.compared(result, check), ("Detail", check.detail))
+    found = [check.title, *(f"{name}: {text}" for name, text in parts if text)]
+    said = "\n".join([*found, f"Evidence: {evidence(check.evidence)}", f"Reference: {check.reference}"])
     if check.status == "skip":
         why = findings.why_skipped(result, check)
         if needed:
@@ -59,20 +62,6 @@ def _add(case: ET.Element, tag: str, message: str, said: str, kind: str = "") ->
     found.text = _text(said)
 
 
-def _said(check: CheckResult, result: AuditResult) -> str:
-    parts = (*findings.compared(result, check), ("Detail", check.detail))
-    said = [check.title, *(f"{name}: {text}" for name, text in parts if text)]
-    return "\n".join([*said, f"Evidence: {evidence(check.evidence)}", f"Reference: {check.reference}"])
-
-
-def _count(element: ET.Element, suites: list[ET.Element]) -> None:
-    """Write on `element` how the cases of `suites` came out."""
-    cases = [case for suite in suites for case in suite.iter("testcase")]
-    element.set("tests", str(len(cases)))
-    for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-        element.set(name, str(sum(case.find(tag) is not None for case in cases)))
-
-
 def _line(text: str) -> str:
     return _NO_XML.sub("\ufffd", one_line(text, LABEL_LENGTH * 4))
 
@@ -86,26 +75,38 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 BASE = "RUN_DIR"
 
 _FILE = re.compile(r"\b(?:steps/\d{8}\.zip|samples\.jsonl|tokenizer\.json|run\.json)(?![\w.])")
-_MANIFEST = "run.json"
 
 
 def render_sarif(result: AuditResult) -> str:
     """The log as JSON text: one run, a rule for each check, a result for each that failed, warned or is lacking."""
-    needed = {check.id for group in findings.unmade(result) if group.needed for check in group.checks}
-    rules = {check.id: _rule(check) for check in result.checks}
+    needed = findings.needed(result)
+    explained = "`dpaudit checks ID` explains a check."
+    rules = {
+        check.id: {
+            "id": one_line(check.id, LABEL_LENGTH),
+            "shortDescription": {"text": one_line(check.title)},
+            "help": {"text": f"{evidence(check.evidence)}. Reference: {one_line(check.reference)}. {explained}"},
+            "properties": {"evidence": check.evidence},
+        }
+        for check in result.checks
+    }
     places = {check_id: place for place, check_id in enumerate(rules)}
+    version = result.run.get("dpaudit")
+    named = {"name": "dpaudit"} | ({"version": one_line(version, LABEL_LENGTH)} if version else {})
+    notifications = [
+        {
+            "level": "note",
+            "message": {"text": _message(check, result)},
+            "associatedRule": {"id": one_line(check.id, LABEL_LENGTH), "index": places[check.id]},
+        }
+        for check in result.checks
+        if check.status == "skip" and check.id not in needed
+    ]
     run = {
-        "tool": {"driver": {"name": "dpaudit", **_version(result), "rules": list(rules.values())}},
+        "tool": {"driver": {**named, "rules": list(rules.values())}},
         "originalUriBaseIds": {BASE: {"description": {"text": "The run directory."}}},
         "invocations": [
-            {
-                "executionSuccessful": result.verdict != "error",
-                "toolExecutionNotifications": [
-                    _notification(check, places[check.id], result)
-                    for check in result.checks
-                    if check.status == "skip" and check.id not in needed
-                ],
-            }
+            {"executionSuccessful": result.verdict != "error", "toolExecutionNotifications": notifications}
         ],
         "results": [
             {**_outcome(check, result), "ruleIndex": places[check.id]}
@@ -123,37 +124,20 @@ def render_sarif(result: AuditResult) -> str:
     return json.dumps(log, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def _version(result: AuditResult) -> dict[str, str]:
-    version = result.run.get("dpaudit")
-    return {"version": one_line(version, LABEL_LENGTH)} if version else {}
-
-
-def _rule(check: CheckResult) -> dict[str, Any]:
-    said = f"{evidence(check.evidence)}. Reference: {one_line(check.reference)}. `dpaudit checks ID` explains a check."
-    return {
-        "id": one_line(check.id, LABEL_LENGTH),
-        "shortDescription": {"text": one_line(check.title)},
-        "help": {"text": said},
-        "properties": {"evidence": check.evidence},
-    }
-
-
-def _notification(check: CheckResult, place: int, result: AuditResult) -> dict[str, Any]:
-    return {
-        "level": "note",
-        "message": {"text": _message(check, result)},
-        "associatedRule": {"id": one_line(check.id, LABEL_LENGTH), "index": place},
-    }
-
-
 def _outcome(check: CheckResult, result: AuditResult) -> dict[str, Any]:
     check_id = one_line(check.id, LABEL_LENGTH)
+    # The file that the check names, or else the manifest.
+    named = _FILE.search(f"{check.measured}\n{check.detail}")
+    file = named.group() if named else "run.json"
+    place: dict[str, Any] = {"artifactLocation": {"uri": file, "uriBaseId": BASE}}
+    if not file.endswith(".zip"):
+        place["region"] = {"startLine": 1}
     return {
         "ruleId": check_id,
         "kind": "fail",
         "level": "warning" if check.status == "warn" else "error",
         "message": {"text": _message(check, result)},
-        "locations": [_location(check)],
+        "locations": [{"physicalLocation": place}],
         # The same finding of the next audit is then the same alert.
         "partialFingerprints": {"dpauditCheck/v1": check_id},
     }
@@ -165,13 +149,3 @@ def _message(check: CheckResult, result: AuditResult) -> str:
     if check.status == "skip":  # its title states the good outcome, which nobody saw
         said = [findings.why_skipped(result, check), f"Check: {check.title}", *found]
     return "\n".join(printable(text) for text in said if text)
-
-
-def _location(check: CheckResult) -> dict[str, Any]:
-    """The file that the check names, or else the manifest; relative to the run directory."""
-    named = _FILE.search(f"{check.measured}\n{check.detail}")
-    file = named.group() if named else _MANIFEST
-    place: dict[str, Any] = {"artifactLocation": {"uri": file, "uriBaseId": BASE}}
-    if not file.endswith(".zip"):
-        place["region"] = {"startLine": 1}
-    return {"physicalLocation": place}

@@ -5,23 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from dpaudit.reports import findings, outline, quality
+from dpaudit.reports import findings, outline, quality, wording
 from dpaudit.reports.costs import batch_costs, curve_described, directions_described, growth_described, losses_described
 from dpaudit.reports.text import LABEL_LENGTH, one_line
-from dpaudit.reports.wording import (
-    GLOSSARY,
-    KINDS_APART,
-    LEDGER_LEAD,
-    LOSS_SIGN,
-    NO_BATCH_COSTS,
-    REPRODUCE,
-    RISE_AND_FALL,
-    SAMPLES_LEAD,
-    STATUS_MARKS,
-    STATUS_NAMES,
-    evidence,
-)
-from dpaudit.results import AuditResult, CheckResult
+from dpaudit.results import AuditResult
 
 _MARKUP = re.compile(r"[\\`*_\[\]#|~$]|:(?=//)")
 _FIGURES = "The figures are in report.html."
@@ -75,7 +62,7 @@ def _fenced(text: str, language: str) -> str:
 
 
 def _verdict(result: AuditResult) -> Iterator[str]:
-    yield f"# {STATUS_MARKS[result.verdict]} {outline.headline(result)}"
+    yield f"# {wording.STATUS_MARKS[result.verdict]} {outline.headline(result)}"
     yield f"**{escaped(result.guarantee)}**"
     yield from map(escaped, result.caveats)
     yield f"Claim: {escaped(outline.claim_sentence(result))}"
@@ -93,14 +80,14 @@ def _unmade(group: findings.Unmade) -> str:
 
 
 def _claimed(result: AuditResult) -> Iterator[str]:
-    yield KINDS_APART
+    yield wording.KINDS_APART
     if caution := outline.caution(result):
         yield f"**{caution}**"
     for block in outline.kind_blocks(result):
-        yield f"### {block.title}"
-        yield block.meaning
+        yield f"### {wording.KIND_TITLES[block.kind]}"
+        yield wording.KIND_MEANINGS[block.kind]
         if block.lines:
-            rows = [(line.name, escaped(line.claimed), escaped(line.recomputed)) for line in block.lines]
+            rows = [tuple(map(escaped, line)) for line in block.lines]
             yield table(("Quantity", "Claimed", "Recomputed"), rows)
         if block.parts:
             yield _items(f"{name}: {escaped(value)}" for name, value in block.parts)
@@ -110,9 +97,9 @@ def _claimed(result: AuditResult) -> Iterator[str]:
 
 
 def _ledger(result: AuditResult) -> Iterator[str]:
-    yield LEDGER_LEAD
+    yield wording.LEDGER_LEAD
     for tree in outline.ledger(result, depth=3, breadth=10):
-        yield f"### Composition: {tree.title}, {escaped(tree.neighbours)}"
+        yield f"### Composition: {wording.KIND_TITLES[tree.kind]}, {escaped(tree.neighbours)}"
         yield "\n".join(_node(tree.root, ""))
 
 
@@ -130,7 +117,7 @@ def _batches(result: AuditResult) -> Iterator[str]:
     costs, columns = batch_costs(result), outline.batch_columns(result)
     if costs is not None:
         yield costs.described()
-    note = NO_BATCH_COSTS if costs is None and columns else outline.several_contexts(result) if columns else ""
+    note = wording.NO_BATCH_COSTS if costs is None and columns else outline.several_contexts(result) if columns else ""
     yield f"{outline.listed_sentence(result)} {note}".rstrip()
     if columns:
         rows = [
@@ -147,12 +134,12 @@ def _tokens(result: AuditResult) -> Iterator[str]:
 
 
 def _directions(result: AuditResult) -> Iterator[str]:
-    yield RISE_AND_FALL
+    yield wording.RISE_AND_FALL
     yield directions_described(result)
 
 
 def _losses(result: AuditResult) -> Iterator[str]:
-    yield LOSS_SIGN
+    yield wording.LOSS_SIGN
     if described := losses_described(result):
         yield described
     if rows := outline.worst_contexts(result):
@@ -169,7 +156,11 @@ def _checks(result: AuditResult) -> Iterator[str]:
     compared = (*["Measured"] * (not findings.is_public(result)), findings.expected_name(result))
     for family in families:
         yield f"### {escaped(family.name)}: {family.tally}"
-        rows = [_check_row(check, len(compared)) for check in family.checks]
+        rows = []
+        for check in family.checks:
+            status = f"{wording.STATUS_MARKS[check.status]} {wording.STATUS_NAMES[check.status]}"
+            texts = (*(check.measured, check.expected)[-len(compared) :], wording.evidence(check.evidence))
+            rows.append((status, code(check.id), *map(escaped, (check.title, *texts))))
         yield table(("Status", "Check", "Outcome", *compared, "Evidence"), rows)
         for check in family.checks:
             if check.status != "pass":  # the table has no room for the rest of what is said
@@ -177,13 +168,6 @@ def _checks(result: AuditResult) -> Iterator[str]:
                 rest = [each for each in findings.statements(result, check) if each.name not in shown]
                 yield code(check.id)
                 yield _items(f"{each.name}: {escaped(each.words)}" for each in rest)
-
-
-def _check_row(check: CheckResult, compared: int) -> tuple[str, ...]:
-    """A row whose texts between outcome and evidence are the last `compared` of measured and expected."""
-    status = f"{STATUS_MARKS[check.status]} {STATUS_NAMES[check.status]}"
-    texts = (check.title, *(check.measured, check.expected)[-compared:], evidence(check.evidence))
-    return (status, code(check.id), *map(escaped, texts))
 
 
 def _not_checked(result: AuditResult) -> Iterator[str]:
@@ -213,7 +197,7 @@ def _quality(result: AuditResult) -> Iterator[str]:
 
 
 def _samples(result: AuditResult) -> Iterator[str]:
-    yield SAMPLES_LEAD
+    yield wording.SAMPLES_LEAD
     for sample in outline.samples(result):
         yield f"### {sample.title}"
         yield escaped(sample.about)
@@ -239,12 +223,12 @@ def _branch(entries: Iterable[outline.Setting], indent: str) -> Iterator[str]:
 
 
 def _reproduce(result: AuditResult) -> Iterator[str]:
-    yield f"{outline.claim_origin(result)} {REPRODUCE}".strip()
+    yield f"{outline.claim_origin(result)} {wording.REPRODUCE}".strip()
     yield _fenced("\n".join(outline.commands(result)), "sh")
 
 
 def _glossary(_: AuditResult) -> Iterator[str]:
-    yield _items(f"**{term}**: {meaning}" for term, meaning in GLOSSARY)
+    yield _items(f"**{term}**: {meaning}" for term, meaning in wording.GLOSSARY.items())
 
 
 #: What makes the blocks of each part of a report; a signature has no place in chat.

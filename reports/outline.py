@@ -6,67 +6,43 @@ import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, get_args
 
+from dpaudit.reports import wording
 from dpaudit.reports.costs import batch_costs, curve_described, directions, ex_post_digits, growth_described, losses
 from dpaudit.reports.findings import checks_with, is_public, unmade
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
-from dpaudit.reports.wording import (
-    ABSENT,
-    KIND_MEANINGS,
-    KIND_TITLES,
-    LOWER_BOUND,
-    METHOD_NAMES,
-    PRIVATE_FIGURES,
-    PRIVATE_REPORT,
-    PUBLIC_REPORT,
-    RISE_AND_FALL,
-    SECTIONS,
-    SEVERAL_CONTEXTS,
-    neighbours,
-    rule_in_words,
-)
+from dpaudit.reports.wording import LOWER_BOUND, neighbours, or_absent
 from dpaudit.results import (
     Approximate,
     Asked,
-    Attack,
     AuditResult,
     BatchResult,
     BudgetPanel,
     ClaimResult,
-    CurvePoint,
     ExPost,
     Kind,
     LedgerEntry,
     RunEpsilon,
-    SampleText,
     Spread,
 )
+from dpaudit.results.inspection import Neighbours
 from dpaudit.results.rounding import bound, bound_against, bound_beside, lower_bound, nearest, saving, stated
 
 NOT_CLAIMED = "not claimed"
 NOT_COMPUTED = "not computed"
 WITHHELD = "withheld"
-Value = TypeVar("Value", float, str)
 
-SIGN_OFF = "Sign-off"
 SIGNED_BY = ("Name", "Role", "Date", "ε accepted (nats)", "Signature")
-MOST_BATCHES = 50
-MOST_CONTEXTS = 20
-MOST_POINTS = 12
+MOST_BATCHES, MOST_CONTEXTS, MOST_POINTS = 50, 20, 12
 CURVE_COLUMNS = ("ε (nats)", "Smallest δ, estimated", "δ at least")
 WORST_COLUMNS = ("Batch", "Slot", "Empirical loss (nats)", "Ex-post bound of the batch, exact (nats)")
 
 #: Entries of the run's summary that say which software audited it.
 _VERSIONS = ("dpaudit", "dp_accounting")
-
 #: The evidence level that the commands ask for unless told, and the first that needs the private data.
 _USUAL_EVIDENCE, _WITH_DATA = 2, 3
-
-_SETTINGS_DEPTH = 8
-_SETTINGS_ITEMS = 60
-
-
+_SETTINGS_DEPTH, _SETTINGS_ITEMS = 8, 60
 _CHOSEN = {
     "costliest": "the costliest",
     "median": "the middle one by cost",
@@ -76,39 +52,21 @@ _CHOSEN = {
 }
 
 
-class Line(NamedTuple):
-    """One quantity, as claimed and as recomputed."""
-
-    name: str
-    claimed: str
-    recomputed: str
-
-
 class KindBlock(NamedTuple):
     """One kind of epsilon. Kinds are rendered as separate blocks so that their figures cannot be read across.
 
     Attributes:
-        lines: claimed beside recomputed; empty where this kind was neither claimed nor recomputed.
+        lines: a quantity's name, as claimed and as recomputed; empty where this kind was neither.
         parts: what the recomputed figure is made of.
         remark: what is absent or what to mind.
         brief: the parts again, by a short label each, for where there is little room.
     """
 
     kind: Kind
-    lines: tuple[Line, ...]
+    lines: tuple[tuple[str, str, str], ...]
     parts: tuple[tuple[str, str], ...]
     remark: str
     brief: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def title(self) -> str:
-        """The kind's name."""
-        return KIND_TITLES[self.kind]
-
-    @property
-    def meaning(self) -> str:
-        """What a figure of this kind says."""
-        return KIND_MEANINGS[self.kind]
 
 
 class Column(NamedTuple):
@@ -137,11 +95,6 @@ class Tree(NamedTuple):
     neighbours: str
     root: Node
 
-    @property
-    def title(self) -> str:
-        """The kind's name."""
-        return KIND_TITLES[self.kind]
-
 
 class Setting(NamedTuple):
     """One entry of the run's settings: a name with a value, or with entries of its own."""
@@ -152,14 +105,7 @@ class Setting(NamedTuple):
 
 
 class ShownSample(NamedTuple):
-    """A released text as a report shows it.
-
-    Attributes:
-        title: which batch, and why this one.
-        about: what it cost, how long it is and what it is labelled with.
-        text: printable; empty where there is none to show.
-        remark: what is missing of it.
-    """
+    """A released text: which batch and why this one, what it cost and is labelled with, and what is missing of it."""
 
     title: str
     about: str
@@ -183,15 +129,11 @@ def headline(result: AuditResult) -> str:
 def audience(result: AuditResult) -> tuple[str, str]:
     """Who the report is for, in a word or two, and which kinds of statement it therefore holds."""
     if is_public(result):
-        return "Public.", PUBLIC_REPORT
-    return "Private.", _privacy_warning(result)
-
-
-def _privacy_warning(result: AuditResult) -> str:
+        return "Public.", wording.PUBLIC_REPORT
     empirical = result.guarantees.empirical
     losses = empirical.leave_one_out_max is not None or empirical.attack is not None
     ex_post = result.guarantees.ex_post is not None or batch_costs(result) is not None
-    return PRIVATE_FIGURES if ex_post or losses else PRIVATE_REPORT
+    return "Private.", wording.PRIVATE_FIGURES if ex_post or losses else wording.PRIVATE_REPORT
 
 
 def caution(result: AuditResult) -> str:
@@ -222,9 +164,9 @@ def contents(result: AuditResult) -> dict[str, str]:
         "directions": not public and directions(result) is not None,
         "losses": not public and (losses(result) is not None or bool(worst_contexts(result))),
         "quality": result.quality is not None and not public,
-        "samples": bool(samples(result)),
+        "samples": bool(result.samples) and not public,
     }
-    parts = {"claimed": SECTIONS["claimed"], "sign-off": SIGN_OFF} | SECTIONS
+    parts = {"claimed": wording.SECTIONS["claimed"], "sign-off": "Sign-off"} | wording.SECTIONS
     return {name: title for name, title in parts.items() if present.get(name, True)}
 
 
@@ -238,7 +180,7 @@ def batch_columns(result: AuditResult) -> tuple[Column, ...]:
     digits = ex_post_digits(result)
 
     def cost(value: float | None) -> str:
-        return _or_absent(value, lambda found: bound(found, digits))
+        return or_absent(value, partial(bound, digits=digits))
 
     columns = [
         Column("Batch", lambda batch: str(batch.id)),
@@ -247,25 +189,20 @@ def batch_columns(result: AuditResult) -> tuple[Column, ...]:
         Column("Fall", lambda batch: cost(batch.fall)),
         Column("Ex-post, Theorem 1 (nats)", lambda batch: cost(batch.theorem1)),
         Column("Saving (nats)", _saved),
-        Column("Empirical, largest loss (nats)", lambda batch: _or_absent(batch.leave_one_out_max, nearest)),
+        Column("Empirical, largest loss (nats)", lambda batch: or_absent(batch.leave_one_out_max, nearest)),
         Column("Contexts", lambda batch: f"{batch.contexts:,}"),
         Column("Tokens", lambda batch: f"{batch.steps:,}"),
-        Column("Label", lambda batch: _or_absent(batch.label, _label), words=True),
+        Column("Label", lambda batch: or_absent(batch.label, _label), words=True),
     ]
-    return tuple(column for column in columns if any(column.cell(batch) != ABSENT for batch in result.batches))
+    return tuple(column for column in columns if any(column.cell(batch) != wording.ABSENT for batch in result.batches))
 
 
 def worst_contexts(result: AuditResult) -> tuple[tuple[str, ...], ...]:
     """Rows of WORST_COLUMNS: the contexts whose absence would have mattered most, by the size of their loss."""
     exact = {batch.id: batch.exact for batch in result.batches}
-    digits = ex_post_digits(result)
+    shown = partial(bound, digits=ex_post_digits(result))
     return tuple(
-        (
-            str(context.batch),
-            str(context.slot),
-            signed(context.loss),
-            _or_absent(exact.get(context.batch), lambda found: bound(found, digits)),
-        )
+        (str(context.batch), str(context.slot), signed(context.loss), or_absent(exact.get(context.batch), shown))
         for context in result.guarantees.empirical.worst[:MOST_CONTEXTS]
     )
 
@@ -284,7 +221,7 @@ def several_contexts(result: AuditResult) -> str:
     if found is None or found.unit == "context":
         return ""
     one = found.relation == "add_remove" and (found.unit == "record" or found.records_per_user == 1)
-    return "" if one else SEVERAL_CONTEXTS
+    return "" if one else wording.SEVERAL_CONTEXTS
 
 
 def signed(loss: float) -> str:
@@ -294,14 +231,19 @@ def signed(loss: float) -> str:
 
 def ledger(result: AuditResult, depth: int = 8, breadth: int = 60) -> tuple[Tree, ...]:
     """The composition of each kind as a tree of printable text, bounded in depth and breadth."""
-    return tuple(
-        Tree(
-            entry.kind,
-            neighbours(entry.relation, entry.unit, result.claim.records_per_user if result.claim else None),
-            _node(entry, _ledger_figure(result, entry.kind), depth, breadth),
-        )
-        for entry in result.ledger
-    )
+    claim = _claim_of(result, "approximate")
+    # As elsewhere in the report: a loss is measured, an epsilon is a bound.
+    shown: dict[Kind, Callable[[float], str]] = {
+        "empirical": nearest,
+        "ex-post": partial(bound, digits=ex_post_digits(result)),
+        "approximate": partial(bound_against, claimed=claim.epsilon if claim else None),
+    }
+    records = result.claim.records_per_user if result.claim else None
+    trees = []
+    for entry in result.ledger:
+        between = neighbours(entry.relation, entry.unit, records)
+        trees.append(Tree(entry.kind, between, _node(entry, shown[entry.kind], depth, breadth)))
+    return tuple(trees)
 
 
 def made_of(tree: Tree) -> str:
@@ -338,7 +280,9 @@ def claim_sentence(result: AuditResult) -> str:
     return f"{claim.kind}, ε ≤ {stated(claim.epsilon)} nats{delta}, {neighbours_of(claim)}"
 
 
-def neighbours_of(stated_for: ClaimResult | ExPost | Approximate | RunEpsilon | BudgetPanel | Spread) -> str:
+def neighbours_of(
+    stated_for: ClaimResult | ExPost | Approximate | RunEpsilon | BudgetPanel | Spread | Neighbours,
+) -> str:
     """What the neighbours differ by that a claim or a figure holds for."""
     return neighbours(stated_for.relation, stated_for.unit, stated_for.records_per_user)
 
@@ -346,34 +290,15 @@ def neighbours_of(stated_for: ClaimResult | ExPost | Approximate | RunEpsilon | 
 def commands(result: AuditResult) -> tuple[str, ...]:
     """What to type to get this report again and to use its claim as a release gate."""
     path = shlex.quote(printable(result.run.get("path") or "RUN_DIR"))
-    rests_on = _rests_on(result)
+    replayed = result.guarantees.empirical.attack is not None or any(
+        check.status != "skip" and (check.id.startswith("replay.") or check.id == "neighbors.regenerated")
+        for check in result.checks
+    )
+    rests_on = "" if result.evidence == _USUAL_EVIDENCE else f" --evidence {result.evidence}"
+    rests_on += " --data FILE" * (result.evidence >= _WITH_DATA or replayed)
     audience = " --audience public" if is_public(result) else ""
     report = f"dpaudit report {path}{audience}{_claim_options(result, result.asked)}{rests_on}"
     return (report, f"dpaudit verify {path}{_claim_options(result, get_args(Asked))}{rests_on}")
-
-
-def signed_off(result: AuditResult) -> tuple[tuple[str, str], ...]:
-    """What whoever accepts the run signs for: names with what is known, or with nothing where there is to write."""
-    digests = result.run.get("digests")
-    digests = digests if isinstance(digests, Mapping) else {}
-    files = () if is_public(result) else ("run.json", "samples.jsonl")
-    known = ((f"SHA-256 of {name}", one_line(digests[name], LABEL_LENGTH)) for name in files if name in digests)
-    return (*((name, "") for name in SIGNED_BY), *known)
-
-
-def claim_origin(result: AuditResult) -> str:
-    """Whether the run stated the tested claim or somebody gave it to the audit, in a sentence."""
-    if result.asked:
-        names = [{"epsilon": "ε", "delta": "δ"}.get(name, name) for name in result.asked]
-        given = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-        rest = "" if len(names) == len(get_args(Asked)) else " The rest is the run's own."
-        return f"The claim's {given} {'were' if len(names) > 1 else 'was'} given to the audit.{rest}"
-    if result.claim is None:
-        return ""
-    manifest = result.run.get("manifest")
-    when = manifest.get("claim_stated") if isinstance(manifest, Mapping) else None
-    stated_when = {"beforehand": ", stated before it was generated", "afterwards": ", stated after it was generated"}
-    return f"The claim is the run's own{stated_when.get(str(when), '')}."
 
 
 def _claim_options(result: AuditResult, names: Sequence[str]) -> str:
@@ -385,61 +310,71 @@ def _claim_options(result: AuditResult, names: Sequence[str]) -> str:
     return "".join(f" --{name} {values.get(name) or getattr(claim, name)}" for name in names)
 
 
-def _rests_on(result: AuditResult) -> str:
-    """The options that say which evidence was asked for and what it needs."""
-    level = "" if result.evidence == _USUAL_EVIDENCE else f" --evidence {result.evidence}"
-    return level + " --data FILE" * (result.evidence >= _WITH_DATA or _is_replayed(result))
+def signed_off(result: AuditResult) -> tuple[tuple[str, str], ...]:
+    """What whoever accepts the run signs for: names with what is known, or with nothing where there is to write."""
+    digests = _part(result.run, "digests")
+    files = () if is_public(result) else ("run.json", "samples.jsonl")
+    known = ((f"SHA-256 of {name}", one_line(digests[name], LABEL_LENGTH)) for name in files if name in digests)
+    return (*((name, "") for name in SIGNED_BY), *known)
 
 
-def _is_replayed(result: AuditResult) -> bool:
-    """Whether a replay found something that the result holds."""
-    return result.guarantees.empirical.attack is not None or any(
-        check.status != "skip" and (check.id.startswith("replay.") or check.id == "neighbors.regenerated")
-        for check in result.checks
-    )
+def _part(run: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A part of a run's summary; empty where there is none."""
+    part = run.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def claim_origin(result: AuditResult) -> str:
+    """Whether the run stated the tested claim or somebody gave it to the audit, in a sentence."""
+    if result.asked:
+        names = [{"epsilon": "ε", "delta": "δ"}.get(name, name) for name in result.asked]
+        given = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+        rest = "" if len(names) == len(get_args(Asked)) else " The rest is the run's own."
+        return f"The claim's {given} {'were' if len(names) > 1 else 'was'} given to the audit.{rest}"
+    if result.claim is None:
+        return ""
+    when = _part(result.run, "manifest").get("claim_stated")
+    stated_when = {"beforehand": ", stated before it was generated", "afterwards": ", stated after it was generated"}
+    return f"The claim is the run's own{stated_when.get(str(when), '')}."
 
 
 def settings(run: Mapping[str, Any]) -> tuple[tuple[str, tuple[Setting, ...]], ...]:
     """The run's summary as trees of printable text, bounded in depth and breadth: configuration, versions, digests."""
-    manifest = run.get("manifest")
-    manifest = manifest if isinstance(manifest, Mapping) else {}
+    manifest = _part(run, "manifest")
     versions = {name: run[name] for name in _VERSIONS if name in run}
     versions |= {"generated with": manifest["software"]} if "software" in manifest else {}
     configuration = {name: value for name, value in run.items() if name not in (*_VERSIONS, "digests", "manifest")}
     configuration |= {name: value for name, value in manifest.items() if name != "software"}
-    digests = run.get("digests")
-    digests = digests if isinstance(digests, Mapping) else {}
-    parts = (("Configuration", configuration), ("Versions", versions), ("Digests", digests))
+    parts = (("Configuration", configuration), ("Versions", versions), ("Digests", _part(run, "digests")))
     return tuple((title, _entries(list(held.items()), depth=1)) for title, held in parts if held)
 
 
 def _ex_post_block(result: AuditResult) -> KindBlock:
     claim = _claim_of(result, "ex-post")
     found = result.guarantees.ex_post
-    if found is None and is_public(result):
-        remark = "The ex-post epsilon is worked out from the private data, so it is withheld from this report."
-        return KindBlock("ex-post", _claim_lines(claim, WITHHELD, neighbours_of(claim)) if claim else (), (), remark)
     if found is None:
-        remark = "No ex-post epsilon was computed for this run."
-        return KindBlock("ex-post", _claim_lines(claim), (), remark)
-    digits = ex_post_digits(result)
-    delta = bound_beside(found.delta, claim.delta if claim else None) if found.delta else None
-    lines = _claim_lines(claim, _nats(bound(found.total, digits)), neighbours_of(found), delta)
-    remark = f"The total is exact + rebalancing. {RISE_AND_FALL}"
-    exact, theorem1, saved = (
-        bound(found.exact, digits),
-        bound(found.theorem1, digits),
-        saving(found.theorem1, found.exact),
+        lines, remark = _claim_lines(claim), "No ex-post epsilon was computed for this run."
+        if is_public(result):
+            lines = _claim_lines(claim, WITHHELD, neighbours_of(claim)) if claim else ()
+            remark = "The ex-post epsilon is worked out from the private data, so it is withheld from this report."
+        return KindBlock("ex-post", lines, (), remark)
+    exact, theorem1, rise, fall, rebalancing, total = (
+        bound(value, ex_post_digits(result))
+        for value in (found.exact, found.theorem1, found.rise, found.fall, found.rebalancing, found.total)
     )
+    delta = bound_beside(found.delta, claim.delta if claim else None) if found.delta else None
+    saved = saving(found.theorem1, found.exact)
     parts = (
         ("Generation, exact", _nats(exact)),
-        ("Rise", _nats(bound(found.rise, digits))),
-        ("Fall", _nats(bound(found.fall, digits))),
-        ("Rebalancing", _nats(bound(found.rebalancing, digits))),
+        ("Rise", _nats(rise)),
+        ("Fall", _nats(fall)),
+        ("Rebalancing", _nats(rebalancing)),
         ("Generation, Theorem 1", _nats(theorem1)),
         ("Exact saves (nats)", saved),
     )
+    lines = _claim_lines(claim, _nats(total), neighbours_of(found), delta)
     brief = ("generation", f"exact {exact}, Theorem 1 {theorem1}, saving {saved}")
+    remark = f"The total is exact + rebalancing. {wording.RISE_AND_FALL}"
     return KindBlock("ex-post", lines, parts, remark, (brief,))
 
 
@@ -457,7 +392,7 @@ def _approximate_block(result: AuditResult) -> KindBlock:
     low = NOT_COMPUTED if found.epsilon_lower is None else lower_bound(found.epsilon_lower)
     inside = " inside ε, accounted for jointly" if found.rebalancing else ""
     parts = (
-        ("Accounting method", METHOD_NAMES.get(found.method, one_line(found.method))),
+        ("Accounting method", wording.METHOD_NAMES.get(found.method, one_line(found.method))),
         ("No accountant can go below", _nats(low)),
         ("By Rényi DP", _nats(rdp)),
         ("Tokens accounted for", f"{found.tokens:,}"),
@@ -490,54 +425,33 @@ def _empirical_block(result: AuditResult) -> KindBlock:
             parts.append(("Where, with its sign", largest))
         brief.append(("measured", f"largest loss {largest}; {counted(found.contexts, 'context')} left out"))
     remark = "Not a guarantee, so it has no claim to stand beside."
-    if found.attack is not None:
-        parts += _attack_parts(found.attack)
-        brief += [("attack", _attacked(found.attack)), ("", LOWER_BOUND)]
+    if (attack := found.attack) is not None:
+        least = lower_bound(attack.epsilon)
+        sure = f"({nearest(100 * attack.confidence, 3).rstrip('0').rstrip('.')}% confidence)"
+        delta = bound(attack.delta)
+        parts += [
+            ("Attack: ε at least", f"{_nats(least)} {sure}"),
+            ("At δ", delta),
+            ("Without allowing for chance", _nats(nearest(attack.estimate))),
+            ("Texts on either side", f"{attack.trials:,}"),
+            ("Texts beyond their ex-post bound", f"{attack.beyond:,}"),
+        ]
+        said = f"epsilon at least {least} {sure} at delta {delta}, {counted(attack.trials, 'text')} a side"
+        brief += [("attack", said), ("", LOWER_BOUND)]
         remark = LOWER_BOUND
     return KindBlock("empirical", (), tuple(parts), remark, tuple(brief))
 
 
-def _attacked(found: Attack) -> str:
-    return (
-        f"epsilon at least {lower_bound(found.epsilon)} ({_percent(found.confidence)} confidence) "
-        f"at delta {bound(found.delta)}, {counted(found.trials, 'text')} a side"
-    )
-
-
-def _attack_parts(found: Attack) -> Iterator[tuple[str, str]]:
-    yield "Attack: ε at least", f"{_nats(lower_bound(found.epsilon))} ({_percent(found.confidence)} confidence)"
-    yield "At δ", bound(found.delta)
-    yield "Without allowing for chance", _nats(nearest(found.estimate))
-    yield "Texts on either side", f"{found.trials:,}"
-    yield "Texts beyond their ex-post bound", f"{found.beyond:,}"
-
-
-def _percent(confidence: float) -> str:
-    return f"{nearest(100 * confidence, 3).rstrip('0').rstrip('.')}%"
-
-
 def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
-    """Rows of CURVE_COLUMNS: which delta the attack leaves to each epsilon. Empty where no attack was made."""
+    """Rows of CURVE_COLUMNS: which delta the attack leaves to each epsilon. Empty where no attack was made.
+
+    At most MOST_POINTS of them, evenly, the first and the last among them.
+    """
     found = result.guarantees.empirical.attack
     points = () if found is None else found.curve
-    return tuple((nearest(at.epsilon), nearest(at.delta, 3), lower_bound(at.delta_lower)) for at in _thinned(points))
-
-
-def _thinned(points: tuple[CurvePoint, ...]) -> tuple[CurvePoint, ...]:
-    """At most MOST_POINTS of the points, evenly, the first and the last among them."""
-    if len(points) <= MOST_POINTS:
-        return points
-    return tuple(points[index * (len(points) - 1) // (MOST_POINTS - 1)] for index in range(MOST_POINTS))
-
-
-def _ledger_figure(result: AuditResult, kind: Kind) -> Callable[[float], str]:
-    """How this kind's values are shown, as elsewhere in the report: a loss is measured, an epsilon is a bound."""
-    claim = _claim_of(result, kind)
-    if kind == "empirical":
-        return nearest
-    if kind == "ex-post":
-        return partial(bound, digits=ex_post_digits(result))
-    return lambda value: bound_against(value, claim.epsilon if claim else None)
+    if len(points) > MOST_POINTS:
+        points = tuple(points[index * (len(points) - 1) // (MOST_POINTS - 1)] for index in range(MOST_POINTS))
+    return tuple((nearest(at.epsilon), nearest(at.delta, 3), lower_bound(at.delta_lower)) for at in points)
 
 
 def _node(
@@ -546,7 +460,8 @@ def _node(
     """A node down to `depth` levels; a reference that the parent has too is not repeated."""
     listed = entry.children[:breadth] if depth > 1 else ()
     omitted = max(0, entry.omitted) + len(entry.children) - len(listed)
-    words = rule_in_words(entry.rule, entry.kind)
+    shared = (entry.rule, entry.kind) == ("joint", "ex-post")
+    words = wording.SHARED if shared else wording.RULES[entry.rule]
     rule = words and f"{words} {len(listed) + omitted:,}"
     return Node(
         name=one_line(entry.name, LABEL_LENGTH) or "unnamed",
@@ -559,15 +474,11 @@ def _node(
 
 
 def _saved(batch: BatchResult) -> str:
-    return ABSENT if batch.theorem1 is None or batch.exact is None else saving(batch.theorem1, batch.exact)
+    return wording.ABSENT if batch.theorem1 is None or batch.exact is None else saving(batch.theorem1, batch.exact)
 
 
 def _label(label: str) -> str:
     return one_line(label, LABEL_LENGTH) or "empty"
-
-
-def _or_absent(value: Value | None, shown: Callable[[Value], str]) -> str:
-    return ABSENT if value is None else shown(value)
 
 
 def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:
@@ -576,16 +487,14 @@ def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:
 
 def _claim_lines(
     claim: ClaimResult | None, epsilon: str | None = None, neighbour: str | None = None, delta: str | None = None
-) -> tuple[Line, ...]:
+) -> tuple[tuple[str, str, str], ...]:
     if claim is None and epsilon is None:
         return ()
-    claimed_delta = NOT_CLAIMED if claim is None else stated(claim.delta)
-    lines = [
-        Line("ε", NOT_CLAIMED if claim is None else _nats(stated(claim.epsilon)), epsilon or NOT_COMPUTED),
-        Line("δ", claimed_delta, delta or ("none" if epsilon else NOT_COMPUTED)),
-        Line("Neighbours", NOT_CLAIMED if claim is None else neighbours_of(claim), neighbour or NOT_COMPUTED),
-    ]
-    return tuple(lines)
+    claimed = (NOT_CLAIMED,) * 3
+    if claim is not None:
+        claimed = (_nats(stated(claim.epsilon)), stated(claim.delta), neighbours_of(claim))
+    found = (epsilon or NOT_COMPUTED, delta or ("none" if epsilon else NOT_COMPUTED), neighbour or NOT_COMPUTED)
+    return tuple(zip(("ε", "δ", "Neighbours"), claimed, found, strict=True))
 
 
 def _nats(figure: str) -> str:
@@ -594,11 +503,14 @@ def _nats(figure: str) -> str:
 
 def _entries(items: list[tuple[object, object]], depth: int) -> tuple[Setting, ...]:
     """Entries of a mapping, those without a value named together at its end."""
-    listed = items[:_SETTINGS_ITEMS]
-    shown = tuple(_setting(one_line(name, LABEL_LENGTH), value, depth) for name, value in listed if value is not None)
-    unset = ", ".join(one_line(name, LABEL_LENGTH) for name, value in listed if value is None)
-    not_set = (Setting("not set", unset),) if unset else ()
-    return shown + not_set + _left_out(len(items) - _SETTINGS_ITEMS)
+    listed = [(one_line(name, LABEL_LENGTH), value) for name, value in items[:_SETTINGS_ITEMS]]
+    shown = [_setting(name, value, depth) for name, value in listed if value is not None]
+    if unset := ", ".join(name for name, value in listed if value is None):
+        shown.append(Setting("not set", unset))
+    if len(items) > _SETTINGS_ITEMS:
+        more = counted(len(items) - _SETTINGS_ITEMS, "more entry", "more entries")
+        shown.append(Setting("…", f"{more} in report.json"))
+    return tuple(shown)
 
 
 def _setting(name: str, value: object, depth: int) -> Setting:
@@ -609,16 +521,10 @@ def _setting(name: str, value: object, depth: int) -> Setting:
     if isinstance(value, list | tuple):
         if any(isinstance(item, Mapping | list | tuple) for item in value):
             return Setting(name, "", _entries([(str(index), item) for index, item in enumerate(value)], depth + 1))
-        return Setting(name, _listed(value))
+        left_out = len(value) - _SETTINGS_ITEMS
+        more = f", and {left_out:,} more" if left_out > 0 else ""
+        return Setting(name, ", ".join(map(_scalar, value[:_SETTINGS_ITEMS])) + more or "none")
     return Setting(name, _scalar(value))
-
-
-def _listed(values: list[object] | tuple[object, ...]) -> str:
-    if not values:
-        return "none"
-    left_out = len(values) - _SETTINGS_ITEMS
-    more = f", and {left_out:,} more" if left_out > 0 else ""
-    return ", ".join(_scalar(value) for value in values[:_SETTINGS_ITEMS]) + more
 
 
 def _scalar(value: object) -> str:
@@ -626,39 +532,23 @@ def _scalar(value: object) -> str:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, float):
-        return stated(value)
-    return one_line(value) or "empty"
+    return stated(value) if isinstance(value, float) else one_line(value) or "empty"
 
 
-def _left_out(count: int) -> tuple[Setting, ...]:
-    return (Setting("…", f"{counted(count, 'more entry', 'more entries')} in report.json"),) if count > 0 else ()
-
-
-def samples(result: AuditResult) -> tuple[ShownSample, ...]:
+def samples(result: AuditResult) -> Iterator[ShownSample]:
     """The texts; none for readers outside, whatever the result holds."""
-    return () if is_public(result) else tuple(_sample(result, sample) for sample in result.samples)
-
-
-def _sample(result: AuditResult, sample: SampleText) -> ShownSample:
-    exact = next((batch.exact for batch in result.batches if batch.id == sample.batch), None)
-    about = [counted(sample.tokens, "token")]
-    if exact is not None:
-        about.append(f"exact ex-post cost {bound(exact, ex_post_digits(result))} nats")
-    if sample.label is not None:
-        about.append(f"label {_label(sample.label)}")
-    return ShownSample(
-        f"Batch {sample.batch}, {_CHOSEN[sample.chosen]}",
-        ", ".join(about),
-        printable(sample.text or ""),
-        _remark(sample),
-    )
-
-
-def _remark(sample: SampleText) -> str:
-    if sample.text is None:
-        return "The run releases its token ids, and no text."
-    if not sample.text:
-        return "The text is empty."
-    cut = sample.characters - len(sample.text)
-    return f"{counted(cut, 'more character')} in samples.jsonl." if cut > 0 else ""
+    costs = {batch.id: batch.exact for batch in result.batches}
+    for sample in () if is_public(result) else result.samples:
+        about = [counted(sample.tokens, "token")]
+        exact = costs.get(sample.batch)
+        if exact is not None:
+            about.append(f"exact ex-post cost {bound(exact, ex_post_digits(result))} nats")
+        if sample.label is not None:
+            about.append(f"label {_label(sample.label)}")
+        cut = sample.characters - len(sample.text or "")
+        remark = f"{counted(cut, 'more character')} in samples.jsonl." if cut > 0 else ""
+        if not sample.text:
+            none = "The run releases its token ids, and no text."
+            remark = none if sample.text is None else "The text is empty."
+        title = f"Batch {sample.batch}, {_CHOSEN[sample.chosen]}"
+        yield ShownSample(title, ", ".join(about), printable(sample.text or ""), remark)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import ABSENT, SECTIONS
-from dpaudit.results.quality import Downstream, Encoder, FineTuneSettings, Mauve, Quality, Scores, Source
+from dpaudit.results.quality import Downstream, Encoder, FineTuneSettings, Quality, Scores, Source
 from dpaudit.results.rounding import stated
 
 TITLE = SECTIONS["quality"]
@@ -24,10 +24,17 @@ NOTE = (
 )
 
 
-def rows(quality: Quality) -> tuple[tuple[str, ...], ...]:
+def rows(quality: Quality) -> list[tuple[str, ...]]:
     """Rows of `HEADER`."""
-    found = [] if quality.mauve is None else [_mauve_row(quality.mauve)]
-    return (*found, *(_accuracy_row(downstream, quality) for downstream in quality.downstream))
+    found: list[tuple[str, ...]] = []
+    if (mauve := quality.mauve) is not None:
+        of = f"n = {mauve.settings.n:,}, {counted(len(mauve.settings.seeds), 'seed')}"
+        found.append(("MAUVE", shown(mauve.score), shown(mauve.ceiling), ABSENT, of))
+    tested = "" if quality.held_out is None else f"{counted(quality.held_out.test.texts, 'test text')}, "
+    for each in quality.downstream:
+        figures = (_accuracy(each, source) for source in ("synthetic", "real-same-size", "real-all"))
+        found.append((METHODS[each.method], *figures, f"{tested}most frequent label {each.majority:.3f}"))
+    return found
 
 
 def shown(found: Scores | None) -> str:
@@ -55,18 +62,6 @@ def brief(quality: Quality) -> tuple[tuple[str, str], ...]:
         (name.partition(",")[0].lower(), f"{name.partition(', ')[2]} {synthetic}; real {same}; {of}".strip())
         for name, synthetic, same, _, of in rows(quality)
     )
-
-
-def _mauve_row(found: Mauve) -> tuple[str, ...]:
-    settings = found.settings
-    of = f"n = {settings.n:,}, {counted(len(settings.seeds), 'seed')}"
-    return ("MAUVE", shown(found.score), shown(found.ceiling), ABSENT, of)
-
-
-def _accuracy_row(found: Downstream, quality: Quality) -> tuple[str, ...]:
-    figures = (_accuracy(found, source) for source in ("synthetic", "real-same-size", "real-all"))
-    tested = "" if quality.held_out is None else f"{counted(quality.held_out.test.texts, 'test text')}, "
-    return (METHODS[found.method], *figures, f"{tested}most frequent label {found.majority:.3f}")
 
 
 def _accuracy(found: Downstream, source: Source) -> str:

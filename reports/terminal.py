@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dpaudit.reports import findings, outline, quality
 from dpaudit.reports.text import LABEL_LENGTH, one_line
-from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES
+from dpaudit.reports.wording import DETAIL_NAMES, KIND_MEANINGS, KIND_TITLES, STATUS_NAMES
 from dpaudit.results import AuditResult, CheckResult, Status
 from dpaudit.results.quality import Quality
 
@@ -43,7 +43,9 @@ def print_summary(result: AuditResult, console: Console) -> None:
         _print_check(check, result, console)
     if failed:
         console.print()
-    _print_unmade(result, console)
+    console.print(Text(f"{findings.tally(result)}. {findings.evidence_asked(result)}"))
+    for group in findings.unmade(result):
+        print_pair("not made", group.described, console)
     if findings.is_public(result):
         console.print()
         console.print(Text(" ".join(outline.audience(result))))
@@ -56,7 +58,11 @@ def print_summary(result: AuditResult, console: Console) -> None:
         if block.lines or block.parts:
             console.print()
             _print_block(block, trees.get(block.kind), console)
-    _print_quality(result, console)
+    if result.quality is not None and not findings.is_public(result):
+        console.print()
+        console.print(Text(quality.TITLE, style="bold"), Text(f"– {quality.WARNING}", style="dim"))
+        for label, said in quality.brief(result.quality):
+            print_pair(label, said, console)
     for check in findings.checks_with(result, "warn"):
         console.print()
         _print_check(check, result, console)
@@ -85,7 +91,9 @@ def print_failures(result: AuditResult, console: Console) -> None:
     """One line for each check that failed, could not run or was needed and not made; nothing where there is none."""
     for check in findings.checks_with(result, "fail", "error"):
         line = Text.assemble((check.status.upper(), _STYLES[check.status]), f" {one_line(check.id, LABEL_LENGTH)}: ")
-        line.append("; ".join(one_line(said) for said in _findings(check)))
+        named = (("measured ", check.measured), ("expected ", check.expected), ("", check.detail))
+        found = [prefix + said for prefix, said in named if said] or [check.title]
+        line.append("; ".join(map(one_line, found)))
         console.print(line, soft_wrap=True)
     for group in findings.unmade(result):
         for check_id in group.ids if group.needed else ():
@@ -94,32 +102,18 @@ def print_failures(result: AuditResult, console: Console) -> None:
 
 
 def _print_block(block: outline.KindBlock, tree: outline.Tree | None, console: Console) -> None:
-    console.print(Text(block.title, style="bold"), Text(f"– {block.meaning}", style="dim"))
-    for side in ("claimed", "recomputed"):
-        figures = [(line.name, getattr(line, side)) for line in block.lines]
-        if figures and figures[0][1] != outline.NOT_CLAIMED:
-            print_pair(side, _in_a_line(figures), console)
+    console.print(Text(KIND_TITLES[block.kind], style="bold"), Text(f"– {KIND_MEANINGS[block.kind]}", style="dim"))
+    _, claimed, recomputed = zip(*block.lines, strict=True) if block.lines else ((), (), ())
+    for side, figures in (("claimed", claimed), ("recomputed", recomputed)):
+        if figures and figures[0] != outline.NOT_CLAIMED:
+            epsilon, delta, neighbours = figures
+            shown_delta = "" if delta in ("0", "none") else f", δ = {delta}"
+            unknown = epsilon in (outline.NOT_COMPUTED, outline.WITHHELD)
+            print_pair(side, epsilon if unknown else f"ε ≤ {epsilon}{shown_delta}, {neighbours}", console)
     for label, said in block.brief:
         print_pair(label, said, console)
     if tree is not None and tree.root.children:
         print_pair("made up of", outline.made_of(tree), console)
-
-
-def _print_quality(result: AuditResult, console: Console) -> None:
-    if result.quality is None or findings.is_public(result):
-        return
-    console.print()
-    console.print(Text(quality.TITLE, style="bold"), Text(f"– {quality.WARNING}", style="dim"))
-    for label, said in quality.brief(result.quality):
-        print_pair(label, said, console)
-
-
-def _in_a_line(figures: list[tuple[str, str]]) -> str:
-    (_, epsilon), (_, delta), (_, neighbours) = figures
-    if epsilon in (outline.NOT_COMPUTED, outline.WITHHELD):
-        return epsilon
-    shown_delta = "" if delta in ("0", "none") else f", δ = {delta}"
-    return f"ε ≤ {epsilon}{shown_delta}, {neighbours}"
 
 
 def _print_check(check: CheckResult, result: AuditResult, console: Console) -> None:
@@ -132,17 +126,6 @@ def _print_check(check: CheckResult, result: AuditResult, console: Console) -> N
     print_pair("explained by", f"dpaudit checks {one_line(check.id, LABEL_LENGTH)}", console)
 
 
-def _print_unmade(result: AuditResult, console: Console) -> None:
-    console.print(Text(f"{findings.tally(result)}. {findings.evidence_asked(result)}"))
-    for group in findings.unmade(result):
-        print_pair("not made", group.described, console)
-
-
-def _findings(check: CheckResult) -> list[str]:
-    named = (("measured ", check.measured), ("expected ", check.expected), ("", check.detail))
-    return [prefix + said for prefix, said in named if said] or [check.title]
-
-
 def print_pair(label: str, said: str, console: Console, style: str = "") -> None:
     """`said` behind its label, wrapped in a column of its own; no padding, so that copies hold no blanks."""
     wrapped = Text(said, style=style).wrap(console, max(_NARROWEST, console.width - len(_INDENT) - _NAME_WIDTH))
@@ -152,9 +135,11 @@ def print_pair(label: str, said: str, console: Console, style: str = "") -> None
         console.print(Text.assemble(_INDENT, (f"{name:<{_NAME_WIDTH}}", "dim"), line), soft_wrap=True)
 
 
-def plain_table(header: Sequence[str], rows: Iterable[Sequence[str]] = (), numbers: Collection[str] = ()) -> Table:
+def plain_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]] = (), numbers: Collection[str] = (), gap: int = 2
+) -> Table:
     """A table without lines, whose cells are plain text and wrap; the columns named in `numbers` align right."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
     for name in header:
         table.add_column(Text(name), overflow="fold", justify="right" if name in numbers else "left")
     for row in rows:

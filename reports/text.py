@@ -7,17 +7,22 @@ overrides can make a line read as something else, and a label of a megabyte can 
 from __future__ import annotations
 
 import re
-import unicodedata
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Item = TypeVar("_Item")
 
 LABEL_LENGTH = 120
 PROSE_LENGTH = 2_000
 
 # Bidirectional controls are format characters (Cf) like the joiners that emoji and Indic scripts need; only these go.
-_BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 #: Characters that drive a terminal or reorder a line, apart from line breaks.
-DRIVING = re.compile(f"[\x00-\x09\x0b-\x1f\x7f-\x9f{''.join(sorted(_BIDIRECTIONAL))}]")
-_LINE_SEPARATORS = frozenset("\n\r\u0085\u2028\u2029")
-_UNPRINTABLE_CATEGORIES = frozenset({"Cc", "Cs"})
+DRIVING = re.compile(f"[\x00-\x09\x0b-\x1f\x7f-\x9f{_BIDIRECTIONAL}]")
+_LINE_SEPARATORS = re.compile("[\r\x85\u2028\u2029]")
+#: Controls and lone surrogates, apart from tabs and line breaks.
+_UNPRINTABLE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{_BIDIRECTIONAL}]")
 
 
 def printable(text: object, limit: int = PROSE_LENGTH) -> str:
@@ -30,7 +35,8 @@ def printable(text: object, limit: int = PROSE_LENGTH) -> str:
     rest = f"… ({counted(cut, 'more character')})"
     if cut <= len(rest):
         limit, rest = len(whole), ""
-    return "".join(_visible(character) for character in whole[:limit]) + rest
+    text = _LINE_SEPARATORS.sub("\n", whole[:limit])
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text) + rest
 
 
 def one_line(text: object, limit: int = PROSE_LENGTH) -> str:
@@ -43,11 +49,9 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def _visible(character: str) -> str:
-    if character in _LINE_SEPARATORS:
-        return "\n"
-    if character in _BIDIRECTIONAL or (
-        character != "\t" and unicodedata.category(character) in _UNPRINTABLE_CATEGORIES
-    ):
-        return character.encode("unicode_escape").decode("ascii")
-    return character
+def grouped(pairs: Iterable[tuple[_Key, _Item]]) -> dict[_Key, list[_Item]]:
+    """What goes by the same key, in a list for each, in the order of the pairs."""
+    groups: dict[_Key, list[_Item]] = {}
+    for key, item in pairs:
+        groups.setdefault(key, []).append(item)
+    return groups

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results import Kind, Status
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.rounding import DIGITS
 
-Rule: TypeAlias = Literal["leaf", "sum", "maximum", "joint"]
-
-STATUS_ORDER: Final[tuple[Status, ...]] = ("fail", "error", "warn", "pass", "skip")
+Value = TypeVar("Value")
 
 STATUS_NAMES: Final[dict[Status, str]] = {
     "fail": "Failed",
@@ -160,7 +159,8 @@ METHOD_NAMES: Final[dict[str, str]] = {
     "optimal": "optimal adaptive composition (optimal)",
 }
 
-RULES: Final[dict[Rule, str]] = {
+#: How a node's children make it up.
+RULES: Final[dict[str, str]] = {
     "leaf": "",
     "sum": "the sum of",
     "maximum": "the largest of",
@@ -170,75 +170,42 @@ RULES: Final[dict[Rule, str]] = {
 #: Under kind ex-post "joint" is no accountant's work.
 SHARED: Final = "the worst way of sharing the changed contexts among"
 
-GLOSSARY: Final[tuple[tuple[str, str], ...]] = (
-    (
-        "Epsilon (ε)",
-        "How far the odds of an output can shift when the data changes by one unit: by a factor of e^ε at most. "
-        "Smaller is more private.",
-    ),
-    ("Nats", "The unit of every epsilon and cost here: natural logarithms. One nat is a factor of e, about 2.718."),
-    (
-        "Delta (δ)",
-        "The probability that an approximate guarantee allows beside the factor e^ε. An ex-post guarantee has "
-        "none, but for what noised cluster centres spent.",
-    ),
-    ("Ex-post", KIND_MEANINGS["ex-post"] + " The number must not be published as it is."),
-    ("Approximate", KIND_MEANINGS["approximate"] + " Written (ε, δ)-DP."),
-    ("Empirical", KIND_MEANINGS["empirical"] + " A small empirical loss is no guarantee; a large one can refute one."),
-    (
-        "Relation",
-        "What makes two data sets neighbours: “add or remove” changes their size by one unit, “replace” swaps one "
-        "unit for another and keeps the size.",
-    ),
-    (
-        "Unit",
-        "What one unit of that change is: a record of the private data, a context, or a user with all records of "
-        "theirs.",
-    ),
-    ("Context", "One prompt, made of one or more private records. Its logits have one say in every token."),
-    ("Batch", "The contexts that together generate one synthetic text. Batches share no records."),
-    (
-        "Slot",
-        "The number of a context within its batch, from 0. Which record it is, only “assignment” in the run directory "
-        "can tell.",
-    ),
-    (
-        "Theorem 1",
-        "The paper's formula for the ex-post cost of one token, from how far a neighbour can have moved each token's "
-        "score. It adds up over a batch's tokens. Here it stands on bounds that are tighter than the paper's own for "
-        'an odd number of contexts; the paper\'s own: median_bounds(..., definition="theorem1").',
-    ),
-    (
-        "Exact, rise and fall",
-        "The supremum over all aggregates that a neighbour can have, never above Theorem 1. For added or removed "
-        f"contexts no smaller bound exists. {RISE_AND_FALL}",
-    ),
-    ("Saving", "Theorem 1 minus exact, in nats, and as a share of Theorem 1."),
-    (
-        "Lower end",
-        "What no accountant can go below for draws of this range and number. The true cost lies between it and ε.",
-    ),
-    (
-        "Rebalancing",
-        "What it cost to group records: noisy counts, and in an ex-post total noised cluster centres too. It is added "
-        "to that total; in an approximate ε counts are inside, accounted for jointly, and centres are named apart.",
-    ),
-    (
-        "Leave-one-out loss",
-        "How much a batch's own text would have changed in log-probability had one actual context been missing. "
-        "The largest counts by size, whatever its sign.",
-    ),
-    (
-        "Attack",
-        "Texts generated again and again from data with a planted record and without it. How well their "
-        "probabilities tell the two apart gives an ε from below, for all outputs, at a δ and with a confidence.",
-    ),
-    (
-        "Rounding",
-        f"Bounds show {DIGITS} significant digits and are rounded up, with more digits where a claim stands beside "
-        "them; lower ends are rounded down. Losses and savings are rounded to the nearest. Claims are never rounded.",
-    ),
-)
+GLOSSARY: Final[dict[str, str]] = {
+    "Epsilon (ε)": "How far the odds of an output can shift when the data changes by one unit: by a factor of e^ε at "
+    "most. Smaller is more private.",
+    "Nats": "The unit of every epsilon and cost here: natural logarithms. One nat is a factor of e, about 2.718.",
+    "Delta (δ)": "The probability that an approximate guarantee allows beside the factor e^ε. An ex-post guarantee has "
+    "none, but for what noised cluster centres spent.",
+    "Ex-post": KIND_MEANINGS["ex-post"] + " The number must not be published as it is.",
+    "Approximate": KIND_MEANINGS["approximate"] + " Written (ε, δ)-DP.",
+    "Empirical": KIND_MEANINGS["empirical"] + " A small empirical loss is no guarantee; a large one can refute one.",
+    "Relation": "What makes two data sets neighbours: “add or remove” changes their size by one unit, “replace” swaps "
+    "one unit for another and keeps the size.",
+    "Unit": "What one unit of that change is: a record of the private data, a context, or a user with all records of "
+    "theirs.",
+    "Context": "One prompt, made of one or more private records. Its logits have one say in every token.",
+    "Batch": "The contexts that together generate one synthetic text. Batches share no records.",
+    "Slot": "The number of a context within its batch, from 0. Which record it is, only “assignment” in the run "
+    "directory can tell.",
+    "Theorem 1": "The paper's formula for the ex-post cost of one token, from how far a neighbour can have moved each "
+    "token's score. It adds up over a batch's tokens. Here it stands on bounds that are tighter than the paper's own "
+    'for an odd number of contexts; the paper\'s own: median_bounds(..., definition="theorem1").',
+    "Exact, rise and fall": "The supremum over all aggregates that a neighbour can have, never above Theorem 1. For "
+    f"added or removed contexts no smaller bound exists. {RISE_AND_FALL}",
+    "Saving": "Theorem 1 minus exact, in nats, and as a share of Theorem 1.",
+    "Lower end": "What no accountant can go below for draws of this range and number. The true cost lies between it "
+    "and ε.",
+    "Rebalancing": "What it cost to group records: noisy counts, and in an ex-post total noised cluster centres too. "
+    "It is added to that total; in an approximate ε counts are inside, accounted for jointly, and centres are named "
+    "apart.",
+    "Leave-one-out loss": "How much a batch's own text would have changed in log-probability had one actual context "
+    "been missing. The largest counts by size, whatever its sign.",
+    "Attack": "Texts generated again and again from data with a planted record and without it. How well their "
+    "probabilities tell the two apart gives an ε from below, for all outputs, at a δ and with a confidence.",
+    "Rounding": f"Bounds show {DIGITS} significant digits and are rounded up, with more digits where a claim stands "
+    "beside them; lower ends are rounded down. Losses and savings are rounded to the nearest. Claims are never "
+    "rounded.",
+}
 
 _RELATIONS: Final[dict[str, str]] = {"add_remove": "add or remove one", "replace": "replace one"}
 
@@ -251,14 +218,9 @@ def neighbours(relation: str, unit: str, records_per_user: int | None) -> str:
     return one_line(f"{_RELATIONS.get(relation, relation)} {unit}{of_user if unit == 'user' else ''}")
 
 
-def rule_in_words(rule: Rule, kind: Kind) -> str:
-    """How a node's children make it up; empty for a leaf."""
-    return SHARED if (rule, kind) == ("joint", "ex-post") else RULES[rule]
-
-
-def evidence_name(level: int) -> str:
-    """What a check of this evidence level looks at, in a few words."""
-    return EVIDENCE_LEVELS[level].looks_at if 0 <= level < len(EVIDENCE_LEVELS) else "unknown to this version"
+def or_absent(value: Value | None, shown: Callable[[Value], str]) -> str:
+    """How a figure is shown, where there is one."""
+    return ABSENT if value is None else shown(value)
 
 
 def evidence(level: int) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import os
 import stat
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from dpaudit.reports.html import render_html
 from dpaudit.reports.machine import render_junit, render_sarif
 from dpaudit.reports.markdown import render_markdown
 from dpaudit.results import AuditResult, ClusterComparison, Comparison
+from dpaudit.results.quality_file import replace_file
 
 
 class NoPlainFileError(FileExistsError):
@@ -22,7 +21,38 @@ class NoPlainFileError(FileExistsError):
 
 
 def write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
-    """Writes report.html, report.json, report.md and junit.xml into `folder` and returns their paths by format.
+    """Writes report.html, report.json, report.md and junit.xml, as `write_files` does; returns paths by format."""
+    documents = {
+        "report.html": render_html(result),
+        "report.json": result.to_json(),
+        "report.md": render_markdown(result),
+        "junit.xml": render_junit(result),
+    }
+    return dict(zip(("html", "json", "markdown", "junit"), write_files(documents, folder), strict=True))
+
+
+def write_clusters(comparison: ClusterComparison, folder: Path) -> list[Path]:
+    """Writes clusters.html, clusters.json and clusters.csv, as `write_files` does."""
+    documents = {
+        "clusters.html": render_clusters_html(comparison),
+        "clusters.json": comparison.to_json(),
+        "clusters.csv": clusters_csv(comparison),
+    }
+    return write_files(documents, folder)
+
+
+def write_sarif(result: AuditResult, path: Path) -> None:
+    """Writes the checks' findings as SARIF, as `write_files` does."""
+    write_files({path.name: render_sarif(result)}, path.parent)
+
+
+def write_comparison(comparison: Comparison, path: Path, links: Mapping[str, str] | None = None) -> None:
+    """Writes the comparison as one page, as `write_files` does; `links` lead to each run's report, relative to it."""
+    write_files({path.name: render_comparison_html(comparison, links)}, path.parent)
+
+
+def write_files(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
+    """Writes files by their names into `folder`, for their owner alone, and returns their paths.
 
     A folder that does not exist is made for its owner alone; one that exists keeps its permissions.
 
@@ -30,65 +60,15 @@ def write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
         NoPlainFileError: what is in the place of one of the files is none.
         OSError: the folder or a file cannot be written. Files that were already there are then still whole.
     """
-    documents = {
-        "html": ("report.html", render_html(result)),
-        "json": ("report.json", result.to_json()),
-        "markdown": ("report.md", render_markdown(result)),
-        "junit": ("junit.xml", render_junit(result)),
-    }
-    _write_all(folder, dict(documents.values()))
-    return {kind: folder / name for kind, (name, _) in documents.items()}
-
-
-def write_clusters(comparison: ClusterComparison, folder: Path) -> list[Path]:
-    """Writes clusters.html, clusters.json and clusters.csv into `folder`, as `write_reports` does."""
-    documents = {
-        "clusters.html": render_clusters_html(comparison),
-        "clusters.json": comparison.to_json(),
-        "clusters.csv": clusters_csv(comparison),
-    }
-    _write_all(folder, documents)
-    return [folder / name for name in documents]
-
-
-def write_figures(figures: Mapping[str, bytes], folder: Path) -> list[Path]:
-    """Writes figures and their captions by file name into `folder`, as `write_reports` does."""
-    _write_all(folder, figures)
-    return [folder / name for name in figures]
-
-
-def write_sarif(result: AuditResult, path: Path) -> None:
-    """Writes the checks' findings as SARIF, for its owner alone.
-
-    Raises:
-        NoPlainFileError: what is in its place is none.
-        OSError: the file cannot be written. One that was already there is then still whole.
-    """
-    _make_private(path.parent)
-    _replace(path, render_sarif(result))
-
-
-def write_comparison(comparison: Comparison, path: Path, links: Mapping[str, str] | None = None) -> None:
-    """Writes the comparison as one page, for its owner alone; `links` lead to each run's report, relative to it.
-
-    Raises:
-        NoPlainFileError: what is in its place is none.
-        OSError: the file cannot be written. One that was already there is then still whole.
-    """
-    _make_private(path.parent)
-    _replace(path, render_comparison_html(comparison, links))
-
-
-def _write_all(folder: Path, documents: Mapping[str, str] | Mapping[str, bytes]) -> None:
-    _make_private(folder)
-    for name in documents:
-        _refuse_special(folder / name)
-    for name, content in documents.items():
-        _replace(folder / name, content)
-
-
-def _make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    paths = [folder / name for name in files]
+    for path in paths:
+        _refuse_special(path)
+    for path, content in zip(paths, files.values(), strict=True):
+        _refuse_special(path)
+        # A lone surrogate cannot be UTF-8; as a backslash escape it reads back as itself in JSON.
+        replace_file(path, content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace"))
+    return paths
 
 
 def _refuse_special(path: Path) -> None:
@@ -99,19 +79,3 @@ def _refuse_special(path: Path) -> None:
         return
     if not stat.S_ISREG(mode):
         raise NoPlainFileError(errno.EEXIST, "what is there is no plain file, and is not replaced", str(path))
-
-
-def _replace(path: Path, content: str | bytes) -> None:
-    _refuse_special(path)
-    # mkstemp gives the file to its owner alone; a rename keeps that and never shows half a report.
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            # A lone surrogate cannot be UTF-8; as a backslash escape it reads back as itself in JSON.
-            file.write(content if isinstance(content, bytes) else content.encode("utf-8", errors="backslashreplace"))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -131,7 +131,7 @@ def _write_figures(
     """All of them are drawn before the first is written."""
     from dpaudit.audit.comparison import batch_spread
     from dpaudit.reports.figure_files import FigureRun, figure_files, why_not_drawn
-    from dpaudit.reports.write import write_figures
+    from dpaudit.reports.write import write_files
     from dpaudit.runs import InputError
 
     runs = []
@@ -143,4 +143,4 @@ def _write_figures(
     options = [word for option in asked for word in option]
     files = figure_files(runs, formats, shlex.join(["dpaudit", "figures", *map(str, run_dirs), *options]))
     with writing(folder, "--out"):
-        return write_figures(files, folder)
+        return write_files(files, folder)

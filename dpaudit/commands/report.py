@@ -142,13 +142,13 @@ def verify(
             # A gate's output lands in logs: the texts are not released yet.
             print_json(result.model_copy(update={"samples": ()}).to_json())
     elif result.claim is not None:  # else there is nothing to say but why it cannot be read
-        from dpaudit.reports.findings import unmade_lines
+        from dpaudit.reports.findings import unmade
         from dpaudit.reports.terminal import print_failures
 
         with output():
             print_failures(result, stdout())
-        said = (f"{result.verdict}: {result.guarantee}", *result.caveats, *unmade_lines(result))
-        for line in said:
+        lacking = (f"not made: {group.described}" for group in unmade(result))
+        for line in (f"{result.verdict}: {result.guarantee}", *result.caveats, *lacking):
             note(f"dpaudit: {line}")
     leave(result)
 

@@ -81,16 +81,25 @@ def write_private(path: Path, content: bytes, remedy: str = _ELSEWHERE) -> None:
         InputError: it cannot be written, or what is in its place is no plain file.
     """
     with private_place(path, remedy):
-        handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(partial)
+        replace_file(path, content)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a file that only its owner may read in the place of what is there: whole, or not at all.
+
+    Raises:
+        OSError: it cannot be written. What was there is then still whole.
+    """
+    handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600, which a rename keeps
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(partial)
 
 
 @contextmanager

@@ -1809,8 +1809,8 @@ _REPORTS = (
         "reports-text-reordered",
         "text from a run can reorder a line",
         "reports/text.py",
-        "if character in _BIDIRECTIONAL or (",
-        "if (",
+        "\\ud800-\\udfff{_BIDIRECTIONAL}]",
+        "\\ud800-\\udfff]",
         ("tests/reports/test_written_reports.py", _TERMINAL, _HTML),
     ),
     Mutant(
@@ -1889,8 +1889,8 @@ _REPORTS = (
         "reports-private-report-said-public",
         "an internal report says that it is public",
         "reports/outline.py",
-        'return "Private.", _privacy_warning(result)',
-        'return "Public.", PUBLIC_REPORT',
+        'return "Private.", wording.PRIVATE_FIGURES if ex_post or losses else wording.PRIVATE_REPORT',
+        'return "Public.", wording.PUBLIC_REPORT',
         (_TERMINAL, _MARKDOWN, _HTML),
     ),
     Mutant(

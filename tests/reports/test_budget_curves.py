@@ -135,13 +135,13 @@ def test_a_legend_tells_runs_and_accountants_apart() -> None:
 def test_what_is_not_finite_is_left_out_of_the_drawing() -> None:
     endless = BudgetPanel(kind="ex-post", curves=(curve("mean", "exact", (math.inf, math.inf)),), **NEIGHBOURS)
     assert budget_curves(endless, {"mean": 1}, {("mean", "ex-post"): 4}, "budgets-1") is None
-    (table,) = [table for table in tables(comparison(endless)) if table.figure]
+    (table,) = [table for table in tables(comparison(endless)) if table.caption]
     assert [cell.text for cell in table.rows[0][1]] == ["exact", "infinite", "infinite"]
     assert "<svg" not in render_comparison_html(comparison(endless))
 
 
 def test_a_table_shows_bounds_that_cover_the_length() -> None:
-    (table,) = [table for table in tables(comparison(EX_POST)) if table.figure]
+    (table,) = [table for table in tables(comparison(EX_POST)) if table.caption]
     assert table.header == ("By", "20 tokens", "30 tokens", "40 tokens", "50 tokens")
     rows = [(number, [cell.text for cell in cells]) for number, cells in table.rows]
     assert rows == [
@@ -152,7 +152,7 @@ def test_a_table_shows_bounds_that_cover_the_length() -> None:
     between = EX_POST.model_copy(
         update={"curves": (curve("median", "exact", (0.1, 0.9)), curve("mean", "exact", (1.0,)))}
     )
-    (table,) = [table for table in tables(comparison(between)) if table.figure]
+    (table,) = [table for table in tables(comparison(between)) if table.caption]
     assert [cell.text for cell in table.rows[0][1]] == ["exact", "0.1000", "0.9000"]
 
 

@@ -61,7 +61,7 @@ def test_a_failed_write_leaves_the_old_report_whole(
     def refuse(*_: object) -> None:
         raise OSError("disk is full")
 
-    monkeypatch.setattr("dpaudit.reports.write.os.fsync", refuse)
+    monkeypatch.setattr("os.fsync", refuse)
     with pytest.raises(OSError, match="disk is full"):
         write_reports(samples["unreadable"](), tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
