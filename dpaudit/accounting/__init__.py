@@ -1,23 +1,26 @@
 """The mathematics of costs: pure functions on arrays and numbers. No files, no models. All costs are in nats."""
 
-from dpaudit.accounting.approximate import ApproximateAccountant
-from dpaudit.accounting.attacks import LowerBound, epsilon_lower_bound
-from dpaudit.accounting.centers import CentersMethod, ChangScales, DpmScales, centers_epsilon
-from dpaudit.accounting.composition import (
-    Composition,
-    Method,
-    exponential_mechanism_epsilon,
-    rounded_sum,
-    zcdp_epsilon,
-)
-from dpaudit.accounting.ex_post import Cost, ExPostAccountant, exact_cost, theorem1_cost
-from dpaudit.accounting.rebalancing import (
-    batches_by_counts,
-    kept_by_counts,
-    noise_covers,
-    noise_tail,
-    rebalancing_epsilon,
-    rebalancing_events,
-    rebalancing_scale,
-)
-from dpaudit.mechanisms import median_bounds
+from dpaudit.accounting.approximate import ApproximateAccountant as ApproximateAccountant
+from dpaudit.accounting.attacks import LowerBound as LowerBound
+from dpaudit.accounting.attacks import epsilon_lower_bound as epsilon_lower_bound
+from dpaudit.accounting.centers import CentersMethod as CentersMethod
+from dpaudit.accounting.centers import ChangScales as ChangScales
+from dpaudit.accounting.centers import DpmScales as DpmScales
+from dpaudit.accounting.centers import centers_epsilon as centers_epsilon
+from dpaudit.accounting.composition import Composition as Composition
+from dpaudit.accounting.composition import Method as Method
+from dpaudit.accounting.composition import exponential_mechanism_epsilon as exponential_mechanism_epsilon
+from dpaudit.accounting.composition import rounded_sum as rounded_sum
+from dpaudit.accounting.composition import zcdp_epsilon as zcdp_epsilon
+from dpaudit.accounting.ex_post import Cost as Cost
+from dpaudit.accounting.ex_post import ExPostAccountant as ExPostAccountant
+from dpaudit.accounting.ex_post import exact_cost as exact_cost
+from dpaudit.accounting.ex_post import theorem1_cost as theorem1_cost
+from dpaudit.accounting.rebalancing import batches_by_counts as batches_by_counts
+from dpaudit.accounting.rebalancing import kept_by_counts as kept_by_counts
+from dpaudit.accounting.rebalancing import noise_covers as noise_covers
+from dpaudit.accounting.rebalancing import noise_tail as noise_tail
+from dpaudit.accounting.rebalancing import rebalancing_epsilon as rebalancing_epsilon
+from dpaudit.accounting.rebalancing import rebalancing_events as rebalancing_events
+from dpaudit.accounting.rebalancing import rebalancing_scale as rebalancing_scale
+from dpaudit.mechanisms import median_bounds as median_bounds

@@ -1,37 +1,44 @@
 """What a mechanism is: contributions, aggregators, their record, their bounds and what their claims can say."""
 
-from dpaudit.mechanisms.columns import (
-    NO_FIXED_COLUMNS,
-    Arrays,
-    Box,
-    FixedColumns,
-    ReducedStep,
-    log_probability,
-)
-from dpaudit.mechanisms.interfaces import (
-    FLOAT64_ROUNDING,
-    Aggregator,
-    ClaimKind,
-    Contribution,
-    Deviation,
-    Fields,
-    Kind,
-    Positive,
-    Recomputed,
-    StepArray,
-    clash,
-    largest_absolute,
-)
-from dpaudit.mechanisms.logits import TopClippedLogits
-from dpaudit.mechanisms.mean import ROUNDING, DivisorKind, Mean, bounded_range, mean_box, mean_sensitivity
-from dpaudit.mechanisms.mechanism import AGGREGATORS, CONTRIBUTIONS, MAX_VOCABULARY, Mechanism, Support
-from dpaudit.mechanisms.median import Median
-from dpaudit.mechanisms.neighbors import BatchingRule, ContextChange, Relation, Unit, context_change
-from dpaudit.mechanisms.order_statistics import (
-    bounds_from_central,
-    central_order_statistics,
-    median_bounds,
-    median_of,
-    median_sides,
-    movable,
-)
+from dpaudit.mechanisms.columns import NO_FIXED_COLUMNS as NO_FIXED_COLUMNS
+from dpaudit.mechanisms.columns import Arrays as Arrays
+from dpaudit.mechanisms.columns import Box as Box
+from dpaudit.mechanisms.columns import FixedColumns as FixedColumns
+from dpaudit.mechanisms.columns import ReducedStep as ReducedStep
+from dpaudit.mechanisms.columns import log_probability as log_probability
+from dpaudit.mechanisms.interfaces import FLOAT64_ROUNDING as FLOAT64_ROUNDING
+from dpaudit.mechanisms.interfaces import Aggregator as Aggregator
+from dpaudit.mechanisms.interfaces import ClaimKind as ClaimKind
+from dpaudit.mechanisms.interfaces import Contribution as Contribution
+from dpaudit.mechanisms.interfaces import Deviation as Deviation
+from dpaudit.mechanisms.interfaces import Fields as Fields
+from dpaudit.mechanisms.interfaces import Kind as Kind
+from dpaudit.mechanisms.interfaces import Positive as Positive
+from dpaudit.mechanisms.interfaces import Recomputed as Recomputed
+from dpaudit.mechanisms.interfaces import StepArray as StepArray
+from dpaudit.mechanisms.interfaces import clash as clash
+from dpaudit.mechanisms.interfaces import largest_absolute as largest_absolute
+from dpaudit.mechanisms.logits import TopClippedLogits as TopClippedLogits
+from dpaudit.mechanisms.mean import ROUNDING as ROUNDING
+from dpaudit.mechanisms.mean import DivisorKind as DivisorKind
+from dpaudit.mechanisms.mean import Mean as Mean
+from dpaudit.mechanisms.mean import bounded_range as bounded_range
+from dpaudit.mechanisms.mean import mean_box as mean_box
+from dpaudit.mechanisms.mean import mean_sensitivity as mean_sensitivity
+from dpaudit.mechanisms.mechanism import AGGREGATORS as AGGREGATORS
+from dpaudit.mechanisms.mechanism import CONTRIBUTIONS as CONTRIBUTIONS
+from dpaudit.mechanisms.mechanism import MAX_VOCABULARY as MAX_VOCABULARY
+from dpaudit.mechanisms.mechanism import Mechanism as Mechanism
+from dpaudit.mechanisms.mechanism import Support as Support
+from dpaudit.mechanisms.median import Median as Median
+from dpaudit.mechanisms.neighbors import BatchingRule as BatchingRule
+from dpaudit.mechanisms.neighbors import ContextChange as ContextChange
+from dpaudit.mechanisms.neighbors import Relation as Relation
+from dpaudit.mechanisms.neighbors import Unit as Unit
+from dpaudit.mechanisms.neighbors import context_change as context_change
+from dpaudit.mechanisms.order_statistics import bounds_from_central as bounds_from_central
+from dpaudit.mechanisms.order_statistics import central_order_statistics as central_order_statistics
+from dpaudit.mechanisms.order_statistics import median_bounds as median_bounds
+from dpaudit.mechanisms.order_statistics import median_of as median_of
+from dpaudit.mechanisms.order_statistics import median_sides as median_sides
+from dpaudit.mechanisms.order_statistics import movable as movable

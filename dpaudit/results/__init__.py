@@ -1,44 +1,43 @@
 """What audits, comparisons, inspections, evaluations and replays give: types only, which reports render."""
 
-from dpaudit.mechanisms import Kind, Relation, Unit
-from dpaudit.results.audit import (
-    SAMPLE_LENGTH,
-    Approximate,
-    Asked,
-    Attack,
-    AuditResult,
-    BatchResult,
-    CheckResult,
-    Chosen,
-    ClaimResult,
-    ContextLoss,
-    CurvePoint,
-    Empirical,
-    ExPost,
-    Guarantees,
-    LedgerEntry,
-    Number,
-    Result,
-    SampleText,
-    Status,
-    TokenBand,
-    TokenCurve,
-    Verdict,
-    finite_or_text,
-    report_schema,
-)
-from dpaudit.results.clusters import ClusterComparison, ClusteredBy
-from dpaudit.results.comparison import (
-    Affordable,
-    Afforded,
-    BudgetCurve,
-    BudgetPanel,
-    ComparedRun,
-    Comparison,
-    LeftOut,
-    QualityColumn,
-    RunEpsilon,
-    RunScore,
-    SameLength,
-    Spread,
-)
+from dpaudit.mechanisms import Kind as Kind
+from dpaudit.mechanisms import Relation as Relation
+from dpaudit.mechanisms import Unit as Unit
+from dpaudit.results.audit import SAMPLE_LENGTH as SAMPLE_LENGTH
+from dpaudit.results.audit import Approximate as Approximate
+from dpaudit.results.audit import Asked as Asked
+from dpaudit.results.audit import Attack as Attack
+from dpaudit.results.audit import AuditResult as AuditResult
+from dpaudit.results.audit import BatchResult as BatchResult
+from dpaudit.results.audit import CheckResult as CheckResult
+from dpaudit.results.audit import Chosen as Chosen
+from dpaudit.results.audit import ClaimResult as ClaimResult
+from dpaudit.results.audit import ContextLoss as ContextLoss
+from dpaudit.results.audit import CurvePoint as CurvePoint
+from dpaudit.results.audit import Empirical as Empirical
+from dpaudit.results.audit import ExPost as ExPost
+from dpaudit.results.audit import Guarantees as Guarantees
+from dpaudit.results.audit import LedgerEntry as LedgerEntry
+from dpaudit.results.audit import Number as Number
+from dpaudit.results.audit import Result as Result
+from dpaudit.results.audit import SampleText as SampleText
+from dpaudit.results.audit import Status as Status
+from dpaudit.results.audit import TokenBand as TokenBand
+from dpaudit.results.audit import TokenCurve as TokenCurve
+from dpaudit.results.audit import Verdict as Verdict
+from dpaudit.results.audit import finite_or_text as finite_or_text
+from dpaudit.results.audit import report_schema as report_schema
+from dpaudit.results.clusters import ClusterComparison as ClusterComparison
+from dpaudit.results.clusters import ClusteredBy as ClusteredBy
+from dpaudit.results.comparison import Affordable as Affordable
+from dpaudit.results.comparison import Afforded as Afforded
+from dpaudit.results.comparison import BudgetCurve as BudgetCurve
+from dpaudit.results.comparison import BudgetPanel as BudgetPanel
+from dpaudit.results.comparison import ComparedRun as ComparedRun
+from dpaudit.results.comparison import Comparison as Comparison
+from dpaudit.results.comparison import LeftOut as LeftOut
+from dpaudit.results.comparison import QualityColumn as QualityColumn
+from dpaudit.results.comparison import RunEpsilon as RunEpsilon
+from dpaudit.results.comparison import RunScore as RunScore
+from dpaudit.results.comparison import SameLength as SameLength
+from dpaudit.results.comparison import Spread as Spread

@@ -1,38 +1,36 @@
 """The run directory: one versioned format, one writer, one reader. The only contract between generation and audit."""
 
-from dpaudit.runs.assignment import Assigned, KeyedHash, data_digest
-from dpaudit.runs.batches import (
-    BatchHeader,
-    BatchReader,
-    BatchWriter,
-    Sample,
-    Step,
-    aggregate_digest,
-    without_stop,
-)
-from dpaudit.runs.clusters import (
-    ClusterPlace,
-    ClusterPlaces,
-    decoded_centers,
-    encoded_centers,
-    texts_digest,
-)
-from dpaudit.runs.errors import InputError
-from dpaudit.runs.manifest import (
-    Batching,
-    Claim,
-    Clustering,
-    Clusters,
-    CountsNoise,
-    Data,
-    Manifest,
-    Model,
-    Origins,
-    Privacy,
-    Prompt,
-    Record,
-    Sampling,
-    Stopping,
-)
-from dpaudit.runs.reader import RunReader
-from dpaudit.runs.writer import BatchExistsError, BatchStore, RunWriter
+from dpaudit.runs.assignment import Assigned as Assigned
+from dpaudit.runs.assignment import KeyedHash as KeyedHash
+from dpaudit.runs.assignment import data_digest as data_digest
+from dpaudit.runs.batches import BatchHeader as BatchHeader
+from dpaudit.runs.batches import BatchReader as BatchReader
+from dpaudit.runs.batches import BatchWriter as BatchWriter
+from dpaudit.runs.batches import Sample as Sample
+from dpaudit.runs.batches import Step as Step
+from dpaudit.runs.batches import aggregate_digest as aggregate_digest
+from dpaudit.runs.batches import without_stop as without_stop
+from dpaudit.runs.clusters import ClusterPlace as ClusterPlace
+from dpaudit.runs.clusters import ClusterPlaces as ClusterPlaces
+from dpaudit.runs.clusters import decoded_centers as decoded_centers
+from dpaudit.runs.clusters import encoded_centers as encoded_centers
+from dpaudit.runs.clusters import texts_digest as texts_digest
+from dpaudit.runs.errors import InputError as InputError
+from dpaudit.runs.manifest import Batching as Batching
+from dpaudit.runs.manifest import Claim as Claim
+from dpaudit.runs.manifest import Clustering as Clustering
+from dpaudit.runs.manifest import Clusters as Clusters
+from dpaudit.runs.manifest import CountsNoise as CountsNoise
+from dpaudit.runs.manifest import Data as Data
+from dpaudit.runs.manifest import Manifest as Manifest
+from dpaudit.runs.manifest import Model as Model
+from dpaudit.runs.manifest import Origins as Origins
+from dpaudit.runs.manifest import Privacy as Privacy
+from dpaudit.runs.manifest import Prompt as Prompt
+from dpaudit.runs.manifest import Record as Record
+from dpaudit.runs.manifest import Sampling as Sampling
+from dpaudit.runs.manifest import Stopping as Stopping
+from dpaudit.runs.reader import RunReader as RunReader
+from dpaudit.runs.writer import BatchExistsError as BatchExistsError
+from dpaudit.runs.writer import BatchStore as BatchStore
+from dpaudit.runs.writer import RunWriter as RunWriter
