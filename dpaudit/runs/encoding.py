@@ -69,28 +69,25 @@ class FloatCode:
     def encode(self, values: Floats) -> Codes:
         """The codes, of the values' shape."""
         bits = values.view(self._signed)
-        inverted = self._signs(bits)
-        inverted |= np.iinfo(self._signed).min
-        inverted ^= bits
-        return inverted.view(self.stored)
+        ranks = self._inverted(bits)
+        ranks ^= bits
+        return ranks.view(self.stored)
 
     def decode(self, codes: Codes) -> Floats:
         """Undo `encode`, in the memory of `codes`."""
         bits = codes.view(self._signed)
-        inverted = ~self._signs(bits)
-        inverted |= np.iinfo(self._signed).min
-        bits ^= inverted
+        bits ^= self._inverted(~bits)
         return bits.view(self.dtype)
 
     @property
     def _signed(self) -> str:
         return self.dtype.replace("f", "i")
 
-    @staticmethod
-    def _signs(bits: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:
-        """-1 where the top bit is set, else 0: the shift copies it into every bit."""
-        signs: NDArray[np.signedinteger[Any]] = bits >> (8 * bits.dtype.itemsize - 1)
-        return signs
+    def _inverted(self, bits: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:
+        """All ones where the top bit is set, which the shift copies into every bit; else that bit alone."""
+        inverted: NDArray[np.signedinteger[Any]] = bits >> (8 * bits.dtype.itemsize - 1)
+        inverted |= np.iinfo(self._signed).min
+        return inverted
 
 
 @dataclass(frozen=True)
