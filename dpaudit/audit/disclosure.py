@@ -130,17 +130,12 @@ def _checks(result: AuditResult) -> tuple[CheckResult, ...]:
     known = {check.about.id: check.about for check in registered()}
     return tuple(
         CheckResult(
-            id=check.id,
-            title=check.title,
-            status=check.status,
-            evidence=check.evidence,
+            **check.model_dump(include={"id", "title", "status", "evidence", "applicable", "reference"}),
             measured="",
             expected=known[check.id].compares if check.id in known else "",
             detail=COMMAND if COMMAND in check.detail else "",
-            applicable=check.applicable,
             why=known[check.id].why if check.id in known else "",
             remedy=known[check.id].remedy if check.id in known else "",
-            reference=check.reference,
         )
         for check in result.checks
     )
