@@ -75,7 +75,7 @@ def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
                 tokens = min(run.length for run in group)
                 figures = tuple(run.at(tokens) for run in group)
                 same_length.append(SameLength(kind=kind, figures=figures, tokens=tokens))
-        beside = {run.name for group in groups if len(group) > 1 for run in group}
+        beside = {run.figure.run for group in groups if len(group) > 1 for run in group}
         left_out += [
             LeftOut(run=name, kind=kind, reason=run if isinstance(run, str) else _why_left_out(kind, run))
             for name, run in measured.items()
@@ -98,16 +98,11 @@ def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
 
 @dataclass(frozen=True)
 class _ExPostRun:
-    name: str
+    figure: RunEpsilon
     found: ExPost
     curve: TokenCurve | None
     longest: int
     batches: int
-    by_theorem1: bool
-
-    @property
-    def figure(self) -> RunEpsilon:
-        return self._figure(self.found.total, self._with_clusters(self.found.theorem1))
 
     @property
     def length(self) -> int:
@@ -118,8 +113,10 @@ class _ExPostRun:
 
     def at(self, tokens: int) -> RunEpsilon:
         assert self.curve is not None
-        costs = self.curve.exact[tokens - 1], self.curve.theorem1[tokens - 1]
-        return self._figure(*map(self._with_clusters, costs))
+        epsilon = self._with_clusters(self.curve.exact[tokens - 1])
+        theorem1 = self._with_clusters(self.curve.theorem1[tokens - 1])
+        known = {"epsilon": epsilon, "theorem1": None if self.figure.theorem1 is None else theorem1}
+        return self.figure.model_copy(update=known)
 
     def within(self, budget: RunEpsilon) -> Afforded:
         if not self.length:
@@ -137,7 +134,7 @@ class _ExPostRun:
         assert self.curve is not None
         own = [*(length for length in lengths if length < self.length), self.length]
         yield self._budget("exact", own, self.curve.exact)
-        if self.by_theorem1:
+        if self.figure.theorem1 is not None:
             yield self._budget("theorem1", own, self.curve.theorem1)
 
     def _budget(
@@ -153,22 +150,14 @@ class _ExPostRun:
         """A cost of generation and that of the clusters, which is spent before the first token."""
         return rounded_sum(cost, self.found.rebalancing)
 
-    def _figure(self, epsilon: float, theorem1: float) -> RunEpsilon:
-        """Theorem 1 is about medians: a mean run has no such figure beside its exact one."""
-        return _run_epsilon(self.name, "ex-post", self.found, epsilon, theorem1 if self.by_theorem1 else None)
-
 
 @dataclass(frozen=True)
 class _ApproximateRun:
     """`accountant` is None where the run states no settings that its guarantee could be worked out from."""
 
-    name: str
+    figure: RunEpsilon
     found: Approximate
     accountant: ApproximateAccountant | None
-
-    @property
-    def figure(self) -> RunEpsilon:
-        return _run_epsilon(self.name, "approximate", self.found, self.found.epsilon)
 
     @property
     def length(self) -> int:
@@ -180,7 +169,7 @@ class _ApproximateRun:
         assert self.accountant is not None
         shorter = self.accountant.epsilon(tokens, self.found.delta, self._method).epsilon
         # A shorter run costs no more than the whole one.
-        return _run_epsilon(self.name, "approximate", self.found, min(shorter, self.found.epsilon))
+        return self.figure.model_copy(update={"epsilon": min(shorter, self.found.epsilon)})
 
     def within(self, budget: RunEpsilon) -> Afforded:
         if self.accountant is None or budget.delta is None:
@@ -218,21 +207,6 @@ class _ApproximateRun:
 _Measured: TypeAlias = _ExPostRun | _ApproximateRun
 
 
-def _run_epsilon(
-    name: str, kind: ClaimKind, found: ExPost | Approximate, epsilon: float, theorem1: float | None = None
-) -> RunEpsilon:
-    return RunEpsilon(
-        run=name,
-        kind=kind,
-        relation=found.relation,
-        unit=found.unit,
-        records_per_user=found.records_per_user,
-        epsilon=epsilon,
-        theorem1=theorem1,
-        delta=found.delta or None,
-    )
-
-
 def _curve(
     run: _Measured,
     accountant: Literal["exact", "theorem1", "rdp", "optimal"],
@@ -240,10 +214,10 @@ def _curve(
     batches: int | None = None,
 ) -> BudgetCurve:
     return BudgetCurve(
-        run=run.name,
+        run=run.figure.run,
         accountant=accountant,
         batches=batches,
-        delta=run.found.delta or None,
+        delta=run.figure.delta,
         tokens=tuple(epsilons),
         epsilon=tuple(epsilons.values()),
     )
@@ -259,14 +233,26 @@ def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | st
         return _no_figure(kind)
     if result.verdict == "error":
         return "the run cannot be read as a whole"
-    if isinstance(found, Approximate):
-        return _ApproximateRun(name, found, _accountant(result, found))
-    if not math.isfinite(found.total):
+    if isinstance(found, ExPost) and not math.isfinite(found.total):
         return "its ex-post cost is not finite"
-    longest = max((batch.steps for batch in result.batches), default=0)
+    figure = RunEpsilon(
+        run=name,
+        kind=kind,
+        relation=found.relation,
+        unit=found.unit,
+        records_per_user=found.records_per_user,
+        epsilon=found.total if isinstance(found, ExPost) else found.epsilon,
+        theorem1=None,
+        delta=found.delta or None,
+    )
+    if isinstance(found, Approximate):
+        return _ApproximateRun(figure, found, _accountant(result, found))
     mechanism = _part(result, "mechanism", Mechanism)
-    theorem1 = mechanism is None or mechanism.aggregator.by_theorem1
-    return _ExPostRun(name, found, result.tokens, longest, len(result.batches), theorem1)
+    if mechanism is None or mechanism.aggregator.by_theorem1:
+        # It is about medians: a mean run has no such figure beside its exact one.
+        figure = figure.model_copy(update={"theorem1": rounded_sum(found.theorem1, found.rebalancing)})
+    longest = max((batch.steps for batch in result.batches), default=0)
+    return _ExPostRun(figure, found, result.tokens, longest, len(result.batches))
 
 
 def _no_figure(kind: str) -> str:
@@ -316,12 +302,9 @@ def _budget_panel(group: Sequence[_Measured]) -> BudgetPanel:
     longest = max(run.length for run in group)
     count = min(longest, _POINTS)
     lengths = [-(-place * longest // count) for place in range(1, count + 1)]
-    first = group[0].figure
+    alike = group[0].figure.model_dump(include={"kind", "relation", "unit", "records_per_user"})
     return BudgetPanel(
-        kind=first.kind,
-        relation=first.relation,
-        unit=first.unit,
-        records_per_user=first.records_per_user,
+        **alike,
         curves=tuple(curve for run in group for curve in run.budgets(lengths)),
     )
 
@@ -352,10 +335,7 @@ def batch_spread(name: str, result: AuditResult) -> Spread | None:
         return None
     least, lower, median, upper, most = (costs[math.ceil(share * (len(costs) - 1) / 4)] for share in range(5))
     return Spread(
-        run=name,
-        relation=run.found.relation,
-        unit=run.found.unit,
-        records_per_user=run.found.records_per_user,
+        **run.figure.model_dump(include={"run", "relation", "unit", "records_per_user"}),
         batches=len(costs),
         minimum=least,
         lower_quartile=lower,

@@ -128,17 +128,12 @@ def _checks(result: AuditResult) -> tuple[CheckResult, ...]:
     """Outcomes, with what each check compares in place of what it measured here, and its fixed words."""
     return tuple(
         CheckResult(
-            id=check.id,
-            title=check.title,
-            status=check.status,
-            evidence=check.evidence,
+            **check.model_dump(include={"id", "title", "status", "evidence", "applicable", "reference"}),
             measured="",
             expected=CHECKS[check.id].compares if check.id in CHECKS else "",
             detail=COMMAND if COMMAND in check.detail else "",
-            applicable=check.applicable,
             why=CHECKS[check.id].why if check.id in CHECKS else "",
             remedy=CHECKS[check.id].remedy if check.id in CHECKS else "",
-            reference=check.reference,
         )
         for check in result.checks
     )

@@ -250,9 +250,8 @@ def _worst(found: BatchLosses | None) -> dict[str, Any]:
     return {"worst": () if found is None else found.worst, "losses": 0 if found is None else found.contexts}
 
 
-def _objections(view: StepView, position: int) -> Iterator[Objection]:
-    for check_id, problem in objections(view):
-        yield Objection(check=check_id, step=position, problem=problem)
+def _objections(view: StepView, position: int) -> list[Objection]:
+    return [Objection(check=check, step=position, problem=problem) for check, problem in objections(view)]
 
 
 def _headers(reader: RunReader) -> Iterator[BatchResult]:

@@ -66,7 +66,8 @@ def init(
         except FileExistsError:
             remedy = "Name another file, or overwrite it with --force."
             raise InputError(str(config), "this is there already.", remedy) from None
-    config_name, run = (_no_option(name) for name in (str(config), config.stem + "-run"))
+    # Names as a command takes them for none of its options.
+    config_name, run = (f"./{name}" if name.startswith("-") else name for name in (str(config), config.stem + "-run"))
     then = shlex.join(["dpaudit", "generate", config_name, "--out", run])
     with output():
         click.echo(json.dumps({"config": str(config), "next": then}) if as_json else f"  {config}")
@@ -77,8 +78,3 @@ def init(
     if PLACEHOLDER in written:
         note(f"First list your labels in {config}, in the place of {PLACEHOLDER}.")
     note(f"Next: {then}")
-
-
-def _no_option(path: str) -> str:
-    """A path as a command takes it for one."""
-    return f"./{path}" if path.startswith("-") else path

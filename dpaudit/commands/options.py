@@ -106,17 +106,13 @@ def private_cache_option(of: str) -> Callable[[Command], Command]:
     )
 
 
-def _hush(_: click.Context, __: click.Parameter, quiet: bool) -> None:
-    session().quiet = quiet
-
-
 quiet_option = click.option(
     "-q",
     "--quiet",
     is_flag=True,
     expose_value=False,
     is_eager=True,
-    callback=_hush,
+    callback=lambda _, __, quiet: setattr(session(), "quiet", quiet),
     help="No progress and no notes on standard error: only errors and warnings.",
 )
 
