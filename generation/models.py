@@ -36,11 +36,7 @@ IDENTITY = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
 
 
 def origin_of(name: str, field: str) -> Path | str:
-    """A folder, or else a name on the Hugging Face hub.
-
-    Args:
-        name: a Hugging Face name, a folder, or package:NAME/FOLDER.
-        field: the config's field that holds the name.
+    """The folder that a config's field names, as itself or as package:NAME/FOLDER; or else a Hugging Face name.
 
     Raises:
         InputError: the name is a path, and nothing is there.
