@@ -72,7 +72,6 @@ def group(
         InputError: the embedding model, the public texts or the settings cannot be used.
     """
     settings, all_labels = _settings(config), config.data.labels
-    _method(config)  # refuses what is out of range before anything is embedded
     embedder = Embedder(
         settings.embedding or OFFLINE, normalize=settings.normalize, device=config.model.device, field=_EMBEDDING
     )

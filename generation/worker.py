@@ -83,13 +83,7 @@ class Worker:
         rows: contexts in a forward pass; fewer once memory ran out.
     """
 
-    def __init__(
-        self,
-        store: BatchStore,
-        batches: Sequence[Batch],
-        model: LanguageModel,
-        prompts: Prompts,
-    ) -> None:
+    def __init__(self, store: BatchStore, batches: Sequence[Batch], model: LanguageModel, prompts: Prompts) -> None:
         """Start with nothing generated, of all `batches` of the run by id."""
         self._store, self._manifest, self._batches = store, store.manifest, batches
         self._model, self._prompts = model, prompts
