@@ -129,7 +129,7 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent
         from dpaudit.generation.grouping import expected_statement, group
 
         clustering = expected_statement(config, privacy, existing)
-        if begun is None:
+        if begun is None:  # what these refuse is to be refused before noise is drawn
             declared_record(config, model, privacy)
             claim_beforehand(config, len(data.records), privacy, clustering)
             clustering, clusters, centers = group(config, data.records, privacy, progress)
