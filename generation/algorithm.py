@@ -39,14 +39,9 @@ FULL, TASKS = 2, 8
 
 @dataclass(frozen=True)
 class _Ready:
-    """A run that is ready to be generated, or to go on.
+    """A run that is ready to be generated, or to go on: `manifest` as config, data and model of this process make it.
 
-    Attributes:
-        manifest: as config, data and model of this process make it.
-        model, prompts: what makes logits.
-        records: every record's place.
-        clusters: by which clusters they are placed.
-        repeated: rows of the data whose text and label another row has.
+    `clusters` are those that records are placed by; `repeated` rows of the data have the text and label of another.
     """
 
     manifest: Manifest
@@ -134,7 +129,7 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent
         from dpaudit.generation.grouping import expected_statement, group
 
         clustering = expected_statement(config, privacy, existing)
-        if begun is None:
+        if begun is None:  # what these refuse is to be refused before noise is drawn
             declared_record(config, model, privacy)
             claim_beforehand(config, len(data.records), privacy, clustering)
             clustering, clusters, centers = group(config, data.records, privacy, progress)

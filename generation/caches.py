@@ -54,15 +54,9 @@ class VectorCache:
         self._folder = cache_folder() / "embeddings" if folder is None else folder
 
     def find(self, settings: str, texts: Sequence[str], into: Vectors) -> NDArray[np.bool_]:
-        """Copy the vectors that are known.
+        """Copy the vectors of texts that are known `into` their rows, float32 [n, d]; which they are: bool [n].
 
-        Args:
-            settings: names model, pooling and all else that vectors depend on.
-            texts: n texts.
-            into: float32 [n, d]; rows of known texts are written, the others left alone.
-
-        Returns:
-            Which rows are known: bool [n].
+        `settings` names model, pooling and all else that vectors depend on.
         """
         known = np.zeros(len(texts), dtype=np.bool_)
         wanted = defaultdict(list)

@@ -515,11 +515,7 @@ def _exponents_as_text(section: yaml.Node) -> None:
 
 
 def read_yaml(path: Path, fields: Iterable[str]) -> dict[str, Any]:
-    """The mapping that a YAML file holds; no field of it is looked at.
-
-    Args:
-        path: of the file.
-        fields: that it should have, for errors.
+    """The mapping that a YAML file holds; no field of it is looked at. `fields`: that it should have, for errors.
 
     Raises:
         InputError: the file cannot be read, or holds anything else.

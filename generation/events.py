@@ -25,17 +25,18 @@ class RecordsPlaced:
 
 @dataclass(frozen=True)
 class BatchStarted:
-    """A batch is about to be generated. `contexts` is a private figure, as is every epsilon below."""
+    """A batch is about to be generated."""
 
     batch: int
     batches: int
-    label: str
-    contexts: int
 
 
 @dataclass(frozen=True)
 class StepDone:
-    """A token was sampled. `epsilon` is the run's ex-post sum so far, its clusters included, in nats; None for mean."""
+    """A token was sampled. `epsilon`: the run's ex-post sum so far, its clusters included, in nats; None for mean.
+
+    It is a private figure.
+    """
 
     batch: int
     tokens: int

@@ -63,7 +63,7 @@ def group(
         config: all settings, with a clustering.
         records: the private ones, distinct.
         privacy: the run's: it says how many records a unit has.
-        progress: called with the number of texts that are embedded.
+        progress: told of texts that are embedded.
 
     Returns:
         What run.json says of it, the file `clusters`, and where records go.
@@ -72,7 +72,6 @@ def group(
         InputError: the embedding model, the public texts or the settings cannot be used.
     """
     settings, all_labels = _settings(config), config.data.labels
-    _method(config)  # refuses what is out of range before anything is embedded
     embedder = Embedder(
         settings.embedding or OFFLINE, normalize=settings.normalize, device=config.model.device, field=_EMBEDDING
     )
@@ -146,8 +145,7 @@ def recompute_grouping(
     """Embed a run's records anew and send each to a recorded centre; nothing without a clustering.
 
     Args:
-        manifest: run.json.
-        clusters: the file of that name, as `RunReader.clusters` has it.
+        manifest, clusters: of the run, as `RunReader` has them.
         records: the run's.
         where: names run.json.
 
@@ -255,21 +253,21 @@ def _clusters(config: Config, centers: Vectors, noisy: NoisyCounts | None, kept:
     Raises:
         InputError: it would be larger than what readers take.
     """
-    batching, encoded = config.batching, encoded_centers(centers)
+    batching, (encoded, digest) = config.batching, encoded_centers(centers)
     if noisy is not None and batching.records_per_batch is not None and batching.most_batches is not None:
         batches = noisy.batches(kept, batching.records_per_batch, batching.most_batches)
     else:
         batches = np.full(kept.shape, batching.batches_per_cluster)
     clusters = Clusters(
         method=_settings(config).method,
-        centers=encoded[0],
+        centers=encoded,
         noisy_counts=() if noisy is None else _rows(noisy.values),
         kept=_rows(kept),
         batches=_rows(batches),
     )
     if len(clusters.model_dump_json()) >= MAX_CLUSTERS_BYTES:
         raise _too_large(centers)
-    return clusters, encoded[1]
+    return clusters, digest
 
 
 def _too_large(centers: Vectors) -> InputError:

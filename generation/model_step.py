@@ -61,8 +61,10 @@ class ModelStep:
         self.mechanism, self.raw, self.recorded, self.rounding = mechanism, raw, step, rounding
         self._batch, self._position = batch, position
         support, self.index = step.support, step.token
-        self.problem = _support_problem(support, raw.shape[1])
-        if support is not None and not self.problem:
+        self.problem = ""
+        if support is not None and not ((np.diff(support) > 0).all() and 0 <= support[0] <= support[-1] < raw.shape[1]):
+            self.problem = "the support is not a list of the model's tokens in ascending order"
+        elif support is not None:
             self.index = int(np.searchsorted(support, step.token))
             if self.index == len(support) or support[self.index] != step.token:
                 self.problem = "the sampled token is not in the support"
@@ -109,8 +111,7 @@ class ModelStep:
     def compared(self, public: Floats) -> ReplayedStep:
         """Hold the recorded step against the model's.
 
-        Args:
-            public: the public prompt's logits, float32 [1, V]; [0, V] where they choose no support.
+        `public`: the public prompt's logits, float32 [1, V]; [0, V] where they choose no support.
         """
         step, place = self.recorded, (self._batch, self._position)
         if self.problem:
@@ -139,14 +140,6 @@ class ModelStep:
                     contexts = contributions(self.raw, self.support, self.mechanism.contribution)
                     losses = self.mechanism.losses(reduced, contexts, n)
         return np.full(len(slots), math.nan) if losses is None else losses[np.array(slots)]
-
-
-def _support_problem(support: NDArray[np.integer] | None, vocabulary: int) -> str:
-    """Why a recorded support names no tokens, or one twice."""
-    if support is None:
-        return ""
-    ascending = (np.diff(support) > 0).all() and support[0] >= 0 and support[-1] < vocabulary
-    return "" if ascending else "the support is not a list of the model's tokens in ascending order"
 
 
 def _top_problem(support: NDArray[np.integer], public: Floats, rounding: float) -> str:

@@ -36,11 +36,7 @@ IDENTITY = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
 
 
 def origin_of(name: str, field: str) -> Path | str:
-    """A folder, or else a name on the Hugging Face hub.
-
-    Args:
-        name: a Hugging Face name, a folder, or package:NAME/FOLDER.
-        field: the config's field that holds the name.
+    """The folder that a config's field names, as itself or as package:NAME/FOLDER; or else a Hugging Face name.
 
     Raises:
         InputError: the name is a path, and nothing is there.
@@ -281,7 +277,10 @@ def _gguf_file(folder: Path) -> Path | None:
 
 
 def _converted(gguf: Path) -> Path:
-    """The folder that a GGUF file was converted into; converted now if it was not. Atomic: whole or absent."""
+    """The folder that a GGUF file was converted into, as a Hugging Face model with weights in float32.
+
+    Converted now if it was not. Atomic: whole or absent.
+    """
     with open(gguf, "rb") as file:
         folder = cache_folder() / "models" / hashlib.file_digest(file, "sha256").hexdigest()
     if folder.exists():
@@ -289,22 +288,17 @@ def _converted(gguf: Path) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix="partial-", dir=folder.parent))
     try:
-        _convert(gguf, partial)
+        auto: Any = AutoModelForCausalLM  # its methods are untyped
+        quantized = auto.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+        fields: dict[str, Any] = quantized.config.to_dict()
+        # With this field the saved weights would be taken for quantized ones.
+        fields.pop("quantization_config", None)
+        network = auto.from_config(type(quantized.config).from_dict(fields))
+        network.load_state_dict(quantized.state_dict())
+        network.save_pretrained(partial)
+        AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(partial)
         with contextlib.suppress(OSError):  # another process may have been first
             partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return folder
-
-
-def _convert(gguf: Path, folder: Path) -> None:
-    """Write a GGUF file's weights, dequantized to float32, and its tokenizer as a Hugging Face model."""
-    auto: Any = AutoModelForCausalLM  # its methods are untyped
-    quantized = auto.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-    fields: dict[str, Any] = quantized.config.to_dict()
-    # With this field the saved weights would be taken for quantized ones.
-    fields.pop("quantization_config", None)
-    network = auto.from_config(type(quantized.config).from_dict(fields))
-    network.load_state_dict(quantized.state_dict())
-    network.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)

@@ -12,6 +12,7 @@ import copy
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -92,13 +93,7 @@ class OwnCache:
     """
 
     def __init__(self, model: LanguageModel, prompts: Sequence[Sequence[int]], length: int, fewest: int = 1) -> None:
-        """Feed the prompts.
-
-        Args:
-            model: the model.
-            prompts: token ids of each.
-            length: places that each is padded to.
-            fewest: rows that go through the network, if any do.
+        """Feed the prompts, each padded to `length` places. `fewest` rows go through the network, if any do.
 
         Raises:
             ValueError: a prompt leaves no padding: a batch without any would take another kernel.
@@ -216,6 +211,7 @@ class SharedPasses(Passes):
     def __init__(self, model: LanguageModel, rows: int, places: int, tokens: int) -> None:
         """Args: as for `passes_for`."""
         super().__init__(model, rows, places)
+        self._block_rows = max(ROWS_STEP, rows)
         self._prefilled = max(ROWS_STEP, PREFILL_TOKENS // places)  # prompts that are computed in one go
         self._width = places + tokens + 1  # the last column is for what rows without a token write
         self._blocks: list[_Block] = []
@@ -225,7 +221,13 @@ class SharedPasses(Passes):
     def fit(cls, model: LanguageModel, rows: int, places: int, tokens: int) -> SharedPasses | None:
         """Passes for this model, or None where its cache is of another kind or they do not give its logits."""
         passes = cls(model, rows, places, tokens)
-        plain = _has_plain_cache(model.network, passes._width)
+        # Every layer must cache keys and values of all columns that a row has.
+        layers: list[Any] = DynamicCache(config=model.network.config).layers
+        plain = "position_ids" in parameters_of(type(model.network).forward) and all(
+            type(layer) is DynamicLayer
+            or (type(layer) is DynamicSlidingWindowLayer and layer.sliding_window >= passes._width)
+            for layer in layers
+        )
         return passes if plain and cls(model, ROWS_STEP, min(places, _TRIAL), _TRIAL)._agree() else None
 
     @torch.inference_mode()
@@ -272,10 +274,6 @@ class SharedPasses(Passes):
                     batch.take(number, logits, view=whole)
         for batch, position, token in tokens:
             batch.written[position:] = [token]
-
-    @property
-    def _block_rows(self) -> int:
-        return max(ROWS_STEP, self._rows)
 
     def _free(self) -> list[_Row]:
         taken = {row for batch in self._running if isinstance(batch, _SharedRows) for row in batch.rows}
@@ -463,23 +461,9 @@ class _CachedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 def passes_for(model: LanguageModel, rows: int, places: int, tokens: int) -> Passes:
     """Shared passes where the model's cache allows them, else one for each batch.
 
-    Args:
-        model: the model.
-        rows: of a pass: contexts that go through the network together.
-        places: of a prompt, with one of padding.
-        tokens: after a prompt, at most.
+    A pass has `rows` contexts, each with `places` for its prompt, one of them padding, and for `tokens` after it.
     """
     return SharedPasses.fit(model, rows, places, tokens) or Passes(model, rows, places)
-
-
-def _has_plain_cache(network: PreTrainedModel, width: int) -> bool:
-    """Whether every layer caches keys and values of all columns that a row has."""
-    layers: list[Any] = DynamicCache(config=network.config).layers
-    plain = all(
-        type(layer) is DynamicLayer or (type(layer) is DynamicSlidingWindowLayer and layer.sliding_window >= width)
-        for layer in layers
-    )
-    return plain and "position_ids" in parameters_of(type(network).forward)
 
 
 def planned_rows(model: LanguageModel, places: int, tokens: int, free: int | None = None) -> int:
@@ -511,16 +495,11 @@ def free_memory(device: torch.device) -> int:
     """Bytes that are free on a device. On the CPU a container's limit counts too."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return min(int(psutil.virtual_memory().available), _left_to_container())
-
-
-def _left_to_container() -> int:
-    """Bytes up to the limit that a control group sets."""
-    try:
-        limit, used = ((_CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        return max(0, int(limit) - int(used))
-    except (OSError, ValueError):  # there is none, or it says "max"
-        return 1 << 62
+    free = int(psutil.virtual_memory().available)
+    with suppress(OSError, ValueError):  # a control group sets no limit, or says "max"
+        limit, used = (int((_CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        free = min(free, max(0, limit - used))
+    return free
 
 
 @torch.inference_mode()

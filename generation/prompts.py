@@ -35,11 +35,11 @@ class Template(ABC):
         stop_sequences: the template's own end token, in every way the tokenizer may write it.
     """
 
-    digest: str
-    stop_sequences: tuple[tuple[int, ...], ...]
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, end: str | None, *wording: str) -> None:
+        """Args: the mark that `end`s a text, None for none; all parts of the `wording`."""
         self._tokenizer = tokenizer
+        self.digest = hashlib.sha256("\0".join(wording).encode()).hexdigest()
+        self.stop_sequences = () if end is None else written_forms(tokenizer, end)
 
     @abstractmethod
     def text(self, label: str, examples: Sequence[str]) -> str:
@@ -54,9 +54,7 @@ class PretrainedTemplate(Template):
     """Fenced examples under a label line; the model goes on after an opening fence, and ends with a closing one."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        super().__init__(tokenizer)
-        self.digest = _digest(_PT_EXAMPLE, _PT_END)
-        self.stop_sequences = written_forms(tokenizer, FENCE)
+        super().__init__(tokenizer, FENCE, _PT_EXAMPLE, _PT_END)
 
     def text(self, label: str, examples: Sequence[str]) -> str:
         """A fenced block an example, then an opening fence."""
@@ -71,11 +69,9 @@ class InstructionTemplate(Template):
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        super().__init__(tokenizer)
         turns = tokenizer.chat_template
-        self.digest = _digest(_IT_HEAD, _IT_EXAMPLE, _IT_REQUEST, _IT_END, str(turns or _IT_TURNS))
-        known = END_OF_TURN in tokenizer.get_vocab()
-        self.stop_sequences = () if turns and not known else written_forms(tokenizer, END_OF_TURN)
+        end = END_OF_TURN if not turns or END_OF_TURN in tokenizer.get_vocab() else None
+        super().__init__(tokenizer, end, _IT_HEAD, _IT_EXAMPLE, _IT_REQUEST, _IT_END, str(turns or _IT_TURNS))
 
     def text(self, label: str, examples: Sequence[str]) -> str:
         """The request as the user's turn, then the beginning of the model's."""
@@ -176,7 +172,3 @@ def ends_with(tokens: Sequence[int], sequence: Sequence[int]) -> bool:
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool) -> list[int]:
     # verbose=False: the tokenizer warns about long texts, and a cut follows anyway.
     return list(tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"])
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -31,7 +31,7 @@ from dpaudit.generation.records import Record, read_records
 from dpaudit.generation.sources import PACKAGE
 from dpaudit.mechanisms import FLOAT64_ROUNDING, context_change
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
-from dpaudit.runs import BatchReader, Claim, InputError, KeyedHash, Manifest, RunReader, data_digest, without_stop
+from dpaudit.runs import BatchReader, Claim, InputError, KeyedHash, RunReader, data_digest, without_stop
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
 from dpaudit.runs.reader import RESUME
@@ -140,12 +140,8 @@ def _plan(
     filled = [batch for batch in known if contexts[batch]] or known
     forced = sum(_last(positions[batch], slots[batch], lengths[batch]) for batch in {*positions, *slots})
     left = sum(lengths[batch] * len(slots[batch]) for batch in slots)
-    attacking = 2 * trials * len(CANARIES) * _attack_tokens(reader.manifest)
+    attacking = 2 * trials * len(CANARIES) * min(ATTACK_TOKENS, reader.manifest.stopping.max_tokens)
     return positions, slots, draw.choice(filled) if trials and filled else None, forced + left + attacking
-
-
-def _attack_tokens(manifest: Manifest) -> int:
-    return min(ATTACK_TOKENS, manifest.stopping.max_tokens)
 
 
 def _drawn(draw: secrets.SystemRandom, sizes: Mapping[int, int], wanted: int) -> list[tuple[int, int]]:
@@ -335,7 +331,7 @@ class _Replayer:
         """Attack the declared mechanism on a batch's contexts, with the canary record as one more."""
         manifest, batch = self._manifest, self._parts.batches[batch_id]
         mechanism, canary = manifest.mechanism, (Record(batch.label, CANARY_TEXT),)
-        tokens = _attack_tokens(manifest)  # no guarantee covers texts that are longer than the public maximum
+        tokens = min(ATTACK_TOKENS, manifest.stopping.max_tokens)  # no guarantee covers longer texts
         most = manifest.privacy.records_per_user
         change = context_change(claim.unit, claim.relation, manifest.batching.rule, records_per_user=most)
         return attack(

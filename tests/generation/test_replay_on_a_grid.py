@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpaudit.audit import audit_run
+from dpaudit.generation import model_step
 from dpaudit.generation.aggregation import aggregated, contributions
 from dpaudit.generation.model_step import ModelStep
 from dpaudit.generation.replay import replay_run
@@ -127,6 +129,24 @@ def test_a_mean_one_step_off_is_told(n: int, seed: int, column: int) -> None:
     means[column] += 0.25 / 3
     if means[column] > greatest[column] + 1e-6:
         assert "not of the model's logits" in compared(MEAN, with_array(step, "aggregate", means), raw).problem
+
+
+def test_a_record_that_gives_losses_by_itself_needs_no_contributions_of_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forbidden(*arguments: Any) -> Any:
+        raise AssertionError("nobody needs them")
+
+    raw = logits_of(5, 1)
+    for mechanism in (MEDIAN, MEAN):
+        step = recorded(mechanism, raw, 5)
+        losses = ModelStep(mechanism, raw, step, TOLERANCE, 0, 0).recorded_losses([0, 4])
+        assert np.isfinite(losses).all()
+        alone = ModelStep(mechanism, raw, replace(step, contexts=None), TOLERANCE, 0, 0)
+        with monkeypatch.context() as patch:
+            if mechanism is MEDIAN:
+                patch.setattr(model_step, "contributions", forbidden)
+            assert np.array_equal(alone.recorded_losses([0, 4]), losses)
 
 
 def test_contexts_sides_probabilities_and_values_that_are_no_numbers_are_told() -> None:
