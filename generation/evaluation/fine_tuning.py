@@ -41,6 +41,7 @@ _KIND = "an encoder that can be fine-tuned"
 _PASS = 64
 
 Labels: TypeAlias = NDArray[np.int64]
+Indices: TypeAlias = NDArray[np.int64]
 Weights: TypeAlias = dict[str, torch.Tensor]
 #: Token ids of texts.
 Rows: TypeAlias = list[list[int]]
@@ -85,10 +86,6 @@ class Examples:
         """Keep private text out of logs and tracebacks."""
         return f"Examples({len(self.texts)} texts)"
 
-    def chosen(self, rows: NDArray[np.int64]) -> Examples:
-        """Those at these places."""
-        return Examples(tuple(self.texts[row] for row in rows), self.labels[rows])
-
 
 def encoder_of(name: str, settings: FineTuneSettings) -> Encoder:
     """What is fine-tuned: name, digest, and where texts are cut.
@@ -126,8 +123,7 @@ def fine_tune(
         torch.manual_seed(attempt.seed)
         classifier, random = _loaded(name, labels, settings), np.random.default_rng(attempt.seed)
         classifier.network.to(device)  # type: ignore[arg-type]
-        kept, held = _split(train.texts, settings.validation, random)
-        return _trained(classifier, train.chosen(kept), train.chosen(held), test, attempt, settings, random)
+        return _trained(classifier, train, test, attempt, settings, random)
 
 
 def epochs_of(texts: int, settings: FineTuneSettings) -> int:
@@ -135,9 +131,7 @@ def epochs_of(texts: int, settings: FineTuneSettings) -> int:
     return math.ceil(settings.batch_size * settings.steps / texts)
 
 
-def _split(
-    texts: Sequence[str], share: float, random: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _split(texts: Sequence[str], share: float, random: np.random.Generator) -> tuple[Indices, Indices]:
     """Rows to train on and rows to validate by: a share of the distinct texts, and at least one of either."""
     numbers: dict[str, int] = {}
     distinct = np.array([numbers.setdefault(normalized_text(text), len(numbers)) for text in texts])
@@ -149,28 +143,27 @@ def _split(
 def _trained(
     classifier: _Classifier,
     train: Examples,
-    validation: Examples,
     test: Examples,
     attempt: Attempt,
     settings: FineTuneSettings,
     random: np.random.Generator,
 ) -> Outcome:
-    network = classifier.network
+    network, rows, tested = classifier.network, classifier.tokens(train.texts), classifier.tokens(test.texts)
+    kept, held = _split(train.texts, settings.validation, random)
     optimizer = torch.optim.Adam(network.parameters(), lr=attempt.learning_rate, weight_decay=attempt.weight_decay)
-    rows, watched = classifier.tokens(train.texts), classifier.tokens(validation.texts)
-    best, best_loss, best_epoch, risen, kept, epoch = -1.0, math.inf, 0, 0, Weights(), 0
+    best, best_loss, best_epoch, risen, weights, epoch = -1.0, math.inf, 0, 0, Weights(), 0
     try:
-        for epoch in range(1, epochs_of(len(rows), settings) + 1):
-            classifier.train(rows, train.labels, optimizer, settings.batch_size, random)
-            found, loss = classifier.test(watched, validation.labels)
+        for epoch in range(1, epochs_of(len(kept), settings) + 1):
+            classifier.train(rows, train.labels, random.permutation(kept), optimizer, settings.batch_size)
+            found, loss = classifier.test(rows, train.labels, held)
             risen = epoch if found > best else risen
             if (found, -loss) > (best, -best_loss):
                 best, best_loss, best_epoch = found, loss, epoch
-                kept = {key: value.detach().cpu().clone() for key, value in network.state_dict().items()}
+                weights = {key: value.detach().cpu().clone() for key, value in network.state_dict().items()}
             if epoch - risen >= settings.patience:
                 break
-        network.load_state_dict(kept)
-        accuracy, _ = classifier.test(classifier.tokens(test.texts), test.labels)
+        network.load_state_dict(weights)
+        accuracy, _ = classifier.test(tested, test.labels, np.arange(len(tested)))
     except _DivergedError:
         return Outcome(epoch, 0, 0.0, 0.0, 0.0)
     return Outcome(epoch, best_epoch, best, best_loss, accuracy)
@@ -190,16 +183,11 @@ class _Classifier:
         return rows
 
     def train(
-        self,
-        rows: Rows,
-        labels: Labels,
-        optimizer: torch.optim.Optimizer,
-        batch_size: int,
-        random: np.random.Generator,
+        self, rows: Rows, labels: Labels, order: Indices, optimizer: torch.optim.Optimizer, batch_size: int
     ) -> None:
-        """One epoch. Raises _DivergedError where a loss is not finite."""
+        """One epoch of the texts at these indices. Raises _DivergedError where a loss is not finite."""
         self.network.train(True)
-        for chosen in np.split(random.permutation(len(rows)), range(batch_size, len(rows), batch_size)):
+        for chosen in np.split(order, range(batch_size, len(order), batch_size)):
             optimizer.zero_grad()
             logits, truth = self._logits(rows, chosen), torch.from_numpy(labels[chosen])
             loss = cross_entropy(logits, truth.to(logits.device))
@@ -209,21 +197,21 @@ class _Classifier:
             optimizer.step()
 
     @torch.inference_mode()
-    def test(self, rows: Rows, labels: Labels) -> tuple[float, float]:
+    def test(self, rows: Rows, labels: Labels, indices: Indices) -> tuple[float, float]:
         """Accuracy, and mean cross-entropy in nats. Raises _DivergedError where that is not finite."""
         self.network.train(False)
         right, loss = 0, 0.0
-        of_like_lengths = np.argsort([len(row) for row in rows], kind="stable")
-        for chosen in np.split(of_like_lengths, range(_PASS, len(rows), _PASS)):
+        of_like_lengths = indices[np.argsort([len(rows[index]) for index in indices], kind="stable")]
+        for chosen in np.split(of_like_lengths, range(_PASS, len(indices), _PASS)):
             logits = self._logits(rows, chosen).double()
             truth = torch.from_numpy(labels[chosen]).to(logits.device)
             right += int((logits.argmax(dim=-1) == truth).sum())
             loss += float(cross_entropy(logits, truth, reduction="sum"))
         if not math.isfinite(loss):
             raise _DivergedError
-        return right / len(rows), loss / len(rows)
+        return right / len(indices), loss / len(indices)
 
-    def _logits(self, rows: Rows, chosen: NDArray[np.int64]) -> torch.Tensor:
+    def _logits(self, rows: Rows, chosen: Indices) -> torch.Tensor:
         """Float [chosen, labels]. A text without any token counts as one token of padding."""
         texts, device = [rows[row] for row in chosen], self.network.device
         ids, mask = padded(texts, len(texts), max(1, *map(len, texts)), self.tokenizer)
