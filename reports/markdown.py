@@ -69,14 +69,13 @@ def _verdict(result: AuditResult) -> Iterator[str]:
     yield f"{findings.tally(result)}."
     groups = findings.unmade(result)
     yield findings.evidence_asked(result) + (" Not made:" if groups else "")
-    if groups:
-        yield _items(map(_unmade, groups))
-
-
-def _unmade(group: findings.Unmade) -> str:
-    named = ", ".join(map(code, group.ids)) if len(group.ids) <= findings.MOST_NAMED else group.named
-    needed = " (needed for a pass)" if group.needed else ""
-    return f"{named}{needed}: {escaped(group.remedy)}" if group.remedy else f"{named}{needed}"
+    lines = []
+    for group in groups:
+        named = ", ".join(map(code, group.ids)) if len(group.ids) <= findings.MOST_NAMED else group.named
+        remedy = f": {escaped(group.remedy)}" if group.remedy else ""
+        lines.append(f"{named}{' (needed for a pass)' if group.needed else ''}{remedy}")
+    if lines:
+        yield _items(lines)
 
 
 def _claimed(result: AuditResult) -> Iterator[str]:

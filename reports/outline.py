@@ -43,13 +43,6 @@ _VERSIONS = ("dpaudit", "dp_accounting")
 #: The evidence level that the commands ask for unless told, and the first that needs the private data.
 _USUAL_EVIDENCE, _WITH_DATA = 2, 3
 _SETTINGS_DEPTH, _SETTINGS_ITEMS = 8, 60
-_CHOSEN = {
-    "costliest": "the costliest",
-    "median": "the middle one by cost",
-    "cheapest": "the cheapest",
-    "first": "the first",
-    "last": "the last",
-}
 
 
 class KindBlock(NamedTuple):
@@ -550,5 +543,5 @@ def samples(result: AuditResult) -> Iterator[ShownSample]:
         if not sample.text:
             none = "The run releases its token ids, and no text."
             remark = none if sample.text is None else "The text is empty."
-        title = f"Batch {sample.batch}, {_CHOSEN[sample.chosen]}"
-        yield ShownSample(title, ", ".join(about), printable(sample.text or ""), remark)
+        why = "the middle one by cost" if sample.chosen == "median" else f"the {sample.chosen}"
+        yield ShownSample(f"Batch {sample.batch}, {why}", ", ".join(about), printable(sample.text or ""), remark)
