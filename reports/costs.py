@@ -240,10 +240,10 @@ def losses_described(result: AuditResult) -> str:
     contexts = counted(result.guarantees.empirical.contexts, "context")
     count = len(found.finite) + len(found.endless)
     said = [f"Losses of {contexts} left out one at a time, in {counted(count, 'batch', 'batches')}."]
-    beyond = f"{counted(found.beyond, 'batch has', 'batches have')} a loss beyond the bound"
-    said.append(
-        f"{beyond}, which no sound bound allows." if found.beyond else "No loss is beyond the bound of its batch."
+    beyond = (
+        f"{counted(found.beyond, 'batch has', 'batches have')} a loss beyond the bound, which no sound bound allows."
     )
+    said.append(beyond if found.beyond else "No loss is beyond the bound of its batch.")
     if found.finite:
         share, batch = found.largest_share()
         finite = "finite " if found.endless else ""

@@ -197,13 +197,13 @@ def _quality(result: AuditResult) -> Iterator[str]:
 
 def _samples(result: AuditResult) -> Iterator[str]:
     yield wording.SAMPLES_LEAD
-    for sample in outline.samples(result):
-        yield f"### {sample.title}"
-        yield escaped(sample.about)
-        if sample.text:
-            yield _fenced(sample.text, "text")
-        if sample.remark:
-            yield sample.remark
+    for title, about, text, remark in outline.samples(result):
+        yield f"### {title}"
+        yield escaped(about)
+        if text:
+            yield _fenced(text, "text")
+        if remark:
+            yield remark
 
 
 def _settings(result: AuditResult) -> Iterator[str]:

@@ -97,15 +97,6 @@ class Setting(NamedTuple):
     entries: tuple[Setting, ...] = ()
 
 
-class ShownSample(NamedTuple):
-    """A released text: which batch and why this one, what it cost and is labelled with, and what is missing of it."""
-
-    title: str
-    about: str
-    text: str
-    remark: str
-
-
 def headline(result: AuditResult) -> str:
     """The verdict in a few words; the first word is the verdict itself."""
     if result.verdict == "error":
@@ -170,11 +161,7 @@ def kind_blocks(result: AuditResult) -> tuple[KindBlock, ...]:
 
 def batch_columns(result: AuditResult) -> tuple[Column, ...]:
     """The per-batch table's columns, without those that this run has no figure for. Kinds have columns of their own."""
-    digits = ex_post_digits(result)
-
-    def cost(value: float | None) -> str:
-        return or_absent(value, partial(bound, digits=digits))
-
+    cost = partial(or_absent, shown=partial(bound, digits=ex_post_digits(result)))
     columns = [
         Column("Batch", lambda batch: str(batch.id)),
         Column("Ex-post, exact (nats)", lambda batch: cost(batch.exact)),
@@ -528,8 +515,11 @@ def _scalar(value: object) -> str:
     return stated(value) if isinstance(value, float) else one_line(value) or "empty"
 
 
-def samples(result: AuditResult) -> Iterator[ShownSample]:
-    """The texts; none for readers outside, whatever the result holds."""
+def samples(result: AuditResult) -> Iterator[tuple[str, str, str, str]]:
+    """Each text: which and why this one; what it cost and is labelled with; its beginning; what is missing of it.
+
+    None for readers outside, whatever the result holds.
+    """
     costs = {batch.id: batch.exact for batch in result.batches}
     for sample in () if is_public(result) else result.samples:
         about = [counted(sample.tokens, "token")]
@@ -544,4 +534,4 @@ def samples(result: AuditResult) -> Iterator[ShownSample]:
             none = "The run releases its token ids, and no text."
             remark = none if sample.text is None else "The text is empty."
         why = "the middle one by cost" if sample.chosen == "median" else f"the {sample.chosen}"
-        yield ShownSample(f"Batch {sample.batch}, {why}", ", ".join(about), printable(sample.text or ""), remark)
+        yield f"Batch {sample.batch}, {why}", ", ".join(about), printable(sample.text or ""), remark
