@@ -25,7 +25,6 @@ from dpaudit.results.experiments import Estimate, Estimates, Evaluated, Measured
 from dpaudit.results.rounding import decimals
 
 INFINITE = "∞"
-REAL = "Real data"
 
 
 class Line(NamedTuple):
@@ -250,7 +249,7 @@ def _real_lines(dataset: str, real: Published | None, rows: Iterable[RowResult])
     none, infinite = (ABSENT, ABSENT), (INFINITE, INFINITE)
     for size, mauve, accuracy in found or [("", ABSENT, ABSENT)]:
         ours = ((_published(real, "mauve"), mauve), (_published(real, "accuracy"), accuracy))
-        yield Line(dataset, REAL, size, none, infinite, none, *ours, "")
+        yield Line(dataset, "Real data", size, none, infinite, none, *ours, "")
         real = None
 
 

@@ -11,7 +11,6 @@ from dpaudit.reports.text import LABEL_LENGTH, one_line
 from dpaudit.results import AuditResult
 
 _MARKUP = re.compile(r"[\\`*_\[\]#|~$]|:(?=//)")
-_FIGURES = "The figures are in report.html."
 _START_OF_BLOCK = re.compile(r"^(\d*)([-+=.)])(?=\s|[-=]|$)")
 
 
@@ -129,7 +128,7 @@ def _batches(result: AuditResult) -> Iterator[str]:
 
 def _tokens(result: AuditResult) -> Iterator[str]:
     yield _items(filter(None, (curve_described(result.tokens), growth_described(result))))
-    yield _FIGURES
+    yield "The figures are in report.html."
 
 
 def _directions(result: AuditResult) -> Iterator[str]:

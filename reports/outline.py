@@ -313,9 +313,8 @@ def claim_origin(result: AuditResult) -> str:
         return f"The claim's {given} {'were' if len(names) > 1 else 'was'} given to the audit.{rest}"
     if result.claim is None:
         return ""
-    when = _part(result.run, "manifest").get("claim_stated")
-    stated_when = {"beforehand": ", stated before it was generated", "afterwards": ", stated after it was generated"}
-    return f"The claim is the run's own{stated_when.get(str(when), '')}."
+    when = {"beforehand": ", stated before it was generated", "afterwards": ", stated after it was generated"}
+    return f"The claim is the run's own{when.get(str(_part(result.run, 'manifest').get('claim_stated')), '')}."
 
 
 def settings(run: Mapping[str, Any]) -> tuple[tuple[str, tuple[Setting, ...]], ...]:
