@@ -27,13 +27,7 @@ TITLES = {
 }
 #: Those whose cluster sizes are drawn, as in the paper's figure 2.
 DRAWN = ("k-means", "chang", "public-centers", "public-centers-rebalanced")
-ORIGINS = {
-    "public": "public texts",
-    "noised": "noised records",
-    "private": "the records",
-}
-#: Methods that keep others' centres, by noised counts of records.
-CHOSEN = "-rebalanced"
+ORIGINS = {"public": "public texts", "noised": "noised records", "private": "the records"}
 WARNING = (
     "These figures were counted on the private records without noise: do not publish them. Choosing a method by them "
     "is a choice by private records: declare it (chosen_from: private)."
@@ -98,7 +92,8 @@ def cells(method: ClusteredBy) -> tuple[str, ...]:
     """A method's cells under `HEADER`; budgets are rounded up."""
     epsilon = "∞" if math.isinf(method.epsilon) else bound(method.epsilon)
     counts = (f"{count:,}" for count in (method.centers, method.clusters, method.large))
-    chosen = method.origin == "noised" and method.method.endswith(CHOSEN)
+    # Such methods keep others' centres, by noised counts of records.
+    chosen = method.origin == "noised" and method.method.endswith("-rebalanced")
     origin = "noised counts" if chosen else ORIGINS[method.origin]
     return (origin, *counts, epsilon, bound(method.delta), f"{method.v_measure:.3f}")
 

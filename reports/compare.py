@@ -282,13 +282,10 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
 
 def _starred(table: ComparisonTable, comparison: Comparison, runs: _Runs) -> ComparisonTable:
     """The table with a star, and a note, for each of its runs whose figures of its kind cannot be relied on."""
-    listed = {number for number, _ in table.rows}
-    starred = frozenset(
-        runs.number[run.name]
-        for run in comparison.runs
-        if run.caution and table.kind is not None and _total(run, table.kind, runs) is not None
-    )
-    return replace(table, starred=starred & listed, notes=(*table.notes, *runs.warnings(starred & listed)))
+    kind, listed = table.kind, {number for number, _ in table.rows}
+    doubtful = (run for run in comparison.runs if run.caution and kind is not None and _total(run, kind, runs))
+    starred = listed.intersection(runs.number[run.name] for run in doubtful)
+    return replace(table, starred=frozenset(starred), notes=(*table.notes, *runs.warnings(starred)))
 
 
 def _left_out(comparison: Comparison, kind: Kind, numbers: Mapping[str, int]) -> Iterator[str]:

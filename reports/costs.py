@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import filterfalse
 from typing import NamedTuple
 
 from dpaudit.reports.text import counted
@@ -239,10 +240,10 @@ def losses_described(result: AuditResult) -> str:
     contexts = counted(result.guarantees.empirical.contexts, "context")
     count = len(found.finite) + len(found.endless)
     said = [f"Losses of {contexts} left out one at a time, in {counted(count, 'batch', 'batches')}."]
-    beyond = f"{counted(found.beyond, 'batch has', 'batches have')} a loss beyond the bound"
-    said.append(
-        f"{beyond}, which no sound bound allows." if found.beyond else "No loss is beyond the bound of its batch."
+    beyond = (
+        f"{counted(found.beyond, 'batch has', 'batches have')} a loss beyond the bound, which no sound bound allows."
     )
+    said.append(beyond if found.beyond else "No loss is beyond the bound of its batch.")
     if found.finite:
         share, batch = found.largest_share()
         finite = "finite " if found.endless else ""
@@ -261,11 +262,11 @@ def _pairs(rows: list[tuple[int, float | None, float | None]]) -> Pairs | None:
     both = [(batch, x, y) for batch, x, y in rows if x is not None and y is not None]
     if not both:
         return None
-    drawn = [math.isfinite(x) and math.isfinite(y) for _, x, y in both]
-    finite, endless = (
-        tuple(row for row, found in zip(both, drawn, strict=True) if found == wanted) for wanted in (True, False)
-    )
-    return Pairs(finite, endless, len(rows) - len(both))
+
+    def is_finite(row: tuple[int, float, float]) -> bool:
+        return math.isfinite(row[1]) and math.isfinite(row[2])
+
+    return Pairs(tuple(filter(is_finite, both)), tuple(filterfalse(is_finite, both)), len(rows) - len(both))
 
 
 def percent(share: float) -> str:
@@ -275,9 +276,9 @@ def percent(share: float) -> str:
 
 def _left_out(found: Pairs) -> str:
     said = ""
-    if found.endless:
-        one = len(found.endless) == 1
-        these = f"Batch {found.endless[0][0]}" if one else f"{len(found.endless):,} batches"
-        said = f" {these} without a finite figure {'is' if one else 'are'} left out."
+    if len(found.endless) == 1:
+        said = f" Batch {found.endless[0][0]} without a finite figure is left out."
+    elif found.endless:
+        said = f" {len(found.endless):,} batches without a finite figure are left out."
     lacking = f" {counted(found.lacking, 'batch', 'batches')} without both figures left out."
-    return said + lacking if found.lacking else said
+    return said + lacking * bool(found.lacking)

@@ -25,7 +25,6 @@ from dpaudit.results.experiments import Estimate, Estimates, Evaluated, Measured
 from dpaudit.results.rounding import decimals
 
 INFINITE = "∞"
-REAL = "Real data"
 
 
 class Line(NamedTuple):
@@ -50,9 +49,8 @@ EXPLAINED = (
 )
 SIZES = (
     "n: texts on each side of MAUVE, and after a slash those that the classifier was trained on where these are others."
+    " Real data: what as many real texts reach, a line for each n; the paper's figures do not say of how many."
 )
-CEILING = "Real data: what as many real texts reach, a line for each n; the paper's figures do not say of how many."
-UNEVALUATED = "Nothing was evaluated: MAUVE and accuracy are left out."
 _COLUMNS = (
     *("config", "dataset", "method", "kind", "clusters"),
     *("epsilon_approximate", "epsilon_ex_post", "theorem1_ex_post", "delta", "relation", "unit", "bounded"),
@@ -62,8 +60,6 @@ _COLUMNS = (
     *("real_accuracy", "real_accuracy_std", "real_accuracy_texts"),
     *("paper_epsilon_approximate", "paper_epsilon_ex_post", "paper_mauve", "paper_accuracy"),
 )
-#: What spreadsheets take for the start of a formula.
-_FORMULA = ("=", "+", "-", "@")
 
 
 def lines(result: TableResult) -> list[Line]:
@@ -87,12 +83,14 @@ def notes(result: TableResult) -> Iterator[str]:
         if len(sizes) > 1:
             yield f"MAUVE is of {', '.join(map(str, sizes))} texts a side: rows of different n are not comparable."
         yield f"The paper's MAUVE is of 1000 texts a side and other features than ours, of {sizes[0]} or more."
-    yield from _warnings(result.rows)
+    warned = grouped((warning, r.config) for r in result.rows if r.evaluated for warning in r.evaluated.warnings)
+    for warning, configs in warned.items():
+        yield f"{', '.join(configs)}: {warning}"
     methods = sorted({found.method for found in evaluated if found.method is not None})
     if methods:
         yield f"Accuracy is of: {', '.join(methods)}. The paper fine-tunes BERT."
     yield EXPLAINED
-    yield f"{SIZES} {CEILING}" if evaluated else UNEVALUATED
+    yield SIZES if evaluated else "Nothing was evaluated: MAUVE and accuracy are left out."
 
 
 def print_table(result: TableResult, console: Console) -> None:
@@ -212,13 +210,6 @@ def _row_notes(row: RowResult) -> Iterator[str]:
         )
 
 
-def _warnings(rows: Iterable[RowResult]) -> Iterator[str]:
-    """What evaluations warn of, each once, with the rows that it is about."""
-    evaluated = ((row.config, row.evaluated) for row in rows if row.evaluated is not None)
-    found = grouped((warning, config) for config, each in evaluated for warning in each.warnings)
-    return (f"{', '.join(configs)}: {warning}" for warning, configs in found.items())
-
-
 def _line(row: RowResult) -> Line:
     paper, found = row.paper, row.evaluated
     published = _by_kind(row.kind, _published_epsilon(paper), ABSENT)
@@ -258,7 +249,7 @@ def _real_lines(dataset: str, real: Published | None, rows: Iterable[RowResult])
     none, infinite = (ABSENT, ABSENT), (INFINITE, INFINITE)
     for size, mauve, accuracy in found or [("", ABSENT, ABSENT)]:
         ours = ((_published(real, "mauve"), mauve), (_published(real, "accuracy"), accuracy))
-        yield Line(dataset, REAL, size, none, infinite, none, *ours, "")
+        yield Line(dataset, "Real data", size, none, infinite, none, *ours, "")
         real = None
 
 
@@ -335,4 +326,4 @@ def _value(value: object) -> object:
     if not isinstance(value, str):
         return value
     line = one_line(value)
-    return f"'{line}" if line.startswith(_FORMULA) else line
+    return f"'{line}" if line.startswith(("=", "+", "-", "@")) else line

@@ -1,12 +1,11 @@
 """Figures in one style: inline in a page, and as files for papers, with captions.
 
-In a page, colours are CSS variables with fallbacks, so that one drawing is legible on a light page, a dark page and on
-paper; text stays text in the page's own font. A file has plain colours on white, for LaTeX and many viewers
-know no variables.
+In a page, colours are CSS variables with fallbacks, legible on light pages, dark ones and paper, and text is in the
+page's own font. A file has plain colours on white, for LaTeX and many viewers know no variables.
 
-All files are about ex-post costs: those of the texts that were drawn. A mean run has such costs too, where its record
-bounds them, and they stand on one axis with a median run's, of one kind. What a mean run guarantees is of another kind,
-the same for every batch: it is never drawn, and every figure of such a run says so.
+All files are about ex-post costs, of the texts that were drawn. A mean run has them too, where its record bounds them,
+on one axis with a median run's: they are of one kind. What a mean run guarantees is of another, the same for every
+batch: it is never drawn, and every figure of such a run says so.
 """
 
 from __future__ import annotations
@@ -64,9 +63,7 @@ _EXPLAINED = {
     "it, by run. Below: how many did.",
 }
 
-_SVG = "http://www.w3.org/2000/svg"
-_XLINK = "http://www.w3.org/1999/xlink"
-
+_SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 _FONT = "DejaVu Sans"  # comes with matplotlib
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -179,7 +176,7 @@ def _drawings(
     """Each figure with its file's first part, the run's name above it and the notes below."""
     stems = _distinct((re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.") or "run" for label in labels), (_ALL,))
     for run, label, stem in zip(runs, labels, stems, strict=True):
-        notes = [note for note, holds in ((_MEAN_NOTE, run.is_mean), (_CAUTION_NOTE, run.is_doubtful)) if holds]
+        notes = [_MEAN_NOTE] * run.is_mean + [_CAUTION_NOTE] * run.is_doubtful
         for drawing in figures.of_run(run.result, alone=True):
             yield stem, drawing, label, notes
     if len(runs) > 1:

@@ -73,15 +73,12 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Series:
-    """One run among others on a figure: its label there, its costs, and which neighbours all of these are about.
-
-    `spread` is None where the run's cost is not finite.
-    """
+    """One run among others on a figure; `found` says which neighbours all of it is about."""
 
     label: str
     costs: BatchCosts
     curve: TokenCurve | None
-    spread: Spread | None
+    spread: Spread | None  # where its cost is finite
     found: ExPost
 
 
@@ -298,7 +295,6 @@ def spreads(runs: Sequence[tuple[str, Spread]], description: str) -> Drawing | N
     drawn = [(number, spread) for number, spread in runs if math.isfinite(spread.maximum)]
     if not drawn:
         return None
-    # Runs go by number: a name is anybody's text, in letters that no font here may have.
     changes = _differences([spread for _, spread in drawn])
     rows = [
         ("\n".join(filter(None, (f"run {number} (n = {spread.batches:,})", change))), spread)

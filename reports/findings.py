@@ -206,23 +206,17 @@ def statements(result: AuditResult, check: CheckResult) -> Iterator[Statement]:
 
 def rungs(result: AuditResult) -> tuple[Rung, ...]:
     """Every level from the lowest, those that no check came to included."""
-    not_made, not_about = checks_not_made(result), checks_not_about(result)
-
-    def rung(level: int, rests_on: str) -> Rung:
-        here = [check for check in result.checks if check.evidence == level]
-        statuses = [check.status for check in here]
-        return Rung(
-            level,
-            rests_on,
-            passed=statuses.count("pass"),
-            failed=statuses.count("fail"),
-            unsure=statuses.count("warn") + statuses.count("error"),
-            not_made=sum(check in not_made for check in here),
-            not_about=sum(check in not_about for check in here),
-            asked=level <= result.evidence,
+    found = []
+    for level, known in enumerate(EVIDENCE_LEVELS):
+        here = Counter(check.status for check in result.checks if check.evidence == level)
+        not_made, not_about = (
+            sum(check.evidence == level for check in skipped)
+            for skipped in (checks_not_made(result), checks_not_about(result))
         )
-
-    return tuple(rung(level, known.rests_on) for level, known in enumerate(EVIDENCE_LEVELS))
+        unsure = here["warn"] + here["error"]
+        asked = level <= result.evidence
+        found.append(Rung(level, known.rests_on, here["pass"], here["fail"], unsure, not_made, not_about, asked))
+    return tuple(found)
 
 
 def standing(result: AuditResult) -> str:

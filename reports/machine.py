@@ -70,7 +70,6 @@ def _text(text: str) -> str:
     return _NO_XML.sub("\ufffd", printable(text))
 
 
-SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 #: Stands for the run directory, whose own path is private.
 BASE = "RUN_DIR"
 
@@ -120,7 +119,7 @@ def render_sarif(result: AuditResult) -> str:
             "guarantee": one_line(result.guarantee),
         },
     }
-    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 

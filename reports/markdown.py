@@ -11,7 +11,6 @@ from dpaudit.reports.text import LABEL_LENGTH, one_line
 from dpaudit.results import AuditResult
 
 _MARKUP = re.compile(r"[\\`*_\[\]#|~$]|:(?=//)")
-_FIGURES = "The figures are in report.html."
 _START_OF_BLOCK = re.compile(r"^(\d*)([-+=.)])(?=\s|[-=]|$)")
 
 
@@ -69,14 +68,13 @@ def _verdict(result: AuditResult) -> Iterator[str]:
     yield f"{findings.tally(result)}."
     groups = findings.unmade(result)
     yield findings.evidence_asked(result) + (" Not made:" if groups else "")
-    if groups:
-        yield _items(map(_unmade, groups))
-
-
-def _unmade(group: findings.Unmade) -> str:
-    named = ", ".join(map(code, group.ids)) if len(group.ids) <= findings.MOST_NAMED else group.named
-    needed = " (needed for a pass)" if group.needed else ""
-    return f"{named}{needed}: {escaped(group.remedy)}" if group.remedy else f"{named}{needed}"
+    lines = []
+    for group in groups:
+        named = ", ".join(map(code, group.ids)) if len(group.ids) <= findings.MOST_NAMED else group.named
+        remedy = f": {escaped(group.remedy)}" if group.remedy else ""
+        lines.append(f"{named}{' (needed for a pass)' if group.needed else ''}{remedy}")
+    if lines:
+        yield _items(lines)
 
 
 def _claimed(result: AuditResult) -> Iterator[str]:
@@ -130,7 +128,7 @@ def _batches(result: AuditResult) -> Iterator[str]:
 
 def _tokens(result: AuditResult) -> Iterator[str]:
     yield _items(filter(None, (curve_described(result.tokens), growth_described(result))))
-    yield _FIGURES
+    yield "The figures are in report.html."
 
 
 def _directions(result: AuditResult) -> Iterator[str]:
@@ -198,13 +196,13 @@ def _quality(result: AuditResult) -> Iterator[str]:
 
 def _samples(result: AuditResult) -> Iterator[str]:
     yield wording.SAMPLES_LEAD
-    for sample in outline.samples(result):
-        yield f"### {sample.title}"
-        yield escaped(sample.about)
-        if sample.text:
-            yield _fenced(sample.text, "text")
-        if sample.remark:
-            yield sample.remark
+    for title, about, text, remark in outline.samples(result):
+        yield f"### {title}"
+        yield escaped(about)
+        if text:
+            yield _fenced(text, "text")
+        if remark:
+            yield remark
 
 
 def _settings(result: AuditResult) -> Iterator[str]:

@@ -43,13 +43,6 @@ _VERSIONS = ("dpaudit", "dp_accounting")
 #: The evidence level that the commands ask for unless told, and the first that needs the private data.
 _USUAL_EVIDENCE, _WITH_DATA = 2, 3
 _SETTINGS_DEPTH, _SETTINGS_ITEMS = 8, 60
-_CHOSEN = {
-    "costliest": "the costliest",
-    "median": "the middle one by cost",
-    "cheapest": "the cheapest",
-    "first": "the first",
-    "last": "the last",
-}
 
 
 class KindBlock(NamedTuple):
@@ -102,15 +95,6 @@ class Setting(NamedTuple):
     name: str
     value: str = ""
     entries: tuple[Setting, ...] = ()
-
-
-class ShownSample(NamedTuple):
-    """A released text: which batch and why this one, what it cost and is labelled with, and what is missing of it."""
-
-    title: str
-    about: str
-    text: str
-    remark: str
 
 
 def headline(result: AuditResult) -> str:
@@ -177,11 +161,7 @@ def kind_blocks(result: AuditResult) -> tuple[KindBlock, ...]:
 
 def batch_columns(result: AuditResult) -> tuple[Column, ...]:
     """The per-batch table's columns, without those that this run has no figure for. Kinds have columns of their own."""
-    digits = ex_post_digits(result)
-
-    def cost(value: float | None) -> str:
-        return or_absent(value, partial(bound, digits=digits))
-
+    cost = partial(or_absent, shown=partial(bound, digits=ex_post_digits(result)))
     columns = [
         Column("Batch", lambda batch: str(batch.id)),
         Column("Ex-post, exact (nats)", lambda batch: cost(batch.exact)),
@@ -333,9 +313,8 @@ def claim_origin(result: AuditResult) -> str:
         return f"The claim's {given} {'were' if len(names) > 1 else 'was'} given to the audit.{rest}"
     if result.claim is None:
         return ""
-    when = _part(result.run, "manifest").get("claim_stated")
-    stated_when = {"beforehand": ", stated before it was generated", "afterwards": ", stated after it was generated"}
-    return f"The claim is the run's own{stated_when.get(str(when), '')}."
+    when = {"beforehand": ", stated before it was generated", "afterwards": ", stated after it was generated"}
+    return f"The claim is the run's own{when.get(str(_part(result.run, 'manifest').get('claim_stated')), '')}."
 
 
 def settings(run: Mapping[str, Any]) -> tuple[tuple[str, tuple[Setting, ...]], ...]:
@@ -535,8 +514,11 @@ def _scalar(value: object) -> str:
     return stated(value) if isinstance(value, float) else one_line(value) or "empty"
 
 
-def samples(result: AuditResult) -> Iterator[ShownSample]:
-    """The texts; none for readers outside, whatever the result holds."""
+def samples(result: AuditResult) -> Iterator[tuple[str, str, str, str]]:
+    """Each text: which and why this one; what it cost and is labelled with; its beginning; what is missing of it.
+
+    None for readers outside, whatever the result holds.
+    """
     costs = {batch.id: batch.exact for batch in result.batches}
     for sample in () if is_public(result) else result.samples:
         about = [counted(sample.tokens, "token")]
@@ -550,5 +532,5 @@ def samples(result: AuditResult) -> Iterator[ShownSample]:
         if not sample.text:
             none = "The run releases its token ids, and no text."
             remark = none if sample.text is None else "The text is empty."
-        title = f"Batch {sample.batch}, {_CHOSEN[sample.chosen]}"
-        yield ShownSample(title, ", ".join(about), printable(sample.text or ""), remark)
+        why = "the middle one by cost" if sample.chosen == "median" else f"the {sample.chosen}"
+        yield f"Batch {sample.batch}, {why}", ", ".join(about), printable(sample.text or ""), remark

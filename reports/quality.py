@@ -98,19 +98,15 @@ def details(quality: Quality) -> Iterator[tuple[str, str]]:
         own = _own(held.own, held.test.texts)
         yield "Test texts", f"{held.test.texts:,}, {origin}; {own}; left out of training as doubles of them: {dropped}"
     for found in quality.downstream:
-        yield METHODS[found.method], f"{_encoder(found.encoder)}; {_settings(found)}"
+        if isinstance(f := found.settings, FineTuneSettings):
+            rates, decays = _listed(f.learning_rates), _listed(f.weight_decays)
+            said = f"{f.preset} preset: batch {f.batch_size:,}, about {f.steps:,} steps, learning rates {rates}, "
+            said += f"weight decays {decays}, patience {f.patience:,}, validation {stated(f.validation)}, "
+            said += f"seeds {_listed(f.seeds)}"
+        else:
+            said = f"logistic regression, C = {stated(f.strength)}, at most {f.iterations:,} iterations"
+        yield METHODS[found.method], f"{_encoder(found.encoder)}; {said}"
     yield "Versions", ", ".join(one_line(f"{name} {at}", LABEL_LENGTH) for name, at in quality.versions.items())
-
-
-def _settings(found: Downstream) -> str:
-    s = found.settings
-    if not isinstance(s, FineTuneSettings):
-        return f"logistic regression, C = {stated(s.strength)}, at most {s.iterations:,} iterations"
-    rates, decays = _listed(s.learning_rates), _listed(s.weight_decays)
-    return (
-        f"{s.preset} preset: batch {s.batch_size:,}, about {s.steps:,} steps, learning rates {rates}, "
-        f"weight decays {decays}, patience {s.patience:,}, validation {stated(s.validation)}, seeds {_listed(s.seeds)}"
-    )
 
 
 def _encoder(encoder: Encoder) -> str:

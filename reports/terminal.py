@@ -24,11 +24,7 @@ _STYLES: dict[Status, str] = {
     "pass": "bold green",
     "skip": "dim",
 }
-_INDENT = "  "
-#: The lowest evidence level beyond record and release.
-_HIGHER = 3
-_NAME_WIDTH = 14
-_NARROWEST = 20
+_INDENT, _NAME_WIDTH, _NARROWEST = "  ", 14, 20
 
 
 def print_summary(result: AuditResult, console: Console) -> None:
@@ -49,8 +45,7 @@ def print_summary(result: AuditResult, console: Console) -> None:
     if findings.is_public(result):
         console.print()
         console.print(Text(" ".join(outline.audience(result))))
-    caution = outline.caution(result)
-    if caution:
+    if caution := outline.caution(result):
         console.print()
         console.print(Text(caution, style="yellow"))
     trees = {tree.kind: tree for tree in outline.ledger(result, depth=2, breadth=3)}
@@ -81,10 +76,9 @@ def print_quality(found: Quality, console: Console) -> None:
 def print_higher_levels(result: AuditResult, console: Console) -> None:
     """What the checks of the levels beyond the record measured, where they passed."""
     for check in findings.checks_with(result, "pass"):
-        if check.evidence >= _HIGHER:
-            print_pair(
-                f"level {check.evidence}", f"{one_line(check.id, LABEL_LENGTH)}: {one_line(check.measured)}", console
-            )
+        if check.evidence >= 3:  # beyond record and release
+            said = f"{one_line(check.id, LABEL_LENGTH)}: {one_line(check.measured)}"
+            print_pair(f"level {check.evidence}", said, console)
 
 
 def print_failures(result: AuditResult, console: Console) -> None:

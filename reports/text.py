@@ -13,8 +13,7 @@ from typing import TypeVar
 _Key = TypeVar("_Key", bound=Hashable)
 _Item = TypeVar("_Item")
 
-LABEL_LENGTH = 120
-PROSE_LENGTH = 2_000
+LABEL_LENGTH, PROSE_LENGTH = 120, 2_000
 
 # Bidirectional controls are format characters (Cf) like the joiners that emoji and Indic scripts need; only these go.
 _BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"

@@ -1937,7 +1937,7 @@ _REPORTS = (
         "reports-comparison-star-missing",
         "figures that cannot be relied on have no star in a comparison",
         "reports/compare.py",
-        "return replace(table, starred=starred & listed,",
+        "return replace(table, starred=frozenset(starred),",
         "return replace(table, starred=frozenset(),",
         ("tests/audit/test_comparison.py", _HTML),
     ),
