@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit.mechanisms import NO_FIXED_COLUMNS, Box, ContextChange, FixedColumns, Mechanism, ReducedStep
-from dpaudit.mechanisms.columns import Doubles, Floats
+from dpaudit.mechanisms.interfaces import Doubles, Floats
 
 
 def theorem1_cost(lower: Floats, center: Floats, upper: Floats, token: ArrayLike, temperature: float) -> Any:

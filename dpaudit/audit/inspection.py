@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from dpaudit.accounting import ExPostAccountant
-from dpaudit.audit.batch import MOST_CONTEXTS, accountant_for, charged, objections
 from dpaudit.audit.guarantees import NOTHING, figures
-from dpaudit.audit.run import EVIDENCE, Progress, audit_run
+from dpaudit.audit.run import EVIDENCE, MOST_CONTEXTS, Progress, accountant_for, audit_run, charged, objections
 from dpaudit.checks.facts import BatchLosses, ContextSums, StepView
 from dpaudit.engines import Engine
 from dpaudit.mechanisms import ContextChange, context_change

@@ -1,7 +1,11 @@
-"""Run directory -> AuditResult: one streaming pass over the steps, then the checks of the run as a whole."""
+"""Run directory -> AuditResult: one streaming pass over the steps, then the checks of the run as a whole.
+
+The pass is made a batch at a time (`BatchAuditor`), which is what may be spread over processes.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -11,27 +15,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
+
 import dpaudit
-from dpaudit.audit.batch import BatchAuditor, accountant_for
+from dpaudit.accounting import Cost, ExPostAccountant
 from dpaudit.audit.factors import NEXT_TO_NOTHING, change, factor, next_to_nothing
-from dpaudit.audit.guarantees import NOTHING, approximate, attack, ex_post, figures, ledger, neighbours
+from dpaudit.audit.guarantees import NOTHING, CurveSums, approximate, attack, ex_post, figures, ledger, neighbours
 from dpaudit.audit.samples import shown_samples
-from dpaudit.audit.token_curve import CurveSums
-from dpaudit.checks import Facts
+from dpaudit.checks import CHECKS, Facts
 from dpaudit.checks.claim import recomputed_epsilon
-from dpaudit.checks.facts import known_places
+from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, ContextSums, SeenSupport, StepView, known_places
 from dpaudit.checks.integrity import unreadable_indexes
 from dpaudit.checks.partition import read_placement
 from dpaudit.checks.rebalancing import grouping_cost
-from dpaudit.checks.registry import Outcome, printable, registered
+from dpaudit.checks.registry import Outcome, StepCheck, printable, registered
+from dpaudit.checks.release import stop_problem, text_problems
 from dpaudit.checks.sampling import SamplingTest
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange, context_change
 from dpaudit.results import Asked, AuditResult, BatchResult, CheckResult, ClaimResult, Empirical, Guarantees, Verdict
 from dpaudit.results.replay import Replay
 from dpaudit.results.rounding import exactly, rounded_up
-from dpaudit.runs import Claim, InputError, Manifest, RunReader
+from dpaudit.runs import BatchReader, Claim, InputError, Manifest, RunReader, without_stop
 from dpaudit.runs.layout import STEPS, steps_file
+from dpaudit.runs.manifest import MAX_WIDTH
 from dpaudit.runs.reader import RESUME
 from dpaudit.runs.storage import is_url
 
@@ -39,6 +46,12 @@ Progress = Callable[[int, int], None]
 
 #: The level up to which a record alone can be checked, together with the release: what an audit asks for by default.
 EVIDENCE = 2
+
+#: The largest group whose ex-post cost is worked out: as many contexts as the widest record of a median run bounds.
+MOST_CONTEXTS = 2 * MAX_WIDTH - 1
+
+#: Logarithm of the probability below which two batches do not draw the same tokens by chance.
+_NO_COINCIDENCE = -20.0
 
 #: Steps on disk that are worth a process: half a second's work at least, where starting one takes a third of it.
 PROCESS_BYTES = 1 << 24
@@ -317,3 +330,91 @@ def _unreadable(error: InputError, evidence: int) -> AuditResult:
         not_checked=tuple(check.id for check in checks if check.status == "skip"),
         run={"dpaudit": dpaudit.__version__},
     )
+
+
+class BatchAuditor:
+    """Reads batches of one run. What it says of a batch depends on that batch's file and on run.json alone."""
+
+    def __init__(self, location: str, change: ContextChange | None) -> None:
+        """Open the run at a location; `change` is what the ex-post cost is for, None where nothing bounds it."""
+        self._reader = RunReader(location)
+        self._change = change
+        self._decode = self._reader.decoder(special=False)
+
+    def __call__(self, batch_id: int) -> BatchFacts:
+        """Read one batch to its end, or to where that fails."""
+        facts = BatchFacts(batch_id, SamplingTest(self._reader.manifest.mechanism.temperature))
+        try:
+            with self._reader.batch(batch_id) as batch:
+                facts.digest = batch.digest()
+                self._read_release(batch, facts)
+                self._read_steps(batch, facts)
+        except InputError as error:
+            facts.error, facts.unbounded = error, True
+        return facts
+
+    def _read_release(self, batch: BatchReader, facts: BatchFacts) -> None:
+        manifest = self._reader.manifest
+        facts.header, facts.length = batch.header, len(batch.tokens)
+        sample = batch.sample()
+        facts.sample_digest = hashlib.sha256(sample.line().encode()).digest()
+        tokens = without_stop(sample.tokens, manifest.stopping.sequences)
+        decoded = self._decode(tokens) if self._decode and sample.text is not None else None
+        facts.texts += text_problems(sample, decoded, manifest)
+        facts.stops += [problem for problem in (stop_problem(sample, manifest.stopping),) if problem]
+
+    def _read_steps(self, batch: BatchReader, facts: BatchFacts) -> None:
+        manifest, header = self._reader.manifest, batch.header
+        accountant = accountant_for(manifest, self._change)
+        losses = ContextSums(header.contexts)
+        drawn, log_probability = hashlib.sha256(), 0.0
+        for position, step in enumerate(batch.steps()):
+            facts.steps += 1
+            drawn.update(step.aggregate_digest + step.token.to_bytes(8, "big", signed=True))
+            log_probability += step.log_probability
+            if step.support is not None and position <= LONGEST_PREFIX:
+                facts.supports.append(SeenSupport.of(header, batch.tokens[:position], step.support))
+            # Corrupt values overflow and compare oddly; the checks say so in words, numpy need not.
+            with np.errstate(all="ignore"):
+                view = StepView(manifest, header, step)
+                for check_id, problem in objections(view):
+                    facts.note(check_id, position, problem)
+                losses.add(view)
+                if view.index is not None:
+                    place = facts.id.to_bytes(8, "big") + position.to_bytes(8, "big")
+                    facts.sampling.add(view.aggregate, view.index, step.aggregate_digest + place)
+                    aggregator, clip = manifest.mechanism.aggregator, manifest.mechanism.clip
+                    facts.divided[aggregator.divided_by(view.arrays, header.contexts, clip)] += 1
+                cost = charged(view, accountant)
+            # A step that bounds nothing is counted.
+            facts.unbounded |= view.index is None or (cost is None and accountant is not None)
+            facts.costs.append(math.nan if cost is None else cost.exact)
+        if accountant is not None:
+            facts.spent = accountant.detach(header.id)
+        facts.losses = losses.result(header.id)
+        if header.contexts and log_probability < _NO_COINCIDENCE:
+            facts.likeness = drawn.digest()
+
+
+def accountant_for(manifest: Manifest, change: ContextChange | None) -> ExPostAccountant | None:
+    """The accountant of a run's ex-post cost; None where nothing bounds the change, or it is too large to work out."""
+    if change is None or change.contexts > MOST_CONTEXTS:
+        return None
+    return ExPostAccountant(manifest.mechanism, change)
+
+
+def objections(view: StepView) -> Iterator[tuple[str, str]]:
+    """The step checks that object to a step, by id, and why."""
+    for check_id, check in CHECKS.items():
+        if isinstance(check, StepCheck) and (problem := check.objection(view)):
+            yield check_id, problem
+
+
+def charged(view: StepView, accountant: ExPostAccountant | None) -> Cost | None:
+    """What a step cost; None where nothing bounds it."""
+    if accountant is None or view.reduced is None:
+        return None
+    try:
+        return accountant.charge(view.header.id, view.reduced)
+    except ValueError:  # no bound follows from such a record; the objections say what is wrong with it
+        return None

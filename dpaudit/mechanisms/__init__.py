@@ -1,23 +1,23 @@
 """What a mechanism is: contributions, aggregators, their record, their bounds and what their claims can say."""
 
-from dpaudit.mechanisms.columns import NO_FIXED_COLUMNS as NO_FIXED_COLUMNS
-from dpaudit.mechanisms.columns import Arrays as Arrays
-from dpaudit.mechanisms.columns import Box as Box
-from dpaudit.mechanisms.columns import FixedColumns as FixedColumns
-from dpaudit.mechanisms.columns import ReducedStep as ReducedStep
-from dpaudit.mechanisms.columns import log_probability as log_probability
 from dpaudit.mechanisms.interfaces import FLOAT64_ROUNDING as FLOAT64_ROUNDING
+from dpaudit.mechanisms.interfaces import NO_FIXED_COLUMNS as NO_FIXED_COLUMNS
 from dpaudit.mechanisms.interfaces import Aggregator as Aggregator
+from dpaudit.mechanisms.interfaces import Arrays as Arrays
+from dpaudit.mechanisms.interfaces import Box as Box
 from dpaudit.mechanisms.interfaces import ClaimKind as ClaimKind
 from dpaudit.mechanisms.interfaces import Contribution as Contribution
 from dpaudit.mechanisms.interfaces import Deviation as Deviation
 from dpaudit.mechanisms.interfaces import Fields as Fields
+from dpaudit.mechanisms.interfaces import FixedColumns as FixedColumns
 from dpaudit.mechanisms.interfaces import Kind as Kind
 from dpaudit.mechanisms.interfaces import Positive as Positive
 from dpaudit.mechanisms.interfaces import Recomputed as Recomputed
+from dpaudit.mechanisms.interfaces import ReducedStep as ReducedStep
 from dpaudit.mechanisms.interfaces import StepArray as StepArray
 from dpaudit.mechanisms.interfaces import clash as clash
 from dpaudit.mechanisms.interfaces import largest_absolute as largest_absolute
+from dpaudit.mechanisms.interfaces import log_probability as log_probability
 from dpaudit.mechanisms.logits import TopClippedLogits as TopClippedLogits
 from dpaudit.mechanisms.mean import ROUNDING as ROUNDING
 from dpaudit.mechanisms.mean import DivisorKind as DivisorKind

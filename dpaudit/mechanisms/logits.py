@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.columns import Floats
-from dpaudit.mechanisms.interfaces import Contribution
+from dpaudit.mechanisms.interfaces import Contribution, Floats
 
 if TYPE_CHECKING:
     from torch import Tensor

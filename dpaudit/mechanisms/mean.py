@@ -14,8 +14,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from dpaudit.mechanisms.columns import Arrays, Box, Doubles, Floats, ReducedStep, log_probability
-from dpaudit.mechanisms.interfaces import Aggregator, ClaimKind, Contribution, Positive, StepArray
+from dpaudit.mechanisms.interfaces import (
+    Aggregator,
+    Arrays,
+    Box,
+    ClaimKind,
+    Contribution,
+    Doubles,
+    Floats,
+    Positive,
+    ReducedStep,
+    StepArray,
+    log_probability,
+)
 from dpaudit.mechanisms.neighbors import ContextChange
 
 if TYPE_CHECKING:

@@ -8,8 +8,22 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, SerializeAsAny, model_serializer, model_validator
 
-from dpaudit.mechanisms.columns import Arrays, Box, Doubles, FixedColumns, Floats, ReducedStep, log_sum_exp
-from dpaudit.mechanisms.interfaces import Aggregator, ClaimKind, Contribution, Fields, Positive, StepArray, clash
+from dpaudit.mechanisms.interfaces import (
+    Aggregator,
+    Arrays,
+    Box,
+    ClaimKind,
+    Contribution,
+    Doubles,
+    Fields,
+    FixedColumns,
+    Floats,
+    Positive,
+    ReducedStep,
+    StepArray,
+    clash,
+    log_sum_exp,
+)
 from dpaudit.mechanisms.logits import TopClippedLogits
 from dpaudit.mechanisms.mean import Mean
 from dpaudit.mechanisms.median import Median

@@ -8,22 +8,20 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.columns import (
-    Arrays,
-    Box,
-    Doubles,
-    Floats,
-    ReducedStep,
-    log_probability,
-)
 from dpaudit.mechanisms.interfaces import (
     Aggregator,
+    Arrays,
+    Box,
     ClaimKind,
     Contribution,
     Deviation,
+    Doubles,
+    Floats,
     Recomputed,
+    ReducedStep,
     StepArray,
     largest_absolute,
+    log_probability,
 )
 from dpaudit.mechanisms.neighbors import ContextChange
 from dpaudit.mechanisms.order_statistics import (

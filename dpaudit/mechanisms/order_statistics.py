@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.columns import Floats
+from dpaudit.mechanisms.interfaces import Floats
 from dpaudit.mechanisms.neighbors import HALF_STEPS, Relation
 
 if TYPE_CHECKING:

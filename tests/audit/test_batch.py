@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from dpaudit.audit import audit_run
-from dpaudit.audit.batch import BatchAuditor
+from dpaudit.audit.run import BatchAuditor
 from dpaudit.cli import cli
 from dpaudit.engines import LocalEngine
 from dpaudit.runs import InputError, RunReader
@@ -92,7 +92,7 @@ def test_an_interrupted_audit_leaves_no_process_and_stops_the_bar_where_it_is(ma
 
 KILLING = """
 import os, signal
-from dpaudit.audit.batch import BatchAuditor
+from dpaudit.audit.run import BatchAuditor
 from dpaudit.cli import cli
 
 

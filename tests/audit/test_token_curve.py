@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpaudit.accounting import Cost
-from dpaudit.audit import token_curve
-from dpaudit.audit.token_curve import MOST_GROUPS, CurveSums
+from dpaudit.audit import guarantees
+from dpaudit.audit.guarantees import MOST_GROUPS, CurveSums
 from dpaudit.results import TokenBand, TokenCurve
 
 #: A bin is a sixteenth of a doubling wide.
@@ -76,7 +76,7 @@ def test_groups_add_up_exactly_in_any_order(batches: list[list[float]], random) 
     shuffled = list(batches)
     random.shuffle(shuffled)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(token_curve, "MOST_GROUPS", 8)
+        patched.setattr(guarantees, "MOST_GROUPS", 8)
         one, other = band_of(batches), band_of(shuffled)
     assert one == other
     longest = max(map(len, batches))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import exact_cost
 from dpaudit.mechanisms import ContextChange, Mechanism, log_probability
-from dpaudit.mechanisms.columns import log_sum_exp
+from dpaudit.mechanisms.interfaces import log_sum_exp
 
 Floats = NDArray[np.floating]
 

@@ -1046,7 +1046,7 @@ _RESULTS = (
     Mutant(
         "batch-audit-unbounded-step-forgotten",
         "a step that bounds nothing costs nothing",
-        "dpaudit/audit/batch.py",
+        "dpaudit/audit/run.py",
         "view.index is None or (cost is None and accountant is not None)",
         "view.index is None",
         (_FAULT_TABLE, _FAULTS, "tests/audit/test_batch.py", _AUDIT),
@@ -1190,7 +1190,7 @@ _RESULTS = (
     Mutant(
         "token-curve-position-late",
         "the run's cost is shown a token too late",
-        "dpaudit/audit/token_curve.py",
+        "dpaudit/audit/guarantees.py",
         "exact=tuple(by_tokens[p + 1].exact for p in reached)",
         "exact=tuple(by_tokens[p].exact for p in reached)",
         ("tests/audit/test_token_curve.py", _AUDIT),
@@ -1198,7 +1198,7 @@ _RESULTS = (
     Mutant(
         "token-curve-median-rounded-down",
         "the band's median is the lower end of its bin",
-        "dpaudit/audit/token_curve.py",
+        "dpaudit/audit/guarantees.py",
         "float(edges[bins[1] + 1])",
         "float(edges[bins[1]])",
         ("tests/audit/test_token_curve.py",),
