@@ -1,5 +1,6 @@
 """What a mechanism is: contributions, aggregators, their record, their bounds and what their claims can say."""
 
+from dpaudit.mechanisms.central import Central
 from dpaudit.mechanisms.columns import (
     NO_FIXED_COLUMNS,
     Arrays,
@@ -48,6 +49,7 @@ __all__ = [
     "Arrays",
     "BatchingRule",
     "Box",
+    "Central",
     "ClaimKind",
     "ContextChange",
     "Contribution",

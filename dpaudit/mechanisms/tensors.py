@@ -1,11 +1,11 @@
-"""A median step's arrays by torch, on whatever device the logits are: the same, bit for bit, as numpy's."""
+"""A step's order statistics by torch, on whatever device the logits are: the same, bit for bit, as numpy's."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from dpaudit.mechanisms.order_statistics import network, select
+from dpaudit.mechanisms.order_statistics import middle, network, select
 
 
 def central_values(values: Tensor, bound: float, width: int) -> Tensor:
@@ -33,6 +33,16 @@ def sides(values: Tensor, central: Tensor) -> tuple[Tensor, Tensor | None]:
     below |= tied & (rank <= wanted)
     holder = (tied & (rank == wanted + 1)).to(torch.uint8).argmax(dim=0)
     return _packed(below & moves), holder * moves
+
+
+def held_places(values: Tensor, central: Tensor, held: int) -> tuple[Tensor, Tensor]:
+    """`held_places` of `dpaudit.mechanisms.order_statistics`, with the holders as int64."""
+    inner, first = middle(len(central), held), (len(values) - held) // 2
+    moves = central[inner.start - 1] != central[inner.stop]
+    # Devices may order -0.0 before 0.0, which are equal to numpy; the sum is 0.0 for both.
+    ranked = torch.argsort(values + 0.0, dim=0, stable=True)
+    below = torch.zeros_like(values, dtype=torch.bool).scatter_(0, ranked[:first], True)
+    return _packed(below & moves), ranked[first : first + held] * moves
 
 
 def _packed(flags: Tensor) -> Tensor:
