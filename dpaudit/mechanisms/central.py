@@ -1,7 +1,6 @@
-"""The central mean: the mean of the values that stand in the middle, between the median and the mean of all.
+"""The central mean: of the values in the middle, so that it lies between the median and the mean of all.
 
-It is an L-statistic, T_m of docs/mathematics.md ("Central means"). The values that it is of are those around the median,
-so that its record is a median's, with more rows.
+It is an L-statistic, T_m of docs/mathematics.md ("Central means"). Its record is a median's, with more rows.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ _ACCOUNTING = (
         "central-box-half-as-wide",
         "a neighbour's central mean is taken to move by half as much",
         "dpaudit/mechanisms/central.py",
-        "central, reach = arrays[\"central\"], change.half_steps",
-        "central, reach = arrays[\"central\"], max(change.half_steps // 2, 1)",
+        'central, reach = arrays["central"], change.half_steps',
+        'central, reach = arrays["central"], max(change.half_steps // 2, 1)',
         ("tests/mechanisms/test_central.py", _CONFORMANCE),
     ),
     Mutant(
