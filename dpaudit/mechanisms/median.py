@@ -170,9 +170,10 @@ class Median(Aggregator):
             return f"a context beyond the {n} is marked as below a median"
         if (holders >= n).any() or holders[:, ~moves].any():
             return f"a median is held by a context outside 0 .. {n - 1}, or one that cannot move is held"
-        if any(_bits_at(sides, holder).any() for holder in holders):
+        moving = sides[:, moves], holders[:, moves]
+        if any(_bits_at(moving[0], holder).any() for holder in moving[1]):
             return "a context that holds the median is marked as below it"
-        if len(holders) > 1 and (np.diff(np.sort(holders[:, moves], axis=0), axis=0) == 0).any():
+        if len(holders) > 1 and (np.diff(np.sort(moving[1], axis=0), axis=0) == 0).any():
             return "a context holds two places"
         if contributions is not None and not _sides_fit(central, sides, holders, contributions):
             return "a context's side, or the holder of a median, contradicts the recorded logits"

@@ -166,7 +166,7 @@ def test_of_a_hundred_thousand_neighbours_none_leaves_the_box_and_added_ones_cos
         if relation == "add_remove":
             np.testing.assert_allclose([most_up, most_down], [rise, fall], rtol=0, atol=1e-12)
             reached += rise.size + fall.size
-    assert (tried, reached) > (100_000, 10_000)
+    assert (tried, reached) == (489_240, 21_600)
 
 
 @given(st.integers(0, 8), st.integers(1, 9), st.sampled_from(["float32", "float64"]), st.integers(0))

@@ -831,8 +831,8 @@ _CHECKS = (
         "check-record-holder-below-accepted",
         "a context may hold a median and be marked as below it",
         "dpaudit/mechanisms/median.py",
-        "if any(_bits_at(sides, holder).any() for holder in holders):",
-        "if any(_bits_at(sides, holder).any() and n < 0 for holder in holders):",
+        "if any(_bits_at(moving[0], holder).any() for holder in moving[1]):",
+        "if any(_bits_at(moving[0], holder).any() and n < 0 for holder in moving[1]):",
         (_FAULT_TABLE, _FAULTS, _EVIDENCE, _CONFORMANCE),
     ),
     Mutant(
