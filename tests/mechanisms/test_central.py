@@ -296,6 +296,16 @@ def altered(**arrays: Callable[[NDArray[Any]], NDArray[Any]]) -> Callable[[Step]
     return fault
 
 
+def with_first(value: float) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Rows whose lowest value of the first token is another."""
+
+    def change(rows: NDArray[Any]) -> NDArray[Any]:
+        rows[0, 0] = value
+        return rows
+
+    return change
+
+
 def of_another_window(step: Step) -> Step:
     """A step that was sampled from as many places as declared, half a place too high."""
     aggregate = Central(central=4).aggregate({"central": step.arrays["central"][1:]})
@@ -309,8 +319,10 @@ def test_a_fault_in_its_run_fails(made: Path, tmp_path: Path) -> None:
         "record.aggregate": altered(central=lambda rows: rows / 2),
         "record.sides": altered(holder=lambda holder: np.concatenate([holder[:1], holder[:-1]])),
     }
-    for check, fault in [*faults.items(), ("record.aggregate", of_another_window)]:
-        run = replanted(made / "central", tmp_path / f"{check}-{fault.__name__}", fault)
+    impossible = [("record.range", altered(central=with_first(value))) for value in (math.nan, math.inf, -3e38)]
+    listed = [*faults.items(), ("record.aggregate", of_another_window), *impossible]
+    for number, (check, fault) in enumerate(listed):
+        run = replanted(made / "central", tmp_path / str(number), fault)
         code, said = dpaudit("verify", run)
         assert code == 1, said
         assert f"FAIL {check}" in said
