@@ -31,6 +31,8 @@ from dpaudit.mechanisms import (
 ONE, GROUP = ContextChange("add_remove"), ContextChange("replace", 2)
 DELTA, CLIP, TEMPERATURE, DIVISOR = 1e-4, 6.0, 1.2, 16.0
 KINDS = {"median": Median(), "mean": Mean(divisor=DIVISOR), "central": Central(central=4)}
+#: So few that what is beyond them, the clip, is within a neighbour's reach.
+CONTEXTS = {"median": 1, "central": 4}
 
 #: steps, delta, clip, temperature -> epsilon in nats.
 Cost = Callable[[int, float, float, float], float]
@@ -60,7 +62,7 @@ def ex_post(change: ContextChange, measure: str, aggregator: str) -> Accountant:
         arrays = (
             {"aggregate": np.zeros(5)}
             if aggregator == "mean"
-            else {"central": central_order_statistics(np.zeros((1, 5)), clip, 4)}
+            else {"central": central_order_statistics(np.zeros((CONTEXTS[aggregator], 5)), clip, 4)}
         )
         return ExPostAccountant(mechanism, change), ReducedStep(arrays, 0)
 
