@@ -93,14 +93,14 @@ class _Rows:
 
     Attributes:
         logits: float32 [n, V].
-        of_rows: see `Contribution.of_rows`.
+        row_constants: see `Contribution.row_constants`.
         support: the columns to keep.
         columns: of a block; the same for all threads.
     """
 
     contribution: Contribution
     logits: Floats
-    of_rows: Floats
+    row_constants: Floats
     support: Support
     columns: int
 
@@ -113,7 +113,7 @@ class _Rows:
         """Of some of the S columns: [n, columns]."""
         kept = self.logits[:, block] if self.support is None else self.logits.take(self.support[block], axis=1)
         out = np.empty(kept.shape, dtype=np.float32)
-        self.contribution.write(kept, self.of_rows, out)
+        self.contribution.write(kept, self.row_constants, out)
         return out
 
 
@@ -124,13 +124,13 @@ def _is_elsewhere(logits: torch.Tensor) -> bool:
 def _rows(logits: Logits, support: Support, contribution: Contribution) -> _Rows:
     """Raises ValueError where logits are no numbers."""
     array: Floats = logits.detach().to("cpu", torch.float32).numpy() if isinstance(logits, torch.Tensor) else logits
-    of_rows = np.empty((len(array), 1), dtype=np.float32)
+    row_constants = np.empty((len(array), 1), dtype=np.float32)
 
     def work(blocks: Iterator[slice]) -> None:
         for block in blocks:
-            of_rows[block] = contribution.of_rows(array[block])
+            row_constants[block] = contribution.row_constants(array[block])
 
     share_out(len(array), max(len(array) // (4 * cores()), BLOCK // 16 // max(array.shape[1], 1), 1), work)
     most = min(max(BLOCK // max(len(array), 1), LEAST_COLUMNS), MOST_COLUMNS)
     size = array.shape[1] if support is None else len(support)
-    return _Rows(contribution, array, of_rows, support, even_blocks(size, LEAST_COLUMNS, most))
+    return _Rows(contribution, array, row_constants, support, even_blocks(size, LEAST_COLUMNS, most))

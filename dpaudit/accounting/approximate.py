@@ -58,15 +58,7 @@ class ApproximateAccountant:
         centers: float = 0.0,
         centers_delta: float = 0.0,
     ) -> ApproximateAccountant | None:
-        """The accountant of a mechanism; None for one whose cost only the data shows.
-
-        Args:
-            mechanism: the run's.
-            change: what neighbouring data sets differ by; None where nothing bounds it.
-            laplace: epsilons of the clusters' noisy counts.
-            centers: epsilon of their centres.
-            centers_delta: their delta.
-        """
+        """The accountant of a mechanism, None if only the data shows its cost; under no change nothing is bounded."""
         eta = mechanism.eta(change or ContextChange("add_remove"))
         if eta is None:
             return None

@@ -9,7 +9,6 @@ the whole curve. The proof is in docs/replay.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,10 +55,11 @@ def epsilon_lower_bound(forward: Doubles, backward: Doubles, delta: float, confi
     if not (0 <= delta < 1 and 0 < confidence < 1):
         raise ValueError(f"delta {delta} must be in [0, 1), and confidence {confidence} in (0, 1)")
     sides = [_descending(losses) for losses in (forward, backward)]
-    # Half of the chance of error a direction, and a share of it for each of its order statistics.
-    certain = [_masses(losses, lambda n: _mass_above(n, (1 - confidence) / (2 * n))) for losses in sides]
-    likely = [_masses(losses, lambda n: np.arange(1, n + 1) / n) for losses in sides]
-    grid = np.linspace(0.0, _end_of_curve(sides), POINTS)
+    certain = [_masses(len(losses), confidence) for losses in sides]
+    likely = [np.diff(np.arange(1, len(losses) + 1) / len(losses), prepend=0.0) for losses in sides]
+    # Beyond the largest finite loss the curve is flat.
+    seen = np.concatenate(sides)
+    grid = np.linspace(0.0, seen[(seen > 0) & np.isfinite(seen)].max(initial=0.0) or 1.0, POINTS)
     rows = zip(grid, _profile(sides, likely, grid), _profile(sides, certain, grid), strict=True)
     return LowerBound(
         delta=delta,
@@ -77,18 +77,13 @@ def _descending(losses: Doubles) -> Doubles:
     return np.sort(values)[::-1]
 
 
-def _mass_above(n: int, error: float) -> Doubles:
-    """q_k for k = 1 .. n: with probability 1 - `error` each, the least mass at or above the k-th largest of n."""
+def _masses(n: int, confidence: float) -> Doubles:
+    """The mass that each of n losses stands for at least: what lies above it, less what lies above the one before."""
     from scipy.special import betaincinv  # type: ignore[import-untyped]  # slow to load, and only attacks need it
 
     k = np.arange(1, n + 1)
-    quantiles: Doubles = betaincinv(k, n - k + 1, error)
-    return quantiles
-
-
-def _masses(losses: Doubles, above: Callable[[int], Doubles]) -> Doubles:
-    """The mass that each loss stands for at least: what lies above it, less what lies above the one before."""
-    return np.diff(above(len(losses)), prepend=0.0)
+    # Half of the chance of error a direction, and a share of it for each of its order statistics.
+    return np.diff(betaincinv(k, n - k + 1, (1 - confidence) / (2 * n)), prepend=0.0)
 
 
 def _profile(sides: list[Doubles], masses: list[Doubles], epsilons: Doubles) -> Doubles:
@@ -116,9 +111,3 @@ def _epsilon(sides: list[Doubles], masses: list[Doubles], delta: float) -> float
             found = float((np.log(above[useful]) - weighted[useful]).max())
             largest = max(largest, min(found, float(losses[0])))  # rounding must not lead beyond what was seen
     return largest
-
-
-def _end_of_curve(sides: list[Doubles]) -> float:
-    """The largest finite loss, beyond which the curve is flat; 1 where none is positive."""
-    positive = [losses[(losses > 0) & np.isfinite(losses)] for losses in sides]
-    return float(max((values.max() for values in positive if len(values)), default=1.0))

@@ -30,9 +30,10 @@ from a level on is at most the level's own times the largest that can follow, le
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +62,41 @@ ORDERS: Doubles = np.concatenate([1 + np.arange(1, 100) / 10, np.arange(11, 64),
 
 
 @dataclass(frozen=True)
-class ChangScales:
+class _Scales(ABC):
+    depth: int
+    count_scale: float
+
+    def __post_init__(self) -> None:
+        # Comparisons that NaN fails.
+        if not 1 <= self.depth <= MOST_DEPTH:
+            raise ValueError(f"depth must lie between 1 and {MOST_DEPTH}, not be {self.depth}")
+        most = {"count_scale": MOST_COUNT_SCALE, "split_epsilon": 1 / LEAST_SCALE, "sum_sd": MOST_SUM_SD}
+        least = {"count_scale": LEAST_SCALE, "split_epsilon": 1 / MOST_COUNT_SCALE, "sum_sd": LEAST_SCALE}
+        for field in fields(self)[1:]:
+            name, value = field.name, getattr(self, field.name)
+            if not least[name] <= value <= most[name]:
+                raise ValueError(f"{name} must lie between {least[name]:.2g} and {most[name]:.2g}, not be {value}")
+
+    def epsilon(self, delta: float, relation: Relation) -> float:
+        """What the noisy numbers cost one record, in nats: an upper bound.
+
+        Args:
+            delta: in [LEAST_DELTA, MOST_DELTA].
+            relation: whether records come and go, or are exchanged.
+
+        Raises:
+            ValueError: delta is out of its range, or the relation unknown.
+        """
+        if not LEAST_DELTA <= delta <= MOST_DELTA:
+            raise ValueError(f"delta must lie between {LEAST_DELTA} and {MOST_DELTA}, not be {delta}")
+        return self._epsilon(delta, relation)
+
+    @abstractmethod
+    def _epsilon(self, delta: float, relation: Relation) -> float: ...
+
+
+@dataclass(frozen=True)
+class ChangScales(_Scales):
     """How much noise there is in Chang's tree.
 
     Attributes:
@@ -73,25 +108,10 @@ class ChangScales:
         ValueError: a number is out of its range.
     """
 
-    depth: int
-    count_scale: float
     sum_sd: float
 
-    def __post_init__(self) -> None:
-        _require_scales(self)
-
-    def epsilon(self, delta: float, relation: Relation) -> float:
-        """What the tree and its sums cost one record, in nats: an upper bound.
-
-        Args:
-            delta: in [LEAST_DELTA, MOST_DELTA].
-            relation: whether records come and go, or are exchanged.
-
-        Raises:
-            ValueError: delta is out of its range, or the relation unknown.
-        """
-        _require_delta(delta)
-        return max(self._epsilon(change, delta) for change in changes(relation, self.depth)) * (1 + ROOM)
+    def _epsilon(self, delta: float, relation: Relation) -> float:
+        return max(self._epsilon_of(change, delta) for change in changes(relation, self.depth)) * (1 + ROOM)
 
     def rho(self, relation: Relation) -> float:
         """Of zero-concentrated DP, to which pure epsilon e is e^2 / 2 (Bun and Steinke, 2016): a rougher measure."""
@@ -100,7 +120,7 @@ class ChangScales:
     def _rho(self, change: Change) -> float:
         return change.counts / (2 * self.count_scale**2) + change.distance**2 / (2 * self.sum_sd**2)
 
-    def _epsilon(self, change: Change, delta: float) -> float:
+    def _epsilon_of(self, change: Change, delta: float) -> float:
         from dp_accounting import ComposedDpEvent, GaussianDpEvent, LaplaceDpEvent, SelfComposedDpEvent
         from dp_accounting.pld import PLDAccountant
 
@@ -116,7 +136,7 @@ class ChangScales:
 
 
 @dataclass(frozen=True)
-class DpmScales:
+class DpmScales(_Scales):
     """How much noise there is in DPM. From level to level, counts get less of it by sqrt(2), and so do splits.
 
     Attributes:
@@ -129,13 +149,8 @@ class DpmScales:
         ValueError: a number is out of its range.
     """
 
-    depth: int
-    count_scale: float
     split_epsilon: float
     sum_sd: float
-
-    def __post_init__(self) -> None:
-        _require_scales(self)
 
     @property
     def count_scales(self) -> tuple[float, ...]:
@@ -147,19 +162,8 @@ class DpmScales:
         """Epsilon of a split of each level's cells, in nats: [depth]."""
         return tuple(self.split_epsilon * growth(level) for level in range(self.depth))
 
-    def epsilon(self, delta: float, relation: Relation) -> float:
-        """What splits, counts and sums cost one record, in nats: an upper bound.
-
-        Renyi divergences are converted as in Canonne, Kamath and Steinke (arXiv 2004.00010, proposition 12).
-
-        Args:
-            delta: in [LEAST_DELTA, MOST_DELTA].
-            relation: whether records come and go, or are exchanged.
-
-        Raises:
-            ValueError: delta is out of its range, or the relation unknown.
-        """
-        _require_delta(delta)
+    def _epsilon(self, delta: float, relation: Relation) -> float:
+        """Renyi divergences are converted as in Canonne, Kamath and Steinke (arXiv 2004.00010, proposition 12)."""
         divergence = np.max(list(self._courses(relation)), axis=0) * (1 + ROOM)
         share = (math.log(delta) + np.log(ORDERS) - ROOM) / (ORDERS - 1)
         return max(0.0, float((divergence + np.log1p(-1 / ORDERS) - share).min()))
@@ -196,17 +200,14 @@ def centers_epsilon(
     Raises:
         ValueError: the method or relation is unknown, or a number is missing, no number, or out of its range.
     """
-    if method == "chang":
-        chang = ChangScales(_depth(settings), _number(settings, "count_scale"), _number(settings, "sum_sd"))
-        return chang.epsilon(delta, relation)
-    if method == "dpm":
-        names = ("count_scale", "split_epsilon", "sum_sd")
-        return DpmScales(_depth(settings), *(_number(settings, name) for name in names)).epsilon(delta, relation)
-    raise ValueError(f"centres of the method {method!r} have no noise that is known here")
+    kinds: Mapping[str, type[ChangScales | DpmScales]] = {"chang": ChangScales, "dpm": DpmScales}
+    if method not in kinds:
+        raise ValueError(f"centres of the method {method!r} have no noise that is known here")
+    scales = kinds[method](*(_setting(settings, field.name) for field in fields(kinds[method])))
+    return scales.epsilon(delta, relation)
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """What one record can move in Chang's tree: so many counts by 1 each, and sums by a distance, in radii."""
 
     counts: int
@@ -241,38 +242,14 @@ def _laplace_divergence(epsilon: float) -> Doubles:
     return exact
 
 
-def _require_scales(scales: ChangScales | DpmScales) -> None:
-    """Every scale within its range: comparisons that NaN fails."""
-    if not 1 <= scales.depth <= MOST_DEPTH:
-        raise ValueError(f"depth must lie between 1 and {MOST_DEPTH}, not be {scales.depth}")
-    most = {"count_scale": MOST_COUNT_SCALE, "split_epsilon": 1 / LEAST_SCALE, "sum_sd": MOST_SUM_SD}
-    least = {"count_scale": LEAST_SCALE, "split_epsilon": 1 / MOST_COUNT_SCALE, "sum_sd": LEAST_SCALE}
-    for field in fields(scales):
-        name, value = field.name, getattr(scales, field.name)
-        if name in most and not least[name] <= value <= most[name]:
-            raise ValueError(f"{name} must lie between {least[name]:.2g} and {most[name]:.2g}, not be {value}")
-
-
-def _require_delta(delta: float) -> None:
-    if not LEAST_DELTA <= delta <= MOST_DELTA:
-        raise ValueError(f"delta must lie between {LEAST_DELTA} and {MOST_DELTA}, not be {delta}")
-
-
 def _known(relation: Relation) -> Relation:
     if relation not in ("add_remove", "replace"):
         raise ValueError(f"relation must be add_remove or replace, not {relation!r}")
     return relation
 
 
-def _depth(settings: Mapping[str, int | float | str]) -> int:
-    value = settings.get("depth")
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"depth must be a whole number, not {value!r}")
-    return value
-
-
-def _number(settings: Mapping[str, int | float | str], name: str) -> float:
-    value = settings.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} must be a number, not {value!r}")
+def _setting(settings: Mapping[str, int | float | str], name: str) -> Any:
+    value, (kind, what) = settings.get(name), (int, "whole number") if name == "depth" else (int | float, "number")
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise ValueError(f"{name} must be a {what}, not {value!r}")
     return value

@@ -96,19 +96,17 @@ def exponential_mechanism_epsilon(
     Raises:
         ValueError: an argument is not a number, negative, or not in its range.
     """
-    segments = _segments(eta, steps)
-    events = [*_epsilons("laplace", laplace), *_epsilons("pure", pure)]
+    segments, shifts, responses = _segments(eta, steps), _epsilons("laplace", laplace), _epsilons("pure", pure)
     if method not in get_args(Method):
         raise ValueError(f"method must be rdp or optimal, not {method!r}")
     if grid is not None and _whole("grid", grid) == 0:
         raise ValueError("grid must be positive, not 0")
-    rho = _sum_up(zcdp_of_range(*segment) for segment in segments)
-    known = min(zcdp_epsilon(rho, delta, laplace=laplace, pure=pure), _pure_total(segments, events))
+    problem = _Problem(tuple(segments), tuple(shifts), tuple(responses), delta)
+    known = problem.bound(delta)
     if method == "rdp":
         return Composition(known, None, delta, method)
     if known == 0 or math.isinf(known):
         return Composition(known, 0.0, delta, method)
-    problem = _Problem(tuple(segments), tuple(e for e in laplace if e), tuple(e for e in pure if e), delta)
     places = problem.places() if grid is None else grid
     if places is None:
         return Composition(known, 0.0, delta, method)
@@ -119,11 +117,7 @@ def exponential_mechanism_epsilon(
 def zcdp_epsilon(rho: float, delta: float, *, laplace: Sequence[float] = (), pure: Sequence[float] = ()) -> float:
     """epsilon of a rho-zCDP sequence beside pure-DP events, by Renyi accounting in dp-accounting.
 
-    Args:
-        rho: of everything but the pure events.
-        delta: in (0, 1).
-        laplace: as for `exponential_mechanism_epsilon`.
-        pure: as for `exponential_mechanism_epsilon`.
+    `rho` is of everything but the events; all else is as for `exponential_mechanism_epsilon`.
 
     Raises:
         ValueError: delta is not in (0, 1), or another argument is negative or not a number.
@@ -221,11 +215,16 @@ class _Problem:
         """What the grid is measured in: the largest range, or the largest event where nothing is drawn."""
         return max(eta for eta, _ in self.segments) if self.segments else max(self.laplace + self.pure)
 
+    def bound(self, delta: float) -> float:
+        """epsilon at a delta by Renyi accounting, or the pure epsilon of everything, beyond which no loss lies."""
+        rho = _sum_up(zcdp_of_range(*segment) for segment in self.segments)
+        ranges = (math.nextafter(steps * eta, math.inf) for eta, steps in self.segments)
+        total = _sum_up(chain(ranges, self.laplace, self.pure))
+        return min(zcdp_epsilon(rho, delta, laplace=self.laplace, pure=self.pure), total)
+
     def reach(self) -> float:
         """An epsilon beyond which delta is next to nothing: where the grid ends."""
-        rho = _sum_up(zcdp_of_range(*segment) for segment in self.segments)
-        remote = zcdp_epsilon(rho, max(self.delta * REMOTE, TINY), laplace=self.laplace, pure=self.pure)
-        return min(remote, _pure_total(self.segments, self.laplace + self.pure))
+        return self.bound(max(self.delta * REMOTE, TINY))
 
     def places(self) -> int | None:
         """Grid points per largest range that can be afforded; None where too few."""
@@ -404,11 +403,6 @@ def _epsilons(name: str, epsilons: Sequence[float]) -> list[float]:
         if math.isnan(epsilon) or epsilon < 0:
             raise ValueError(f"{name} must hold non-negative epsilons, not {epsilon}")
     return [float(epsilon) for epsilon in epsilons if epsilon]
-
-
-def _pure_total(segments: Sequence[Segment], events: Sequence[float]) -> float:
-    """The pure epsilon of everything: no loss lies beyond it."""
-    return _sum_up(chain((math.nextafter(steps * eta, math.inf) for eta, steps in segments), events))
 
 
 def _sum_up(terms: Iterable[float]) -> float:

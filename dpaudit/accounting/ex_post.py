@@ -102,30 +102,19 @@ class ExPostAccountant:
     """
 
     def __init__(self, mechanism: Mechanism, change: ContextChange | None) -> None:
-        """Start with nothing spent.
-
-        Args:
-            mechanism: what bounds a neighbour's aggregates.
-            change: what neighbouring batches differ by.
-
-        Raises:
-            ValueError: no change is given, so that no sum means anything.
-        """
+        """Start with nothing spent. Raises ValueError where no change of neighbouring batches is given."""
         if change is None:
             raise ValueError("nothing bounds how one unit changes the contexts, so nothing bounds the cost")
         self._mechanism, self.change = mechanism, change
         self._open: dict[int, list[Doubles]] = {}
         self._closed: dict[int, Cost] = {}
-        self._worst = _WorstSpread(change.contexts)
+        # [measure, j, t]: the largest total cost of j changed contexts in the closed batches, cut to t tokens.
+        self._worst = np.zeros((3, change.contexts + 1, 1))
 
     def charge(self, batch: int, step: ReducedStep) -> Cost:
-        """Add one step and return what it costs when the whole change falls on this batch.
+        """Add one step, as `Mechanism.reduced` gives it: what it costs when the whole change falls on this batch.
 
         Threads may charge for different batches at a time.
-
-        Args:
-            batch: batch id. A batch that was closed takes no more steps.
-            step: as `Mechanism.reduced` gives it.
 
         Raises:
             ValueError: a value is not a finite number, the record does not bound the change, or the batch is closed.
@@ -169,7 +158,7 @@ class ExPostAccountant:
             raise ValueError(f"batch {batch} has steps here already")
         if sums.shape[:2] != (self.change.contexts + 1, 3):
             raise ValueError(f"sums of shape {sums.shape} are not those of {self.change.contexts} contexts")
-        self._worst.fold(sums)
+        self._worst = _folded(self._worst, sums)
         self._closed[batch] = Cost(*sums[-1, :, -1].tolist())
 
     def batch_cost(self, batch: int) -> Cost:
@@ -181,10 +170,10 @@ class ExPostAccountant:
     @property
     def cost(self) -> Cost:
         """What the run has cost so far."""
-        worst = self._worst.last()
+        worst = self._worst[..., -1:]
         for steps in self._open.values():
-            worst.fold(steps[-1][..., None])
-        return Cost(*worst.totals()[:, -1].tolist())
+            worst = _folded(worst, steps[-1][..., None])
+        return Cost(*worst[:, -1, -1].tolist())
 
     @property
     def epsilon(self) -> float:
@@ -193,7 +182,7 @@ class ExPostAccountant:
 
     def by_tokens(self) -> list[Cost]:
         """What the closed batches would have cost had each ended after 0, 1, 2, ... tokens."""
-        return [Cost(*totals) for totals in self._worst.totals().T.tolist()]
+        return [Cost(*totals) for totals in self._worst[:, -1].T.tolist()]
 
     def _cost(self, box: Box, step: ReducedStep) -> tuple[float, float, float]:
         temperature = self._mechanism.temperature
@@ -203,35 +192,22 @@ class ExPostAccountant:
         return next(up), next(up), next(up)
 
 
-class _WorstSpread:
-    """The largest total over all ways of spreading a change over disjoint batches, at every length of the batches.
+def _folded(worst: Doubles, sums: Doubles) -> Doubles:
+    """The largest totals over all ways of spreading a change over disjoint batches, with one batch more.
 
-    `_table[measure, j, t]` is the largest total cost of j changed contexts in the batches so far, cut to t tokens.
+    Args:
+        worst: [measure, contexts, tokens + 1] of the batches so far.
+        sums: [contexts, measure, T + 1] what the batch costs after 0 .. T tokens (contexts from 0).
     """
-
-    def __init__(self, contexts: int) -> None:
-        self._table = np.zeros((3, contexts + 1, 1))
-
-    def last(self) -> _WorstSpread:
-        """A copy that knows whole batches only."""
-        copy = _WorstSpread(self._table.shape[1] - 1)
-        copy._table = self._table[..., -1:].copy()
-        return copy
-
-    def totals(self) -> Doubles:
-        """[3, tokens + 1] Theorem 1, rise and fall of the whole change after 0, 1, ... tokens of every batch."""
-        return self._table[:, -1]
-
-    def fold(self, sums: Doubles) -> None:
-        """Take in a batch, whose costs after 0 .. T tokens are sums[contexts, measure, T + 1] (contexts from 0)."""
-        costs = np.swapaxes(sums, 0, 1)
-        length = max(costs.shape[-1], self._table.shape[-1])
-        costs, before = _lengthened(costs, length), _lengthened(self._table, length)
-        self._table = before.copy()
-        for contexts in range(1, before.shape[1]):
-            for here in range(1, contexts + 1):
-                total = _add_up(before[:, contexts - here], costs[:, here])
-                np.maximum(self._table[:, contexts], total, out=self._table[:, contexts])
+    costs = np.swapaxes(sums, 0, 1)
+    length = max(costs.shape[-1], worst.shape[-1])
+    costs, before = _lengthened(costs, length), _lengthened(worst, length)
+    after = before.copy()
+    for contexts in range(1, before.shape[1]):
+        for here in range(1, contexts + 1):
+            total = _add_up(before[:, contexts - here], costs[:, here])
+            np.maximum(after[:, contexts], total, out=after[:, contexts])
+    return after
 
 
 def _lengthened(array: Doubles, length: int) -> Doubles:
@@ -269,13 +245,16 @@ def _costs(
 
 def _scaled(box: Box, token: ArrayLike, temperature: float) -> tuple[Doubles, Doubles, Doubles, NDArray[np.intp]]:
     """The box over tau in float64, and the tokens' places [..., 1]. Raises ValueError where no bound follows."""
-    _require_temperature(temperature)
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"temperature must be positive and finite, not {temperature}")
     with np.errstate(over="ignore"):
         low, mid, high = (np.asarray(values, dtype=np.float64) / temperature for values in box)
     index = np.asarray(token)
     if index.dtype.kind not in "iu":
         raise ValueError("a token is a whole number")
-    _require_token(index, mid.shape[-1])
+    size = mid.shape[-1]
+    if index.size and not (index.min() >= 0 and index.max() < size):
+        raise ValueError(f"token {index.tolist()} is not among the {size} tokens")
     # A comparison with NaN is false.
     ordered = (low <= mid).all() and (mid <= high).all()
     if not np.isfinite(mid).all() or (not ordered and (np.isnan(low).any() or np.isnan(high).any())):
@@ -302,14 +281,3 @@ def _log_sum_of_others(values: Doubles, at: NDArray[np.intp]) -> Doubles:
 
 def _scalar(cost: Doubles) -> Any:
     return cost if cost.ndim else float(cost)
-
-
-def _require_temperature(temperature: float) -> None:
-    if not 0 < temperature < math.inf:
-        raise ValueError(f"temperature must be positive and finite, not {temperature}")
-
-
-def _require_token(token: ArrayLike, size: int) -> None:
-    index = np.asarray(token)
-    if index.size and not (index.min() >= 0 and index.max() < size):
-        raise ValueError(f"token {index.tolist()} is not among the {size} tokens")

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from dpaudit.accounting import Cost, ExPostAccountant
-from dpaudit.checks import STEP_CHECKS
-from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, ContextSums, SeenSupport
-from dpaudit.checks.release import label_problem, stop_problem, text_problem
-from dpaudit.checks.sampling_test import SamplingTest
-from dpaudit.checks.view import StepView
+from dpaudit.checks import CHECKS
+from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, ContextSums, SeenSupport, StepView
+from dpaudit.checks.registry import StepCheck
+from dpaudit.checks.release import stop_problem, text_problems
+from dpaudit.checks.sampling import SamplingTest
 from dpaudit.mechanisms import ContextChange
 from dpaudit.runs import BatchReader, InputError, Manifest, RunReader, without_stop
 from dpaudit.runs.manifest import MAX_WIDTH
@@ -58,8 +58,8 @@ class BatchAuditor:
         sample = sample_of(batch)
         facts.sample_digest = hashlib.sha256(sample.line().encode()).digest()
         tokens = without_stop(sample.tokens, manifest.stopping.sequences)
-        text = text_problem(sample, self._decode(tokens) if self._decode and sample.text is not None else None)
-        facts.texts += [problem for problem in (text, label_problem(sample, manifest)) if problem]
+        decoded = self._decode(tokens) if self._decode and sample.text is not None else None
+        facts.texts += text_problems(sample, decoded, manifest)
         facts.stops += [problem for problem in (stop_problem(sample, manifest.stopping),) if problem]
 
     def _read_steps(self, batch: BatchReader, facts: BatchFacts) -> None:
@@ -93,9 +93,8 @@ def accountant_for(manifest: Manifest, change: ContextChange | None) -> ExPostAc
 
 def objections(view: StepView) -> Iterator[tuple[str, str]]:
     """The step checks that object to a step, by id, and why."""
-    for check_id, check in STEP_CHECKS.items():
-        problem = check.objection(view)
-        if problem:
+    for check_id, check in CHECKS.items():
+        if isinstance(check, StepCheck) and (problem := check.objection(view)):
             yield check_id, problem
 
 
@@ -120,7 +119,7 @@ def _take(
         place = facts.id.to_bytes(8, "big") + position.to_bytes(8, "big")
         facts.sampling.add(view.aggregate, view.index, view.step.aggregate_digest + place)
         aggregator = view.mechanism.aggregator
-        facts.divided.add(aggregator.divided_by(view.arrays, view.header.contexts, view.mechanism.clip))
+        facts.divided[aggregator.divided_by(view.arrays, view.header.contexts, view.mechanism.clip)] += 1
     cost = charged(view, accountant)
     facts.unbounded |= view.index is None or (cost is None and accountant is not None)
     facts.costs.append(math.nan if cost is None else cost.exact)

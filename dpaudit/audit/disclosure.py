@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpaudit.audit.factors import NEXT_TO_NOTHING, change, factor, next_to_nothing
 from dpaudit.checks.disclosure import public_settings
-from dpaudit.checks.registry import registered
-from dpaudit.checks.replay import COMMAND
+from dpaudit.checks.registry import CHECKS, COMMAND
 from dpaudit.results import AuditResult, CheckResult, ClaimResult, Empirical, Guarantees
 from dpaudit.results.rounding import exactly
 
@@ -145,7 +144,6 @@ def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: str, as
 
 def _checks(result: AuditResult) -> tuple[CheckResult, ...]:
     """Outcomes, with what each check compares in place of what it measured here, and its fixed words."""
-    known = {check.about.id: check.about for check in registered()}
     return tuple(
         CheckResult(
             id=check.id,
@@ -153,11 +151,11 @@ def _checks(result: AuditResult) -> tuple[CheckResult, ...]:
             status=check.status,
             evidence=check.evidence,
             measured="",
-            expected=known[check.id].compares if check.id in known else "",
+            expected=CHECKS[check.id].compares if check.id in CHECKS else "",
             detail=COMMAND if COMMAND in check.detail else "",
             applicable=check.applicable,
-            why=known[check.id].why if check.id in known else "",
-            remedy=known[check.id].remedy if check.id in known else "",
+            why=CHECKS[check.id].why if check.id in CHECKS else "",
+            remedy=CHECKS[check.id].remedy if check.id in CHECKS else "",
             reference=check.reference,
         )
         for check in result.checks

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from dpaudit.accounting import Cost, ExPostAccountant
 from dpaudit.audit.batch import MOST_CONTEXTS, accountant_for, charged, objections
 from dpaudit.audit.run import Progress, audit_run
-from dpaudit.checks.facts import BatchLosses, ContextSums
-from dpaudit.checks.view import StepView
+from dpaudit.checks.facts import BatchLosses, ContextSums, StepView
 from dpaudit.engines import Engine
 from dpaudit.mechanisms import ContextChange, context_change
 from dpaudit.results import SAMPLE_LENGTH, AuditResult, BatchResult, CheckResult

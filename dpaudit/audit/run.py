@@ -19,11 +19,12 @@ from dpaudit.audit.samples import shown_samples
 from dpaudit.audit.token_curve import CurveSums
 from dpaudit.checks import Facts
 from dpaudit.checks.claim import recomputed_epsilon
-from dpaudit.checks.facts import BatchFacts, RealisedLosses, known_places
+from dpaudit.checks.facts import known_places
 from dpaudit.checks.integrity import unreadable_indexes
-from dpaudit.checks.placement import read_placement
-from dpaudit.checks.registry import Outcome, StepCheck, printable, registered, result_of, step_result
-from dpaudit.checks.sampling_test import SamplingTest
+from dpaudit.checks.partition import read_placement
+from dpaudit.checks.rebalancing import grouping_cost
+from dpaudit.checks.registry import Outcome, printable, registered
+from dpaudit.checks.sampling import SamplingTest
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange, context_change
 from dpaudit.results import (
@@ -125,6 +126,7 @@ class _Pass:
     def __init__(self, reader: RunReader, claim: Claim, replay: Replay | None) -> None:
         manifest, change = reader.manifest, _bounded_change(reader.manifest, claim)
         clusters = _clusters(reader)
+        places = known_places(manifest, clusters)
         self.facts = Facts(
             reader,
             manifest,
@@ -132,46 +134,44 @@ class _Pass:
             change,
             accountant_for(manifest, change),
             SamplingTest(manifest.mechanism.temperature),
-            read_placement(reader, known_places(manifest, clusters)),
+            read_placement(reader, places),
+            grouping_cost(manifest, claim),
             replay,
             clusters,
+            places,
         )
-        self.losses = RealisedLosses()
         self.curve = CurveSums(manifest.stopping.max_tokens)
 
     def read(self, engine: Engine | None, progress: Progress | None) -> None:
         """Go through all batches that are on disk. What cannot be read is noted and judged later."""
         facts = self.facts
         for name, error in unreadable_indexes(facts.reader, facts.placement):
-            facts.refuse(name, error)
+            facts.unreadable[name] = error
         try:
             batches = facts.reader.batches
         except InputError as error:
-            facts.refuse(STEPS, error)
+            facts.unreadable[STEPS] = error
             return
         make_auditor = partial(BatchAuditor, facts.reader.location, facts.change)
         engine = engine or _engine_for(facts.reader)
         with closing(engine.map(make_auditor, batches)) as found:
             for done, batch in enumerate(found, start=1):
-                self._take(batch)
+                facts.take(batch)
+                self.curve.take(batch.costs)
                 if progress:
                     progress(done, facts.manifest.batching.batches)
-
-    def _take(self, batch: BatchFacts) -> None:
-        self.facts.take(batch)
-        if batch.losses is not None:
-            self.losses.take(batch.losses)
-        self.curve.take(batch.costs)
 
     def result(self, evidence: int) -> AuditResult:
         """Evaluate all checks and put the result together."""
         facts = self.facts
-        checks = [
-            step_result(check, facts) if isinstance(check, StepCheck) else result_of(check.about, check.outcome(facts))
-            for check in registered()
-        ]
+        checks = [check.result(facts) for check in registered()]
         verdict = _verdict(checks, evidence)
-        empirical = self.losses.result().model_copy(update={"attack": attack(facts)})
+        empirical = Empirical(
+            leave_one_out_max=max(facts.losses.values(), default=None),
+            contexts=facts.left_out,
+            worst=tuple(facts.worst),
+            attack=attack(facts),
+        )
         guarantees = Guarantees(ex_post=ex_post(facts), approximate=approximate(facts), empirical=empirical)
         batches = tuple(self._batch_result(batch_id) for batch_id in sorted(facts.headers))
         return AuditResult(
@@ -370,9 +370,7 @@ def _unreadable(error: InputError, evidence: int) -> AuditResult:
         ledger=(),
         batches=(),
         tokens=None,
-        checks=tuple(
-            result_of(check.about, failed if check.about.id == "integrity.format" else unread) for check in registered()
-        ),
-        not_checked=tuple(check.about.id for check in registered() if check.about.id != "integrity.format"),
+        checks=tuple(check.entry(failed if check.id == "integrity.format" else unread) for check in registered()),
+        not_checked=tuple(check.id for check in registered() if check.id != "integrity.format"),
         run={"dpaudit": dpaudit.__version__},
     )

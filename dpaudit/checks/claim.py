@@ -1,20 +1,29 @@
-"""Does the record bear out the claim?"""
+"""Does the record bear out the claim, and were the claim's parts put together by a rule that is right?
+
+The checks of composition recognise wrong sums: they fail where the claim is too small and a mistaken rule explains it,
+so that a failed claim.epsilon comes with its cause.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import get_args
 
+from dpaudit.accounting import Method, rounded_sum
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import Outcome, judge_origin, run_check
+from dpaudit.checks.registry import UNREAD, Outcome, RunCheck, judge_origin
 from dpaudit.results.rounding import rounded_up
 
-_SHARP = "docs/claims.md"
+_CLAIMS, _MATHEMATICS = "docs/claims.md", "docs/mathematics.md"
+#: Claims are stated with some decimals; a wrong sum that is no further off than this explains a claim.
+_STATED = 1e-3
 
 
-@run_check(
-    check_id="claim.epsilon",
+@RunCheck(
+    id="claim.epsilon",
     title="The recomputed epsilon does not exceed the claimed one",
-    failed="The recomputed epsilon exceeds the claimed one, or there is none",
+    fails="The recomputed epsilon exceeds the claimed one, or there is none",
     evidence=1,
     why="The texts cost more privacy than readers are told. Nobody should release or accept them under this claim.",
     remedy=(
@@ -30,9 +39,8 @@ def epsilon_is_covered(facts: Facts) -> Outcome:
     expected = f"epsilon at most {claim.epsilon!r} ({what})"
     recomputed = recomputed_epsilon(facts)
     if recomputed is None:
-        detail = (
-            f"A {facts.manifest.mechanism.aggregator.name} run gives no {claim.kind} figure to hold the claim against."
-        )
+        aggregator = facts.manifest.mechanism.aggregator.name
+        detail = f"A {aggregator} run gives no {claim.kind} figure to hold the claim against."
         return Outcome("fail", "no such figure", expected, detail)
     # Written so that a NaN fails.
     if recomputed <= claim.epsilon:
@@ -40,14 +48,14 @@ def epsilon_is_covered(facts: Facts) -> Outcome:
     return Outcome("fail", f"epsilon {rounded_up(recomputed)}", expected, _why_exceeded(facts, recomputed))
 
 
-@run_check(
-    check_id="claim.delta",
+@RunCheck(
+    id="claim.delta",
     title="Delta suits the claim's kind and the number of records",
-    failed="Delta does not suit the claim's kind or the number of records",
+    fails="Delta does not suit the claim's kind or the number of records",
     evidence=0,
     why="With a delta of 1 / records or more, a mechanism that publishes a whole record could meet the guarantee.",
     remedy="An ex-post claim has delta 0, or that of noised centres. An approximate one needs one below 1 / records.",
-    reference=_SHARP,
+    reference=_CLAIMS,
 )
 def delta_is_small(facts: Facts) -> Outcome:
     """Delta is 0 for an ex-post claim, or covers that of the centres; for an approximate one it is positive.
@@ -60,8 +68,11 @@ def delta_is_small(facts: Facts) -> Outcome:
         if claim.delta == 0:
             return Outcome("pass", "delta 0", zero)
         return Outcome("fail", f"delta {claim.delta:.3g}", zero, "The ex-post bound needs no delta: claim it with 0.")
+    # No fewer than contexts show; a fixed slot may be empty, so it counts for one only where the claim is per context.
+    filled = facts.manifest.batching.rule != "hashed-slots" or claim.unit == "context"
+    shown = sum(header.contexts for header in facts.headers.values()) if filled else 0
     # A single record gives no limit that would mean anything; two are the fewest that neighbours can differ by one of.
-    records = max(2, facts.records)
+    records = max(2, facts.manifest.data.records, shown)
     limit = 1 / records
     expected = f"0 < delta < 1 / {records} (the records)"
     if centers:
@@ -78,17 +89,17 @@ def delta_is_small(facts: Facts) -> Outcome:
     return Outcome("fail", f"delta {claim.delta!r}", expected, remedy)
 
 
-@run_check(
-    check_id="claim.kind",
+@RunCheck(
+    id="claim.kind",
     title="The claim is of the kind that the mechanism supports",
-    failed="The claim is of a kind that the mechanism does not support",
+    fails="The claim is of a kind that the mechanism does not support",
     evidence=0,
     why=(
         "The kinds promise different things: a figure of one kind, read as the other, misleads about all "
         "other outcomes."
     ),
     remedy="State the claim as the kind that the mechanism supports; the kinds differ in meaning.",
-    reference=_SHARP,
+    reference=_CLAIMS,
 )
 def kind_fits(facts: Facts) -> Outcome:
     """Every run supports a data-dependent ex-post epsilon, mean runs also an (epsilon, delta) fixed beforehand."""
@@ -97,15 +108,14 @@ def kind_fits(facts: Facts) -> Outcome:
     expected = f"{supported} for a {aggregator.name} run"
     if facts.claim.kind in aggregator.kinds:
         return Outcome("pass", facts.claim.kind, expected)
-    return Outcome(
-        "fail", facts.claim.kind, expected, f"State the claim as {supported}; the two kinds differ in meaning."
-    )
+    mend = f"State the claim as {supported}; the two kinds differ in meaning."
+    return Outcome("fail", facts.claim.kind, expected, mend)
 
 
-@run_check(
-    check_id="claim.tuning",
+@RunCheck(
+    id="claim.tuning",
     title="Settings and the maximum length were chosen without private records",
-    failed="Settings or the maximum length were chosen with private records, and nothing was paid for it",
+    fails="Settings or the maximum length were chosen with private records, and nothing was paid for it",
     evidence=0,
     why="Each look at private data to choose a setting leaks something of it, and no epsilon here pays for that.",
     remedy="Choose clip, temperature, length and the rest on public data. What a private choice costs is not bounded.",
@@ -149,3 +159,85 @@ def _why_exceeded(facts: Facts, recomputed: float) -> str:
         supported = rounded_up(recomputed)
         return f"Do not release under this claim. The claim that this record supports is epsilon {supported}."
     return "Do not release under this claim: nothing in the record bounds it."
+
+
+@RunCheck(
+    id="composition.total",
+    title="The claim covers all that was spent, not an average or a realised length",
+    fails="The claim covers only a part of what was spent",
+    evidence=1,
+    why="A claim for a part of the run promises more privacy than the run as a whole gives.",
+    remedy="Claim the maximum over all batches, for the public maximum length, with the cost of rebalancing.",
+    reference=_MATHEMATICS,
+)
+def everything_is_counted(facts: Facts) -> Outcome:
+    """A claim that is too small against the mean over batches, a realised length, and the cost without clusters."""
+    expected = "the maximum over batches, for the public maximum length, with what clusters cost"
+    mend = _instead(facts)
+    for rule, figure in _partial_figures(facts) if mend else ():
+        if _explains(facts, figure):
+            found = f"epsilon {facts.claim.epsilon!r} is covered by {rule} only ({rounded_up(figure)})"
+            return Outcome("fail", found, expected, mend)
+    return Outcome("pass", "no partial sum explains the claim", expected)
+
+
+@RunCheck(
+    id="composition.all-batches",
+    title="The maximum is taken over every generated batch",
+    fails="The claim leaves out the costliest batches",
+    evidence=1,
+    why="Each record is in one batch, and the unluckiest record counts. An average hides what it lost.",
+    remedy="Every generated batch counts, released or not. Claim the maximum over all of them.",
+    reference=_MATHEMATICS,
+)
+def every_batch_counts(facts: Facts) -> Outcome:
+    """The batches that the accounting took in against the declared number, and the claim against the lesser batches."""
+    declared = facts.manifest.batching.batches
+    expected = f"{declared} batches in the maximum"
+    if len(facts.headers) != declared:
+        return Outcome("skip", f"{len(facts.headers)} batches", expected, UNREAD)
+    mend = _instead(facts)
+    if mend and facts.claim.kind == "ex-post" and facts.ex_post is not None and facts.ex_post.change.contexts == 1:
+        costs = sorted(rounded_sum(facts.batch_cost(batch).exact, facts.grouping.epsilon) for batch in facts.headers)
+        if any(_explains(facts, cost) for cost in costs[:-1]):
+            left_out = sum(cost > facts.claim.epsilon for cost in costs)
+            found = f"{left_out} of {declared} batches cost more than the claim"
+            return Outcome("fail", found, expected, mend)
+    return Outcome("pass", f"{declared} batches", expected)
+
+
+def _instead(facts: Facts) -> str:
+    """What to claim where the claim is too small; empty where it is not, or nothing else is known to hold."""
+    recomputed = recomputed_epsilon(facts)
+    if recomputed is None or not facts.claim.epsilon < recomputed < math.inf:
+        return ""
+    return f"The figure that covers everything is epsilon {rounded_up(recomputed)}."
+
+
+def _explains(facts: Facts, figure: float) -> bool:
+    """Whether a wrong figure would have been rounded up to the claim."""
+    return figure <= facts.claim.epsilon <= figure * (1 + _STATED) + _STATED
+
+
+def _partial_figures(facts: Facts) -> Iterator[tuple[str, float]]:
+    """Wrong sums by the rule that gives them, in nats."""
+    spent, alone = facts.grouping, "generation without its clusters"
+    clustered = spent.epsilon and facts.change is not None
+    if facts.claim.kind == "ex-post":
+        if clustered:
+            yield alone, facts.ex_post_cost.exact
+            yield alone, rounded_sum(facts.ex_post_cost.exact, spent.counts)
+        if costs := [facts.batch_cost(batch) for batch in facts.headers]:
+            exact = math.fsum(cost.exact for cost in costs) / len(costs)
+            theorem1 = math.fsum(cost.theorem1 for cost in costs) / len(costs)
+            yield "the mean over batches", rounded_sum(exact, spent.epsilon)
+            yield "the mean over batches of Theorem 1", rounded_sum(theorem1, spent.epsilon)
+    elif facts.beforehand is not None and facts.change is not None:
+        most, longest = facts.manifest.stopping.max_tokens, max(facts.lengths.values(), default=0)
+        partial = [(alone, most)] if clustered else []
+        if 0 < longest < most:
+            partial.append((f"the realised length of {longest} tokens", longest))
+        tokens_alone = facts.beforehand.without_clusters()
+        for rule, tokens in partial:
+            for method in get_args(Method):
+                yield rule, tokens_alone.epsilon(tokens, facts.claim.delta, method).epsilon

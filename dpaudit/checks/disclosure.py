@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import Outcome, not_applicable, run_check
+from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
 from dpaudit.runs import InputError, KeyedHash
 
 #: Leading hexadecimal digits that give a digest away: long enough for a million records to have none by chance.
@@ -16,7 +16,6 @@ TELLING = 12
 MOST_PAIRS = 1 << 20
 WITHHELD = "withheld: a path on the machine of the run"
 
-_PRIVACY = ("unit", "relation", "records_per_user_from")
 _BATCHING = (
     "batches",
     "batches_per_label",
@@ -25,22 +24,19 @@ _BATCHING = (
     "slots",
     "examples_per_context",
 )
-_SETTINGS = ("mechanism", "stopping", "record", "prompt")
-_MODEL = ("name", "digest", "dtype")
 _HEXADECIMAL = re.compile(f"[0-9a-f]{{{TELLING},}}")
 _PATH = re.compile(r"""(?:^|[\s"'=(,;:])(?:/[\w.~-]+/|~/|[A-Za-z]:[\\/]|\\\\\w)|file:/""")
 _LOCAL = ("/", "./", "../", "~", "\\")
 
 
 def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What a public report says of run.json: only named fields, and numbers only if they are declared public.
+    """What a public report says of run.json, with or without its key and its claim.
 
-    Args:
-        manifest: run.json, with or without its key and its claim.
+    Only named fields, and numbers only if they are declared public.
     """
     privacy, batching, origins = manifest["privacy"], manifest["batching"], manifest["origins"]
     said = {name: manifest[name] for name in ("format_version", "created", "origins", "software")}
-    said["privacy"] = {name: privacy[name] for name in _PRIVACY}
+    said["privacy"] = {name: privacy[name] for name in ("unit", "relation", "records_per_user_from")}
     if privacy["records_per_user_from"] == "declared":
         said["privacy"]["records_per_user"] = privacy["records_per_user"]
     said["batching"] = {name: batching[name] for name in ("rule", "labels")}
@@ -51,17 +47,17 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     said["clustering"] = {"method": manifest["clustering"]["method"]}
     said["sampling"] = {"generator": manifest["sampling"]["generator"]}
     if origins["settings"] == "public":
-        said |= {name: manifest[name] for name in _SETTINGS}
-        said["model"] = {name: manifest["model"][name] for name in _MODEL}
+        said |= {name: manifest[name] for name in ("mechanism", "stopping", "record", "prompt")}
+        said["model"] = {name: manifest["model"][name] for name in ("name", "digest", "dtype")}
         if said["model"]["name"].startswith(_LOCAL) or _PATH.search(said["model"]["name"]):
             said["model"]["name"] = WITHHELD
     return said
 
 
-@run_check(
-    check_id="disclosure.sensitive",
+@RunCheck(
+    id="disclosure.sensitive",
     title="A public report would hold no record, digest of a record, key or path",
-    failed="A public report would hold a record, a digest of one, the key or a path",
+    fails="A public report would hold a record, a digest of one, the key or a path",
     evidence=2,
     why="A public report is read by anyone. A record, key or path in a setting would be published with it.",
     remedy="Public reports of this run leave its settings out. Change that text before the next run.",
@@ -85,12 +81,10 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
             return Outcome("fail", f"{places[secret[:TELLING]]} holds {name}", expected)
     if len(texts) * max(1, len(manifest.batching.labels)) > MOST_PAIRS:
         return Outcome("skip", "not tried", expected, f"Too many labels: over {MOST_PAIRS:,} pairs with a text.")
-    return _among_records(facts, len(texts), places, _as_records(facts, texts), expected)
-
-
-def _among_records(
-    facts: Facts, texts: int, places: Mapping[str, str], records: Mapping[str, str], expected: str
-) -> Outcome:
+    records: dict[str, str] = {}  # field by the digest that a record of that very text would have
+    if manifest.batching.key is not None:
+        keyed, labels = KeyedHash(bytes.fromhex(manifest.batching.key)), manifest.batching.labels or ("",)
+        records = {keyed.digest(label, text): field for field, text in texts for label in labels}
     count = 0
     try:
         for count, assigned in enumerate(facts.reader.assignment(), start=1):
@@ -107,7 +101,7 @@ def _among_records(
     if not count and facts.manifest.data.records:
         return Outcome("skip", "nothing", expected, "The run records no assignment to compare with.")
     unkeyed = "" if records else "Without batching.key no text could be held against the records."
-    return Outcome("pass", f"{texts} texts, {count} records", expected, unkeyed)
+    return Outcome("pass", f"{len(texts)} texts, {count} records", expected, unkeyed)
 
 
 def _texts(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
@@ -133,12 +127,3 @@ def _digits(texts: list[tuple[str, str]]) -> dict[str, str]:
         for run in _HEXADECIMAL.findall(text.lower())
         for start in range(len(run) - TELLING + 1)
     }
-
-
-def _as_records(facts: Facts, texts: list[tuple[str, str]]) -> dict[str, str]:
-    """Field by the digest that a record of that very text would have; empty where no key is recorded."""
-    if facts.manifest.batching.key is None:
-        return {}
-    keyed = KeyedHash(bytes.fromhex(facts.manifest.batching.key))
-    labels = facts.manifest.batching.labels or ("",)
-    return {keyed.digest(label, text): field for field, text in texts for label in labels}

@@ -1,81 +1,109 @@
-"""What one pass over a run gathers, for the checks of the run as a whole."""
+"""What one pass over a run gathers: a step as the checks and the sums see it, then a batch, then the run as a whole."""
 
 from __future__ import annotations
 
 import hashlib
 import heapq
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ExPostAccountant, rounded_sum
-from dpaudit.checks.grouping import GroupingCost, grouping_cost
-from dpaudit.checks.placement import Placement
-from dpaudit.checks.sampling_test import SamplingTest
-from dpaudit.checks.view import StepView
-from dpaudit.mechanisms import ContextChange
-from dpaudit.results import ContextLoss, Empirical
+from dpaudit.mechanisms import ContextChange, ReducedStep, log_probability
+from dpaudit.results import ContextLoss
 from dpaudit.results.replay import Replay
-from dpaudit.runs import BatchHeader, Claim, ClusterPlaces, Clusters, InputError, Manifest, RunReader, cluster_places
+from dpaudit.runs import (
+    BatchHeader,
+    Claim,
+    ClusterPlaces,
+    Clusters,
+    InputError,
+    Manifest,
+    RunReader,
+    Step,
+    cluster_places,
+)
 from dpaudit.runs.layout import steps_file
 
+if TYPE_CHECKING:
+    from dpaudit.checks.partition import Placement
+    from dpaudit.checks.rebalancing import GroupingCost
+    from dpaudit.checks.sampling import SamplingTest
+
 INFINITE = Cost(math.inf, math.inf, math.inf)
-
-
-@dataclass
-class Problems:
-    """How many steps a check objected to, and the first objection."""
-
-    count: int
-    first: str
-
-    def merge(self, later: Problems) -> None:
-        """Take in objections to later steps."""
-        self.count += later.count
-
-
-#: So many steps do not look divided by the number of their contexts by chance.
-FEWEST_DIVIDED = 3
-
-
-@dataclass
-class Divided:
-    """Steps that show what their sums of contexts were divided by (`Aggregator.divided_by`).
-
-    Attributes:
-        by_divisor: by the declared divisor.
-        by_number: by the number of contexts, which is another number.
-    """
-
-    by_divisor: int = 0
-    by_number: int = 0
-
-    def add(self, shown: Literal["divisor", "number"] | None) -> None:
-        """Take in a step."""
-        self.by_divisor += shown == "divisor"
-        self.by_number += shown == "number"
-
-    def merge(self, other: Divided) -> None:
-        """Take in other steps."""
-        self.by_divisor += other.by_divisor
-        self.by_number += other.by_number
-
-
 #: A public support is held against others after so many tokens at most: longer texts seldom agree.
 LONGEST_PREFIX = 7
+#: How many of the worst contexts are listed.
+LISTED = 10
+
+
+class StepView:
+    """A step, its batch's header, and what follows from them. Values are computed when they are first asked for."""
+
+    def __init__(self, manifest: Manifest, header: BatchHeader, step: Step) -> None:
+        self.manifest, self.header, self.step = manifest, header, step
+        self.mechanism, self.arrays = manifest.mechanism, dict(step.arrays)
+
+    @cached_property
+    def index(self) -> int | None:
+        """Where the sampled token stands among the support's tokens, or None when it is not there."""
+        step = self.step
+        if step.support is None:
+            return step.token if 0 <= step.token < self.manifest.record.vocabulary else None
+        found = np.flatnonzero(step.support == step.token)
+        return int(found[0]) if len(found) else None
+
+    @cached_property
+    def aggregate(self) -> NDArray[np.floating]:
+        """The vector [S] that the record says was sampled from."""
+        return self.mechanism.aggregator.aggregate(self.arrays)
+
+    @cached_property
+    def reduced(self) -> ReducedStep | None:
+        """The step less the columns that no neighbour can move; None where the token has no place."""
+        return None if self.index is None else self.mechanism.reduced(self.arrays, self.index)
+
+    @cached_property
+    def log_probability(self) -> float | None:
+        """Logarithm of the sampled token's probability by the record's aggregate; None where it has no place."""
+        if self.reduced is None:
+            return None
+        aggregate = self.mechanism.aggregator.aggregate(self.reduced.arrays)
+        return log_probability(aggregate, self.reduced.token, self.mechanism.temperature, self.reduced.fixed)
+
+    @cached_property
+    def contributions(self) -> NDArray[np.floating] | None:
+        """Every context's contribution [n, S] where the record shows them: all are recorded, or there are none."""
+        if self.step.contexts is not None or self.header.contexts:
+            return self.step.contexts
+        return np.zeros((0, self.manifest.support_size), dtype=self.manifest.record.dtype)
+
+    @cached_property
+    def range_problem(self) -> str | None:
+        """Why the recorded values cannot be of clipped contributions (record.range); None where they can."""
+        contribution, step = self.mechanism.contribution, self.step
+        if problem := self.mechanism.aggregator.range_problem(self.arrays, self.header.contexts, contribution):
+            return problem
+        if step.contexts is not None and (problem := contribution.range_problem("contexts", step.contexts)):
+            return problem
+        if step.support is not None:
+            ids = step.support.astype(np.int64)
+            if ids[0] < 0 or ids[-1] >= self.manifest.record.vocabulary or not (np.diff(ids) > 0).all():
+                return "support ids are doubled, out of order or outside the vocabulary"
+        return None
 
 
 @dataclass(frozen=True)
 class SeenSupport:
-    """The support after some tokens: its place, what it must follow from, and its SHA-256."""
+    """The support after some tokens: its place, the label and tokens it must follow from, and its SHA-256."""
 
     place: str
-    label: str | None
-    tokens: bytes
+    after: tuple[str | None, bytes]
     digest: bytes
 
     @classmethod
@@ -83,34 +111,7 @@ class SeenSupport:
         """The support [S] after these tokens."""
         digest = hashlib.sha256(support.astype("<i8").tobytes()).digest()
         place = f"batch {header.id}, step {len(tokens)}"
-        return cls(place, header.label, tokens.astype("<i8").tobytes(), digest)
-
-
-@dataclass
-class Supports:
-    """Supports after the same label and tokens, which are the same where they follow from public prompts.
-
-    Attributes:
-        compared: steps whose support had another to agree with.
-        private: those that did not agree.
-    """
-
-    compared: int = 0
-    private: list[str] = field(default_factory=list)
-    _known: dict[tuple[str | None, bytes], bytes] = field(default_factory=dict)
-
-    def add(self, seen: SeenSupport) -> None:
-        """Hold one support against the first of its kind."""
-        known = self._known.setdefault((seen.label, seen.tokens), seen.digest)
-        if known is seen.digest:  # it is the first
-            return
-        self.compared += 1
-        if known != seen.digest:
-            self.private.append(seen.place)
-
-
-#: How many of the worst contexts are listed.
-LISTED = 10
+        return cls(place, (header.label, tokens.astype("<i8").tobytes()), digest)
 
 
 @dataclass(frozen=True)
@@ -124,11 +125,6 @@ class BatchLosses:
 
     contexts: int
     worst: tuple[ContextLoss, ...]
-
-    @property
-    def largest(self) -> float:
-        """The largest absolute loss, in nats."""
-        return abs(self.worst[0].loss)
 
 
 class ContextSums:
@@ -156,29 +152,6 @@ class ContextSums:
         return BatchLosses(len(self._losses), worst)
 
 
-class RealisedLosses:
-    """The worst losses of a run, gathered a batch at a time."""
-
-    def __init__(self) -> None:
-        self._worst: list[tuple[float, int, int, ContextLoss]] = []
-        self._contexts = 0
-
-    def take(self, batch: BatchLosses) -> None:
-        """Take in one batch."""
-        self._contexts += batch.contexts
-        # Equal losses are listed in order of batch and slot.
-        found = [(abs(each.loss), -each.batch, -each.slot, each) for each in batch.worst]
-        self._worst = heapq.nlargest(LISTED, self._worst + found, key=lambda entry: entry[:3])
-
-    def result(self) -> Empirical:
-        """What is known after all batches."""
-        return Empirical(
-            leave_one_out_max=self._worst[0][0] if self._worst else None,
-            contexts=self._contexts,
-            worst=tuple(loss for *_, loss in self._worst),
-        )
-
-
 @dataclass
 class BatchFacts:
     """Everything that is learnt from one batch's file. Its size does not grow with the vocabulary.
@@ -190,11 +163,12 @@ class BatchFacts:
         id: the batch.
         sampling: the evidence of its steps.
         error: why it could not be read to its end; None where it could.
-        digest: SHA-256 of its file, in hexadecimal; None where it could not be opened.
         header: None where it could not be opened.
+        digest: SHA-256 of its file, in hexadecimal.
         length: how many tokens it has.
         steps: how many of its steps were read.
-        sample_digest, texts, stops, problems, supports, divided: as in Facts.
+        supports: of its first steps, where they are truncated.
+        sample_digest, texts, stops, problems, first_problems, divided: as in Facts.
         likeness: SHA-256 of its aggregates and tokens; None where another batch could have the same by chance.
         unbounded: whether a step could not be read, or has a cost that the record does not give.
         costs: the exact cost of each step, in nats; NaN where the record bounds nothing.
@@ -205,16 +179,17 @@ class BatchFacts:
     id: int
     sampling: SamplingTest
     error: InputError | None = None
-    digest: str | None = None
     header: BatchHeader | None = None
+    digest: str = ""
     length: int = 0
     steps: int = 0
     sample_digest: bytes = b""
     texts: list[str] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
-    problems: dict[str, Problems] = field(default_factory=dict)
+    problems: Counter[str] = field(default_factory=Counter)
+    first_problems: dict[str, str] = field(default_factory=dict)
     supports: list[SeenSupport] = field(default_factory=list)
-    divided: Divided = field(default_factory=Divided)
+    divided: Counter[Literal["divisor", "number"] | None] = field(default_factory=Counter)
     likeness: bytes | None = None
     unbounded: bool = False
     costs: list[float] = field(default_factory=list)
@@ -223,7 +198,8 @@ class BatchFacts:
 
     def note(self, check: str, position: int, problem: str) -> None:
         """Count a step check's objection and keep the first."""
-        _add(self.problems, check, Problems(1, f"batch {self.id}, step {position}: {problem}"))
+        self.problems[check] += 1
+        self.first_problems.setdefault(check, f"batch {self.id}, step {position}: {problem}")
 
 
 @dataclass
@@ -237,8 +213,10 @@ class Facts:
         ex_post: what the record says of the ex-post cost; None where nothing bounds it.
         sampling: the evidence on how tokens were sampled.
         placement: where the records went.
+        grouping: what grouping records by clusters cost one unit of the claim.
         replay: what recomputing with the model and the data found; None where nobody did.
         clusters: what the file `clusters` says; None where it cannot be read.
+        places: where batches stand among clusters; None without a clustering, and where the run does not say.
         unbounded: batches with a step that could not be read, or whose cost the record does not give.
         headers: the batches that could be read.
         lengths: their numbers of steps.
@@ -247,12 +225,17 @@ class Facts:
         texts: problems with released texts, noted while their batches were open.
         stops: problems with the ends of sequences, noted likewise.
         copies: batches that repeat another one, noted likewise.
-        unreadable: problems with files that are not what their names say.
-        refused: the names of these files.
-        problems: objections of step checks, by check id.
-        supports: what truncated supports say of where they come from.
-        divided: what steps show of the divisor.
-        losses: the largest leave-one-out loss of each batch that has one, in nats.
+        unreadable: problems with files that are not what their names say, by name. Such a file is not looked at again,
+            not even for its digest.
+        problems: how many steps each step check objected to, by its id.
+        first_problems: the first of these objections.
+        compared_supports: how many truncated supports had another after the same label and tokens to agree with: they
+            are the same where they follow from public prompts.
+        private_supports: those that did not agree.
+        divided: how many steps show what their sums of contexts were divided by (`Aggregator.divided_by`).
+        losses: the largest absolute leave-one-out loss of each batch that has one, in nats.
+        worst: the largest of all contexts; equal ones in order of batch and slot.
+        left_out: how many contexts have a loss.
         steps: how many steps were read.
     """
 
@@ -263,8 +246,10 @@ class Facts:
     ex_post: ExPostAccountant | None
     sampling: SamplingTest
     placement: Placement
+    grouping: GroupingCost
     replay: Replay | None = None
     clusters: Clusters | None = None
+    places: ClusterPlaces | None = None
     unbounded: set[int] = field(default_factory=set)
     headers: dict[int, BatchHeader] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
@@ -273,55 +258,48 @@ class Facts:
     texts: list[str] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
     copies: list[str] = field(default_factory=list)
-    unreadable: list[InputError] = field(default_factory=list)
-    refused: set[str] = field(default_factory=set)
-    problems: dict[str, Problems] = field(default_factory=dict)
-    supports: Supports = field(default_factory=Supports)
-    divided: Divided = field(default_factory=Divided)
+    unreadable: dict[str, InputError] = field(default_factory=dict)
+    problems: Counter[str] = field(default_factory=Counter)
+    first_problems: dict[str, str] = field(default_factory=dict)
+    compared_supports: int = 0
+    private_supports: list[str] = field(default_factory=list)
+    divided: Counter[Literal["divisor", "number"] | None] = field(default_factory=Counter)
     losses: dict[int, float] = field(default_factory=dict)
+    worst: list[ContextLoss] = field(default_factory=list)
+    left_out: int = 0
     steps: int = 0
+    _supports: dict[tuple[str | None, bytes], bytes] = field(default_factory=dict)
     _likenesses: dict[bytes, int] = field(default_factory=dict)
-
-    @property
-    def records(self) -> int:
-        """The number of private records that the record bears out: no fewer than its contexts show.
-
-        A fixed slot may be empty, so it counts for one only where the claim is per context.
-        """
-        filled = self.manifest.batching.rule != "hashed-slots" or self.claim.unit == "context"
-        shown = sum(header.contexts for header in self.headers.values()) if filled else 0
-        return max(self.manifest.data.records, shown)
-
-    def refuse(self, name: str, error: InputError) -> None:
-        """A file cannot be read: it is not looked at again, not even for its digest."""
-        self.unreadable.append(error)
-        self.refused.add(name)
 
     def take(self, batch: BatchFacts) -> None:
         """Take in what one batch says. Batches come in ascending order."""
         if batch.error is not None:
-            self.refuse(steps_file(batch.id), batch.error)
+            self.unreadable[steps_file(batch.id)] = batch.error
         if batch.unbounded:
             self.unbounded.add(batch.id)
         if batch.header is None:
             return
         self.headers[batch.id], self.lengths[batch.id] = batch.header, batch.length
         self.sample_digests[batch.id] = batch.sample_digest
-        if batch.digest is not None:
-            self.digests[steps_file(batch.id)] = batch.digest
+        self.digests[steps_file(batch.id)] = batch.digest
         self.texts += batch.texts
         self.stops += batch.stops
         self.steps += batch.steps
         self.sampling.merge(batch.sampling)
-        self.divided.merge(batch.divided)
-        for check, problems in batch.problems.items():
-            _add(self.problems, check, problems)
+        self.divided.update(batch.divided)
+        self.problems.update(batch.problems)
+        self.first_problems = batch.first_problems | self.first_problems
         for seen in batch.supports:
-            self.supports.add(seen)
+            known = self._supports.setdefault(seen.after, seen.digest)
+            self.compared_supports += known is not seen.digest
+            if known != seen.digest:
+                self.private_supports.append(seen.place)
         if self.ex_post is not None and batch.spent is not None:
             self.ex_post.attach(batch.id, batch.spent)
         if batch.losses is not None:
-            self.losses[batch.id] = batch.losses.largest
+            self.losses[batch.id] = abs(batch.losses.worst[0].loss)
+            self.worst = heapq.nlargest(LISTED, [*self.worst, *batch.losses.worst], key=lambda each: abs(each.loss))
+            self.left_out += batch.losses.contexts
         if batch.likeness is not None:
             first = self._likenesses.setdefault(batch.likeness, batch.id)
             if first != batch.id:
@@ -347,11 +325,6 @@ class Facts:
         return rounded_sum(self.ex_post_cost.exact, self.grouping.epsilon)
 
     @cached_property
-    def grouping(self) -> GroupingCost:
-        """What grouping records by clusters cost one unit of the claim."""
-        return grouping_cost(self.manifest, self.claim)
-
-    @cached_property
     def beforehand(self) -> ApproximateAccountant | None:
         """What public settings alone bound: maximum length, not realised ones, and clusters.
 
@@ -373,11 +346,6 @@ class Facts:
         tokens = self.manifest.stopping.max_tokens
         return None if self.beforehand is None else self.beforehand.epsilon(tokens, self.claim.delta)
 
-    @cached_property
-    def places(self) -> ClusterPlaces | None:
-        """Where batches stand among clusters; None without a clustering, and where the run does not say."""
-        return known_places(self.manifest, self.clusters)
-
 
 def known_places(manifest: Manifest, clusters: Clusters | None) -> ClusterPlaces | None:
     """Where batches stand among clusters; None without a clustering, and where the run does not say."""
@@ -385,11 +353,3 @@ def known_places(manifest: Manifest, clusters: Clusters | None) -> ClusterPlaces
     if clusters is None or each is None or clusters.method == "none":
         return None
     return cluster_places(clusters, each)
-
-
-def _add(known: dict[str, Problems], check: str, problems: Problems) -> None:
-    """Add a check's objections to those that are known of it."""
-    if check in known:
-        known[check].merge(problems)
-    else:
-        known[check] = problems

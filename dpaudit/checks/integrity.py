@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.placement import Placement
-from dpaudit.checks.registry import Outcome, run_check
+from dpaudit.checks.partition import Placement
+from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.layout import ASSIGNMENT, CLUSTERS, HASHES, MANIFEST, SAMPLES, STEPS, TOKENIZER, batch_of
 from dpaudit.runs.reader import RESUME
@@ -17,10 +17,10 @@ _FORMAT = "docs/run-directory.md"
 _NAMES = {MANIFEST, SAMPLES, ASSIGNMENT, CLUSTERS, TOKENIZER}
 
 
-@run_check(
-    check_id="integrity.format",
+@RunCheck(
+    id="integrity.format",
     title="Every file is of format 1 and can be read",
-    failed="A file is not of format 1 or cannot be read",
+    fails="A file is not of format 1 or cannot be read",
     evidence=1,
     why="What cannot be read cannot be audited: a claim could hide its cost in a file that nobody can open.",
     remedy="Restore the file that is named from a copy, or generate that batch again.",
@@ -32,7 +32,7 @@ def files_can_be_read(facts: Facts) -> Outcome:
     if facts.unreadable:
         count = len(facts.unreadable)
         found = f"{count} unreadable file{'s' * (count > 1)}"
-        return Outcome("fail", found, expected, str(facts.unreadable[0]))
+        return Outcome("fail", found, expected, str(next(iter(facts.unreadable.values()))))
     return Outcome("pass", f"{len(facts.headers)} batches and their indexes read", expected)
 
 
@@ -55,10 +55,10 @@ def unreadable_indexes(reader: RunReader, placement: Placement) -> Iterator[tupl
             yield name, error
 
 
-@run_check(
-    check_id="integrity.hashes",
+@RunCheck(
+    id="integrity.hashes",
     title="Every file has the digest that was recorded when the run ended",
-    failed="A file is not the one that was written when the run ended",
+    fails="A file is not the one that was written when the run ended",
     evidence=1,
     why=(
         "An altered file makes every figure here one of another run. Editing texts or costs afterwards would "
@@ -74,8 +74,9 @@ def digests_match(facts: Facts) -> Outcome:
         recorded = facts.reader.hashes()
         present = facts.reader.files()
         # What integrity.format refused is not hashed: a hostile file may be of any size.
-        compared = [name for name in present if name in recorded and name not in facts.refused]
-        altered = [name for name in compared if _digest(facts, name) != recorded[name]]
+        compared = [name for name in present if name in recorded and name not in facts.unreadable]
+        found = {name: facts.digests.get(name) or facts.reader.digest(name) for name in compared}
+        altered = [name for name in compared if found[name] != recorded[name]]
     except InputError as error:
         return Outcome("fail", "digests cannot be compared", expected, str(error))
     missing = sorted(recorded.keys() - set(present))
@@ -91,14 +92,10 @@ def digests_match(facts: Facts) -> Outcome:
     return Outcome("pass", f"{len(compared)} digests equal", expected)
 
 
-def _digest(facts: Facts, name: str) -> str:
-    return facts.digests.get(name) or facts.reader.digest(name)
-
-
-@run_check(
-    check_id="integrity.complete",
+@RunCheck(
+    id="integrity.complete",
     title="Every batch is there once, and whole",
-    failed="A batch is missing, doubled or half-written",
+    fails="A batch is missing, doubled or half-written",
     evidence=1,
     why="The claim is about the costliest batch. A batch that is missing may be that one.",
     remedy="Finish the run by giving the command that started it again, or restore what is missing.",

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dpaudit.checks.claim import recomputed_epsilon
-from dpaudit.checks.facts import FEWEST_DIVIDED, Facts
-from dpaudit.checks.registry import Outcome, not_applicable, run_check, step_check
-from dpaudit.checks.replay import COMMAND
-from dpaudit.checks.view import StepView
+from dpaudit.checks.facts import Facts, StepView
+from dpaudit.checks.registry import COMMAND, Outcome, RunCheck, StepCheck, not_applicable
 from dpaudit.results.rounding import rounded_up
 
+#: So many steps do not look divided by the number of their contexts by chance.
+FEWEST_DIVIDED = 3
 
-@run_check(
-    check_id="mechanism.randomness",
+
+@RunCheck(
+    id="mechanism.randomness",
     title="Tokens were drawn with randomness that nobody can predict",
-    failed="Tokens were drawn with randomness that can be replayed",
+    fails="Tokens were drawn with randomness that can be replayed",
     evidence=0,
     why="Whoever knows the seed can repeat every draw. Nothing is random to them, so nothing is private.",
     remedy="Who knows the seed can replay the sampler, so no guarantee holds. Generate again without test_seed.",
@@ -28,10 +29,10 @@ def randomness_is_secret(facts: Facts) -> Outcome:
     return Outcome("fail", "a fixed test seed", expected)
 
 
-@step_check(
-    check_id="mechanism.clip",
+@StepCheck(
+    id="mechanism.clip",
     title="Every recorded context is clipped with its maximum at the clip",
-    failed="A recorded context is not clipped as declared",
+    fails="A recorded context is not clipped as declared",
     evidence=1,
     expected="the largest logit of every recorded context is the clip itself",
     why="The clip bounds what one record can do to a score. Without it one record can decide every token.",
@@ -46,10 +47,10 @@ def contexts_reach_the_clip(view: StepView) -> str | None:
     return None if contexts is None else view.mechanism.contribution.clip_problem(contexts)
 
 
-@run_check(
-    check_id="mechanism.divisor",
+@RunCheck(
+    id="mechanism.divisor",
     title="Sums of contexts are divided by the declared divisor",
-    failed="Sums of contexts are divided by their number, not by the declared divisor",
+    fails="Sums of contexts are divided by their number, not by the declared divisor",
     evidence=1,
     why=(
         "Over the actual number of contexts, a record moves the mean by up to twice what is charged, and by more where "
@@ -71,20 +72,20 @@ def divisor_is_the_declared_one(facts: Facts) -> Outcome:
     expected = f"sums divided by {divisor:g}"
     if batching.rule == "hashed-slots" and batching.slots == divisor:
         return Outcome("pass", f"every batch has {batching.slots} contexts by its rule: either way the same", expected)
-    if divided.by_number >= FEWEST_DIVIDED:
-        return Outcome("fail", f"the smallest mean of {divided.by_number} steps is -clip, as if divided by n", expected)
+    if divided["number"] >= FEWEST_DIVIDED:
+        return Outcome("fail", f"the smallest mean of {divided['number']} steps is -clip, as if divided by n", expected)
     if facts.manifest.record.contexts:
         return Outcome("pass", f"contexts of {facts.steps} steps are recorded (record.aggregate)", expected)
-    if divided.by_divisor:
-        return Outcome("pass", f"{divided.by_divisor} of {facts.steps} steps reach the floor that it gives", expected)
+    if divided["divisor"]:
+        return Outcome("pass", f"{divided['divisor']} of {facts.steps} steps reach the floor that it gives", expected)
     lacking = "No batch has a token that is at -clip in all of its contexts. Generate with record.contexts, or replay."
     return _from_replayed_steps(facts, expected, lacking)
 
 
-@run_check(
-    check_id="mechanism.unit",
+@RunCheck(
+    id="mechanism.unit",
     title="The bounds are those of the unit that the claim names",
-    failed="The claim is about records, and its bounds are about contexts",
+    fails="The claim is about records, and its bounds are about contexts",
     evidence=0,
     why="One record may then touch contexts that the bound does not count, so it costs more than is claimed.",
     remedy="Claim the epsilon that holds, claim per context, or put one record into each context (no slots).",
@@ -109,10 +110,10 @@ def bounds_are_of_the_unit(facts: Facts) -> Outcome:
     return Outcome("fail", found, expected, holds + mend)
 
 
-@run_check(
-    check_id="mechanism.support-public",
+@RunCheck(
+    id="mechanism.support-public",
     title="Supports follow from public prompts",
-    failed="Supports differ where only private records do",
+    fails="Supports differ where only private records do",
     evidence=1,
     why="A support taken from private logits shows which tokens they favour, and no cost bounds that.",
     remedy="Take the support from a prompt without private records. A support from private logits costs everything.",
@@ -123,12 +124,11 @@ def supports_are_public(facts: Facts) -> Outcome:
     expected = "one support after the same label and tokens, or the whole vocabulary"
     if facts.manifest.mechanism.support.kind == "full":
         return Outcome("pass", "the whole vocabulary", expected)
-    supports = facts.supports
-    if supports.private:
-        found = f"{len(supports.private)} steps differ from others after the same tokens; first {supports.private[0]}"
+    if private := facts.private_supports:
+        found = f"{len(private)} steps differ from others after the same tokens; first {private[0]}"
         return Outcome("fail", found, expected, "Generate again with a support from a public prompt.")
-    if supports.compared:
-        return Outcome("pass", f"{supports.compared} supports agree with another", expected)
+    if facts.compared_supports:
+        return Outcome("pass", f"{facts.compared_supports} supports agree with another", expected)
     lacking = "No two batches have a label in common. Generate two batches of a label, or replay."
     return _from_replayed_steps(facts, expected, lacking)
 

@@ -1,37 +1,45 @@
-"""Do actual neighbours stay within the bounds? Removals from the recorded sides, additions of the worst contexts."""
+"""Do actual neighbours stay within the bounds, and does the model, on the data, give what was recorded?
+
+Neighbours by removals from the recorded sides, and by additions of the worst contexts. What needs the model is judged
+by what `dpaudit replay` found.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from dpaudit.accounting import exact_cost
-from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import Outcome, run_check, step_check
-from dpaudit.checks.replay import COMMAND, FINE
-from dpaudit.checks.view import StepView
+from dpaudit.checks.facts import Facts, StepView
+from dpaudit.checks.registry import COMMAND, Outcome, RunCheck, StepCheck
 from dpaudit.mechanisms import ContextChange, log_probability
 from dpaudit.results.replay import LeftOut
+from dpaudit.results.rounding import rounded_up
 
-_DOCS = "docs/mathematics.md"
+_MATHEMATICS, _REPLAY = "docs/mathematics.md", "docs/replay.md"
 _UNSOUND = (
     "Do not release. A bound that an actual neighbour exceeds is no bound: where all other checks pass, report this as "
     "a defect of dpaudit."
 )
 #: Rounding of two logarithms of sums, in nats.
 _SLACK = 1e-9
+#: A difference shows nothing, even if it may be rounding, where it is a larger share of the claim, or of the clip for
+#: logits.
+FINE, _FINE_LOGITS = 0.1, 1e-3
+#: The probability that stated coverage is for.
+_POWER = 0.99
 
 
-@run_check(
-    check_id="neighbors.removal",
+@RunCheck(
+    id="neighbors.removal",
     title="No context's removal costs more than its batch's bound",
-    failed="Removing a context costs more than its batch's bound",
+    fails="Removing a context costs more than its batch's bound",
     evidence=4,
     why=(
         "A real neighbour shows a larger loss than the bound allows. The bound or the record is wrong, and the claim "
         "rests on both."
     ),
     remedy=_UNSOUND,
-    reference=_DOCS,
+    reference=_MATHEMATICS,
 )
 def removals_stay_within_bounds(facts: Facts) -> Outcome:
     """The realised loss of every context, left out of its batch, against the exact cost of that batch."""
@@ -63,15 +71,15 @@ def _tells(facts: Facts, left: LeftOut) -> bool:
     return left.tolerance <= FINE * bound or not bound < loss <= bound + left.tolerance
 
 
-@step_check(
-    check_id="neighbors.addition",
+@StepCheck(
+    id="neighbors.addition",
     title="Adding the worst contexts costs exactly the bound, and never more",
-    failed="Adding a context costs more than the bound, or the bound is not reached",
+    fails="Adding a context costs more than the bound, or the bound is not reached",
     evidence=4,
     expected="the worst added contexts cost rise and fall exactly",
     why="The bound must hold for any record that could have been there, also one that was made to do harm.",
     remedy=_UNSOUND,
-    reference=_DOCS,
+    reference=_MATHEMATICS,
 )
 def additions_reach_the_bound(view: StepView) -> str | None:
     """Aggregates with a context added, towards the sampled token and against it, against rise and fall."""
@@ -89,10 +97,114 @@ def additions_reach_the_bound(view: StepView) -> str | None:
     # Aggregates are rounded in the record's precision.
     slack = _SLACK + 8 * mechanism.clip / temperature * float(np.finfo(box[1].dtype).eps)
     for name, bound, values, sign in (("rise", rise, towards, 1), ("fall", fall, -towards, -1)):
-        joined = aggregator.joined(step.arrays, values)
-        if joined is None:
+        more = aggregator.with_context(step.arrays, values)
+        if more is None:
             return None
-        found = sign * (log_probability(joined, step.token, temperature, step.fixed) - here)
+        found = sign * (log_probability(more, step.token, temperature, step.fixed) - here)
         if not abs(bound - found) <= slack:
             return f"an added context reaches {found:.6g} nats, and the {name} is {bound:.6g}"
     return None
+
+
+@RunCheck(
+    id="neighbors.regenerated",
+    title="Leaving a record out of the data changes the texts' probability as the record says",
+    fails="Leaving a record out of the data changes the texts' probability otherwise than the record says",
+    evidence=4,
+    why="If the model's own answer differs from the record, the losses in this report are not those of the run.",
+    remedy="The record is not that of the model on this data. Do not release; generate again.",
+    reference=_REPLAY,
+)
+def regeneration_agrees(facts: Facts) -> Outcome:
+    """Log-ratios of regenerating with a record left out against those that the record gives without the model."""
+    expected = "log-ratios equal within the rounding of the model's dtype"
+    if facts.replay is None:
+        return Outcome("skip", "not run", expected, COMMAND)
+    left_out = facts.replay.left_out
+    if not left_out:
+        lacking = "The replay left no context out: there is none, or --left-out is 0."
+        return Outcome("skip", "nothing", expected, lacking)
+    apart = [found for found in left_out if not abs(found.recorded - found.regenerated) <= found.tolerance]
+    if apart:
+        worst = max(apart, key=lambda found: abs(found.recorded - found.regenerated))
+        said = (
+            f"{len(apart)} of {len(left_out)} contexts; worst batch {worst.batch}, slot {worst.slot}: "
+            f"{worst.regenerated:.6g} where the record gives {worst.recorded:.6g}"
+        )
+        return Outcome("fail", said, expected)
+    largest = max(abs(found.recorded - found.regenerated) for found in left_out)
+    said = f"{len(left_out)} contexts left out; differences up to {largest:.2g} nats"
+    if largest > FINE * facts.claim.epsilon:
+        lacking = "Rounding may be as much as that, which is too much beside the claim for the comparison to tell."
+        return Outcome("skip", said, expected, lacking)
+    return Outcome("pass", said, expected)
+
+
+@RunCheck(
+    id="replay.logits",
+    title="The model on the data gives the recorded values",
+    fails="The model on the data gives other values than those recorded",
+    evidence=3,
+    why="A record that the model does not give could have been made up to look cheap.",
+    remedy="The record is not that of the model on this data. Do not release; generate again.",
+    reference=_REPLAY,
+)
+def logits_agree(facts: Facts) -> Outcome:
+    """Central values, sides, aggregates and supports of replayed steps against the recorded ones."""
+    expected = "recorded and recomputed values equal within the rounding of the model's dtype"
+    if facts.replay is None:
+        return Outcome("skip", "not run", expected, COMMAND)
+    steps = facts.replay.steps
+    if not steps:
+        return Outcome("skip", "nothing", expected, "The replay recomputed no step: --steps is 0.")
+    wrong = [step for step in steps if step.problem or not step.difference <= step.tolerance]
+    if wrong:
+        first = wrong[0]
+        problem = first.problem or f"{first.difference:.3g} apart where at most {first.tolerance:.3g} is rounding"
+        place = f"batch {first.batch}, step {first.position}"
+        return Outcome("fail", f"{len(wrong)} of {len(steps)} steps; first {place}: {problem}", expected)
+    largest = max(step.difference for step in steps)
+    coarsest = max(step.tolerance for step in steps)
+    said = f"{len(steps)} of {facts.steps} steps; differences up to {largest:.2g} ({coarsest:.2g} may be rounding)"
+    if largest > _FINE_LOGITS * facts.manifest.mechanism.clip:
+        lacking = "Rounding may hide as much as that. Replay where the run was made: there the difference must be 0."
+        return Outcome("skip", said, expected, lacking)
+    share = 1 - (1 - _POWER) ** (1 / len(steps))
+    more = f"If drawn at random, they would have shown with {_POWER:.0%} probability that {share:.0%} of all are wrong."
+    return Outcome("pass", said, expected, more)
+
+
+@RunCheck(
+    id="replay.lower-bound",
+    title="An attack on neighbouring data does not refute the claim",
+    fails="An attack on neighbouring data refutes the claim or its accounting",
+    evidence=4,
+    why=(
+        "A text beyond its own ex-post bound refutes the accounting. An attack's epsilon above an approximate claim, "
+        "which is about all outputs, refutes that claim."
+    ),
+    remedy="The mechanism is less private than claimed. Do not release; find what differs from its description.",
+    reference=_REPLAY,
+)
+def attack_stays_below(facts: Facts) -> Outcome:
+    """The log-ratios of texts that dpaudit's mechanism gives under the run's settings, against their ex-post bounds.
+
+    An approximate claim is also held against the confidence bound on epsilon that follows from all of them.
+    """
+    claim = facts.claim
+    expected = "every text within its own ex-post bound"
+    if claim.kind == "approximate":
+        expected += f", and epsilon at least no more than {claim.epsilon!r}"
+    if facts.replay is None:
+        return Outcome("skip", "not run", expected, COMMAND)
+    found = facts.replay.attack
+    if found is None:
+        return Outcome("skip", "nothing", expected, "The replay made no attack: --trials is 0.")
+    if found.beyond:
+        beyond = f"{found.beyond} of {2 * found.trials} texts exceed their bound; {found.worst}"
+        return Outcome("fail", beyond, expected)
+    sure = "with certainty" if found.bound.delta == 0 else f"with {found.bound.confidence:.0%} confidence"
+    shown = f"epsilon at least {found.bound.epsilon:.4g} at delta {found.bound.delta:.3g} {sure}"
+    if claim.kind == "approximate" and not found.bound.epsilon <= claim.epsilon:
+        return Outcome("fail", f"{shown}, where {rounded_up(claim.epsilon)} is claimed", expected)
+    return Outcome("pass", f"dpaudit's mechanism under the run's settings: {2 * found.trials} texts; {shown}", expected)

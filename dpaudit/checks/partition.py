@@ -1,17 +1,24 @@
-"""Is each record in one place only? Parallel composition over batches rests on that."""
+"""Is each record in one place only? Parallel composition over batches rests on that.
+
+The file `assignment` has a line per record and can be long, so it is read once.
+"""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.grouping import counts_are_noised
-from dpaudit.checks.placement import lacking
-from dpaudit.checks.registry import Outcome, judge_origin, not_applicable, run_check
+from dpaudit.checks.rebalancing import counts_are_noised
+from dpaudit.checks.registry import Outcome, RunCheck, judge_origin, not_applicable
+from dpaudit.runs import Assigned, Batching, ClusterPlaces, InputError, KeyedHash, Manifest, RunReader, data_digest
 
 
-@run_check(
-    check_id="partition.disjoint",
+@RunCheck(
+    id="partition.disjoint",
     title="Every record is in one batch and one context at most",
-    failed="A record is counted twice, or the assignment contradicts the batches",
+    fails="A record is counted twice, or the assignment contradicts the batches",
     evidence=1,
     why="A batch costs what it costs because no other batch has its records. A record counted twice pays only once.",
     remedy="The record contradicts itself. Generate the run again; do not release this one.",
@@ -33,10 +40,10 @@ def records_are_placed_once(facts: Facts) -> Outcome:
     return Outcome("pass", f"{placed.records} records", expected)
 
 
-@run_check(
-    check_id="partition.stable",
+@RunCheck(
+    id="partition.stable",
     title="Every record is where the declared rule sends it, whatever the others are",
-    failed="The rule looks at other records, or a record is not where it sends it",
+    fails="The rule looks at other records, or a record is not where it sends it",
     evidence=1,
     why="If one record more moves others to new batches, the change is larger than the one that the bounds allow for.",
     remedy="Place each record by the keyed hash of that record alone (dpaudit.runs.KeyedHash). Generate again.",
@@ -58,24 +65,22 @@ def rule_gives_the_assignment(facts: Facts) -> Outcome:
     if missing and per_context:
         return not_applicable(expected, f"The claim is per context, and the run has no {missing}.")
     if missing:
-        return Outcome(
-            "skip", "nothing", expected, f"The run has no {missing}: without it the rule cannot be run again."
-        )
+        lacking = f"The run has no {missing}: without it the rule cannot be run again."
+        return Outcome("skip", "nothing", expected, lacking)
     if facts.placement.error is not None:
         return Outcome("fail", "the assignment cannot be read", expected, str(facts.placement.error))
     if facts.placement.misplaced:
         return Outcome("fail", facts.placement.misplaced, expected)
+    records = facts.manifest.data.records
     if facts.replay is not None:
-        return Outcome(
-            "pass", f"{facts.manifest.data.records} records, placed anew from the data", expected, evidence=3
-        )
-    return Outcome("pass", f"{facts.manifest.data.records} records, from their digests", expected)
+        return Outcome("pass", f"{records} records, placed anew from the data", expected, evidence=3)
+    return Outcome("pass", f"{records} records, from their digests", expected)
 
 
-@run_check(
-    check_id="partition.public-parameters",
+@RunCheck(
+    id="partition.public-parameters",
     title="Numbers of batches, slots and examples are public",
-    failed="Numbers of batches, slots or examples were read off private records",
+    fails="Numbers of batches, slots or examples were read off private records",
     evidence=0,
     why="Numbers read off private data can tell two neighbouring data sets apart before any token is drawn.",
     remedy="Fix the numbers of batches and slots without the data, or from noisy counts that are paid for.",
@@ -107,17 +112,15 @@ def _missing_for_the_rule(facts: Facts) -> str | None:
 
 def _contradiction(facts: Facts) -> str | None:
     batching, data, placed = facts.manifest.batching, facts.manifest.data, facts.placement
+    if not placed.records and facts.claim.unit == "context":
+        return None
+    slots = batching.rule == "hashed-slots"
     for batch, header in facts.headers.items():
-        if not placed.records and facts.claim.unit == "context":
-            continue
         if not placed.records and not data.records and header.contexts:
             return f"batch {batch} has {header.contexts} contexts, and no record is assigned"
-        if batching.rule == "hashed-slots":
-            implied = batching.slots
-        elif not placed.records:
+        if not slots and not placed.records:
             continue
-        else:
-            implied = placed.contexts[batch]
+        implied = batching.slots if slots else placed.contexts[batch]
         if header.contexts != implied:
             return f"batch {batch} has {header.contexts} contexts, and {implied} by its rule and the assignment"
     if placed.records and placed.records != data.records:
@@ -125,3 +128,148 @@ def _contradiction(facts: Facts) -> str | None:
     if placed.records and data.digest not in (None, placed.digest):
         return "data.digest is not that of the assigned records"
     return None
+
+
+@dataclass
+class Placement:
+    """Where the records went.
+
+    Attributes:
+        error: why the file cannot be read to its end; None where it can. The rest is then of the lines before.
+        records: how many lines it has.
+        digest: what `data.digest` of these records would be.
+        problem: the first line that cannot be right, whatever the rule.
+        misplaced: the first line that the declared rule does not give; None too where it lacks what it needs.
+        contexts: how many contexts the lines make, by batch.
+    """
+
+    error: InputError | None = None
+    records: int = 0
+    digest: str = ""
+    problem: str | None = None
+    misplaced: str | None = None
+    contexts: Counter[int] = field(default_factory=Counter)
+
+    def require(self) -> None:
+        """Raise InputError where the file cannot be read."""
+        if self.error is not None:
+            raise self.error
+
+
+def read_placement(reader: RunReader, places: ClusterPlaces | None = None) -> Placement:
+    """Read a run's assignment once. Memory grows with the contexts, not with the records.
+
+    `places` is None where records are not clustered, or where the batches' places are not known.
+    """
+    placement, manifest = Placement(), reader.manifest
+    known = places is not None or manifest.clustering.method == "none"
+    can_be_run = known and manifest.batching.rule != "paper-slices" and lacking(manifest) is None
+    rule = _Rule(manifest.batching, places) if can_be_run else None
+    try:
+        placement.digest = data_digest(_digests(reader, placement, rule))
+    except InputError as error:
+        placement.error = error
+    return placement
+
+
+def lacking(manifest: Manifest) -> str | None:
+    """The first number of a hashed rule that the manifest leaves out; None where it has them all."""
+    by_label = ("key", "batches_per_label", "generate_per_label")
+    names = by_label if manifest.clustering.method == "none" else ("key", "generate_per_cluster")
+    return next((f"batching.{name}" for name in names if getattr(manifest.batching, name) is None), None)
+
+
+def _digests(reader: RunReader, placement: Placement, rule: _Rule | None) -> Iterator[str]:
+    """Pass on the records' digests, and note what their lines say."""
+    places, previous = _Places(reader.manifest.batching, placement.contexts), ""
+    for assigned in reader.assignment():
+        placement.records += 1
+        problem = places.problem(assigned)
+        if assigned.digest <= previous:
+            problem = "its record's digest is repeated or out of order"
+        previous = assigned.digest
+        if problem and placement.problem is None:
+            placement.problem = f"line {placement.records} of the assignment: {problem}"
+        if rule is not None and placement.misplaced is None and (problem := rule.problem(assigned)):
+            placement.misplaced = f"line {placement.records} of the assignment: {problem}"
+        yield assigned.digest
+
+
+class _Places:
+    """Counts contexts, and the records in each."""
+
+    def __init__(self, batching: Batching, contexts: Counter[int]) -> None:
+        self._batching, self._contexts = batching, contexts
+        self._shown: defaultdict[int, Counter[int]] = defaultdict(Counter)
+
+    def problem(self, assigned: Assigned) -> str | None:
+        """Take in a line, and say why it cannot be right."""
+        if assigned.batch is None:
+            return None
+        batching = self._batching
+        if assigned.batch >= batching.batches:
+            return f"it names batch {assigned.batch} of {batching.batches}"
+        if (assigned.slot is None) != (batching.slots is None) or (assigned.slot or 0) >= (batching.slots or 1):
+            return f"its slot does not fit the rule {batching.rule}"
+        if assigned.slot is None:  # every record is a context of its own
+            self._contexts[assigned.batch] += 1
+            return None
+        shown = self._shown[assigned.batch]
+        self._contexts[assigned.batch] += assigned.slot not in shown
+        shown[assigned.slot] += 1
+        if shown[assigned.slot] > batching.examples_per_context:
+            return f"its context shows more than {batching.examples_per_context} records"
+        return None
+
+
+class _Rule:
+    """A hashed rule, run again on digests. Labels are not known here: what follows from them is left to a replay.
+
+    Nor is the cluster of a record that is in no batch. One that is in a batch is of its cluster.
+    """
+
+    def __init__(self, batching: Batching, places: ClusterPlaces | None) -> None:
+        self._hash = KeyedHash(bytes.fromhex(batching.key or ""))
+        self._places, self._batches = places, batching.batches
+        self._per_label, self._generated = batching.batches_per_label or 1, batching.generate_per_label or 1
+        if places is not None:
+            self._generated = batching.generate_per_cluster or 1
+        #: Into how many batches some cluster's records are hashed; the largest, whose records are left out most, first.
+        self._counts = [self._per_label] if places is None else sorted(places.counts, reverse=True)
+        self._slots, self._most = batching.slots, batching.examples_per_context
+        self._shown: Counter[tuple[int, int]] = Counter()
+        #: Numbers of batches, a batch's number among them, and slots, that are full for some label or cluster.
+        self._full: set[tuple[int, int, int]] = set()
+
+    def problem(self, assigned: Assigned) -> str | None:
+        """Why the rule does not give this line."""
+        slot = None if self._slots is None else self._hash.slot(assigned.digest, self._slots)
+        if assigned.batch is None:
+            left_out = not any(self._leaves_out(assigned.digest, count, slot) for count in self._counts)
+            return "its record belongs to a generated batch, and is left out" if left_out else None
+        if self._places is not None and assigned.batch >= min(self._batches, len(self._places)):
+            return None  # partition.disjoint or release.selection objects
+        # Into how many batches its cluster or label is hashed, and the batch's number among them.
+        count, place = self._per_label, assigned.batch % self._generated
+        if self._places is not None:
+            count, place = self._places[assigned.batch].count, self._places[assigned.batch].number
+        number = self._hash.batch(assigned.digest, count)
+        if number >= self._generated:
+            return f"its record belongs to none of the generated batches, and is in batch {assigned.batch}"
+        if number != place:
+            return f"its record is in batch {assigned.batch}, and the rule sends it to another"
+        if assigned.slot != slot:
+            return f"its record is in slot {assigned.slot}, and the rule sends it to {slot}"
+        if slot is not None:
+            self._shown[assigned.batch, slot] += 1
+            if self._shown[assigned.batch, slot] == self._most:
+                self._full.add((count, number, slot))
+        return None
+
+    def _leaves_out(self, digest: str, count: int, slot: int | None) -> bool:
+        """Whether a record in a label or cluster of so many batches may be in none that is generated.
+
+        It is where its own is not, and may be where its slot shows as many of smaller digest as it can.
+        """
+        number = self._hash.batch(digest, count)
+        return number >= self._generated or (slot is not None and (count, number, slot) in self._full)

@@ -1,30 +1,138 @@
-"""Did private records decide clusters only through noise that was paid for?"""
+"""Did private records decide clusters only through noise that was paid for? And what did that noise cost?"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import batches_by_counts, kept_by_counts, noise_covers, noise_tail, rebalancing_epsilon
+from dpaudit.accounting import (
+    CentersMethod,
+    batches_by_counts,
+    centers_epsilon,
+    kept_by_counts,
+    noise_covers,
+    noise_tail,
+    rebalancing_epsilon,
+    rebalancing_events,
+    rounded_sum,
+)
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.grouping import ORIGINS, noised_centers_epsilon, rests_on_counts, unit_records
-from dpaudit.checks.registry import Outcome, not_applicable, run_check
+from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
+from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results.rounding import rounded_up
-from dpaudit.runs import Clustering, Clusters, CountsNoise, Manifest
+from dpaudit.runs import Claim, Clustering, Clusters, Manifest
 
 _DOCS = "docs/mathematics.md#rebalancing"
 #: What two machines may differ by in working out the same cost.
 _ROUNDING = 1e-9
 #: How rarely the noise that is declared may be as small as what is found, for a failure.
 _RARELY = 1e-6
+#: Who has a say in a method's centres, counts apart.
+ORIGINS = {
+    "k-means": "private",
+    "chang": "noised",
+    "dpm": "noised",
+    "public-centers": "public",
+    "public-centers-rebalanced": "public",
+}
 
 
-@run_check(
-    check_id="rebalancing.noise",
+@dataclass(frozen=True)
+class GroupingCost:
+    """What is spent before any token is drawn; 0 throughout for a run without a clustering.
+
+    Attributes:
+        counts: pure epsilon of the noisy counts, in nats; infinite where counts were used without noise.
+        centers: epsilon of the centres, in nats, from the scales of their noise; infinite where nothing bounds it.
+        delta: of the centres.
+        events: the counts' cost as events for joint composition (`rebalancing_events`); empty where it is infinite.
+        unbounded: why one of them is infinite, as a sentence; empty where none is.
+    """
+
+    counts: float = 0.0
+    centers: float = 0.0
+    delta: float = 0.0
+    events: tuple[float, ...] = ()
+    unbounded: str = ""
+
+    @property
+    def epsilon(self) -> float:
+        """Both together, rounded up."""
+        return rounded_sum(self.counts, self.centers)
+
+
+def rests_on_counts(clustering: Clustering) -> bool:
+    """Whether counts of private records decided which centres are kept, or how many batches a cluster has."""
+    return clustering.keep != clustering.centers or clustering.records_per_batch is not None
+
+
+def counts_are_noised(clustering: Clustering) -> bool:
+    """Whether every count is declared to have had its noise before anything was chosen by it."""
+    return clustering.counts is not None and clustering.counts.noised == "before-selection"
+
+
+def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
+    """What the manifest's clustering costs one unit of the claim: counts and centres by the scales of their noise."""
+    clustering = manifest.clustering
+    if clustering.method == "none":
+        return GroupingCost()
+    records, noise, reasons = unit_records(manifest, claim.unit), clustering.counts, []
+    counts = math.inf if noise is not None or rests_on_counts(clustering) else 0.0
+    if noise is not None and records is not None and counts_are_noised(clustering):
+        counts = rebalancing_epsilon(noise.scale, claim.relation, records)
+        if noise_covers(noise.scale, noise.epsilon, claim.relation, records):
+            counts = min(counts, noise.epsilon)  # rounding up may pass the declared figure by its last bit
+    if math.isinf(counts):
+        reasons.append("Counts of private records were used without noise, or nothing bounds how many one unit moves.")
+    origin, centers = clustering.origin, math.inf
+    if origin != ORIGINS[clustering.method] or origin == "private":
+        reasons.append("The centres follow from private records without noise that is paid for.")
+    elif origin == "public":
+        centers = 0.0
+    elif records != 1:
+        reasons.append(f"The noise on the centres hides one record, and a {claim.unit} may have more.")
+    else:
+        try:
+            centers = noised_centers_epsilon(clustering, claim.relation)
+        except ValueError as error:
+            reasons.append(f"No cost follows from clustering.settings: {error}.")
+    events = rebalancing_events(counts, claim.relation) if math.isfinite(counts) else ()
+    return GroupingCost(counts, centers, clustering.delta or 0.0, events, " ".join(reasons))
+
+
+def unit_records(manifest: Manifest, unit: Unit) -> int | None:
+    """How many records one unit of a claim has at most; None where nothing bounds it."""
+    if unit == "user":
+        return manifest.privacy.records_per_user
+    return manifest.batching.examples_per_context if unit == "context" else 1
+
+
+@lru_cache(maxsize=8)
+def _centers_epsilon(
+    method: CentersMethod, settings: tuple[tuple[str, Any], ...], delta: float, relation: Relation
+) -> float:
+    return centers_epsilon(method, dict(settings), delta, relation)
+
+
+def noised_centers_epsilon(clustering: Clustering, relation: Relation) -> float:
+    """What noised centres cost one record, from the scales of noise that the run states, in nats.
+
+    Raises:
+        ValueError: it states none that bound anything.
+    """
+    assert clustering.method in ("chang", "dpm")
+    return _centers_epsilon(clustering.method, tuple(clustering.settings.items()), clustering.delta or 0.0, relation)
+
+
+@RunCheck(
+    id="rebalancing.noise",
     title="Clusters follow from public data, or from noise that is paid for",
-    failed="Clusters follow from private records without noise that is paid for",
+    fails="Clusters follow from private records without noise that is paid for",
     evidence=1,
     why=(
         "Sizes and centres of clusters describe the records. Without noise that is paid for they give single "
@@ -37,7 +145,10 @@ def clusters_are_noised(facts: Facts) -> Outcome:
     """The declared noise against its cost, and the kept centres and numbers of batches against the noisy counts."""
     clustering = facts.manifest.clustering
     if clustering.method == "none":
-        return _without_clustering(facts)
+        expected = "no cluster without declared noise"
+        if named := [batch for batch, header in facts.headers.items() if header.cluster is not None]:
+            return Outcome("fail", f"{len(named)} batches name a cluster; first batch {named[0]}", expected)
+        return not_applicable(expected, "The run declares no clustering, and no batch names a cluster.")
     expected = "centres that are public or noised, Laplace noise on all counts, and choices that follow from it"
     problem = _centers_problem(facts.manifest) or _counts_problem(facts, clustering)
     if problem:
@@ -47,29 +158,17 @@ def clusters_are_noised(facts: Facts) -> Outcome:
     problem = _choice_problem(facts, clustering, facts.clusters)
     if problem:
         return Outcome("fail", problem, expected)
-    return _against_the_data(facts, clustering, expected)
-
-
-def _against_the_data(facts: Facts, clustering: Clustering, expected: str) -> Outcome:
-    """With the data, whether there is as much noise on the counts as is declared."""
-    noise = facts.replay.noise if facts.replay is not None else None
     if clustering.origin == "public" and clustering.counts is None:
         return Outcome("pass", _measured(clustering), expected, evidence=0)  # that they are public is only said
-    if noise is None or clustering.counts is None or facts.clusters is None:
+    noise = facts.replay.noise if facts.replay is not None else None
+    if noise is None or clustering.counts is None:
         return Outcome("pass", _measured(clustering), expected)
+    # With the data: is there as much noise on the counts as is declared?
     scale, counts = clustering.counts.scale, sum(map(len, facts.clusters.noisy_counts))
     if noise_tail(noise, scale, counts) < math.log(_RARELY):
         found = f"noisy counts lie closer to the data's than noise of scale {scale:g} leaves one run in a million"
         return Outcome("fail", found, expected, evidence=3)
     return Outcome("pass", f"{_measured(clustering)}, held against the data", expected, evidence=3)
-
-
-def _without_clustering(facts: Facts) -> Outcome:
-    expected = "no cluster without declared noise"
-    named = [batch for batch, header in facts.headers.items() if header.cluster is not None]
-    if named:
-        return Outcome("fail", f"{len(named)} batches name a cluster; first batch {named[0]}", expected)
-    return not_applicable(expected, "The run declares no clustering, and no batch names a cluster.")
 
 
 def _centers_problem(manifest: Manifest) -> str | None:
@@ -103,12 +202,9 @@ def _counts_problem(facts: Facts, clustering: Clustering) -> str | None:
         return None
     if noise.noised == "after-selection":
         return "centres were chosen by counts that had no noise yet"
-    return _scale_problem(facts.manifest, noise)
-
-
-def _scale_problem(manifest: Manifest, noise: CountsNoise) -> str | None:
-    """The declared cost against the noise, for the neighbours that the run declares: a claim may be about others."""
-    privacy, records = manifest.privacy, unit_records(manifest, manifest.privacy.unit)
+    # For the neighbours that the run declares: a claim may be about others.
+    privacy = facts.manifest.privacy
+    records = unit_records(facts.manifest, privacy.unit)
     assert records is not None  # as the manifest's own validation has it
     if noise_covers(noise.scale, noise.epsilon, privacy.relation, records):
         return None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from dpaudit.checks.registry import step_check
-from dpaudit.checks.view import StepView
+from dpaudit.checks.facts import StepView
+from dpaudit.checks.registry import StepCheck
 from dpaudit.runs import aggregate_digest
 
 _REGENERATE = "The record is not what a correct generator writes. Generate the run again; do not release this one."
@@ -14,10 +14,10 @@ _DOCS = "docs/run-directory.md"
 _LOG_TOLERANCE = 1e-9
 
 
-@step_check(
-    check_id="record.range",
+@StepCheck(
+    id="record.range",
     title="Recorded values are finite, within the clip and in order",
-    failed="Recorded values are not finite, beyond the clip or out of order",
+    fails="Recorded values are not finite, beyond the clip or out of order",
     evidence=1,
     expected="finite values in [-clip, clip], central values ascending, support ids ascending",
     why=(
@@ -32,10 +32,10 @@ def values_in_range(view: StepView) -> str | None:
     return view.range_problem
 
 
-@step_check(
-    check_id="record.aggregate",
+@StepCheck(
+    id="record.aggregate",
     title="Tokens were sampled from the aggregate that the record defines",
-    failed="Tokens were not sampled from the aggregate that the record defines",
+    fails="Tokens were not sampled from the aggregate that the record defines",
     evidence=1,
     expected="digest and log-probability of the sampled vector equal those of the recorded aggregate",
     why=(
@@ -67,10 +67,10 @@ def aggregate_is_defined(view: StepView) -> str | None:
     return None
 
 
-@step_check(
-    check_id="record.sides",
+@StepCheck(
+    id="record.sides",
     title="Leave-one-out sides agree with the number of contexts and the central values",
-    failed="Leave-one-out sides contradict the number of contexts or the central values",
+    fails="Leave-one-out sides contradict the number of contexts or the central values",
     evidence=1,
     expected="half of the others below the middle, one holder for each place in it, clips where contexts run out",
     why="Leave-one-out losses follow from these bits. Where they are wrong, so is the evidence that the bounds hold.",
@@ -83,10 +83,10 @@ def sides_are_consistent(view: StepView) -> str | None:
     return aggregator.sides_problem(view.arrays, view.step.contexts, view.header.contexts, clip)
 
 
-@step_check(
-    check_id="sampling.support",
+@StepCheck(
+    id="sampling.support",
     title="Every sampled token lies in the support it was sampled from",
-    failed="A sampled token lies outside the support it was sampled from",
+    fails="A sampled token lies outside the support it was sampled from",
     evidence=1,
     expected="sampled tokens in the recorded support, with positive probability",
     why="A token that could not have been drawn came from somewhere else, and its cost has no bound.",

@@ -7,12 +7,12 @@ from the whole run and returns an outcome. Both are small functions in their fam
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from dpaudit.checks.facts import Facts
-from dpaudit.checks.view import StepView
+from dpaudit.checks.facts import Facts, StepView
 from dpaudit.results import CheckResult, Status
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.runs import Manifest
@@ -42,59 +42,107 @@ def not_applicable(expected: str, why: str) -> Outcome:
 
 StepFunction: TypeAlias = Callable[[StepView], str | None]
 RunFunction: TypeAlias = Callable[[Facts], Outcome]
+Function = TypeVar("Function", StepFunction, RunFunction)
 
 
-@dataclass(frozen=True)
-class About:
-    """What is fixed about a check: see CheckResult.
+@dataclass(kw_only=True)
+class Check(ABC, Generic[Function]):
+    """What is fixed about a check: see CheckResult. It decorates the function that makes it, and so registers it.
 
     Attributes:
-        title, failed: state the good outcome and the bad one.
-        compares: what is held against what.
+        title, fails: state the good outcome and the bad one.
         why: what harm comes where it fails.
         remedy: what to do when it fails.
+        function: its docstring says what is held against what.
     """
 
     id: str
     title: str
-    failed: str
+    fails: str
     evidence: int
-    compares: str
     why: str
     remedy: str
     reference: str
+    function: Function = field(init=False)
+
+    def __call__(self, function: Function) -> Function:
+        """Register the function that makes this check."""
+        if self.id in CHECKS or self.id not in CATALOGUE:
+            raise ValueError(f"{self.id} is registered twice, or is not in the catalogue")
+        if not function.__doc__:
+            raise ValueError(f"the check {self.id} needs a docstring that says what it compares")
+        self.function, CHECKS[self.id] = function, self
+        return function
+
+    @property
+    def compares(self) -> str:
+        """What is held against what."""
+        return " ".join((inspect.getdoc(self.function) or "").split())
+
+    @abstractmethod
+    def result(self, facts: Facts) -> CheckResult:
+        """The check's entry in the audit's result."""
+
+    def entry(self, outcome: Outcome) -> CheckResult:
+        """The entry for an outcome."""
+        return CheckResult(
+            id=self.id,
+            title=self.fails if outcome.status in ("fail", "error") else self.title,
+            status=outcome.status,
+            evidence=self.evidence if outcome.evidence is None else outcome.evidence,
+            measured=printable(outcome.measured),
+            expected=outcome.expected,
+            detail=printable(outcome.detail or (self.remedy if outcome.status == "fail" else "")),
+            applicable=outcome.applicable,
+            why=self.why,
+            remedy=self.remedy,
+            reference=self.reference,
+        )
 
 
-@dataclass(frozen=True)
-class StepCheck:
+@dataclass(kw_only=True)
+class StepCheck(Check[StepFunction]):
     """A check of every step of those runs for which `applies` holds and whose aggregator it is about."""
 
-    about: About
-    problem: StepFunction
     expected: str
-    applies: Callable[[Manifest], bool]
-    otherwise: str
+    applies: Callable[[Manifest], bool] = lambda _: True
+    otherwise: str = ""
 
     def not_about(self, manifest: Manifest) -> str:
         """Why the check is not about a run, as a sentence; empty where it is."""
-        by_mechanism = manifest.mechanism.aggregator.not_applicable.get(self.about.id, "")
+        by_mechanism = manifest.mechanism.aggregator.not_applicable.get(self.id, "")
         return by_mechanism or ("" if self.applies(manifest) else self.otherwise)
 
     def objection(self, view: StepView) -> str | None:
         """What the check objects to in a step; None where it is not about the run."""
-        return None if self.not_about(view.manifest) else self.problem(view)
+        return None if self.not_about(view.manifest) else self.function(view)
+
+    def result(self, facts: Facts) -> CheckResult:
+        """From the problems that were noted while the run was read."""
+        if reason := self.not_about(facts.manifest):
+            return self.entry(not_applicable(self.expected, reason))
+        if count := facts.problems[self.id]:
+            first = f"{count} of {facts.steps} steps; first {facts.first_problems[self.id]}"
+            return self.entry(Outcome("fail", first, self.expected))
+        if not facts.steps:
+            return self.entry(Outcome("skip", "nothing", self.expected, "No step could be read."))
+        return self.entry(Outcome("pass", f"{facts.steps} steps hold", self.expected))
 
 
-@dataclass(frozen=True)
-class RunCheck:
+class RunCheck(Check[RunFunction]):
     """A check of the run as a whole."""
 
-    about: About
-    outcome: RunFunction
+    def result(self, facts: Facts) -> CheckResult:
+        """From the outcome of its function."""
+        return self.entry(self.function(facts))
 
 
-STEP_CHECKS: dict[str, StepCheck] = {}
-RUN_CHECKS: dict[str, RunCheck] = {}
+#: The command that makes the checks that need the model and the data.
+COMMAND = "Run `dpaudit report RUN_DIR --data FILE --evidence 4`."
+#: What to do where a check needs every batch.
+UNREAD = "Not every batch could be read: restore them."
+
+CHECKS: dict[str, Check[Any]] = {}
 
 #: The catalogue, in the order in which checks are listed. Reports name those that this version does not have.
 CATALOGUE = (
@@ -133,95 +181,14 @@ CATALOGUE = (
 )
 
 
-def step_check(
-    *,
-    check_id: str,
-    title: str,
-    failed: str,
-    evidence: int,
-    expected: str,
-    why: str,
-    remedy: str,
-    reference: str,
-    applies: Callable[[Manifest], bool] = lambda _: True,
-    otherwise: str = "",
-) -> Callable[[StepFunction], StepFunction]:
-    """Register a function that looks at one step."""
-
-    def register(function: StepFunction) -> StepFunction:
-        _claim_id(check_id)
-        about = About(check_id, title, failed, evidence, _compares(function), why, remedy, reference)
-        STEP_CHECKS[check_id] = StepCheck(about, function, expected, applies, otherwise)
-        return function
-
-    return register
-
-
-def run_check(
-    *, check_id: str, title: str, failed: str, evidence: int, why: str, remedy: str, reference: str
-) -> Callable[[RunFunction], RunFunction]:
-    """Register a function that looks at the whole run. Its docstring says what it compares."""
-
-    def register(function: RunFunction) -> RunFunction:
-        _claim_id(check_id)
-        about = About(check_id, title, failed, evidence, _compares(function), why, remedy, reference)
-        RUN_CHECKS[check_id] = RunCheck(about, function)
-        return function
-
-    return register
-
-
-def result_of(about: About, outcome: Outcome) -> CheckResult:
-    """A check's entry in the audit's result."""
-    return CheckResult(
-        id=about.id,
-        title=about.failed if outcome.status in ("fail", "error") else about.title,
-        status=outcome.status,
-        evidence=about.evidence if outcome.evidence is None else outcome.evidence,
-        measured=printable(outcome.measured),
-        expected=outcome.expected,
-        detail=printable(outcome.detail or (about.remedy if outcome.status == "fail" else "")),
-        applicable=outcome.applicable,
-        why=about.why,
-        remedy=about.remedy,
-        reference=about.reference,
-    )
+def registered() -> list[Check[Any]]:
+    """All checks, in the catalogue's order."""
+    return [CHECKS[name] for name in CATALOGUE]
 
 
 def printable(text: str) -> str:
     """Text that every encoding of Unicode can hold: names of files need not be UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def step_result(check: StepCheck, facts: Facts) -> CheckResult:
-    """A step check's entry, from the problems that were noted while the run was read."""
-    if reason := check.not_about(facts.manifest):
-        return result_of(check.about, not_applicable(check.expected, reason))
-    noted = facts.problems.get(check.about.id)
-    if noted:
-        first = f"{noted.count} of {facts.steps} steps; first {noted.first}"
-        return result_of(check.about, Outcome("fail", first, check.expected))
-    if not facts.steps:
-        return result_of(check.about, Outcome("skip", "nothing", check.expected, "No step could be read."))
-    return result_of(check.about, Outcome("pass", f"{facts.steps} steps hold", check.expected))
-
-
-def registered() -> list[StepCheck | RunCheck]:
-    """All checks, in the catalogue's order."""
-    known: dict[str, StepCheck | RunCheck] = {**STEP_CHECKS, **RUN_CHECKS}
-    return [known[name] for name in CATALOGUE]
-
-
-def _compares(function: StepFunction | RunFunction) -> str:
-    text = inspect.getdoc(function)
-    if not text:
-        raise ValueError(f"{function.__name__} needs a docstring that says what it compares")
-    return " ".join(text.split())
-
-
-def _claim_id(check_id: str) -> None:
-    if check_id in STEP_CHECKS or check_id in RUN_CHECKS or check_id not in CATALOGUE:
-        raise ValueError(f"{check_id} is registered twice, or is not in the catalogue")
 
 
 def judge_origin(origin: Origin | None, name: str) -> Outcome:
@@ -236,26 +203,14 @@ def judge_origin(origin: Origin | None, name: str) -> Outcome:
 
 def listed() -> list[dict[str, str | int]]:
     """Every check of the catalogue, in its order."""
-    return [_row(check.about) for check in registered()]
+    names = ("id", "title", "evidence", "compares", "fails", "why", "remedy", "reference")
+    return [{name: getattr(check, name) for name in names} for check in registered()]
 
 
 def lines(row: dict[str, str | int]) -> Iterator[str]:
     """One check as lines of text."""
     yield str(row["title"])
     for name in ("id", "evidence", "compares", "fails", "why", "remedy", "reference"):
-        if row.get(name) not in (None, ""):
-            shown = f"{row[name]}, {EVIDENCE_LEVELS[int(row[name])].compares}" if name == "evidence" else row[name]
+        shown = f"{row[name]}, {EVIDENCE_LEVELS[int(row[name])].compares}" if name == "evidence" else row[name]
+        if shown != "":
             yield f"  {name:<10}{shown}"
-
-
-def _row(about: About) -> dict[str, str | int]:
-    return {
-        "id": about.id,
-        "title": about.title,
-        "evidence": about.evidence,
-        "compares": about.compares,
-        "fails": about.failed,
-        "why": about.why,
-        "remedy": about.remedy,
-        "reference": about.reference,
-    }

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import Outcome, run_check
+from dpaudit.checks.registry import UNREAD, Outcome, RunCheck
 from dpaudit.runs import InputError, Manifest, Sample, Stopping
 
 
-@run_check(
-    check_id="release.text",
+@RunCheck(
+    id="release.text",
     title="Released texts are the recorded tokens, decoded with the run's own tokenizer",
-    failed="A released text is not its recorded tokens, decoded",
+    fails="A released text is not its recorded tokens, decoded",
     evidence=2,
     why="The guarantee is about the sampled tokens. A text that was edited or replaced afterwards has none.",
     remedy="Restore samples.jsonl, or generate the run again. Texts must not be edited after sampling.",
@@ -40,10 +41,10 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
     return Outcome("pass", f"{len(lines)} samples equal", expected)
 
 
-@run_check(
-    check_id="release.selection",
+@RunCheck(
+    id="release.selection",
     title="The batches that are there are those that a public rule names",
-    failed="Batches were chosen by another rule than the declared one, or by none",
+    fails="Batches were chosen by another rule than the declared one, or by none",
     evidence=2,
     why="Dropping or re-drawing costly batches depends on private data, and that choice is not in any figure here.",
     remedy="Generate the first batches of every label or cluster, costly or not, and release all of them.",
@@ -51,58 +52,36 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
 )
 def batches_follow_a_public_rule(facts: Facts) -> Outcome:
     """The number of batches, and each one's label and cluster, against the declared number for each of them."""
-    if facts.manifest.clustering.method != "none":
-        return _batches_of_clusters(facts)
-    batching = facts.manifest.batching
-    each, labels = batching.generate_per_label, batching.labels or (None,)
+    batching, clustered = facts.manifest.batching, facts.manifest.clustering.method != "none"
+    kind = "cluster" if clustered else "label"
+    each = batching.generate_per_cluster if clustered else batching.generate_per_label
     if each is None:
-        expected = "a number of batches per label that was fixed without the data"
-        remedy = "Declare batching.generate_per_label, and generate that many of every label."
+        expected = f"a number of batches per {kind} that was fixed without the data"
+        remedy = f"Declare batching.generate_per_{kind}, and generate that many of every {kind}."
         return Outcome("skip", "no rule is declared", expected, remedy)
-    expected = f"the first {each} of each label's batches: {each * len(labels)} in all"
-    if batching.batches != each * len(labels):
-        return Outcome("fail", f"{batching.batches} batches", expected)
-    for batch, header in facts.headers.items():
-        if batch // each >= len(labels) or header.label != labels[batch // each]:
-            return Outcome("fail", f"batch {batch} has another label than its number implies", expected)
-    return _whole(facts, "label", expected)
-
-
-def _batches_of_clusters(facts: Facts) -> Outcome:
-    batching, each, places = facts.manifest.batching, facts.manifest.batching.generate_per_cluster, facts.places
-    if each is None:
-        expected = "a number of batches per cluster that was fixed without the data"
-        remedy = "Declare batching.generate_per_cluster, and generate that many of every cluster."
-        return Outcome("skip", "no rule is declared", expected, remedy)
-    expected = f"the first {each} of each cluster's batches"
-    if places is None:
+    expected = f"the first {each} of each {kind}'s batches"
+    labels, places = batching.labels or (None,), facts.places if clustered else None
+    if clustered and places is None:
         return Outcome("skip", "nothing", expected, "The file clusters cannot be read: restore it.")
-    expected += f": {len(places)} in all"
-    if batching.batches != len(places):
+    due = each * len(labels) if places is None else len(places)
+    expected += f": {due} in all"
+    if batching.batches != due:
         return Outcome("fail", f"{batching.batches} batches", expected)
-    labels = batching.labels or (None,)
     for batch, header in facts.headers.items():
-        if batch >= len(places) or header.label != labels[places[batch].label]:
+        if batch >= due or header.label != labels[batch // each if places is None else places[batch].label]:
             return Outcome("fail", f"batch {batch} has another label than its number implies", expected)
-        if header.cluster != places[batch].center:
+        if places is not None and header.cluster != places[batch].center:
             return Outcome("fail", f"batch {batch} has another cluster than its number implies", expected)
-    return _whole(facts, "label and cluster", expected)
+    if len(facts.headers) != due:
+        return Outcome("skip", f"{len(facts.headers)} batches", expected, UNREAD)
+    what = "label and cluster" if clustered else "label"
+    return Outcome("pass", f"{due} batches, each with its {what}", expected)
 
 
-def _whole(facts: Facts, what: str, expected: str) -> Outcome:
-    """A pass, where every batch could be read."""
-    batches = facts.manifest.batching.batches
-    if len(facts.headers) != batches:
-        return Outcome(
-            "skip", f"{len(facts.headers)} batches", expected, "Not every batch could be read: restore them."
-        )
-    return Outcome("pass", f"{batches} batches, each with its {what}", expected)
-
-
-@run_check(
-    check_id="release.stopping",
+@RunCheck(
+    id="release.stopping",
     title="Every sequence ends where its own tokens or the public maximum length end it",
-    failed="A sequence ends for a reason that is neither its own tokens nor the public maximum length",
+    fails="A sequence ends for a reason that is neither its own tokens nor the public maximum length",
     evidence=2,
     why=(
         "Where a text ends tells readers something. An end that follows from private data leaks it and is not paid for."
@@ -114,9 +93,8 @@ def sequences_end_by_rule(facts: Facts) -> Outcome:
     """Each sequence's end against the stop sequences and the maximum length of the manifest."""
     expected = "an end token in the sequence's own tokens, at its end only, or the public maximum length"
     if facts.stops:
-        return Outcome(
-            "fail", f"{len(facts.stops)} sequence{'s' * (len(facts.stops) > 1)}; first: {facts.stops[0]}", expected
-        )
+        count = f"{len(facts.stops)} sequence{'s' * (len(facts.stops) > 1)}"
+        return Outcome("fail", f"{count}; first: {facts.stops[0]}", expected)
     if not facts.headers:
         return Outcome("skip", "nothing", expected, "No batch could be read.")
     return Outcome("pass", f"{len(facts.headers)} sequences end so", expected)
@@ -140,19 +118,15 @@ def stop_problem(sample: Sample, stopping: Stopping) -> str | None:
     return None
 
 
-def label_problem(sample: Sample, manifest: Manifest) -> str | None:
-    """What is wrong with the label that a sample is released under: it must be a public choice."""
+def text_problems(sample: Sample, decoded: str | None, manifest: Manifest) -> Iterator[str]:
+    """What is wrong with a text and with its label, which must be a public choice.
+
+    `decoded` is the text's tokens decoded anew; None when no tokenizer is recorded.
+    """
+    if sample.text is not None:
+        if decoded is None:
+            yield f"batch {sample.id}: a text whose tokens cannot be decoded with tokenizer.json, if there is one"
+        elif sample.text != decoded:
+            yield f"batch {sample.id}: the text is not its tokens decoded"
     if sample.label is not None and sample.label not in manifest.batching.labels:
-        return f"batch {sample.id}: its label is not among the public labels of run.json"
-    return None
-
-
-def text_problem(sample: Sample, decoded: str | None) -> str | None:
-    """What is wrong with a text, given its tokens decoded anew; None for both when no tokenizer is recorded."""
-    if sample.text is None:
-        return None
-    if decoded is None:
-        return f"batch {sample.id}: a text whose tokens cannot be decoded with tokenizer.json, if there is one"
-    if sample.text != decoded:
-        return f"batch {sample.id}: the text is not its tokens decoded"
-    return None
+        yield f"batch {sample.id}: its label is not among the public labels of run.json"

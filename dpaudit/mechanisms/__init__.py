@@ -25,8 +25,8 @@ from dpaudit.mechanisms.interfaces import (
 )
 from dpaudit.mechanisms.logits import TopClippedLogits
 from dpaudit.mechanisms.mean import ROUNDING, DivisorKind, Mean, bounded_range, mean_box, mean_sensitivity
-from dpaudit.mechanisms.mechanism import MAX_VOCABULARY, Mechanism, Support
-from dpaudit.mechanisms.median import Median, median_losses
+from dpaudit.mechanisms.mechanism import AGGREGATORS, CONTRIBUTIONS, MAX_VOCABULARY, Mechanism, Support
+from dpaudit.mechanisms.median import Median
 from dpaudit.mechanisms.neighbors import BatchingRule, ContextChange, Relation, Unit, context_change
 from dpaudit.mechanisms.order_statistics import (
     bounds_from_central,
@@ -36,7 +36,6 @@ from dpaudit.mechanisms.order_statistics import (
     median_sides,
     movable,
 )
-from dpaudit.mechanisms.registry import AGGREGATORS, CONTRIBUTIONS
 
 __all__ = [
     "AGGREGATORS",
@@ -79,7 +78,6 @@ __all__ = [
     "mean_box",
     "mean_sensitivity",
     "median_bounds",
-    "median_losses",
     "median_of",
     "median_sides",
     "movable",

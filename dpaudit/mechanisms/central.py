@@ -17,7 +17,7 @@ from dpaudit.mechanisms.interfaces import StepArray
 from dpaudit.mechanisms.mean import column_sums
 from dpaudit.mechanisms.median import Median
 from dpaudit.mechanisms.neighbors import ContextChange
-from dpaudit.mechanisms.order_statistics import held_places
+from dpaudit.mechanisms.order_statistics import held_places, held_places_on_device
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -99,7 +99,5 @@ class Central(Median):
         return sides, holders if len(holders) else None
 
     def _sides_on_device(self, values: Tensor, central: Tensor) -> tuple[Tensor, Tensor | None]:
-        from dpaudit.mechanisms import tensors
-
-        sides, holders = tensors.held_places(values, central, self._held(len(values)))
+        sides, holders = held_places_on_device(values, central, self._held(len(values)))
         return sides, holders if len(holders) else None

@@ -56,28 +56,6 @@ class ReducedStep:
     fixed: FixedColumns = NO_FIXED_COLUMNS
 
 
-def reduced_step(
-    arrays: Arrays, movable: NDArray[np.bool_], aggregate: Floats, token: int, temperature: float
-) -> ReducedStep:
-    """Part a step's columns by whether a neighbour can move them.
-
-    Args:
-        arrays: the step's, [..., S].
-        movable: [S] where neighbours can differ.
-        aggregate: [S] what all neighbours agree on elsewhere.
-        token: index of the sampled token along S; its column is kept.
-        temperature: tau > 0.
-    """
-    kept = movable.copy()
-    kept[token] = True
-    columns = np.flatnonzero(kept)
-    values = aggregate.take(np.flatnonzero(~kept))
-    largest = float(max(-values.min(), values.max())) if len(values) else 0.0
-    fixed = FixedColumns(log_sum_exp(values, temperature), len(values), largest)
-    taken = {name: array.take(columns, axis=-1) for name, array in arrays.items()}
-    return ReducedStep(taken, int(np.searchsorted(columns, token)), fixed)
-
-
 def log_sum_exp(values: Floats, temperature: float) -> float:
     """Logarithm of the sum of exp(value / temperature) over values [S]; -inf where there are none."""
     if not len(values):

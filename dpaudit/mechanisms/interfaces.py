@@ -1,6 +1,6 @@
 """What a mechanism is made of: a contribution, which is what one context gives, and an aggregator of contributions.
 
-A new one is a file with a class, and a line in `dpaudit.mechanisms.registry`. Nothing outside this package asks which
+A new one is a file with a class, and a line in `dpaudit.mechanisms.mechanism`. Nothing outside this package asks which
 one a run has: what differs between them is asked of the objects.
 """
 
@@ -94,7 +94,7 @@ class Contribution(Fields, ABC):
         return self
 
     @abstractmethod
-    def of_rows(self, logits: Floats) -> Floats:
+    def row_constants(self, logits: Floats) -> Floats:
         """What every column needs to know of whole rows of raw logits [n, V]: float32 [n, 1].
 
         Raises:
@@ -102,7 +102,7 @@ class Contribution(Fields, ABC):
         """
 
     @abstractmethod
-    def write(self, logits: Floats, of_rows: Floats, out: Floats) -> None:
+    def write(self, logits: Floats, row_constants: Floats, out: Floats) -> None:
         """Contributions from some columns of raw logits [n, columns], float32, into `out` of the same shape."""
 
     @abstractmethod
@@ -110,13 +110,17 @@ class Contribution(Fields, ABC):
         """Contributions float32 [n, S] from raw logits [n, V], n >= 1, on their device: bit for bit those of `write`.
 
         Raises:
-            ValueError: as for `of_rows`.
+            ValueError: as for `row_constants`.
         """
 
     def rounded(self, values: Floats | Tensor) -> None:
-        """Round float32 values, an array or a tensor, to the grid in place, ties to the even multiples."""
+        """Round float32 values, an array or a tensor, to the grid in place, ties to the even multiples.
+
+        Around `shift` float32 numbers are one grid step apart. It serves values up to 2^22 steps, and zeros come out
+        positive.
+        """
         if self.grid is not None:
-            shift = grid_shift(self.grid)
+            shift = 1.5 * 2.0**23 * self.grid
             values += shift
             values -= shift
 
@@ -208,13 +212,7 @@ class Aggregator(Fields, ABC):
 
     @abstractmethod
     def arrays(self, contexts: int, width: int, clip: float) -> dict[str, StepArray]:
-        """What a step of so many contexts records, by name.
-
-        Args:
-            contexts: n >= 0.
-            width: central values that a record keeps on each side, where it keeps such values.
-            clip: bound on contributions.
-        """
+        """What a step of so many contexts, 0 or more, records, by name; with `width` central values on each side."""
 
     @abstractmethod
     def step(self, values: Floats, clip: float, width: int) -> Arrays:
@@ -264,8 +262,6 @@ class Aggregator(Fields, ABC):
         Args:
             step: as `Mechanism.reduced` gives it.
             contributions: [n, S] of every context, over the whole support; None where they are not recorded.
-            contexts: n.
-            temperature: tau.
         """
         return None
 
@@ -283,7 +279,7 @@ class Aggregator(Fields, ABC):
         """Why recorded sides contradict the rest of a step (record.sides); None where they do not."""
         return None
 
-    def joined(self, arrays: Arrays, values: Doubles) -> Doubles | None:
+    def with_context(self, arrays: Arrays, values: Doubles) -> Doubles | None:
         """The aggregate [S] once a context with these contributions [S] joins (neighbors.addition); None: not known."""
         return None
 
@@ -308,12 +304,3 @@ class Aggregator(Fields, ABC):
 def largest_absolute(values: NDArray[np.floating[Any]]) -> float:
     """The largest absolute value, NaN where one is; 0 of none."""
     return float(np.abs(values).max(initial=0.0))
-
-
-def grid_shift(grid: float) -> float:
-    """What, added and taken off again, rounds float32 values to multiples of `grid`, ties to the even ones.
-
-    Around it float32 numbers are one `grid` apart, for a power of two. It serves values up to 2^22 times `grid`, and
-    zeros come out positive.
-    """
-    return 1.5 * 2.0**23 * grid

@@ -21,18 +21,18 @@ class TopClippedLogits(Contribution):
 
     name: ClassVar[str] = "logits"
 
-    def of_rows(self, logits: Floats) -> Floats:
+    def row_constants(self, logits: Floats) -> Floats:
         """See `Contribution`: each row's maximum."""
         tops: Floats = logits.max(axis=1, keepdims=True)  # NaN wins over every number
         if not np.isfinite(tops).all():
             raise ValueError(_NOT_FINITE)
         return tops
 
-    def write(self, logits: Floats, of_rows: Floats, out: Floats) -> None:
+    def write(self, logits: Floats, row_constants: Floats, out: Floats) -> None:
         """See `Contribution`."""
         clip = np.float32(self.clip)
         with np.errstate(over="ignore"):  # -inf is cut like any other low value
-            np.subtract(logits, of_rows, out=out)
+            np.subtract(logits, row_constants, out=out)
         out += clip
         # Numpy compares two rows faster than a row and a number.
         np.maximum(out, np.full(out.shape[1], -clip), out=out)

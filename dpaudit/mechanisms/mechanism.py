@@ -8,10 +8,21 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, SerializeAsAny, model_serializer, model_validator
 
-from dpaudit.mechanisms.columns import Arrays, Box, Doubles, Floats, ReducedStep, reduced_step
+from dpaudit.mechanisms.central import Central
+from dpaudit.mechanisms.columns import Arrays, Box, Doubles, FixedColumns, Floats, ReducedStep, log_sum_exp
 from dpaudit.mechanisms.interfaces import Aggregator, ClaimKind, Contribution, Fields, Positive, StepArray, clash
+from dpaudit.mechanisms.logits import TopClippedLogits
+from dpaudit.mechanisms.mean import Mean
+from dpaudit.mechanisms.median import Median
 from dpaudit.mechanisms.neighbors import ContextChange
-from dpaudit.mechanisms.registry import AGGREGATORS, CONTRIBUTIONS
+
+#: Every contribution and every aggregator there is, by the name that configs and run.json have for it.
+CONTRIBUTIONS: dict[str, type[Contribution]] = {kind.name: kind for kind in (TopClippedLogits,)}
+AGGREGATORS: dict[str, type[Aggregator]] = {kind.name: kind for kind in (Median, Mean, Central)}
+_PARTS: dict[str, Mapping[str, type[Contribution] | type[Aggregator]]] = {
+    "contribution": CONTRIBUTIONS,
+    "aggregator": AGGREGATORS,
+}
 
 #: Of a support, so that a hostile manifest cannot make the reader allocate at will.
 MAX_VOCABULARY = 1 << 22
@@ -34,12 +45,6 @@ class Support(Fields):
             wanted = "null" if self.kind == "full" else "a whole number of at least 1"
             raise clash("size", self.size, f"{wanted} when kind is {self.kind}")
         return self
-
-
-_PARTS: dict[str, Mapping[str, type[Contribution] | type[Aggregator]]] = {
-    "contribution": CONTRIBUTIONS,
-    "aggregator": AGGREGATORS,
-}
 
 
 class Mechanism(Fields):
@@ -128,6 +133,8 @@ class Mechanism(Fields):
     def reduced(self, arrays: Arrays, token: int) -> ReducedStep:
         """A step less the columns that no neighbour can move; `token` is the sampled token's index along S.
 
+        The token's own column is kept.
+
         Raises:
             ValueError: the token is not among them.
         """
@@ -137,7 +144,14 @@ class Mechanism(Fields):
                 raise ValueError(f"token {token} is not among the {len(aggregate)} tokens")
             if movable is None:
                 return ReducedStep(arrays, token)
-            return reduced_step(arrays, movable, aggregate, token, self.temperature)
+            kept = movable.copy()
+            kept[token] = True
+            columns = np.flatnonzero(kept)
+            values = aggregate.take(np.flatnonzero(~kept))
+            largest = float(max(-values.min(), values.max())) if len(values) else 0.0
+            fixed = FixedColumns(log_sum_exp(values, self.temperature), len(values), largest)
+            taken = {name: array.take(columns, axis=-1) for name, array in arrays.items()}
+            return ReducedStep(taken, int(np.searchsorted(columns, token)), fixed)
 
     def losses(self, step: ReducedStep, contributions: Floats | None, contexts: int) -> Doubles | None:
         """log p(token) - log p(token without context i), in nats, for every context; None where the record has none."""

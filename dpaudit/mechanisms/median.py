@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms.columns import (
-    NO_FIXED_COLUMNS,
     Arrays,
     Box,
     Doubles,
-    FixedColumns,
     Floats,
     ReducedStep,
     log_probability,
@@ -31,9 +29,10 @@ from dpaudit.mechanisms.neighbors import ContextChange
 from dpaudit.mechanisms.order_statistics import (
     bounds_from_central,
     central_order_statistics,
-    central_rows,
+    fill_central,
     median_of,
     median_sides,
+    median_sides_on_device,
     middle,
     movable,
 )
@@ -92,10 +91,12 @@ class Median(Aggregator):
 
     def step_on_device(self, values: Tensor, clip: float, width: int) -> Arrays:
         """See `Aggregator`."""
-        from dpaudit.mechanisms import tensors
+        import torch
 
-        kept = self.arrays(len(values), width, clip)["central"].rows[0] // 2
-        central = tensors.central_values(values, float(np.float32(clip)), kept)
+        n, columns = values.shape
+        described = self.arrays(n, width, clip)["central"]
+        central, spare = values.new_empty((*described.rows, columns)), values.new_empty((n // 2, columns))
+        fill_central(central, values.clone(), spare, -float(np.float32(clip)), torch.minimum, torch.maximum)
         sides, holder = self._sides_on_device(values, central)
         arrays: Arrays = {"central": central.cpu().numpy(), "sides": sides.cpu().numpy()}
         if holder is not None:
@@ -124,14 +125,32 @@ class Median(Aggregator):
     def losses(
         self, step: ReducedStep, contributions: Floats | None, contexts: int, temperature: float
     ) -> Doubles | None:
-        """See `Aggregator`; from the sides alone."""
+        """See `Aggregator`; from the sides alone.
+
+        Whoever leaves takes a row along that was theirs, or else the lowest or the highest, as their side says
+        (docs/mathematics.md, "Leave-one-out"). These are actual neighbours, and they bound no other.
+        """
         central, holders = step.arrays["central"], _holders(step.arrays)
         if not contexts:
             return np.zeros(0)
         if (holders >= contexts).any():
             return None  # record.sides objects
-        sides = step.arrays["sides"]
-        return _losses(self._of, central, sides, holders, contexts, step.token, temperature, step.fixed)
+        sides, token, fixed = step.arrays["sides"], step.token, step.fixed
+        without_lower, without_upper = self._of(central[1:]), self._of(central[:-1])
+        largest = max(float(without_lower.max()) / temperature, fixed.log_sum)
+        base = np.exp(without_upper.astype(np.float64) / temperature - largest)
+        gain = np.exp(without_lower.astype(np.float64) / temperature - largest) - base  # never negative
+        rest = float(np.exp(fixed.log_sum - largest))
+        sums = rest + base.sum() + _sums_of_bits(sides, gain)[:contexts]
+        below = np.unpackbits(sides[:, token], count=contexts).view(np.bool_)
+        at_token = np.where(below, without_lower[token], without_upper[token]).astype(np.float64)
+        for row, holder in enumerate(holders, middle(len(central), len(holders)).start):
+            without_holder = self._of(np.delete(central, row, axis=0))
+            held = np.exp(without_holder.astype(np.float64) / temperature - largest) - base
+            sums += np.bincount(holder, weights=held, minlength=contexts)
+            at_token[holder[token]] = without_holder[token]
+        without: Doubles = at_token / temperature - largest - np.log(sums)
+        return log_probability(self._of(central), token, temperature, fixed) - without
 
     def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> str | None:
         """See `Aggregator`."""
@@ -179,7 +198,7 @@ class Median(Aggregator):
             return "a context's side, or the holder of a median, contradicts the recorded logits"
         return None
 
-    def joined(self, arrays: Arrays, values: Doubles) -> Doubles:
+    def with_context(self, arrays: Arrays, values: Doubles) -> Doubles:
         """See `Aggregator`: a value in the new order is the newcomer, held between two that were beside each other."""
         central = arrays["central"]
         with_it: Floats = np.clip(values.astype(central.dtype), central[:-1], central[1:])
@@ -205,7 +224,9 @@ class Median(Aggregator):
 
     def _sorted(self, values: Floats, floor: np.floating, kept: int) -> Arrays:
         """A step's arrays by sorting every column; n >= 1."""
-        central = central_rows(values.copy(), floor, kept)
+        n, columns = values.shape
+        central, spare = (np.empty((rows, columns), dtype=values.dtype) for rows in (2 * kept + n % 2, n // 2))
+        fill_central(central, values.copy(), spare, floor, np.minimum, np.maximum)
         sides, holder = self._sides(values, central)
         arrays: Arrays = {"central": central, "sides": sides}
         if holder is not None:
@@ -218,73 +239,7 @@ class Median(Aggregator):
 
     def _sides_on_device(self, values: Tensor, central: Tensor) -> tuple[Tensor, Tensor | None]:
         """The same from tensors."""
-        from dpaudit.mechanisms import tensors
-
-        return tensors.sides(values, central)
-
-
-def median_losses(
-    central: Floats,
-    sides: NDArray[np.uint8],
-    holder: NDArray[np.integer] | None,
-    contexts: int,
-    token: int,
-    temperature: float,
-    fixed: FixedColumns = NO_FIXED_COLUMNS,
-) -> Doubles:
-    """log p(token) - log p(token without context i), in nats, for every context of a median step.
-
-    Removing a context moves each component's median to one of two places (three for odd n), and its side says which
-    (docs/mathematics.md, "Leave-one-out"). These are actual neighbours, and they bound no other.
-
-    Args:
-        central: [2w + n % 2, S] central order statistics.
-        sides: uint8 [ceil(n / 8), S], bits of the contexts that rank below the median (`median_sides`).
-        holder: [S], for odd n the context that is the median, else None.
-        contexts: n.
-        token: index of the sampled token along S.
-        temperature: tau > 0.
-        fixed: further columns, which no removal moves.
-
-    Returns:
-        float64 [n].
-    """
-    holders = _holders({"central": central} if holder is None else {"holder": holder})
-    return _losses(median_of, central, sides, holders, contexts, token, temperature, fixed)
-
-
-def _losses(
-    aggregate_of: Callable[[Floats], Floats],
-    central: Floats,
-    sides: NDArray[np.uint8],
-    holders: NDArray[np.integer],
-    contexts: int,
-    token: int,
-    temperature: float,
-    fixed: FixedColumns,
-) -> Doubles:
-    """`median_losses` of any aggregate of the middle: [S] from rows with as many on either side of it.
-
-    Whoever leaves takes a row along that was theirs, or else the lowest or the highest.
-
-    Args:
-        holders: [places, S] indices of the contexts that hold the rows in the middle.
-    """
-    without_lower, without_upper = aggregate_of(central[1:]), aggregate_of(central[:-1])
-    largest = max(float(without_lower.max()) / temperature, fixed.log_sum)
-    base = np.exp(without_upper.astype(np.float64) / temperature - largest)
-    gain = np.exp(without_lower.astype(np.float64) / temperature - largest) - base  # never negative
-    rest = float(np.exp(fixed.log_sum - largest))
-    sums = rest + base.sum() + _sums_of_bits(sides, gain)[:contexts]
-    below = np.unpackbits(sides[:, token], count=contexts).view(np.bool_)
-    at_token = np.where(below, without_lower[token], without_upper[token]).astype(np.float64)
-    for row, holder in enumerate(holders, middle(len(central), len(holders)).start):
-        without_holder = aggregate_of(np.delete(central, row, axis=0))
-        held = np.exp(without_holder.astype(np.float64) / temperature - largest) - base
-        sums += np.bincount(holder, weights=held, minlength=contexts)
-        at_token[holder[token]] = without_holder[token]
-    without: Doubles = at_token / temperature - largest - np.log(sums)
-    return log_probability(aggregate_of(central), token, temperature, fixed) - without
+        return median_sides_on_device(values, central)
 
 
 def _holders(arrays: Arrays) -> NDArray[np.integer]:

@@ -49,13 +49,8 @@ def context_change(
     - "hashed-slots": the slot survives without the record, so one context is replaced. An exchanged record leaves one
       slot and enters another.
     - "paper-slices": one record shifts every later one into another context or batch.
-    - A user is `records_per_user` records at most, wherever the rule puts them.
-
-    Args:
-        unit: what neighbouring data sets differ by.
-        relation: how they differ by it.
-        rule: how records became contexts.
-        records_per_user: the public maximum; without it nothing bounds the unit "user".
+    - A user is `records_per_user` records at most, a public number, wherever the rule puts them. Without it nothing
+      bounds the unit "user".
     """
     if unit == "context":
         return ContextChange(relation)

@@ -14,16 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.mechanisms.columns import Floats
 from dpaudit.mechanisms.neighbors import HALF_STEPS, Relation
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: Which bounds on a neighbouring median: the tight ones, or those of the paper's Theorem 1.
 Definition: TypeAlias = Literal["tight", "theorem1"]
-Floats: TypeAlias = NDArray[np.floating]
 #: Numpy's arrays or torch's tensors, [n, columns].
 Rows: TypeAlias = Any
 
@@ -111,10 +114,8 @@ def median_bounds(
 
     Args:
         values: clipped logits; leading axes are steps.
-        relation: as for `bounds_from_central`, and so are `group` and `definition`.
+        relation, group, definition: as for `bounds_from_central`.
         clip: the clip c.
-        group: how many contexts differ.
-        definition: whose bounds.
 
     Returns:
         (lower, center, upper), each [..., V].
@@ -191,6 +192,44 @@ def held_places(values: Floats, central: Floats, held: int) -> tuple[NDArray[np.
     below[ranked[:first], columns] = True
     holders[:, columns] = ranked[first : first + held]
     return _packed(below), holders
+
+
+def median_sides_on_device(values: Tensor, central: Tensor) -> tuple[Tensor, Tensor | None]:
+    """`median_sides` by torch, on whatever device the values are: the same, bit for bit, with the holder as int64."""
+    import torch
+
+    n, middle, odd = len(values), len(central) // 2, len(central) % 2
+    moves = central[middle - 1] != central[middle + odd]
+    below, holder = values <= central[middle - 1], None
+    if odd:
+        below, tied = values < central[middle], values == central[middle]
+        wanted = n // 2 - below.sum(dim=0)
+        rank = tied.cumsum(dim=0, dtype=torch.int32)
+        below |= tied & (rank <= wanted)
+        holder = (tied & (rank == wanted + 1)).to(torch.uint8).argmax(dim=0) * moves
+    return _packed_on_device(below & moves), holder
+
+
+def held_places_on_device(values: Tensor, central: Tensor, held: int) -> tuple[Tensor, Tensor]:
+    """`held_places` by torch, with the holders as int64."""
+    import torch
+
+    inner, first = middle(len(central), held), (len(values) - held) // 2
+    moves = central[inner.start - 1] != central[inner.stop]
+    # Devices may order -0.0 before 0.0, which are equal to numpy; the sum is 0.0 for both.
+    ranked = torch.argsort(values + 0.0, dim=0, stable=True)
+    below = torch.zeros_like(values, dtype=torch.bool).scatter_(0, ranked[:first], True)
+    return _packed_on_device(below & moves), ranked[first : first + held] * moves
+
+
+def _packed_on_device(flags: Tensor) -> Tensor:
+    import torch
+
+    n, columns = flags.shape
+    bits = flags.new_zeros((-(-n // 8) * 8, columns), dtype=torch.uint8)
+    bits[:n] = flags
+    weights = torch.as_tensor(_WEIGHTS, device=flags.device)
+    return (bits.view(-1, 8, columns) * weights).sum(dim=1, dtype=torch.uint8)
 
 
 def _ranked(
@@ -287,20 +326,25 @@ def select(
             low[...] = kept
 
 
-def central_rows(rows: NDArray[np.floating], floor: np.floating, width: int) -> NDArray[np.floating]:
-    """Central order statistics [2 width + n % 2, columns] of rows [n, columns], n >= 1, which are left in no order.
+def fill_central(
+    central: Rows,
+    rows: Rows,
+    spare: Rows,
+    floor: Any,
+    minimum: Callable[..., object],
+    maximum: Callable[..., object],
+) -> None:
+    """Write central order statistics [2 width + n % 2, columns] of rows [n, columns], n >= 1, which end up in no order.
 
-    Where rows run out, sentinels at the floor and at its negative take their places.
+    Where rows run out, sentinels at the floor and at its negative take their places. The rest is as for `select`.
     """
-    n, columns = rows.shape
-    first, last = n // 2 - width, n // 2 + width + n % 2
-    spare = np.empty((n // 2, columns), dtype=rows.dtype)
-    select(rows, spare, network(n, max(first, 0), min(last, n)), np.minimum, np.maximum)
-    central = np.empty((last - first, columns), dtype=rows.dtype)
-    central[: max(-first, 0)] = floor
-    central[max(-first, 0) : n - first] = rows[max(first, 0) : min(last, n)]
+    n = len(rows)
+    first = n // 2 - len(central) // 2
+    start, stop = max(first, 0), min(first + len(central), n)
+    select(rows, spare, network(n, start, stop), minimum, maximum)
+    central[: start - first] = floor
+    central[start - first : n - first] = rows[start:stop]
     central[n - first :] = -floor
-    return central
 
 
 def _stages(n: int) -> Iterator[tuple[int, int, int]]:

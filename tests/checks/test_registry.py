@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from dpaudit.checks.registry import Outcome, lines, listed, registered, result_of
+from dpaudit.checks.registry import Outcome, lines, listed, registered
 
-ABOUT = [check.about for check in registered()]
+ABOUT = registered()
 
 
 def test_why_it_matters_is_a_sentence_or_two() -> None:
@@ -14,7 +14,7 @@ def test_why_it_matters_is_a_sentence_or_two() -> None:
         assert 40 <= len(about.why) <= 200
         assert 1 <= len(re.findall(r"\.(?: |$)", about.why)) <= 2
         assert about.why.endswith(".")
-        assert about.why not in (about.title, about.failed, about.remedy)
+        assert about.why not in (about.title, about.fails, about.remedy)
 
 
 def test_no_two_checks_matter_for_the_same_reason() -> None:
@@ -24,9 +24,9 @@ def test_no_two_checks_matter_for_the_same_reason() -> None:
 def test_a_result_has_the_words_whatever_came_out_and_keeps_what_it_knows_of_the_run() -> None:
     about = ABOUT[0]
     for status in ("pass", "fail", "skip"):
-        found = result_of(about, Outcome(status, "measured", "expected", "what is known of this run"))
+        found = about.entry(Outcome(status, "measured", "expected", "what is known of this run"))
         assert (found.why, found.remedy, found.detail) == (about.why, about.remedy, "what is known of this run")
-    assert result_of(about, Outcome("fail", "measured", "expected")).detail == about.remedy
+    assert about.entry(Outcome("fail", "measured", "expected")).detail == about.remedy
 
 
 def test_the_catalogue_explains_why() -> None:

@@ -26,7 +26,7 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, StepDone
 from dpaudit.generation.manifest import round_up
 from dpaudit.generation.sources import locate
-from dpaudit.mechanisms import ContextChange, context_change, median_losses
+from dpaudit.mechanisms import ContextChange, Median, ReducedStep, context_change
 from dpaudit.runs import InputError, RunReader, Step, aggregate_digest
 from dpaudit.runs.batches import BatchWriter
 
@@ -432,7 +432,7 @@ def test_no_private_text_is_in_an_error(
     def broken(*arguments: object) -> None:
         raise ValueError("the model gave NaN or infinite logits")
 
-    monkeypatch.setattr("dpaudit.mechanisms.TopClippedLogits.of_rows", broken)
+    monkeypatch.setattr("dpaudit.mechanisms.TopClippedLogits.row_constants", broken)
     with pytest.raises(InputError, match=r"batch [0-3], step 0") as caught:
         generate(make_config(), tmp_path / "run")
     assert canary not in str(caught.value)
@@ -479,7 +479,8 @@ def assert_losses_are_those_of_the_contexts(run: Path, clip: float, temperature:
             continue
         assert step.contexts is not None
         arrays = dict(step.arrays)
-        found = median_losses(arrays["central"], arrays["sides"], arrays.get("holder"), n, step.token, temperature)
+        found = Median().losses(ReducedStep(arrays, step.token), None, n, temperature)
+        assert found is not None
         center = log_softmax(median_bounds(step.contexts, clip=clip)[1])
         for i in range(n):
             _, without, _ = median_bounds(np.delete(step.contexts, i, axis=0), clip=clip)

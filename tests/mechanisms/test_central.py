@@ -108,7 +108,9 @@ def test_of_one_place_it_is_the_median_to_the_last_bit() -> None:
             reduced = central.reduced(found, token), median.reduced(wanted, token)
             assert same(central.losses(reduced[0], None, n), median.losses(reduced[1], None, n))
             newcomer = contexts(random, 1, 30, "float64", grid)[0]
-            assert same(central.aggregator.joined(found, newcomer), median.aggregator.joined(wanted, newcomer))
+            assert same(
+                central.aggregator.with_context(found, newcomer), median.aggregator.with_context(wanted, newcomer)
+            )
 
 
 # --- its neighbours ---------------------------------------------------------------------------------------------------

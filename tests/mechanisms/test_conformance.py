@@ -430,7 +430,7 @@ def check_joined(case: Case) -> None:
     for n, grid in itertools.product(SIZES, (None, 1.0)):
         values, newcomer = contexts(random, n, 200, grid=grid), contexts(random, 1, 200, grid=grid)
         mechanism = case.mechanism()
-        found = mechanism.aggregator.joined(mechanism.aggregator.step(values, CLIP, 2), newcomer[0])
+        found = mechanism.aggregator.with_context(mechanism.aggregator.step(values, CLIP, 2), newcomer[0])
         if found is not None:
             np.testing.assert_array_equal(found, case.aggregate(np.concatenate([values, newcomer])))
 
@@ -616,11 +616,11 @@ def test_a_contribution_is_its_definition_wherever_it_is_worked_out(name: str) -
         logits[:, random.integers(size)] = random.normal(0, 4)
         contribution = CONTRIBUTIONS[name](clip=CLIP, grid=grid)
         wanted = DEFINITIONS[name](logits, grid)
-        of_rows, found = contribution.of_rows(logits), np.empty_like(logits)
+        row_constants, found = contribution.row_constants(logits), np.empty_like(logits)
         edge = int(random.integers(size + 1))
         for part in (slice(edge), slice(edge, None)):
             out = np.empty_like(logits[:, part])
-            contribution.write(logits[:, part], of_rows, out)
+            contribution.write(logits[:, part], row_constants, out)
             found[:, part] = out
         np.testing.assert_array_equal(found, wanted)
         assert contribution.range_problem("contexts", found) is None
@@ -646,9 +646,9 @@ def test_a_contribution_objects_to_what_cannot_be_one(name: str) -> None:
     contribution, logits = CONTRIBUTIONS[name](clip=CLIP), np.zeros((3, 4), dtype=np.float32)
     for bad in (np.nan, np.inf):
         with pytest.raises(ValueError, match="NaN or infinite"):
-            contribution.of_rows(with_entry(logits, (1, 2), bad))
+            contribution.row_constants(with_entry(logits, (1, 2), bad))
     with pytest.raises(ValueError, match="NaN or infinite"):
-        contribution.of_rows(np.full((1, 4), -np.inf, dtype=np.float32))
+        contribution.row_constants(np.full((1, 4), -np.inf, dtype=np.float32))
     for bad in (np.nan, np.inf, -np.inf, CLIP + 1e-5, -CLIP - 1e-5):
         assert contribution.range_problem("contexts", with_entry(logits, (1, 2), bad))
     assert contribution.clip_problem(logits) == "3 of 3 contexts have another maximum than 3"

@@ -29,6 +29,7 @@ class Mutant:
 _CONFORMANCE = "tests/mechanisms/test_conformance.py"
 _FAULT_TABLE = "tests/checks/test_fault_table.py"
 _FAULTS = "tests/checks/test_faults.py"
+_CLUSTERS = "tests/checks/test_rebalancing.py"
 _EVIDENCE = "tests/checks/test_evidence.py"
 _AUDIT = "tests/audit/test_run.py"
 _CLI = "tests/test_cli.py"
@@ -299,7 +300,7 @@ _ACCOUNTING = (
         "dpaudit/accounting/rebalancing.py",
         "Fraction(scale) * Fraction(epsilon) >= _sensitivity(relation, records)",
         "scale * epsilon * (1 + 1e-6) >= _sensitivity(relation, records)",
-        ("tests/accounting/test_rebalancing.py", "tests/checks/test_grouping.py"),
+        ("tests/accounting/test_rebalancing.py", _CLUSTERS),
     ),
     Mutant(
         "rebalancing-lowest-counts-kept",
@@ -360,8 +361,8 @@ _ACCOUNTING = (
     Mutant(
         "columns-token-left-out",
         "the sampled token's own column is not kept",
-        "dpaudit/mechanisms/columns.py",
-        "    kept[token] = True\n",
+        "dpaudit/mechanisms/mechanism.py",
+        "            kept[token] = True\n",
         "",
         ("tests/mechanisms/test_columns.py", _CONFORMANCE),
     ),
@@ -677,7 +678,7 @@ _CHECKS = (
         "check-integrity-digest-skipped",
         "no file's digest is compared",
         "dpaudit/checks/integrity.py",
-        "_digest(facts, name) != recorded[name]",
+        "found[name] != recorded[name]",
         "not recorded[name]",
         (
             _FAULT_TABLE,
@@ -710,14 +711,14 @@ _CHECKS = (
         "check-release-text-stripped",
         "a text may differ from its tokens in blanks at its ends",
         "dpaudit/checks/release.py",
-        "if sample.text != decoded:",
-        "if sample.text.strip() != decoded.strip():",
+        "elif sample.text != decoded:",
+        "elif sample.text.strip() != decoded.strip():",
         (_FAULT_TABLE, _FAULTS, _AUDIT),
     ),
     Mutant(
         "check-partition-record-twice",
         "the assignment may list a record twice",
-        "dpaudit/checks/placement.py",
+        "dpaudit/checks/partition.py",
         "if assigned.digest <= previous:",
         "if assigned.digest < previous:",
         (
@@ -769,7 +770,7 @@ _CHECKS = (
         "dpaudit/checks/rebalancing.py",
         'if noise.noised == "after-selection":',
         'if noise.noised == "":',
-        (_FAULT_TABLE, _FAULTS, "tests/checks/test_grouping.py"),
+        (_FAULT_TABLE, _FAULTS, _CLUSTERS),
     ),
     Mutant(
         "check-claim-epsilon-tolerance",
@@ -790,7 +791,7 @@ _CHECKS = (
     Mutant(
         "check-replay-problems-ignored",
         "sides and supports that a replay contradicts pass",
-        "dpaudit/checks/replay.py",
+        "dpaudit/checks/neighbors.py",
         "if step.problem or not step.difference <= step.tolerance]",
         "if not step.difference <= step.tolerance]",
         (_EVIDENCE, _FAULT_TABLE, _FAULTS, "tests/generation/test_replay.py"),
@@ -846,18 +847,18 @@ _CHECKS = (
     Mutant(
         "check-sampling-alarms-not-shared-out",
         "each alternative gets the whole rate of false alarms",
-        "dpaudit/checks/sampling_test.py",
+        "dpaudit/checks/sampling.py",
         "THRESHOLD = math.log(_TESTS / FALSE_ALARMS)",
         "THRESHOLD = math.log(1 / FALSE_ALARMS)",
-        ("tests/checks/test_sampling_test.py",),
+        ("tests/checks/test_sampling.py",),
     ),
     Mutant(
         "check-sampling-evidence-halved",
         "the evidence of the transform lacks a factor of 2",
-        "dpaudit/checks/sampling_test.py",
+        "dpaudit/checks/sampling.py",
         "return 2 * self.steps * deviation**2",
         "return self.steps * deviation**2",
-        ("tests/checks/test_sampling_test.py",),
+        ("tests/checks/test_sampling.py",),
     ),
     Mutant(
         "check-release-token-after-the-end",
@@ -874,8 +875,8 @@ _CHECKS = (
         "check-release-label-of-batch-unchecked",
         "a batch may have another label than its number implies",
         "dpaudit/checks/release.py",
-        "if batch // each >= len(labels) or header.label != labels[batch // each]:",
-        "if batch // each >= len(labels):",
+        "if batch >= due or header.label != labels[batch // each if places is None else places[batch].label]:",
+        "if batch >= due:",
         (
             _FAULT_TABLE,
             _FAULTS,
@@ -884,25 +885,25 @@ _CHECKS = (
     Mutant(
         "check-partition-slot-unchecked",
         "a record may be in another slot than its hash says",
-        "dpaudit/checks/placement.py",
+        "dpaudit/checks/partition.py",
         "if assigned.slot != slot:",
         "if assigned.slot is None and slot is not None:",
-        (_FAULT_TABLE, _FAULTS, "tests/checks/test_grouping.py"),
+        (_FAULT_TABLE, _FAULTS, _CLUSTERS),
     ),
     Mutant(
         "check-partition-left-out-unchecked",
         "a record that belongs to a generated batch may be left out",
-        "dpaudit/checks/placement.py",
+        "dpaudit/checks/partition.py",
         "left_out = not any(",
         "left_out = not self._counts and not any(",
-        (_FAULT_TABLE, _FAULTS, "tests/checks/test_grouping.py"),
+        (_FAULT_TABLE, _FAULTS, _CLUSTERS),
     ),
     Mutant(
         "check-mechanism-divisor-ignored",
         "sums over the number of contexts pass for sums over the divisor",
         "dpaudit/checks/mechanism.py",
-        "if divided.by_number >= FEWEST_DIVIDED:",
-        "if divided.by_number > FEWEST_DIVIDED * 1000:",
+        'if divided["number"] >= FEWEST_DIVIDED:',
+        'if divided["number"] > FEWEST_DIVIDED * 1000:',
         (_FAULT_TABLE, _FAULTS, _EVIDENCE),
     ),
     Mutant(
@@ -922,7 +923,12 @@ _CHECKS = (
         "dpaudit/checks/rebalancing.py",
         "_ROUNDING = 1e-9",
         "_ROUNDING = 1e-1",
-        (_FAULT_TABLE, _FAULTS, "tests/checks/test_grouping.py", "tests/generation/clustering/test_clustered_runs.py"),
+        (
+            _FAULT_TABLE,
+            _FAULTS,
+            _CLUSTERS,
+            "tests/generation/clustering/test_clustered_runs.py",
+        ),
     ),
     Mutant(
         "check-rebalancing-kept-centres-unchecked",
@@ -930,7 +936,7 @@ _CHECKS = (
         "dpaudit/checks/rebalancing.py",
         "kept_by_counts(noisy, clustering.keep), kept)",
         "kept, kept)",
-        (_FAULT_TABLE, _FAULTS, "tests/checks/test_grouping.py"),
+        (_FAULT_TABLE, _FAULTS, _CLUSTERS),
     ),
     Mutant(
         "check-rebalancing-too-little-noise-unseen",
@@ -943,7 +949,7 @@ _CHECKS = (
     Mutant(
         "check-composition-mean-not-recognised",
         "a claim of the mean over batches, rounded up, is not recognised",
-        "dpaudit/checks/composition.py",
+        "dpaudit/checks/claim.py",
         "_STATED = 1e-3",
         "_STATED = 1e-12",
         (
@@ -954,9 +960,9 @@ _CHECKS = (
     Mutant(
         "check-composition-second-batch-forgotten",
         "a claim that covers all batches but one is not recognised",
-        "dpaudit/checks/composition.py",
-        "for cost in costs[:-1] if",
-        "for cost in costs[:-2] if",
+        "dpaudit/checks/claim.py",
+        "for cost in costs[:-1])",
+        "for cost in costs[:-2])",
         (
             _FAULT_TABLE,
             _FAULTS,
@@ -1005,7 +1011,7 @@ _CHECKS = (
     Mutant(
         "check-replay-text-beyond-bound-passes",
         "an attack's text beyond its ex-post bound is no failure",
-        "dpaudit/checks/replay.py",
+        "dpaudit/checks/neighbors.py",
         "    if found.beyond:\n",
         "    if found.beyond > 2 * found.trials:\n",
         (_EVIDENCE, _FAULT_TABLE, _FAULTS, "tests/generation/test_attack.py"),
@@ -1013,7 +1019,7 @@ _CHECKS = (
     Mutant(
         "check-replay-regenerated-one-sided",
         "a regenerated loss may be any amount above the recorded one",
-        "dpaudit/checks/replay.py",
+        "dpaudit/checks/neighbors.py",
         "if not abs(found.recorded - found.regenerated) <= found.tolerance]",
         "if not found.recorded - found.regenerated <= found.tolerance]",
         (_EVIDENCE, _FAULT_TABLE, _FAULTS),
@@ -1040,15 +1046,15 @@ _CHECKS = (
         "dpaudit/checks/facts.py",
         "return rounded_sum(self.ex_post_cost.exact, self.grouping.epsilon)",
         "return self.ex_post_cost.exact",
-        (_FAULT_TABLE, _FAULTS, "tests/checks/test_grouping.py"),
+        (_FAULT_TABLE, _FAULTS, _CLUSTERS),
     ),
     Mutant(
         "check-grouping-user-hidden-by-one-record",
         "noise that hides one record is taken to hide a user",
-        "dpaudit/checks/grouping.py",
-        "if unit_records(manifest, claim.unit) != 1:",
-        "if unit_records(manifest, claim.unit) is None:",
-        ("tests/checks/test_grouping.py", _FAULT_TABLE, _FAULTS),
+        "dpaudit/checks/rebalancing.py",
+        "elif records != 1:",
+        "elif records is None:",
+        (_CLUSTERS, _FAULT_TABLE, _FAULTS),
     ),
 )
 
@@ -1083,7 +1089,7 @@ _RESULTS = (
         "dpaudit/accounting/approximate.py",
         "Composition(rounded_sum(found.epsilon, self.centers), lower",
         "Composition(found.epsilon, lower",
-        ("tests/checks/test_grouping.py", _AUDIT, _FAULT_TABLE, _FAULTS),
+        (_CLUSTERS, _AUDIT, _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
         "comparison-neighbours-mixed",
@@ -1131,7 +1137,7 @@ _RESULTS = (
         "dpaudit/accounting/approximate.py",
         "return max(0.0, math.nextafter(delta - self.centers_delta, 0.0)) if self.centers_delta else delta",
         "return delta",
-        ("tests/checks/test_grouping.py", _AUDIT, _FAULT_TABLE, _FAULTS),
+        (_CLUSTERS, _AUDIT, _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
         "losses-sign-kept-in-order",

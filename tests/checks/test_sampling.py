@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpaudit.checks.sampling_test import BINS, FALSE_ALARMS, TEMPERATURES, THRESHOLD, TOP_K, TOP_P, SamplingTest
+from dpaudit.checks.sampling import BINS, FALSE_ALARMS, TEMPERATURES, THRESHOLD, TOP_K, TOP_P, SamplingTest
 
 TEMPERATURE = 1.5
 Draw = Callable[[NDArray[np.float64], np.random.Generator], int]
@@ -146,8 +146,7 @@ def test_evidence_is_that_of_the_definitions() -> None:
             (test._ratio, reference.ratio),
             (test._expected, reference.expected),
             (test._variance, reference.variance),
-            (np.where(test._left_k, np.inf, test._top_k), reference.top_k),
-            (np.where(test._left_p, np.inf, test._top_p), reference.top_p),
+            (np.where(test._left, np.inf, test._truncated), np.append(reference.top_k, reference.top_p)),
         ):
             np.testing.assert_allclose(found, right, rtol=1e-9, atol=1e-9)
         assert test._counts.sum() == 20
