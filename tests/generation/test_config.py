@@ -76,7 +76,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ),
     ("mechanism", {"aggregator": "mean", "divisor": 0.0}, "mechanism.divisor", "0.0", "greater than 0"),
     ("mechanism", {"divisor": 8.0}, "mechanism.divisor", "8.0", "null"),
-    ("mechanism", {"aggregator": "central"}, "mechanism.central", "missing", "required"),
+    ("mechanism", {"aggregator": "central"}, "mechanism.central", "missing", "without the data"),
     ("mechanism", {"aggregator": "central", "central": 2.5}, "mechanism.central", "2.5", "a whole number"),
     ("mechanism", {"aggregator": "central", "central": 0}, "mechanism.central", "0", "greater than or equal to 1"),
     ("mechanism", {"central": 8}, "mechanism.central", "8", "null"),
