@@ -576,8 +576,8 @@ def _remedy(error: ErrorDetails) -> str:
         hint = ""
         if kind == "extra_forbidden":
             hint = "".join(f" Did you mean {close}?" for close in difflib.get_close_matches(name, fields, n=1))
-        elif name in (needed := {field: made.name for made in AGGREGATORS.values() for field in made.model_fields}):
-            hint = f" Choose it without the data, or start from `dpaudit init --aggregator {needed[name]}`."
+        elif any(name in made.model_fields for made in AGGREGATORS.values()):
+            hint = " Choose it without the data, or start from `dpaudit init`."
         return f"Allowed fields of {'.'.join(parent) or 'a config'}: {', '.join(fields)}.{hint}"
     if kind == "literal_error":
         return f"Allowed: {context['expected']}."

@@ -72,7 +72,7 @@ def aggregate_is_defined(view: StepView) -> str | None:
     title="Leave-one-out sides agree with the number of contexts and the central values",
     fails="Leave-one-out sides contradict the number of contexts or the central values",
     evidence=1,
-    expected="floor(n / 2) contexts below every median, one holder for odd n, -clip and clip where contexts run out",
+    expected="half of the others below the middle, one holder for each place in it, clips where contexts run out",
     why="Leave-one-out losses follow from these bits. Where they are wrong, so is the evidence that the bounds hold.",
     remedy=_REGENERATE,
     reference=_DOCS,

@@ -1,5 +1,6 @@
 """What a mechanism is: contributions, aggregators, their record, their bounds and what their claims can say."""
 
+from dpaudit.mechanisms.central import Central as Central
 from dpaudit.mechanisms.interfaces import FLOAT64_ROUNDING as FLOAT64_ROUNDING
 from dpaudit.mechanisms.interfaces import NO_FIXED_COLUMNS as NO_FIXED_COLUMNS
 from dpaudit.mechanisms.interfaces import Aggregator as Aggregator

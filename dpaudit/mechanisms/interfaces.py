@@ -268,7 +268,7 @@ class Aggregator(Fields, ABC):
     dtype: ClassVar[Literal["float32", "float64"]] = "float64"
     by_theorem1: ClassVar[bool] = False
     not_applicable: ClassVar[Mapping[str, str]] = {
-        "record.sides": "Only median runs record sides.",
+        "record.sides": "Only runs of order statistics record sides.",
         "neighbors.addition": "The bound follows from public settings alone.",
         "mechanism.divisor": "Nothing is divided.",
     }

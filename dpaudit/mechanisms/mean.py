@@ -52,7 +52,7 @@ class Mean(Aggregator):
     kinds: ClassVar[tuple[ClaimKind, ...]] = ("approximate", "ex-post")
     dtype: ClassVar[Literal["float32", "float64"]] = "float64"
     not_applicable: ClassVar[Mapping[str, str]] = {
-        "record.sides": "Only median runs record sides.",
+        "record.sides": "Only runs of order statistics record sides.",
         "neighbors.addition": "For the mean the bound follows from the clip and the divisor alone.",
     }
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, SerializeAsAny, model_serializer, model_validator
 
+from dpaudit.mechanisms.central import Central
 from dpaudit.mechanisms.interfaces import (
     Aggregator,
     Arrays,
@@ -31,7 +32,7 @@ from dpaudit.mechanisms.neighbors import ContextChange
 
 #: Every contribution and every aggregator there is, by the name that configs and run.json have for it.
 CONTRIBUTIONS: dict[str, type[Contribution]] = {kind.name: kind for kind in (TopClippedLogits,)}
-AGGREGATORS: dict[str, type[Aggregator]] = {kind.name: kind for kind in (Median, Mean)}
+AGGREGATORS: dict[str, type[Aggregator]] = {kind.name: kind for kind in (Median, Mean, Central)}
 _PARTS: dict[str, Mapping[str, type[Contribution] | type[Aggregator]]] = {
     "contribution": CONTRIBUTIONS,
     "aggregator": AGGREGATORS,

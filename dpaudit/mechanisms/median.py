@@ -31,6 +31,7 @@ from dpaudit.mechanisms.order_statistics import (
     median_of,
     median_sides,
     median_sides_on_device,
+    middle,
     movable,
 )
 
@@ -68,19 +69,21 @@ class Median(Aggregator):
     def step(self, values: Floats, clip: float, width: int) -> Arrays:
         """See `Aggregator`. Columns whose central values all lie at the floor are not sorted."""
         n, columns = values.shape
-        floor = values.dtype.type(-clip)
+        floor, described = values.dtype.type(-clip), self.arrays(n, width, clip)
+        kept = described["central"].rows[0] // 2
         above = np.add.reduce((values > floor).view(np.uint8), axis=0, dtype=np.min_scalar_type(n))
-        unsettled = np.flatnonzero(above > n // 2 - width)
+        unsettled = np.flatnonzero(above > n // 2 - kept)
         if n and len(unsettled) >= _GATHERED * columns:
-            return _step(values, floor, width)
-        arrays: Arrays = {}
-        for name, told in self.arrays(n, width, clip).items():
-            arrays[name] = np.zeros((*told.rows, columns), dtype=values.dtype if told.dtype == "real" else told.dtype)
+            return self._sorted(values, floor, kept)
+        arrays: Arrays = {
+            name: np.zeros((*array.rows, columns), values.dtype if array.dtype == "real" else array.dtype)
+            for name, array in described.items()
+        }
         arrays["central"][:] = floor
         if not n:
-            arrays["central"][width:] = -floor
-        if n and len(unsettled):
-            for name, array in _step(values.take(unsettled, axis=1), floor, width).items():
+            arrays["central"][kept:] = -floor
+        elif len(unsettled):
+            for name, array in self._sorted(values.take(unsettled, axis=1), floor, kept).items():
                 arrays[name][..., unsettled] = array
         return arrays
 
@@ -89,9 +92,10 @@ class Median(Aggregator):
         import torch
 
         n, columns = values.shape
-        central, spare = values.new_empty((2 * width + n % 2, columns)), values.new_empty((n // 2, columns))
+        described = self.arrays(n, width, clip)["central"]
+        central, spare = values.new_empty((*described.rows, columns)), values.new_empty((n // 2, columns))
         fill_central(central, values.clone(), spare, -float(np.float32(clip)), torch.minimum, torch.maximum)
-        sides, holder = median_sides_on_device(values, central)
+        sides, holder = self._sides_on_device(values, central)
         arrays: Arrays = {"central": central.cpu().numpy(), "sides": sides.cpu().numpy()}
         if holder is not None:
             arrays["holder"] = holder.cpu().numpy().astype(np.uint32)
@@ -99,7 +103,7 @@ class Median(Aggregator):
 
     def aggregate(self, arrays: Arrays) -> Floats:
         """See `Aggregator`."""
-        return median_of(arrays["central"])
+        return self._of(arrays["central"])
 
     def box(self, arrays: Arrays, change: ContextChange, clip: float) -> Box:
         """See `Aggregator`."""
@@ -121,25 +125,16 @@ class Median(Aggregator):
     ) -> Doubles | None:
         """See `Aggregator`; from the sides alone.
 
-        Removing a context moves each component's median to one of two places (three for odd n), and its side says which
+        Whoever leaves takes a row along that was theirs, or else the lowest or the highest, as their side says
         (docs/mathematics.md, "Leave-one-out"). These are actual neighbours, and they bound no other.
         """
-        central, holder = step.arrays["central"], step.arrays.get("holder")
+        central, holders = step.arrays["central"], _holders(step.arrays)
         if not contexts:
             return np.zeros(0)
-        if holder is not None and holder.max() >= contexts:
+        if (holders >= contexts).any():
             return None  # record.sides objects
         sides, token, fixed = step.arrays["sides"], step.token, step.fixed
-        center = median_of(central)
-        middle = central.shape[0] // 2
-        if holder is None:
-            without_lower, without_upper = central[middle], central[middle - 1]
-            without_holder = None
-        else:
-            half = central.dtype.type(0.5)
-            without_lower = (central[middle] + central[middle + 1]) * half
-            without_upper = (central[middle - 1] + central[middle]) * half
-            without_holder = (central[middle - 1] + central[middle + 1]) * half
+        without_lower, without_upper = self._of(central[1:]), self._of(central[:-1])
         largest = max(float(without_lower.max()) / temperature, fixed.log_sum)
         base = np.exp(without_upper.astype(np.float64) / temperature - largest)
         gain = np.exp(without_lower.astype(np.float64) / temperature - largest) - base  # never negative
@@ -147,12 +142,13 @@ class Median(Aggregator):
         sums = rest + base.sum() + _sums_of_bits(sides, gain)[:contexts]
         below = np.unpackbits(sides[:, token], count=contexts).view(np.bool_)
         at_token = np.where(below, without_lower[token], without_upper[token]).astype(np.float64)
-        if holder is not None and without_holder is not None:
+        for row, holder in enumerate(holders, middle(len(central), len(holders)).start):
+            without_holder = self._of(np.delete(central, row, axis=0))
             held = np.exp(without_holder.astype(np.float64) / temperature - largest) - base
             sums += np.bincount(holder, weights=held, minlength=contexts)
             at_token[holder[token]] = without_holder[token]
         without: Doubles = at_token / temperature - largest - np.log(sums)
-        return log_probability(center, token, temperature, fixed) - without
+        return log_probability(self._of(central), token, temperature, fixed) - without
 
     def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> str | None:
         """See `Aggregator`."""
@@ -169,44 +165,42 @@ class Median(Aggregator):
         """See `Aggregator`."""
         if contribution.range_problem("contexts", contributions):
             return "contexts lie beyond the clip, so their median is not defined"
-        again = central_order_statistics(contributions, contribution.clip, width)
+        kept = self.arrays(len(contributions), width, contribution.clip)["central"].rows[0] // 2
+        again = central_order_statistics(contributions, contribution.clip, kept)
         if np.array_equal(again, arrays["central"]):
             return None
         return "central values are not those of the recorded contexts"
 
     def sides_problem(self, arrays: Arrays, contributions: Floats | None, contexts: int, clip: float) -> str | None:
-        """See `Aggregator`: counts of the bits, the holder of an odd median, and the padding of small batches."""
-        central, holder, n = arrays["central"], arrays.get("holder"), contexts
+        """See `Aggregator`: counts of the bits, the holders of the middle, and the padding of small batches."""
+        central, holders, n = arrays["central"], _holders(arrays), contexts
         padding = max(0, len(central) // 2 - n // 2)
         if padding and not ((central[:padding] == -clip).all() and (central[-padding:] == clip).all()):
             return f"{n} contexts leave {padding} places on each side, which are not -{clip:g} and {clip:g}"
         if not n:
             return None
-        sides, moves = arrays["sides"], movable(central)
+        sides, moves, due = arrays["sides"], movable(central, len(holders)), (n - len(holders)) // 2
         below = np.bitwise_count(sides).sum(axis=0, dtype=np.uint32)
-        if not (below == moves * np.uint32(n // 2)).all():
-            return f"the number of contexts below a median that can move is not {n // 2}, or another has some"
+        if not (below == moves * np.uint32(due)).all():
+            return f"the number of contexts below a median that can move is not {due}, or another has some"
         if n % 8 and (sides[-1] & (0xFF >> n % 8)).any():
             return f"a context beyond the {n} is marked as below a median"
-        if holder is not None:
-            if holder.max() >= n or holder[~moves].any():
-                return f"a median is held by a context outside 0 .. {n - 1}, or one that cannot move is held"
-            if _bits_at(sides, holder).any():
-                return "a context that holds the median is marked as below it"
-        if contributions is not None and not _sides_fit(central, sides, holder, contributions):
+        if (holders >= n).any() or holders[:, ~moves].any():
+            return f"a median is held by a context outside 0 .. {n - 1}, or one that cannot move is held"
+        moving = sides[:, moves], holders[:, moves]
+        if any(_bits_at(moving[0], holder).any() for holder in moving[1]):
+            return "a context that holds the median is marked as below it"
+        if len(holders) > 1 and (np.diff(np.sort(moving[1], axis=0), axis=0) == 0).any():
+            return "a context holds two places"
+        if contributions is not None and not _sides_fit(central, sides, holders, contributions):
             return "a context's side, or the holder of a median, contradicts the recorded logits"
         return None
 
     def with_context(self, arrays: Arrays, values: Doubles) -> Doubles:
-        """See `Aggregator`.
-
-        With an even number before, it is the newcomer, held between the two middle values. With an odd one, it is the
-        mean of the middle value and the newcomer, held between the middle value's neighbours.
-        """
+        """See `Aggregator`: a value in the new order is the newcomer, held between two that were beside each other."""
         central = arrays["central"]
-        middle, odd = divmod(len(central), 2)
-        held: Doubles = np.clip(values, central[middle - 1], central[middle + odd], dtype=np.float64)
-        return (held + central[middle]) / 2 if odd else held
+        with_it: Floats = np.clip(values.astype(central.dtype), central[:-1], central[1:])
+        return self._of(with_it).astype(np.float64)
 
     def deviation(self, arrays: Arrays, again: Recomputed) -> Deviation:
         """See `Aggregator`: by the central values before they are rounded to a grid, and by the sides.
@@ -222,17 +216,35 @@ class Median(Aggregator):
         """See `Aggregator`: an order statistic is off by no more than the values are."""
         return again.rounding
 
+    def _of(self, central: Floats) -> Floats:
+        """The aggregate [S] from order statistics [rows, S] with as many on either side of the middle."""
+        return median_of(central)
 
-def _step(values: Floats, floor: np.floating, width: int) -> Arrays:
-    """A step's arrays by sorting every column; n >= 1."""
-    n, columns = values.shape
-    central, spare = (np.empty((rows, columns), dtype=values.dtype) for rows in (2 * width + n % 2, n // 2))
-    fill_central(central, values.copy(), spare, floor, np.minimum, np.maximum)
-    sides, holder = median_sides(values, central)
-    arrays: Arrays = {"central": central, "sides": sides}
-    if holder is not None:
-        arrays["holder"] = holder.astype(np.uint32, copy=False)
-    return arrays
+    def _sorted(self, values: Floats, floor: np.floating, kept: int) -> Arrays:
+        """A step's arrays by sorting every column; n >= 1."""
+        n, columns = values.shape
+        central, spare = (np.empty((rows, columns), dtype=values.dtype) for rows in (2 * kept + n % 2, n // 2))
+        fill_central(central, values.copy(), spare, floor, np.minimum, np.maximum)
+        sides, holder = self._sides(values, central)
+        arrays: Arrays = {"central": central, "sides": sides}
+        if holder is not None:
+            arrays["holder"] = holder.astype(np.uint32, copy=False)
+        return arrays
+
+    def _sides(self, values: Floats, central: Floats) -> tuple[NDArray[np.uint8], NDArray[np.uint32] | None]:
+        """Which contexts rank below the middle, and which hold its places."""
+        return median_sides(values, central)
+
+    def _sides_on_device(self, values: Tensor, central: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The same from tensors."""
+        return median_sides_on_device(values, central)
+
+
+def _holders(arrays: Arrays) -> NDArray[np.integer]:
+    """Which context holds each place of the middle: [places, S], as many as the record says."""
+    if "holder" in arrays:
+        return np.atleast_2d(arrays["holder"])
+    return np.zeros((0, arrays["central"].shape[1]), dtype=np.uint32)
 
 
 def _sums_of_bits(packed: NDArray[np.uint8], weights: Doubles) -> Doubles:
@@ -246,38 +258,30 @@ def _sums_of_bits(packed: NDArray[np.uint8], weights: Doubles) -> Doubles:
     return sums.reshape(-1)
 
 
-def _sides_fit(
-    central: Floats, sides: NDArray[np.uint8], holder: NDArray[np.integer] | None, contributions: Floats
-) -> bool:
-    """Whether no context below a median exceeds it and no other falls short of it."""
-    half = len(central) // 2
-    # For even n the two middle values part the contexts; for odd n both sides border on the median itself.
-    top_of_lower, bottom_of_upper = central[half - 1 if holder is None else half], central[half]
+def _sides_fit(central: Floats, sides: NDArray[np.uint8], holders: NDArray[np.integer], contributions: Floats) -> bool:
+    """Whether the middle's places are their holders', and contexts below and above them lie there."""
+    inner, held = middle(len(central), len(holders)), holders.astype(np.intp)
     below = np.unpackbits(sides, axis=0, count=len(contributions)).view(np.bool_)
-    fits = np.where(below, contributions <= top_of_lower, contributions >= bottom_of_upper)
-    if holder is not None:
-        held = np.take_along_axis(contributions, holder[None].astype(np.intp), axis=0)[0]
-        fits &= held == central[half]
-    return bool(fits[:, movable(central)].all())
+    fits = np.where(below, contributions <= central[inner.start - 1], contributions >= central[inner.stop])
+    np.put_along_axis(fits, held, np.take_along_axis(contributions, held, axis=0) == central[inner], axis=0)
+    return bool(fits[:, movable(central, len(holders))].all())
 
 
 def _sides_deviation(arrays: Arrays, again: Recomputed) -> str:
     """A context that ranks below the median lies at or under the value below it, to within rounding; and so on."""
     if "sides" not in arrays:
         return ""
-    central, holder, free = arrays["central"], arrays.get("holder"), again.free
-    rows, rounding, moves = len(central), again.rounding + again.half, movable(central)
+    central, held, free = arrays["central"], _holders(arrays).astype(np.intp), again.free
+    inner, rounding, moves = middle(len(central), len(held)), again.rounding + again.half, movable(central, len(held))
+    if (held >= len(free)).any():
+        return "a median is held by a context that is not there"
+    if not largest_absolute((np.take_along_axis(free, held, axis=0) - central[inner])[:, moves]) <= rounding:
+        return "a recorded holder of the median does not hold it"
     below = np.unpackbits(arrays["sides"], axis=0, count=len(free)).view(np.bool_)
     above = ~below
-    if holder is not None:
-        held, columns = holder.astype(np.intp), np.arange(len(holder))
-        if held.max() >= len(free):
-            return "a median is held by a context that is not there"
-        above[held, columns] = False
-        if not largest_absolute((free[held, columns] - central[rows // 2])[moves]) <= rounding:
-            return "a recorded holder of the median does not hold it"
-    wrong = below & ~(free <= central[rows // 2 - 1] + rounding)
-    wrong |= above & ~(free >= central[(rows + 1) // 2] - rounding)
+    np.put_along_axis(above, held, False, axis=0)
+    wrong = below & ~(free <= central[inner.start - 1] + rounding)
+    wrong |= above & ~(free >= central[inner.stop] - rounding)
     wrong &= moves
     return f"{np.count_nonzero(wrong)} sides are not the contexts'" if wrong.any() else ""
 

@@ -128,13 +128,23 @@ def median_bounds(
     return bounds_from_central(central_order_statistics(values, clip, width), relation, group, definition=definition)
 
 
-def movable(central: Floats) -> NDArray[np.bool_]:
-    """Where the removal of one context can move the median: bool [S], from central values [2w + n % 2, S].
+def middle(rows: int, held: int) -> slice:
+    """Which of so many rows are the `held` ones in their middle; both are even, or both odd."""
+    half = rows // 2
+    return slice(half - held // 2, half + (held + 1) // 2)
 
-    Elsewhere the values beside the median are equal, and it stays whichever context goes.
+
+def movable(central: Floats, held: int | None = None) -> NDArray[np.bool_]:
+    """Where the removal of one context can move the aggregate: bool [S], from central values [2w + n % 2, S].
+
+    Elsewhere the values beside the middle are equal, and it stays whichever context goes.
+
+    Args:
+        central: ascending.
+        held: how many places in the middle matter one by one; for a median, and by default, n % 2.
     """
-    middle, odd = central.shape[0] // 2, central.shape[0] % 2
-    moves: NDArray[np.bool_] = central[middle - 1] != central[middle + odd]
+    inner = middle(len(central), len(central) % 2 if held is None else held)
+    moves: NDArray[np.bool_] = central[inner.start - 1] != central[inner.stop]
     return moves
 
 
@@ -162,6 +172,28 @@ def median_sides(values: Floats, central: Floats) -> tuple[NDArray[np.uint8], ND
     return packed, holder
 
 
+def held_places(values: Floats, central: Floats, held: int) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+    """As `median_sides` for more places in the middle than one: who ranks below them, and who holds each of them.
+
+    Args:
+        values: [n, S] contributions, n >= 1.
+        central: [2w + n % 2, S] their central order statistics.
+        held: how many places, as even or odd as n, and at most n.
+
+    Returns:
+        sides: uint8 [ceil(n / 8), S], bits of the (n - held) / 2 contexts that rank below. Ties go to lower indices.
+        holders: [held, S] indices of the contexts that hold the places, by their ranks.
+        Both are 0 where no removal moves the aggregate (`movable`).
+    """
+    (n, size), first = values.shape, (len(values) - held) // 2
+    columns = np.flatnonzero(movable(central, held))
+    ranked = np.argsort(values.T[columns], axis=1, kind="stable").T
+    below, holders = np.zeros((n, size), dtype=np.bool_), np.zeros((held, size), dtype=np.uint32)
+    below[ranked[:first], columns] = True
+    holders[:, columns] = ranked[first : first + held]
+    return _packed(below), holders
+
+
 def median_sides_on_device(values: Tensor, central: Tensor) -> tuple[Tensor, Tensor | None]:
     """`median_sides` by torch, on whatever device the values are: the same, bit for bit, with the holder as int64."""
     import torch
@@ -175,10 +207,29 @@ def median_sides_on_device(values: Tensor, central: Tensor) -> tuple[Tensor, Ten
         rank = tied.cumsum(dim=0, dtype=torch.int32)
         below |= tied & (rank <= wanted)
         holder = (tied & (rank == wanted + 1)).to(torch.uint8).argmax(dim=0) * moves
-    bits = values.new_zeros((-(-n // 8) * 8, values.shape[1]), dtype=torch.uint8)
-    bits[:n] = below & moves
-    weights = torch.as_tensor(_WEIGHTS, device=values.device)
-    return (bits.view(-1, 8, values.shape[1]) * weights).sum(dim=1, dtype=torch.uint8), holder
+    return _packed_on_device(below & moves), holder
+
+
+def held_places_on_device(values: Tensor, central: Tensor, held: int) -> tuple[Tensor, Tensor]:
+    """`held_places` by torch, with the holders as int64."""
+    import torch
+
+    inner, first = middle(len(central), held), (len(values) - held) // 2
+    moves = central[inner.start - 1] != central[inner.stop]
+    # Devices may order -0.0 before 0.0, which are equal to numpy; the sum is 0.0 for both.
+    ranked = torch.argsort(values + 0.0, dim=0, stable=True)
+    below = torch.zeros_like(values, dtype=torch.bool).scatter_(0, ranked[:first], True)
+    return _packed_on_device(below & moves), ranked[first : first + held] * moves
+
+
+def _packed_on_device(flags: Tensor) -> Tensor:
+    import torch
+
+    n, columns = flags.shape
+    bits = flags.new_zeros((-(-n // 8) * 8, columns), dtype=torch.uint8)
+    bits[:n] = flags
+    weights = torch.as_tensor(_WEIGHTS, device=flags.device)
+    return (bits.view(-1, 8, columns) * weights).sum(dim=1, dtype=torch.uint8)
 
 
 def _ranked(

@@ -17,6 +17,7 @@ import pytest
 
 from dpaudit.accounting import ApproximateAccountant, ExPostAccountant, Method, exponential_mechanism_epsilon
 from dpaudit.mechanisms import (
+    Central,
     ContextChange,
     Mean,
     Mechanism,
@@ -29,6 +30,9 @@ from dpaudit.mechanisms import (
 
 ONE, GROUP = ContextChange("add_remove"), ContextChange("replace", 2)
 DELTA, CLIP, TEMPERATURE, DIVISOR = 1e-4, 6.0, 1.2, 16.0
+KINDS = {"median": Median(), "mean": Mean(divisor=DIVISOR), "central": Central(central=4)}
+#: So few that what is beyond them, the clip, is within a neighbour's reach.
+CONTEXTS = {"median": 1, "central": 4}
 
 #: steps, delta, clip, temperature -> epsilon in nats.
 Cost = Callable[[int, float, float, float], float]
@@ -49,7 +53,7 @@ class Accountant:
 
 def ex_post(change: ContextChange, measure: str, aggregator: str) -> Accountant:
     def new(clip: float, temperature: float) -> tuple[ExPostAccountant, ReducedStep]:
-        parts = {"aggregator": Mean(divisor=DIVISOR) if aggregator == "mean" else Median(), "temperature": temperature}
+        parts = {"aggregator": KINDS[aggregator], "temperature": temperature}
         if clip == math.inf:  # no record has such a clip; what bounds nothing must cost infinitely much all the same
             unbounded = TopClippedLogits.model_construct(clip=clip)
             mechanism = Mechanism.model_construct(contribution=unbounded, **parts)
@@ -58,7 +62,7 @@ def ex_post(change: ContextChange, measure: str, aggregator: str) -> Accountant:
         arrays = (
             {"aggregate": np.zeros(5)}
             if aggregator == "mean"
-            else {"central": central_order_statistics(np.zeros((1, 5)), clip, 4)}
+            else {"central": central_order_statistics(np.zeros((CONTEXTS[aggregator], 5)), clip, 4)}
         )
         return ExPostAccountant(mechanism, change), ReducedStep(arrays, 0)
 
@@ -100,7 +104,7 @@ def approximate(method: Method, change: ContextChange, laplace: float = 0.0) -> 
 ACCOUNTANTS = {
     **{
         f"{aggregator}, {measure}, {change.contexts} {change.relation}": ex_post(change, measure, aggregator)
-        for aggregator in ("median", "mean")
+        for aggregator in KINDS
         for measure in ("theorem1", "exact", "rise", "fall")
         for change in (ONE, GROUP)
     },

@@ -101,9 +101,55 @@ def median_record(values: Floats, clip: float, width: int) -> Arrays:
     return arrays
 
 
+def central_mean(values: Floats, m: int) -> Floats:
+    """Every sorted value as two halves, between sentinels: the 2m halves in the middle, pairs of which are added up.
+
+    They are added in the mechanism's order, the first half of all pairs to the last, and so on: it rounds as they do.
+    """
+    n, ends = len(values), np.full_like(values, CLIP, shape=(m, values.shape[1]))
+    halves = np.repeat(np.concatenate([-ends, np.sort(values, axis=0), ends]), 2, axis=0).astype(np.float64)
+    pairs = [halves[i] + halves[i + 1] for i in range(n + m, n + 3 * m, 2)]
+    while (left := len(pairs)) > 1:
+        low, between, high = pairs[: left // 2], pairs[left // 2 : -(left // 2)], pairs[-(left // 2) :]
+        pairs = [one + other for one, other in zip(low, high, strict=True)] + between
+    return (pairs[0] / (2 * m)).astype(values.dtype)
+
+
+def central_record(values: Floats, clip: float, width: int, m: int) -> Arrays:
+    """Each column by itself: sorted between sentinels, and its contexts ranked with ties in their order."""
+    (n, size), kept = values.shape, width + m // 2
+    held = min(m if (n - m) % 2 == 0 else m - 1, n)
+    first, central = (n - held) // 2, np.empty((2 * kept + n % 2, size), dtype=values.dtype)
+    below, holder = np.zeros((n, size), dtype=np.bool_), np.zeros((held, size), dtype=np.uint32)
+    for column in range(size):
+        ranked = sorted(range(n), key=lambda context: (values[context, column], context))
+        padded = [-clip] * (kept + 1) + sorted(values[:, column]) + [clip] * (kept + 1)
+        central[:, column] = padded[n // 2 + 1 : n // 2 + 1 + 2 * kept + n % 2]
+        if padded[kept + first] != padded[kept + 1 + first + held]:
+            below[ranked[:first], column] = True
+            holder[:, column] = ranked[first : first + held]
+    arrays: Arrays = {"central": central}
+    if n:
+        arrays["sides"] = np.packbits(below, axis=0)
+    if held:
+        arrays["holder"] = holder
+    return arrays
+
+
+def central_case(m: int) -> Case:
+    return Case(
+        "central",
+        lambda values, clip, width: central_record(values, clip, width, m),
+        lambda values: central_mean(values, m),
+        {"central": m},
+        from_record=True,
+    )
+
+
 DIVISOR = 3.7
 CASES = (
     Case("median", median_record, median, from_record=True),
+    central_case(4),
     Case(
         "mean",
         lambda values, clip, width: {"aggregate": values.sum(axis=0, dtype=np.float64) / DIVISOR},
