@@ -51,8 +51,8 @@ class Fields(Extension):
         for module in _modules(pkg):
             if module.is_init_module and module.exports is None:
                 # Such a package offers what it imports of ours.
-                members = module.members.items()
-                module.exports = [name for name, of in members if of.canonical_path.startswith(f"{pkg.path}.")]
+                of_ours = ((name, of) for name, of in module.members.items() if isinstance(of, Alias))
+                module.exports = [name for name, of in of_ours if of.target_path.startswith(f"{pkg.path}.")]
         for cls in _classes(pkg):
             if cls.docstring and _has_fields(cls):
                 # What griffe would compute, and mkdocstrings reads.

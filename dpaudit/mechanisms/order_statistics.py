@@ -114,8 +114,10 @@ def median_bounds(
 
     Args:
         values: clipped logits; leading axes are steps.
-        relation, group, definition: as for `bounds_from_central`.
+        relation: as for `bounds_from_central`, like group and definition.
         clip: the clip c.
+        group: see there.
+        definition: see there.
 
     Returns:
         (lower, center, upper), each [..., V].
