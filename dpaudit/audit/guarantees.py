@@ -6,6 +6,7 @@ nothing, so it cannot be formed; nor can that of figures for different relations
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
@@ -118,10 +119,9 @@ def entry(
     delta: float = 0.0,
     rule: Literal["leaf", "sum", "maximum", "joint"] = "leaf",
     children: Sequence[LedgerEntry] = (),
-    listed: int | None = None,
     omitted: int = 0,
 ) -> LedgerEntry:
-    """A node of the ledger, as `LedgerEntry` describes it; of its children the first `listed` are listed.
+    """A node of the ledger, as `LedgerEntry` describes it.
 
     Raises:
         KindError: a child makes another sort of statement, or one about other neighbours.
@@ -135,7 +135,6 @@ def entry(
         mine, theirs = (kind, *between), (child.kind, child.relation, child.unit)
         if mine != theirs:
             raise KindError(f"{' '.join(mine)} and {' '.join(theirs)} figures cannot be combined")
-    kept = tuple(children[:listed])
     return LedgerEntry(
         name=name,
         kind=kind,
@@ -145,8 +144,8 @@ def entry(
         delta=delta if kind == "approximate" or delta else None,
         rule=rule,
         reference=reference,
-        children=kept,
-        omitted=omitted + len(children) - len(kept),
+        children=tuple(children),
+        omitted=omitted,
     )
 
 
@@ -160,12 +159,12 @@ def total(name: str, children: Sequence[LedgerEntry], reference: str) -> LedgerE
     return made
 
 
-def worst(name: str, children: Sequence[LedgerEntry], reference: str, listed: int | None = None) -> LedgerEntry:
-    """The maximum over one or more children, of which the `listed` largest are listed. Raises KindError."""
+def worst(name: str, children: Sequence[LedgerEntry], reference: str, omitted: int = 0) -> LedgerEntry:
+    """The maximum over one or more children, and over `omitted` others that are no larger. Raises KindError."""
     ranked = sorted(children, key=lambda child: -child.value)
     value, delta = ranked[0].value, ranked[0].delta or 0.0
     about = _about(ranked[0])
-    return entry(name, value, reference, **about, delta=delta, rule="maximum", children=ranked, listed=listed)
+    return entry(name, value, reference, **about, delta=delta, rule="maximum", children=ranked, omitted=omitted)
 
 
 def _about(like: LedgerEntry) -> dict[str, Any]:
@@ -209,26 +208,28 @@ def _approximate_tree(facts: Facts) -> LedgerEntry | None:
 def _ex_post_tree(facts: Facts) -> LedgerEntry | None:
     if facts.ex_post is None or not math.isfinite(facts.ex_post_cost.exact):
         return None
-    batches = sorted(_batches(facts), key=lambda batch: -batch.value)
-    contexts = facts.ex_post.change.contexts
+    costs = {batch: facts.batch_cost(batch) for batch in facts.lengths}
+    # Entries are made of those alone that are listed: a run may have very many batches.
+    costliest = heapq.nlargest(LISTED, costs, key=lambda batch: max(costs[batch].rise, costs[batch].fall))
+    batches = [_of_batch(facts, batch, costs[batch]) for batch in costliest]
+    contexts, omitted = facts.ex_post.change.contexts, len(costs) - len(batches)
     if contexts == 1:
-        generation = worst("generation: the costliest batch", batches, f"{_DOCS}#runs", LISTED)
+        generation = worst("generation: the costliest batch", batches, f"{_DOCS}#runs", omitted)
     else:
         name = f"generation: the costliest way of spreading {contexts} contexts over the batches"
         generation = _of(facts, "ex-post")(
-            name, facts.ex_post_cost.exact, f"{_DOCS}#runs", rule="joint", children=batches, listed=LISTED
+            name, facts.ex_post_cost.exact, f"{_DOCS}#runs", rule="joint", children=batches, omitted=omitted
         )
     return total("pipeline", [*_grouping(facts, "ex-post"), generation], f"{_DOCS}#ledger")
 
 
-def _batches(facts: Facts) -> Iterator[LedgerEntry]:
-    for batch, steps in facts.lengths.items():
-        cost = facts.batch_cost(batch)
-        directions = [
-            _of(facts, "ex-post")(f"{name} summed over {steps} tokens", value, _DOCS, rule="sum", omitted=steps)
-            for name, value in (("rise", cost.rise), ("fall", cost.fall))
-        ]
-        yield worst(f"batch {batch}", directions, f"{_DOCS}#exact-cost")
+def _of_batch(facts: Facts, batch: int, cost: Cost) -> LedgerEntry:
+    steps = facts.lengths[batch]
+    directions = [
+        _of(facts, "ex-post")(f"{name} summed over {steps} tokens", value, _DOCS, rule="sum", omitted=steps)
+        for name, value in (("rise", cost.rise), ("fall", cost.fall))
+    ]
+    return worst(f"batch {batch}", directions, f"{_DOCS}#exact-cost")
 
 
 def _grouping(facts: Facts, kind: Kind) -> Iterator[LedgerEntry]:
@@ -246,12 +247,12 @@ def _grouping(facts: Facts, kind: Kind) -> Iterator[LedgerEntry]:
 def _empirical_tree(facts: Facts) -> LedgerEntry | None:
     # What was tried is the removal of one context, whatever the claim is about.
     lost = partial(entry, reference=f"{_DOCS}#leave-one-out", kind="empirical", between=("add_remove", "context"))
-    leaves = [
-        lost(f"batch {batch}: the largest loss of a left-out context", loss) for batch, loss in facts.losses.items()
-    ]
-    if not leaves:
+    largest = heapq.nlargest(LISTED, facts.losses, key=facts.losses.__getitem__)
+    if not largest:
         return None
-    return worst("leave-one-out: the batch with the largest loss", leaves, f"{_DOCS}#leave-one-out", LISTED)
+    leaves = [lost(f"batch {batch}: the largest loss of a left-out context", facts.losses[batch]) for batch in largest]
+    omitted = len(facts.losses) - len(leaves)
+    return worst("leave-one-out: the batch with the largest loss", leaves, f"{_DOCS}#leave-one-out", omitted)
 
 
 class CurveSums:

@@ -34,7 +34,7 @@ _SERVE = "import sys; sys.path[:] = {path!r}; from dpaudit.engines.local import 
 
 def cores() -> int:
     """How many cores this process may use."""
-    return len(os.sched_getaffinity(0))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class LocalEngine:

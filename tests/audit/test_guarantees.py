@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 
@@ -36,11 +37,6 @@ def test_neighbours_never_mix() -> None:
                 combine("node", [figure(), figure(**difference)], "")  # type: ignore[arg-type]
 
 
-def test_children_that_are_not_listed_are_of_the_same_kind_too() -> None:
-    with pytest.raises(KindError, match="cannot be combined"):
-        worst("node", [figure(2.0), figure(1.0, kind="empirical")], "", listed=1)
-
-
 def test_empirical_losses_do_not_add_up_but_the_largest_counts() -> None:
     with pytest.raises(KindError, match="do not add up"):
         total("node", [figure(kind="empirical"), figure(kind="empirical")], "")
@@ -57,11 +53,23 @@ def test_sums_are_rounded_up_and_deltas_add_up() -> None:
         assert 3e-6 <= both.delta < 3.0001e-6
 
 
-def test_a_maximum_lists_the_largest_and_counts_the_rest() -> None:
-    node = worst("run", [figure(float(value)) for value in range(7)], "", listed=3)
-    assert node.value == 6.0
-    assert [child.value for child in node.children] == [6.0, 5.0, 4.0]
-    assert node.omitted == 4
+def test_a_maximum_is_that_of_its_children_the_largest_first() -> None:
+    node = worst("run", [figure(float(value)) for value in range(3)], "", omitted=4)
+    assert (node.value, node.omitted) == (2.0, 4)
+    assert [child.value for child in node.children] == [2.0, 1.0, 0.0]
+
+
+def test_a_run_lists_its_costliest_batches_and_counts_the_rest(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpaudit.audit.guarantees.LISTED", 2)
+    result = make_run(sizes=(2, 5, 3, 4)).audit()
+    trees = {tree.kind: tree for tree in result.ledger}
+    generation, empirical = trees["ex-post"].children[-1], trees["empirical"]
+    for node, costs in (
+        (generation, [batch.exact for batch in result.batches]),
+        (empirical, [batch.leave_one_out_max for batch in result.batches]),
+    ):
+        assert [child.value for child in node.children] == sorted(costs, reverse=True)[:2]
+        assert (node.value, node.omitted) == (max(costs), 2)
 
 
 def test_a_total_is_the_sum_of_its_children() -> None:
