@@ -47,7 +47,6 @@ class Central(Median):
     """
 
     name: ClassVar[str] = "central"
-    by_theorem1: ClassVar[bool] = False
     not_applicable: ClassVar[Mapping[str, str]] = {
         "mechanism.divisor": "A central mean is of as many places in every batch: nothing is divided by contexts."
     }

@@ -259,7 +259,7 @@ class Aggregator(Fields, ABC):
         name: as configs and run.json have it.
         kinds: of claims that its runs support; the first is the one that a run states of itself.
         dtype: in which its runs are recorded, the least precision in which its bounds hold.
-        by_theorem1: whether the paper's Theorem 1 is about it.
+        by_theorem1: whether comparisons state the bound of the paper's Theorem 1, too, worked out on its box.
         not_applicable: checks that are not about it, with the reason.
     """
 
