@@ -85,9 +85,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _exit_code(arguments: list[str], session: Session) -> int | None:
     """Run a command. None where it came to its end and named no exit code."""
-    from dpaudit.runs.errors import InputError
-
     try:
+        from dpaudit.runs.errors import InputError  # a second's imports, which may be interrupted
+
         if asked := os.environ.get(COMPLETION):
             return shell_complete(cli, {"obj": session}, PROGRAM, COMPLETION, asked)
         # Not cli.main, which exits with 1 where a pipe is closed: that is a verdict here.
@@ -100,15 +100,17 @@ def _exit_code(arguments: list[str], session: Session) -> int | None:
         return left.exit_code
     except click.ClickException as error:
         _show(error)
-    except InputError as error:
-        # A file's name may hold line breaks: one error is one line.
-        tell(f"dpaudit: {' '.join(str(error).splitlines())}")
-    except ModuleNotFoundError as error:
-        tell(f"dpaudit: {error.name} is not installed. Run `pip install 'dpaudit[generate]'` to generate runs.")
     except (click.Abort, EOFError, KeyboardInterrupt):
         # The line break ends the line in which the terminal shows ^C.
         tell("\ndpaudit: interrupted. An unfinished run goes on when the same command is given again.")
         return INTERRUPTED
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] == PROGRAM:
+            return _internal(error)
+        tell(f"dpaudit: {error.name} is not installed. Run `pip install 'dpaudit[generate]'` to generate runs.")
+    except InputError as error:
+        # A file's name may hold line breaks: one error is one line.
+        tell(f"dpaudit: {' '.join(str(error).splitlines())}")
     except BrokenPipeError as error:
         if is_closed_pipe(sys.stdout):
             discard_rest(sys.stdout)
@@ -117,14 +119,18 @@ def _exit_code(arguments: list[str], session: Session) -> int | None:
     except OSError as error:
         tell(f"dpaudit: {error.filename or 'the disk'}: {error.strerror}. Mend that and try again.")
     except Exception as error:
-        if os.environ.get(DEBUG):
-            traceback.print_exc()
-        tell(
-            f"dpaudit: internal error ({type(error).__name__}). This is a defect in dpaudit; set {DEBUG}=1 for the "
-            "traceback, which may quote private data."
-        )
-        return INTERNAL
+        return _internal(error)
     return UNUSABLE
+
+
+def _internal(error: Exception) -> int:
+    if os.environ.get(DEBUG):
+        traceback.print_exc()
+    tell(
+        f"dpaudit: internal error ({type(error).__name__}). This is a defect in dpaudit; set {DEBUG}=1 for the "
+        "traceback, which may quote private data."
+    )
+    return INTERNAL
 
 
 def _show(error: click.ClickException) -> None:

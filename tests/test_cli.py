@@ -977,3 +977,25 @@ def test_completion_knows_commands_options_and_run_directories(dpaudit, monkeypa
     for command in ("report", "verify", "inspect", "compare"):
         assert completed(f"dpaudit {command} exam") == ["dir,exam"]
     assert completed("dpaudit generate conf") == ["file,conf"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        # What is missing of dpaudit itself is a defect, and nothing that a user could install.
+        (ModuleNotFoundError(name="dpaudit.gone"), 3, "internal error"),
+        (ModuleNotFoundError(name="torch"), 2, "torch is not installed"),
+    ],
+)
+def test_imports_may_be_interrupted_or_fail(dpaudit, monkeypatch, raised, code, said):
+    class Raises:
+        def find_spec(self, name, *_):
+            if name == "dpaudit.runs.errors":
+                raise raised
+
+    monkeypatch.delitem(sys.modules, "dpaudit.runs.errors")
+    monkeypatch.setattr(sys, "meta_path", [Raises(), *sys.meta_path])
+    found, out, err = dpaudit("checks")
+    assert (found, out) == (code, "")
+    assert said in err

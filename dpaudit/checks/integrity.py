@@ -86,7 +86,7 @@ def digests_match(facts: Facts) -> Outcome:
     unknown = [name for name in present if name not in _NAMES and not name.startswith(f"{STEPS}/")]
     odd += [f"{name} is no file of format 1" for name in unknown if name in recorded]
     if odd:
-        remedy = RESTORE if altered or missing else "Remove what was added from the run directory."
+        remedy = RESTORE if altered or missing or not recorded else "Remove what was added from the run directory."
         count = f"{len(odd)} difference{'s' * (len(odd) > 1)}"
         return Outcome("fail", f"{count}; first: {odd[0]}", expected, remedy)
     return Outcome("pass", f"{len(compared)} digests equal", expected)

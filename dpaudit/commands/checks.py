@@ -14,7 +14,7 @@ from dpaudit.commands.terminal import output
 @click.argument("check_id", metavar="[ID]", required=False)
 @output_options
 def checks(check_id: str | None, as_json: bool) -> None:
-    """List the audit's checks, or registry one.
+    """List the audit's checks, or explain one.
 
     \b
     Example:

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpaudit.audit import audit_run
-from dpaudit.runs import encoded_centers
+from dpaudit.runs import RunReader, encoded_centers
 
 DEEP = "[" * 100_000
 
@@ -622,6 +622,16 @@ def test_hostile_batch_files(make_run, tmp_path):
         cases[f"compression {kind}"] = Case(damage, ["compressed by the zip itself"])
     assert not_refused(make_run, cases) == {}
     assert not (tmp_path.parent / "evil").exists()
+
+
+def test_texts_beyond_the_public_maximum_are_refused(make_run):
+    """A claim that is made beforehand covers that many tokens and no more."""
+    for aggregator in ("mean", "median"):
+        run = make_run(sizes=(3, 4), aggregator=aggregator)
+        longest = max(len(sample.tokens) for sample in RunReader(run.path).samples())
+        run.edit_manifest({"stopping.max_tokens": longest - 1})
+        run.rehash()
+        assert_refused(run.audit(), "this is not a whole batch")
 
 
 def test_comments_of_a_zip_are_refused(make_run):
