@@ -213,10 +213,8 @@ def _require_room(config: Config, model: LanguageModel, places: int) -> None:
         problem = f"prompt and text may take {longest} tokens, but the model takes {model.positions}."
         remedy = "Lower decoding.max_tokens, prompt.max_example_tokens or prompt.examples_per_context."
         prompt = config.prompt
-        if (
-            prompt.text is not None
-            and places - prompt.examples_per_context * prompt.max_example_tokens > model.positions
-        ):
+        examples = prompt.examples_per_context * prompt.max_example_tokens
+        if prompt.text is not None and places - examples > model.positions:
             raise InputError("prompt.text", problem, "Shorten it: without any example it is too long already.")
         alone = config.decoding.max_tokens >= model.positions
         raise InputError("decoding.max_tokens" if alone else "prompt.max_example_tokens", problem, remedy)

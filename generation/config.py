@@ -96,8 +96,8 @@ class DataConfig(Fields):
             raise clash("split", self.split, "split is for dataset; a path has none")
         if self.labels is None:
             for field in ("label", "label_values"):
-                if field in self.model_fields_set and getattr(self, field) is not None:
-                    raise clash(field, getattr(self, field), "a column only with labels, which are not given")
+                if getattr(self, field) != type(self).model_fields[field].default:
+                    raise clash(field, getattr(self, field), "left out without labels, which are not given")
             return self
         if len(set(self.labels)) != len(self.labels):
             raise clash("labels", list(self.labels), "each label once")
@@ -130,8 +130,8 @@ class PromptConfig(Fields):
         template: pt for pre-trained models (the default), it for instruction-tuned ones, both with labels; null with
             `text`.
         text: a template of one's own instead, with `{example}` in one of its lines, which is there once for each
-            example, and `{label}` where wanted. A brace that is meant as one is doubled. The text is the whole prompt: for
-            an instruction-tuned model write its turns into it, as the model's makers show them.
+            example, and `{label}` where wanted. A brace that is meant as one is doubled. The text is the whole prompt:
+            for an instruction-tuned model write its turns into it, as the model's makers show them.
         end: with `text`, the mark that ends a text, as examples may be seen to end in it; null for the model's own.
         one_line: whether white space in an example becomes single spaces, line breaks too, before it is cut.
         examples_per_context: how many records one prompt shows.
@@ -185,7 +185,8 @@ class BatchingConfig(Fields):
 
     Attributes:
         rule: hashed looks at one record alone; paper-slices cuts each label's records into slices.
-        batches_per_label: how many batches a label's records are hashed into (hashed only); without labels, all records.
+        batches_per_label: how many batches a label's records are hashed into (hashed only). Without labels this is
+            about all records, and so is the next.
         generate_per_label: how many of each label's batches are generated.
         batches_per_cluster: with `clustering`, how many batches the records of each cluster are hashed into.
         records_per_batch: instead: so many of them that about so many records are in each, by noisy counts.
@@ -431,10 +432,8 @@ class Config(Fields):
         if self.data.labels is None and self.prompt.shows_label:
             if self.prompt.text is not None:
                 raise clash("prompt.text", LABEL, f"{EXAMPLE} alone when data.labels is not given")
-            allowed = (
-                f"a list of labels, which the prompt {self.prompt.id} shows; data without labels needs prompt.text"
-            )
-            raise clash("data.labels", None, allowed)
+            shown = f"which the prompt {self.prompt.id} shows; data without labels needs prompt.text"
+            raise clash("data.labels", None, f"a list of labels, {shown}")
         return self
 
     @model_validator(mode="after")

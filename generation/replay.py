@@ -257,6 +257,8 @@ class _Replayer:
             raise self._refused("batching.labels", "the run has none, and its prompts show them.")
         if wording.digest != named.digest:
             problem = f"the run's template {named.template!r} has another digest than this version's."
+            if named.text is not None:
+                problem = "this is not the digest of the run's own prompt.text and prompt.end."
             raise InputError(f"{self._where}: prompt.digest", problem, "Replay with the dpaudit that made the run.")
         if model.positions is not None and examples * most > model.positions:
             problem = f"examples may take {examples * most} tokens, but the model takes {model.positions}."

@@ -77,8 +77,8 @@ def _prompt(prompt: Mapping[str, Any]) -> dict[str, Any]:
 def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     """Each text of a public report's settings against the key, the data's digest, the records' digests, and paths.
 
-    Under the key it is also held against the records themselves, and so is each line of a template of the user's own:
-    that one is not published, but it is in every prompt, and no epsilon pays for a record there.
+    Under the key it is also held against the records themselves, and so is each line of a template of the user's own,
+    which is not published, but is in every prompt.
     """
     expected = "settings without a path, the key, a digest of the data or of a record, and a record's text"
     manifest = facts.manifest

@@ -220,7 +220,7 @@ def _held_out(private: DataConfig, held_out: HeldOutConfig | None, where: str) -
     """Held-out texts have the private data's columns, labels and ways of writing them."""
     if held_out is None:
         return None
-    same = private.model_dump(include={"text", "label", "labels", "label_values"}, exclude_unset=True)
+    same = private.model_dump(include={"text", "label", "labels", "label_values"})
     try:
         found = DataConfig.model_validate({**held_out.model_dump(), **same})
     except ValidationError:

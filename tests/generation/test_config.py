@@ -329,8 +329,8 @@ def test_labels_may_be_left_out_where_no_prompt_shows_them(tmp_path: Path, setti
         ({}, {"template": "it"}, "data.labels", "null", "which the prompt it shows"),
         ({}, own | {"text": LIST + "{label}"}, "prompt.text", "{label}", "{example} alone"),
         ({"labels": []}, own, "data.labels", "[]", "at least one item"),
-        ({"label": "topic"}, own, "data.label", "'topic'", "only with labels"),
-        ({"label_values": ["1"]}, own, "data.label_values", "1", "only with labels"),
+        ({"label": "topic"}, own, "data.label", "'topic'", "left out without labels"),
+        ({"label_values": ["1"]}, own, "data.label_values", "1", "left out without labels"),
     ]
     for data, prompt, field, given, allowed in mistakes:
         values = settings(prompt=prompt)

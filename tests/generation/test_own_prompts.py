@@ -141,6 +141,12 @@ def test_records_are_put_on_one_line_one_by_one(tiny: LanguageModel) -> None:
     assert len(ids) < prompts.places
 
 
+def test_a_template_that_the_model_has_no_room_for_is_told(tmp_path: Path, make_config: MakeConfig) -> None:
+    config = make_config(prompt={"template": None, "text": "x" * 400 + "\n{example}"})
+    with pytest.raises(InputError, match=r"prompt\.text: prompt and text may take .* Shorten it"):
+        generate(config, tmp_path / "run")
+
+
 def test_a_public_report_leaves_the_template_out(own_run: MakeRun, unlabelled: dict[str, Any]) -> None:
     run = own_run(**unlabelled)
     published = public_form(audit_run(run)).model_dump_json()
