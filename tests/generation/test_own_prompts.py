@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,34 +99,41 @@ def test_an_own_template_shows_labels(generated: MakeRun, data_file: Path) -> No
     assert {sample.label for sample in RunReader(run).samples()} == {"north", "south"}
 
 
+def kill(event: Event) -> None:
+    """After the first batch."""
+    if isinstance(event, BatchDone):
+        raise KilledError
+
+
 def test_a_run_that_was_interrupted_goes_on_and_equals_an_unbroken_one(
     tmp_path: Path, make_config: MakeConfig, generated: MakeRun, unlabelled: dict[str, Any]
 ) -> None:
-    def killed(event: Event) -> None:
-        if isinstance(event, BatchDone):
-            raise KilledError
-
-    run, config = tmp_path / "run", make_config(**unlabelled)
+    run = tmp_path / "run"
     with pytest.raises(KilledError):
-        generate(config, run, killed)
-    for prompt, field in (
-        ({"text": LIST + "x"}, "prompt.text"),
-        ({"end": "###"}, "prompt.end"),
-        ({"end": None}, "stopping.sequences"),
-        ({"one_line": False}, "prompt.one_line"),
-        ({"text": None, "end": None, "template": "pt"}, "prompt.template"),
-    ):
-        sections = unlabelled | {"prompt": OWN | prompt}
-        if prompt.get("template"):
-            sections["data"] = unlabelled["data"] | {"labels": ["north"], "label": "note", "label_values": None}
-            with pytest.raises(InputError):
-                generate(make_config(**sections), run)
-            continue
-        with pytest.raises(InputError, match=r"was started with another .*" + field):
-            generate(make_config(**sections), run)
-    generate(config, run)
+        generate(make_config(**unlabelled), run, kill)
+    generate(make_config(**unlabelled), run)
     whole = generated(**unlabelled)
     assert (run / "samples.jsonl").read_bytes() == (whole / "samples.jsonl").read_bytes()
+    audited(run, Path(unlabelled["data"]["path"]))
+
+
+def test_a_run_does_not_go_on_with_another_template(tmp_path: Path, make_config: MakeConfig) -> None:
+    pt: dict[str, Any] = {"template": "pt", "text": None, "end": None, "one_line": False}
+    for begun, after, fields in (
+        (OWN, {"text": LIST + "x"}, "prompt.digest, prompt.text"),
+        (OWN, {"end": "###"}, "prompt.digest, prompt.end, stopping.sequences"),
+        (OWN, {"end": None}, "prompt.digest, prompt.end, stopping.sequences"),
+        (OWN, {"one_line": False}, "prompt.one_line"),
+        (OWN, pt, "prompt.digest, prompt.end, prompt.one_line, prompt.template, prompt.text, stopping.sequences"),
+        (pt, {"one_line": True}, "prompt.one_line"),
+        (pt, OWN, "prompt.digest, prompt.end, prompt.one_line, prompt.template, prompt.text, stopping.sequences"),
+    ):
+        run = tmp_path / "run"
+        with pytest.raises(KilledError):
+            generate(make_config(prompt=begun), run, kill)
+        with pytest.raises(InputError, match=f"was started with another {fields}\\."):
+            generate(make_config(prompt=begun | after), run)
+        shutil.rmtree(run)
 
 
 def test_records_are_put_on_one_line_one_by_one(tiny: LanguageModel) -> None:

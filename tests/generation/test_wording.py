@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.prompts import ends_with, template, written_forms
 from dpaudit.generation.wording import Wording, WordingError
 from dpaudit.runs import InputError
@@ -125,6 +126,17 @@ def test_an_end_mark_is_known_after_punctuation_too() -> None:
     assert {(2,), (3,), (4,), (5,)} <= set(forms)
     assert any(ends_with([1, 2], form) for form in forms)
     assert all(forms), "an empty one would end every text at once"
+
+
+@pytest.mark.model
+def test_smollm2_writes_end_marks_after_anything(smollm2: LanguageModel) -> None:
+    tokenizer = smollm2.tokenizer
+    for mark in ("\n", "###", "<|im_end|>"):
+        forms = template("own", tokenizer, "A:\n- {example}\n-", mark).stop_sequences
+        for before in ("end", "end ", "end.", 'so."', "(end)", "end!", "7", "é"):
+            ids = tokenizer(before + mark)["input_ids"]
+            assert any(ends_with(ids, form) for form in forms), (before, mark)
+            assert not any(ends_with(tokenizer(before)["input_ids"], form) for form in forms), (before, mark)
 
 
 def test_an_end_mark_that_the_tokenizer_cannot_write_is_told() -> None:
