@@ -204,7 +204,8 @@ def cut(tokenizer: PreTrainedTokenizerBase, text: str, most: int) -> str:
 
 def _require_written(tokenizer: PreTrainedTokenizerBase, mark: str) -> None:
     """Raises InputError where a tokenizer cannot write a mark: it would never end a text, or end all at once."""
-    for text in (mark, *(f"x{before}{mark}" for before in _BEFORE_OWN)):
+    for before in _BEFORE_OWN:  # never by itself: some tokenizers drop the space that a text begins with
+        text = f"x{before}{mark}"
         if mark not in tokenizer.decode(_encode(tokenizer, text, special=False), clean_up_tokenization_spaces=False):
             problem = f"the value is {mark!r}, which the model's tokenizer cannot write: it reads back otherwise."
             raise InputError("prompt.end", problem, "Take another mark, or null for the model's own end of a text.")
