@@ -117,9 +117,10 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent
     data = read_records(config.data)
     privacy = declared_privacy(config, data.most_per_user)
     model = load_model(config.model)
-    wording = template(config.prompt.template, model.tokenizer)
-    shown, most = config.prompt.examples_per_context, config.prompt.max_example_tokens
-    prompts = Prompts(model, wording, config.data.labels, shown, most)
+    asked = config.prompt
+    wording = template(asked.id, model.tokenizer, asked.text, asked.end)
+    shown, most = asked.examples_per_context, asked.max_example_tokens
+    prompts = Prompts(model, wording, config.data.groups, shown, most, asked.one_line)
     _require_room(config, model, prompts.places)
     clusters, clustering, centers = Clusters() if begun is None else begun.clusters(), Clustering(), None
     if begun is not None:
@@ -211,5 +212,9 @@ def _require_room(config: Config, model: LanguageModel, places: int) -> None:
     if model.positions is not None and longest > model.positions:
         problem = f"prompt and text may take {longest} tokens, but the model takes {model.positions}."
         remedy = "Lower decoding.max_tokens, prompt.max_example_tokens or prompt.examples_per_context."
+        prompt = config.prompt
+        examples = prompt.examples_per_context * prompt.max_example_tokens
+        if prompt.text is not None and places - examples > model.positions:
+            raise InputError("prompt.text", problem, "Shorten it: without any example it is too long already.")
         alone = config.decoding.max_tokens >= model.positions
         raise InputError("decoding.max_tokens" if alone else "prompt.max_example_tokens", problem, remedy)

@@ -15,9 +15,18 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from dpaudit.generation.sources import DATASET, overlap
+from dpaudit.generation.wording import EXAMPLE, LABEL, Wording, WordingError, require_seen
 from dpaudit.mechanisms import AGGREGATORS, BatchingRule, Fields, Mechanism, Positive, Relation, Unit, clash
 from dpaudit.runs import InputError
-from dpaudit.runs.manifest import MAX_BATCHES, MAX_CENTERS, MAX_CONTEXTS, MAX_TOKENS, Origin
+from dpaudit.runs.manifest import (
+    MAX_BATCHES,
+    MAX_CENTERS,
+    MAX_CONTEXTS,
+    MAX_END,
+    MAX_TEMPLATE,
+    MAX_TOKENS,
+    Origin,
+)
 
 #: exp(-700) is still a normal double, so every token keeps a probability that can be sampled.
 MAX_LOGIT_RANGE = 700.0
@@ -41,18 +50,22 @@ Batches = Annotated[int, Field(ge=1, le=MAX_BATCHES)]
 Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1)]
 Label = Annotated[str, Field(pattern=r"^[^\r\n]*\S[^\r\n]*$")]
+#: What groups records that have no labels: none of a config's labels is empty.
+NO_LABELS = ("",)
 
 
 class DataConfig(Fields):
     """Where the private records are.
 
     Attributes:
-        path: a .csv, .jsonl or .parquet file, a folder of LABEL/*.txt, or package:NAME/FOLDER.
+        path: a .csv, .jsonl or .parquet file, a folder of LABEL/*.txt (without labels, of *.txt too), or
+            package:NAME/FOLDER.
         dataset: a Hugging Face dataset's name, instead of a path.
         split: the dataset's split.
         text, label: column names.
         user: the column that says whose record it is, for claims per user.
-        labels: the public list of labels; it must not be read off the private records.
+        labels: the public list of labels; it must not be read off the private records. Left out where there are none:
+            then no column of labels is read, all records are one group, and `prompt.text` says what is asked for.
         label_values: what the column holds for each of them, in that order; null where it holds them as they stand.
     """
 
@@ -62,13 +75,18 @@ class DataConfig(Fields):
     text: Name = "text"
     label: Name = "label"
     user: Name | None = None
-    labels: Annotated[tuple[Label, ...], Field(min_length=1, strict=False)]
+    labels: Annotated[tuple[Label, ...], Field(min_length=1, strict=False)] | None = None
     label_values: Annotated[tuple[Label, ...], Field(min_length=1, strict=False)] | None = None
 
     @property
     def named(self) -> dict[str, str]:
         """The label of each value that the label column may hold."""
-        return dict(zip(self.label_values or self.labels, self.labels, strict=True))
+        return dict(zip(self.label_values or self.groups, self.groups, strict=True))
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The labels that records are grouped by: one without a name where there are none."""
+        return self.labels or NO_LABELS
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -76,6 +94,11 @@ class DataConfig(Fields):
             raise clash("path", self.path, "give either path or dataset, and not both")
         if self.split is not None and self.dataset is None:
             raise clash("split", self.split, "split is for dataset; a path has none")
+        if self.labels is None:
+            for field in ("label", "label_values"):
+                if getattr(self, field) != type(self).model_fields[field].default:
+                    raise clash(field, getattr(self, field), "left out without labels, which are not given")
+            return self
         if len(set(self.labels)) != len(self.labels):
             raise clash("labels", list(self.labels), "each label once")
         values = self.label_values or self.labels
@@ -104,14 +127,52 @@ class PromptConfig(Fields):
     """The prompt.
 
     Attributes:
-        template: pt for pre-trained models, it for instruction-tuned ones.
+        template: pt for pre-trained models (the default), it for instruction-tuned ones, both with labels; null with
+            `text`.
+        text: a template of one's own instead, with `{example}` in one of its lines, which is there once for each
+            example, and `{label}` where wanted. A brace that is meant as one is doubled. The text is the whole prompt:
+            for an instruction-tuned model write its turns into it, as the model's makers show them.
+        end: with `text`, the mark that ends a text, as examples may be seen to end in it; null for the model's own.
+        one_line: whether white space in an example becomes single spaces, line breaks too, before it is cut.
         examples_per_context: how many records one prompt shows.
         max_example_tokens: the length that each of them is cut to.
     """
 
-    template: Literal["pt", "it"] = "pt"
+    template: Literal["pt", "it"] | None = None
+    text: str | None = None
+    end: str | None = None
+    one_line: bool = False
     examples_per_context: Count = 1
     max_example_tokens: Count = 96
+
+    @property
+    def id(self) -> Literal["pt", "it", "own"]:
+        """The template's id in the run directory."""
+        return (self.template or "pt") if self.text is None else "own"
+
+    @property
+    def shows_label(self) -> bool:
+        """Whether a prompt says its label."""
+        return self.text is None or Wording.of(self.text).shows_label
+
+    @model_validator(mode="after")
+    def _one_template(self) -> Self:
+        for field, most in (("text", MAX_TEMPLATE), ("end", MAX_END)):
+            value = getattr(self, field)
+            if value is not None and not 1 <= len(value) <= most:
+                raise clash(field, value, f"null, or a text of 1 to {most:,} characters")
+        if self.text is None:
+            if self.end is not None:
+                raise clash("end", self.end, "null without text: the paper's templates have an end of their own")
+            return self
+        if self.template is not None:
+            raise clash("template", self.template, "null with text, which is a template of its own")
+        for field, check in (("text", Wording.of), ("end", require_seen)):
+            try:
+                check(getattr(self, field) or "")
+            except WordingError as error:
+                raise clash(field, error.given, error.allowed) from None
+        return self
 
 
 #: The fields of batching that are for labels alone, and for clusters.
@@ -124,7 +185,8 @@ class BatchingConfig(Fields):
 
     Attributes:
         rule: hashed looks at one record alone; paper-slices cuts each label's records into slices.
-        batches_per_label: how many batches a label's records are hashed into (hashed only).
+        batches_per_label: how many batches a label's records are hashed into (hashed only). Without labels this is
+            about all records, and so is the next.
         generate_per_label: how many of each label's batches are generated.
         batches_per_cluster: with `clustering`, how many batches the records of each cluster are hashed into.
         records_per_batch: instead: so many of them that about so many records are in each, by noisy counts.
@@ -366,6 +428,15 @@ class Config(Fields):
         return self
 
     @model_validator(mode="after")
+    def _labels_are_shown_only_where_there_are_any(self) -> Self:
+        if self.data.labels is None and self.prompt.shows_label:
+            if self.prompt.text is not None:
+                raise clash("prompt.text", LABEL, f"{EXAMPLE} alone when data.labels is not given")
+            shown = f"which the prompt {self.prompt.id} shows; data without labels needs prompt.text"
+            raise clash("data.labels", None, f"a list of labels, {shown}")
+        return self
+
+    @model_validator(mode="after")
     def _batches_are_of_clusters_or_of_labels(self) -> Self:
         batching = self.batching
         if self.clustering is None:
@@ -388,7 +459,7 @@ class Config(Fields):
     @model_validator(mode="after")
     def _batches_are_not_too_many(self) -> Self:
         """Told from public numbers alone; how many centres dpm finds is known later."""
-        labels, clustering, batching = len(self.data.labels), self.clustering, self.batching
+        labels, clustering, batching = len(self.data.groups), self.clustering, self.batching
         parts = [("batching.generate_per_label", batching.generate_per_label, labels, "labels")]
         if clustering is not None:
             name = "centers" if clustering.keep is None else "keep"

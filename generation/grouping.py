@@ -28,7 +28,7 @@ from dpaudit.generation.clustering.interfaces import ClusteringMethod, Vectors
 from dpaudit.generation.clustering.kmeans import PrivateKMeans, PublicKMeans
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.generation.clustering.rebalancing import NoisyCounts, PrivateCounts
-from dpaudit.generation.config import ClusteringConfig, Config
+from dpaudit.generation.config import NO_LABELS, ClusteringConfig, Config
 from dpaudit.generation.events import Progress, TextsEmbedded
 from dpaudit.generation.records import Record, read_texts
 from dpaudit.generation.sampling import OsEntropy, SeededStream
@@ -71,7 +71,7 @@ def group(
     Raises:
         InputError: the embedding model, the public texts or the settings cannot be used.
     """
-    settings, all_labels = _settings(config), config.data.labels
+    settings, all_labels = _settings(config), config.data.groups
     embedder = Embedder(
         settings.embedding or OFFLINE, normalize=settings.normalize, device=config.model.device, field=_EMBEDDING
     )
@@ -169,7 +169,7 @@ def recompute_grouping(
     if embedder.digest != stated.embedding_digest or embedder.dimensions != centers.shape[1]:
         problem = f"the model that {stated.embedding!r} names now is not the one that the run used."
         raise InputError(field, problem, "Put the run's model there.")
-    labels, kept = _labels(records, manifest.batching.labels), np.array(clusters.kept)
+    labels, kept = _labels(records, manifest.batching.labels or NO_LABELS), np.array(clusters.kept)
     vectors = embedder.embed([record.text for record in records])
     noise = None
     if clusters.noisy_counts:  # only an audit may look at exact ones
@@ -240,7 +240,7 @@ def _require_recordable(config: Config, centers: Vectors) -> None:
     if len(encoded_centers(centers)[0]) >= MAX_CLUSTERS_BYTES:
         raise _too_large(centers)
     kept = _settings(config).keep or len(centers)
-    each, labels = config.batching.generate_per_cluster, len(config.data.labels)
+    each, labels = config.batching.generate_per_cluster, len(config.data.groups)
     if labels * kept * each > MAX_BATCHES:
         problem = f"this is {each:,}, for {kept:,} clusters of each of {labels:,} labels."
         remedy = f"Ask for fewer: a run has at most {MAX_BATCHES:,} batches."

@@ -80,7 +80,8 @@ def build_manifest(
             records=len(assignment),
             digest=data_digest(assigned.digest for assigned in assignment),
             source="path" if config.data.dataset is None else "dataset",
-            **config.data.model_dump(include={"text", "label", "split", "label_values"}),
+            label=None if config.data.labels is None else config.data.label,
+            **config.data.model_dump(include={"text", "split", "label_values"}),
         ),
         model=Model(
             **config.model.model_dump(include={"name", "dtype"}),
@@ -88,7 +89,11 @@ def build_manifest(
             device=model.device.type,
             rows=rows,
         ),
-        prompt=Prompt(**config.prompt.model_dump(exclude={"examples_per_context"}), digest=template.digest),
+        prompt=Prompt(
+            template=config.prompt.id,
+            digest=template.digest,
+            **config.prompt.model_dump(include={"max_example_tokens", "text", "end", "one_line"}),
+        ),
         software={"python": platform.python_version(), **{name: metadata.version(name) for name in installed}},
         claim=claim_beforehand(config, len(assignment), privacy, clustering),
     )
@@ -142,7 +147,7 @@ def require_same_clusters(path: str, existing: Manifest, clusters: Clusters, con
     differing = ""
     if existing.clustering.method != method:
         differing = "clustering.method"
-    elif existing.batching.labels != config.data.labels:
+    elif existing.batching.labels != (config.data.labels or ()):
         differing = "batching.labels"
     elif each is not None and any(count != each for row in clusters.batches for count in row):
         differing = "batching.batches_per_cluster"
@@ -164,9 +169,9 @@ def declared_batching(config: Config, clusters: Clusters, key: str) -> Batching:
         clusters: those of each label; empty where the config asks for no clustering.
         key: of the hash, in hexadecimal.
     """
-    labels, settings = config.data.labels, config.batching
+    settings = config.batching
     if config.clustering is None:
-        generated, batches = "generate_per_label", len(labels) * settings.generate_per_label
+        generated, batches = "generate_per_label", len(config.data.groups) * settings.generate_per_label
     else:
         generated, most = "generate_per_cluster", settings.generate_per_cluster
         batches = sum(min(count, most) for row in clusters.batches for count in row)
@@ -175,7 +180,7 @@ def declared_batching(config: Config, clusters: Clusters, key: str) -> Batching:
         batches=batches,
         **settings.model_dump(include={"batches_per_label", generated, "slots"}),
         examples_per_context=config.prompt.examples_per_context,
-        labels=labels,
+        labels=config.data.labels or (),
         key=key,
     )
 

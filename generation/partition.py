@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from dpaudit.generation.config import NO_LABELS
 from dpaudit.generation.records import Record
 from dpaudit.runs import Assigned, Batching, Clusters, KeyedHash
 
@@ -18,7 +19,7 @@ class Group:
     """Records that share their batches: those of a label, or of one cluster within it.
 
     Attributes:
-        label: theirs.
+        label: theirs; empty without labels.
         cluster: index of their centre; None where labels alone group records.
         batches: how many they are hashed into; None where slices are cut instead.
         ids: of the batches that are generated, the first ones.
@@ -34,11 +35,11 @@ def groups_of(batching: Batching, clusters: Clusters) -> Iterator[Group]:
     """The groups of a run in order of their batches' ids, as `cluster_places` numbers these.
 
     Args:
-        batching: with labels, and with the number of batches that each group generates.
+        batching: with the number of batches that each group generates. Without labels all records are of one.
         clusters: the file of that name, which fits run.json; without any, labels alone group records.
     """
     first, generated = 0, batching.generate_per_cluster or batching.generate_per_label or 1
-    for number, label in enumerate(batching.labels):
+    for number, label in enumerate(batching.labels or NO_LABELS):
         parts: Iterable[tuple[int | None, int | None]] = [(None, batching.batches_per_label)]
         if clusters.kept:
             parts = zip(clusters.kept[number], clusters.batches[number], strict=True)
@@ -50,12 +51,20 @@ def groups_of(batching: Batching, clusters: Clusters) -> Iterator[Group]:
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch to generate, of one group. `cluster`: index of the group's centre, None where it has none."""
+    """One batch to generate, of one group. `cluster`: index of the group's centre, None where it has none.
+
+    `label` is empty without labels.
+    """
 
     id: int
     label: str
     cluster: int | None
     contexts: tuple[Context, ...]
+
+    @property
+    def public_label(self) -> str | None:
+        """The label as the run directory has it: None without labels."""
+        return self.label or None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The paper's two prompt templates (appendix "Prompts"), a run's prompts, and the token sequences that end a text."""
+"""The paper's two prompt templates (appendix "Prompts"), a user's own, a run's prompts, and what ends a text."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from transformers import PreTrainedTokenizerBase
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Context
 from dpaudit.generation.passes import CachedPrompts, OwnCache, Prompt, passes_for
+from dpaudit.generation.wording import Wording, WordingError, require_seen
+from dpaudit.runs import InputError
 
 FENCE = "```"
 END_OF_TURN = "<end_of_turn>"
@@ -25,6 +27,9 @@ _IT_TURNS = "<start_of_turn>user\n{request}<end_of_turn>\n<start_of_turn>model\n
 _IT_END = "Text: "
 #: Texts that begin in different ways: what prompts with each of them begin with, all prompts of a label do.
 _PROBES = ("a", "The", "1", '"', "(", "é")
+#: What may stand before the mark that ends a text: nothing, and what some tokenizers join with a mark.
+_BEFORE = ("", " ", "\n")
+_BEFORE_OWN = (*_BEFORE, ".", "!", "?", '"', ")", ",", ":", ";", "…", '."', "'", "”")
 
 
 class Template(ABC):
@@ -33,7 +38,10 @@ class Template(ABC):
     Attributes:
         digest: SHA-256 of the template's wording, 64 hexadecimal digits.
         stop_sequences: the template's own end token, in every way the tokenizer may write it.
+        shows_label: whether a prompt says its label.
     """
+
+    shows_label = True
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, end: str | None, *wording: str) -> None:
         """Args: the mark that `end`s a text, None for none; all parts of the `wording`."""
@@ -88,8 +96,39 @@ class InstructionTemplate(Template):
         return _encode(self._tokenizer, self.text(label, examples), special=not self._tokenizer.chat_template)
 
 
-def template(name: str, tokenizer: PreTrainedTokenizerBase) -> Template:
-    """The template of a config's name, "pt" or "it"."""
+class OwnTemplate(Template):
+    """A template of the user's own (`Wording`), whose text is the whole prompt: a chat format is written into it."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, text: str, end: str | None) -> None:
+        """Raises InputError, about prompt.text or prompt.end, where they cannot be used with this tokenizer."""
+        field = "prompt.text"
+        try:
+            self._wording = Wording.of(text)
+            field = "prompt.end"
+            require_seen(end or "")
+        except WordingError as error:
+            raise InputError(field, f"the value holds {error.given[:80]!r}.", f"Allowed: {error.allowed}.") from None
+        super().__init__(tokenizer, None, "own", text, end or "")
+        self.shows_label = self._wording.shows_label
+        if end is not None:
+            _require_written(tokenizer, end)
+            self.stop_sequences = written_forms(tokenizer, end, _BEFORE_OWN)
+
+    def text(self, label: str, examples: Sequence[str]) -> str:
+        """The template's lines, the one of the example as often as there are examples."""
+        return self._wording.filled(label, examples)
+
+
+def template(
+    name: str, tokenizer: PreTrainedTokenizerBase, text: str | None = None, end: str | None = None
+) -> Template:
+    """The template of a config's name, "pt" or "it"; with a `text`, the user's own, which is named "own".
+
+    Raises:
+        InputError: the tokenizer cannot write the end mark.
+    """
+    if text is not None:
+        return OwnTemplate(tokenizer, text, end)
     return PretrainedTemplate(tokenizer) if name == "pt" else InstructionTemplate(tokenizer)
 
 
@@ -101,10 +140,16 @@ class Prompts:
     """
 
     def __init__(
-        self, model: LanguageModel, template: Template, labels: Sequence[str], examples: int, most_tokens: int
+        self,
+        model: LanguageModel,
+        template: Template,
+        labels: Sequence[str],
+        examples: int,
+        most_tokens: int,
+        one_line: bool = False,
     ) -> None:
-        """A context shows up to `examples` records, each cut to `most_tokens` tokens."""
-        self._model, self._template, self._most = model, template, most_tokens
+        """A context shows up to `examples` records, each put on `one_line` if so, and cut to `most_tokens` tokens."""
+        self._model, self._template, self._most, self._one_line = model, template, most_tokens, one_line
         self._prefixes: dict[str, Prompt] = {}
         frame = max(len(template.tokens(label, [""] * shown)) for label in labels for shown in (0, examples))
         self.places = frame + examples * most_tokens + 1
@@ -137,12 +182,18 @@ class Prompts:
     def _prompt(self, label: str, context: Context) -> list[int]:
         """A context's prompt. Its examples are cut so that it fits its places, by looking at this context alone."""
         tokenizer = self._model.tokenizer
+        texts = [in_one_line(record.text) if self._one_line else record.text for record in context]
         for most in range(self._most, -1, -1):
-            prompt = self._template.tokens(label, [cut(tokenizer, record.text, most) for record in context])
+            prompt = self._template.tokens(label, [cut(tokenizer, text, most) for text in texts])
             # A cut text, written out and read again, may take a token more than it was cut to.
             if len(prompt) < self.places:
                 return prompt
         raise ValueError("a prompt with empty examples exceeds its places")
+
+
+def in_one_line(text: str) -> str:
+    """The text with single spaces in place of white space, line breaks too. Depends on this text alone."""
+    return " ".join(text.split())
 
 
 def cut(tokenizer: PreTrainedTokenizerBase, text: str, most: int) -> str:
@@ -151,12 +202,23 @@ def cut(tokenizer: PreTrainedTokenizerBase, text: str, most: int) -> str:
     return text if len(ids) <= most else str(tokenizer.decode(ids[:most], clean_up_tokenization_spaces=False))
 
 
-def written_forms(tokenizer: PreTrainedTokenizerBase, mark: str) -> tuple[tuple[int, ...], ...]:
-    """Token sequences that write a mark after a word, a space or a line break; none ends in another of them."""
+def _require_written(tokenizer: PreTrainedTokenizerBase, mark: str) -> None:
+    """Raises InputError where a tokenizer cannot write a mark: it would never end a text, or end all at once."""
+    for before in _BEFORE_OWN:  # never by itself: some tokenizers drop the space that a text begins with
+        text = f"x{before}{mark}"
+        if mark not in tokenizer.decode(_encode(tokenizer, text, special=False), clean_up_tokenization_spaces=False):
+            problem = f"the value is {mark!r}, which the model's tokenizer cannot write: it reads back otherwise."
+            raise InputError("prompt.end", problem, "Take another mark, or null for the model's own end of a text.")
+
+
+def written_forms(
+    tokenizer: PreTrainedTokenizerBase, mark: str, befores: Sequence[str] = _BEFORE
+) -> tuple[tuple[int, ...], ...]:
+    """Token sequences that write a mark after a word, and after each of `befores`; none ends in another of them."""
     anchor = "x"
     start = _encode(tokenizer, anchor, special=False)
     forms: list[tuple[int, ...]] = []
-    for before in ("", " ", "\n"):
+    for before in befores:
         ids = _encode(tokenizer, anchor + before + mark, special=False)
         form = tuple(ids[len(start) :] if ids[: len(start)] == start else _encode(tokenizer, mark, special=False))
         if not any(ends_with(form, known) for known in forms):

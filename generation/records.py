@@ -17,7 +17,7 @@ from dpaudit.runs import InputError
 
 @dataclass(frozen=True, order=True)
 class Record:
-    """One private record. Two rows with equal label and text are one record."""
+    """One private record. Two rows with equal label and text are one record. Without labels the label is empty."""
 
     label: str
     text: str
@@ -97,7 +97,10 @@ def read_texts(name: str, column: str, setting: str, column_setting: str) -> tup
 
 
 def _record(row: Row, config: DataConfig) -> Record:
-    text, value = _value(row, config.text, "data.text"), _value(row, config.label, "data.label")
+    text = _value(row, config.text, "data.text")
+    if config.labels is None:
+        return Record("", text)
+    value = _value(row, config.label, "data.label")
     label = config.named.get(value)
     if label is None:
         fixed = "data.labels" if config.label_values is None else "data.label_values"
@@ -143,12 +146,15 @@ def _folder_rows(config: DataConfig, folder: Path) -> Iterator[Row]:
     if config.user is not None:
         problem = "a folder of text files has no column that names users."
         raise InputError("data.user", problem, "Leave it out, or give a file with such a column.")
-    files = sorted(folder.glob("*/*.txt"))
+    unlabelled = config.labels is None
+    files = sorted([*folder.glob("*/*.txt"), *(folder.glob("*.txt") if unlabelled else ())])
     if not files:
+        if unlabelled:
+            raise InputError(str(folder), "there is no .txt inside.", "Give a folder with text files.")
         raise InputError(str(folder), "there is no LABEL/*.txt inside.", "Give a folder with one folder per label.")
     for file in files:
         text = file.read_text(encoding="utf-8", errors="replace")
-        yield Row(str(file), {config.text: text, config.label: file.parent.name})
+        yield Row(str(file), {config.text: text} | ({} if unlabelled else {config.label: file.parent.name}))
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
@@ -211,7 +217,7 @@ def _dataset_rows(config: DataConfig, name: str, setting: str = "data.dataset") 
     except Exception as error:  # the library raises many kinds: no network, no such name, no such split
         problem = f"{name!r}, split {split!r}, cannot be loaded ({type(error).__name__})."
         raise InputError(setting, problem, "Check the name, the split and the network.") from None
-    names = getattr(data.features.get(config.label), "names", None)
+    names = None if config.labels is None else getattr(data.features.get(config.label), "names", None)
     for number, values in enumerate(data, start=1):
         if names is not None and values[config.label] is not None:
             values = {**values, config.label: names[values[config.label]]}

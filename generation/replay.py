@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from dpaudit.generation.attack import CANARIES, attack, declared_step
-from dpaudit.generation.config import DataConfig, ModelConfig
+from dpaudit.generation.config import NO_LABELS, DataConfig, ModelConfig
 from dpaudit.generation.grouping import recompute_grouping
 from dpaudit.generation.model_step import UNIT_ROUNDOFF, ModelStep, largest_kept, rounding_tolerance
 from dpaudit.generation.models import LanguageModel, load_model
@@ -39,6 +39,8 @@ from dpaudit.runs.storage import Location
 
 #: How much a replay does where it is not told: a minute or two on two cores for the demo's run.
 STEPS, LEFT_OUT, TRIALS = 10, 2, 6
+#: Characters of a prompt without its examples; a run directory may ask for any.
+LONGEST_FRAME = 1 << 22
 #: Length of the attack's texts.
 ATTACK_TOKENS = 3
 #: The record that the attack adds: public, and unlike any other.
@@ -186,7 +188,7 @@ class _Replayer:
         if len(batching.key or "") != 2 * KEY_BYTES:
             raise self._refused("batching.key", f"the run gives no key of {KEY_BYTES} bytes.")
         hashed = part == "label" and batching.rule != "paper-slices"
-        for field in ("labels", f"generate_per_{part}", *["batches_per_label"] * hashed):
+        for field in (f"generate_per_{part}", *["batches_per_label"] * hashed):
             if not getattr(batching, field):
                 raise self._refused(f"batching.{field}", "the run does not say this.")
         if sum(len(group.ids) for group in groups_of(batching, self._clusters)) != batching.batches:
@@ -202,9 +204,10 @@ class _Replayer:
         named = self._manifest.data
         on_hub = named.source == "dataset" and not data.startswith(PACKAGE) and not Path(data).exists()
         place = {"dataset": data, "split": named.split} if on_hub else {"path": data}
-        columns = named.model_dump(include={"text", "label", "label_values"})
+        labels = self._manifest.batching.labels or None
+        columns = named.model_dump(include={"text", *["label", "label_values"] * (labels is not None)})
         try:
-            config = DataConfig.model_validate({**place, **columns, "labels": self._manifest.batching.labels})
+            config = DataConfig.model_validate({**place, **columns, "labels": labels})
         except ValidationError:
             raise self._refused("data", "its column names or labels cannot be used.") from None
         with _of_options():
@@ -241,17 +244,28 @@ class _Replayer:
         """The run's prompts."""
         named, model, batching = self._manifest.prompt, self._model, self._manifest.batching
         examples, most = batching.examples_per_context, named.max_example_tokens
-        if named.template not in ("pt", "it") or most is None:
+        if named.template != "own" and (named.text, named.end) != (None, None):
+            raise self._refused("prompt.template", "the run has a template of its own, and names another.")
+        if (named.template not in ("pt", "it") and named.text is None) or most is None:
             problem = "the run names no template, or no length of examples, that this version knows."
             raise self._refused("prompt", problem)
-        wording = template(named.template, model.tokenizer)
+        try:
+            wording = template(named.template, model.tokenizer, named.text, named.end)
+        except InputError as error:
+            raise self._refused(error.where, error.problem) from None
+        if wording.shows_label and not batching.labels:
+            raise self._refused("batching.labels", "the run has none, and its prompts show them.")
         if wording.digest != named.digest:
             problem = f"the run's template {named.template!r} has another digest than this version's."
+            if named.text is not None:
+                problem = "this is not the digest of the run's own prompt.text and prompt.end."
             raise InputError(f"{self._where}: prompt.digest", problem, "Replay with the dpaudit that made the run.")
         if model.positions is not None and examples * most > model.positions:
             problem = f"examples may take {examples * most} tokens, but the model takes {model.positions}."
             raise self._refused("prompt.max_example_tokens", problem)
-        return Prompts(model, wording, batching.labels, examples, most)
+        if examples * len(named.text or "") > LONGEST_FRAME:
+            raise self._refused("prompt.text", f"{examples} examples in it are too long for any model.")
+        return Prompts(model, wording, batching.labels or NO_LABELS, examples, most, named.one_line)
 
     def assignment_problem(self) -> str:
         """The first line of the recorded assignment that the rule does not give; empty where there is none."""
@@ -360,7 +374,7 @@ class _Replayer:
         """Why a batch cannot be computed again as it is recorded; empty where it can."""
         header = recorded.header
         batch = self._parts.batches[header.id] if header.id < len(self._parts.batches) else None
-        if batch is None or batch.label != header.label:
+        if batch is None or batch.public_label != header.label:
             return "the rule gives no such batch with this label"
         if batch.cluster != header.cluster:
             return "the rule gives this batch to another cluster"

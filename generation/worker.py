@@ -165,7 +165,7 @@ class Worker:
         contexts = len(batch.contexts)
         progress(BatchStarted(batch.id, self._manifest.batching.batches))
         closing = ExitStack()
-        header = BatchHeader(batch.id, contexts, batch.label, batch.cluster)
+        header = BatchHeader(batch.id, contexts, batch.public_label, batch.cluster)
         record = closing.enter_context(self._store.batch(header))
         seed = self._manifest.sampling.seed
         source = OsEntropy() if seed is None else SeededStream(seed, batch.id)

@@ -24,6 +24,7 @@ _BATCHING = (
     "slots",
     "examples_per_context",
 )
+_PROMPT = ("template", "digest", "max_example_tokens", "end", "one_line")
 _HEXADECIMAL = re.compile(f"[0-9a-f]{{{TELLING},}}")
 _PATH = re.compile(r"""(?:^|[\s"'=(,;:])(?:/[\w.~-]+/|~/|[A-Za-z]:[\\/]|\\\\\w)|file:/""")
 _LOCAL = ("/", "./", "../", "~", "\\")
@@ -47,11 +48,21 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     said["clustering"] = {"method": manifest["clustering"]["method"]}
     said["sampling"] = {"generator": manifest["sampling"]["generator"]}
     if origins["settings"] == "public":
-        said |= {name: manifest[name] for name in ("mechanism", "stopping", "record", "prompt")}
+        said |= {name: manifest[name] for name in ("mechanism", "stopping", "record")}
+        said["prompt"] = _prompt(manifest["prompt"])
         said["model"] = {name: manifest["model"][name] for name in ("name", "digest", "dtype")}
         if said["model"]["name"].startswith(_LOCAL) or _PATH.search(said["model"]["name"]):
             said["model"]["name"] = WITHHELD
     return said
+
+
+def _prompt(prompt: Mapping[str, Any]) -> dict[str, Any]:
+    """A template of the user's own stays inside, and so does its digest, which would confirm a guess of it.
+
+    Nobody checks that no private example stands in it. Its end mark can be read off the sequences that stop a text.
+    """
+    own = prompt.get("text") is not None
+    return {name: value for name, value in prompt.items() if name in _PROMPT and not (own and name == "digest")}
 
 
 @RunCheck(
@@ -66,7 +77,8 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
 def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     """Each text of a public report's settings against the key, the data's digest, the records' digests, and paths.
 
-    Under the key it is also held against the records themselves.
+    Under the key it is also held against the records themselves, and so is each line of a template of the user's own,
+    which is not published, but is in every prompt.
     """
     expected = "settings without a path, the key, a digest of the data or of a record, and a record's text"
     manifest = facts.manifest
@@ -79,6 +91,7 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     for name, secret in (("the key", manifest.batching.key), ("the data's digest", manifest.data.digest)):
         if secret is not None and secret[:TELLING] in places:
             return Outcome("fail", f"{places[secret[:TELLING]]} holds {name}", expected)
+    texts += _template_lines(manifest.prompt.text)
     if len(texts) * max(1, len(manifest.batching.labels)) > MOST_PAIRS:
         return Outcome("skip", "not tried", expected, f"Too many labels: over {MOST_PAIRS:,} pairs with a text.")
     records: dict[str, str] = {}  # field by the digest that a record of that very text would have
@@ -102,6 +115,14 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
         return Outcome("skip", "nothing", expected, "The run records no assignment to compare with.")
     unkeyed = "" if records else "Without batching.key no text could be held against the records."
     return Outcome("pass", f"{len(texts)} texts, {count} records", expected, unkeyed)
+
+
+def _template_lines(text: str | None) -> list[tuple[str, str]]:
+    """A template as a whole and by its lines, with and without the white space around them."""
+    if text is None:
+        return []
+    said = {form for part in (text, *text.split("\n")) for form in (part, part.strip())}
+    return [("prompt.text", form) for form in sorted(said) if form]
 
 
 def _texts(value: Any, field: str = "") -> Iterator[tuple[str, str]]:

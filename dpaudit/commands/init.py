@@ -32,6 +32,7 @@ from dpaudit.commands.terminal import note, output
     metavar="LABEL",
     help="A label, as everyone may know it: none is read off the data. Repeat it.",
 )
+@click.option("--no-labels", is_flag=True, help="Your records have no labels: write a prompt of your own for them.")
 @click.option("--force", is_flag=True, help="Overwrite CONFIG.")
 @output_options
 def init(
@@ -41,6 +42,7 @@ def init(
     text: str | None,
     label: str | None,
     label_values: tuple[str, ...],
+    no_labels: bool,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -56,9 +58,12 @@ def init(
     from dpaudit.generation.starting import PARTS, PLACEHOLDER, first_config, missing_parts
     from dpaudit.runs import InputError
 
-    if data is None and (text or label or label_values):
-        raise click.UsageError("--text, --label and --label-value are about --data, which is not given.")
-    written = first_config(aggregator, data, text or "text", label or "label", label_values)
+    if data is None and (text or label or label_values or no_labels):
+        raise click.UsageError("--text, --label, --label-value and --no-labels are about --data, which is not given.")
+    if no_labels and (label or label_values):
+        raise click.UsageError("--no-labels does not go with --label and --label-value.")
+    column = None if no_labels else label or "label"
+    written = first_config(aggregator, data, text or "text", column, label_values)
     with writing(config, "CONFIG"):
         try:
             with config.open("w" if force and config.is_file() else "x", encoding="utf-8") as file:
@@ -76,5 +81,7 @@ def init(
     elif missing := missing_parts(written):
         note(f"The model needs: {missing}")
     if PLACEHOLDER in written:
-        note(f"First list your labels in {config}, in the place of {PLACEHOLDER}.")
+        note(f"First list your labels in {config}, in the place of {PLACEHOLDER}; without any, give --no-labels.")
+    if no_labels:
+        note(f"First say in {config}, prompt.text, what your texts are.")
     note(f"Next: {then}")

@@ -29,6 +29,9 @@ MAX_TOKENS = 1 << 20
 MAX_BATCHES = 1 << 24
 MAX_WIDTH = 64
 MAX_CENTERS = 1 << 20
+#: Characters of a template of the user's own, and of the mark that ends its texts.
+MAX_TEMPLATE = 1 << 14
+MAX_END = 64
 #: Far beyond any count and its noise, and small enough that no sum of a file of them overflows 64 bits.
 MAX_COUNT = 1 << 40
 #: Of a centre, in absolute value: far beyond embeddings, and small enough for distances in float32.
@@ -105,7 +108,8 @@ class Batching(Fields):
             labels, their kept centres, and numbers within a cluster. The file `clusters` has how many there are.
         slots: contexts per batch for "hashed-slots" and "paper-slices", None for "hashed-records".
         examples_per_context: k, the most records that one context shows.
-        labels: the public list of labels, in the order in which batches are numbered; empty when there are none.
+        labels: the public list of labels, in the order in which batches are numbered; empty when there are none. All
+            records are then one group, for which "per label" holds.
         key: of the hash (`KeyedHash`), in hexadecimal: 16 to 64 secret bytes.
     """
 
@@ -215,14 +219,20 @@ class Prompt(Fields):
     """The prompt.
 
     Attributes:
-        template: the template's id.
+        template: the template's id; "own" where `text` is it.
         digest: of the template's text.
         max_example_tokens: the length that each example is cut to.
+        text: a template of the user's own, with its placeholders, so that a replay can build the prompts.
+        end: the mark that ends a text under it. Its token ids are among `stopping.sequences`.
+        one_line: whether white space in examples became single spaces before they were cut.
     """
 
     template: str
     digest: Digest | None = None
     max_example_tokens: Annotated[int, Field(ge=1)] | None = None
+    text: Annotated[str, Field(min_length=1, max_length=MAX_TEMPLATE)] | None = None
+    end: Annotated[str, Field(min_length=1, max_length=MAX_END)] | None = None
+    one_line: bool = False
 
 
 class Data(Fields):
@@ -233,7 +243,7 @@ class Data(Fields):
         digest: `data_digest` of them, private too.
         source: whether it was read from a path, or from a data set of the Hugging Face hub.
         text: the column of texts that was read, so that a replay reads the same.
-        label: the column of labels.
+        label: the column of labels; None where there are none, and no such column was read.
         split: the split that was read; None for a path.
         label_values: what the label column holds for each label, in their order; None where it holds their names.
     """
@@ -242,7 +252,7 @@ class Data(Fields):
     digest: Digest | None = None
     source: Literal["path", "dataset"] = "path"
     text: str = "text"
-    label: str = "label"
+    label: str | None = "label"
     split: str | None = None
     label_values: tuple[str, ...] | None = None
 

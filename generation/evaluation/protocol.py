@@ -234,6 +234,9 @@ def _warnings(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[str]:
             f"half of the reference's distinct ones are {half:,}). Of few texts it is biased upwards, and its scale "
             "depends on n: compare it with its ceiling, and with runs of the same n."
         )
+    if not bench.corpus.labels:
+        yield "No accuracy: it is of classifiers of labels, and the run has none."
+        return
     if not bench.sources:
         yield "No accuracy: it needs two labels, and two texts of the run that are not among the test texts."
         return

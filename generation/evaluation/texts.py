@@ -13,7 +13,7 @@ from typing import TypeAlias
 from pydantic import ValidationError
 
 from dpaudit.generation.config import DataConfig
-from dpaudit.generation.records import Record, read_records, read_texts
+from dpaudit.generation.records import Record, read_records
 from dpaudit.generation.sources import PACKAGE
 from dpaudit.results.quality import HeldOut, Texts
 from dpaudit.runs import InputError, KeyedHash, Manifest, RunReader, data_digest
@@ -105,25 +105,30 @@ def read_real(manifest: Manifest, name: str, setting: str, data: RealData) -> tu
     Raises:
         InputError: names the file, the row and the column.
     """
-    text, label = data.text or manifest.data.text, data.label or manifest.data.label
     labels = manifest.batching.labels
     on_hub = manifest.data.source == "dataset" and _is_hubs(name)
-    if not labels and not on_hub:
-        return tuple(Record("", found) for found in read_texts(name, text, setting, "--text"))
+    if not labels and data.label is not None:
+        problem = f"the value is {data.label!r}, but the run has no labels."
+        raise InputError("--label", problem, "Leave it out: no column of labels is read.")
     dataset, _, split = name.partition(":")
     place = {"dataset": dataset, "split": split or manifest.data.split} if on_hub else {"path": name}
     try:
-        values = manifest.data.label_values
-        config = DataConfig.model_validate(
-            {**place, "text": text, "label": label, "labels": labels, "label_values": values}
-        )
+        columns: dict[str, object] = {"text": data.text or manifest.data.text}
+        if labels:
+            label = data.label or manifest.data.label or "label"
+            columns |= {"label": label, "labels": labels, "label_values": manifest.data.label_values}
+        config = DataConfig.model_validate({**place, **columns})
     except ValidationError:
         problem = "the name, the columns or the run's labels cannot be used to read records."
-        raise InputError(setting, problem, "Give a file with a text and a label in each row.") from None
+        what = "a text and a label" if labels else "a text"
+        raise InputError(setting, problem, f"Give a file with {what} in each row.") from None
     try:
-        return read_records(config).records
+        found = read_records(config).records
     except InputError as error:
         raise _renamed(error, setting) from None
+    if not labels and not found:
+        raise InputError(setting, f"{name!r} holds no texts.", "Name a file with at least one.")
+    return found
 
 
 def corpus_of(

@@ -78,7 +78,7 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
 
 def clusters(config: Config) -> int:
     """Groups of records that share batches; for centres whose number is not public (dpm), labels alone."""
-    clustering, labels = config.clustering, len(config.data.labels)
+    clustering, labels = config.clustering, len(config.data.groups)
     return labels if clustering is None else labels * (clustering.keep or clustering.centers or 1)
 
 

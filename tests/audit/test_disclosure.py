@@ -446,6 +446,11 @@ FAULTS: dict[str, tuple[str, Callable[[Run], Any], str]] = {
         lambda run: manifest(run)["data"]["digest"],
         "model.digest holds the data's digest",
     ),
+    "a record in a line of a template": (
+        "prompt.text",
+        lambda run: f"Such as:\n- {{example}}\n  {a_record(run)}",
+        "prompt.text is the record",
+    ),
     "a path in a version": ("software", lambda run: {"torch": "2.4 (/home/someone/torch)"}, "software holds a path"),
     "a path as the prompt": ("prompt.template", lambda run: str(run.path), "prompt.template holds a path"),
 }

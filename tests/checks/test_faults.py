@@ -724,6 +724,17 @@ plain("replace_beyond_the_recorded_width", manifest(claim__relation="replace", c
       rule="hashed-slots", sizes=(4, 4))  # fmt: skip
 plain("ex_post_with_delta", manifest(claim__delta=1e-9), "claim.delta")
 plain("settings_from_private_records", manifest(origins__settings="private"), "claim.tuning")
+
+
+@fault("disclosure.sensitive")
+def record_as_the_example_in_a_template(run):
+    hashing = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key))
+    known = {line.digest for line in RunReader(run.path).assignment()}
+    texts = (f"record {number} of {run.spec.seed}" for number in range(10**4))
+    shown = next(text for text in texts if hashing.digest("a", text) in known)
+    run.edit_manifest({"prompt.text": f"Such as:\n  {shown}\n- {{example}}"})
+
+
 plain("path_in_a_public_setting", manifest(prompt__template="/home/jane/prompts/pt"), "disclosure.sensitive")
 plain("path_among_versions", manifest(software={"tool": "1.0 in /home/jane/src"}), "disclosure.sensitive")
 plain("no_delta", manifest(claim__delta=0.0), "claim.delta", "claim.epsilon", **MEAN)

@@ -28,6 +28,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dpaudit.generation.config import Config
 from dpaudit.generation.experiments.table import TableConfig
 
 ROOT = Path(__file__).parents[2]
@@ -83,8 +84,15 @@ UNRUN = {
     "ray job submit -- dpaudit generate /shared/config.yaml": MACHINES,
 }
 
+
+def config_with(sections: dict[str, object]) -> Config:
+    """The example's config, with a document's sections in place of its own."""
+    example = yaml.safe_load((ROOT / "examples" / "bbc-median.yaml").read_text(encoding="utf-8"))
+    return Config.model_validate({**example, **sections})
+
+
 #: What reads a document's YAML. The release gate's steps are run in tests/test_disclosure.py.
-YAML = {"experiments.md": TableConfig.model_validate, "releasing.md": dict}
+YAML = {"experiments.md": TableConfig.model_validate, "generation.md": config_with, "releasing.md": dict}
 
 
 def blocks(document: Path, *languages: str) -> list[tuple[str, str]]:

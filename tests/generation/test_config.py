@@ -55,6 +55,21 @@ def test_numbers_without_a_dot_are_numbers(tmp_path: Path, settings: Settings) -
 TOP: dict[str, Any] = {"kind": "public-top-k"}
 SLICES = {"rule": "paper-slices", "batches_per_label": None, "slots": 2}
 
+LIST = "Notes:\n- {example}\n-"
+OWN_PROMPT_MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"text": ""}, "prompt.text", "''", "1 to 16,384 characters"),
+    ({"text": LIST + "x" * 16_384}, "prompt.text", "'Notes:", "1 to 16,384 characters"),
+    ({"text": 5}, "prompt.text", "5", "put it in quotes"),
+    ({"text": "Notes:"}, "prompt.text", "'Notes:'", "holds {example} once, and not 0 times"),
+    ({"text": LIST + "{example}"}, "prompt.text", "'Notes:", "once, and not 2 times"),
+    ({"text": LIST + "{exmple}"}, "prompt.text", "'{exmple}'", "{example} and {label}, and no other placeholder"),
+    ({"text": LIST + "{"}, "prompt.text", "'{'", "doubled, {{ or }}"),
+    ({"text": "{example}"}, "prompt.text", "'{example}'", "words in a line without {example}"),
+    ({"text": "a\0" + LIST}, "prompt.text", "'\\x00'", "without control characters"),
+    ({"text": LIST, "end": ""}, "prompt.end", "''", "1 to 64 characters"),
+    ({"text": LIST, "end": "#" * 65}, "prompt.end", "'###", "1 to 64 characters"),
+    ({"text": LIST, "end": "\x07"}, "prompt.end", "'\\x07'", "without control characters"),
+]
 
 MISTAKES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("mechanism", {"clip": -3.0}, "mechanism.clip", "-3.0", "greater than 0"),
@@ -109,6 +124,9 @@ MISTAKES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("model", {"dtype": "float16"}, "model.dtype", "'float16'", "'float32' or 'bfloat16'"),
     ("model", {"device": "tpu"}, "model.device", "'tpu'", "'auto', 'cpu' or 'cuda'"),
     ("prompt", {"template": "chat"}, "prompt.template", "'chat'", "'pt' or 'it'"),
+    ("prompt", {"text": LIST}, "prompt.template", "'pt'", "null with text"),
+    ("prompt", {"end": "###"}, "prompt.end", "'###'", "null without text"),
+    ("prompt", {"one_line": "yes"}, "prompt.one_line", "'yes'", "true or false"),
     ("prompt", {"examples_per_context": 2}, "batching.slots", "null", "examples_per_context is above 1"),
     ("batching", {"batches_per_label": None}, "batching.batches_per_label", "null", "at least 1"),
     ("batching", {"generate_per_label": 3}, "batching.generate_per_label", "3", "which is 2"),
@@ -297,6 +315,31 @@ CLUSTERED_MISTAKES: list[tuple[dict[str, dict[str, Any]], str, str, str]] = [
         "above",
     ),
 ]
+
+
+def test_a_mistake_in_an_own_prompt_is_named(tmp_path: Path, settings: Settings) -> None:
+    for fields, field, given, allowed in OWN_PROMPT_MISTAKES:
+        assert_told(tmp_path, settings(prompt={"template": None} | fields), field, given, allowed)
+
+
+def test_labels_may_be_left_out_where_no_prompt_shows_them(tmp_path: Path, settings: Settings) -> None:
+    own = {"template": None, "text": LIST}
+    mistakes: list[tuple[dict[str, Any], dict[str, Any], str, str, str]] = [
+        ({}, {}, "data.labels", "null", "which the prompt pt shows; data without labels needs prompt.text"),
+        ({}, {"template": "it"}, "data.labels", "null", "which the prompt it shows"),
+        ({}, own | {"text": LIST + "{label}"}, "prompt.text", "{label}", "{example} alone"),
+        ({"labels": []}, own, "data.labels", "[]", "at least one item"),
+        ({"label": "topic"}, own, "data.label", "'topic'", "left out without labels"),
+        ({"label_values": ["1"]}, own, "data.label_values", "1", "left out without labels"),
+    ]
+    for data, prompt, field, given, allowed in mistakes:
+        values = settings(prompt=prompt)
+        values["data"] = {"path": values["data"]["path"]} | data
+        assert_told(tmp_path, values, field, given, allowed)
+    values = settings(prompt=own, data={"labels": None})
+    assert load_config(write(tmp_path, yaml.safe_dump(values))).data.groups == ("",)
+    del values["data"]["labels"]
+    assert load_config(write(tmp_path, yaml.safe_dump(values))).data.labels is None
 
 
 def test_a_mistake_with_clusters_is_named(tmp_path: Path, clustered: Settings) -> None:

@@ -90,6 +90,20 @@ def test_labels_that_nobody_named_are_to_be_filled_in(dpaudit: Dpaudit, tmp_path
     assert not (tmp_path / "run").exists()
 
 
+def test_data_without_labels_gets_a_prompt_of_its_own(dpaudit: Dpaudit, tmp_path: Path) -> None:
+    (tmp_path / "notes.csv").write_text("note\na\n")
+    code, _, err = dpaudit("init", "own.yaml", "--data", "notes.csv", "--text", "note", "--no-labels")
+    assert code == 0 and "prompt.text" in err and PLACEHOLDER not in err
+    config = load_config(tmp_path / "own.yaml")
+    assert (config.data.labels, config.data.text, config.prompt.id) == (None, "note", "own")
+    assert config.prompt.end == "\n" and config.prompt.one_line
+    code, _, err = dpaudit("init", "two.yaml", "--data", "notes.csv", "--text", "absent", "--no-labels")
+    assert code == 2 and "--text" in err
+    for options in (["--no-labels"], ["--data", "notes.csv", "--no-labels", "--label", "note"]):
+        code, _, err = dpaudit("init", "two.yaml", *options)
+        assert code == 2 and "--no-labels" in err
+
+
 def test_columns_and_labels_are_quoted_as_yaml_needs(dpaudit: Dpaudit, tmp_path: Path) -> None:
     path, columns, labels = "my #1: data.csv", ("yes", "a: b"), ("null", "1e5", "'", "- x", "emoji 🎉", "#")
     with (tmp_path / path).open("w", newline="", encoding="utf-8") as file:

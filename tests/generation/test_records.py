@@ -89,6 +89,23 @@ def test_classes_of_a_hubs_data_set_are_read_by_their_names(monkeypatch: pytest.
     assert asked == [("org/name", "train[:90%]"), ("org/name", "train")]
 
 
+def test_without_labels_no_column_of_labels_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, wanted = tmp_path / "records.csv", (Record("", "one"), Record("", "two"))
+    path.write_text("text,label\none,a\ntwo,b\none,b\n")
+    found = read_records(DataConfig(path=str(path)))
+    assert (found.records, found.repeated) == (wanted, 1)
+    folder = tmp_path / "folder"
+    (folder / "in").mkdir(parents=True)
+    (folder / "in" / "1.txt").write_text("one")
+    (folder / "2.txt").write_text("two")
+    assert read_records(DataConfig(path=str(folder))).records == wanted
+    (tmp_path / "empty").mkdir()
+    assert "there is no .txt inside" in failure(DataConfig(path=str(tmp_path / "empty")))
+    rows = datasets.Dataset.from_dict({"text": ["one", "two"]})
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, split: rows)
+    assert read_records(DataConfig(dataset="someone/notes")).records == wanted
+
+
 def test_words_that_pandas_takes_for_missing_are_text(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("text,label\nNA,a\n")

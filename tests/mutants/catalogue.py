@@ -1048,6 +1048,22 @@ _CHECKS = (
         "elif records is None:",
         (_CLUSTERS, _FAULT_TABLE, _FAULTS),
     ),
+    Mutant(
+        "checks-public-report-shows-own-template",
+        "a public report shows the text of a template of the user's own",
+        "dpaudit/checks/disclosure.py",
+        '_PROMPT = ("template", "digest",',
+        '_PROMPT = ("template", "text", "digest",',
+        ("tests/generation/test_own_prompts.py",),
+    ),
+    Mutant(
+        "checks-record-in-template-unseen",
+        "no line of a template of the user's own is held against the records",
+        "dpaudit/checks/disclosure.py",
+        "    texts += _template_lines(manifest.prompt.text)\n",
+        "    texts += _template_lines(None)\n",
+        ("tests/generation/test_own_prompts.py",),
+    ),
 )
 
 _RESULTS = (
@@ -1779,6 +1795,22 @@ _GENERATION = (
         "if (found.path, found.dataset, found.split) == (private.path, private.dataset, private.split):",
         "if found is private:",
         (f"{_GEN}/experiments/test_table.py",),
+    ),
+    Mutant(
+        "generation-template-expands-records",
+        "a placeholder in a record's own text is replaced",
+        "generation/wording.py",
+        "return example if part == _EXAMPLE else label",
+        "return example.replace(LABEL, label) if part == _EXAMPLE else label",
+        ("tests/generation/test_wording.py",),
+    ),
+    Mutant(
+        "generation-one-line-forgotten",
+        "examples keep their line breaks where they are to be on one line",
+        "generation/prompts.py",
+        "texts = [in_one_line(record.text) if self._one_line else record.text for record in context]",
+        "texts = [record.text for record in context]",
+        ("tests/generation/test_own_prompts.py",),
     ),
 )
 
