@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.rows import Row, Wanted
 from benchmarks.timing import interleaved
-from dpaudit.generation.aggregation import aggregated
+from dpaudit.generation.aggregation import NOTHING_PUBLIC, aggregated
 from dpaudit.mechanisms import Mechanism, Median, TopClippedLogits
 
 WIDTH = 2
@@ -43,7 +43,7 @@ def _rows(floor: str, logits: torch.Tensor, rounds: int) -> Iterator[Row]:
     settle = _settle(logits.device)
 
     def ours() -> None:
-        aggregated(logits, None, mechanism, WIDTH)
+        aggregated(logits, NOTHING_PUBLIC, mechanism, WIDTH)
 
     def sort() -> None:
         torch.sort(torch.clamp(logits, -CLIP, CLIP), dim=0)

@@ -71,7 +71,7 @@ def write_run(path: Path, shape: Shape) -> None:
 def _step(random: np.random.Generator, shape: Shape) -> Step:
     own = random.standard_normal((shape.contexts, shape.vocabulary), dtype=np.float32) * np.float32(OWN)
     values = own + random.standard_normal(shape.vocabulary, dtype=np.float32) * np.float32(COMMON)
-    MECHANISM.contribution.write(values, MECHANISM.contribution.row_constants(values), values)
+    MECHANISM.contribution.write(values, MECHANISM.contribution.row_constants(values), None, values)
     arrays = MECHANISM.aggregator.step(values, MECHANISM.clip, WIDTH)
     aggregate = MECHANISM.aggregator.aggregate(arrays)
     token, log_probability = _draw(random, aggregate)

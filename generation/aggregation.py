@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from dpaudit.engines import cores
 from dpaudit.generation.threads import each, even_blocks, slices
-from dpaudit.mechanisms import Arrays, Contribution, Mechanism
+from dpaudit.mechanisms import ANCHOR, Arrays, Contribution, Mechanism, PublicPart
 
 Floats: TypeAlias = NDArray[np.float32]
 #: Raw logits [n, V]: an array or a tensor in float32, or a tensor in bfloat16; tensors on any device.
 Logits: TypeAlias = Floats | torch.Tensor
-#: Ids of the tokens to sample from, ascending: int [S]; None for the whole vocabulary.
-Support: TypeAlias = NDArray[np.integer] | None
+#: What a step takes from the public prompt where it takes nothing.
+NOTHING_PUBLIC = PublicPart()
 
 #: Central values that are kept on either side of a median at least: enough to bound one replaced context.
 LEAST_WIDTH = 2
@@ -29,12 +29,13 @@ BLOCK = 1 << 20
 LEAST_COLUMNS, MOST_COLUMNS = 4096, 16384
 
 
-def aggregated(logits: Logits, support: Support, mechanism: Mechanism, width: int = LEAST_WIDTH) -> Arrays:
+def aggregated(logits: Logits, public: PublicPart, mechanism: Mechanism, width: int = LEAST_WIDTH) -> Arrays:
     """The arrays of a step (Algorithm 1, lines 6 and 7). Generation, replay and attack all take them from here.
 
     Args:
         logits: [n, V], n >= 0.
-        support: the tokens to sample from. Columns are aggregated one by one, so this equals truncating the aggregate.
+        public: what the step takes from the public prompt. Columns are aggregated one by one, so a support equals
+            truncating the aggregate.
         mechanism: the run's.
         width: central order statistics to keep on each side, where the mechanism records such.
 
@@ -42,28 +43,32 @@ def aggregated(logits: Logits, support: Support, mechanism: Mechanism, width: in
         ValueError: a logit is NaN or +inf, or a row has no finite logit.
     """
     aggregator, clip = mechanism.aggregator, mechanism.clip
-    if isinstance(logits, torch.Tensor) and _is_elsewhere(logits):
-        return aggregator.step_on_device(mechanism.contribution.on_device(logits, support), clip, width)
-    rows = _Rows(logits, support, mechanism.contribution)
+    there = _on_device(logits, public, mechanism.contribution)
+    if there is not None:
+        return aggregator.step_on_device(there, clip, width)
+    rows = _Rows(logits, public, mechanism.contribution)
     blocks = each(rows.blocks, lambda block: aggregator.step(rows.contributions(block), clip, width))
-    return {name: np.concatenate([block[name] for block in blocks], axis=-1) for name in blocks[0]}
+    arrays = {name: np.concatenate([block[name] for block in blocks], axis=-1) for name in blocks[0]}
+    return arrays if public.anchor is None else arrays | {ANCHOR: public.anchor}
 
 
-def contributions(logits: Logits, support: Support, contribution: Contribution) -> Floats:
+def contributions(logits: Logits, public: PublicPart, contribution: Contribution) -> Floats:
     """What every context gives, float32 [n, S] in [-clip, clip].
 
     Args:
         logits: [n, V]; -inf marks tokens that a model rules out.
-        support: the tokens to keep. What a contribution needs of whole rows is taken over all V.
+        public: what the step takes from the public prompt. What the paper's contribution needs of whole rows is taken
+            over all V, and what an anchored one needs over the support.
         contribution: of the run's mechanism.
 
     Raises:
         ValueError: a logit is NaN or +inf, or a row has no finite logit.
     """
-    if isinstance(logits, torch.Tensor) and _is_elsewhere(logits):
-        there: Floats = contribution.on_device(logits, support).cpu().numpy()
-        return there
-    rows = _Rows(logits, support, contribution)
+    there = _on_device(logits, public, contribution)
+    if there is not None:
+        moved: Floats = there.cpu().numpy()
+        return moved
+    rows = _Rows(logits, public, contribution)
     result = np.empty(rows.shape, dtype=np.float32)
 
     def fill(block: slice) -> None:
@@ -71,12 +76,6 @@ def contributions(logits: Logits, support: Support, contribution: Contribution) 
 
     each(rows.blocks, fill)
     return result
-
-
-def top_tokens(logits: Floats, size: int) -> NDArray[np.int32]:
-    """Ids of the `size` largest logits of a public prompt, ascending: int32 [size] from float32 [V]."""
-    largest = np.argsort(-logits, kind="stable")[:size]
-    return np.sort(largest).astype(np.int32)
 
 
 class _Rows:
@@ -87,10 +86,15 @@ class _Rows:
         blocks: of the S columns, for all threads.
     """
 
-    def __init__(self, logits: Logits, support: Support, contribution: Contribution) -> None:
+    def __init__(self, logits: Logits, public: PublicPart, contribution: Contribution) -> None:
+        support = public.support
+        if contribution.anchored and support is not None:  # rows are looked at over the support alone
+            where = torch.as_tensor(support, dtype=torch.long) if isinstance(logits, torch.Tensor) else support
+            logits, support = logits[:, where], None
         array: Floats = logits.detach().to("cpu", torch.float32).numpy() if isinstance(logits, torch.Tensor) else logits
         n, vocabulary = array.shape
         self._logits, self._support, self._contribution = array, support, contribution
+        self._anchor = public.anchor
         self._row_constants = np.empty((n, 1), dtype=np.float32)
         each(slices(n, max(n // (4 * cores()), BLOCK // 16 // max(vocabulary, 1), 1)), self._look_at)
         self.shape = n, vocabulary if support is None else len(support)
@@ -101,12 +105,16 @@ class _Rows:
         """Of some of the S columns: [n, columns]."""
         kept = self._logits[:, block] if self._support is None else self._logits.take(self._support[block], axis=1)
         out = np.empty(kept.shape, dtype=np.float32)
-        self._contribution.write(kept, self._row_constants, out)
+        anchor = None if self._anchor is None else self._anchor[block]
+        self._contribution.write(kept, self._row_constants, anchor, out)
         return out
 
     def _look_at(self, rows: slice) -> None:
         self._row_constants[rows] = self._contribution.row_constants(self._logits[rows])
 
 
-def _is_elsewhere(logits: torch.Tensor) -> bool:
-    return logits.device.type != "cpu" and len(logits) > 0
+def _on_device(logits: Logits, public: PublicPart, contribution: Contribution) -> torch.Tensor | None:
+    """Contributions on another device than the CPU; None where they are worked out here."""
+    if not isinstance(logits, torch.Tensor) or logits.device.type == "cpu" or not len(logits):
+        return None
+    return contribution.on_device(logits, public.support)

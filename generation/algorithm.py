@@ -26,7 +26,7 @@ from dpaudit.generation.models import LanguageModel, device_of, load_model
 from dpaudit.generation.partition import Partition, partition, partition_as_recorded
 from dpaudit.generation.passes import free_memory, planned_rows
 from dpaudit.generation.prompts import Prompts, template
-from dpaudit.generation.records import read_records
+from dpaudit.generation.records import read_public_examples, read_records
 from dpaudit.generation.worker import Finished, Worker
 from dpaudit.runs import BatchStore, Clustering, Clusters, InputError, Manifest, RunReader, RunWriter
 from dpaudit.runs.assignment import KEY_BYTES
@@ -120,7 +120,8 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent
     asked = config.prompt
     wording = template(asked.id, model.tokenizer, asked.text, asked.end)
     shown, most = asked.examples_per_context, asked.max_example_tokens
-    prompts = Prompts(model, wording, config.data.groups, shown, most, asked.one_line)
+    examples = read_public_examples(config)
+    prompts = Prompts(model, wording, config.data.groups, shown, most, asked.one_line, examples)
     _require_room(config, model, prompts.places)
     clusters, clustering, centers = Clusters() if begun is None else begun.clusters(), Clustering(), None
     if begun is not None:
@@ -142,7 +143,7 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent
     # As many as memory allows, where neither the config nor the unfinished run says.
     rows = config.model.rows or (existing.model.rows if existing is not None else None)
     rows = rows or planned_rows(model, prompts.places, config.decoding.max_tokens, free)
-    manifest = build_manifest(config, batching, records.assignment, privacy, clustering, model, wording, rows)
+    manifest = build_manifest(config, batching, records.assignment, privacy, clustering, model, wording, examples, rows)
     if begun is not None:
         require_same_run(begun.name, begun.manifest, manifest)
     return _Ready(manifest, model, prompts, records, clusters, data.repeated)

@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant, LowerBound, epsilon_lower_bound
-from dpaudit.generation.aggregation import Floats, Support, aggregated, top_tokens
+from dpaudit.generation.aggregation import NOTHING_PUBLIC, Floats, aggregated
 from dpaudit.generation.passes import CachedPrompts, next_logits
 from dpaudit.generation.sampling import OsEntropy, sample
-from dpaudit.mechanisms import ContextChange, Mechanism, Relation
+from dpaudit.mechanisms import ContextChange, Mechanism, PublicPart, Relation
 from dpaudit.results.replay import Attacked
 
 Doubles: TypeAlias = NDArray[np.float64]
-#: One step as a black box: (raw logits float32 [n, V], support) -> log-probabilities float64 [S] in nats.
-StepMechanism: TypeAlias = Callable[[Floats, Support], Doubles]
+#: One step as a black box: (raw logits float32 [n, V], what is public) -> log-probabilities float64 [S] in nats.
+StepMechanism: TypeAlias = Callable[[Floats, PublicPart], Doubles]
 #: What differs between the neighbours: a record's context, or logits that raise or lower one token as far as any can.
 Canary: TypeAlias = Literal["record", "raise", "lower"]
 CANARIES: tuple[Canary, ...] = get_args(Canary)
@@ -38,9 +38,9 @@ LOUD = 1000.0
 def declared_step(mechanism: Mechanism) -> StepMechanism:
     """The mechanism that a manifest declares, as `dpaudit generate` runs it."""
 
-    def step(logits: Floats, support: Support) -> Doubles:
-        arrays = aggregated(logits, support, mechanism)
-        scores = mechanism.aggregator.aggregate(arrays).astype(np.float64) / mechanism.temperature
+    def step(logits: Floats, public: PublicPart) -> Doubles:
+        arrays = aggregated(logits, public, mechanism)
+        scores = mechanism.aggregate(arrays).astype(np.float64) / mechanism.temperature
         scores -= scores.max()
         result: Doubles = scores - np.log(np.exp(scores).sum())
         return result
@@ -66,7 +66,7 @@ def attack(
     Args:
         step: the mechanism, as it really is.
         private: a batch's contexts before the first token, and last a canary record's context as one more.
-        public: the public prompt before the first token; not looked at where the support is the whole vocabulary.
+        public: the public prompt before the first token; not looked at where the mechanism takes nothing from it.
         declared: the mechanism as it is accounted for. Of both prompts only forks are changed.
         relation: the neighbours are the batch and the batch with a canary more, or with one in its first context's
             place.
@@ -124,32 +124,32 @@ def _text(
     side: int,
 ) -> _Text:
     """Generate a text from one side (0 without the canary, 1 with it), by the operating system's entropy."""
-    private, public, entropy, size = private.fork(), public.fork(), OsEntropy(), declared.support.size
+    private, public, entropy = private.fork(), public.fork(), OsEntropy()
     accountant, loss = ExPostAccountant(declared, ContextChange(relation)), 0.0
     for position in range(tokens):
-        support = None if size is None else top_tokens(next_logits(public)[0], size)
-        neighbours = _neighbours(step, next_logits(private), support, declared.clip, relation, canary)
-        here, there = (step(neighbours[which], support) for which in (side, 1 - side))
+        part = declared.public_part(next_logits(public)[0]) if declared.needs_public else NOTHING_PUBLIC
+        neighbours = _neighbours(step, next_logits(private), part, declared.clip, relation, canary)
+        here, there = (step(neighbours[which], part) for which in (side, 1 - side))
         index = sample(here, 1.0, entropy).index
         loss += float(here[index] - there[index])
-        accountant.charge(0, declared.reduced(aggregated(neighbours[side], support, declared), index))
+        accountant.charge(0, declared.reduced(aggregated(neighbours[side], part, declared), index))
         if position + 1 < tokens:
             for prompts in (private, public):
-                prompts.append(index if support is None else int(support[index]))
+                prompts.append(index if part.support is None else int(part.support[index]))
     cost = accountant.batch_cost(0)
     return _Text(loss, cost.fall, cost.rise)
 
 
 def _neighbours(
-    step: StepMechanism, logits: Floats, support: Support, clip: float, relation: Relation, canary: Canary
+    step: StepMechanism, logits: Floats, public: PublicPart, clip: float, relation: Relation, canary: Canary
 ) -> tuple[Floats, Floats]:
     """Raw logits [n, V] of the batch without the canary, and with it: one more, or in the first context's place."""
     first, kept = (logits[:0], logits[:-1]) if relation == "add_remove" else (logits[:1], logits[1:-1])
     added = logits[-1:]
     if canary != "record":
         # The adversary knows all other contexts, so it can aim at what they make likeliest.
-        aim = int(step(kept, support).argmax())
-        token = aim if support is None else int(support[aim])
+        aim = int(step(kept, public).argmax())
+        token = aim if public.support is None else int(public.support[aim])
         raised = canary == "raise"
         added = _crafted(raised, token, logits.shape[1], clip)
         first = _crafted(not raised, token, logits.shape[1], clip)[: len(first)]

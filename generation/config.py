@@ -26,6 +26,7 @@ from dpaudit.runs.manifest import (
     MAX_TEMPLATE,
     MAX_TOKENS,
     Origin,
+    PublicExamples,
 )
 
 #: exp(-700) is still a normal double, so every token keeps a probability that can be sampled.
@@ -134,6 +135,9 @@ class PromptConfig(Fields):
             for an instruction-tuned model write its turns into it, as the model's makers show them.
         end: with `text`, the mark that ends a text, as examples may be seen to end in it; null for the model's own.
         one_line: whether white space in an example becomes single spaces, line breaks too, before it is cut.
+        public_examples: texts by label that every prompt shows before its records, and the public prompt alone: written
+            for it, or anything else that is nobody's secret; a list where there are no labels. Or the path of a file
+            of them, with the columns of the data, as data.path and apart from it; by that it is declared public.
         examples_per_context: how many records one prompt shows.
         max_example_tokens: the length that each of them is cut to.
     """
@@ -142,6 +146,7 @@ class PromptConfig(Fields):
     text: str | None = None
     end: str | None = None
     one_line: bool = False
+    public_examples: dict[str, PublicExamples] | PublicExamples | Name | None = None
     examples_per_context: Count = 1
     max_example_tokens: Count = 96
 
@@ -326,10 +331,11 @@ class RecordConfig(Fields):
     """What the run directory holds beside what an audit needs.
 
     Attributes:
-        contexts: every context's clipped logits too, which are large.
+        contexts: whether every context's contributions are kept too, which are large over the whole vocabulary. null
+            for those that are differences over a truncated support, so that all figures can be worked out anew.
     """
 
-    contexts: bool = False
+    contexts: bool | None = None
 
 
 class PrivacyConfig(Fields):
@@ -410,6 +416,12 @@ class Config(Fields):
             return "paper-slices"
         return "hashed-records" if self.batching.slots is None else "hashed-slots"
 
+    @property
+    def records_contexts(self) -> bool:
+        """Whether every context's contributions are recorded."""
+        small = self.mechanism.contribution.anchored and self.mechanism.support.size is not None
+        return small if self.record.contexts is None else self.record.contexts
+
     @model_validator(mode="after")
     def _prompt_batching_and_privacy_fit(self) -> Self:
         if self.prompt.examples_per_context > 1 and self.batching.slots is None:
@@ -434,6 +446,22 @@ class Config(Fields):
                 raise clash("prompt.text", LABEL, f"{EXAMPLE} alone when data.labels is not given")
             shown = f"which the prompt {self.prompt.id} shows; data without labels needs prompt.text"
             raise clash("data.labels", None, f"a list of labels, {shown}")
+        return self
+
+    @model_validator(mode="after")
+    def _public_examples_are_of_labels_and_not_the_data(self) -> Self:
+        examples, labels = self.prompt.public_examples, self.data.labels
+        if isinstance(examples, str):
+            if overlap(examples, self.data.path or f"{DATASET}{self.data.dataset}"):
+                allowed = "public texts, which lie neither in data.path nor around it"
+                raise clash("prompt.public_examples", examples, allowed)
+        elif isinstance(examples, tuple) and labels is not None:
+            raise clash("prompt.public_examples", list(examples), "a list of texts for each label, under its name")
+        elif isinstance(examples, dict):
+            for label in examples:
+                if label not in (labels or ()):
+                    allowed = "a list of texts" if labels is None else f"texts under {', '.join(labels)}"
+                    raise clash("prompt.public_examples", label, allowed)
         return self
 
     @model_validator(mode="after")

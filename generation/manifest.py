@@ -50,6 +50,7 @@ def build_manifest(
     clustering: Clustering,
     model: LanguageModel,
     template: Template,
+    public_examples: dict[str, tuple[str, ...]],
     rows: int,
 ) -> Manifest:
     """The manifest of a new run. Its claim is None where the generator states its own at the end.
@@ -58,6 +59,7 @@ def build_manifest(
         batching, privacy: see `declared_batching` and `declared_privacy`.
         assignment: every record's place.
         clustering: how records are grouped within labels; its cost is part of the claim.
+        public_examples: by label.
         rows: contexts in one forward pass.
 
     Raises:
@@ -92,6 +94,7 @@ def build_manifest(
         prompt=Prompt(
             template=config.prompt.id,
             digest=template.digest,
+            public_examples=public_examples,
             **config.prompt.model_dump(include={"max_example_tokens", "text", "end", "one_line"}),
         ),
         software={"python": platform.python_version(), **{name: metadata.version(name) for name in installed}},
@@ -226,7 +229,7 @@ def declared_record(config: Config, model: LanguageModel, privacy: Privacy) -> R
     if width > MAX_WIDTH:
         problem = f"a change of {change.contexts if change else 0} contexts needs {width} central values on each side."
         raise InputError("privacy.records_per_user", problem, f"The format holds {MAX_WIDTH}: thin out the users.")
-    return Record(dtype=aggregator.dtype, vocabulary=model.vocabulary, width=width, contexts=config.record.contexts)
+    return Record(dtype=aggregator.dtype, vocabulary=model.vocabulary, width=width, contexts=config.records_contexts)
 
 
 def claim_beforehand(config: Config, records: int, privacy: Privacy, clustering: Clustering) -> Claim | None:

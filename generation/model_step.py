@@ -10,7 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.generation.aggregation import LEAST_WIDTH, Floats, aggregated, contributions
-from dpaudit.mechanisms import FLOAT64_ROUNDING, Mechanism, Recomputed, largest_absolute, log_probability
+from dpaudit.mechanisms import (
+    ANCHOR,
+    FLOAT64_ROUNDING,
+    Mechanism,
+    PublicPart,
+    Recomputed,
+    largest_absolute,
+    log_probability,
+    with_anchor,
+)
 from dpaudit.results.replay import ReplayedStep
 from dpaudit.runs import InputError, Step
 
@@ -43,8 +52,7 @@ class ModelStep:
     """The model's side of a recorded step, over the recorded support.
 
     Attributes:
-        support: the recorded support; None for the whole vocabulary.
-        aggregate: what the step would sample from, [S].
+        public: the recorded support and anchor.
         index: the sampled token's place in the support.
         rounding: how far a logit may be off by rounding, in logit units.
         problem: why the step cannot be compared; empty where it can.
@@ -53,7 +61,7 @@ class ModelStep:
     def __init__(
         self, mechanism: Mechanism, raw: Floats, step: Step, rounding: float, batch: int, position: int
     ) -> None:
-        """Compute a batch's `step` from the model's logits, float32 [n, V].
+        """Compute a batch's `step` from the model's logits, float32 [n, V], with the recorded support and anchor.
 
         Raises:
             InputError: the logits are no numbers.
@@ -68,9 +76,11 @@ class ModelStep:
             self.index = int(np.searchsorted(support, step.token))
             if self.index == len(support) or support[self.index] != step.token:
                 self.problem = "the sampled token is not in the support"
-        self.support = None if self.problem else support
+        self.public = PublicPart(support, step.arrays.get(ANCHOR))
+        if self.problem:
+            return
         try:
-            self.aggregate = mechanism.aggregator.aggregate(aggregated(raw, self.support, mechanism))
+            self._aggregate = mechanism.aggregator.aggregate(aggregated(raw, self.public, mechanism))
         except ValueError as error:
             where = f"batch {batch}, step {position}"
             raise InputError(where, f"{error}.", "Replay on a machine like the one that made the run.") from None
@@ -84,20 +94,21 @@ class ModelStep:
         def aggregate_of(values: Floats) -> NDArray[np.floating]:
             return aggregator.aggregate(aggregator.step(values, contribution.clip, LEAST_WIDTH))
 
-        values = contributions(self.raw, self.support, free)
-        return Recomputed(values, self.rounding, contribution, aggregate_of, self.aggregate)
+        values = contributions(self.raw, self.public, free)
+        return Recomputed(values, self.rounding, contribution, aggregate_of, self._aggregate)
 
     @cached_property
     def tolerance(self) -> float:
         """How far what is compared may be off, in logit units."""
-        return self.mechanism.aggregator.tolerance(self.recomputed)
+        return self.rounding if self.problem else self.mechanism.aggregator.tolerance(self.recomputed)
 
     @property
     def nats(self) -> float:
         """How far a token's log-probability may be off: its own logit one way, and all others the other way."""
         if self.mechanism.contribution.grid is None or self.problem:
             return 2 * self.tolerance / self.mechanism.temperature
-        (least, greatest), x, tau = self.recomputed.ends, self.index, self.mechanism.temperature
+        x, tau = self.index, self.mechanism.temperature
+        least, greatest = (self._sampled_from(end) for end in self.recomputed.ends)
         likeliest, unlikeliest = least.copy(), greatest.copy()
         likeliest[x], unlikeliest[x] = greatest[x], least[x]
         return log_probability(likeliest, x, tau) - log_probability(unlikeliest, x, tau)
@@ -106,12 +117,12 @@ class ModelStep:
         """Of the sampled token, in nats; NaN where the step cannot be compared."""
         if self.problem:
             return math.nan
-        return log_probability(self.aggregate, self.index, self.mechanism.temperature)
+        return log_probability(self._sampled_from(self._aggregate), self.index, self.mechanism.temperature)
 
     def compared(self, public: Floats) -> ReplayedStep:
         """Hold the recorded step against the model's.
 
-        `public`: the public prompt's logits, float32 [1, V]; [0, V] where they choose no support.
+        `public`: the public prompt's logits, float32 [1, V]; [0, V] where the mechanism takes nothing from them.
         """
         step, place = self.recorded, (self._batch, self._position)
         if self.problem:
@@ -122,7 +133,9 @@ class ModelStep:
             gap = largest_absolute(step.contexts - self.recomputed.free) - self.recomputed.half
             problems.append("" if gap <= self.rounding else f"recorded contexts are {gap:.3g} off")
         if len(public) and step.support is not None:
-            problems.append(_top_problem(step.support, public[0], self.rounding))
+            problems.append(self._support_problem(step.support, public[0]))
+        if len(public) and self.public.anchor is not None:
+            problems.append(self._anchor_problem(self.public.anchor, public[0]))
         gap = abs(self.log_probability() - step.log_probability)
         if not gap <= self.nats + FLOAT64_ROUNDING:
             problems.append(f"the token's log-probability is {gap:.3g} nats off")
@@ -137,16 +150,34 @@ class ModelStep:
                 losses = self.mechanism.losses(reduced, step.contexts, n)
                 if losses is None and step.contexts is None:
                     # Where the aggregate alone is recorded, what goes is the model's.
-                    contexts = contributions(self.raw, self.support, self.mechanism.contribution)
+                    contexts = contributions(self.raw, self.public, self.mechanism.contribution)
                     losses = self.mechanism.losses(reduced, contexts, n)
         return np.full(len(slots), math.nan) if losses is None else losses[np.array(slots)]
 
+    def _sampled_from(self, aggregate: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Aggregated contributions with the recorded anchor."""
+        return with_anchor(dict(self.recorded.arrays), aggregate)
 
-def _top_problem(support: NDArray[np.integer], public: Floats, rounding: float) -> str:
-    """Every token of the support must be among the public prompt's top ones; twice the rounding may swap two."""
-    least = np.partition(public, -len(support))[-len(support)]
-    wrong = ~(public[support] >= least - 2 * rounding)
-    return f"{np.count_nonzero(wrong)} tokens of the support are not the public prompt's" if wrong.any() else ""
+    def _support_problem(self, support: NDArray[np.integer], public: Floats) -> str:
+        """Whether the public prompt chooses these tokens: twice the rounding may put one on either side of the last."""
+        chosen = self.mechanism.support
+        again = chosen.tokens(public)
+        assert again is not None
+        last = float(public[again].min())
+        if chosen.size and chosen.margin and len(again) < chosen.most(len(public)):
+            last = float(np.sort(public[again])[-chosen.size]) - chosen.margin
+        wrong = np.count_nonzero(np.abs(public[np.setxor1d(again, support)] - last) > 2 * self.rounding)
+        return f"{wrong} tokens of the support are not the public prompt's" if wrong else ""
+
+    def _anchor_problem(self, anchor: Floats, public: Floats) -> str:
+        """The anchor must be the public prompt's over the recorded support: a logit is off, and their sum."""
+        logits = public if self.public.support is None else public[self.public.support]
+        try:
+            again = self.mechanism.contribution.anchor(logits)
+        except ValueError as error:
+            return str(error)
+        gap = math.inf if again is None else largest_absolute(anchor - again)
+        return "" if gap <= 2 * self.rounding else f"the anchor is {gap:.3g} off the public prompt's"
 
 
 def largest_kept(logits: Floats, clip: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 from transformers import PreTrainedTokenizerBase
@@ -51,7 +51,7 @@ class Template(ABC):
 
     @abstractmethod
     def text(self, label: str, examples: Sequence[str]) -> str:
-        """The prompt. Without examples it is the public prompt: nothing private in it."""
+        """The prompt. Without private examples it is the public prompt."""
 
     def tokens(self, label: str, examples: Sequence[str]) -> list[int]:
         """The prompt's token ids, with the special tokens that the tokenizer puts first."""
@@ -147,21 +147,26 @@ class Prompts:
         examples: int,
         most_tokens: int,
         one_line: bool = False,
+        public: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """A context shows up to `examples` records, each put on `one_line` if so, and cut to `most_tokens` tokens."""
+        """A context shows up to `examples` records, each put on `one_line` if so, and cut to `most_tokens` tokens.
+
+        Before them every prompt of a label shows its `public` examples, treated likewise.
+        """
         self._model, self._template, self._most, self._one_line = model, template, most_tokens, one_line
         self._prefixes: dict[str, Prompt] = {}
-        frame = max(len(template.tokens(label, [""] * shown)) for label in labels for shown in (0, examples))
-        self.places = frame + examples * most_tokens + 1
+        self._shown = {label: self._examples((public or {}).get(label, ()), most_tokens) for label in labels}
+        lengths = (self._tokens(label, [""] * shown) for label in labels for shown in (0, examples))
+        self.places = max(map(len, lengths)) + examples * most_tokens + 1
 
     def of(self, label: str, contexts: Sequence[Context]) -> list[Prompt]:
         """A prompt for each context."""
         return [self._prompt(label, context) for context in contexts]
 
     def prefix(self, label: str) -> Prompt:
-        """What prompts of a label begin with, whatever they show: known from the template alone."""
+        """What prompts of a label begin with, whatever records they show: known from what is public."""
         if label not in self._prefixes:
-            prompts = [self._template.tokens(label, [probe]) for probe in _PROBES]
+            prompts = [self._tokens(label, [probe]) for probe in _PROBES]
             same = takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
             self._prefixes[label] = [column[0] for column in same]
         return self._prefixes[label]
@@ -172,23 +177,31 @@ class Prompts:
         return passes.start(self.of(label, contexts), self.prefix(label))
 
     def public(self, label: str, wanted: bool = True) -> CachedPrompts:
-        """The public prompt; no prompt where it is not wanted, because the support is the whole vocabulary.
+        """The public prompt; no prompt where it is not wanted, because a step takes nothing from it.
 
         It goes apart from the private rows: in one pass with them, their number could reach the support through
         rounding.
         """
-        return OwnCache(self._model, [self._template.tokens(label, [])] if wanted else [], self.places)
+        return OwnCache(self._model, [self._tokens(label, [])] if wanted else [], self.places)
 
     def _prompt(self, label: str, context: Context) -> list[int]:
         """A context's prompt. Its examples are cut so that it fits its places, by looking at this context alone."""
-        tokenizer = self._model.tokenizer
-        texts = [in_one_line(record.text) if self._one_line else record.text for record in context]
+        texts = [record.text for record in context]
         for most in range(self._most, -1, -1):
-            prompt = self._template.tokens(label, [cut(tokenizer, text, most) for text in texts])
+            prompt = self._tokens(label, self._examples(texts, most))
             # A cut text, written out and read again, may take a token more than it was cut to.
             if len(prompt) < self.places:
                 return prompt
         raise ValueError("a prompt with empty examples exceeds its places")
+
+    def _tokens(self, label: str, examples: Sequence[str]) -> list[int]:
+        """The prompt with the label's public examples before these."""
+        return self._template.tokens(label, [*self._shown[label], *examples])
+
+    def _examples(self, texts: Sequence[str], most: int) -> list[str]:
+        """Texts as examples, of at most so many tokens each. Each depends on its own text alone."""
+        tokenizer = self._model.tokenizer
+        return [cut(tokenizer, in_one_line(text) if self._one_line else text, most) for text in texts]
 
 
 def in_one_line(text: str) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpaudit.generation.config import DataConfig
+from dpaudit.generation.config import NO_LABELS, Config, DataConfig
 from dpaudit.generation.sources import DATASET, locate
 from dpaudit.runs import InputError
+from dpaudit.runs.manifest import MAX_PUBLIC_EXAMPLES, MAX_TEMPLATE
 
 
 @dataclass(frozen=True, order=True)
@@ -94,6 +95,29 @@ def read_texts(name: str, column: str, setting: str, column_setting: str) -> tup
     if not texts:
         raise InputError(setting, f"{name!r} holds no texts.", "Name a file with at least one.")
     return tuple(sorted(texts))
+
+
+def read_public_examples(config: Config) -> dict[str, tuple[str, ...]]:
+    """The public examples of each label that has any, as often and in the order as they are given.
+
+    Raises:
+        InputError: as `read_records` does, or they are more or longer than run.json holds.
+    """
+    given, field = config.prompt.public_examples, "prompt.public_examples"
+    if isinstance(given, tuple):
+        return dict.fromkeys(NO_LABELS, given)
+    if not isinstance(given, str):
+        return dict(given or {})
+    found: dict[str, list[str]] = defaultdict(list)
+    for row in _path_rows(config.data.model_copy(update={"user": None}), locate(given, field)):
+        record = _record(row, config.data)
+        found[record.label].append(record.text)
+        if len(record.text) > MAX_TEMPLATE or len(found[record.label]) > MAX_PUBLIC_EXAMPLES:
+            problem = f"there are more than {MAX_PUBLIC_EXAMPLES} examples of its label, or this one is too long."
+            raise InputError(f"{field}: {row.where}", problem, f"Give texts of up to {MAX_TEMPLATE:,} characters.")
+    if not found:
+        raise InputError(field, f"{given!r} holds no texts.", "Name a file with at least one.")
+    return {label: tuple(texts) for label, texts in found.items()}
 
 
 def _record(row: Row, config: DataConfig) -> Record:

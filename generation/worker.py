@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
 from dpaudit.engines import cores
-from dpaudit.generation.aggregation import Floats, aggregated, contributions, top_tokens
+from dpaudit.generation.aggregation import NOTHING_PUBLIC, Floats, aggregated, contributions
 from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
 from dpaudit.generation.manifest import changed_contexts, ex_post_epsilon
 from dpaudit.generation.models import LanguageModel
@@ -24,7 +24,7 @@ from dpaudit.generation.passes import CachedPrompts, Passes, next_logits, out_of
 from dpaudit.generation.prompts import Prompts, ends_with
 from dpaudit.generation.sampling import OsEntropy, RandomBytes, SeededStream, sample
 from dpaudit.generation.threads import each
-from dpaudit.mechanisms import Arrays
+from dpaudit.mechanisms import Arrays, PublicPart
 from dpaudit.runs import (
     BatchExistsError,
     BatchHeader,
@@ -71,8 +71,8 @@ class _Open:
     public: CachedPrompts | None = None
 
 
-#: A batch's step before its draw: support [S], arrays, contributions [n, S] where contexts are recorded.
-_Prepared: TypeAlias = tuple[_Open, NDArray[np.int32] | None, Arrays, Floats | None]
+#: A batch's step before its draw: what is public, arrays, contributions [n, S] where contexts are recorded.
+_Prepared: TypeAlias = tuple[_Open, PublicPart, Arrays, Floats | None]
 
 
 class Worker:
@@ -220,8 +220,8 @@ class Worker:
         for start in range(0, len(running), cores()):
             together = running[start : start + cores()]
             try:  # where memory runs out before anything is drawn, these steps are taken again
-                supports = [self._support(batch) for batch in together]
-                prepared = each(list(zip(together, supports, strict=True)), lambda pair: self._prepared(*pair))
+                public = [self._public(batch) for batch in together]
+                prepared = each(list(zip(together, public, strict=True)), lambda pair: self._prepared(*pair))
             except Exception as error:
                 self._shrink(error, progress)
                 return
@@ -236,34 +236,41 @@ class Worker:
                 progress(StepDone(batch.batch.id, len(batch.tokens), self.epsilon))
                 yield batch, self._stop(batch.tokens)
 
-    def _support(self, batch: _Open) -> NDArray[np.int32] | None:
-        """The public prompt's most likely next tokens; None where all are sampled from."""
-        size = self._manifest.mechanism.support.size
-        if size is None:
-            return None
+    def _public(self, batch: _Open) -> PublicPart:
+        """What a batch's step takes from the public prompt."""
+        mechanism = self._manifest.mechanism
+        if not mechanism.needs_public:
+            return NOTHING_PUBLIC
         if batch.public is None:
             public = self._prompts.public(batch.batch.label)
             for token in batch.tokens:
                 public.append(token)
             batch.public = public
-        return top_tokens(next_logits(batch.public)[0], size)
+        with self._logits_of(batch):
+            return mechanism.public_part(next_logits(batch.public)[0])
 
-    def _prepared(self, batch: _Open, support: NDArray[np.int32] | None) -> _Prepared:
+    def _prepared(self, batch: _Open, public: PublicPart) -> _Prepared:
         """What a batch samples its next token from (Algorithm 1, lines 6 and 7)."""
         assert batch.private is not None
         mechanism, record, logits = self._manifest.mechanism, self._manifest.record, batch.private.logits
+        with self._logits_of(batch):
+            arrays = aggregated(logits, public, mechanism, record.width)
+            kept = contributions(logits, public, mechanism.contribution) if record.contexts and len(logits) else None
+        return batch, public, arrays, kept
+
+    @contextmanager
+    def _logits_of(self, batch: _Open) -> Iterator[None]:
+        """Let an error about a step's logits say whose they are."""
         try:
-            arrays = aggregated(logits, support, mechanism, record.width)
-            kept = contributions(logits, support, mechanism.contribution) if record.contexts and len(logits) else None
+            yield
         except ValueError as error:
             where = f"batch {batch.batch.id}, step {len(batch.tokens)}"
             raise InputError(where, f"{error}.", "Try model.dtype float32, or another model.") from None
-        return batch, support, arrays, kept
 
     def _draw(self, prepared: _Prepared) -> None:
         """Draw a token (Algorithm 1, line 8), record it and charge for it."""
-        batch, support, arrays, kept = prepared
-        aggregate = self._manifest.mechanism.aggregator.aggregate(arrays)
+        batch, (support, _), arrays, kept = prepared
+        aggregate = self._manifest.mechanism.aggregate(arrays)
         draw = sample(aggregate, self._manifest.mechanism.temperature, batch.source)
         step = Step(
             token=draw.index if support is None else int(support[draw.index]),

@@ -24,7 +24,7 @@ from dpaudit.audit.guarantees import NOTHING, CurveSums, approximate, attack, ex
 from dpaudit.audit.samples import shown_samples
 from dpaudit.checks import CHECKS, Facts
 from dpaudit.checks.claim import recomputed_epsilon
-from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, ContextSums, SeenSupport, StepView, known_places
+from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, ContextSums, SeenPublic, StepView, known_places
 from dpaudit.checks.integrity import unreadable_indexes
 from dpaudit.checks.partition import read_placement
 from dpaudit.checks.rebalancing import grouping_cost
@@ -372,8 +372,8 @@ class BatchAuditor:
             facts.steps += 1
             drawn.update(step.aggregate_digest + step.token.to_bytes(8, "big", signed=True))
             log_probability += step.log_probability
-            if step.support is not None and position <= LONGEST_PREFIX:
-                facts.supports.append(SeenSupport.of(header, batch.tokens[:position], step.support))
+            if manifest.mechanism.needs_public and position <= LONGEST_PREFIX:
+                facts.public.append(SeenPublic.of(header, batch.tokens[:position], step))
             # Corrupt values overflow and compare oddly; the checks say so in words, numpy need not.
             with np.errstate(all="ignore"):
                 view = StepView(manifest, header, step)

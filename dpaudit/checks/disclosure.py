@@ -77,8 +77,8 @@ def _prompt(prompt: Mapping[str, Any]) -> dict[str, Any]:
 def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     """Each text of a public report's settings against the key, the data's digest, the records' digests, and paths.
 
-    Under the key it is also held against the records themselves, and so is each line of a template of the user's own,
-    which is not published, but is in every prompt.
+    Under the key it is also held against the records themselves, and so are each line of a template of the user's own
+    and the public examples, which are not published, but are in every prompt.
     """
     expected = "settings without a path, the key, a digest of the data or of a record, and a record's text"
     manifest = facts.manifest
@@ -92,6 +92,7 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
         if secret is not None and secret[:TELLING] in places:
             return Outcome("fail", f"{places[secret[:TELLING]]} holds {name}", expected)
     texts += _template_lines(manifest.prompt.text)
+    texts += [("prompt.public_examples", text) for each in manifest.prompt.public_examples.values() for text in each]
     if len(texts) * max(1, len(manifest.batching.labels)) > MOST_PAIRS:
         return Outcome("skip", "not tried", expected, f"Too many labels: over {MOST_PAIRS:,} pairs with a text.")
     records: dict[str, str] = {}  # field by the digest that a record of that very text would have

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ExPostAccountant, rounded_sum
-from dpaudit.mechanisms import ContextChange, ReducedStep, log_probability
+from dpaudit.mechanisms import ANCHOR, ContextChange, ReducedStep, log_probability
 from dpaudit.results import ContextLoss
 from dpaudit.results.replay import Replay
 from dpaudit.runs import BatchHeader, Claim, ClusterPlaces, Clusters, InputError, Manifest, RunReader, Step
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dpaudit.checks.sampling import SamplingTest
 
 INFINITE = Cost(math.inf, math.inf, math.inf)
-#: A public support is held against others after so many tokens at most: longer texts seldom agree.
+#: What is public is held against other batches' after so many tokens at most: longer texts seldom agree.
 LONGEST_PREFIX = 7
 #: How many of the worst contexts are listed.
 LISTED = 10
@@ -51,7 +51,7 @@ class StepView:
     @cached_property
     def aggregate(self) -> NDArray[np.floating]:
         """The vector [S] that the record says was sampled from."""
-        return self.mechanism.aggregator.aggregate(self.arrays)
+        return self.mechanism.aggregate(self.arrays)
 
     @cached_property
     def reduced(self) -> ReducedStep | None:
@@ -63,7 +63,7 @@ class StepView:
         """Logarithm of the sampled token's probability by the record's aggregate; None where it has no place."""
         if self.reduced is None:
             return None
-        aggregate = self.mechanism.aggregator.aggregate(self.reduced.arrays)
+        aggregate = self.mechanism.aggregate(self.reduced.arrays)
         return log_probability(aggregate, self.reduced.token, self.mechanism.temperature, self.reduced.fixed)
 
     @cached_property
@@ -71,7 +71,7 @@ class StepView:
         """Every context's contribution [n, S] where the record shows them: all are recorded, or there are none."""
         if self.step.contexts is not None or self.header.contexts:
             return self.step.contexts
-        return np.zeros((0, self.manifest.support_size), dtype=self.manifest.record.dtype)
+        return np.zeros((0, len(self.aggregate)), dtype=self.manifest.record.dtype)
 
     @cached_property
     def range_problem(self) -> str | None:
@@ -81,25 +81,32 @@ class StepView:
             return problem
         if step.contexts is not None and (problem := contribution.range_problem("contexts", step.contexts)):
             return problem
+        if problem := contribution.anchor_problem(self.arrays):
+            return problem
         if step.support is not None:
             ids = step.support.astype(np.int64)
             if ids[0] < 0 or ids[-1] >= self.manifest.record.vocabulary or not (np.diff(ids) > 0).all():
                 return "support ids are doubled, out of order or outside the vocabulary"
+            if len(ids) < (least := self.manifest.least_support):
+                return f"the support has {len(ids)} tokens, of at least {least}"
         return None
 
 
 @dataclass(frozen=True)
-class SeenSupport:
-    """The support after some tokens: its place, the label and tokens it must follow from, and its SHA-256."""
+class SeenPublic:
+    """What a step took from the public prompt: its place, the label and tokens it must follow from, and its SHA-256."""
 
     place: str
     after: tuple[str | None, bytes]
     digest: bytes
 
     @classmethod
-    def of(cls, header: BatchHeader, tokens: NDArray[np.integer], support: NDArray[np.integer]) -> SeenSupport:
-        """The support [S] after these tokens."""
-        digest = hashlib.sha256(support.astype("<i8").tobytes()).digest()
+    def of(cls, header: BatchHeader, tokens: NDArray[np.integer], step: Step) -> SeenPublic:
+        """The support and the anchor of the step after these tokens."""
+        support, anchor = step.support, step.arrays.get(ANCHOR)
+        taken = [] if support is None else [support.astype("<i8")]
+        taken += [] if anchor is None else [anchor.astype("<f4")]
+        digest = hashlib.sha256(b"".join(array.tobytes() for array in taken)).digest()
         place = f"batch {header.id}, step {len(tokens)}"
         return cls(place, (header.label, tokens.astype("<i8").tobytes()), digest)
 
@@ -157,7 +164,7 @@ class BatchFacts:
         digest: SHA-256 of its file, in hexadecimal.
         length: how many tokens it has.
         steps: how many of its steps were read.
-        supports: of its first steps, where they are truncated.
+        public: what its first steps took from the public prompt, where they took anything.
         sample_digest, texts, stops, problems, first_problems, divided: as in Facts.
         likeness: SHA-256 of its aggregates and tokens; None where another batch could have the same by chance.
         unbounded: whether a step could not be read, or has a cost that the record does not give.
@@ -178,7 +185,7 @@ class BatchFacts:
     stops: list[str] = field(default_factory=list)
     problems: Counter[str] = field(default_factory=Counter)
     first_problems: dict[str, str] = field(default_factory=dict)
-    supports: list[SeenSupport] = field(default_factory=list)
+    public: list[SeenPublic] = field(default_factory=list)
     divided: Counter[Literal["divisor", "number"] | None] = field(default_factory=Counter)
     likeness: bytes | None = None
     unbounded: bool = False
@@ -219,9 +226,9 @@ class Facts:
             not even for its digest.
         problems: how many steps each step check objected to, by its id.
         first_problems: the first of these objections.
-        compared_supports: how many truncated supports had another after the same label and tokens to agree with: they
-            are the same where they follow from public prompts.
-        private_supports: those that did not agree.
+        compared_parts: how many steps that took something from the public prompt had another after the same label and
+            tokens to agree with.
+        private_parts: those that did not agree.
         divided: how many steps show what their sums of contexts were divided by (`Aggregator.divided_by`).
         losses: the largest absolute leave-one-out loss of each batch that has one, in nats.
         worst: the largest of all contexts; equal ones in order of batch and slot.
@@ -251,14 +258,14 @@ class Facts:
     unreadable: dict[str, InputError] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
     first_problems: dict[str, str] = field(default_factory=dict)
-    compared_supports: int = 0
-    private_supports: list[str] = field(default_factory=list)
+    compared_parts: int = 0
+    private_parts: list[str] = field(default_factory=list)
     divided: Counter[Literal["divisor", "number"] | None] = field(default_factory=Counter)
     losses: dict[int, float] = field(default_factory=dict)
     worst: list[ContextLoss] = field(default_factory=list)
     left_out: int = 0
     steps: int = 0
-    _supports: dict[tuple[str | None, bytes], bytes] = field(default_factory=dict)
+    _public: dict[tuple[str | None, bytes], bytes] = field(default_factory=dict)
     _likenesses: dict[bytes, int] = field(default_factory=dict)
 
     def take(self, batch: BatchFacts) -> None:
@@ -279,11 +286,11 @@ class Facts:
         self.divided.update(batch.divided)
         self.problems.update(batch.problems)
         self.first_problems = batch.first_problems | self.first_problems
-        for seen in batch.supports:
-            known = self._supports.setdefault(seen.after, seen.digest)
-            self.compared_supports += known is not seen.digest
+        for seen in batch.public:
+            known = self._public.setdefault(seen.after, seen.digest)
+            self.compared_parts += known is not seen.digest
             if known != seen.digest:
-                self.private_supports.append(seen.place)
+                self.private_parts.append(seen.place)
         if self.ex_post is not None and batch.spent is not None:
             self.ex_post.attach(batch.id, batch.spent)
         if batch.losses is not None:

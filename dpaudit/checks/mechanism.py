@@ -31,20 +31,26 @@ def randomness_is_secret(facts: Facts) -> Outcome:
 
 @StepCheck(
     id="mechanism.clip",
-    title="Every recorded context is clipped with its maximum at the clip",
+    title="Every recorded context is clipped as declared",
     fails="A recorded context is not clipped as declared",
     evidence=1,
-    expected="the largest logit of every recorded context is the clip itself",
+    expected="the largest logit at the clip itself, or clipped differences of log-probabilities",
     why="The clip bounds what one record can do to a score. Without it one record can decide every token.",
-    remedy="Clip as max(-c, logit - max + c), in the record's precision, before aggregating. Generate again.",
+    remedy=(
+        "Clip in float32, before aggregating: logits as max(-c, logit - max + c), differences of log-probabilities to "
+        "[-c, c]. Generate again."
+    ),
     reference="docs/mathematics.md",
-    applies=lambda manifest: manifest.record.contexts and manifest.mechanism.support.kind == "full",
+    applies=lambda manifest: (
+        manifest.record.contexts
+        and (manifest.mechanism.support.kind == "full" or manifest.mechanism.contribution.anchored)
+    ),
     otherwise="Contexts are not recorded over the whole vocabulary; record.range checks what is recorded.",
 )
-def contexts_reach_the_clip(view: StepView) -> str | None:
-    """The maximum of every context's recorded logits against the declared clip."""
+def contexts_are_clipped(view: StepView) -> str | None:
+    """Logits: each context's largest against the clip. Differences: what they make of the anchor adds up to 1."""
     contexts = view.step.contexts  # None of a batch without contexts
-    return None if contexts is None else view.mechanism.contribution.clip_problem(contexts)
+    return None if contexts is None else view.mechanism.contribution.clip_problem(view.arrays, contexts)
 
 
 @RunCheck(
@@ -112,23 +118,31 @@ def bounds_are_of_the_unit(facts: Facts) -> Outcome:
 
 @RunCheck(
     id="mechanism.support-public",
-    title="Supports follow from public prompts",
-    fails="Supports differ where only private records do",
+    title="Supports and anchors follow from public prompts",
+    fails="Supports or anchors differ where only private records do",
     evidence=1,
-    why="A support taken from private logits shows which tokens they favour, and no cost bounds that.",
-    remedy="Take the support from a prompt without private records. A support from private logits costs everything.",
+    why="What is taken from private logits, and not paid for, shows what the records favour. No cost bounds that.",
+    remedy=(
+        "Take support and anchor from a prompt without private records, apart from the private rows. Taken from "
+        "private logits, they cost everything."
+    ),
     reference="docs/sharp-edges.md",
 )
-def supports_are_public(facts: Facts) -> Outcome:
-    """The first supports of every batch against others after the same label and tokens, and so the same prompt."""
-    expected = "one support after the same label and tokens, or the whole vocabulary"
-    if facts.manifest.mechanism.support.kind == "full":
+def public_parts_are_public(facts: Facts) -> Outcome:
+    """The first supports and anchors of every batch against others after the same label and tokens."""
+    mechanism = facts.manifest.mechanism
+    what = " and ".join(
+        ["support"] * (mechanism.support.size is not None) + ["anchor"] * mechanism.contribution.anchored
+    )
+    if not what:
+        expected = "one support after the same label and tokens, or the whole vocabulary"
         return Outcome("pass", "the whole vocabulary", expected)
-    if private := facts.private_supports:
+    expected = f"one {what} after the same label and tokens"
+    if private := facts.private_parts:
         found = f"{len(private)} steps differ from others after the same tokens; first {private[0]}"
-        return Outcome("fail", found, expected, "Generate again with a support from a public prompt.")
-    if facts.compared_supports:
-        return Outcome("pass", f"{facts.compared_supports} supports agree with another", expected)
+        return Outcome("fail", found, expected, f"Generate again with {what} from a public prompt, on one machine.")
+    if facts.compared_parts:
+        return Outcome("pass", f"{facts.compared_parts} steps agree with another", expected)
     lacking = "No two batches have a label in common. Generate two batches of a label, or replay."
     return _from_replayed_steps(facts, expected, lacking)
 

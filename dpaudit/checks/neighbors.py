@@ -86,7 +86,7 @@ def additions_reach_the_bound(view: StepView) -> str | None:
     mechanism, step, here = view.mechanism, view.reduced, view.log_probability
     if step is None or here is None or view.range_problem:
         return None  # sampling.support or record.range objects
-    temperature, aggregator = mechanism.temperature, mechanism.aggregator
+    temperature = mechanism.temperature
     try:
         box = mechanism.box(step.arrays, ContextChange("add_remove"))
         rise, fall = exact_cost(*box, step.token, temperature, step.fixed)
@@ -97,7 +97,7 @@ def additions_reach_the_bound(view: StepView) -> str | None:
     # Aggregates are rounded in the record's precision.
     slack = _SLACK + 8 * mechanism.clip / temperature * float(np.finfo(box[1].dtype).eps)
     for name, bound, values, sign in (("rise", rise, towards, 1), ("fall", fall, -towards, -1)):
-        more = aggregator.with_context(step.arrays, values)
+        more = mechanism.with_context(step.arrays, values)
         if more is None:
             return None
         found = sign * (log_probability(more, step.token, temperature, step.fixed) - here)

@@ -1,6 +1,8 @@
 """What a mechanism is: contributions, aggregators, their record, their bounds and what their claims can say."""
 
 from dpaudit.mechanisms.central import Central as Central
+from dpaudit.mechanisms.differences import AnchoredDifferences as AnchoredDifferences
+from dpaudit.mechanisms.interfaces import ANCHOR as ANCHOR
 from dpaudit.mechanisms.interfaces import FLOAT64_ROUNDING as FLOAT64_ROUNDING
 from dpaudit.mechanisms.interfaces import NO_FIXED_COLUMNS as NO_FIXED_COLUMNS
 from dpaudit.mechanisms.interfaces import Aggregator as Aggregator
@@ -19,6 +21,7 @@ from dpaudit.mechanisms.interfaces import StepArray as StepArray
 from dpaudit.mechanisms.interfaces import clash as clash
 from dpaudit.mechanisms.interfaces import largest_absolute as largest_absolute
 from dpaudit.mechanisms.interfaces import log_probability as log_probability
+from dpaudit.mechanisms.interfaces import with_anchor as with_anchor
 from dpaudit.mechanisms.logits import TopClippedLogits as TopClippedLogits
 from dpaudit.mechanisms.mean import ROUNDING as ROUNDING
 from dpaudit.mechanisms.mean import DivisorKind as DivisorKind
@@ -30,6 +33,7 @@ from dpaudit.mechanisms.mechanism import AGGREGATORS as AGGREGATORS
 from dpaudit.mechanisms.mechanism import CONTRIBUTIONS as CONTRIBUTIONS
 from dpaudit.mechanisms.mechanism import MAX_VOCABULARY as MAX_VOCABULARY
 from dpaudit.mechanisms.mechanism import Mechanism as Mechanism
+from dpaudit.mechanisms.mechanism import PublicPart as PublicPart
 from dpaudit.mechanisms.mechanism import Support as Support
 from dpaudit.mechanisms.median import Median as Median
 from dpaudit.mechanisms.neighbors import BatchingRule as BatchingRule

@@ -69,6 +69,25 @@ class ReducedStep:
     token: int
     fixed: FixedColumns = NO_FIXED_COLUMNS
 
+    def anchored(self, aggregate: Floats) -> Floats:
+        """What is sampled from, [M], with aggregated contributions [M] in these columns."""
+        return with_anchor(self.arrays, aggregate)
+
+
+#: A step's array of what is added to its aggregated contributions, where they are anchored.
+ANCHOR = "anchor"
+
+
+def with_anchor(arrays: Arrays, aggregate: Floats) -> Floats:
+    """Aggregated contributions [S] and a step's anchor, in float64; without an anchor, as they are.
+
+    Rounding is monotone, so bounds stay in order.
+    """
+    if ANCHOR not in arrays:
+        return aggregate
+    total: Floats = arrays[ANCHOR].astype(np.float64) + aggregate
+    return total
+
 
 def log_sum_exp(values: Floats, temperature: float) -> float:
     """Logarithm of the sum of exp(value / temperature) over values [S]; -inf where there are none."""
@@ -118,9 +137,10 @@ class StepArray(NamedTuple):
     """How one of a step's arrays [*rows, S] is recorded.
 
     Attributes:
-        dtype: "real" for the precision of the record; else that of an integer array, as numpy writes it.
+        dtype: "real" for the precision of the record; else as numpy writes it.
         rows: its shape before the tokens.
-        largest: the largest absolute value; of reals, before they are divided.
+        largest: the largest absolute value; of reals, before they are divided. Reals that nothing bounds are on no
+            grid.
         divisor: with a grid, reals are multiples of it over this number.
         ascending: whether reals ascend along the rows. Then rows are recorded by their differences, and the columns
             whose values are all equal come last in every array of the step.
@@ -136,13 +156,20 @@ class StepArray(NamedTuple):
 class Contribution(Fields, ABC):
     """What one context gives to a step: a number in [-clip, clip] for every token, by that context alone.
 
+    It may take something public away first, the anchor. That is added again once contributions are aggregated: it
+    shifts the aggregates of all neighbours alike, and so every bound on them.
+
     Attributes:
+        name: as configs and run.json have it.
+        anchored: whether there is an anchor. A step records it then, as `anchor`, and rows of logits are looked at over
+            the support alone.
         clip: c, in logit units.
         grid: contributions are rounded to multiples of this power of two; None where they are not. It looks at one
             context alone, so it costs nothing.
     """
 
     name: ClassVar[str]
+    anchored: ClassVar[bool] = False
 
     clip: Positive
     grid: Positive | None = None
@@ -158,25 +185,40 @@ class Contribution(Fields, ABC):
                 raise clash("grid", self.grid, allowed)
         return self
 
+    def anchor(self, public: Floats) -> Floats | None:
+        """What is public, float32 [S] from the public prompt's logits over the support [S]; None where nothing is.
+
+        Raises:
+            ValueError: these logits are no anchor.
+        """
+        return None
+
     @abstractmethod
     def row_constants(self, logits: Floats) -> Floats:
-        """What every column needs to know of whole rows of raw logits [n, V]: float32 [n, 1].
+        """What every column needs to know of whole rows of raw logits: float32 [n, 1].
+
+        `logits`: [n, V]; over the support alone, [n, S], where contributions are anchored.
 
         Raises:
             ValueError: a logit is NaN or +inf, or a row has no finite logit.
         """
 
     @abstractmethod
-    def write(self, logits: Floats, row_constants: Floats, out: Floats) -> None:
-        """Contributions from some columns of raw logits [n, columns], float32, into `out` of the same shape."""
+    def write(self, logits: Floats, row_constants: Floats, anchor: Floats | None, out: Floats) -> None:
+        """Contributions from some columns of raw logits [n, columns], float32, into `out` of the same shape.
 
-    @abstractmethod
-    def on_device(self, logits: Tensor, support: NDArray[np.integer] | None) -> Tensor:
+        `anchor`: of these columns, [columns].
+        """
+
+    def on_device(self, logits: Tensor, support: NDArray[np.integer] | None) -> Tensor | None:
         """Contributions float32 [n, S] from raw logits [n, V], n >= 1, on their device: bit for bit those of `write`.
+
+        None where they are worked out on the CPU, as all anchored ones are.
 
         Raises:
             ValueError: as for `row_constants`.
         """
+        return None
 
     def rounded(self, values: Floats | Tensor) -> None:
         """Round float32 values, an array or a tensor, to the grid in place, ties to the even multiples.
@@ -196,21 +238,28 @@ class Contribution(Fields, ABC):
             return None
         return f"{name} holds a value that is not finite or outside [-{self.clip:g}, {self.clip:g}]"
 
-    def clip_problem(self, values: Floats) -> str | None:
-        """Why recorded contributions [n, V] over the whole vocabulary are not clipped as declared; None otherwise."""
+    def anchor_problem(self, arrays: Arrays) -> str | None:
+        """Why a step's recorded anchor cannot be one; None where it can, and where there is none."""
+        return None
+
+    def clip_problem(self, arrays: Arrays, values: Floats) -> str | None:
+        """Why a step's recorded contributions [n, S] are not clipped as declared; None where they may be.
+
+        Called for contributions over the whole vocabulary, and for anchored ones.
+        """
         return None
 
 
 @dataclass(frozen=True)
 class Recomputed:
-    """A step's contributions by the model, to hold a recorded step against.
+    """A step's contributions by the model, to hold a recorded step against. No anchor is added to any aggregate.
 
     Attributes:
         free: [n, S] before they are rounded to the grid.
         rounding: how far each may be off by rounding in the model, in logit units.
         contribution: says clip and grid.
         aggregate_of: aggregates contributions [n, S].
-        aggregate: what the model's step samples from, [S]: of contributions that are rounded to the grid.
+        aggregate: of the model's contributions, [S], rounded to the grid.
     """
 
     free: Floats
@@ -289,7 +338,7 @@ class Aggregator(Fields, ABC):
 
     @abstractmethod
     def aggregate(self, arrays: Arrays) -> Floats:
-        """The vector [S] that was sampled from."""
+        """The aggregated contributions [S]."""
 
     # --- its bounds -------------------------------------------------------------------------------------------------
 
@@ -325,7 +374,7 @@ class Aggregator(Fields, ABC):
         """log p(token) - log p(token without context i), in nats, for every context; None where the record has none.
 
         Args:
-            step: as `Mechanism.reduced` gives it.
+            step: as `Mechanism.reduced` gives it. Its `anchor` is part of what was sampled from.
             contributions: [n, S] of every context, over the whole support; None where they are not recorded.
         """
         return None

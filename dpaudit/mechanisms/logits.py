@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.interfaces import Contribution, Floats
+from dpaudit.mechanisms.interfaces import Arrays, Contribution, Floats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +27,7 @@ class TopClippedLogits(Contribution):
             raise ValueError(_NOT_FINITE)
         return tops
 
-    def write(self, logits: Floats, row_constants: Floats, out: Floats) -> None:
+    def write(self, logits: Floats, row_constants: Floats, anchor: Floats | None, out: Floats) -> None:
         """See `Contribution`."""
         clip = np.float32(self.clip)
         with np.errstate(over="ignore"):  # -inf is cut like any other low value
@@ -52,7 +52,7 @@ class TopClippedLogits(Contribution):
         self.rounded(values)
         return values
 
-    def clip_problem(self, values: Floats) -> str | None:
+    def clip_problem(self, arrays: Arrays, values: Floats) -> str | None:
         """See `Contribution`: every context's largest contribution is the clip."""
         clip = np.asarray(self.clip).astype(values.dtype)
         others = int((values.max(axis=1) != clip).sum())

@@ -99,7 +99,7 @@ class Mean(Aggregator):
         """See `Aggregator`: a context that goes takes its share of the sum along."""
         if contributions is None:
             return None
-        aggregate = step.arrays["aggregate"]
+        aggregate = step.anchored(step.arrays["aggregate"])
         here = log_probability(aggregate, step.token, temperature)
         without = (aggregate - row.astype(np.float64) / self.divisor for row in contributions)
         return np.array([here - log_probability(left, step.token, temperature) for left in without], dtype=np.float64)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, SerializeAsAny, model_serializer, model_validator
 
 from dpaudit.mechanisms.central import Central
+from dpaudit.mechanisms.differences import AnchoredDifferences
 from dpaudit.mechanisms.interfaces import (
+    ANCHOR,
     Aggregator,
     Arrays,
     Box,
@@ -24,6 +27,7 @@ from dpaudit.mechanisms.interfaces import (
     StepArray,
     clash,
     log_sum_exp,
+    with_anchor,
 )
 from dpaudit.mechanisms.logits import TopClippedLogits
 from dpaudit.mechanisms.mean import Mean
@@ -31,7 +35,7 @@ from dpaudit.mechanisms.median import Median
 from dpaudit.mechanisms.neighbors import ContextChange
 
 #: Every contribution and every aggregator there is, by the name that configs and run.json have for it.
-CONTRIBUTIONS: dict[str, type[Contribution]] = {kind.name: kind for kind in (TopClippedLogits,)}
+CONTRIBUTIONS: dict[str, type[Contribution]] = {kind.name: kind for kind in (TopClippedLogits, AnchoredDifferences)}
 AGGREGATORS: dict[str, type[Aggregator]] = {kind.name: kind for kind in (Median, Mean, Central)}
 _PARTS: dict[str, Mapping[str, type[Contribution] | type[Aggregator]]] = {
     "contribution": CONTRIBUTIONS,
@@ -42,23 +46,61 @@ _PARTS: dict[str, Mapping[str, type[Contribution] | type[Aggregator]]] = {
 MAX_VOCABULARY = 1 << 22
 
 
+#: A support with a margin has at most so many times its size: where the public prompt hardly tells tokens apart, any
+#: margin would take in nearly all of them.
+MOST_WITH_MARGIN = 4
+
+
 class Support(Fields):
-    """The tokens a step samples from.
+    """The tokens a step samples from. All that decides about them is public, so they cost nothing.
 
     Attributes:
         kind: the whole vocabulary, or the top of a public prompt's logits.
         size: how many tokens of that top; for "public-top-k" only.
+        margin: in logit units: tokens that are less than this below the last of them belong to it as well, the
+            likeliest first, up to MOST_WITH_MARGIN times the size (top-k+ of InvisibleInk, arXiv 2507.02974, whose
+            margin is 2 clip / divisor). None for the top alone.
     """
 
     kind: Literal["full", "public-top-k"] = "full"
     size: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
+    margin: Positive | None = None
 
     @model_validator(mode="after")
-    def _size_belongs_to_top_k(self) -> Support:
+    def _size_and_margin_belong_to_top_k(self) -> Support:
         if (self.kind == "full") != (self.size is None):
             wanted = "null" if self.kind == "full" else "a whole number of at least 1"
             raise clash("size", self.size, f"{wanted} when kind is {self.kind}")
+        if self.kind == "full" and self.margin is not None:
+            raise clash("margin", self.margin, "null when kind is full")
         return self
+
+    def most(self, vocabulary: int) -> int:
+        """The most tokens that a step can have."""
+        return min(vocabulary, (self.size or vocabulary) * (1 if self.margin is None else MOST_WITH_MARGIN))
+
+    def tokens(self, public: Floats) -> NDArray[np.int32] | None:
+        """Ids of a step's tokens, ascending: int32 [S] from a public prompt's logits [V]; None for the vocabulary."""
+        if self.size is None:
+            return None
+        order = np.argsort(-public, kind="stable")[: self.most(len(public))]
+        if self.margin is not None:
+            order = order[
+                : max(self.size, np.count_nonzero(public[order] > public[order[self.size - 1]] - self.margin))
+            ]
+        return np.sort(order).astype(np.int32)
+
+
+class PublicPart(NamedTuple):
+    """What a step takes from the public prompt.
+
+    Attributes:
+        support: int32 [S] ids of the tokens to sample from, ascending; None for the whole vocabulary.
+        anchor: float32 [S], see `Contribution`; None without one.
+    """
+
+    support: NDArray[np.integer] | None = None
+    anchor: Floats | None = None
 
 
 class Mechanism(Fields):
@@ -128,13 +170,31 @@ class Mechanism(Fields):
         """The kind of claim that a run states of itself: "approximate" can be stated before it."""
         return self.aggregator.kinds[0]
 
+    @property
+    def needs_public(self) -> bool:
+        """Whether a step takes anything from the public prompt."""
+        return self.support.size is not None or self.contribution.anchored
+
+    def public_part(self, logits: Floats) -> PublicPart:
+        """What a step takes from the public prompt's logits [V]. Raises ValueError where they are no anchor."""
+        support = self.support.tokens(logits)
+        return PublicPart(support, self.contribution.anchor(logits if support is None else logits[support]))
+
     def arrays(self, contexts: int, width: int) -> dict[str, StepArray]:
         """What a step of so many contexts records, by name."""
-        return self.aggregator.arrays(contexts, width, self.clip)
+        found = self.aggregator.arrays(contexts, width, self.clip)
+        if self.contribution.anchored:
+            found[ANCHOR] = StepArray("<f4")
+        return found
+
+    def aggregate(self, arrays: Arrays) -> Floats:
+        """The vector [S] that was sampled from."""
+        return with_anchor(arrays, self.aggregator.aggregate(arrays))
 
     def box(self, arrays: Arrays, change: ContextChange) -> Box:
         """Where the aggregates of all neighbours lie. Raises ValueError where the arrays do not bound the change."""
-        return self.aggregator.box(arrays, change, self.clip)
+        lower, center, upper = self.aggregator.box(arrays, change, self.clip)
+        return with_anchor(arrays, lower), with_anchor(arrays, center), with_anchor(arrays, upper)
 
     def bounds(self, change: ContextChange, width: int) -> bool:
         """Whether a record of this width bounds a change."""
@@ -158,7 +218,7 @@ class Mechanism(Fields):
             ValueError: the token is not among them.
         """
         with np.errstate(all="ignore"):  # what a corrupt record's infinite values give, accountants refuse
-            aggregate = self.aggregator.aggregate(arrays) if aggregate is None else aggregate
+            aggregate = self.aggregate(arrays) if aggregate is None else aggregate
             movable = self.aggregator.movable(arrays)
             if not 0 <= token < len(aggregate):
                 raise ValueError(f"token {token} is not among the {len(aggregate)} tokens")
@@ -176,3 +236,8 @@ class Mechanism(Fields):
     def losses(self, step: ReducedStep, contributions: Floats | None, contexts: int) -> Doubles | None:
         """log p(token) - log p(token without context i), in nats, for every context; None where the record has none."""
         return self.aggregator.losses(step, contributions, contexts, self.temperature)
+
+    def with_context(self, arrays: Arrays, values: Doubles) -> Floats | None:
+        """What is sampled from, [S], once a context with these contributions [S] joins; None where it is not known."""
+        joined = self.aggregator.with_context(arrays, values)
+        return None if joined is None else with_anchor(arrays, joined)

@@ -134,7 +134,7 @@ class Median(Aggregator):
         if (holders >= contexts).any():
             return None  # record.sides objects
         sides, token, fixed = step.arrays["sides"], step.token, step.fixed
-        without_lower, without_upper = self._of(central[1:]), self._of(central[:-1])
+        without_lower, without_upper = step.anchored(self._of(central[1:])), step.anchored(self._of(central[:-1]))
         largest = max(float(without_lower.max()) / temperature, fixed.log_sum)
         base = np.exp(without_upper.astype(np.float64) / temperature - largest)
         gain = np.exp(without_lower.astype(np.float64) / temperature - largest) - base  # never negative
@@ -143,12 +143,12 @@ class Median(Aggregator):
         below = np.unpackbits(sides[:, token], count=contexts).view(np.bool_)
         at_token = np.where(below, without_lower[token], without_upper[token]).astype(np.float64)
         for row, holder in enumerate(holders, middle(len(central), len(holders)).start):
-            without_holder = self._of(np.delete(central, row, axis=0))
+            without_holder = step.anchored(self._of(np.delete(central, row, axis=0)))
             held = np.exp(without_holder.astype(np.float64) / temperature - largest) - base
             sums += np.bincount(holder, weights=held, minlength=contexts)
             at_token[holder[token]] = without_holder[token]
         without: Doubles = at_token / temperature - largest - np.log(sums)
-        return log_probability(self._of(central), token, temperature, fixed) - without
+        return log_probability(step.anchored(self._of(central)), token, temperature, fixed) - without
 
     def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> str | None:
         """See `Aggregator`."""

@@ -2,25 +2,28 @@
 
 A zip file without its closing directory cannot be opened, so a batch that was cut short can never be read as whole.
 
-Arrays (T steps, S tokens in the support, n contexts, w = record.width); codes are those of `dpaudit.runs.encoding`:
+Arrays (T steps, S tokens in the support at most, n contexts, w = record.width); codes are those of
+`dpaudit.runs.encoding`:
 
-    ...               [max_tokens, ..., S]         the aggregator's (`Mechanism.arrays`), as it describes them
+    ...               [max_tokens, ..., S]         the mechanism's (`Mechanism.arrays`), as it describes them
     constant          [max_tokens, ceil(S / 8)] uint8, bits of the tokens whose ascending values are all equal (where
                                                    the aggregator has an array of such values)
     contexts          [max_tokens, n, S]           codes of every context's contribution (record.contexts, n > 0)
-    support           [max_tokens, S] int32        token ids, ascending (public-top-k)
+    support           [max_tokens, S] int32        token ids, ascending, then -1 where there are fewer (public-top-k)
     token             [T] int32                    sampled token ids; written last
     log_probability   [T] float64                  of the sampled token, as the sampler had it
     aggregate_digest  [T, 32] uint8                SHA-256 of the aggregate that was sampled from
 
 Rows at and past T were never written. With `constant`, the columns of the aggregator's arrays and of contexts are those
-of the tokens that are not constant, in ascending order, and then those of the tokens that are.
+of the tokens that are not constant, in ascending order, and then those of the tokens that are. A step of fewer tokens
+has zeros behind them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -63,7 +66,7 @@ class Step:
         token: sampled token id.
         log_probability: natural logarithm of the probability the sampler gave it.
         aggregate_digest: `aggregate_digest` of the vector that was sampled from.
-        arrays: the aggregator's, by name (for a median central, sides and holder; for a mean aggregate).
+        arrays: the mechanism's, by name (for a median central, sides and holder; for a mean aggregate).
         contexts: real [n, S], every context's contribution, where they are recorded.
         support: int [S], ids of the tokens it was sampled from, ascending, where these are not the whole vocabulary.
     """
@@ -109,12 +112,12 @@ class BatchArrays:
     """What arrays a batch has, by the manifest and its number of contexts alone, and how they are coded.
 
     Attributes:
-        given: dtype and shape of a step's arrays in memory, by name.
+        given: dtype and shape of a step's arrays in memory, by name, for the most tokens that a step can have.
         stored: the arrays on disk that have a chunk per step, by name.
     """
 
     def __init__(self, manifest: Manifest, contexts: int) -> None:
-        size, real, grid = manifest.support_size, _REAL[manifest.record.dtype], manifest.mechanism.contribution.grid
+        size, real, grid = manifest.most_support, _REAL[manifest.record.dtype], manifest.mechanism.contribution.grid
         described = manifest.mechanism.arrays(contexts, manifest.record.width)
         self._ascending = [name for name, array in described.items() if array.ascending]
         if manifest.record.contexts and contexts:
@@ -130,7 +133,7 @@ class BatchArrays:
         for name, array in described.items():
             dtype, shape = real if array.dtype == "real" else array.dtype, (*array.rows, size)
             self.given[name] = dtype, shape
-            if code := _code(array, real, grid):
+            if code := _code(array, dtype, grid):
                 self._codes[name] = code
             self.stored[name] = ArraySpec(code.stored if code else dtype, shape, most)
         if self._ascending:
@@ -138,7 +141,7 @@ class BatchArrays:
 
     def encoded(self, rows: dict[str, AnyArray]) -> dict[str, AnyArray]:
         """A step's arrays as they are stored. Raises ValueError where storing one would change its values."""
-        stored = dict(rows)
+        stored = {name: self._padded(name, row) for name, row in rows.items()}
         for name, code in self._codes.items():
             with _named(name):
                 stored[name] = code.encode(rows[name])
@@ -157,7 +160,20 @@ class BatchArrays:
             places = encoding.stored_places(np.unpackbits(rows.pop(_CONSTANT), count=self._tokens).view(np.bool_))
             rows |= {name: encoding.totals(rows[name]) for name in self._ascending}
             rows |= {name: encoding.columns(rows[name], places) for name in self._ordered}
-        return rows | {name: code.decode(rows[name]) for name, code in self._codes.items()}
+        rows |= {name: code.decode(rows[name]) for name, code in self._codes.items()}
+        if _SUPPORT in rows and (fewer := int(np.count_nonzero(rows[_SUPPORT] >= 0))) < self._tokens:
+            if not fewer or (rows[_SUPPORT][:fewer] < 0).any():
+                raise ValueError(f"{_SUPPORT} has no token, or one behind the last")
+            rows = {name: row[..., :fewer] for name, row in rows.items()}
+        return rows
+
+    def _padded(self, name: str, row: AnyArray) -> AnyArray:
+        """A step's array with as many columns as are stored."""
+        missing = self._tokens - row.shape[-1]
+        if not missing:
+            return row
+        padding = np.full((*row.shape[:-1], missing), -1 if name == _SUPPORT else 0, dtype=row.dtype)
+        return np.concatenate((row, padding), axis=-1)
 
 
 @contextmanager
@@ -169,13 +185,13 @@ def _named(array: str) -> Iterator[None]:
         raise ValueError(f"{array} must hold {error}") from None
 
 
-def _code(array: StepArray, real: str, grid: float | None) -> encoding.Code | None:
+def _code(array: StepArray, dtype: str, grid: float | None) -> encoding.Code | None:
     """How an array's values are stored; None for a single vector of any reals, which is stored as it is."""
-    if array.dtype != "real":
-        return encoding.IntegerCode(array.dtype, array.largest)
-    if grid is not None:
-        return encoding.GridCode(real, grid, array.largest, array.divisor)
-    return encoding.FloatCode(real) if array.rows else None
+    if np.dtype(dtype).kind != "f":
+        return encoding.IntegerCode(dtype, array.largest)
+    if grid is not None and math.isfinite(array.largest):
+        return encoding.GridCode(dtype, grid, array.largest, array.divisor)
+    return encoding.FloatCode(dtype) if array.rows else None
 
 
 def _whole_arrays(steps: int) -> dict[str, ArraySpec]:
@@ -247,10 +263,13 @@ class BatchWriter:
         expected = self._arrays.given
         if given.keys() != expected.keys():
             raise ValueError(f"a step of this run has the arrays {sorted(expected)}, not {sorted(given)}")
-        for name, (dtype, shape) in expected.items():
+        # Only a support that is recorded can be of fewer tokens.
+        tokens = given[_SUPPORT].shape[-1:] if _SUPPORT in given else ()
+        for name, (dtype, most) in expected.items():
             if np.dtype(dtype).kind in "iu":
                 with _named(name):
                     given[name] = encoding.integers(given[name], dtype)
+            shape = (*most[:-1], *tokens) if tokens and 0 < tokens[0] <= most[-1] else most
             if given[name].shape != shape or given[name].dtype != np.dtype(dtype):
                 found = f"{given[name].dtype.str} {given[name].shape}"
                 raise ValueError(f"{name} must be {dtype} {shape}, not {found}")

@@ -32,6 +32,8 @@ MAX_CENTERS = 1 << 20
 #: Characters of a template of the user's own, and of the mark that ends its texts.
 MAX_TEMPLATE = 1 << 14
 MAX_END = 64
+#: Public examples of a label.
+MAX_PUBLIC_EXAMPLES = 64
 #: Far beyond any count and its noise, and small enough that no sum of a file of them overflows 64 bits.
 MAX_COUNT = 1 << 40
 #: Of a centre, in absolute value: far beyond embeddings, and small enough for distances in float32.
@@ -42,6 +44,11 @@ SENSITIVITY = (
     "Only the texts in samples.jsonl are meant for release, and only after an audit."
 )
 
+#: Of one label.
+PublicExamples = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=MAX_TEMPLATE)], ...],
+    Field(min_length=1, max_length=MAX_PUBLIC_EXAMPLES, strict=False),
+]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 SettingName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 Setting = (
@@ -188,7 +195,7 @@ class Record(Fields):
         dtype: of logits, central order statistics and aggregates.
         vocabulary: V, the number of tokens the model scores.
         width: central order statistics kept on each side of the median.
-        contexts: whether every context's clipped logits are kept too.
+        contexts: whether every context's contributions are kept too.
     """
 
     dtype: Literal["float32", "float64"] = "float32"
@@ -225,6 +232,8 @@ class Prompt(Fields):
         text: a template of the user's own, with its placeholders, so that a replay can build the prompts.
         end: the mark that ends a text under it. Its token ids are among `stopping.sequences`.
         one_line: whether white space in examples became single spaces before they were cut.
+        public_examples: texts by label that every prompt shows before its records, the public prompt too; under ""
+            where there are no labels.
     """
 
     template: str
@@ -233,6 +242,7 @@ class Prompt(Fields):
     text: Annotated[str, Field(min_length=1, max_length=MAX_TEMPLATE)] | None = None
     end: Annotated[str, Field(min_length=1, max_length=MAX_END)] | None = None
     one_line: bool = False
+    public_examples: dict[str, PublicExamples] = Field(default_factory=dict)
 
 
 class Data(Fields):
@@ -412,6 +422,11 @@ class Manifest(Fields):
         return self
 
     @property
-    def support_size(self) -> int:
-        """Number of tokens a step samples from."""
+    def most_support(self) -> int:
+        """The most tokens that a step samples from."""
+        return self.mechanism.support.most(self.record.vocabulary)
+
+    @property
+    def least_support(self) -> int:
+        """And the fewest."""
         return self.mechanism.support.size or self.record.vocabulary

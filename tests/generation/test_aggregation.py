@@ -12,13 +12,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
 
 from dpaudit.generation import aggregation
-from dpaudit.generation.aggregation import Floats, Support, aggregated, contributions, top_tokens
-from dpaudit.mechanisms import ROUNDING, Arrays, Mechanism
+from dpaudit.generation.aggregation import Floats, aggregated, contributions
+from dpaudit.mechanisms import ROUNDING, Arrays, Mechanism, PublicPart
 from dpaudit.mechanisms.order_statistics import network, select
 
 CLIP = 3.0
+Support = NDArray[np.integer] | None
 
 
 def mechanism_of(**fields: Any) -> Mechanism:
@@ -34,17 +36,18 @@ def mean_of(divisor: float, clip: float = CLIP) -> Mechanism:
 
 
 def clipped(logits: Floats | torch.Tensor, support: Support, mechanism: Mechanism) -> Floats:
-    return contributions(logits, support, mechanism.contribution)
+    return contributions(logits, PublicPart(support), mechanism.contribution)
 
 
 def by_torch(logits: Floats | torch.Tensor, support: Support, mechanism: Mechanism, width: int) -> Arrays:
     """What a GPU does, on the CPU."""
     values = mechanism.contribution.on_device(torch.as_tensor(logits), support)
+    assert values is not None
     return mechanism.aggregator.step_on_device(values, mechanism.clip, width)
 
 
 def vector(logits: Floats, support: Support, mechanism: Mechanism) -> Floats:
-    return mechanism.aggregator.aggregate(aggregated(logits, support, mechanism, 2))
+    return mechanism.aggregate(aggregated(logits, PublicPart(support), mechanism, 2))
 
 
 def plainly_clipped(logits: Floats, support: Support, mechanism: Mechanism) -> Floats:
@@ -126,9 +129,9 @@ def test_a_step_is_that_of_the_definition_bit_for_bit(
         assert not np.signbit(values[values == 0]).any()
         assert (values / grid % 1 == 0).all()
     wanted = plainly(logits, support, mechanism, width)
-    found = aggregated(logits, support, mechanism, width)
+    found = aggregated(logits, PublicPart(support), mechanism, width)
     assert identical(found, wanted)
-    assert identical(aggregated(torch.from_numpy(logits), support, mechanism, width), wanted)
+    assert identical(aggregated(torch.from_numpy(logits), PublicPart(support), mechanism, width), wanted)
     if len(logits):
         assert identical(by_torch(logits, support, mechanism, width), wanted)
     n, middle = len(logits), wanted["central"][width - (1 - len(logits) % 2) : width + 1]
@@ -139,7 +142,7 @@ def test_a_step_is_that_of_the_definition_bit_for_bit(
 @settings(max_examples=60, deadline=None)
 def test_means_are_the_same_by_numpy_and_by_torch_and_near_the_exact_sums(logits: Floats, data: st.DataObject) -> None:
     support, mechanism = data.draw(supports(logits.shape[1])), mean_of(7.0)
-    found = aggregated(logits, support, mechanism, 2)
+    found = aggregated(logits, PublicPart(support), mechanism, 2)
     assert identical(found, by_torch(logits, support, mechanism, 2))
     assert found["aggregate"].dtype == np.float64
     exact = [math.fsum(column) / 7 for column in plainly_clipped(logits, support, mechanism).T.tolist()]
@@ -150,7 +153,7 @@ def test_many_contexts_with_ties_are_ranked_alike() -> None:
     for n in (255, 256, 300):
         logits = np.random.default_rng(n).integers(0, 5, (n, 40)).astype(np.float32)
         wanted = plainly(logits, None, median_of_clip(), 2)
-        assert identical(aggregated(logits, None, median_of_clip(), 2), wanted)
+        assert identical(aggregated(logits, PublicPart(), median_of_clip(), 2), wanted)
         assert identical(by_torch(logits, None, median_of_clip(), 2), wanted)
 
 
@@ -163,7 +166,7 @@ def test_blocks_of_their_usual_size_give_what_the_definition_gives(monkeypatch: 
         logits[:, 2000:] = random.uniform(8, 16, (n, 1001))
         mechanism = median_of_clip(6.0, 2.0**-12)
         wanted = plainly(logits, None, mechanism, 2)
-        assert identical(aggregated(logits, None, mechanism, 2), wanted)
+        assert identical(aggregated(logits, PublicPart(), mechanism, 2), wanted)
         assert identical(by_torch(logits, None, mechanism, 2), wanted)
 
 
@@ -174,7 +177,7 @@ def test_tensors_are_taken_as_the_numbers_they_are_where_they_lie_and_left_so() 
     for logits in (narrow, last):
         before, numbers = logits.clone(), logits.float().numpy()
         for mechanism in (median_of_clip(grid=0.5), mean_of(8.0), median_of_clip()):
-            found = aggregated(logits, None, mechanism, 2)
+            found = aggregated(logits, PublicPart(), mechanism, 2)
             assert identical(found, by_torch(logits, None, mechanism, 2))
             assert np.array_equal(clipped(logits, None, mechanism), plainly_clipped(numbers, None, mechanism))
         assert identical(found, plainly(numbers, None, median_of_clip(), 2))
@@ -188,8 +191,8 @@ def test_a_gpu_gives_the_same_numbers() -> None:
         logits = torch.randn((n, 5000), generator=torch.Generator().manual_seed(n)) * 3
         for mechanism in (median_of_clip(), median_of_clip(grid=0.25), mean_of(8.0)):
             for chosen in (None, support):
-                found = aggregated(logits.cuda(), chosen, mechanism, 3)
-                assert identical(found, aggregated(logits, chosen, mechanism, 3))
+                found = aggregated(logits.cuda(), PublicPart(chosen), mechanism, 3)
+                assert identical(found, aggregated(logits, PublicPart(chosen), mechanism, 3))
                 assert np.array_equal(clipped(logits.cuda(), chosen, mechanism), clipped(logits, chosen, mechanism))
 
 
@@ -234,7 +237,7 @@ def test_logits_that_are_no_numbers_are_refused() -> None:
         logits = np.array([[0.0, 1.0], row], dtype=np.float32)
         for use in (
             lambda: clipped(logits, None, median_of_clip()),
-            lambda: aggregated(logits, np.array([0]), median_of_clip(), 2),
+            lambda: aggregated(logits, PublicPart(np.array([0])), median_of_clip(), 2),
             lambda: by_torch(logits, np.array([0]), median_of_clip(), 2),
         ):
             with pytest.raises(ValueError, match="NaN or infinite"):
@@ -252,10 +255,6 @@ def test_no_contexts_have_mean_and_median_zero() -> None:
 def test_the_mean_divides_by_the_public_number() -> None:
     logits = np.array([[0.0, -2.0], [0.0, -1.0]], dtype=np.float32)
     assert vector(logits, None, mean_of(4.0, 1.0)).tolist() == [0.5, -0.25]
-
-
-def test_top_tokens_ascend_and_ties_go_to_lower_ids() -> None:
-    assert top_tokens(np.array([1.0, 5.0, 1.0, 7.0], dtype=np.float32), 3).tolist() == [0, 1, 3]
 
 
 def test_the_room_for_rounding_covers_sums_of_many_contexts() -> None:

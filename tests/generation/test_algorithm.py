@@ -101,7 +101,7 @@ def test_a_run_records_what_it_sampled_from(generated: MakeRun, make_config: Mak
         for _, contexts, step in steps(reader):
             aggregate = manifest.mechanism.aggregator.aggregate(dict(step.arrays))
             assert aggregate_digest(aggregate) == step.aggregate_digest
-            assert aggregate.shape == (manifest.support_size,)
+            assert aggregate.shape == (manifest.most_support,)
             scores = aggregate.astype(float) / config.mechanism.temperature
             probability = np.exp(scores[position(step)]) / np.exp(scores).sum()
             assert np.isclose(step.log_probability, np.log(probability), rtol=1e-12)
@@ -110,7 +110,7 @@ def test_a_run_records_what_it_sampled_from(generated: MakeRun, make_config: Mak
                 assert np.array_equal(np.median(step.contexts, axis=0), aggregate)
             if contexts == 0:
                 assert not aggregate.any()
-                assert np.isclose(step.log_probability, -np.log(manifest.support_size))
+                assert np.isclose(step.log_probability, -np.log(manifest.most_support))
         for sample in reader.samples():
             assert sample.stop == "end-token" or len(sample.tokens) == config.decoding.max_tokens
         assert reader.hashes().keys() == set(reader.files())
@@ -287,7 +287,7 @@ def test_memory_may_run_out_before_a_draw_too(
     """A step that was not drawn yet is taken again; one that was, is not: there are batches in turns before it."""
     sections: Sections = {"mechanism": TOP, "record": {"contexts": True}}
     whole, error = generated(**sections), torch.OutOfMemoryError("CUDA out of memory")
-    places = itertools.cycle([(name, getattr(worker, name)) for name in ("aggregated", "contributions", "top_tokens")])
+    places = itertools.cycle([(name, getattr(worker, name)) for name in ("aggregated", "contributions", "next_logits")])
     for cores, fails_at in ((1, 1), (1, 2), (2, 1), (2, 4), (3, 4), (3, 8), (8, 6), (2, 3), (3, 7)):
         (place, own), run = next(places), tmp_path / f"{cores}-{fails_at}"
         with monkeypatch.context() as patch:

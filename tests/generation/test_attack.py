@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpaudit.accounting import ApproximateAccountant
-from dpaudit.generation.aggregation import Floats, Support, contributions, top_tokens
+from dpaudit.generation.aggregation import NOTHING_PUBLIC, Floats, contributions
 from dpaudit.generation.attack import CANARIES, Doubles, StepMechanism, attack, declared_step
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.passes import CachedPrompts
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record
-from dpaudit.mechanisms import ContextChange, Mechanism, Relation
+from dpaudit.mechanisms import ContextChange, Mechanism, PublicPart, Relation
 from dpaudit.mechanisms import Support as Declared
 from dpaudit.results.replay import Attacked
 
@@ -95,24 +95,24 @@ def log_softmax(scores: np.ndarray) -> Doubles:
     return result
 
 
-def unclipped_mean(logits: Floats, support: Support) -> Doubles:
+def unclipped_mean(logits: Floats, public: PublicPart) -> Doubles:
     return log_softmax(logits.sum(axis=0) / 8.0)
 
 
-def unclipped_median(logits: Floats, support: Support) -> Doubles:
+def unclipped_median(logits: Floats, public: PublicPart) -> Doubles:
     return log_softmax(np.median(logits, axis=0))
 
 
-def loudest_context(logits: Floats, support: Support) -> Doubles:
+def loudest_context(logits: Floats, public: PublicPart) -> Doubles:
     """The context with the highest confidence speaks for all."""
-    each = np.array([log_softmax(row) for row in contributions(logits, None, MEDIAN.contribution)])
+    each = np.array([log_softmax(row) for row in contributions(logits, NOTHING_PUBLIC, MEDIAN.contribution)])
     result: Doubles = each[each.max(axis=1).argmax()]
     return result
 
 
 def told_by_number(eight: Doubles, other: Doubles) -> StepMechanism:
     """Gives away whether there are eight contexts, which is `attacked`'s number, or another number of them."""
-    return lambda logits, support: eight if len(logits) == 8 else other
+    return lambda logits, public: eight if len(logits) == 8 else other
 
 
 def colder(declared: Mechanism) -> StepMechanism:
@@ -171,8 +171,8 @@ def test_the_lower_bound_alone_refutes_the_claim_of_a_mean_without_a_clip() -> N
 
 
 def test_a_support_that_follows_the_contexts_gives_an_infinite_log_ratio() -> None:
-    def private_top(logits: Floats, support: Support) -> Doubles:
-        scores = declared_step(MEDIAN)(logits, support)
+    def private_top(logits: Floats, public: PublicPart) -> Doubles:
+        scores = declared_step(MEDIAN)(logits, public)
         cut = np.full_like(scores, -np.inf)
         kept = np.argsort(scores)[-2:]
         cut[kept] = log_softmax(scores[kept])
@@ -216,9 +216,9 @@ def test_a_replaced_context_leaves_their_number_as_it_is() -> None:
 def test_a_mechanism_that_breaks_at_the_second_token_is_caught() -> None:
     start = ToyModel(8, 0).logits.numpy()
 
-    def step(logits: Floats, support: Support) -> Doubles:
+    def step(logits: Floats, public: PublicPart) -> Doubles:
         broken = not (logits == start[1]).all(axis=1).any()
-        return (unclipped_median if broken else declared_step(MEDIAN))(logits, support)
+        return (unclipped_median if broken else declared_step(MEDIAN))(logits, public)
 
     assert attacked(step, MEDIAN, trials=60, tokens=1).beyond == 0
     assert attacked(step, MEDIAN, trials=60, tokens=2).beyond > 0
@@ -242,7 +242,7 @@ def test_a_text_goes_on_with_the_tokens_it_was_given_in_forks_alone() -> None:
         assert {len(text) for text in seen} == {0, 1, 2}
         assert model.text == public.text == ()
         if top_k is not None:
-            assert {text[0] for text in seen if text} <= set(top_tokens(public.logits[0].numpy(), top_k).tolist())
+            assert {text[0] for text in seen if text} <= set(support.tokens(public.logits[0].numpy()).tolist())
 
 
 def cached(model: LanguageModel, top_k: int | None = None) -> tuple[tuple[CachedPrompts, CachedPrompts], Mechanism]:

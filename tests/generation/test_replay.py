@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 
 from dpaudit.audit import audit_run
 from dpaudit.generation import passes
-from dpaudit.generation.aggregation import Floats, Support
+from dpaudit.generation.aggregation import Floats
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.attack import Doubles
 from dpaudit.generation.config import Config
@@ -31,7 +31,7 @@ from dpaudit.generation.passes import OwnCache
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record
 from dpaudit.generation.replay import replay_run
-from dpaudit.mechanisms import Relation, Unit, log_probability, median_of
+from dpaudit.mechanisms import PublicPart, Relation, Unit, log_probability, median_of
 from dpaudit.results.replay import Attacked, Replay
 from dpaudit.runs import BatchWriter, Claim, InputError, RunReader, Step, aggregate_digest, without_stop
 from dpaudit.runs.layout import steps_file
@@ -201,7 +201,7 @@ def test_the_attack_is_for_the_claims_relation_and_unit_or_those_asked_for(
 ) -> None:
     """A mechanism that gives away whether the contexts are many: nothing follows where one takes another's place."""
 
-    def parity(logits: Floats, support: Support) -> Doubles:
+    def parity(logits: Floats, public: PublicPart) -> Doubles:
         result = np.full(logits.shape[1], -np.inf)
         result[len(logits) % 2] = 0.0
         return result

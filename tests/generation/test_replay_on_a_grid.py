@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpaudit.audit import audit_run
 from dpaudit.generation import model_step
-from dpaudit.generation.aggregation import aggregated, contributions
+from dpaudit.generation.aggregation import NOTHING_PUBLIC, aggregated, contributions
 from dpaudit.generation.model_step import ModelStep
 from dpaudit.generation.replay import replay_run
 from dpaudit.mechanisms import Mechanism, log_probability
@@ -50,7 +50,7 @@ def logits_of(n: int, seed: int, size: int = 60) -> Logits:
 
 
 def aggregate(mechanism: Mechanism, raw: Logits) -> NDArray[np.floating]:
-    return mechanism.aggregator.aggregate(aggregated(raw, None, mechanism, 2))
+    return mechanism.aggregator.aggregate(aggregated(raw, NOTHING_PUBLIC, mechanism, 2))
 
 
 def computed(mechanism: Mechanism, raw: Logits, token: int) -> ModelStep:
@@ -62,8 +62,8 @@ def recorded(mechanism: Mechanism, raw: Logits, token: int) -> Step:
         token=token,
         log_probability=log_probability(aggregate(mechanism, raw), token, mechanism.temperature),
         aggregate_digest=bytes(32),
-        arrays=aggregated(raw, None, mechanism, 2),
-        contexts=contributions(raw, None, mechanism.contribution),
+        arrays=aggregated(raw, NOTHING_PUBLIC, mechanism, 2),
+        contexts=contributions(raw, NOTHING_PUBLIC, mechanism.contribution),
     )
 
 
@@ -95,7 +95,7 @@ def test_rounding_of_logits_is_forgiven_also_where_it_crosses_to_another_step(
     raw = logits_of(n, seed)
     grid = mechanism.contribution.grid
     assert grid is not None
-    values = contributions(raw, None, mechanism.contribution.model_copy(update={"grid": None}))
+    values = contributions(raw, NOTHING_PUBLIC, mechanism.contribution.model_copy(update={"grid": None}))
     # Every third logit is put on the boundary between two steps, where the least error changes the rounded value.
     boundary = np.floor(values[:, ::3] / grid) * grid + grid / 2
     kept = np.abs(boundary) < mechanism.clip

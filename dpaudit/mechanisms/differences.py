@@ -1,0 +1,83 @@
+"""Differences from a public anchor: what a context's records change in what the model expects without them.
+
+The anchor is the public prompt's next-token distribution. The idea is InvisibleInk's (arXiv 2507.02974), there with
+raw logits, whose free constant takes room in the clip; here with log-probabilities.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from dpaudit.mechanisms.interfaces import ANCHOR, Arrays, Contribution, Doubles, Floats
+
+#: How far from 1 float32 puts the sum of probabilities.
+_ROUNDING = 1e-4
+
+
+class AnchoredDifferences(Contribution):
+    """clip(l - l0, -c, c): l and l0 are log-probabilities over the support, the context's and the public prompt's.
+
+    A context that says what the public prompt says gives 0, which is what an absent one gives.
+    """
+
+    name: ClassVar[str] = "differences"
+    anchored: ClassVar[bool] = True
+
+    def anchor(self, public: Floats) -> Floats:
+        """See `Contribution`: log softmax of the public prompt's logits over the support."""
+        if not np.isfinite(public).all():
+            problem = "the public prompt has NaN or infinite logits: take a support of its likeliest tokens, or"
+            raise ValueError(f"{problem} another model")
+        anchor: Floats = (public.astype(np.float64) - _log_sums(public[None])[0]).astype(np.float32)
+        return anchor
+
+    def row_constants(self, logits: Floats) -> Floats:
+        """See `Contribution`: the logarithm of each row's sum of exponentials."""
+        constants: Floats = _log_sums(logits).astype(np.float32)
+        if not np.isfinite(constants).all():
+            raise ValueError("the model gave NaN or infinite logits")
+        return constants
+
+    def write(self, logits: Floats, row_constants: Floats, anchor: Floats | None, out: Floats) -> None:
+        """See `Contribution`."""
+        assert anchor is not None
+        clip = np.float32(self.clip)
+        np.subtract(logits, row_constants, out=out)
+        out -= anchor
+        np.clip(out, -clip, clip, out=out)
+        self.rounded(out)
+
+    def anchor_problem(self, arrays: Arrays) -> str | None:
+        """See `Contribution`: probabilities that add up to 1."""
+        with np.errstate(all="ignore"):  # whatever a corrupt record holds
+            total = float(np.exp(arrays[ANCHOR].astype(np.float64)).sum())
+        # A comparison with NaN is false. An entry of -inf is no logarithm of what a softmax gives.
+        if abs(total - 1) <= _ROUNDING and np.isfinite(arrays[ANCHOR]).all():
+            return None
+        return f"anchor holds a value that is not finite, or probabilities that add up to {total:.6g}"
+
+    def clip_problem(self, arrays: Arrays, values: Floats) -> str | None:
+        """See `Contribution`: with the anchor they are log-probabilities, as far as the clip lets one see.
+
+        A value at -c stands for any below it, and one at c for any above.
+        """
+        clip = np.asarray(self.clip).astype(values.dtype)
+        with np.errstate(all="ignore"):
+            probabilities = np.exp(arrays[ANCHOR].astype(np.float64) + values)
+        least = np.where(values > -clip, probabilities, 0.0).sum(axis=1)
+        most = np.where((values < clip).all(axis=1), probabilities.sum(axis=1), np.inf)
+        slack = np.exp((self.grid or 0.0) / 2) * (1 + _ROUNDING)
+        wrong = int((~((least <= slack) & (most >= 1 / slack))).sum())
+        return f"{wrong} of {len(values)} contexts are no clipped log-probabilities over the support" if wrong else None
+
+
+def _log_sums(logits: Floats) -> Doubles:
+    """Logarithms of the sums of exponentials of rows [n, S]: float64 [n, 1]. Each is of its own row alone."""
+    with np.errstate(all="ignore"):  # what comes of NaN and infinities is refused by its result
+        values = logits.astype(np.float64)
+        largest = values.max(axis=1, keepdims=True)
+        values -= largest
+        sums: Doubles = largest + np.log(np.exp(values, out=values).sum(axis=1, keepdims=True))
+    return sums
