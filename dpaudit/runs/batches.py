@@ -144,7 +144,7 @@ class BatchArrays:
         stored = {name: self._padded(name, row) for name, row in rows.items()}
         for name, code in self._codes.items():
             with _named(name):
-                stored[name] = code.encode(rows[name])
+                stored[name] = code.encode(stored[name])
         if self._ascending:
             constant = np.logical_and.reduce([encoding.constant_columns(stored[name]) for name in self._ascending])
             stored |= {name: encoding.differences(stored[name]) for name in self._ascending}

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from dpaudit.accounting import exact_cost, theorem1_cost
 from dpaudit.mechanisms import (
     AGGREGATORS,
+    ANCHOR,
     CONTRIBUTIONS,
     Arrays,
     ContextChange,
@@ -31,6 +32,8 @@ from dpaudit.mechanisms import (
     Recomputed,
     ReducedStep,
     Relation,
+    Support,
+    with_anchor,
 )
 from dpaudit.runs import BatchHeader, Batching, Data, Manifest, Model, Prompt, Record, Step, Stopping
 from dpaudit.runs.batches import BatchReader, BatchWriter
@@ -164,7 +167,7 @@ every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 def test_the_suite_knows_every_aggregator_and_every_contribution() -> None:
     assert {case.name for case in CASES} == AGGREGATORS.keys()
-    assert CONTRIBUTIONS.keys() == {"logits"}
+    assert CONTRIBUTIONS.keys() == DEFINITIONS.keys()
 
 
 # --- batches and their neighbours -------------------------------------------------------------------------------------
@@ -182,11 +185,25 @@ def contexts(random: np.random.Generator, n: int, size: int, dtype: str = "float
     return values + np.array(0, dtype)  # no -0.0
 
 
+def some_anchor(random: np.random.Generator, batches: int, size: int) -> NDArray[np.float32]:
+    """Log-probabilities of public prompts side by side, [batches * size]."""
+    logits = random.normal(0, random.choice([0.3, 2.0, 6.0]), (batches, size))
+    return (logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)).astype(np.float32).reshape(-1)
+
+
+def recorded(mechanism: Mechanism, values: Floats, width: int, random: np.random.Generator) -> Arrays:
+    """A step's arrays: those of the aggregator, and an anchor where there is one."""
+    arrays = mechanism.aggregator.step(values, CLIP, width)
+    anchored = mechanism.contribution.anchored
+    return arrays | ({ANCHOR: some_anchor(random, 1, values.shape[1])} if anchored else {})
+
+
 @dataclass
 class Block:
     """Random batches of one shape side by side, and the tools to make their neighbours."""
 
     case: Case
+    contribution: str
     n: int
     change: ContextChange
     dtype: str
@@ -198,10 +215,12 @@ class Block:
         self.random = np.random.default_rng([self.seed, self.n, self.change.half_steps])
         self.size = int(self.random.integers(2, 7))
         self.temperature = float(self.random.choice([0.5, 1.0, 2.5]))
-        self.mechanism = self.case.mechanism(self.temperature, grid=self.grid)
+        self.mechanism = self.case.mechanism(self.temperature, grid=self.grid, contribution=self.contribution)
         self.values = self.some(self.n)
         self.width = max(2, self.mechanism.aggregator.width_for(self.change))
         self.arrays = self.mechanism.aggregator.step(self.values, CLIP, self.width)
+        if self.mechanism.contribution.anchored:
+            self.arrays[ANCHOR] = some_anchor(self.random, self.batches, self.size)
         self.box = self.mechanism.box(self.arrays, self.change)
 
     def some(self, n: int) -> Floats:
@@ -247,8 +266,9 @@ class Block:
     def check(self) -> None:
         """Every neighbour lies in the box and costs no more than the exact cost, and added contexts reach it."""
         lower, center, upper = self.box
-        np.testing.assert_allclose(center, self.case.aggregate(self.values), rtol=0, atol=self.case.rounding)
-        assert np.array_equal(center, self.mechanism.aggregator.aggregate(self.arrays))
+        own = with_anchor(self.arrays, self.case.aggregate(self.values))
+        np.testing.assert_allclose(center, own, rtol=0, atol=self.case.rounding)
+        assert np.array_equal(center, self.mechanism.aggregate(self.arrays))
         movable = self.mechanism.aggregator.movable(self.arrays)
         if movable is not None:
             assert np.array_equal(lower[~movable], upper[~movable])
@@ -260,7 +280,7 @@ class Block:
         here = self.log_probabilities(center)
         most, least, eta = np.zeros_like(here), np.zeros_like(here), self.mechanism.eta(self.change)
         for neighbour in self.neighbours():
-            aggregate = self.case.aggregate(neighbour)
+            aggregate = with_anchor(self.arrays, self.case.aggregate(neighbour))
             assert (lower <= aggregate).all()
             assert (aggregate <= upper).all()
             change = self.log_probabilities(aggregate) - here
@@ -274,24 +294,26 @@ class Block:
             np.testing.assert_allclose(-least, fall, rtol=0, atol=self.case.reached)
 
 
-def check_neighbours(case: Case, seed: int = 0, batches: int = 48) -> int:
-    """Every relation, number of contexts, group, precision and grid; returns how many batches these were."""
+def check_neighbours(case: Case, seed: int = 0, batches: int = 24) -> int:
+    """Every contribution, relation, number of contexts, group, precision and grid; how many batches a relation."""
     checked = 0
-    for n, relation, group, dtype, grid in itertools.product(SIZES, RELATIONS, GROUPS, DTYPES, (None, GRID)):
-        Block(case, n, ContextChange(relation, group), dtype, grid, seed, batches).check()
+    settings = itertools.product(CONTRIBUTIONS, SIZES, RELATIONS, GROUPS, DTYPES, (None, GRID))
+    for contribution, n, relation, group, dtype, grid in settings:
+        Block(case, contribution, n, ContextChange(relation, group), dtype, grid, seed, batches).check()
         checked += batches
-    return checked
+    return checked // len(RELATIONS) // len(CONTRIBUTIONS)
 
 
 @every
 def test_no_neighbour_leaves_the_box_or_exceeds_the_costs_and_added_contexts_reach_them(case: Case) -> None:
-    assert check_neighbours(case) > 10_000
+    assert check_neighbours(case) > 2_500
 
 
 @pytest.mark.slow
 @every
 def test_nor_does_any_of_a_hundred_thousand_batches(case: Case) -> None:
-    assert sum(check_neighbours(case, seed, 192) for seed in range(1, 4)) > 100_000
+    """Of each contribution and relation."""
+    assert sum(check_neighbours(case, seed, 192) for seed in range(1, 6)) > 100_000
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.reaches], ids=lambda case: case.name)
@@ -309,7 +331,7 @@ def test_the_suite_finds_bounds_that_are_too_narrow_or_too_wide(case: Case, monk
     for factor in (0.5, 0.999, 1.01):
         monkeypatch.setattr(kind, "box", scaled(factor))
         with pytest.raises(AssertionError):
-            Block(case, 4, ContextChange("add_remove"), "float64", None, seed=0).check()
+            Block(case, "differences", 4, ContextChange("add_remove"), "float64", None, seed=0).check()
 
 
 def check_width(case: Case) -> None:
@@ -331,16 +353,16 @@ def check_width(case: Case) -> None:
 def steps(case: Case) -> st.SearchStrategy[tuple[Mechanism, Floats, int]]:
     """A mechanism, contributions [n, S] and a width."""
 
-    def draw(n: int, size: int, dtype: str, grid: float | None, temperature: float, seed: int, width: int) -> Any:
-        mechanism = case.mechanism(temperature, grid=grid)
+    def draw(
+        name: str, n: int, size: int, dtype: str, grid: float | None, temperature: float, seed: int, width: int
+    ) -> Any:
+        mechanism = case.mechanism(temperature, grid=grid, contribution=name)
         return mechanism, contexts(np.random.default_rng(seed), n, size, dtype, grid), width
 
     sizes = st.one_of(st.integers(0, 9), st.sampled_from([16, 31, 63, 64, 65, 200]))
     grids, temperatures = st.sampled_from([None, GRID, 2.0**-10]), st.sampled_from([0.02, 0.3, 1.0, 2.0])
-    columns = st.integers(1, 30)
-    return st.builds(
-        draw, sizes, columns, st.sampled_from(DTYPES), grids, temperatures, st.integers(0), st.integers(2, 4)
-    )
+    columns, dtypes, names = st.integers(1, 30), st.sampled_from(DTYPES), st.sampled_from(list(CONTRIBUTIONS))
+    return st.builds(draw, names, sizes, columns, dtypes, grids, temperatures, st.integers(0), st.integers(2, 4))
 
 
 def same(one: Arrays, other: Arrays) -> bool:
@@ -364,7 +386,7 @@ def check_definition(case: Case) -> None:
         aggregator, before = mechanism.aggregator, values.copy()
         arrays = aggregator.step(values, CLIP, width)
         assert values.tobytes() == before.tobytes()
-        described = mechanism.arrays(len(values), width)
+        described = aggregator.arrays(len(values), width, CLIP)
         assert arrays.keys() == described.keys()
         wanted = case.record(values, CLIP, width)
         for name, array in arrays.items():
@@ -397,18 +419,19 @@ def check_reduced(case: Case) -> None:
     @settings(max_examples=120)
     def check(step: tuple[Mechanism, Floats, int], relation: Relation, token: int) -> None:
         mechanism, values, width = step
-        arrays, token, n = mechanism.aggregator.step(values, CLIP, width), token % values.shape[1], len(values)
+        arrays, n = recorded(mechanism, values, width, np.random.default_rng(token)), len(values)
+        token %= values.shape[1]
         reduced, whole = mechanism.reduced(arrays, token), ReducedStep(arrays, token)
-        columns = mechanism.aggregator.aggregate(reduced.arrays)
+        columns = mechanism.aggregate(reduced.arrays)
         assert len(columns) + reduced.fixed.columns == values.shape[1]
-        assert columns[reduced.token] == mechanism.aggregator.aggregate(arrays)[token]
+        assert columns[reduced.token] == mechanism.aggregate(arrays)[token]
         change = ContextChange(relation)
         costs = exact_cost(*mechanism.box(arrays, change), token, mechanism.temperature)
         box = mechanism.box(reduced.arrays, change)
         found = exact_cost(*box, reduced.token, mechanism.temperature, reduced.fixed)
         assert found == pytest.approx(costs, rel=1e-12, abs=1e-12)
-        here = log_probability(case.aggregate(values), token, mechanism.temperature)
-        without = [case.aggregate(np.delete(values, i, axis=0)) for i in range(n)]
+        here = log_probability(with_anchor(arrays, case.aggregate(values)), token, mechanism.temperature)
+        without = [with_anchor(arrays, case.aggregate(np.delete(values, i, axis=0))) for i in range(n)]
         right = [here - log_probability(left, token, mechanism.temperature) for left in without]
         for taken in (reduced, whole):
             losses = mechanism.losses(taken, values, n)
@@ -427,12 +450,14 @@ def check_reduced(case: Case) -> None:
 def check_joined(case: Case) -> None:
     """The aggregate once a context joins, where the record shows it."""
     random = np.random.default_rng(0)
-    for n, grid in itertools.product(SIZES, (None, 1.0)):
+    for n, grid, name in itertools.product(SIZES, (None, 1.0), CONTRIBUTIONS):
         values, newcomer = contexts(random, n, 200, grid=grid), contexts(random, 1, 200, grid=grid)
-        mechanism = case.mechanism()
-        found = mechanism.aggregator.with_context(mechanism.aggregator.step(values, CLIP, 2), newcomer[0])
+        mechanism = case.mechanism(contribution=name)
+        arrays = recorded(mechanism, values, 2, random)
+        found = mechanism.with_context(arrays, newcomer[0])
         if found is not None:
-            np.testing.assert_array_equal(found, case.aggregate(np.concatenate([values, newcomer])))
+            joined = case.aggregate(np.concatenate([values, newcomer]))
+            np.testing.assert_array_equal(found, with_anchor(arrays, joined))
 
 
 # --- its record -------------------------------------------------------------------------------------------------------
@@ -452,23 +477,30 @@ def manifest_of(mechanism: Mechanism, vocabulary: int, dtype: str, *, recorded: 
 
 
 def check_round_trip(case: Case, folder: Path) -> None:
-    """What a step records comes back bit for bit, for a batch of every size."""
+    """What a step records comes back bit for bit, for a batch of every size, with supports of several sizes."""
     random, aggregator = np.random.default_rng(0), AGGREGATORS[case.name]
     dtypes = [dtype for dtype in DTYPES if dtype >= aggregator.dtype]
-    for n, dtype, grid, recorded in itertools.product(SIZES, dtypes, (None, GRID, 2.0**-18), (False, True)):
-        mechanism = case.mechanism(grid=grid)
-        manifest, path = manifest_of(mechanism, 21, dtype, recorded=recorded), folder / "batch.zip"
-        batches = [contexts(random, n, 21, dtype, grid) for _ in range(2)]
-        arrays = [mechanism.aggregator.step(values, CLIP, 2) for values in batches]
+    some = itertools.cycle(itertools.product(CONTRIBUTIONS, ({}, {"margin": 0.5})))
+    for n, dtype, grid, kept in itertools.product(SIZES, dtypes, (None, GRID, 2.0**-18), (False, True)):
+        name, margin = next(some)
+        support = {"support": {"kind": "public-top-k", "size": 6, **margin}} if margin else {}
+        mechanism = case.mechanism(grid=grid, contribution=name, **support)
+        manifest, path = manifest_of(mechanism, 21, dtype, recorded=kept), folder / "batch.zip"
+        sizes = (manifest.most_support, manifest.least_support, 13 if margin else manifest.most_support)
+        batches = [contexts(random, n, size, dtype, grid) for size in sizes]
+        arrays = [recorded(mechanism, values, 2, random) for values in batches]
+        supports = [np.sort(random.permutation(21)[:size]).astype(np.int32) if margin else None for size in sizes]
         writer = BatchWriter(path, manifest, BatchHeader(id=0, contexts=n))
-        for given_arrays, values in zip(arrays, batches, strict=True):
-            writer.write(Step(3, -1.0, bytes(32), given_arrays, contexts=values if recorded and n else None))
+        for given_arrays, values, ids in zip(arrays, batches, supports, strict=True):
+            writer.write(Step(3, -1.0, bytes(32), given_arrays, values if kept and n else None, ids))
         writer.finish(text=None, stop="max-tokens")
         with BatchReader(path, "batch.zip", manifest, 0) as read:
-            for step, given_arrays, values in zip(read.steps(), arrays, batches, strict=True):
+            for step, given_arrays, values, ids in zip(read.steps(), arrays, batches, supports, strict=True):
                 assert same(dict(step.arrays), given_arrays)
                 assert step.contexts is None or step.contexts.tobytes() == values.tobytes()
-                assert (step.contexts is None) == (not recorded or n == 0)
+                assert (step.contexts is None) == (not kept or n == 0)
+                assert (step.support is None) == (ids is None)
+                assert ids is None or np.array_equal(step.support, ids)
 
 
 def problems(mechanism: Mechanism, arrays: Arrays, values: Floats) -> list[str]:
@@ -530,19 +562,19 @@ def check_replay(case: Case) -> None:
             found: Floats = aggregator.aggregate(aggregator.step(values, CLIP, 2))
             return found
 
-        def recorded(values: Floats, aggregator: Any = aggregator, contribution: Any = contribution) -> Arrays:
+        def again_recorded(values: Floats, aggregator: Any = aggregator, contribution: Any = contribution) -> Arrays:
             rounded = np.clip(values.astype(np.float32), -CLIP, CLIP)
             contribution.rounded(rounded)
             found: Arrays = aggregator.step(rounded, CLIP, 2)
             return found
 
-        again = Recomputed(free, rounding, contribution, aggregate_of, aggregator.aggregate(recorded(free)))
-        assert aggregator.deviation(recorded(free), again) == (0.0, "")
+        again = Recomputed(free, rounding, contribution, aggregate_of, aggregator.aggregate(again_recorded(free)))
+        assert aggregator.deviation(again_recorded(free), again) == (0.0, "")
         least, greatest = again.ends
         tolerance = aggregator.tolerance(again)
         for _ in range(8):
             shifts = random.choice([-rounding, 0.0, rounding], (n, 60)) * random.uniform(0, 0.99)
-            arrays = recorded(free + shifts)
+            arrays = again_recorded(free + shifts)
             difference, problem = aggregator.deviation(arrays, again)
             assert difference <= tolerance + 1e-6  # shifts are rounded to float32
             assert problem == ""
@@ -554,10 +586,10 @@ def check_replay(case: Case) -> None:
             moved = free.copy()  # by more than half a grid step, in every context, away from the nearer end
             moved[:, column] += -1.5 if aggregate_of(free)[column] > 0 else 1.5
             if abs(aggregate_of(moved) - aggregate_of(free))[column] > 0.3:
-                assert objected(aggregator.deviation(recorded(moved), again), tolerance), (n, grid, column)
+                assert objected(aggregator.deviation(again_recorded(moved), again), tolerance), (n, grid, column)
                 found += 1
-        for name, array in recorded(free).items():
-            altered = {**recorded(free), name: array}
+        for name, array in again_recorded(free).items():
+            altered = {**again_recorded(free), name: array}
             if array.dtype.kind == "f":
                 altered[name] = with_entry(array, (len(array) // 2, 0)[-array.ndim :], np.nan)
             if np.isnan(aggregator.aggregate(altered)).any():
@@ -602,7 +634,19 @@ def clipped(logits: Floats, grid: float | None) -> Floats:
     return values if grid is None else np.rint(values / np.float32(grid)) * np.float32(grid)
 
 
-DEFINITIONS = {"logits": clipped}
+def differences(logits: Floats, anchor: Floats, grid: float | None) -> Floats:
+    """The anchored contribution by its definition: float64 log-probabilities, float32 differences."""
+    wide = logits.astype(np.float64)
+    sums = np.log(np.exp(wide - wide.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True))
+    sums = (sums + wide.max(axis=1, keepdims=True)).astype(np.float32)
+    values = np.clip(logits - sums - anchor, -np.float32(CLIP), np.float32(CLIP))
+    return values if grid is None else np.rint(values / np.float32(grid)) * np.float32(grid)
+
+
+DEFINITIONS: dict[str, Callable[[Floats, Any, float | None], Floats]] = {
+    "logits": lambda logits, _, grid: clipped(logits, grid),
+    "differences": differences,
+}
 
 
 @pytest.mark.parametrize("name", CONTRIBUTIONS)
@@ -615,16 +659,20 @@ def test_a_contribution_is_its_definition_wherever_it_is_worked_out(name: str) -
         logits[random.random((n, size)) < 0.2] = -np.inf
         logits[:, random.integers(size)] = random.normal(0, 4)
         contribution = CONTRIBUTIONS[name](clip=CLIP, grid=grid)
-        wanted = DEFINITIONS[name](logits, grid)
+        anchor = contribution.anchor(random.normal(0, 3, size).astype(np.float32))
+        assert (anchor is not None) == contribution.anchored
+        arrays: Arrays = {} if anchor is None else {ANCHOR: anchor}
+        wanted = DEFINITIONS[name](logits, anchor, grid)
         row_constants, found = contribution.row_constants(logits), np.empty_like(logits)
         edge = int(random.integers(size + 1))
         for part in (slice(edge), slice(edge, None)):
             out = np.empty_like(logits[:, part])
-            contribution.write(logits[:, part], row_constants, out)
+            contribution.write(logits[:, part], row_constants, None if anchor is None else anchor[part], out)
             found[:, part] = out
         np.testing.assert_array_equal(found, wanted)
         assert contribution.range_problem("contexts", found) is None
-        assert contribution.clip_problem(found) is None
+        assert contribution.anchor_problem(arrays) is None
+        assert contribution.clip_problem(arrays, found) is None
         on_device(contribution, logits, wanted, random)
 
     check()
@@ -637,8 +685,10 @@ def on_device(contribution: Any, logits: Floats, wanted: Floats, random: np.rand
         return
     support = np.flatnonzero(random.random(logits.shape[1]) < 0.5)
     for kept in (None, support):
-        found = contribution.on_device(torch.from_numpy(logits), kept).numpy()
-        np.testing.assert_array_equal(found, wanted if kept is None else wanted[:, kept])
+        found = contribution.on_device(torch.from_numpy(logits), kept)
+        assert (found is None) == contribution.anchored
+        if found is not None:
+            np.testing.assert_array_equal(found.numpy(), wanted if kept is None else wanted[:, kept])
 
 
 @pytest.mark.parametrize("name", CONTRIBUTIONS)
@@ -651,7 +701,39 @@ def test_a_contribution_objects_to_what_cannot_be_one(name: str) -> None:
         contribution.row_constants(np.full((1, 4), -np.inf, dtype=np.float32))
     for bad in (np.nan, np.inf, -np.inf, CLIP + 1e-5, -CLIP - 1e-5):
         assert contribution.range_problem("contexts", with_entry(logits, (1, 2), bad))
-    assert contribution.clip_problem(logits) == "3 of 3 contexts have another maximum than 3"
+
+
+def test_logits_reach_the_clip() -> None:
+    contribution, logits = CONTRIBUTIONS["logits"](clip=CLIP), np.zeros((3, 4), dtype=np.float32)
+    assert contribution.clip_problem({}, logits) == "3 of 3 contexts have another maximum than 3"
+
+
+def test_differences_are_of_log_probabilities_and_of_an_anchor_that_is_such() -> None:
+    """Raw logits in either place show, and so does a difference that was taken before or without the clip."""
+    contribution, random = CONTRIBUTIONS["differences"](clip=CLIP), np.random.default_rng(0)
+    public, logits = (random.normal(5, 0.6, shape).astype(np.float32) for shape in (40, (6, 40)))
+    anchor = contribution.anchor(public)
+    assert anchor is not None
+    assert contribution.anchor_problem({ANCHOR: anchor}) is None
+    for wrong in (
+        public,
+        anchor + np.float32(0.01),
+        with_entry(anchor, (3,), np.nan),
+        with_entry(anchor, (3,), -np.inf),
+    ):
+        assert contribution.anchor_problem({ANCHOR: wrong})
+    values = np.empty_like(logits)
+    contribution.write(logits, contribution.row_constants(logits), anchor, values)
+    assert contribution.clip_problem({ANCHOR: anchor}, values) is None
+    raw = np.clip(logits - public, -CLIP, CLIP)
+    shifted = np.clip(values + np.float32(0.1), -CLIP, CLIP)
+    for wrong, count in ((raw, 6), (shifted, 6), (values * 0.5, 6), (np.concatenate([values[:5], raw[:1]]), 1)):
+        found = contribution.clip_problem({ANCHOR: anchor}, wrong)
+        assert found is not None
+        assert found.startswith(f"{count} of 6 contexts")
+    for bad in (np.nan, np.inf, -np.inf):
+        with pytest.raises(ValueError, match="public prompt"):
+            contribution.anchor(with_entry(public, (7,), bad))
 
 
 # --- how it is written ------------------------------------------------------------------------------------------------
@@ -659,7 +741,8 @@ def test_a_contribution_objects_to_what_cannot_be_one(name: str) -> None:
 
 @every
 def test_a_mechanism_is_written_flat_and_comes_back(case: Case) -> None:
-    for fields in ({}, {"grid": GRID}, {"support": {"kind": "public-top-k", "size": 5}}):
+    supports: list[dict[str, Any]] = [{"kind": "public-top-k", "size": 5, "margin": margin} for margin in (None, 0.5)]
+    for fields in ({}, {"grid": GRID}, *({"support": support} for support in supports)):
         mechanism = case.mechanism(1.5, **fields)
         flat = json.loads(mechanism.model_dump_json())
         names = ["contribution", "aggregator", "clip", "grid", "temperature", *case.fields, "support"]
@@ -670,7 +753,9 @@ def test_a_mechanism_is_written_flat_and_comes_back(case: Case) -> None:
         assert (flat["contribution"], flat["aggregator"], flat["clip"]) == ("logits", case.name, CLIP)
         del flat["contribution"]
         assert Mechanism.model_validate(flat) == mechanism
-    assert case.mechanism().model_dump()["support"] == {"kind": "full", "size": None}
+    assert case.mechanism().model_dump()["support"] == {"kind": "full", "size": None, "margin": None}
+    anchored = case.mechanism(contribution="differences")
+    assert Mechanism.model_validate(json.loads(anchored.model_dump_json())) == anchored
 
 
 @every
@@ -688,6 +773,8 @@ def test_what_is_no_mechanism_is_refused(case: Case) -> None:
         *({"grid": grid} for grid in (0.3, 0.0, -0.5, 2.0, 2.0**-30, math.nan)),
         {"support": {"kind": "public-top-k"}},
         {"support": {"kind": "full", "size": 3}},
+        {"support": {"kind": "full", "margin": 0.1}},
+        *({"support": {"kind": "public-top-k", "size": 3, "margin": margin}} for margin in (0.0, -1.0, math.inf)),
         {"support": {"kind": "public-top-k", "size": 0}},
         {"support": {"kind": "public-top-k", "size": (1 << 22) + 1}},
     ]
@@ -703,3 +790,21 @@ def test_what_is_no_mechanism_is_refused(case: Case) -> None:
         del flat[name]
         with pytest.raises(ValidationError):
             Mechanism.model_validate(flat)
+
+
+def test_a_support_is_the_public_prompts_top_and_what_is_close_to_it() -> None:
+    """Ids ascend, and ties go to lower ids; a margin takes in what is less than that below, but not endlessly many."""
+    logits = np.array([1.0, 5.0, 1.0, 7.0, 4.5, 4.0, 6.9], dtype=np.float32)
+    for fields, wanted in (
+        ({"kind": "full"}, None),
+        ({"kind": "public-top-k", "size": 2}, [3, 6]),
+        ({"kind": "public-top-k", "size": 6}, [0, 1, 3, 4, 5, 6]),
+        ({"kind": "public-top-k", "size": 9}, [*range(7)]),
+        ({"kind": "public-top-k", "size": 3, "margin": 0.5}, [1, 3, 6]),
+        ({"kind": "public-top-k", "size": 3, "margin": 0.51}, [1, 3, 4, 6]),
+        ({"kind": "public-top-k", "size": 1, "margin": 100.0}, [1, 3, 4, 6]),
+    ):
+        support = Support.model_validate(fields)
+        found = support.tokens(logits)
+        assert found is wanted is None or (found is not None and found.tolist() == wanted)
+        assert support.most(7) >= (7 if found is None else len(found))

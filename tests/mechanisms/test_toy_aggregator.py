@@ -78,9 +78,9 @@ class TrimmedSum(Aggregator):
     ) -> NDArray[np.float64] | None:
         if contributions is None:
             return None
-        here = log_probability(step.arrays["trimmed"], step.token, temperature)
+        here = log_probability(step.anchored(step.arrays["trimmed"]), step.token, temperature)
         without = [self.step(np.delete(contributions, i, axis=0), 0.0, 0)["trimmed"] for i in range(contexts)]
-        return np.array([here - log_probability(left, step.token, temperature) for left in without])
+        return np.array([here - log_probability(step.anchored(left), step.token, temperature) for left in without])
 
     def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> str | None:
         largest = contribution.clip * max(contexts - 2, 0) / self.scale
