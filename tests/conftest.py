@@ -33,12 +33,14 @@ from dpaudit.accounting import (
 )
 from dpaudit.audit import audit_run
 from dpaudit.mechanisms import (
+    ANCHOR,
     ContextChange,
     Mechanism,
     central_order_statistics,
     context_change,
     median_of,
     median_sides,
+    with_anchor,
 )
 from dpaudit.results import AuditResult, CheckResult
 from dpaudit.runs import (
@@ -95,12 +97,14 @@ class Spec:
     """What kind of run to make. `sizes` has the number of contexts of each batch.
 
     `greedy`, `below_clip` and `divide_by` make dishonest ones: the most probable token always, contexts that miss the
-    clip, and sums divided by the number of "contexts", or by it where it is "larger" than the divisor. Every context of
-    a mean run has its first token at -clip, as many tokens of a real vocabulary are, unless `floor` is False.
+    clip, and sums divided by the number of "contexts", or by it where it is "larger" than the divisor;
+    `private_anchor` one whose anchor is the contexts' own mean. Every context of a mean run has its first token at
+    -clip, as many tokens of a real vocabulary are, unless `floor` is False.
     `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four.
     """
 
     aggregator: str = "median"
+    contribution: str = "logits"
     sizes: tuple[int, ...] = (4, 5)
     max_tokens: int = 3
     vocabulary: int = 12
@@ -117,6 +121,7 @@ class Spec:
     text: bool = True
     greedy: bool = False
     below_clip: float = 0.0
+    private_anchor: bool = False
     divide_by: str = "divisor"
     floor: bool = True
     clusters: str = "none"
@@ -125,7 +130,7 @@ class Spec:
     @property
     def labels(self) -> tuple[str, ...]:
         """Every label has as many batches as every other; with supports, two or more to compare."""
-        return ("a",) if len(self.sizes) % 2 or self.top_k else ("a", "b")
+        return ("a",) if len(self.sizes) % 2 or self.mechanism.needs_public else ("a", "b")
 
     @property
     def per_label(self) -> int:
@@ -222,7 +227,12 @@ class Spec:
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        fields: dict[str, Any] = {"aggregator": self.aggregator, "clip": CLIP, "temperature": TEMPERATURE}
+        fields: dict[str, Any] = {
+            "contribution": self.contribution,
+            "aggregator": self.aggregator,
+            "clip": CLIP,
+            "temperature": TEMPERATURE,
+        }
         if self.aggregator == "mean":
             fields["divisor"] = self.divisor
         if self.top_k is not None:
@@ -305,6 +315,12 @@ def clipped(logits: Values, dtype: str) -> Values:
     return np.maximum(-CLIP, logits - logits.max(axis=1, keepdims=True) + CLIP).astype(dtype)
 
 
+def differences(logits: Values, anchor: Values) -> Values:
+    """clip(log softmax of each row - anchor, -c, c): the anchored contribution."""
+    rows = [log_softmax(row, 1.0).astype(np.float32) - anchor for row in logits]
+    return np.clip(np.array(rows, dtype=np.float32).reshape(logits.shape), -CLIP, CLIP)
+
+
 def log_softmax(values: Values, temperature: float = TEMPERATURE) -> NDArray[np.float64]:
     scaled = values.astype(np.float64) / temperature
     scaled -= scaled.max()
@@ -322,21 +338,28 @@ class Generator:
 
     def step(self, batch: int, contexts: int, position: int = 0) -> Step:
         spec = self.spec
-        support = None
+        public = np.random.default_rng([spec.seed, batch // spec.per_label, position]).normal(size=spec.vocabulary)
+        support = None if spec.top_k is None else np.sort(np.argsort(-public)[: spec.top_k]).astype(np.int32)
+        anchored = spec.mechanism.contribution.anchored
+        arrays: dict[str, Any] = {}
         logits = self.random.normal(0, 3, (contexts, spec.vocabulary))
-        at_floor = spec.aggregator == "mean" and spec.floor
+        at_floor = spec.aggregator == "mean" and spec.floor and not anchored
         if at_floor:
             logits[:, 0] = -100
-        values = clipped(logits, spec.dtype)
+        if anchored:
+            chosen = slice(None) if support is None else support
+            logits = (logits + public)[:, chosen]
+            public = logits.mean(axis=0) if spec.private_anchor else public[chosen]
+            arrays[ANCHOR] = log_softmax(public, 1.0).astype(np.float32)
+            values = differences(logits, arrays[ANCHOR])
+        else:
+            values = clipped(logits, spec.dtype)
         values = np.maximum(values - np.asarray(spec.below_clip, dtype=spec.dtype), -CLIP).astype(spec.dtype)
         if spec.grid is not None:
             values = np.rint(values / values.dtype.type(spec.grid)) * values.dtype.type(spec.grid) + 0  # no -0.0
-        if spec.top_k is not None:
-            public = np.random.default_rng([spec.seed, batch // spec.per_label, position]).normal(size=spec.vocabulary)
-            support = np.sort(np.argsort(-public)[: spec.top_k]).astype(np.int32)
+        if support is not None and not anchored:
             values = np.ascontiguousarray(values[:, support])
             values[:, :at_floor] = -CLIP
-        arrays: dict[str, Any] = {}
         if spec.aggregator == "mean":
             aggregate = arrays["aggregate"] = values.sum(axis=0, dtype=np.float64) / spec.divided_by(contexts)
         else:
@@ -345,6 +368,7 @@ class Generator:
                 arrays["sides"], holder = median_sides(values, arrays["central"])
                 arrays |= {} if holder is None else {"holder": holder}
             aggregate = median_of(arrays["central"])
+        aggregate = with_anchor(arrays, aggregate)
         log_probabilities = log_softmax(aggregate)
         index = int(self.random.choice(len(aggregate), p=np.exp(log_probabilities)))
         if spec.greedy:

@@ -19,7 +19,7 @@ import pytest
 from dpaudit.accounting import LowerBound
 from dpaudit.audit import audit_run
 from dpaudit.checks import CHECKS
-from dpaudit.mechanisms import Median
+from dpaudit.mechanisms import Median, log_probability
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
 from dpaudit.runs import KeyedHash, RunReader, aggregate_digest, data_digest
 
@@ -798,6 +798,62 @@ def support_of_its_own(run):
         draft.edit(0, support=support.astype(np.int32))
 
     run.rewrite(2, change)
+
+
+ANCHORED = {"contribution": "differences", "contexts": True, "top_k": 5, "sizes": (4, 5, 4)}
+
+
+def reanchored(change: Callable[[Any], Any], batch: int = 2) -> Callable[[Any], None]:
+    """Another anchor in a batch's first step, from which everything else follows as it should."""
+
+    def plant(run: Any) -> None:
+        def edit(draft: Any) -> None:
+            mechanism, step = run.spec.mechanism, draft.steps[0]
+            arrays = {**step.arrays, "anchor": change(step.arrays["anchor"]).astype(np.float32)}
+            index = int(np.searchsorted(step.support, step.token))
+            aggregate = mechanism.aggregate(arrays)
+            draft.edit(
+                0,
+                anchor=arrays["anchor"],
+                aggregate_digest=aggregate_digest(aggregate),
+                log_probability=log_probability(aggregate, index, mechanism.temperature),
+            )
+
+        run.rewrite(batch, edit)
+
+    return plant
+
+
+plain("anchor_of_its_own", reanchored(lambda anchor: anchor[::-1]), "mechanism.support-public", "mechanism.clip",
+      **ANCHORED)  # fmt: skip
+plain("anchors_that_saw_the_records", become(private_anchor=True), "mechanism.support-public", **ANCHORED, **MEAN)
+plain("anchor_of_raw_logits", reanchored(lambda anchor: anchor + 1, batch=1), "record.range", "mechanism.clip",
+      "mechanism.support-public", **ANCHORED)  # fmt: skip
+plain("anchor_that_is_no_number", altered("anchor", 3, np.nan), "record.range", "record.aggregate", "mechanism.clip",
+      "mechanism.support-public", "claim.epsilon", **ANCHORED)  # fmt: skip
+plain("difference_beyond_the_clip", altered("contexts", (0, 3), CLIP + 1), "record.range", "record.aggregate",
+      "mechanism.clip", **ANCHORED)  # fmt: skip
+plain("differences_of_what_is_no_distribution", become(below_clip=0.5), "mechanism.clip", **ANCHORED)
+plain("differences_divided_by_their_number", become(divide_by="contexts"), "record.aggregate", **{**ANCHORED, "sizes": (8, 6, 8)}, divisor=4.0, **MEAN)  # fmt: skip
+
+
+@fault("record.range", "mechanism.support-public", top_k=5, text=False)
+def support_of_fewer_tokens(run):
+    def change(draft):
+        step = draft.steps[0]
+        kept = np.delete(np.arange(5), int(step.support[0] == step.token))
+        arrays = {name: np.ascontiguousarray(array[..., kept]) for name, array in step.arrays.items()}
+        aggregate = run.spec.mechanism.aggregate(arrays)
+        index = int(np.searchsorted(step.support[kept], step.token))
+        draft.edit(
+            0,
+            **arrays,
+            support=step.support[kept],
+            aggregate_digest=aggregate_digest(aggregate),
+            log_probability=log_probability(aggregate, index, run.spec.mechanism.temperature),
+        )
+
+    run.rewrite(0, change)
 
 
 # --- replay ----------------------------------------------------------------------------------------------------------
