@@ -834,7 +834,8 @@ plain("anchor_that_is_no_number", altered("anchor", 3, np.nan), "record.range", 
 plain("difference_beyond_the_clip", altered("contexts", (0, 3), CLIP + 1), "record.range", "record.aggregate",
       "mechanism.clip", **ANCHORED)  # fmt: skip
 plain("differences_of_what_is_no_distribution", become(below_clip=0.5), "mechanism.clip", **ANCHORED)
-plain("differences_divided_by_their_number", become(divide_by="contexts"), "record.aggregate", **{**ANCHORED, "sizes": (8, 6, 8)}, divisor=4.0, **MEAN)  # fmt: skip
+plain("differences_divided_by_their_number", become(divide_by="contexts"), "record.aggregate",
+      **{**ANCHORED, "sizes": (8, 6, 8)}, divisor=4.0, **MEAN)  # fmt: skip
 
 
 @fault("record.range", "mechanism.support-public", top_k=5, text=False)

@@ -26,7 +26,7 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, StepDone
 from dpaudit.generation.manifest import round_up
 from dpaudit.generation.sources import locate
-from dpaudit.mechanisms import ContextChange, Median, ReducedStep, context_change
+from dpaudit.mechanisms import ANCHOR, ContextChange, Median, ReducedStep, context_change
 from dpaudit.runs import InputError, RunReader, Step, aggregate_digest
 from dpaudit.runs.batches import BatchWriter
 
@@ -84,6 +84,15 @@ KINDS: list[Sections] = [
     {"mechanism": MEAN},
     {"mechanism": {**MEAN, **TOP}},
     {"record": {"contexts": True}},
+    {"mechanism": {"contribution": "differences", "clip": 1.0, **MEAN, **TOP}},
+    {
+        "mechanism": {
+            "contribution": "differences",
+            "support": {"kind": "public-top-k", "size": 9, "margin": 0.3},
+            "grid": 0.125,
+        },
+        "prompt": {"public_examples": {"north": ["A public text.", "Another one."]}},
+    },
     {"prompt": {"template": "it"}, "data": {"labels": ["north", "south", "nobody"]}},
     {"privacy": {"relation": "replace"}},
     SLOTS,
@@ -99,18 +108,21 @@ def test_a_run_records_what_it_sampled_from(generated: MakeRun, make_config: Mak
         assert manifest.batching.rule == config.rule
         assert len(reader.batches) == manifest.batching.batches == 2 * len(config.data.labels)
         for _, contexts, step in steps(reader):
-            aggregate = manifest.mechanism.aggregator.aggregate(dict(step.arrays))
+            aggregate = manifest.mechanism.aggregate(dict(step.arrays))
             assert aggregate_digest(aggregate) == step.aggregate_digest
-            assert aggregate.shape == (manifest.most_support,)
+            assert manifest.least_support <= len(aggregate) <= manifest.most_support
             scores = aggregate.astype(float) / config.mechanism.temperature
             probability = np.exp(scores[position(step)]) / np.exp(scores).sum()
             assert np.isclose(step.log_probability, np.log(probability), rtol=1e-12)
-            assert (step.contexts is not None) == (config.record.contexts and contexts > 0)
+            assert (step.contexts is not None) == (config.records_contexts and contexts > 0)
+            aggregate = manifest.mechanism.aggregator.aggregate(dict(step.arrays))
             if step.contexts is not None:
-                assert np.array_equal(np.median(step.contexts, axis=0), aggregate)
+                total = step.contexts.sum(axis=0) / 4 if config.mechanism.aggregator.name == "mean" else None
+                assert np.allclose(np.median(step.contexts, axis=0) if total is None else total, aggregate)
             if contexts == 0:
                 assert not aggregate.any()
-                assert np.isclose(step.log_probability, -np.log(manifest.most_support))
+                public = step.arrays.get(ANCHOR, np.full(manifest.most_support, -np.log(manifest.most_support)))
+                assert np.isclose(step.log_probability, public[position(step)])
         for sample in reader.samples():
             assert sample.stop == "end-token" or len(sample.tokens) == config.decoding.max_tokens
         assert reader.hashes().keys() == set(reader.files())

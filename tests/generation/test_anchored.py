@@ -1,0 +1,147 @@
+"""Runs of anchored contributions: what is public is, records move nothing else, and the audit recomputes all of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from dpaudit.audit import audit_run
+from dpaudit.generation.algorithm import generate
+from dpaudit.generation.config import Config
+from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.passes import OwnCache
+from dpaudit.generation.prompts import template
+from dpaudit.generation.records import read_public_examples
+from dpaudit.generation.replay import replay_run
+from dpaudit.mechanisms import ANCHOR
+from dpaudit.runs import InputError, RunReader, Step
+
+MakeConfig = Callable[..., Config]
+MakeRun = Callable[..., Path]
+
+EXAMPLES = {"north": ["Snow until noon.", "A cold wind."], "south": ["Dust in the afternoon."]}
+DIFFERENCES = {"contribution": "differences", "clip": 0.5}
+TOP = {"support": {"kind": "public-top-k", "size": 12}}
+MEAN = {"aggregator": "mean", "divisor": 4.0}
+#: Every aggregator, support, relation, batching rule and precision at least once.
+RUNS: list[dict[str, Any]] = [
+    {"mechanism": {**DIFFERENCES, **MEAN, **TOP}, "prompt": {"public_examples": EXAMPLES}},
+    {"mechanism": {**DIFFERENCES, **MEAN}, "record": {"contexts": True}, "privacy": {"relation": "replace"}},
+    {"mechanism": {**DIFFERENCES, **TOP, "grid": 0.125}},
+    {"mechanism": DIFFERENCES, "model": {"dtype": "bfloat16"}},
+    {
+        "mechanism": {
+            **DIFFERENCES,
+            "aggregator": "central",
+            "central": 3,
+            "support": {"kind": "public-top-k", "size": 12, "margin": 0.25},
+        },
+        "prompt": {"public_examples": EXAMPLES, "examples_per_context": 2},
+        "batching": {"slots": 3},
+        "privacy": {"relation": "replace"},
+    },
+]
+
+
+def every_step(run: Path) -> list[tuple[str | None, list[int], int, Step]]:
+    """Label, tokens before, number of contexts and record of every step."""
+    reader, found = RunReader(run), []
+    for batch in reader.batches:
+        with reader.batch(batch) as opened:
+            for position, step in enumerate(opened.steps()):
+                found.append((opened.header.label, opened.tokens[:position].tolist(), opened.header.contexts, step))
+    return found
+
+
+def test_runs_pass_with_all_evidence(generated: MakeRun, data_file: Path) -> None:
+    for sections in RUNS:
+        run = generated(**sections)
+        replay = replay_run(run, str(data_file), steps=6, left_out=2, trials=3)
+        result = audit_run(run, evidence=4, replay=replay)
+        assert {c.id: c.measured for c in result.checks if c.status == "fail"} == {
+            "mechanism.randomness": "a fixed test seed"
+        }
+        passed = {check.id for check in result.checks if check.status == "pass"}
+        assert {"mechanism.support-public", "record.aggregate", "neighbors.removal", "replay.logits"} <= passed
+        recorded = RunReader(run).manifest.record.contexts
+        assert ("mechanism.clip" in passed) == recorded
+
+
+def test_anchors_and_supports_are_those_of_a_prompt_without_records(generated: MakeRun, tiny: LanguageModel) -> None:
+    """Naively: the template with the public examples alone, then the tokens so far."""
+    run = generated(**RUNS[0])
+    wording = template("pt", tiny.tokenizer)
+    seen_empty = False
+    for label, tokens, contexts, step in every_step(run):
+        prompt = wording.tokens(label or "", EXAMPLES[label or ""])
+        logits = OwnCache(tiny, [prompt + tokens], len(prompt + tokens) + 1).logits[0].numpy()
+        top = np.sort(np.argsort(-logits, kind="stable")[:12])
+        assert step.support is not None
+        assert step.support.tolist() == top.tolist()
+        anchor = logits[top] - np.log(np.exp(logits[top].astype(float)).sum())
+        np.testing.assert_allclose(step.arrays[ANCHOR], anchor, atol=1e-5)
+        if not contexts:
+            seen_empty = True
+            place = int(np.searchsorted(step.support, step.token))
+            assert step.log_probability == pytest.approx(float(anchor[place]), abs=1e-4)
+    assert seen_empty  # a batch without contexts samples from the public prompt
+
+
+def test_records_do_not_reach_what_is_public(
+    generated: MakeRun, data_file: Path, tmp_path: Path, make_config: MakeConfig
+) -> None:
+    """Another data set: the same anchors and supports after the same tokens."""
+    other = tmp_path / "other.csv"
+    other.write_text("label,text\n" + "".join(f"north,{number} entirely other\n" for number in range(30)))
+    sections = {**RUNS[0], "data": {"path": str(other)}}
+    found: dict[Any, bytes] = {}
+    compared = 0
+    for run in (generated(**RUNS[0]), Path(generate(make_config(**sections), tmp_path / "run"))):
+        for label, tokens, _, step in every_step(run):
+            assert step.support is not None
+            public = step.support.tobytes() + step.arrays[ANCHOR].tobytes()
+            compared += (label, *tokens) in found
+            assert found.setdefault((label, *tokens), public) == public
+    assert compared > 4
+
+
+def test_public_examples_come_from_a_file_too(
+    generated: MakeRun, make_config: MakeConfig, tmp_path: Path, data_file: Path
+) -> None:
+    file = tmp_path / "public.jsonl"
+    rows = [{"label": label, "text": text} for label, texts in EXAMPLES.items() for text in texts]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sections = {**RUNS[0], "prompt": {"public_examples": str(file)}}
+    manifest = RunReader(generated(**sections)).manifest
+    assert {label: list(texts) for label, texts in manifest.prompt.public_examples.items()} == EXAMPLES
+    with pytest.raises(ValidationError, match="public texts, which lie neither in"):
+        make_config(**{**RUNS[0], "prompt": {"public_examples": str(data_file)}})
+    for text, problem in (("", "holds no texts"), ('{"label": "north", "text": "x"}\n' * 65, "more than 64")):
+        file.write_text(text)
+        with pytest.raises(InputError, match=problem):
+            read_public_examples(make_config(**sections))
+
+
+def test_public_examples_that_fit_no_label_are_refused(make_config: MakeConfig) -> None:
+    for examples, problem in (
+        ({"east": ["x"]}, "texts under north, south"),
+        (["x"], "a list of texts for each label"),
+        ({"north": []}, "at least 1"),
+        ({"north": [""]}, "at least 1"),
+        (3, "public_examples"),
+    ):
+        with pytest.raises(ValidationError, match=problem):
+            make_config(prompt={"public_examples": examples})
+
+
+def test_a_public_example_that_is_a_record_fails(generated: MakeRun, canary: str) -> None:
+    run = generated(**RUNS[0] | {"prompt": {"public_examples": {"north": [f"{canary} 3 lorem"]}}})
+    check = {check.id: check for check in audit_run(run).checks}["disclosure.sensitive"]
+    assert check.status == "fail"
+    assert check.measured.startswith("prompt.public_examples is the record in line")
