@@ -419,8 +419,7 @@ class Config(Fields):
     @property
     def records_contexts(self) -> bool:
         """Whether every context's contributions are recorded."""
-        small = self.mechanism.contribution.anchored and self.mechanism.support.size is not None
-        return small if self.record.contexts is None else self.record.contexts
+        return self.mechanism.over_support if self.record.contexts is None else self.record.contexts
 
     @model_validator(mode="after")
     def _prompt_batching_and_privacy_fit(self) -> Self:

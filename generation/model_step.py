@@ -59,24 +59,36 @@ class ModelStep:
     """
 
     def __init__(
-        self, mechanism: Mechanism, raw: Floats, step: Step, rounding: float, batch: int, position: int
+        self,
+        mechanism: Mechanism,
+        raw: Floats,
+        step: Step,
+        rounding: float,
+        batch: int,
+        position: int,
+        problem: str = "",
     ) -> None:
-        """Compute a batch's `step` from the model's logits, float32 [n, V], with the recorded support and anchor.
+        """Compute a batch's `step` from the model's logits, with the recorded support and anchor.
+
+        Args:
+            mechanism: the run's.
+            raw: float32 [n, V]; over the recorded support, [n, S], for a mechanism that looks at no other.
+            step: the record.
+            rounding: how far a logit may be off by rounding, in logit units.
+            batch, position: of the step.
+            problem: of its support (`support_problem`).
 
         Raises:
             InputError: the logits are no numbers.
         """
         self.mechanism, self.raw, self.recorded, self.rounding = mechanism, raw, step, rounding
-        self._batch, self._position = batch, position
+        self._batch, self._position, self.problem = batch, position, problem
         support, self.index = step.support, step.token
-        self.problem = ""
-        if support is not None and not ((np.diff(support) > 0).all() and 0 <= support[0] <= support[-1] < raw.shape[1]):
-            self.problem = "the support is not a list of the model's tokens in ascending order"
-        elif support is not None:
+        if support is not None and not problem:
             self.index = int(np.searchsorted(support, step.token))
             if self.index == len(support) or support[self.index] != step.token:
                 self.problem = "the sampled token is not in the support"
-        self.public = PublicPart(support, step.arrays.get(ANCHOR))
+        self.public = PublicPart(None if mechanism.over_support else support, step.arrays.get(ANCHOR))
         if self.problem:
             return
         try:
@@ -119,10 +131,12 @@ class ModelStep:
             return math.nan
         return log_probability(self._sampled_from(self._aggregate), self.index, self.mechanism.temperature)
 
-    def compared(self, public: Floats) -> ReplayedStep:
+    def compared(self, public: Floats, rounding: float = 0.0) -> ReplayedStep:
         """Hold the recorded step against the model's.
 
-        `public`: the public prompt's logits, float32 [1, V]; [0, V] where the mechanism takes nothing from them.
+        Args:
+            public: the public prompt's logits, float32 [1, V]; [0, V] where the mechanism takes nothing from them.
+            rounding: how far these may be off, in logit units.
         """
         step, place = self.recorded, (self._batch, self._position)
         if self.problem:
@@ -133,9 +147,9 @@ class ModelStep:
             gap = largest_absolute(step.contexts - self.recomputed.free) - self.recomputed.half
             problems.append("" if gap <= self.rounding else f"recorded contexts are {gap:.3g} off")
         if len(public) and step.support is not None:
-            problems.append(self._support_problem(step.support, public[0]))
+            problems.append(self._support_problem(step.support, public[0], rounding))
         if len(public) and self.public.anchor is not None:
-            problems.append(self._anchor_problem(self.public.anchor, public[0]))
+            problems.append(self._anchor_problem(self.public.anchor, public[0], rounding))
         gap = abs(self.log_probability() - step.log_probability)
         if not gap <= self.nats + FLOAT64_ROUNDING:
             problems.append(f"the token's log-probability is {gap:.3g} nats off")
@@ -158,7 +172,7 @@ class ModelStep:
         """Aggregated contributions with the recorded anchor."""
         return with_anchor(dict(self.recorded.arrays), aggregate)
 
-    def _support_problem(self, support: NDArray[np.integer], public: Floats) -> str:
+    def _support_problem(self, support: NDArray[np.integer], public: Floats, rounding: float) -> str:
         """Whether the public prompt chooses these tokens: twice the rounding may put one on either side of the last."""
         chosen = self.mechanism.support
         again = chosen.tokens(public)
@@ -166,23 +180,33 @@ class ModelStep:
         last = float(public[again].min())
         if chosen.size and chosen.margin and len(again) < chosen.most(len(public)):
             last = float(np.sort(public[again])[-chosen.size]) - chosen.margin
-        wrong = np.count_nonzero(np.abs(public[np.setxor1d(again, support)] - last) > 2 * self.rounding)
+        wrong = np.count_nonzero(np.abs(public[np.setxor1d(again, support)] - last) > 2 * rounding)
         return f"{wrong} tokens of the support are not the public prompt's" if wrong else ""
 
-    def _anchor_problem(self, anchor: Floats, public: Floats) -> str:
+    def _anchor_problem(self, anchor: Floats, public: Floats, rounding: float) -> str:
         """The anchor must be the public prompt's over the recorded support: a logit is off, and their sum."""
-        logits = public if self.public.support is None else public[self.public.support]
+        logits = public if self.recorded.support is None else public[self.recorded.support]
         try:
             again = self.mechanism.contribution.anchor(logits)
         except ValueError as error:
             return str(error)
         gap = math.inf if again is None else largest_absolute(anchor - again)
-        return "" if gap <= 2 * self.rounding else f"the anchor is {gap:.3g} off the public prompt's"
+        recorded = float(np.spacing(np.abs(anchor).max()))  # either is rounded to float32 once more
+        return "" if gap <= 2 * rounding + recorded else f"the anchor is {gap:.3g} off the public prompt's"
 
 
-def largest_kept(logits: Floats, clip: float) -> float:
-    """The largest absolute raw logit that clipping keeps: what lies further down, masked or not, cannot be off."""
+def support_problem(support: NDArray[np.integer] | None, vocabulary: int) -> str:
+    """Why a recorded support cannot be one; empty where it can, and where none is recorded."""
+    if support is None or ((np.diff(support) > 0).all() and 0 <= support[0] <= support[-1] < vocabulary):
+        return ""
+    return "the support is not a list of the model's tokens in ascending order"
+
+
+def largest_kept(logits: Floats, mechanism: Mechanism) -> float:
+    """The largest absolute raw logit that a contribution depends on: what clipping cuts cannot be off."""
     if not logits.size:
         return 0.0
-    kept = logits >= logits.max(axis=1, keepdims=True) - 2 * clip
+    kept = np.isfinite(logits)
+    if not mechanism.contribution.anchored:  # there, all of them are in the normaliser
+        kept &= logits >= logits.max(axis=1, keepdims=True) - 2 * mechanism.clip
     return float(np.abs(logits[kept]).max(initial=0.0))

@@ -12,7 +12,7 @@ import copy
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
+from dpaudit.generation.head import Head
 from dpaudit.generation.models import LanguageModel
 
 #: Prompt tokens that go through the network in one go. It bounds the memory for activations.
@@ -59,6 +60,10 @@ class CachedPrompts(Protocol):
         """Logits of the next token on the model's device: float32 [n, V], V as the model scores it."""
         ...
 
+    def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
+        """Those of some tokens alone: float32 [n, S]."""
+        ...
+
     def append(self, token: int) -> None:
         """Continue every prompt with the same token, in a pass of its own."""
         ...
@@ -81,31 +86,61 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and re.search(r"(not enough|allocate|out of) memory", str(error)) is not None
 
 
-class OwnCache:
+class _Outputs:
+    """What a network gave n prompts for the next token.
+
+    Attributes:
+        outputs: float32 [n, V], the logits; with a head apart, hidden states [n, H].
+    """
+
+    outputs: torch.Tensor
+
+    def __init__(self, model: LanguageModel, head: Head | None, rows: int) -> None:
+        width = model.vocabulary if head is None else head.width
+        self.outputs, self._head = torch.empty((rows, width), dtype=torch.float32, device=model.device), head
+
+    @property
+    def logits(self) -> torch.Tensor:
+        """See `CachedPrompts`."""
+        return self.outputs if self._head is None else self._head.logits(self.outputs)
+
+    def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
+        """See `CachedPrompts`."""
+        if self._head is not None:
+            return self._head.logits(self.outputs, support)
+        return self.outputs[:, torch.as_tensor(support, dtype=torch.long, device=self.outputs.device)]
+
+
+class OwnCache(_Outputs):
     """n prompts as one left-padded batch with a cache of its own, in the form that the model keeps: `CachedPrompts`.
 
     All prompts are padded to a length that the caller fixes, not to the longest of them: padding changes how logits
     are rounded, and one private prompt's length must not reach the others' logits that way.
-
-    Attributes:
-        logits: of the next token, float32 [n, V] on the model's device, V as the model scores it (it may exceed
-            the tokenizer's size).
     """
 
-    def __init__(self, model: LanguageModel, prompts: Sequence[Sequence[int]], length: int, fewest: int = 1) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        prompts: Sequence[Sequence[int]],
+        length: int,
+        fewest: int = 1,
+        head: Head | None = None,
+    ) -> None:
         """Feed the prompts, each padded to `length` places. `fewest` rows go through the network, if any do.
+
+        Args: the model's `head`, to keep it apart: see `passes_for`.
 
         Raises:
             ValueError: a prompt leaves no padding: a batch without any would take another kernel.
         """
         require_padding(prompts, length)
+        super().__init__(model, head, 0)
         self._network, self._device = model.network, model.device
         self._rows = len(prompts)
         # For one to three rows a CPU takes other kernels than for more: what joins or leaves must not choose them.
         prompts = [*prompts, *[prompts[0]] * (fewest - len(prompts))] if prompts else []
         self._cache: Any = None
         self._seen = torch.zeros((len(prompts), 0), dtype=torch.long, device=self._device)
-        self.logits = torch.empty((0, model.vocabulary), dtype=torch.float32, device=self._device)
         if prompts:
             ids = torch.tensor([[0] * (length - len(prompt)) + list(prompt) for prompt in prompts])
             seen = torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in prompts])
@@ -125,8 +160,8 @@ class OwnCache:
 
     def _feed(self, ids: torch.Tensor, seen: torch.Tensor) -> None:
         self._seen = torch.cat([self._seen, seen], dim=1)
-        logits, self._cache = forward(self._network, ids, self._seen, self._cache)
-        self.logits = logits[: self._rows]
+        outputs, self._cache = forward(self._network, ids, self._seen, self._cache, head=self._head)
+        self.outputs = outputs[: self._rows]
 
 
 def require_padding(prompts: Sequence[Sequence[int]], places: int) -> None:
@@ -143,7 +178,12 @@ def parameters_of(function: Callable[..., object]) -> frozenset[str]:
 
 @torch.inference_mode()
 def forward(
-    network: PreTrainedModel, ids: torch.Tensor, seen: torch.Tensor, cache: Any, positions: torch.Tensor | None = None
+    network: PreTrainedModel,
+    ids: torch.Tensor,
+    seen: torch.Tensor,
+    cache: Any,
+    positions: torch.Tensor | None = None,
+    head: Head | None = None,
 ) -> tuple[torch.Tensor, Any]:
     """Feed token ids to a network.
 
@@ -153,36 +193,38 @@ def forward(
         seen: int64 [n, all columns of the cache and of `ids`], 0 on padding.
         cache: what was fed before; None for nothing, in whatever form the model keeps it.
         positions: int64 [n, L]; None where every column that is seen counts as one.
+        head: to be left out.
 
     Returns:
-        Logits of the token after the last one, float32 [n, V], and the cache.
+        Logits of the token after the last one, float32 [n, V], or hidden states [n, H] without a head; and the cache.
     """
     accepted = parameters_of(type(network).forward)
     if positions is None:
         positions = (seen.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
     # Some architectures know no positions or score every position.
     optional = {"position_ids": positions, "logits_to_keep": 1}
-    output = network(
-        input_ids=ids,
-        attention_mask=seen,
-        past_key_values=cache,
-        use_cache=True,
-        **{name: value for name, value in optional.items() if name in accepted},
-    )
+    with nullcontext() if head is None else head.left_out():
+        output = network(
+            input_ids=ids,
+            attention_mask=seen,
+            past_key_values=cache,
+            use_cache=True,
+            **{name: value for name, value in optional.items() if name in accepted},
+        )
     return output.logits[:, -1, :].to(torch.float32), output.past_key_values
 
 
 class Passes:
     """The forward passes of all batches in the making: a cache and a pass for each, in the model's own way."""
 
-    def __init__(self, model: LanguageModel, rows: int, places: int) -> None:
-        """Args: `rows` of a pass; `places` that each prompt is padded to, one of them padding in any case."""
-        self._model, self._rows, self._places = model, rows, places
-        self._running: list[CachedPrompts] = []
+    def __init__(self, model: LanguageModel, rows: int, places: int, head: Head | None = None) -> None:
+        """Args: `rows` of a pass; `places` that each prompt is padded to, one of them padding in any case; `head`."""
+        self._model, self._rows, self._places, self._head = model, rows, places, head
+        self._running: list[_Outputs] = []
 
     def fits(self, prompts: int) -> bool:
         """Whether so many prompts fit beside those that are running. The first batch always does."""
-        return not self._running or sum(len(batch.logits) for batch in self._running) + prompts <= self._rows
+        return not self._running or sum(len(batch.outputs) for batch in self._running) + prompts <= self._rows
 
     def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
         """Feed a batch's prompts. `prefix`: what prompts begin with; where it can be, it is computed once for them.
@@ -191,7 +233,7 @@ class Passes:
             ValueError: a prompt leaves no padding in its places.
             torch.OutOfMemoryError, MemoryError, RuntimeError: see `out_of_memory`.
         """
-        batch = OwnCache(self._model, prompts, self._places, fewest=ROWS_STEP)
+        batch = OwnCache(self._model, prompts, self._places, ROWS_STEP, self._head)
         self._running.append(batch)
         return batch
 
@@ -202,15 +244,15 @@ class Passes:
 
     def finish(self, prompts: CachedPrompts) -> None:
         """A batch has ended: its rows are free."""
-        self._running = [other for other in self._running if other is not prompts]
+        self._running = [other for other in self._running if id(other) != id(prompts)]
 
 
 class SharedPasses(Passes):
     """One pass for the rows of all batches. A row's columns are for its prompt and for the tokens after it."""
 
-    def __init__(self, model: LanguageModel, rows: int, places: int, tokens: int) -> None:
+    def __init__(self, model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None) -> None:
         """Args: as for `passes_for`."""
-        super().__init__(model, rows, places)
+        super().__init__(model, rows, places, head)
         self._block_rows = max(ROWS_STEP, rows)
         self._prefilled = max(ROWS_STEP, PREFILL_TOKENS // places)  # prompts that are computed in one go
         self._width = places + tokens + 1  # the last column is for what rows without a token write
@@ -218,9 +260,11 @@ class SharedPasses(Passes):
         self._prefixes: dict[tuple[int, ...], DynamicCache] = {}
 
     @classmethod
-    def fit(cls, model: LanguageModel, rows: int, places: int, tokens: int) -> SharedPasses | None:
+    def fit(
+        cls, model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None
+    ) -> SharedPasses | None:
         """Passes for this model, or None where its cache is of another kind or they do not give its logits."""
-        passes = cls(model, rows, places, tokens)
+        passes = cls(model, rows, places, tokens, head)
         # Every layer must cache keys and values of all columns that a row has.
         layers: list[Any] = DynamicCache(config=model.network.config).layers
         plain = "position_ids" in parameters_of(type(model.network).forward) and all(
@@ -235,8 +279,8 @@ class SharedPasses(Passes):
         """See `Passes`."""
         require_padding(prompts, self._places)
         while len(self._free()) < len(prompts):
-            self._blocks.append(_Block(self._model, self._block_rows, self._places, self._width))
-        batch = _SharedRows(self, self._free()[: len(prompts)], self._model)
+            self._blocks.append(_Block(self._model, self._block_rows, self._places, self._width, self._head))
+        batch = _SharedRows(self, self._free()[: len(prompts)], self._model, self._head)
         self._running.append(batch)
         # By itself each prompt decides how it is computed: with the shared prefix, or alone.
         common = tuple(prefix)
@@ -267,11 +311,11 @@ class SharedPasses(Passes):
                 if block_number == number
             }
             if fed:
-                logits = block.feed(fed)
-                # A view holds the logits of all rows in memory: it is for batches that have most of them.
-                whole = 2 * len(fed) >= len(logits)
+                outputs = block.feed(fed)
+                # A view holds the outputs of all rows in memory: it is for batches that have most of them.
+                whole = 2 * len(fed) >= len(outputs)
                 for batch, _, _ in tokens:
-                    batch.take(number, logits, view=whole)
+                    batch.take(number, outputs, view=whole)
         for batch, position, token in tokens:
             batch.written[position:] = [token]
 
@@ -291,8 +335,8 @@ class SharedPasses(Passes):
         padding = [[1] * len(prefix) + [0] * (width - len(rest)) + [1] * len(rest) for rest in rests]
         seen = torch.tensor(padding, device=self._model.device)
         cache = self._started(prefix, len(filled))
-        logits, _ = forward(self._model.network, ids, seen, cache)
-        batch.logits[list(part)] = logits[: len(part)]
+        outputs, _ = forward(self._model.network, ids, seen, cache, head=self._head)
+        batch.outputs[list(part)] = outputs[: len(part)]
         for number, block in enumerate(self._blocks):
             here = [i for i, index in enumerate(part) if batch.rows[index][0] == number]
             if here:
@@ -336,14 +380,14 @@ class SharedPasses(Passes):
 _Row = tuple[int, int]
 
 
-class _SharedRows:
+class _SharedRows(_Outputs):
     """See `CachedPrompts`. Forks share the rows: whoever goes on writes its own tokens where another's stand."""
 
-    def __init__(self, passes: SharedPasses, rows: Sequence[_Row], model: LanguageModel) -> None:
+    def __init__(self, passes: SharedPasses, rows: Sequence[_Row], model: LanguageModel, head: Head | None) -> None:
+        super().__init__(model, head, len(rows))
         self.passes, self.rows = passes, list(rows)
         self.tokens: list[int] = []
         self.written: list[int] = []  # what the rows hold after the prompts; the same list in all forks
-        self.logits = torch.empty((len(rows), model.vocabulary), dtype=torch.float32, device=model.device)
 
     def append(self, token: int) -> None:
         """See `CachedPrompts`."""
@@ -352,17 +396,17 @@ class _SharedRows:
     def fork(self) -> _SharedRows:
         """See `CachedPrompts`."""
         twin = copy.copy(self)
-        twin.tokens, twin.logits = list(self.tokens), self.logits.clone()
+        twin.tokens, twin.outputs = list(self.tokens), self.outputs.clone()
         return twin
 
-    def take(self, block: int, logits: torch.Tensor, *, view: bool) -> None:
-        """Keep this batch's rows of a block's logits [rows, V]; as a view if it may be, and they are in one piece."""
+    def take(self, block: int, outputs: torch.Tensor, *, view: bool) -> None:
+        """Keep this batch's rows of a block's outputs; as a view if it may be, and they are in one piece."""
         here = [i for i, (number, _) in enumerate(self.rows) if number == block]
         rows = [self.rows[i][1] for i in here]
         if view and here and len(here) == len(self.rows) and rows == list(range(rows[0], rows[0] + len(rows))):
-            self.logits = logits[rows[0] : rows[0] + len(rows)]
+            self.outputs = outputs[rows[0] : rows[0] + len(rows)]
         elif here:
-            self.logits[here] = logits[rows]
+            self.outputs[here] = outputs[rows]
 
     def catch_up(self) -> None:
         """Write those of this batch's tokens that the rows do not hold any more."""
@@ -375,8 +419,8 @@ class _SharedRows:
 class _Block:
     """The rows of one pass with their cache: keys and values [rows, heads, width, d] in every layer."""
 
-    def __init__(self, model: LanguageModel, rows: int, places: int, width: int) -> None:
-        self._network, self._places, self._width = model.network, places, width
+    def __init__(self, model: LanguageModel, rows: int, places: int, width: int, head: Head | None) -> None:
+        self._network, self._places, self._width, self._head = model.network, places, width, head
         self._full = model.device.type != "cpu"
         device = model.device
         self._prompts = torch.zeros((rows, width), dtype=torch.long, device=device)
@@ -400,7 +444,7 @@ class _Block:
 
     @torch.inference_mode()
     def feed(self, tokens: Mapping[int, tuple[int, int]]) -> torch.Tensor:
-        """Next logits float32 [rows, V] after row -> (position, token). Other rows compute what nobody looks at."""
+        """The next outputs after row -> (position, token). Other rows compute what nobody looks at."""
         rows = len(self._prompts)
         used = rows if self._full else min(rows, -(-(max(tokens) + 1) // ROWS_STEP) * ROWS_STEP)
         ids = torch.zeros((used, 1), dtype=torch.long)
@@ -414,8 +458,8 @@ class _Block:
         positions = self._lengths[:used] + at - self._places
         for layer in self._layers:
             layer.at = at
-        logits, _ = forward(self._network, ids, seen, self._cache, positions[:, None])
-        return logits
+        outputs, _ = forward(self._network, ids, seen, self._cache, positions[:, None], self._head)
+        return outputs
 
 
 class _CachedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -458,12 +502,13 @@ class _CachedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         return self._width - 1
 
 
-def passes_for(model: LanguageModel, rows: int, places: int, tokens: int) -> Passes:
+def passes_for(model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None) -> Passes:
     """Shared passes where the model's cache allows them, else one for each batch.
 
-    A pass has `rows` contexts, each with `places` for its prompt, one of them padding, and for `tokens` after it.
+    A pass has `rows` contexts, each with `places` for its prompt, one of them padding, and for `tokens` after it. With
+    a `head` of the model, tokens are scored only where somebody looks.
     """
-    return SharedPasses.fit(model, rows, places, tokens) or Passes(model, rows, places)
+    return SharedPasses.fit(model, rows, places, tokens, head) or Passes(model, rows, places, head)
 
 
 def planned_rows(model: LanguageModel, places: int, tokens: int, free: int | None = None) -> int:

@@ -9,6 +9,7 @@ from itertools import takewhile
 
 from transformers import PreTrainedTokenizerBase
 
+from dpaudit.generation.head import Head
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Context
 from dpaudit.generation.passes import CachedPrompts, OwnCache, Prompt, passes_for
@@ -171,9 +172,11 @@ class Prompts:
             self._prefixes[label] = [column[0] for column in same]
         return self._prefixes[label]
 
-    def alone(self, label: str, contexts: Sequence[Context], rows: int, tokens: int) -> CachedPrompts:
+    def alone(
+        self, label: str, contexts: Sequence[Context], rows: int, tokens: int, head: Head | None = None
+    ) -> CachedPrompts:
         """A batch in passes of its own, with the logits that it has among others. Arguments as for `passes_for`."""
-        passes = passes_for(self._model, rows, self.places, tokens)
+        passes = passes_for(self._model, rows, self.places, tokens, head)
         return passes.start(self.of(label, contexts), self.prefix(label))
 
     def public(self, label: str, wanted: bool = True) -> CachedPrompts:
@@ -182,7 +185,11 @@ class Prompts:
         It goes apart from the private rows: in one pass with them, their number could reach the support through
         rounding.
         """
-        return OwnCache(self._model, [self._tokens(label, [])] if wanted else [], self.places)
+        return OwnCache(self._model, [self.public_tokens(label)] if wanted else [], self.places)
+
+    def public_tokens(self, label: str) -> Prompt:
+        """The public prompt's token ids."""
+        return self._tokens(label, [])
 
     def _prompt(self, label: str, context: Context) -> list[int]:
         """A context's prompt. Its examples are cut so that it fits its places, by looking at this context alone."""

@@ -19,10 +19,12 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
+from dpaudit.generation.aggregation import Floats
 from dpaudit.generation.attack import CANARIES, attack, declared_step
 from dpaudit.generation.config import NO_LABELS, DataConfig, ModelConfig
 from dpaudit.generation.grouping import recompute_grouping
-from dpaudit.generation.model_step import UNIT_ROUNDOFF, ModelStep, largest_kept, rounding_tolerance
+from dpaudit.generation.head import Head
+from dpaudit.generation.model_step import UNIT_ROUNDOFF, ModelStep, largest_kept, rounding_tolerance, support_problem
 from dpaudit.generation.models import LanguageModel, load_model
 from dpaudit.generation.partition import Batch, Context, Partition, groups_of, partition
 from dpaudit.generation.passes import CachedPrompts, next_logits, out_of_memory, planned_rows
@@ -176,6 +178,7 @@ class _Replayer:
         self._centers, self.noise = recompute_grouping(self._manifest, self._clusters, self._records, self._where)
         self._parts = self._partition(self._records)
         self._model = self._load(model)
+        self._head = Head.of(self._model.network) if self._manifest.mechanism.over_support else None
         self._prompts = self._worded()
 
     def _refused(self, field: str, problem: str) -> InputError:
@@ -306,7 +309,8 @@ class _Replayer:
                 if slots or position in positions:
                     here = self._model_step(recorded, position, private)
                     if position in positions:
-                        found.append(here.compared(next_logits(public)))
+                        logits = next_logits(public)
+                        found.append(here.compared(logits, self._rounding(float(np.abs(logits).max(initial=0.0)))))
                     if slots:
                         losses += here.recorded_losses(slots)
                         log_probability += here.log_probability()
@@ -335,11 +339,19 @@ class _Replayer:
                 private.append(int(recorded.tokens[position]))
 
     def _model_step(self, recorded: BatchReader, position: int, private: CachedPrompts) -> ModelStep:
-        raw, mechanism = next_logits(private), self._manifest.mechanism
+        step, mechanism = recorded.step(position), self._manifest.mechanism
+        problem = support_problem(step.support, self._model.vocabulary)
+        if mechanism.over_support and step.support is not None and not problem:
+            raw: Floats = private.logits_over(step.support).cpu().numpy()
+        else:
+            raw = next_logits(private)
+        rounding = self._rounding(max(mechanism.clip, largest_kept(raw, mechanism)))
+        return ModelStep(mechanism, raw, step, rounding, recorded.header.id, position, problem)
+
+    def _rounding(self, scale: float) -> float:
+        """How far logits may be off, in logit units; `scale`: the largest number around."""
         config, dtype = self._model.network.config.get_text_config(), self._manifest.model.dtype or "float32"
-        scale = max(mechanism.clip, largest_kept(raw, mechanism.clip))
-        rounding = rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
-        return ModelStep(mechanism, raw, recorded.step(position), rounding, recorded.header.id, position)
+        return rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
 
     def attack(self, batch_id: int, trials: int, claim: Claim) -> Attacked:
         """Attack the declared mechanism on a batch's contexts, with the canary record as one more."""
@@ -368,7 +380,7 @@ class _Replayer:
         rows = min(manifest.model.rows or planned, planned)
         if self._model.device.type == "cpu":  # where the number of rows moves no bit
             rows = min(rows, max(1, len(contexts)))
-        return self._prompts.alone(label, contexts, rows, most)
+        return self._prompts.alone(label, contexts, rows, most, self._head)
 
     def _obstacle(self, recorded: BatchReader) -> str:
         """Why a batch cannot be computed again as it is recorded; empty where it can."""

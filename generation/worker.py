@@ -17,6 +17,7 @@ from dpaudit.accounting import ExPostAccountant
 from dpaudit.engines import cores
 from dpaudit.generation.aggregation import NOTHING_PUBLIC, Floats, aggregated, contributions
 from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
+from dpaudit.generation.head import Head
 from dpaudit.generation.manifest import changed_contexts, ex_post_epsilon
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Batch
@@ -40,6 +41,9 @@ from dpaudit.runs.manifest import StopReason
 
 Doubles: TypeAlias = NDArray[np.float64]
 
+#: Public prompts in a pass of theirs. In one pass with private rows, the number of these could reach a support or an
+#: anchor through rounding.
+PUBLIC_ROWS = 16
 #: Batches in the making at a time: each holds a file open, and batches without contexts take no row.
 MOST_OPEN = 256
 
@@ -91,7 +95,9 @@ class Worker:
         beforehand = self._manifest.mechanism.claim_kind == "approximate"
         self.accountant = None if beforehand else ExPostAccountant(self._manifest.mechanism, change)
         self.rows = store.manifest.model.rows or 1
+        self._head = Head.of(model.network) if self._manifest.mechanism.over_support else None
         self._passes: Passes | None = None
+        self._public_passes: Passes | None = None
         self._open: list[_Open] = []
 
     @property
@@ -138,7 +144,7 @@ class Worker:
             for current in self._open:
                 current.closing.close()
             self._open.clear()
-            self._passes = None
+            self._passes = self._public_passes = None
 
     @property
     def _waiting(self) -> list[_Open]:
@@ -153,9 +159,9 @@ class Worker:
         first = waiting[0].batch if waiting else self._batches[pending[0]]
         while self._passes is None:
             try:
-                self._passes = passes_for(
-                    self._model, self.rows, self._prompts.places, self._manifest.stopping.max_tokens
-                )
+                places, longest = self._prompts.places, self._manifest.stopping.max_tokens
+                self._passes = passes_for(self._model, self.rows, places, longest, self._head)
+                self._public_passes = passes_for(self._model, PUBLIC_ROWS, places, longest)
             except Exception as error:
                 self._shrink(error, progress)
         return self._passes.fits(len(first.contexts))
@@ -186,12 +192,11 @@ class Worker:
     def _advance(self, progress: Progress) -> None:
         """Continue the batches that have rows with their last tokens."""
         running = [(batch, batch.private, batch.tokens[-1]) for batch in self._open if batch.private is not None]
+        public = [(batch.public, token) for batch, _, token in running if batch.public is not None]
         try:
-            if self._passes is not None and running:
+            if self._passes is not None and self._public_passes is not None and running:
                 self._passes.advance([(private, token) for _, private, token in running])
-                for batch, _, token in running:
-                    if batch.public is not None:
-                        batch.public.append(token)
+                self._public_passes.advance(public)
         except Exception as error:
             self._shrink(error, progress)
 
@@ -203,7 +208,7 @@ class Worker:
             remedy = "Use bfloat16 or a smaller model, shorter prompts, or more and smaller batches."
             raise InputError("model.rows", "memory is too small for one batch's contexts.", remedy) from None
         self.rows //= 2
-        self._passes = None
+        self._passes = self._public_passes = None
         for batch in self._open:
             batch.private, batch.public = None, None
         gc.collect()
@@ -242,7 +247,8 @@ class Worker:
         if not mechanism.needs_public:
             return NOTHING_PUBLIC
         if batch.public is None:
-            public = self._prompts.public(batch.batch.label)
+            assert self._public_passes is not None
+            public = self._public_passes.start([self._prompts.public_tokens(batch.batch.label)])
             for token in batch.tokens:
                 public.append(token)
             batch.public = public
@@ -252,10 +258,14 @@ class Worker:
     def _prepared(self, batch: _Open, public: PublicPart) -> _Prepared:
         """What a batch samples its next token from (Algorithm 1, lines 6 and 7)."""
         assert batch.private is not None
-        mechanism, record, logits = self._manifest.mechanism, self._manifest.record, batch.private.logits
+        mechanism, record, taken = self._manifest.mechanism, self._manifest.record, public
+        if mechanism.over_support and public.support is not None:
+            logits, taken = batch.private.logits_over(public.support), PublicPart(None, public.anchor)
+        else:
+            logits = batch.private.logits
         with self._logits_of(batch):
-            arrays = aggregated(logits, public, mechanism, record.width)
-            kept = contributions(logits, public, mechanism.contribution) if record.contexts and len(logits) else None
+            arrays = aggregated(logits, taken, mechanism, record.width)
+            kept = contributions(logits, taken, mechanism.contribution) if record.contexts and len(logits) else None
         return batch, public, arrays, kept
 
     @contextmanager
@@ -304,8 +314,9 @@ class Worker:
         text = self._model.decode(without_stop(batch.tokens, self._manifest.stopping.sequences))
         batch.record.finish(text=text, stop=stop)
         self._open.remove(batch)
-        if self._passes is not None and batch.private is not None:
-            self._passes.finish(batch.private)
+        for passes, prompts in ((self._passes, batch.private), (self._public_passes, batch.public)):
+            if passes is not None and prompts is not None:
+                passes.finish(prompts)
         try:
             batch.closing.close()
         except BatchExistsError:  # another worker was first: its batch stays and counts, and this one is dropped

@@ -175,6 +175,11 @@ class Mechanism(Fields):
         """Whether a step takes anything from the public prompt."""
         return self.support.size is not None or self.contribution.anchored
 
+    @property
+    def over_support(self) -> bool:
+        """Whether contexts' logits are looked at over a truncated support alone."""
+        return self.support.size is not None and self.contribution.anchored
+
     def public_part(self, logits: Floats) -> PublicPart:
         """What a step takes from the public prompt's logits [V]. Raises ValueError where they are no anchor."""
         support = self.support.tokens(logits)

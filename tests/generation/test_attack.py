@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from dpaudit.accounting import ApproximateAccountant
 from dpaudit.generation.aggregation import NOTHING_PUBLIC, Floats, contributions
@@ -51,6 +52,9 @@ class ToyModel:
         shared = 3 * generator.standard_normal(self.vocabulary)
         own = generator.standard_normal((rows, self.vocabulary)) + 4 * generator.standard_normal((rows, 1))
         return torch.from_numpy((shared[None] if self.public else shared + own).astype(np.float32))
+
+    def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
+        return self.logits[:, torch.as_tensor(support)]
 
     def append(self, token: int) -> None:
         self.text = (*self.text, token)
