@@ -32,6 +32,7 @@ from dpaudit.mechanisms.mechanism import MAX_VOCABULARY as MAX_VOCABULARY
 from dpaudit.mechanisms.mechanism import Mechanism as Mechanism
 from dpaudit.mechanisms.mechanism import Support as Support
 from dpaudit.mechanisms.median import Median as Median
+from dpaudit.mechanisms.neighbors import COME_AND_GO as COME_AND_GO
 from dpaudit.mechanisms.neighbors import BatchingRule as BatchingRule
 from dpaudit.mechanisms.neighbors import ContextChange as ContextChange
 from dpaudit.mechanisms.neighbors import Relation as Relation
