@@ -194,8 +194,9 @@ def _larger_batches(config: Config) -> str:
         setting = "Raise batching.records_per_batch" if counted else "Lower batching.batches_per_cluster"
     if config.rule != "hashed-cells":
         return setting
-    most = config.prompt.examples_per_context - 1
-    return f"{setting}; most contexts come of batching.cells with {most} records each on average"
+    each = config.prompt.examples_per_context - 1
+    records = "1 record" if each == 1 else f"{each} records"
+    return f"{setting}; most contexts come of batching.cells with {records} each on average"
 
 
 def _shares(batches: Sequence[int], ready: _Ready, rows: int) -> Iterator[list[int]]:

@@ -421,7 +421,7 @@ class Config(Fields):
     def _prompt_batching_and_privacy_fit(self) -> Self:
         shown, cells = self.prompt.examples_per_context, self.batching.cells
         if shown > 1 and self.rule == "hashed-records":
-            allowed = "a whole number of at least 1 (or give batching.cells) when prompt.examples_per_context is above 1"
+            allowed = "a whole number of at least 1, or batching.cells is, when prompt.examples_per_context is above 1"
             raise clash("batching.slots", None, allowed)
         if shown == 1 and cells is not None:
             allowed = "null when prompt.examples_per_context is 1: without cells every record of a batch is shown"

@@ -142,9 +142,7 @@ def _by_digest(batching: Batching, records: Iterable[Record]) -> list[tuple[str,
 
 
 def _parted(batching: Batching, clusters: Clusters, placed: Sequence[tuple[Record, Assigned]]) -> Partition:
-    """The batches to generate. Under `hashed-slots` every slot is a context, empty or not; under `hashed-cells` no cell
-    that holds fewer or more than k.
-    """
+    """The batches to generate. A slot is a context, empty or not; a cell only if it holds k records."""
     contexts: dict[int, dict[int | str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record, place in placed:
         if place.batch is not None:

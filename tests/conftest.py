@@ -275,7 +275,7 @@ class Spec:
         if self.cells:
             places += places + [(b, cell) for b, n in enumerate(self.sizes) for cell in (n, n, n, n + 1)]
         digests = {label: self._digests(label) for label in self.labels}
-        found = [Assigned(next(d for d in digests[self.label(b)] if self._goes(d, b, s)), b, s) for b, s in places]
+        found = [Assigned(next(d for d in digests[self.label(b)] if self.goes(d, b, s)), b, s) for b, s in places]
         generated, most = self.per_label, self.per_label + SPARE
         if self.places:
             generated, most = self.per_label // 2, max(self.places.counts)
@@ -291,7 +291,8 @@ class Spec:
         """Digests of a label's records, one after the other; the seed makes them those of another data set."""
         return (self._hash.digest(label, f"record {number} of {self.seed}") for number in itertools.count())
 
-    def _goes(self, digest: str, batch: int, slot: int | None) -> bool:
+    def goes(self, digest: str, batch: int, slot: int | None) -> bool:
+        """Whether the hash sends a record of the batch's label there."""
         number, count = self.place(batch)
         if self._hash.batch(digest, count) != number:
             return False

@@ -93,7 +93,7 @@ def divisor_is_the_declared_one(facts: Facts) -> Outcome:
     reference="docs/claims.md",
 )
 def bounds_are_of_the_unit(facts: Facts) -> Outcome:
-    """A claim per record or user against the batching rule: a slot outlives its record and is replaced; a cell does not."""
+    """A claim per record or user against the batching rule: a slot outlives its record and is replaced."""
     claim, rule = facts.claim, facts.manifest.batching.rule
     expected = "bounds for what one unit does to the contexts under the batching rule"
     if claim.unit == "context":

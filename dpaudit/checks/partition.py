@@ -248,7 +248,8 @@ class _Rule:
         #: Into how many batches some cluster's records are hashed; the largest, whose records are left out most, first.
         self._counts = [self._per_label] if places is None else sorted(places.counts, reverse=True)
         self._slots, self._most = batching.slots or batching.cells, batching.examples_per_context
-        self._fills = batching.rule == "hashed-slots"  # a record of any cell is in its batch
+        #: A slot takes no more records once it shows enough of them; a cell takes all.
+        self._named, self._fills = ("cell", False) if batching.cells else ("slot", True)
         self._shown: Counter[tuple[int, int]] = Counter()
         #: Numbers of batches, a batch's number among them, and slots, that are full for some label or cluster.
         self._full: set[tuple[int, int, int]] = set()
@@ -271,7 +272,7 @@ class _Rule:
         if number != place:
             return f"its record is in batch {assigned.batch}, and the rule sends it to another"
         if assigned.slot != slot:
-            return f"its record is in slot {assigned.slot}, and the rule sends it to {slot}"
+            return f"its record is in {self._named} {assigned.slot}, and the rule sends it to {slot}"
         if self._fills and slot is not None:
             self._shown[assigned.batch, slot] += 1
             if self._shown[assigned.batch, slot] == self._most:
