@@ -319,6 +319,8 @@ plain("mean_over_more_contexts_than_cells", lambda run: run.rewrite(0, more_cont
 plain("record_in_another_cell", of_cell(lambda _, cell: cell[0].__setitem__(2, "4"), 5), "partition.stable", **CELLS)
 plain("record_of_a_cell_left_out", of_cell(lambda _, cell: cell[0].__setitem__(slice(1, 3), "--"), 5),
       "partition.stable", **CELLS)  # fmt: skip
+plain("record_left_out_to_make_a_context", of_cell(lambda _, cell: cell[2].__setitem__(slice(1, 3), "--"), 4),
+      *BOTH, **CELLS)  # fmt: skip
 plain("record_without_a_cell", moved(slot="-"), *BOTH, **CELLS)
 plain("cell_out_of_range", of_cell(lambda _, cell: cell[0].__setitem__(2, "6"), 5), *BOTH, **CELLS)
 plain("other_number_of_cells", manifest(batching__cells=1000), "partition.stable", **CELLS)
