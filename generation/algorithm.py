@@ -71,7 +71,8 @@ def generate(config: Config, out: Location, progress: Progress | None = None, en
     progress = progress or _silent
     ready = _ready(config, begun, progress)
     filled = [sum(map(bool, batch.contexts)) for batch in ready.records.batches]
-    progress(RecordsPlaced(ready.repeated, min(filled, default=0), max(filled, default=0), _larger_batches(config)))
+    fewest, most = min(filled, default=0), max(filled, default=0)
+    progress(RecordsPlaced(ready.repeated, ready.records.unused, fewest, most, _larger_batches(config)))
     if begun is None:
         json, assignment = ready.model.tokenizer_json, ready.records.assignment
         opened = RunWriter.create(
@@ -188,9 +189,15 @@ def _larger_batches(config: Config) -> str:
     if config.rule == "paper-slices":
         return "Raise batching.slots"
     if config.clustering is None:
-        return "Lower batching.batches_per_label"
-    counted = config.batching.records_per_batch is not None
-    return "Raise batching.records_per_batch" if counted else "Lower batching.batches_per_cluster"
+        setting = "Lower batching.batches_per_label"
+    else:
+        counted = config.batching.records_per_batch is not None
+        setting = "Raise batching.records_per_batch" if counted else "Lower batching.batches_per_cluster"
+    if config.rule != "hashed-cells":
+        return setting
+    each = config.prompt.examples_per_context - 1
+    records = "1 record" if each == 1 else f"{each} records"
+    return f"{setting}; most contexts come of batching.cells with {records} each on average"
 
 
 def _shares(batches: Sequence[int], ready: _Ready, rows: int) -> Iterator[list[int]]:

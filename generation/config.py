@@ -197,7 +197,9 @@ class BatchingConfig(Fields):
         records_per_batch: instead: so many of them that about so many records are in each, by noisy counts.
         most_batches: with records_per_batch, the most batches of a cluster.
         generate_per_cluster: with `clustering`, how many of each cluster's batches are generated.
-        slots: contexts per batch. Required for paper-slices and for more than one example per context.
+        slots: contexts per batch. Required for paper-slices; several examples per context need slots or cells.
+        cells: cells per batch (hashed only). One that holds exactly prompt.examples_per_context records is a context;
+            the records of other cells are not shown.
         key: 64 hexadecimal digits that fix the hash; random when null.
     """
 
@@ -209,6 +211,7 @@ class BatchingConfig(Fields):
     most_batches: Batches | None = None
     generate_per_cluster: Count = 1
     slots: Slots | None = None
+    cells: Slots | None = None
     key: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
     def given(self, names: Iterable[str]) -> dict[str, Any]:
@@ -228,6 +231,8 @@ class BatchingConfig(Fields):
             raise clash("batches_per_label", number, allowed)
         if not hashed and self.slots is None:
             raise clash("slots", None, "a whole number of at least 1 when rule is paper-slices")
+        if self.cells is not None and self.slots is not None:
+            raise clash("cells", self.cells, "null with slots: a record is hashed to a slot or to a cell")
         return self
 
     @model_validator(mode="after")
@@ -414,6 +419,8 @@ class Config(Fields):
         """The rule's name in the run directory."""
         if self.batching.rule == "paper-slices":
             return "paper-slices"
+        if self.batching.cells is not None:
+            return "hashed-cells"
         return "hashed-records" if self.batching.slots is None else "hashed-slots"
 
     @property
@@ -423,9 +430,13 @@ class Config(Fields):
 
     @model_validator(mode="after")
     def _prompt_batching_and_privacy_fit(self) -> Self:
-        if self.prompt.examples_per_context > 1 and self.batching.slots is None:
-            allowed = "a whole number of at least 1 when prompt.examples_per_context is above 1"
+        shown, cells = self.prompt.examples_per_context, self.batching.cells
+        if shown > 1 and self.rule == "hashed-records":
+            allowed = "a whole number of at least 1, or batching.cells is, when prompt.examples_per_context is above 1"
             raise clash("batching.slots", None, allowed)
+        if shown == 1 and cells is not None:
+            allowed = "null when prompt.examples_per_context is 1: without cells every record of a batch is shown"
+            raise clash("batching.cells", cells, allowed)
         if self.rule == "paper-slices" and self.privacy.unit != "context":
             allowed = (
                 "context when batching.rule is paper-slices. Taking one record out moves every later record of its "
@@ -515,7 +526,7 @@ class Config(Fields):
             raise clash("chosen_from.batching", "public", allowed)
         if method in ("chang", "dpm") and unit == "user":
             raise clash("privacy.unit", unit, f"record when clustering.method is {method}: its noise hides a record")
-        if unit == "context" and self.batching.slots is not None:
+        if unit == "context" and self.rule != "hashed-records":
             allowed = "record or user with a section clustering: a context's records are of many counts"
             raise clash("privacy.unit", unit, allowed)
         return self

@@ -13,11 +13,13 @@ class RecordsPlaced:
 
     Attributes:
         repeated: rows of the data whose text and label another row has: they count once.
+        unused: records of the batches to be generated whose cells hold fewer or more than a context shows.
         fewest, most: how many contexts that hold a record the batches to be generated have.
         remedy: which setting makes them larger.
     """
 
     repeated: int
+    unused: int
     fewest: int
     most: int
     remedy: str

@@ -181,7 +181,7 @@ def declared_batching(config: Config, clusters: Clusters, key: str) -> Batching:
     return Batching(
         rule=config.rule,
         batches=batches,
-        **settings.model_dump(include={"batches_per_label", generated, "slots"}),
+        **settings.model_dump(include={"batches_per_label", generated, "slots", "cells"}),
         examples_per_context=config.prompt.examples_per_context,
         labels=config.data.labels or (),
         key=key,

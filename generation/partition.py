@@ -74,6 +74,12 @@ class Partition:
     batches: tuple[Batch, ...]
     assignment: tuple[Assigned, ...]
 
+    @property
+    def unused(self) -> int:
+        """How many records of the generated batches no context shows: those of cells with fewer or more than k."""
+        placed = sum(place.batch is not None for place in self.assignment)
+        return placed - sum(len(context) for batch in self.batches for context in batch.contexts)
+
 
 def partition(
     batching: Batching, clusters: Clusters, records: Iterable[Record], centers: Mapping[Record, int] | None = None
@@ -107,6 +113,8 @@ def partition(
                 batch = None
             else:
                 seen[batch, slot] += 1
+        elif batching.cells is not None:
+            slot = hashing.slot(digest, batching.cells)
         placed.append((record, Assigned(digest, batch, None if batch is None else slot)))
     return _parted(batching, clusters, placed)
 
@@ -134,7 +142,7 @@ def _by_digest(batching: Batching, records: Iterable[Record]) -> list[tuple[str,
 
 
 def _parted(batching: Batching, clusters: Clusters, placed: Sequence[tuple[Record, Assigned]]) -> Partition:
-    """The batches to generate. Under `hashed-slots` every slot is a context, empty or not."""
+    """The batches to generate. A slot is a context, empty or not; a cell only if it holds k records."""
     contexts: dict[int, dict[int | str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record, place in placed:
         if place.batch is not None:
@@ -144,7 +152,10 @@ def _parted(batching: Batching, clusters: Clusters, placed: Sequence[tuple[Recor
     def filled(batch: int) -> tuple[Context, ...]:
         if batching.rule == "hashed-slots":
             return tuple(tuple(contexts[batch].get(slot, ())) for slot in range(batching.slots or 1))
-        return tuple(map(tuple, contexts[batch].values()))
+        found = map(tuple, contexts[batch].values())
+        if batching.rule == "hashed-cells":
+            return tuple(context for context in found if len(context) == batching.examples_per_context)
+        return tuple(found)
 
     groups = groups_of(batching, clusters)
     batches = tuple(Batch(each, group.label, group.cluster, filled(each)) for group in groups for each in group.ids)

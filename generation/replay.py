@@ -31,7 +31,7 @@ from dpaudit.generation.passes import CachedPrompts, next_logits, out_of_memory,
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, read_records
 from dpaudit.generation.sources import PACKAGE
-from dpaudit.mechanisms import FLOAT64_ROUNDING, context_change
+from dpaudit.mechanisms import COME_AND_GO, FLOAT64_ROUNDING, context_change
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
 from dpaudit.runs import BatchReader, Claim, InputError, KeyedHash, RunReader, data_digest, without_stop
 from dpaudit.runs.assignment import KEY_BYTES
@@ -398,9 +398,9 @@ class _Replayer:
 
     def _contexts_without(self, batch: Batch, slot: int) -> tuple[Context, ...]:
         """The batch's contexts on the data less one record; where slots are fixed, less one context."""
-        if self._manifest.batching.rule != "hashed-records":
+        if self._manifest.batching.rule not in COME_AND_GO:
             return batch.contexts[:slot] + batch.contexts[slot + 1 :]
-        (gone,) = batch.contexts[slot]
+        gone = batch.contexts[slot][0]
         rest = self._partition(record for record in self._records if record != gone)
         changed = [new.id for new, old in zip(rest.batches, self._parts.batches, strict=True) if new != old]
         assert changed == [batch.id], "a hashed record's place depends on that record alone"

@@ -34,6 +34,7 @@ from dpaudit.accounting import (
 from dpaudit.audit import audit_run
 from dpaudit.mechanisms import (
     ANCHOR,
+    COME_AND_GO,
     ContextChange,
     Mechanism,
     central_order_statistics,
@@ -100,6 +101,7 @@ class Spec:
     clip, and sums divided by the number of "contexts", or by it where it is "larger" than the divisor;
     `private_anchor` one whose anchor is the contexts' own mean. Every context of a mean run has its first token at
     -clip, as many tokens of a real vocabulary are, unless `floor` is False.
+    Under `hashed-cells` a context shows two records; each batch has a cell of three and one of one beside.
     `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four.
     """
 
@@ -155,6 +157,10 @@ class Spec:
     @property
     def change(self) -> ContextChange | None:
         return context_change(self.unit, self.relation, self.rule, records_per_user=self.records_per_user)
+
+    @property
+    def cells(self) -> int | None:
+        return max(self.sizes) + 2 if self.rule == "hashed-cells" else None
 
     @property
     def rebalanced(self) -> bool:
@@ -251,7 +257,9 @@ class Spec:
                 batches_per_label=None if self.rule == "paper-slices" or self.places else self.per_label + SPARE,
                 generate_per_label=None if self.places else self.per_label,
                 generate_per_cluster=self.per_label // 2 if self.places else None,
-                slots=None if self.rule == "hashed-records" else max(self.sizes),
+                slots=None if self.rule in COME_AND_GO else max(self.sizes),
+                cells=self.cells,
+                examples_per_context=2 if self.cells else 1,
                 labels=self.labels,
                 key=KEY,
             ),
@@ -272,10 +280,12 @@ class Spec:
         )
 
     def assignment(self) -> list[Assigned]:
-        """One record per context, found where the keyed hash sends one; the others in no generated batch."""
+        """The records of contexts and of other cells, found where the keyed hash sends one; the rest in no batch."""
         places = [(b, None if self.rule == "hashed-records" else i) for b, n in enumerate(self.sizes) for i in range(n)]
+        if self.cells:
+            places += places + [(b, cell) for b, n in enumerate(self.sizes) for cell in (n, n, n, n + 1)]
         digests = {label: self._digests(label) for label in self.labels}
-        found = [Assigned(next(d for d in digests[self.label(b)] if self._goes(d, b, s)), b, s) for b, s in places]
+        found = [Assigned(next(d for d in digests[self.label(b)] if self.goes(d, b, s)), b, s) for b, s in places]
         generated, most = self.per_label, self.per_label + SPARE
         if self.places:
             generated, most = self.per_label // 2, max(self.places.counts)
@@ -291,11 +301,12 @@ class Spec:
         """Digests of a label's records, one after the other; the seed makes them those of another data set."""
         return (self._hash.digest(label, f"record {number} of {self.seed}") for number in itertools.count())
 
-    def _goes(self, digest: str, batch: int, slot: int | None) -> bool:
+    def goes(self, digest: str, batch: int, slot: int | None) -> bool:
+        """Whether the hash sends a record of the batch's label there."""
         number, count = self.place(batch)
         if self._hash.batch(digest, count) != number:
             return False
-        return slot is None or self._hash.slot(digest, max(self.sizes)) == slot
+        return slot is None or self._hash.slot(digest, self.cells or max(self.sizes)) == slot
 
     def _mean_claim(self) -> Claim:
         delta, (centers, spent) = RECORDS**-1.1, self.centers_cost

@@ -289,6 +289,8 @@ def _batching(manifest: Manifest) -> Iterator[str]:
         yield f"clusters by {manifest.clustering.method}"
     if batching.slots is not None:
         yield f"{batching.slots:,} contexts in a batch"
+    if batching.cells is not None:
+        yield f"{batching.cells:,} cells in a batch"
     if batching.examples_per_context != 1:
         yield f"{batching.examples_per_context:,} records in a context"
 

@@ -22,6 +22,7 @@ _BATCHING = (
     "generate_per_label",
     "generate_per_cluster",
     "slots",
+    "cells",
     "examples_per_context",
 )
 _PROMPT = ("template", "digest", "max_example_tokens", "end", "one_line")

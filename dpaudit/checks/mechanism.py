@@ -5,6 +5,7 @@ from __future__ import annotations
 from dpaudit.checks.claim import recomputed_epsilon
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.checks.registry import COMMAND, Outcome, RunCheck, StepCheck, not_applicable
+from dpaudit.mechanisms import COME_AND_GO
 from dpaudit.results.rounding import rounded_up
 
 #: So many steps do not look divided by the number of their contexts by chance.
@@ -94,7 +95,7 @@ def divisor_is_the_declared_one(facts: Facts) -> Outcome:
     fails="The claim is about records, and its bounds are about contexts",
     evidence=0,
     why="One record may then touch contexts that the bound does not count, so it costs more than is claimed.",
-    remedy="Claim the epsilon that holds, claim per context, or put one record into each context (no slots).",
+    remedy="Claim the epsilon that holds, claim per context, or generate without slots.",
     reference="docs/claims.md",
 )
 def bounds_are_of_the_unit(facts: Facts) -> Outcome:
@@ -104,7 +105,7 @@ def bounds_are_of_the_unit(facts: Facts) -> Outcome:
     if claim.unit == "context":
         return not_applicable(expected, "The claim is per context.")
     recomputed = recomputed_epsilon(facts)
-    if rule == "hashed-records" or recomputed is None or recomputed <= claim.epsilon:
+    if rule in COME_AND_GO or recomputed is None or recomputed <= claim.epsilon:
         return Outcome("pass", f"{claim.unit}, {claim.relation}, under {rule}", expected)
     found = f"{claim.unit}, {claim.relation}, under {rule}, and epsilon {claim.epsilon!r}"
     holds = (
@@ -112,7 +113,7 @@ def bounds_are_of_the_unit(facts: Facts) -> Outcome:
         if facts.change is not None
         else f"Under {rule} no epsilon holds for a {claim.unit}. "
     )
-    mend = "Claim that, claim per context, or generate with one record in each context and no slots."
+    mend = "Claim that, claim per context, or generate without slots: one record in each context, or with cells."
     return Outcome("fail", found, expected, holds + mend)
 
 

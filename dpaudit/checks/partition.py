@@ -37,7 +37,11 @@ def records_are_placed_once(facts: Facts) -> Outcome:
         return not_applicable(expected, "The claim is per context, and no assignment is recorded.")
     if not placed.records and facts.manifest.data.records:
         return Outcome("skip", "nothing", expected, "The run records no assignment of its records to batches.")
-    return Outcome("pass", f"{placed.records} records", expected)
+    found, batching = f"{placed.records} records", facts.manifest.batching
+    if batching.rule == "hashed-cells":
+        shown = batching.examples_per_context * placed.contexts.total()
+        found += f"; {shown} of the {placed.in_batches} in generated batches are shown"
+    return Outcome("pass", found, expected)
 
 
 @RunCheck(
@@ -50,7 +54,7 @@ def records_are_placed_once(facts: Facts) -> Outcome:
     reference="docs/run-directory.md",
 )
 def rule_gives_the_assignment(facts: Facts) -> Outcome:
-    """The assignment against batch and slot hashed anew from each digest; with the data, against the whole rule."""
+    """The assignment against batch and slot or cell hashed anew from each digest; with the data, the whole rule."""
     batching, per_context = facts.manifest.batching, facts.claim.unit == "context"
     expected = "batch and slot of every record as the keyed hash of that record gives them"
     if facts.replay is not None and facts.replay.assignment:
@@ -137,6 +141,7 @@ class Placement:
     Attributes:
         error: why the file cannot be read to its end; None where it can. The rest is then of the lines before.
         records: how many lines it has.
+        in_batches: how many of them name a batch.
         digest: what `data.digest` of these records would be.
         problem: the first line that cannot be right, whatever the rule.
         misplaced: the first line that the declared rule does not give; None too where it lacks what it needs.
@@ -145,6 +150,7 @@ class Placement:
 
     error: InputError | None = None
     records: int = 0
+    in_batches: int = 0
     digest: str = ""
     problem: str | None = None
     misplaced: str | None = None
@@ -157,7 +163,7 @@ class Placement:
 
 
 def read_placement(reader: RunReader, places: ClusterPlaces | None = None) -> Placement:
-    """Read a run's assignment once. Memory grows with the contexts, not with the records.
+    """Read a run's assignment once. Memory grows with contexts and cells in use, not with the records.
 
     `places` is None where records are not clustered, or where the batches' places are not known.
     """
@@ -184,6 +190,7 @@ def _digests(reader: RunReader, placement: Placement, rule: _Rule | None) -> Ite
     places, previous = _Places(reader.manifest.batching, placement.contexts), ""
     for assigned in reader.assignment():
         placement.records += 1
+        placement.in_batches += assigned.batch is not None
         problem = places.problem(assigned)
         if assigned.digest <= previous:
             problem = "its record's digest is repeated or out of order"
@@ -200,7 +207,7 @@ class _Places:
 
     def __init__(self, batching: Batching, contexts: Counter[int]) -> None:
         self._batching, self._contexts = batching, contexts
-        self._shown: defaultdict[int, Counter[int]] = defaultdict(Counter)
+        self._held: defaultdict[int, Counter[int]] = defaultdict(Counter)
 
     def problem(self, assigned: Assigned) -> str | None:
         """Take in a line, and say why it cannot be right."""
@@ -209,16 +216,20 @@ class _Places:
         batching = self._batching
         if assigned.batch >= batching.batches:
             return f"it names batch {assigned.batch} of {batching.batches}"
-        if (assigned.slot is None) != (batching.slots is None) or (assigned.slot or 0) >= (batching.slots or 1):
+        slots = batching.slots or batching.cells
+        if (assigned.slot is None) != (slots is None) or (assigned.slot or 0) >= (slots or 1):
             return f"its slot does not fit the rule {batching.rule}"
         if assigned.slot is None:  # every record is a context of its own
             self._contexts[assigned.batch] += 1
             return None
-        shown = self._shown[assigned.batch]
-        self._contexts[assigned.batch] += assigned.slot not in shown
-        shown[assigned.slot] += 1
-        if shown[assigned.slot] > batching.examples_per_context:
-            return f"its context shows more than {batching.examples_per_context} records"
+        held, most = self._held[assigned.batch], batching.examples_per_context
+        held[assigned.slot] += 1
+        if batching.rule == "hashed-cells":  # a cell is a context as long as it holds so many, and no more
+            self._contexts[assigned.batch] += (held[assigned.slot] == most) - (held[assigned.slot] == most + 1)
+            return None
+        self._contexts[assigned.batch] += held[assigned.slot] == 1
+        if held[assigned.slot] > most:
+            return f"its context shows more than {most} records"
         return None
 
 
@@ -236,7 +247,9 @@ class _Rule:
             self._generated = batching.generate_per_cluster or 1
         #: Into how many batches some cluster's records are hashed; the largest, whose records are left out most, first.
         self._counts = [self._per_label] if places is None else sorted(places.counts, reverse=True)
-        self._slots, self._most = batching.slots, batching.examples_per_context
+        self._slots, self._most = batching.slots or batching.cells, batching.examples_per_context
+        #: A slot takes no more records once it shows enough of them; a cell takes all.
+        self._named, self._fills = ("cell", False) if batching.cells else ("slot", True)
         self._shown: Counter[tuple[int, int]] = Counter()
         #: Numbers of batches, a batch's number among them, and slots, that are full for some label or cluster.
         self._full: set[tuple[int, int, int]] = set()
@@ -259,8 +272,8 @@ class _Rule:
         if number != place:
             return f"its record is in batch {assigned.batch}, and the rule sends it to another"
         if assigned.slot != slot:
-            return f"its record is in slot {assigned.slot}, and the rule sends it to {slot}"
-        if slot is not None:
+            return f"its record is in {self._named} {assigned.slot}, and the rule sends it to {slot}"
+        if self._fills and slot is not None:
             self._shown[assigned.batch, slot] += 1
             if self._shown[assigned.batch, slot] == self._most:
                 self._full.add((count, number, slot))

@@ -109,6 +109,9 @@ def _tell_placed(title: str, placed: RecordsPlaced) -> None:
     if placed.repeated:
         rows = "1 row repeats" if placed.repeated == 1 else f"{placed.repeated:,} rows repeat"
         note(f"{title}: {rows} another in text and label and {'counts' if placed.repeated == 1 else 'count'} once")
+    if placed.unused:
+        unused = counted(placed.unused, "record")
+        note(f"{title}: cells with fewer or more records than a context shows leave {unused} of these batches unused")
     if placed.fewest >= FEW:
         return
     held = counted(placed.most, "context")

@@ -36,6 +36,7 @@ from dpaudit.mechanisms.mechanism import Mechanism as Mechanism
 from dpaudit.mechanisms.mechanism import PublicPart as PublicPart
 from dpaudit.mechanisms.mechanism import Support as Support
 from dpaudit.mechanisms.median import Median as Median
+from dpaudit.mechanisms.neighbors import COME_AND_GO as COME_AND_GO
 from dpaudit.mechanisms.neighbors import BatchingRule as BatchingRule
 from dpaudit.mechanisms.neighbors import ContextChange as ContextChange
 from dpaudit.mechanisms.neighbors import Relation as Relation

@@ -7,7 +7,10 @@ from typing import Literal, TypeAlias
 
 Relation: TypeAlias = Literal["add_remove", "replace"]
 Unit: TypeAlias = Literal["record", "context", "user"]
-BatchingRule: TypeAlias = Literal["hashed-records", "hashed-slots", "paper-slices"]
+BatchingRule: TypeAlias = Literal["hashed-records", "hashed-slots", "hashed-cells", "paper-slices"]
+
+#: Under these a record that comes or goes makes one context come or go, at most. Under others contexts outlive it.
+COME_AND_GO: frozenset[BatchingRule] = frozenset({"hashed-records", "hashed-cells"})
 
 #: In units of a context that comes or goes: a replaced one goes, and another comes.
 HALF_STEPS: dict[Relation, int] = {"add_remove": 1, "replace": 2}
@@ -48,6 +51,9 @@ def context_change(
       one and adds one, in one batch or in two.
     - "hashed-slots": the slot survives without the record, so one context is replaced. An exchanged record leaves one
       slot and enters another.
+    - "hashed-cells": a record more or less changes how many its cell holds, so at most one context comes or goes. An
+      exchanged record does that to two cells, in one batch or in two; or to one cell, whose context goes while another
+      comes. Either way two come or go at most (docs/mathematics.md, "Cells").
     - "paper-slices": one record shifts every later one into another context or batch.
     - A user is `records_per_user` records at most, a public number, wherever the rule puts them. Without it nothing
       bounds the unit "user".
@@ -58,4 +64,4 @@ def context_change(
     if rule == "paper-slices" or records is None:
         return None
     contexts = records * (2 if relation == "replace" else 1)  # what one unit takes away, another may bring
-    return ContextChange("add_remove" if rule == "hashed-records" else "replace", contexts)
+    return ContextChange("add_remove" if rule in COME_AND_GO else "replace", contexts)

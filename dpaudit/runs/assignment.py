@@ -14,7 +14,10 @@ _LINE = re.compile(r"^([0-9a-f]{64})\t(-|\d{1,9})\t(-|\d{1,9})$", re.ASCII)
 
 @dataclass(frozen=True)
 class Assigned:
-    """Where one record went: its keyed digest, batch and slot. None where it takes part in no generated batch."""
+    """Where one record went: its keyed digest, batch and slot. None where it takes part in no generated batch.
+
+    Under `hashed-cells` the slot is the record's cell, whether it is shown or not: that follows from how many share it.
+    """
 
     digest: str
     batch: int | None
@@ -47,7 +50,7 @@ def data_digest(digests: Iterable[str]) -> str:
 class KeyedHash:
     """BLAKE2b under a secret key, so that nobody without it can tell or steer where a record goes.
 
-    The rules `hashed-records` and `hashed-slots` of run.json mean this hash: an auditor runs it again.
+    The hashed rules of run.json mean this hash: an auditor runs it again.
     """
 
     key: bytes
@@ -63,7 +66,7 @@ class KeyedHash:
         return self._below(b"dpaudit.batch", digest, count)
 
     def slot(self, digest: str, count: int) -> int:
-        """Number of the slot within the batch, uniform on range(count)."""
+        """Number of the slot or cell within the batch, uniform on range(count)."""
         return self._below(b"dpaudit.slot", digest, count)
 
     def _below(self, purpose: bytes, digest: str, count: int) -> int:

@@ -106,15 +106,17 @@ class Batching(Fields):
 
     Attributes:
         rule: "hashed-records" makes one context of each record; "hashed-slots" fills a fixed number of
-            contexts per batch; "paper-slices" cuts each label's records into slices of fixed size.
+            contexts per batch; "hashed-cells" makes one context of each cell of a batch that holds exactly k records;
+            "paper-slices" cuts each label's records into slices of fixed size.
         batches: how many batches the run generates, with ids 0 .. batches - 1. A public number.
         batches_per_label: how many batches each label's records are hashed into; None when not by label.
         generate_per_label: how many of each label's batches are generated, the first ones: batch id = index of its
             label * generate_per_label + number within the label. None declares no rule for which batches are.
         generate_per_cluster: how many of each cluster's batches are generated, the first ones, instead: ids go through
             labels, their kept centres, and numbers within a cluster. The file `clusters` has how many there are.
-        slots: contexts per batch for "hashed-slots" and "paper-slices", None for "hashed-records".
-        examples_per_context: k, the most records that one context shows.
+        slots: contexts per batch for "hashed-slots" and "paper-slices", None for the others.
+        cells: per batch for "hashed-cells", None for the others.
+        examples_per_context: k, the most records that one context shows; under "hashed-cells" each shows so many.
         labels: the public list of labels, in the order in which batches are numbered; empty when there are none. All
             records are then one group, for which "per label" holds.
         key: of the hash (`KeyedHash`), in hexadecimal: 16 to 64 secret bytes.
@@ -126,6 +128,7 @@ class Batching(Fields):
     generate_per_label: Annotated[int, Field(ge=1)] | None = None
     generate_per_cluster: Annotated[int, Field(ge=1)] | None = None
     slots: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+    cells: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     examples_per_context: Annotated[int, Field(ge=1)] = 1
     labels: tuple[str, ...] = ()
     key: Annotated[str, Field(pattern=r"^([0-9a-f]{2}){16,64}$")] | None = None
@@ -139,8 +142,10 @@ class Batching(Fields):
             raise ValueError("there are more batches than batches_per_label times labels")
         if per_label is not None and generated is not None and generated > per_label:
             raise ValueError("generate_per_label is larger than batches_per_label")
-        if (self.rule == "hashed-records") != (self.slots is None):
+        if (self.rule in ("hashed-slots", "paper-slices")) != (self.slots is not None):
             raise ValueError("slots is for hashed-slots and paper-slices, which need it")
+        if (self.rule == "hashed-cells") != (self.cells is not None):
+            raise ValueError("cells is for hashed-cells, which needs it")
         if self.rule == "hashed-records" and self.examples_per_context != 1:
             raise ValueError("hashed-records puts one record into each context: examples_per_context must be 1")
         return self

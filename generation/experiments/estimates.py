@@ -132,13 +132,15 @@ def _batches(config: Config, records: int) -> int:
 
 
 def _contexts(config: Config, records: int) -> float:
-    batching = config.batching
+    batching, shown = config.batching, config.prompt.examples_per_context
     if batching.slots is not None:
         return batching.slots
-    if batching.records_per_batch is not None:
-        return batching.records_per_batch
     of_group = batching.batches_per_cluster if config.clustering is not None else batching.batches_per_label
-    return records / clusters(config) / (of_group or 1)
+    held = batching.records_per_batch or records / clusters(config) / (of_group or 1)
+    if batching.cells is None:
+        return held
+    rate = held / batching.cells  # of the Poisson number of records in a cell
+    return batching.cells * math.exp(shown * math.log(rate) - rate - math.lgamma(shown + 1))
 
 
 def _clustering_costs(clustering: ClusteringConfig | None) -> tuple[float, float, float]:

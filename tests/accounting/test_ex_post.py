@@ -430,6 +430,10 @@ CELLS = {
     ("record", "replace", "hashed-records"): ("add_remove", 2),
     ("record", "add_remove", "hashed-slots"): ("replace", 1),
     ("record", "replace", "hashed-slots"): ("replace", 2),
+    ("record", "add_remove", "hashed-cells"): ("add_remove", 1),
+    ("record", "replace", "hashed-cells"): ("add_remove", 2),
+    ("user", "add_remove", "hashed-cells"): ("add_remove", 5),
+    ("user", "replace", "hashed-cells"): ("add_remove", 10),
     ("user", "add_remove", "hashed-records"): ("add_remove", 5),
     ("user", "replace", "hashed-records"): ("add_remove", 10),
     ("user", "add_remove", "hashed-slots"): ("replace", 5),
@@ -441,7 +445,7 @@ CELLS = {
     **{
         ("context", relation, rule): (relation, 1)
         for relation in ("add_remove", "replace")
-        for rule in ("hashed-records", "hashed-slots", "paper-slices")
+        for rule in ("hashed-records", "hashed-slots", "hashed-cells", "paper-slices")
     },
 }
 

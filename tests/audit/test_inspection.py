@@ -21,6 +21,7 @@ KINDS = {
     "users": {"unit": "user", "records_per_user": 2, "width": 3},
     "replaced": {"relation": "replace", "width": 3},
     "slots": {"rule": "hashed-slots", "sizes": (4, 4)},
+    "cells": {"rule": "hashed-cells", "sizes": (4, 3)},
     "tokens alone": {"text": False},
     "clusters": {"clusters": "public-centers-rebalanced", "sizes": (2, 3, 4, 2)},
 }
@@ -213,7 +214,7 @@ def test_tokens_of_equal_value_share_their_rank(make_run):
 def test_replacing_a_context_moves_a_mean_by_two_of_its_logits(make_run):
     one, two = (
         inspect_step(make_run(aggregator="mean", contexts=True, sizes=(4, 4), rule=rule).path, 0, 0, top=1000)
-        for rule in ("hashed-records", "hashed-slots")
+        for rule in ("hashed-cells", "hashed-slots")
     )
     assert (one.neighbours.contexts, two.neighbours.contexts) == (1, 1)
     assert (one.neighbours.change, two.neighbours.change) == ("add_remove", "replace")

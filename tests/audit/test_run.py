@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from dpaudit.accounting import ExPostAccountant, exponential_mechanism_epsilon
 from dpaudit.audit import Question, audit_run
 from dpaudit.audit.disclosure import public_form
-from dpaudit.mechanisms import ContextChange, Mechanism, central_order_statistics, context_change
+from dpaudit.mechanisms import BatchingRule, ContextChange, Mechanism, central_order_statistics, context_change
 from dpaudit.runs import RunReader
 
 CLIP = 6.0
@@ -169,7 +170,7 @@ def test_fixed_slots_claimed_per_record_are_judged_with_replace_bounds(make_run,
 
 
 def test_replace_never_costs_less_than_add_remove(make_run):
-    for aggregator, rule in itertools.product(["median", "mean"], ["hashed-records", "hashed-slots"]):
+    for aggregator, rule in itertools.product(["median", "mean"], ["hashed-records", "hashed-slots", "hashed-cells"]):
         run = make_run(aggregator=aggregator, rule=rule, sizes=(4, 4), width=3)
         figures = []
         for relation in ("add_remove", "replace"):
@@ -191,7 +192,7 @@ def test_question_replaces_the_claim_and_nothing_else(make_run, failed):
 
 def test_every_change_that_a_claim_covers_is_bounded_or_refused():
     for unit, relation, rule in itertools.product(
-        ("record", "context", "user"), ("add_remove", "replace"), ("hashed-records", "hashed-slots", "paper-slices")
+        ("record", "context", "user"), ("add_remove", "replace"), get_args(BatchingRule)
     ):
         change = context_change(unit, relation, rule, records_per_user=3)
         assert (change is not None) == (rule != "paper-slices" or unit == "context")

@@ -22,6 +22,10 @@ RUNS = {
     "slots": {"sizes": (4, 4), "rule": "hashed-slots"},
     "odd slots, replaced": {"sizes": (3, 3), "rule": "hashed-slots", "relation": "replace", "width": 3},
     "slots per context": {"sizes": (4, 4), "rule": "hashed-slots", "unit": "context"},
+    "cells": {"sizes": ALL_SIZES, "rule": "hashed-cells"},
+    "cells, replaced": {"sizes": (3, 4), "rule": "hashed-cells", "relation": "replace"},
+    "cells per context": {"sizes": (3, 4), "rule": "hashed-cells", "unit": "context"},
+    "cells per user": {"sizes": (3, 4), "rule": "hashed-cells", "unit": "user", "records_per_user": 2, "width": 3},
     "slices per context": {"sizes": (5, 5), "rule": "paper-slices", "unit": "context"},
     "mean": {"sizes": ALL_SIZES, "aggregator": "mean"},
     "mean, contexts": {"sizes": ALL_SIZES, "aggregator": "mean", "contexts": True},
@@ -57,6 +61,7 @@ RUNS = {
     "rebalanced": {"sizes": (3, 4, 0, 5, 4, 2, 1, 8), "clusters": "public-centers-rebalanced"},
     "rebalanced, replace": {"sizes": (3, 4, 5, 2), "clusters": "public-centers-rebalanced", "relation": "replace"},
     "rebalanced, slots": {"sizes": (4,) * 4, "clusters": "public-centers-rebalanced", "rule": "hashed-slots"},
+    "rebalanced, cells": {"sizes": (4, 0, 3, 1), "clusters": "public-centers-rebalanced", "rule": "hashed-cells"},
     "rebalanced, per user": {
         "sizes": (3, 4, 5, 2),
         "clusters": "public-centers-rebalanced",
@@ -74,6 +79,7 @@ RUNS = {
         "relation": "replace",
     },
     "mean, noised centers": {"sizes": (3, 4, 5, 2), "clusters": "chang", "aggregator": "mean"},
+    "mean, cells": {"sizes": ALL_SIZES, "aggregator": "mean", "rule": "hashed-cells"},
     "mean, slots": {"sizes": (4, 4), "aggregator": "mean", "rule": "hashed-slots"},
 }
 

@@ -5,6 +5,7 @@ The test of docs/faults.md plants them all (test_fault_table.py).
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import shutil
@@ -206,6 +207,8 @@ def assigned(change: Callable[[list[list[str]]], None]) -> Callable[[Any], None]
 
 SLOTS = {"rule": "hashed-slots", "sizes": (4, 4)}
 SLICES = {"rule": "paper-slices", "unit": "context", "sizes": (4, 4)}
+#: Beside its contexts of two records, a batch has cell 4 with three, and cell 5 with one.
+CELLS = {"rule": "hashed-cells", "sizes": (4, 4)}
 
 
 def placed(change: Callable[[list[list[str]], int], None]) -> Callable[[Any], None]:
@@ -278,6 +281,50 @@ def records_of_two_batches_swapped(run):
         one[1], two[1] = two[1], one[1]
 
     assigned(change)(run)
+
+
+def of_cell(change: Callable[[list[list[str]], list[list[str]]], None], cell: int) -> Callable[[Any], None]:
+    """Change the lines of a cell of batch 0; `change` gets all lines and the cell's. Their digest and number follow."""
+
+    def plant(run):
+        assigned(lambda lines: change(lines, [line for line in lines if line[1:] == ["0", str(cell)]]))(run)
+        digests = [line.split("\t")[0] for line in (run / "assignment").read_text().splitlines()]
+        run.edit_manifest({"data.records": len(digests), "data.digest": data_digest(iter(digests))})
+
+    return plant
+
+
+def joined_by(cell: int) -> Callable[[Any], None]:
+    """One record more that the hash sends to a cell of batch 0."""
+
+    def plant(run):
+        keyed = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key))
+        digests = (keyed.digest("a", f"another record {number}") for number in itertools.count())
+        newcomer = next(d for d in digests if run.spec.goes(d, 0, cell))
+        of_cell(lambda lines, _: lines.append([newcomer, "0", str(cell)]) or lines.sort(), cell)(run)
+
+    return plant
+
+
+def more_contexts(draft):
+    draft.header = replace(draft.header, contexts=draft.header.contexts + 1)
+
+
+# A batch's contexts are those of the cells of two: one of three or of one is none, and no other record makes it one.
+plain("cell_of_three_shown", joined_by(0), "partition.disjoint", **CELLS)
+plain("cell_of_one_shown", of_cell(lambda lines, cell: lines.remove(cell[0]), 0), "partition.disjoint", **CELLS)
+plain("cell_of_two_not_shown", joined_by(5), "partition.disjoint", **CELLS)
+plain("mean_over_more_contexts_than_cells", lambda run: run.rewrite(0, more_contexts), "partition.disjoint",
+      rule="hashed-cells", sizes=(5, 3), **MEAN)  # fmt: skip
+plain("record_in_another_cell", of_cell(lambda _, cell: cell[0].__setitem__(2, "4"), 5), "partition.stable", **CELLS)
+plain("record_of_a_cell_left_out", of_cell(lambda _, cell: cell[0].__setitem__(slice(1, 3), "--"), 5),
+      "partition.stable", **CELLS)  # fmt: skip
+plain("record_left_out_to_make_a_context", of_cell(lambda _, cell: cell[2].__setitem__(slice(1, 3), "--"), 4),
+      *BOTH, **CELLS)  # fmt: skip
+plain("record_without_a_cell", moved(slot="-"), *BOTH, **CELLS)
+plain("cell_out_of_range", of_cell(lambda _, cell: cell[0].__setitem__(2, "6"), 5), *BOTH, **CELLS)
+plain("other_number_of_cells", manifest(batching__cells=1000), "partition.stable", **CELLS)
+plain("cells_of_another_size", manifest(batching__examples_per_context=3), "partition.disjoint", **CELLS)
 
 
 plain("batching_from_private_counts", manifest(origins__batching="private"), "partition.public-parameters")
@@ -713,6 +760,9 @@ plain("mean_claim_too_low", lambda run: run.edit_manifest({"claim.epsilon": run.
       "claim.epsilon", **MEAN)  # fmt: skip
 plain("mean_replace_under_an_add_remove_claim", manifest(claim__relation="replace"), "claim.epsilon", **MEAN)
 plain("slots_claimed_a_little_low", scaled_claim(0.9), "claim.epsilon", "mechanism.unit", **SLOTS)
+plain("cells_claimed_a_little_low", scaled_claim(0.9), "claim.epsilon", **CELLS)
+plain("cells_claimed_for_a_replaced_context", lambda run: run.edit_manifest({"claim.relation": "replace"}),
+      "claim.epsilon", **CELLS)  # fmt: skip
 plain("slices_claimed_per_record", manifest(claim__unit="record"), "claim.epsilon", "mechanism.unit",
       "partition.stable",
       rule="paper-slices", unit="context", sizes=(4, 4))  # fmt: skip

@@ -38,6 +38,7 @@ MEAN = {"aggregator": "mean", "divisor": 4.0}
 TOP = {"support": {"kind": "public-top-k", "size": 20}}
 BBC_LABELS = ("business", "tech")
 SLOTS = {"prompt": {"examples_per_context": 2}, "batching": {"slots": 3}}
+CELLS = {"prompt": {"examples_per_context": 2}, "batching": {"cells": 3}}
 SLICES = {
     "batching": {"rule": "paper-slices", "batches_per_label": None, "slots": 4},
     "privacy": {"unit": "context"},
@@ -97,6 +98,7 @@ KINDS: list[Sections] = [
     {"privacy": {"relation": "replace"}},
     SLOTS,
     {**SLOTS, "privacy": {"relation": "replace"}},
+    CELLS,
     SLICES,
 ]
 
@@ -198,8 +200,9 @@ def kill_at(batch: int, tokens: int) -> Callable[[Event], None]:
 def test_a_run_that_was_interrupted_equals_an_unbroken_one(
     tmp_path: Path, make_config: MakeConfig, generated: MakeRun
 ) -> None:
-    for (batch, tokens), mechanism in (((0, 1), {}), ((1, 2), MEAN), ((3, 1), TOP), ((2, 3), {})):
-        sections: Sections = {"mechanism": mechanism, "model": ONE_BY_ONE}
+    kinds = [{"mechanism": MEAN}, {"mechanism": TOP}, {}, CELLS]
+    for (batch, tokens), kind in zip([(1, 2), (3, 1), (2, 3), (1, 1)], kinds, strict=True):
+        sections: Sections = {**kind, "model": ONE_BY_ONE}
         broken = tmp_path / f"broken-{batch}-{tokens}"
         with pytest.raises(KilledError):
             generate(make_config(**sections), broken, kill_at(batch, tokens))

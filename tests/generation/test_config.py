@@ -128,6 +128,10 @@ MISTAKES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("prompt", {"end": "###"}, "prompt.end", "'###'", "null without text"),
     ("prompt", {"one_line": "yes"}, "prompt.one_line", "'yes'", "true or false"),
     ("prompt", {"examples_per_context": 2}, "batching.slots", "null", "examples_per_context is above 1"),
+    ("batching", {"cells": 3}, "batching.cells", "3", "null when prompt.examples_per_context is 1"),
+    ("batching", {"cells": 3, "slots": 3}, "batching.cells", "3", "null with slots"),
+    ("batching", {"cells": 0}, "batching.cells", "0", "greater than or equal to 1"),
+    ("batching", {**SLICES, "cells": 2}, "batching.cells", "2", "null with slots"),
     ("batching", {"batches_per_label": None}, "batching.batches_per_label", "null", "at least 1"),
     ("batching", {"generate_per_label": 3}, "batching.generate_per_label", "3", "which is 2"),
     (

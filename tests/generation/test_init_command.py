@@ -244,6 +244,10 @@ def test_batches_that_are_large_enough_are_not_warned_of(
     [
         ({"rule": "hashed"}, "Lower batching.batches_per_label"),
         ({"rule": "paper-slices", "batches_per_label": None, "slots": 3}, "Raise batching.slots"),
+        (
+            {"rule": "hashed", "cells": 3},
+            "Lower batching.batches_per_label; most contexts come of batching.cells with 1 record each on average",
+        ),
     ],
     ids=str,
 )
@@ -251,8 +255,9 @@ def test_what_makes_batches_larger_goes_by_the_rule(
     make_config: Callable[..., Config], tmp_path: Path, batching: dict[str, Any], said: str
 ) -> None:
     told: list[RecordsPlaced] = []
-    unit = {"privacy": {"unit": "context"}} if batching["rule"] == "paper-slices" else {}
-    config = make_config(batching={**batching, "generate_per_label": 1}, decoding={"max_tokens": 1}, **unit)
+    other: dict[str, Any] = {"privacy": {"unit": "context"}} if batching["rule"] == "paper-slices" else {}
+    other |= {"prompt": {"examples_per_context": 2}} if "cells" in batching else {}
+    config = make_config(batching={**batching, "generate_per_label": 1}, decoding={"max_tokens": 1}, **other)
     generate(config, tmp_path / "run", lambda event: told.append(event) if isinstance(event, RecordsPlaced) else None)
     assert [event.remedy for event in told] == [said]
     assert told[0].fewest <= told[0].most < 9

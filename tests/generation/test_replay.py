@@ -42,6 +42,7 @@ Steps = list[Step]
 MEAN = {"aggregator": "mean", "divisor": 4.0}
 TOP = {"support": {"kind": "public-top-k", "size": 20}}
 SLOTS = {"prompt": {"examples_per_context": 2}, "batching": {"slots": 3}}
+CELLS = {"prompt": {"examples_per_context": 2}, "batching": {"cells": 5}}
 SLICES = {
     "batching": {"rule": "paper-slices", "batches_per_label": None, "slots": 4},
     "privacy": {"unit": "context"},
@@ -118,6 +119,8 @@ CLEAN: list[dict[str, Any]] = [
     {"privacy": {"relation": "replace"}, "prompt": {"template": "it"}},
     SLOTS,
     {**SLOTS, "mechanism": MEAN},
+    CELLS,
+    {**CELLS, "mechanism": MEAN, "privacy": {"relation": "replace"}},
     SLICES,
 ]
 

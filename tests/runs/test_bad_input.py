@@ -165,6 +165,7 @@ FIELDS = {
     "mechanism.aggregator": "mode",
     "batching.batches": 0,
     "batching.rule": "hashed-slots",
+    "batching.cells": 3,
     "batching.labels": ["twice", "twice"],
     "stopping.max_tokens": 10**9,
     "stopping.sequences": "end",

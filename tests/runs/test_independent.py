@@ -169,7 +169,8 @@ def run_costs(folder):
     claim, rule = manifest["claim"], manifest["batching"]["rule"]
     replaced = rule == "hashed-slots" if claim["unit"] == "record" else claim["relation"] == "replace"
     # Two contexts may change: an exchanged record's, or those of a user with two records.
-    exchanged = (claim["unit"], rule, claim["relation"]) == ("record", "hashed-records", "replace")
+    whole = ("hashed-records", "hashed-cells")
+    exchanged = (claim["unit"], claim["relation"]) == ("record", "replace") and rule in whole
     exchanged |= claim["unit"] == "user" and manifest["privacy"]["records_per_user"] == 2
     costs = batch_costs(folder, "replace" if replaced else "add_remove")
     worst = [max(column) for column in zip(*costs, strict=True)]
@@ -229,6 +230,8 @@ RUNS = {
     "replace, top-k": {"sizes": ALL_SIZES, "relation": "replace", "top_k": 5},
     "context, replace": {"sizes": ALL_SIZES, "relation": "replace", "unit": "context"},
     "slots": {"sizes": (4, 4), "rule": "hashed-slots"},
+    "cells": {"sizes": ALL_SIZES, "rule": "hashed-cells"},
+    "cells, replace": {"sizes": ALL_SIZES, "rule": "hashed-cells", "relation": "replace"},
     "slices": {"sizes": (5, 5), "rule": "paper-slices", "unit": "context"},
     "long": {"sizes": (6, 7), "max_tokens": 30, "vocabulary": 60},
     "mean": {"sizes": ALL_SIZES, "aggregator": "mean"},

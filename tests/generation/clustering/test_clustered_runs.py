@@ -138,10 +138,12 @@ def test_records_go_to_the_nearest_centre_that_their_label_keeps(tmp_path: Path,
         (PUBLIC_CENTERS, {}),
         (REBALANCED, {"batches_per_cluster": None, **BY_COUNTS, "generate_per_cluster": 2}),
         (REBALANCED, {"slots": 4}),
+        (REBALANCED, {"cells": 4}),
         (CHANG, {}),
         (DPM, {}),
     ]:
-        config = clustered(clustering, batching={"batches_per_cluster": 2, **batching})
+        prompt = {"examples_per_context": 2 if "cells" in batching else 1}
+        config = clustered(clustering, batching={"batches_per_cluster": 2, **batching}, prompt=prompt)
         run = fresh(tmp_path)
         reader = RunReader(generate(config, run))
         clusters, stated = reader.clusters(), reader.manifest.clustering

@@ -125,6 +125,10 @@ def test_work_and_hours_of_batches_by_label(make_config: Callable[..., Config]) 
     assert found.context_tokens == 6 * 25 * 5 and found.hours == pytest.approx(750 / 50 / 3600)
     slots = {**batching, "slots": 7}
     assert estimate(row_of(make_config(batching=slots)), None).context_tokens == 6 * 7 * 5
+    cells = {**batching, "cells": 10}
+    found = estimate(row_of(make_config(batching=cells, prompt={"examples_per_context": 3})), None)
+    each = 1000 / 2 / 20 / 10
+    assert found.contexts == pytest.approx(10 * each**3 * math.exp(-each) / 6)
 
 
 def clustered(make_config: Callable[..., Config], clustering: dict[str, Any], **batching: Any) -> Row:
