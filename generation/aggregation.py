@@ -74,9 +74,9 @@ def contributions(logits: Logits, support: Support, contribution: Contribution) 
 
 
 def top_tokens(logits: Floats, size: int) -> NDArray[np.int32]:
-    """Ids of the `size` largest logits of a public prompt, ascending: int32 [size] from float32 [V]."""
+    """Ids of a public prompt's largest logits, ascending: int32 [`size`], or fewer above -inf, from float32 [V]."""
     largest = np.argsort(-logits, kind="stable")[:size]
-    return np.sort(largest).astype(np.int32)
+    return np.sort(largest[logits[largest] > -np.inf]).astype(np.int32)
 
 
 class _Rows:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import takewhile
 
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Context
 from dpaudit.generation.passes import CachedPrompts, OwnCache, Prompt, passes_for
 from dpaudit.generation.wording import Wording, WordingError, require_seen
-from dpaudit.runs import InputError
+from dpaudit.runs import ForbiddenTokens, InputError
 
 FENCE = "```"
 END_OF_TURN = "<end_of_turn>"
@@ -136,6 +138,7 @@ class Prompts:
     """The prompts of one run, all with the same public number of places.
 
     Attributes:
+        template: what they are made by.
         places: the longest form that a prompt can take, and one place of padding.
     """
 
@@ -147,9 +150,14 @@ class Prompts:
         examples: int,
         most_tokens: int,
         one_line: bool = False,
+        rules: ForbiddenTokens | None = None,
     ) -> None:
-        """A context shows up to `examples` records, each put on `one_line` if so, and cut to `most_tokens` tokens."""
-        self._model, self._template, self._most, self._one_line = model, template, most_tokens, one_line
+        """A context shows up to `examples` records, each put on `one_line` if so, and cut to `most_tokens` tokens.
+
+        `rules` say what may not follow a public prompt; None where anything may.
+        """
+        self._model, self.template, self._most, self._one_line = model, template, most_tokens, one_line
+        self._rules = rules
         self._prefixes: dict[str, Prompt] = {}
         frame = max(len(template.tokens(label, [""] * shown)) for label in labels for shown in (0, examples))
         self.places = frame + examples * most_tokens + 1
@@ -161,7 +169,7 @@ class Prompts:
     def prefix(self, label: str) -> Prompt:
         """What prompts of a label begin with, whatever they show: known from the template alone."""
         if label not in self._prefixes:
-            prompts = [self._template.tokens(label, [probe]) for probe in _PROBES]
+            prompts = [self.template.tokens(label, [probe]) for probe in _PROBES]
             same = takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
             self._prefixes[label] = [column[0] for column in same]
         return self._prefixes[label]
@@ -177,18 +185,52 @@ class Prompts:
         It goes apart from the private rows: in one pass with them, their number could reach the support through
         rounding.
         """
-        return OwnCache(self._model, [self._template.tokens(label, [])] if wanted else [], self.places)
+        prompt = self.public_tokens(label)
+        cached = OwnCache(self._model, [prompt] if wanted else [], self.places)
+        return cached if self._rules is None else RuledPrompt(cached, self._rules, prompt)
+
+    def public_tokens(self, label: str) -> tuple[int, ...]:
+        """Token ids of a label's public prompt."""
+        return tuple(self.template.tokens(label, []))
 
     def _prompt(self, label: str, context: Context) -> list[int]:
         """A context's prompt. Its examples are cut so that it fits its places, by looking at this context alone."""
         tokenizer = self._model.tokenizer
         texts = [in_one_line(record.text) if self._one_line else record.text for record in context]
         for most in range(self._most, -1, -1):
-            prompt = self._template.tokens(label, [cut(tokenizer, text, most) for text in texts])
+            prompt = self.template.tokens(label, [cut(tokenizer, text, most) for text in texts])
             # A cut text, written out and read again, may take a token more than it was cut to.
             if len(prompt) < self.places:
                 return prompt
         raise ValueError("a prompt with empty examples exceeds its places")
+
+
+class RuledPrompt:
+    """A public prompt whose forbidden next tokens have the logit -inf, and no others: `CachedPrompts`."""
+
+    def __init__(self, cached: CachedPrompts, rules: ForbiddenTokens, prompt: Sequence[int]) -> None:
+        """Args: the public `prompt`'s token ids, which are `cached`; what may not follow it."""
+        self._cached, self._rules, self._prompt = cached, rules, prompt
+        self._text: tuple[int, ...] = ()
+
+    @property
+    def logits(self) -> torch.Tensor:
+        """See `CachedPrompts`. What the model itself rules out stays above what the rules forbid."""
+        logits = self._cached.logits.clamp(min=torch.finfo(torch.float32).min)
+        for ids in self._rules.after(self._prompt, self._text).values():
+            logits = logits.index_fill(1, torch.from_numpy(ids).to(logits.device), -torch.inf)
+        return logits
+
+    def append(self, token: int) -> None:
+        """See `CachedPrompts`."""
+        self._cached.append(token)
+        self._text += (token,)
+
+    def fork(self) -> RuledPrompt:
+        """See `CachedPrompts`."""
+        twin = copy.copy(self)
+        twin._cached = self._cached.fork()
+        return twin
 
 
 def in_one_line(text: str) -> str:

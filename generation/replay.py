@@ -265,7 +265,11 @@ class _Replayer:
             raise self._refused("prompt.max_example_tokens", problem)
         if examples * len(named.text or "") > LONGEST_FRAME:
             raise self._refused("prompt.text", f"{examples} examples in it are too long for any model.")
-        return Prompts(model, wording, batching.labels or NO_LABELS, examples, most, named.one_line)
+        labels, rules = batching.labels or NO_LABELS, self._manifest.forbidden_tokens(model.tokenizer_json)
+        prompts = Prompts(model, wording, labels, examples, most, named.one_line, rules)
+        if named.public not in ((), tuple(map(prompts.public_tokens, labels))):
+            raise self._refused("prompt.public", "these are not the tokens of the template's public prompts.")
+        return prompts
 
     def assignment_problem(self) -> str:
         """The first line of the recorded assignment that the rule does not give; empty where there is none."""
@@ -299,8 +303,7 @@ class _Replayer:
                 found = [ReplayedStep(batch_id, p, math.inf, 0.0, obstacle) for p in sorted(positions)]
                 return found, [LeftOut(batch_id, slot, math.nan, math.nan, 0.0) for slot in slots]
             batch, found = self._parts.batches[batch_id], []
-            top = self._manifest.mechanism.support.size is not None
-            public = self._prompts.public(batch.label, top and bool(positions))
+            public = self._prompts.public(batch.label, self._manifest.truncated and bool(positions))
             losses, log_probability, squares = np.zeros(len(slots)), 0.0, 0.0
             for position, private in self._along(recorded, batch.contexts, last):
                 if slots or position in positions:
@@ -351,7 +354,7 @@ class _Replayer:
         return attack(
             declared_step(mechanism),
             self._cached(batch.label, (*batch.contexts, canary), tokens),
-            self._prompts.public(batch.label, mechanism.support.size is not None),
+            self._prompts.public(batch.label, manifest.truncated),
             mechanism,
             relation="add_remove" if change is None else change.relation,
             delta=min(claim.delta, math.nextafter(1, 0)),  # no output refutes a delta of 1, or of nearly 1

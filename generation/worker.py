@@ -238,15 +238,14 @@ class Worker:
 
     def _support(self, batch: _Open) -> NDArray[np.int32] | None:
         """The public prompt's most likely next tokens; None where all are sampled from."""
-        size = self._manifest.mechanism.support.size
-        if size is None:
+        if not self._manifest.truncated:
             return None
         if batch.public is None:
             public = self._prompts.public(batch.batch.label)
             for token in batch.tokens:
                 public.append(token)
             batch.public = public
-        return top_tokens(next_logits(batch.public)[0], size)
+        return top_tokens(next_logits(batch.public)[0], self._manifest.support_size)
 
     def _prepared(self, batch: _Open, support: NDArray[np.int32] | None) -> _Prepared:
         """What a batch samples its next token from (Algorithm 1, lines 6 and 7)."""

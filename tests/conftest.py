@@ -11,9 +11,10 @@ import json
 import math
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -51,6 +52,7 @@ from dpaudit.runs import (
     Clusters,
     CountsNoise,
     Data,
+    DecodingRules,
     KeyedHash,
     Manifest,
     Model,
@@ -84,6 +86,9 @@ NOISY, KEPT, RECORDS_PER_BATCH = ((40, -3, 75, 12), (5, 60, 0, 61)), ((0, 2), (1
 BY_COUNTS, MOST_BATCHES, PUBLIC_BATCHES = ((4, 8), (6, 6)), 50, 5
 COUNTS_SCALE, CENTERS_DELTA = 8.0, 1e-6
 #: Scales of the noise on centres. What they cost is worked out once.
+#: The one label's public prompt in a run with rules.
+PUBLIC = (3, 1, 2, 4, 1)
+NO_RULES = DecodingRules()
 CENTERS_NOISE = ChangScales(depth=3, count_scale=40.0, sum_sd=60.0)
 centers_epsilon = cache(CENTERS_NOISE.epsilon)
 
@@ -97,6 +102,7 @@ class Spec:
     `greedy`, `below_clip` and `divide_by` make dishonest ones: the most probable token always, contexts that miss the
     clip, and sums divided by the number of "contexts", or by it where it is "larger" than the divisor. Every context of
     a mean run has its first token at -clip, as many tokens of a real vocabulary are, unless `floor` is False.
+    `rules` need a `top_k`. With those on line breaks the fourth word holds one.
     `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four.
     """
 
@@ -120,6 +126,7 @@ class Spec:
     divide_by: str = "divisor"
     floor: bool = True
     clusters: str = "none"
+    rules: DecodingRules = NO_RULES
     seed: int = 0
 
     @property
@@ -248,6 +255,7 @@ class Spec:
             clustering=self.clustering(),
             origins=Origins(batching="public", settings="public"),
             stopping=Stopping(max_tokens=self.max_tokens, sequences=self.sequences),
+            decoding=self.rules,
             sampling=Sampling(),
             record=Record(
                 dtype=self.dtype if median else "float64",
@@ -257,7 +265,7 @@ class Spec:
             ),
             data=Data(records=RECORDS, digest=data_digest(assigned.digest for assigned in self.assignment())),
             model=Model(name="miniature"),
-            prompt=Prompt(template="none"),
+            prompt=Prompt(template="none", public=(PUBLIC,) if self.rules.no_repeated_ngram else ()),
             claim=None if median else self._mean_claim(),
         )
 
@@ -317,10 +325,11 @@ class Generator:
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
         self.random = np.random.default_rng(spec.seed)
-        self.tokenizer = word_tokenizer(spec.vocabulary)
+        self.tokenizer = word_tokenizer(spec.vocabulary, broken=spec.rules.no_line_breaks)
+        self.rules = spec.manifest().forbidden_tokens(self.tokenizer.to_str())
         self.accountant = ExPostAccountant(spec.mechanism, spec.change) if spec.aggregator == "median" else None
 
-    def step(self, batch: int, contexts: int, position: int = 0) -> Step:
+    def step(self, batch: int, contexts: int, text: Sequence[int] = ()) -> Step:
         spec = self.spec
         support = None
         logits = self.random.normal(0, 3, (contexts, spec.vocabulary))
@@ -332,7 +341,8 @@ class Generator:
         if spec.grid is not None:
             values = np.rint(values / values.dtype.type(spec.grid)) * values.dtype.type(spec.grid) + 0  # no -0.0
         if spec.top_k is not None:
-            public = np.random.default_rng([spec.seed, batch // spec.per_label, position]).normal(size=spec.vocabulary)
+            public = np.random.default_rng([spec.seed, batch // spec.per_label, len(text)]).normal(size=spec.vocabulary)
+            public[[*chain.from_iterable(self.rules.after(PUBLIC, text).values())]] = -np.inf
             support = np.sort(np.argsort(-public)[: spec.top_k]).astype(np.int32)
             values = np.ascontiguousarray(values[:, support])
             values[:, :at_floor] = -CLIP
@@ -366,7 +376,7 @@ class Generator:
             tokens: list[int] = []
             kept = None
             while kept is None and len(tokens) < self.spec.max_tokens:
-                step = self.step(batch, contexts, len(tokens))
+                step = self.step(batch, contexts, tokens)
                 record.write(step)
                 tokens.append(step.token)
                 kept = self._before_stop(tokens)
@@ -406,8 +416,10 @@ class Generator:
             writer.finish(self.claim())
 
 
-def word_tokenizer(vocabulary: int) -> Tokenizer:
+def word_tokenizer(vocabulary: int, broken: bool = False) -> Tokenizer:
     words = {f"w{i}": i for i in range(vocabulary - 1)} | {"<end>": vocabulary - 1}
+    if broken:
+        words["line\nbreak"] = words.pop("w3")
     tokenizer = Tokenizer(WordLevel(words, unk_token="w0"))
     tokenizer.add_special_tokens(["<end>"])
     return tokenizer

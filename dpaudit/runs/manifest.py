@@ -16,6 +16,7 @@ from dpaudit.mechanisms import (
     Relation,
     Unit,
 )
+from dpaudit.runs.rules import DecodingRules, ForbiddenTokens
 
 FORMAT_VERSION: Literal[1] = 1
 
@@ -32,6 +33,8 @@ MAX_CENTERS = 1 << 20
 #: Characters of a template of the user's own, and of the mark that ends its texts.
 MAX_TEMPLATE = 1 << 14
 MAX_END = 64
+#: Tokens of a label's public prompt.
+MAX_PROMPT = 1 << 16
 #: Far beyond any count and its noise, and small enough that no sum of a file of them overflows 64 bits.
 MAX_COUNT = 1 << 40
 #: Of a centre, in absolute value: far beyond embeddings, and small enough for distances in float32.
@@ -44,6 +47,7 @@ SENSITIVITY = (
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 SettingName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+PublicTokens = Annotated[tuple[Annotated[int, Field(ge=0, lt=MAX_VOCABULARY)], ...], Field(max_length=MAX_PROMPT)]
 Setting = (
     Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
     | Annotated[float, Field(allow_inf_nan=False)]
@@ -225,6 +229,8 @@ class Prompt(Fields):
         text: a template of the user's own, with its placeholders, so that a replay can build the prompts.
         end: the mark that ends a text under it. Its token ids are among `stopping.sequences`.
         one_line: whether white space in examples became single spaces before they were cut.
+        public: token ids of the public prompt, for each label in their order, or for all records; empty where no
+            decoding rule looks at it.
     """
 
     template: str
@@ -233,6 +239,7 @@ class Prompt(Fields):
     text: Annotated[str, Field(min_length=1, max_length=MAX_TEMPLATE)] | None = None
     end: Annotated[str, Field(min_length=1, max_length=MAX_END)] | None = None
     one_line: bool = False
+    public: tuple[PublicTokens, ...] = ()
 
 
 class Data(Fields):
@@ -366,6 +373,7 @@ class Manifest(Fields):
         clustering: how records were grouped before that.
         origins: who had a say in the numbers here.
         stopping: when a sequence ends.
+        decoding: what no text may hold.
         sampling: where randomness comes from.
         record: what each step's arrays hold.
         data: the private data.
@@ -385,6 +393,7 @@ class Manifest(Fields):
     clustering: Clustering = Clustering()
     origins: Origins = Origins()
     stopping: Stopping
+    decoding: DecodingRules = DecodingRules()
     sampling: Sampling = Sampling()
     record: Record
     data: Data
@@ -409,9 +418,29 @@ class Manifest(Fields):
             raise ValueError("with a clustering, batching has no batches_per_label and no generate_per_label")
         if not clustered and batching.generate_per_cluster is not None:
             raise ValueError("batching.generate_per_cluster is for a clustering, and there is none")
+        if self.decoding.least_tokens > self.stopping.max_tokens:
+            raise ValueError("decoding.least_tokens is larger than stopping.max_tokens")
+        prompts = len(batching.labels or ("",)) if self.decoding.no_repeated_ngram else 0
+        if len(self.prompt.public) != prompts:
+            raise ValueError("prompt.public is for decoding.no_repeated_ngram, which needs one for each label")
         return self
+
+    @property
+    def truncated(self) -> bool:
+        """Whether each step samples from a support of its own, which it records."""
+        return self.mechanism.support.size is not None
 
     @property
     def support_size(self) -> int:
         """Number of tokens a step samples from."""
         return self.mechanism.support.size or self.record.vocabulary
+
+    def public_prompt(self, label: str | None) -> tuple[int, ...]:
+        """Token ids of the public prompt before a batch's text; empty where no rule asks, or there is no such label."""
+        labels = self.batching.labels or (None,)
+        return self.prompt.public[labels.index(label)] if self.prompt.public and label in labels else ()
+
+    def forbidden_tokens(self, tokenizer_json: str | None) -> ForbiddenTokens:
+        """What the decoding rules forbid. Raises InputError where that cannot be told with this tokenizer."""
+        fewest, sequences = self.mechanism.support.size or 1, self.stopping.sequences
+        return ForbiddenTokens(self.decoding, sequences, self.record.vocabulary, fewest, tokenizer_json)
