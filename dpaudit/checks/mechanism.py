@@ -142,8 +142,8 @@ def supports_are_public(facts: Facts) -> Outcome:
     evidence=1,
     expected="supports of the due size, without a token that a rule of `decoding` forbids there",
     why=(
-        "Rules cost nothing because public prompts and released tokens alone say what they forbid. A support that "
-        "differs from that was decided by something else, and a text may hold what the run says it does not."
+        "Rules cost nothing because public prompts and released tokens alone say what they forbid. What else a support "
+        "lacks or holds was decided by something else, and nothing pays for that."
     ),
     remedy="Take the forbidden tokens out of each support before the draw, and no others. Generate again.",
     reference="docs/generation.md#what-a-text-may-not-hold",
