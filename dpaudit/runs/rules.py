@@ -131,9 +131,9 @@ class ForbiddenTokens:
             return np.empty(0, dtype=np.intp)
         tokens = np.concatenate([np.asarray(part, dtype=np.intp) for part in (prompt, text)])
         grams = sliding_window_view(tokens, n)
-        again = grams[(grams[:, :-1] == tokens[len(tokens) - n + 1 :]).all(axis=1), -1]
-        # A record may hold any number for a token.
-        return again[(again >= 0) & (again < self._vocabulary)]
+        again: Ids = grams[(grams[:, :-1] == tokens[len(tokens) - n + 1 :]).all(axis=1), -1]
+        known: Ids = again[(again >= 0) & (again < self._vocabulary)]  # a record may hold any number for a token
+        return known
 
     def _require_choice(self) -> None:
         """Raises InputError where the rules, that of n-grams aside, may leave too few tokens."""

@@ -439,8 +439,8 @@ _RUNS = (
         "rules-foreign-ids",
         "numbers that are no tokens are forbidden",
         "dpaudit/runs/rules.py",
-        "return again[(again >= 0) & (again < self._vocabulary)]",
-        "return again",
+        "again[(again >= 0) & (again < self._vocabulary)]",
+        "again",
         (_RULES,),
     ),
     Mutant(
