@@ -18,6 +18,7 @@ from dpaudit.generation.manifest import (
     declared_batching,
     declared_privacy,
     declared_record,
+    declared_stopping,
     ex_post_claim,
     require_same_clusters,
     require_same_run,
@@ -28,7 +29,7 @@ from dpaudit.generation.passes import free_memory, planned_rows
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import read_public_examples, read_records
 from dpaudit.generation.worker import Finished, Worker
-from dpaudit.runs import BatchStore, Clustering, Clusters, InputError, Manifest, RunReader, RunWriter
+from dpaudit.runs import BatchStore, Clustering, Clusters, ForbiddenTokens, InputError, Manifest, RunReader, RunWriter
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import MANIFEST
 from dpaudit.runs.storage import Location, open_storage
@@ -121,8 +122,10 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent
     asked = config.prompt
     wording = template(asked.id, model.tokenizer, asked.text, asked.end)
     shown, most = asked.examples_per_context, asked.max_example_tokens
-    examples = read_public_examples(config)
-    prompts = Prompts(model, wording, config.data.groups, shown, most, asked.one_line, examples)
+    examples, stopping = read_public_examples(config), declared_stopping(config, model, wording)
+    fewest = config.mechanism.support.size or 1
+    rules = ForbiddenTokens(config.decoding, stopping.sequences, model.vocabulary, fewest, model.tokenizer_json)
+    prompts = Prompts(model, wording, config.data.groups, shown, most, asked.one_line, examples, rules)
     _require_room(config, model, prompts.places)
     clusters, clustering, centers = Clusters() if begun is None else begun.clusters(), Clustering(), None
     if begun is not None:
@@ -144,7 +147,7 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent
     # As many as memory allows, where neither the config nor the unfinished run says.
     rows = config.model.rows or (existing.model.rows if existing is not None else None)
     rows = rows or planned_rows(model, prompts.places, config.decoding.max_tokens, free)
-    manifest = build_manifest(config, batching, records.assignment, privacy, clustering, model, wording, examples, rows)
+    manifest = build_manifest(config, batching, records.assignment, privacy, clustering, model, prompts, stopping, rows)
     if begun is not None:
         require_same_run(begun.name, begun.manifest, manifest)
     return _Ready(manifest, model, prompts, records, clusters, data.repeated)

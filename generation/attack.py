@@ -55,6 +55,7 @@ def attack(
     declared: Mechanism,
     *,
     relation: Relation = "add_remove",
+    ruled: bool = False,
     delta: float = 0.0,
     confidence: float = 0.95,
     trials: int,
@@ -70,6 +71,7 @@ def attack(
         declared: the mechanism as it is accounted for. Of both prompts only forks are changed.
         relation: the neighbours are the batch and the batch with a canary more, or with one in its first context's
             place.
+        ruled: whether decoding rules take tokens out of supports; `public` has the logit -inf for them then.
         delta, confidence: of the lower bound (`epsilon_lower_bound`).
         trials: texts from either side with each canary, at least 1.
         tokens: length of each, at least 1. Any length will do: a guarantee covers every prefix.
@@ -78,7 +80,7 @@ def attack(
     Raises:
         ValueError: the model gave logits that no mechanism can use, or an argument is out of its range.
     """
-    text = partial(_text, step, private, public, declared, relation, tokens)
+    text = partial(_text, step, private, public, declared, relation, ruled, tokens)
     bounds: list[LowerBound] = []
     texts: list[_Text] = []
     share = 1 - (1 - confidence) / len(CANARIES)
@@ -119,6 +121,7 @@ def _text(
     public: CachedPrompts,
     declared: Mechanism,
     relation: Relation,
+    ruled: bool,
     tokens: int,
     canary: Canary,
     side: int,
@@ -127,7 +130,8 @@ def _text(
     private, public, entropy = private.fork(), public.fork(), OsEntropy()
     accountant, loss = ExPostAccountant(declared, ContextChange(relation)), 0.0
     for position in range(tokens):
-        part = declared.public_part(next_logits(public)[0]) if declared.needs_public else NOTHING_PUBLIC
+        logits = next_logits(public)  # none where nothing is taken from it
+        part = declared.public_part(logits[0], ruled) if len(logits) else NOTHING_PUBLIC
         neighbours = _neighbours(step, next_logits(private), part, declared.clip, relation, canary)
         here, there = (step(neighbours[which], part) for which in (side, 1 - side))
         index = sample(here, 1.0, entropy).index

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.generation.wording import EXAMPLE, LABEL, Wording, WordingError, require_seen
 from dpaudit.mechanisms import AGGREGATORS, BatchingRule, Fields, Mechanism, Positive, Relation, Unit, clash
-from dpaudit.runs import InputError
+from dpaudit.runs import DecodingRules, InputError
 from dpaudit.runs.manifest import (
     MAX_BATCHES,
     MAX_CENTERS,
@@ -320,8 +320,8 @@ class ClusteringConfig(Fields):
         return self
 
 
-class DecodingConfig(Fields):
-    """How a text is decoded.
+class DecodingConfig(DecodingRules):
+    """How a text is decoded: beside the rules of what it may not hold, how long it gets.
 
     Attributes:
         max_tokens: the longest that a text can get.
@@ -330,6 +330,12 @@ class DecodingConfig(Fields):
 
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)]
     test_seed: Annotated[int, Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _texts_can_be_long_enough(self) -> Self:
+        if self.least_tokens > self.max_tokens:
+            raise clash("least_tokens", self.least_tokens, f"at most max_tokens, which is {self.max_tokens}")
+        return self
 
 
 class RecordConfig(Fields):
@@ -365,7 +371,7 @@ class OriginsConfig(Fields):
 
     Attributes:
         batching: those of `batching`, and prompt.examples_per_context.
-        settings: all others: clip, temperature, divisor, support, max_tokens, ...
+        settings: all others: clip, temperature, divisor, support, max_tokens, banned_words, ...
     """
 
     batching: Origin
@@ -394,7 +400,7 @@ class Config(Fields):
         batching: how records become contexts and batches.
         clustering: how records are grouped before that; null for by their labels alone.
         mechanism: how a token is drawn from a batch.
-        decoding: how long texts are.
+        decoding: how long texts are, and what they may not hold.
         record: what is kept.
         privacy: what the claim is about.
         chosen_from: whether private records had a say in the numbers here.

@@ -14,7 +14,7 @@ from dpaudit.accounting import ApproximateAccountant, rebalancing_events, rounde
 from dpaudit.generation.aggregation import LEAST_WIDTH
 from dpaudit.generation.config import Config
 from dpaudit.generation.models import LanguageModel
-from dpaudit.generation.prompts import Template
+from dpaudit.generation.prompts import Prompts, Template
 from dpaudit.mechanisms import BatchingRule, ContextChange, context_change
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
@@ -24,6 +24,7 @@ from dpaudit.runs import (
     Clustering,
     Clusters,
     Data,
+    DecodingRules,
     InputError,
     Manifest,
     Model,
@@ -49,8 +50,8 @@ def build_manifest(
     privacy: Privacy,
     clustering: Clustering,
     model: LanguageModel,
-    template: Template,
-    public_examples: dict[str, tuple[str, ...]],
+    prompts: Prompts,
+    stopping: Stopping,
     rows: int,
 ) -> Manifest:
     """The manifest of a new run. Its claim is None where the generator states its own at the end.
@@ -59,14 +60,13 @@ def build_manifest(
         batching, privacy: see `declared_batching` and `declared_privacy`.
         assignment: every record's place.
         clustering: how records are grouped within labels; its cost is part of the claim.
-        public_examples: by label.
+        stopping: see `declared_stopping`.
         rows: contexts in one forward pass.
 
     Raises:
         InputError: the settings do not fit the data or the model.
     """
     seed = config.decoding.test_seed
-    ends = (*template.stop_sequences, *((token,) for token in model.end_tokens))
     installed = (name for name in SOFTWARE if list(metadata.Distribution.discover(name=name)))
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -75,7 +75,8 @@ def build_manifest(
         batching=batching,
         clustering=clustering,
         origins=Origins(**config.chosen_from.model_dump()),
-        stopping=Stopping(max_tokens=config.decoding.max_tokens, sequences=tuple(dict.fromkeys(ends))),
+        stopping=stopping,
+        decoding=DecodingRules(**config.decoding.model_dump(include=set(DecodingRules.model_fields))),
         sampling=Sampling() if seed is None else Sampling(generator="test-seed", seed=seed),
         record=declared_record(config, model, privacy),
         data=Data(
@@ -93,8 +94,9 @@ def build_manifest(
         ),
         prompt=Prompt(
             template=config.prompt.id,
-            digest=template.digest,
-            public_examples=public_examples,
+            digest=prompts.template.digest,
+            public_examples=prompts.public_examples,
+            public=tuple(map(prompts.public_tokens, config.data.groups)) if config.decoding.no_repeated_ngram else (),
             **config.prompt.model_dump(include={"max_example_tokens", "text", "end", "one_line"}),
         ),
         software={"python": platform.python_version(), **{name: metadata.version(name) for name in installed}},
@@ -186,6 +188,12 @@ def declared_batching(config: Config, clusters: Clusters, key: str) -> Batching:
         labels=config.data.labels or (),
         key=key,
     )
+
+
+def declared_stopping(config: Config, model: LanguageModel, template: Template) -> Stopping:
+    """When a text ends: at what the template or the model ends one with, or at its public length."""
+    ends = (*template.stop_sequences, *((token,) for token in model.end_tokens))
+    return Stopping(max_tokens=config.decoding.max_tokens, sequences=tuple(dict.fromkeys(ends)))
 
 
 def declared_privacy(config: Config, most_per_user: int | None) -> Privacy:

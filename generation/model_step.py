@@ -175,7 +175,7 @@ class ModelStep:
     def _support_problem(self, support: NDArray[np.integer], public: Floats, rounding: float) -> str:
         """Whether the public prompt chooses these tokens: twice the rounding may put one on either side of the last."""
         chosen = self.mechanism.support
-        again = chosen.tokens(public)
+        again = chosen.tokens(public, ruled=True)  # where there are no rules, no logit is -inf
         assert again is not None
         last = float(public[again].min())
         if chosen.size and chosen.margin and len(again) < chosen.most(len(public)):
@@ -206,7 +206,7 @@ def largest_kept(logits: Floats, mechanism: Mechanism) -> float:
     """The largest absolute raw logit that a contribution depends on: what clipping cuts cannot be off."""
     if not logits.size:
         return 0.0
-    kept = np.isfinite(logits)
+    kept = np.isfinite(logits)  # what a model rules out is infinite
     if not mechanism.contribution.anchored:  # there, all of them are in the normaliser
         kept &= logits >= logits.max(axis=1, keepdims=True) - 2 * mechanism.clip
     return float(np.abs(logits[kept]).max(initial=0.0))

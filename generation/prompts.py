@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from dpaudit.generation.head import Head
@@ -14,7 +18,8 @@ from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Context
 from dpaudit.generation.passes import CachedPrompts, OwnCache, Prompt, passes_for
 from dpaudit.generation.wording import Wording, WordingError, require_seen
-from dpaudit.runs import InputError
+from dpaudit.runs import ForbiddenTokens, InputError
+from dpaudit.runs.rules import Ids
 
 FENCE = "```"
 END_OF_TURN = "<end_of_turn>"
@@ -137,6 +142,7 @@ class Prompts:
     """The prompts of one run, all with the same public number of places.
 
     Attributes:
+        template: what they are made by.
         places: the longest form that a prompt can take, and one place of padding.
     """
 
@@ -148,15 +154,19 @@ class Prompts:
         examples: int,
         most_tokens: int,
         one_line: bool = False,
-        public: Mapping[str, Sequence[str]] | None = None,
+        public_examples: Mapping[str, Sequence[str]] | None = None,
+        rules: ForbiddenTokens | None = None,
     ) -> None:
         """A context shows up to `examples` records, each put on `one_line` if so, and cut to `most_tokens` tokens.
 
-        Before them every prompt of a label shows its `public` examples, treated likewise.
+        Before them every prompt of a label shows its `public_examples`, treated likewise. `rules` say what may not
+        follow a public prompt; None where anything may.
         """
-        self._model, self._template, self._most, self._one_line = model, template, most_tokens, one_line
+        self._model, self.template, self._most, self._one_line = model, template, most_tokens, one_line
+        self.public_examples = {label: tuple(texts) for label, texts in (public_examples or {}).items()}
+        self._rules = rules
         self._prefixes: dict[str, Prompt] = {}
-        self._shown = {label: self._examples((public or {}).get(label, ()), most_tokens) for label in labels}
+        self._shown = {label: self._examples(self.public_examples.get(label, ()), most_tokens) for label in labels}
         lengths = (self._tokens(label, [""] * shown) for label in labels for shown in (0, examples))
         self.places = max(map(len, lengths)) + examples * most_tokens + 1
 
@@ -185,11 +195,17 @@ class Prompts:
         It goes apart from the private rows: in one pass with them, their number could reach the support through
         rounding.
         """
-        return OwnCache(self._model, [self.public_tokens(label)] if wanted else [], self.places)
+        prompt = self.public_tokens(label)
+        cached = OwnCache(self._model, [prompt] if wanted else [], self.places)
+        return cached if self._rules is None else RuledPrompt(cached, self._rules, prompt)
 
-    def public_tokens(self, label: str) -> Prompt:
-        """The public prompt's token ids."""
-        return self._tokens(label, [])
+    def public_tokens(self, label: str) -> tuple[int, ...]:
+        """Token ids of a label's public prompt."""
+        return tuple(self._tokens(label, []))
+
+    def allowed(self, label: str, text: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
+        """A public prompt's logits [1, V] after some tokens of a text, -inf where the rules forbid what follows."""
+        return logits if self._rules is None else _without(logits, self._rules.after(self.public_tokens(label), text))
 
     def _prompt(self, label: str, context: Context) -> list[int]:
         """A context's prompt. Its examples are cut so that it fits its places, by looking at this context alone."""
@@ -203,12 +219,49 @@ class Prompts:
 
     def _tokens(self, label: str, examples: Sequence[str]) -> list[int]:
         """The prompt with the label's public examples before these."""
-        return self._template.tokens(label, [*self._shown[label], *examples])
+        return self.template.tokens(label, [*self._shown[label], *examples])
 
     def _examples(self, texts: Sequence[str], most: int) -> list[str]:
         """Texts as examples, of at most so many tokens each. Each depends on its own text alone."""
         tokenizer = self._model.tokenizer
         return [cut(tokenizer, in_one_line(text) if self._one_line else text, most) for text in texts]
+
+
+class RuledPrompt:
+    """A public prompt whose forbidden next tokens have the logit -inf, and no others: `CachedPrompts`."""
+
+    def __init__(self, cached: CachedPrompts, rules: ForbiddenTokens, prompt: Sequence[int]) -> None:
+        """Args: the public `prompt`'s token ids, which are `cached`; what may not follow it."""
+        self._cached, self._rules, self._prompt = cached, rules, prompt
+        self._text: tuple[int, ...] = ()
+
+    @property
+    def logits(self) -> torch.Tensor:
+        """See `CachedPrompts`."""
+        return _without(self._cached.logits, self._rules.after(self._prompt, self._text))
+
+    def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
+        """See `CachedPrompts`."""
+        return self.logits[:, torch.as_tensor(support, dtype=torch.long)]
+
+    def append(self, token: int) -> None:
+        """See `CachedPrompts`."""
+        self._cached.append(token)
+        self._text += (token,)
+
+    def fork(self) -> RuledPrompt:
+        """See `CachedPrompts`."""
+        twin = copy.copy(self)
+        twin._cached = self._cached.fork()
+        return twin
+
+
+def _without(logits: torch.Tensor, forbidden: Mapping[str, Ids]) -> torch.Tensor:
+    """Logits [n, V] with -inf for what rules forbid. What the model itself rules out stays above that."""
+    logits = logits.clamp(min=torch.finfo(torch.float32).min)
+    for ids in forbidden.values():
+        logits = logits.index_fill(1, torch.from_numpy(ids).to(logits.device), -torch.inf)
+    return logits
 
 
 def in_one_line(text: str) -> str:

@@ -39,6 +39,8 @@ from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
 from dpaudit.runs.reader import RESUME
 from dpaudit.runs.storage import Location
 
+#: Below this are the logits of tokens that a model or a rule rules out.
+MASKED = -1e30
 #: How much a replay does where it is not told: a minute or two on two cores for the demo's run.
 STEPS, LEFT_OUT, TRIALS = 10, 2, 6
 #: Characters of a prompt without its examples; a run directory may ask for any.
@@ -268,8 +270,11 @@ class _Replayer:
             raise self._refused("prompt.max_example_tokens", problem)
         if examples * len(named.text or "") > LONGEST_FRAME:
             raise self._refused("prompt.text", f"{examples} examples in it are too long for any model.")
-        labels = batching.labels or NO_LABELS
-        return Prompts(model, wording, labels, examples, most, named.one_line, named.public_examples)
+        labels, rules = batching.labels or NO_LABELS, self._manifest.forbidden_tokens(model.tokenizer_json)
+        prompts = Prompts(model, wording, labels, examples, most, named.one_line, named.public_examples, rules)
+        if named.public not in ((), tuple(map(prompts.public_tokens, labels))):
+            raise self._refused("prompt.public", "these are not the tokens of the template's public prompts.")
+        return prompts
 
     def assignment_problem(self) -> str:
         """The first line of the recorded assignment that the rule does not give; empty where there is none."""
@@ -303,14 +308,15 @@ class _Replayer:
                 found = [ReplayedStep(batch_id, p, math.inf, 0.0, obstacle) for p in sorted(positions)]
                 return found, [LeftOut(batch_id, slot, math.nan, math.nan, 0.0) for slot in slots]
             batch, found = self._parts.batches[batch_id], []
-            public = self._prompts.public(batch.label, self._manifest.mechanism.needs_public and bool(positions))
+            public = self._prompts.public(batch.label, self._manifest.needs_public and bool(positions))
             losses, log_probability, squares = np.zeros(len(slots)), 0.0, 0.0
             for position, private in self._along(recorded, batch.contexts, last):
                 if slots or position in positions:
                     here = self._model_step(recorded, position, private)
                     if position in positions:
                         logits = next_logits(public)
-                        found.append(here.compared(logits, self._rounding(float(np.abs(logits).max(initial=0.0)))))
+                        scored = logits[logits > MASKED]
+                        found.append(here.compared(logits, self._rounding(float(np.abs(scored).max(initial=0.0)))))
                     if slots:
                         losses += here.recorded_losses(slots)
                         log_probability += here.log_probability()
@@ -363,9 +369,10 @@ class _Replayer:
         return attack(
             declared_step(mechanism),
             self._cached(batch.label, (*batch.contexts, canary), tokens),
-            self._prompts.public(batch.label, mechanism.needs_public),
+            self._prompts.public(batch.label, manifest.needs_public),
             mechanism,
             relation="add_remove" if change is None else change.relation,
+            ruled=manifest.decoding.any,
             delta=min(claim.delta, math.nextafter(1, 0)),  # no output refutes a delta of 1, or of nearly 1
             trials=trials,
             tokens=tokens,

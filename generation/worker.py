@@ -21,7 +21,7 @@ from dpaudit.generation.head import Head
 from dpaudit.generation.manifest import changed_contexts, ex_post_epsilon
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Batch
-from dpaudit.generation.passes import CachedPrompts, Passes, next_logits, out_of_memory, passes_for
+from dpaudit.generation.passes import CachedPrompts, Passes, out_of_memory, passes_for
 from dpaudit.generation.prompts import Prompts, ends_with
 from dpaudit.generation.sampling import OsEntropy, RandomBytes, SeededStream, sample
 from dpaudit.generation.threads import each
@@ -243,17 +243,18 @@ class Worker:
 
     def _public(self, batch: _Open) -> PublicPart:
         """What a batch's step takes from the public prompt."""
-        mechanism = self._manifest.mechanism
-        if not mechanism.needs_public:
+        manifest, label = self._manifest, batch.batch.label
+        if not manifest.needs_public:
             return NOTHING_PUBLIC
         if batch.public is None:
             assert self._public_passes is not None
-            public = self._public_passes.start([self._prompts.public_tokens(batch.batch.label)])
+            public = self._public_passes.start([self._prompts.public_tokens(label)])
             for token in batch.tokens:
                 public.append(token)
             batch.public = public
+        logits = self._prompts.allowed(label, batch.tokens, batch.public.logits)
         with self._logits_of(batch):
-            return mechanism.public_part(next_logits(batch.public)[0])
+            return manifest.mechanism.public_part(logits[0].cpu().numpy(), ruled=manifest.decoding.any)
 
     def _prepared(self, batch: _Open, public: PublicPart) -> _Prepared:
         """What a batch samples its next token from (Algorithm 1, lines 6 and 7)."""

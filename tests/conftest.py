@@ -11,9 +11,10 @@ import json
 import math
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -54,6 +55,7 @@ from dpaudit.runs import (
     Clusters,
     CountsNoise,
     Data,
+    DecodingRules,
     KeyedHash,
     Manifest,
     Model,
@@ -87,6 +89,9 @@ NOISY, KEPT, RECORDS_PER_BATCH = ((40, -3, 75, 12), (5, 60, 0, 61)), ((0, 2), (1
 BY_COUNTS, MOST_BATCHES, PUBLIC_BATCHES = ((4, 8), (6, 6)), 50, 5
 COUNTS_SCALE, CENTERS_DELTA = 8.0, 1e-6
 #: Scales of the noise on centres. What they cost is worked out once.
+#: The one label's public prompt in a run with rules.
+PUBLIC = (3, 1, 2, 4, 1)
+NO_RULES = DecodingRules()
 CENTERS_NOISE = ChangScales(depth=3, count_scale=40.0, sum_sd=60.0)
 centers_epsilon = cache(CENTERS_NOISE.epsilon)
 
@@ -101,7 +106,8 @@ class Spec:
     clip, and sums divided by the number of "contexts", or by it where it is "larger" than the divisor;
     `private_anchor` one whose anchor is the contexts' own mean. Every context of a mean run has its first token at
     -clip, as many tokens of a real vocabulary are, unless `floor` is False.
-    Under `hashed-cells` a context shows two records; each batch has a cell of three and one of one beside.
+    Under `hashed-cells` a context shows two records; each batch has a cell of three and one of one beside. With `rules`
+    on line breaks the fourth word holds one.
     `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four.
     """
 
@@ -127,12 +133,14 @@ class Spec:
     divide_by: str = "divisor"
     floor: bool = True
     clusters: str = "none"
+    rules: DecodingRules = NO_RULES
     seed: int = 0
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Every label has as many batches as every other; with supports, two or more to compare."""
-        return ("a",) if len(self.sizes) % 2 or self.mechanism.needs_public else ("a", "b")
+        compared = self.top_k or self.mechanism.contribution.anchored
+        return ("a",) if len(self.sizes) % 2 or compared else ("a", "b")
 
     @property
     def per_label(self) -> int:
@@ -266,6 +274,7 @@ class Spec:
             clustering=self.clustering(),
             origins=Origins(batching="public", settings="public"),
             stopping=Stopping(max_tokens=self.max_tokens, sequences=self.sequences),
+            decoding=self.rules,
             sampling=Sampling(),
             record=Record(
                 dtype=self.dtype if median else "float64",
@@ -275,7 +284,7 @@ class Spec:
             ),
             data=Data(records=RECORDS, digest=data_digest(assigned.digest for assigned in self.assignment())),
             model=Model(name="miniature"),
-            prompt=Prompt(template="none"),
+            prompt=Prompt(template="none", public=(PUBLIC,) if self.rules.no_repeated_ngram else ()),
             claim=None if median else self._mean_claim(),
         )
 
@@ -344,13 +353,16 @@ class Generator:
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
         self.random = np.random.default_rng(spec.seed)
-        self.tokenizer = word_tokenizer(spec.vocabulary)
+        self.tokenizer = word_tokenizer(spec.vocabulary, broken=spec.rules.no_line_breaks)
+        self.rules = spec.manifest().forbidden_tokens(self.tokenizer.to_str())
         self.accountant = ExPostAccountant(spec.mechanism, spec.change) if spec.aggregator == "median" else None
 
-    def step(self, batch: int, contexts: int, position: int = 0) -> Step:
+    def step(self, batch: int, contexts: int, text: Sequence[int] = ()) -> Step:
         spec = self.spec
-        public = np.random.default_rng([spec.seed, batch // spec.per_label, position]).normal(size=spec.vocabulary)
-        support = None if spec.top_k is None else np.sort(np.argsort(-public)[: spec.top_k]).astype(np.int32)
+        public = np.random.default_rng([spec.seed, batch // spec.per_label, len(text)]).normal(size=spec.vocabulary)
+        allowed = public.copy()
+        allowed[[*chain.from_iterable(self.rules.after(PUBLIC, text).values())]] = -np.inf
+        support = spec.mechanism.support.tokens(allowed, spec.rules.any)
         anchored = spec.mechanism.contribution.anchored
         arrays: dict[str, Any] = {}
         logits = self.random.normal(0, 3, (contexts, spec.vocabulary))
@@ -401,7 +413,7 @@ class Generator:
             tokens: list[int] = []
             kept = None
             while kept is None and len(tokens) < self.spec.max_tokens:
-                step = self.step(batch, contexts, len(tokens))
+                step = self.step(batch, contexts, tokens)
                 record.write(step)
                 tokens.append(step.token)
                 kept = self._before_stop(tokens)
@@ -441,8 +453,10 @@ class Generator:
             writer.finish(self.claim())
 
 
-def word_tokenizer(vocabulary: int) -> Tokenizer:
+def word_tokenizer(vocabulary: int, broken: bool = False) -> Tokenizer:
     words = {f"w{i}": i for i in range(vocabulary - 1)} | {"<end>": vocabulary - 1}
+    if broken:
+        words["line\nbreak"] = words.pop("w3")
     tokenizer = Tokenizer(WordLevel(words, unk_token="w0"))
     tokenizer.add_special_tokens(["<end>"])
     return tokenizer

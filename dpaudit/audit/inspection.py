@@ -11,7 +11,7 @@ import numpy as np
 from dpaudit.accounting import ExPostAccountant
 from dpaudit.audit.guarantees import NOTHING, figures
 from dpaudit.audit.run import EVIDENCE, MOST_CONTEXTS, Progress, accountant_for, audit_run, charged, objections
-from dpaudit.checks.facts import BatchLosses, ContextSums, StepView
+from dpaudit.checks.facts import BatchLosses, ContextSums, StepView, StepViews
 from dpaudit.engines import Engine
 from dpaudit.mechanisms import ContextChange, context_change
 from dpaudit.results import SAMPLE_LENGTH, BatchResult, CheckResult
@@ -75,11 +75,11 @@ def inspect_batch(location: Path | str, batch: int, progress: Progress | None = 
     neighbours, change = _neighbours(manifest)
     accountant = accountant_for(manifest, change)
     with _open(reader, batch) as opened, np.errstate(all="ignore"):  # a corrupt record's values are shown as they are
-        losses = ContextSums(opened.header.contexts)
+        losses, views = ContextSums(opened.header.contexts), StepViews(reader)
         costs: list[StepCost] = []
         objected: list[Objection] = []
         for position in range(len(opened.tokens)):
-            view = StepView(manifest, opened.header, opened.step(position))
+            view = views.of(opened, position)
             objected += _objections(view, position)
             costs.append(_step_cost(view, position, accountant, decode))
             losses.add(view)
@@ -127,7 +127,7 @@ def inspect_step(location: Path | str, batch: int, step: int, top: int = 10) -> 
         steps = len(opened.tokens)
         if step >= steps:
             raise InputError(opened.where, f"there is no step {step}.", f"Name one from 0 to {steps - 1} with --step.")
-        view = StepView(manifest, opened.header, opened.step(step))
+        view = StepViews(reader).of(opened, step)
         cost = _step_cost(view, step, accountant_for(manifest, change), decode)
         losses = ContextSums(opened.header.contexts)
         losses.add(view)
@@ -269,15 +269,17 @@ def _headers(reader: RunReader) -> Iterator[BatchResult]:
 
 def _mechanism(manifest: Manifest) -> Iterator[str]:
     mechanism, vocabulary = manifest.mechanism, manifest.record.vocabulary
-    yield mechanism.aggregator.name
+    yield mechanism.aggregator.name + (" of differences" if mechanism.contribution.anchored else "")
     yield f"clip {mechanism.clip:g}"
     yield f"temperature {mechanism.temperature:g}"
     for name, value in mechanism.aggregator:
         yield f"{name} {value:g}"
     if mechanism.contribution.grid is not None:
         yield f"grid {mechanism.contribution.grid:g}"
-    size = mechanism.support.size
-    yield f"all of {vocabulary:,} tokens" if size is None else f"public top {size:,} of {vocabulary:,} tokens"
+    size, margin = mechanism.support.size, mechanism.support.margin
+    chosen = "all" if size is None else f"public top {size:,}"
+    chosen += "" if margin is None else f" and within {margin:g} below"
+    yield f"{chosen} of {vocabulary:,} tokens" + (" that rules allow" if manifest.decoding.any else "")
 
 
 def _batching(manifest: Manifest) -> Iterator[str]:

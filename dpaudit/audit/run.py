@@ -24,7 +24,7 @@ from dpaudit.audit.guarantees import NOTHING, CurveSums, approximate, attack, ex
 from dpaudit.audit.samples import shown_samples
 from dpaudit.checks import CHECKS, Facts
 from dpaudit.checks.claim import recomputed_epsilon
-from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, ContextSums, SeenPublic, StepView, known_places
+from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, ContextSums, SeenPublic, StepView, StepViews, known_places
 from dpaudit.checks.integrity import unreadable_indexes
 from dpaudit.checks.partition import read_placement
 from dpaudit.checks.rebalancing import grouping_cost
@@ -340,6 +340,7 @@ class BatchAuditor:
         self._reader = RunReader(location)
         self._change = change
         self._decode = self._reader.decoder(special=False)
+        self._views = StepViews(self._reader)
 
     def __call__(self, batch_id: int) -> BatchFacts:
         """Read one batch to its end, or to where that fails."""
@@ -368,15 +369,18 @@ class BatchAuditor:
         accountant = accountant_for(manifest, self._change)
         losses = ContextSums(header.contexts)
         drawn, log_probability = hashlib.sha256(), 0.0
-        for position, step in enumerate(batch.steps()):
+        if self._views.unruled:
+            facts.unmade["mechanism.support-rules"] = self._views.unruled
+        for position in range(len(batch.tokens)):
+            view = self._views.of(batch, position)
+            step = view.step
             facts.steps += 1
             drawn.update(step.aggregate_digest + step.token.to_bytes(8, "big", signed=True))
             log_probability += step.log_probability
-            if manifest.mechanism.needs_public and position <= LONGEST_PREFIX:
+            if manifest.needs_public and position <= LONGEST_PREFIX:
                 facts.public.append(SeenPublic.of(header, batch.tokens[:position], step))
             # Corrupt values overflow and compare oddly; the checks say so in words, numpy need not.
             with np.errstate(all="ignore"):
-                view = StepView(manifest, header, step)
                 for check_id, problem in objections(view):
                     facts.note(check_id, position, problem)
                 losses.add(view)

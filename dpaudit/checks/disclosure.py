@@ -25,6 +25,7 @@ _BATCHING = (
     "cells",
     "examples_per_context",
 )
+_RULES = ("least_tokens", "no_line_breaks", "no_repeated_ngram")
 _PROMPT = ("template", "digest", "max_example_tokens", "end", "one_line")
 _HEXADECIMAL = re.compile(f"[0-9a-f]{{{TELLING},}}")
 _PATH = re.compile(r"""(?:^|[\s"'=(,;:])(?:/[\w.~-]+/|~/|[A-Za-z]:[\\/]|\\\\\w)|file:/""")
@@ -50,6 +51,8 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     said["sampling"] = {"generator": manifest["sampling"]["generator"]}
     if origins["settings"] == "public":
         said |= {name: manifest[name] for name in ("mechanism", "stopping", "record")}
+        # A list of banned words is the user's own, and the public prompts' tokens spell the template.
+        said["decoding"] = {name: manifest["decoding"][name] for name in _RULES}
         said["prompt"] = _prompt(manifest["prompt"])
         said["model"] = {name: manifest["model"][name] for name in ("name", "digest", "dtype")}
         if said["model"]["name"].startswith(_LOCAL) or _PATH.search(said["model"]["name"]):

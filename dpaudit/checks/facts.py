@@ -6,6 +6,7 @@ import hashlib
 import heapq
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -17,8 +18,9 @@ from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ExPostA
 from dpaudit.mechanisms import ANCHOR, ContextChange, ReducedStep, log_probability
 from dpaudit.results import ContextLoss
 from dpaudit.results.replay import Replay
-from dpaudit.runs import BatchHeader, Claim, ClusterPlaces, Clusters, InputError, Manifest, RunReader, Step
+from dpaudit.runs import BatchHeader, BatchReader, Claim, ClusterPlaces, Clusters, InputError, Manifest, RunReader, Step
 from dpaudit.runs.layout import steps_file
+from dpaudit.runs.rules import Ids
 
 if TYPE_CHECKING:
     from dpaudit.checks.partition import Placement
@@ -35,8 +37,11 @@ LISTED = 10
 class StepView:
     """A step, its batch's header, and what follows from them. Values are computed when they are first asked for."""
 
-    def __init__(self, manifest: Manifest, header: BatchHeader, step: Step) -> None:
-        self.manifest, self.header, self.step = manifest, header, step
+    def __init__(
+        self, manifest: Manifest, header: BatchHeader, step: Step, forbidden: Mapping[str, Ids] | None = None
+    ) -> None:
+        """`forbidden`: what the decoding rules forbid (`ForbiddenTokens.after`); None where nobody can tell."""
+        self.manifest, self.header, self.step, self.forbidden = manifest, header, step, forbidden
         self.mechanism, self.arrays = manifest.mechanism, dict(step.arrays)
 
     @cached_property
@@ -87,9 +92,34 @@ class StepView:
             ids = step.support.astype(np.int64)
             if ids[0] < 0 or ids[-1] >= self.manifest.record.vocabulary or not (np.diff(ids) > 0).all():
                 return "support ids are doubled, out of order or outside the vocabulary"
-            if len(ids) < (least := self.manifest.least_support):
+            least = 1 if self.manifest.decoding.any else self.manifest.least_support  # mechanism.support-rules
+            if len(ids) < least:
                 return f"the support has {len(ids)} tokens, of at least {least}"
         return None
+
+
+class StepViews:
+    """The steps of one run's batches.
+
+    Attributes:
+        unruled: why nobody can tell what the run's decoding rules forbid; empty where it can be told.
+    """
+
+    def __init__(self, reader: RunReader) -> None:
+        """The run's tokenizer is read here, where its rules are about what tokens say."""
+        self._manifest, self._rules, self.unruled = reader.manifest, None, ""
+        try:
+            self._rules = reader.forbidden_tokens()
+        except InputError as error:
+            self.unruled = str(error)
+
+    def of(self, batch: BatchReader, position: int) -> StepView:
+        """One step. Raises InputError when it cannot be decoded."""
+        forbidden = None
+        if self._rules is not None:
+            prompt = self._manifest.public_prompt(batch.header.label)
+            forbidden = self._rules.after(prompt, batch.tokens[:position].tolist())
+        return StepView(self._manifest, batch.header, batch.step(position), forbidden)
 
 
 @dataclass(frozen=True)
@@ -165,7 +195,7 @@ class BatchFacts:
         length: how many tokens it has.
         steps: how many of its steps were read.
         public: what its first steps took from the public prompt, where they took anything.
-        sample_digest, texts, stops, problems, first_problems, divided: as in Facts.
+        sample_digest, texts, stops, unmade, problems, first_problems, divided: as in Facts.
         likeness: SHA-256 of its aggregates and tokens; None where another batch could have the same by chance.
         unbounded: whether a step could not be read, or has a cost that the record does not give.
         costs: the exact cost of each step, in nats; NaN where the record bounds nothing.
@@ -183,6 +213,7 @@ class BatchFacts:
     sample_digest: bytes = b""
     texts: list[str] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
+    unmade: dict[str, str] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
     first_problems: dict[str, str] = field(default_factory=dict)
     public: list[SeenPublic] = field(default_factory=list)
@@ -224,6 +255,7 @@ class Facts:
         copies: batches that repeat another one, noted likewise.
         unreadable: problems with files that are not what their names say, by name. Such a file is not looked at again,
             not even for its digest.
+        unmade: why a step check could not be made, by its id.
         problems: how many steps each step check objected to, by its id.
         first_problems: the first of these objections.
         compared_parts: how many steps that took something from the public prompt had another after the same label and
@@ -256,6 +288,7 @@ class Facts:
     stops: list[str] = field(default_factory=list)
     copies: list[str] = field(default_factory=list)
     unreadable: dict[str, InputError] = field(default_factory=dict)
+    unmade: dict[str, str] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
     first_problems: dict[str, str] = field(default_factory=dict)
     compared_parts: int = 0
@@ -284,6 +317,7 @@ class Facts:
         self.steps += batch.steps
         self.sampling.merge(batch.sampling)
         self.divided.update(batch.divided)
+        self.unmade |= batch.unmade
         self.problems.update(batch.problems)
         self.first_problems = batch.first_problems | self.first_problems
         for seen in batch.public:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dpaudit.checks.claim import recomputed_epsilon
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.checks.registry import COMMAND, Outcome, RunCheck, StepCheck, not_applicable
@@ -131,10 +133,8 @@ def bounds_are_of_the_unit(facts: Facts) -> Outcome:
 )
 def public_parts_are_public(facts: Facts) -> Outcome:
     """The first supports and anchors of every batch against others after the same label and tokens."""
-    mechanism = facts.manifest.mechanism
-    what = " and ".join(
-        ["support"] * (mechanism.support.size is not None) + ["anchor"] * mechanism.contribution.anchored
-    )
+    taken = {"support": facts.manifest.truncated, "anchor": facts.manifest.mechanism.contribution.anchored}
+    what = " and ".join(name for name, is_taken in taken.items() if is_taken)
     if not what:
         expected = "one support after the same label and tokens, or the whole vocabulary"
         return Outcome("pass", "the whole vocabulary", expected)
@@ -146,6 +146,37 @@ def public_parts_are_public(facts: Facts) -> Outcome:
         return Outcome("pass", f"{facts.compared_parts} steps agree with another", expected)
     lacking = "No two batches have a label in common. Generate two batches of a label, or replay."
     return _from_replayed_steps(facts, expected, lacking)
+
+
+@StepCheck(
+    id="mechanism.support-rules",
+    title="Supports and texts keep the decoding rules",
+    fails="A support or a text breaks the decoding rules",
+    evidence=1,
+    expected="supports of the due size, without a token that a rule of `decoding` forbids there",
+    why=(
+        "Rules cost nothing because public prompts and released tokens alone say what they forbid. What else a support "
+        "lacks or holds was decided by something else, and nothing pays for that."
+    ),
+    remedy="Take the forbidden tokens out of each support before the draw, and no others. Generate again.",
+    reference="docs/generation.md#what-a-text-may-not-hold",
+    applies=lambda manifest: manifest.decoding.any,
+    otherwise="The run declares no decoding rules.",
+)
+def supports_keep_the_rules(view: StepView) -> str | None:
+    """Each support and its token against what the rules forbid after the public prompt and the text so far."""
+    if view.forbidden is None:
+        return None  # facts.unmade says why
+    allowed = np.ones(view.manifest.record.vocabulary, dtype=np.bool_)
+    support = np.arange(len(allowed)) if view.step.support is None else view.step.support
+    drawn = np.append(support, view.step.token)
+    drawn = drawn[(drawn >= 0) & (drawn < len(allowed))]  # record.range objects to others
+    for rule, ids in view.forbidden.items():
+        allowed[ids] = False
+        if len(held := drawn[~allowed[drawn]]):
+            return f"token {held[0]} could be drawn, and decoding.{rule} forbids it there"
+    least, most = (min(due, int(allowed.sum())) for due in (view.manifest.least_support, view.manifest.most_support))
+    return None if least <= len(support) <= most else f"the support has {len(support)} tokens where {most} are due"
 
 
 def _from_replayed_steps(facts: Facts, expected: str, lacking: str) -> Outcome:

@@ -124,8 +124,9 @@ class StepCheck(Check[StepFunction]):
         if count := facts.problems[self.id]:
             first = f"{count} of {facts.steps} steps; first {facts.first_problems[self.id]}"
             return self.entry(Outcome("fail", first, self.expected))
-        if not facts.steps:
-            return self.entry(Outcome("skip", "nothing", self.expected, "No step could be read."))
+        if not facts.steps or self.id in facts.unmade:
+            reason = facts.unmade.get(self.id, "No step could be read.")
+            return self.entry(Outcome("skip", "nothing", self.expected, reason))
         return self.entry(Outcome("pass", f"{facts.steps} steps hold", self.expected))
 
 
@@ -164,6 +165,7 @@ CATALOGUE = (
     "mechanism.divisor",
     "mechanism.unit",
     "mechanism.support-public",
+    "mechanism.support-rules",
     "mechanism.randomness",
     "rebalancing.noise",
     "composition.total",

@@ -79,11 +79,18 @@ class Support(Fields):
         """The most tokens that a step can have."""
         return min(vocabulary, (self.size or vocabulary) * (1 if self.margin is None else MOST_WITH_MARGIN))
 
-    def tokens(self, public: Floats) -> NDArray[np.int32] | None:
-        """Ids of a step's tokens, ascending: int32 [S] from a public prompt's logits [V]; None for the vocabulary."""
+    def tokens(self, public: Floats, ruled: bool = False) -> NDArray[np.int32] | None:
+        """Ids of a step's tokens, ascending: int32 [S]; None for the whole vocabulary.
+
+        Args:
+            public: logits [V] of a public prompt, -inf where decoding rules forbid a token.
+            ruled: whether there are such rules.
+        """
         if self.size is None:
-            return None
+            return np.flatnonzero(public > -np.inf).astype(np.int32) if ruled else None
         order = np.argsort(-public, kind="stable")[: self.most(len(public))]
+        if ruled:
+            order = order[public[order] > -np.inf]
         if self.margin is not None:
             order = order[
                 : max(self.size, np.count_nonzero(public[order] > public[order[self.size - 1]] - self.margin))
@@ -171,18 +178,17 @@ class Mechanism(Fields):
         return self.aggregator.kinds[0]
 
     @property
-    def needs_public(self) -> bool:
-        """Whether a step takes anything from the public prompt."""
-        return self.support.size is not None or self.contribution.anchored
-
-    @property
     def over_support(self) -> bool:
         """Whether contexts' logits are looked at over a truncated support alone."""
         return self.support.size is not None and self.contribution.anchored
 
-    def public_part(self, logits: Floats) -> PublicPart:
-        """What a step takes from the public prompt's logits [V]. Raises ValueError where they are no anchor."""
-        support = self.support.tokens(logits)
+    def public_part(self, logits: Floats, ruled: bool = False) -> PublicPart:
+        """What a step takes from the public prompt's logits [V], as `Support.tokens` reads them.
+
+        Raises:
+            ValueError: they are no anchor.
+        """
+        support = self.support.tokens(logits, ruled)
         return PublicPart(support, self.contribution.anchor(logits if support is None else logits[support]))
 
     def arrays(self, contexts: int, width: int) -> dict[str, StepArray]:

@@ -31,6 +31,8 @@ from dpaudit.runs.manifest import Record as Record
 from dpaudit.runs.manifest import Sampling as Sampling
 from dpaudit.runs.manifest import Stopping as Stopping
 from dpaudit.runs.reader import RunReader as RunReader
+from dpaudit.runs.rules import DecodingRules as DecodingRules
+from dpaudit.runs.rules import ForbiddenTokens as ForbiddenTokens
 from dpaudit.runs.writer import BatchExistsError as BatchExistsError
 from dpaudit.runs.writer import BatchStore as BatchStore
 from dpaudit.runs.writer import RunWriter as RunWriter

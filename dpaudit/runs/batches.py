@@ -124,7 +124,7 @@ class BatchArrays:
             described[_CONTEXTS] = StepArray("real", (contexts,), manifest.mechanism.clip)
         #: Whose columns are in the stored order.
         self._ordered = tuple(described) if self._ascending else ()
-        if manifest.mechanism.support.size is not None:
+        if manifest.truncated:
             described[_SUPPORT] = StepArray("<i4")
         self._tokens, most = size, manifest.stopping.max_tokens
         self._codes: dict[str, encoding.Code] = {}

@@ -16,6 +16,7 @@ from dpaudit.mechanisms import (
     Relation,
     Unit,
 )
+from dpaudit.runs.rules import DecodingRules, ForbiddenTokens
 
 FORMAT_VERSION: Literal[1] = 1
 
@@ -34,6 +35,8 @@ MAX_TEMPLATE = 1 << 14
 MAX_END = 64
 #: Public examples of a label.
 MAX_PUBLIC_EXAMPLES = 64
+#: Tokens of a label's public prompt.
+MAX_PROMPT = 1 << 16
 #: Far beyond any count and its noise, and small enough that no sum of a file of them overflows 64 bits.
 MAX_COUNT = 1 << 40
 #: Of a centre, in absolute value: far beyond embeddings, and small enough for distances in float32.
@@ -51,6 +54,7 @@ PublicExamples = Annotated[
 ]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 SettingName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+PublicTokens = Annotated[tuple[Annotated[int, Field(ge=0, lt=MAX_VOCABULARY)], ...], Field(max_length=MAX_PROMPT)]
 Setting = (
     Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
     | Annotated[float, Field(allow_inf_nan=False)]
@@ -239,6 +243,8 @@ class Prompt(Fields):
         one_line: whether white space in examples became single spaces before they were cut.
         public_examples: texts by label that every prompt shows before its records, the public prompt too; under ""
             where there are no labels.
+        public: token ids of the public prompt, for each label in their order, or for all records; empty where no
+            decoding rule looks at it.
     """
 
     template: str
@@ -248,6 +254,7 @@ class Prompt(Fields):
     end: Annotated[str, Field(min_length=1, max_length=MAX_END)] | None = None
     one_line: bool = False
     public_examples: dict[str, PublicExamples] = Field(default_factory=dict)
+    public: tuple[PublicTokens, ...] = ()
 
 
 class Data(Fields):
@@ -381,6 +388,7 @@ class Manifest(Fields):
         clustering: how records were grouped before that.
         origins: who had a say in the numbers here.
         stopping: when a sequence ends.
+        decoding: what no text may hold.
         sampling: where randomness comes from.
         record: what each step's arrays hold.
         data: the private data.
@@ -400,6 +408,7 @@ class Manifest(Fields):
     clustering: Clustering = Clustering()
     origins: Origins = Origins()
     stopping: Stopping
+    decoding: DecodingRules = DecodingRules()
     sampling: Sampling = Sampling()
     record: Record
     data: Data
@@ -424,7 +433,22 @@ class Manifest(Fields):
             raise ValueError("with a clustering, batching has no batches_per_label and no generate_per_label")
         if not clustered and batching.generate_per_cluster is not None:
             raise ValueError("batching.generate_per_cluster is for a clustering, and there is none")
+        if self.decoding.least_tokens > self.stopping.max_tokens:
+            raise ValueError("decoding.least_tokens is larger than stopping.max_tokens")
+        prompts = len(batching.labels or ("",)) if self.decoding.no_repeated_ngram else 0
+        if len(self.prompt.public) != prompts:
+            raise ValueError("prompt.public is for decoding.no_repeated_ngram, which needs one for each label")
         return self
+
+    @property
+    def truncated(self) -> bool:
+        """Whether each step samples from a support of its own, which it records."""
+        return self.mechanism.support.size is not None or self.decoding.any
+
+    @property
+    def needs_public(self) -> bool:
+        """Whether a step takes anything from the public prompt."""
+        return self.truncated or self.mechanism.contribution.anchored
 
     @property
     def most_support(self) -> int:
@@ -433,5 +457,15 @@ class Manifest(Fields):
 
     @property
     def least_support(self) -> int:
-        """And the fewest."""
+        """And the fewest, where decoding rules leave so many."""
         return self.mechanism.support.size or self.record.vocabulary
+
+    def public_prompt(self, label: str | None) -> tuple[int, ...]:
+        """Token ids of the public prompt before a batch's text; empty where no rule asks, or there is no such label."""
+        labels = self.batching.labels or (None,)
+        return self.prompt.public[labels.index(label)] if self.prompt.public and label in labels else ()
+
+    def forbidden_tokens(self, tokenizer_json: str | None) -> ForbiddenTokens:
+        """What the decoding rules forbid. Raises InputError where that cannot be told with this tokenizer."""
+        fewest, sequences = self.mechanism.support.size or 1, self.stopping.sequences
+        return ForbiddenTokens(self.decoding, sequences, self.record.vocabulary, fewest, tokenizer_json)

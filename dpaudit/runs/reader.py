@@ -23,6 +23,7 @@ from dpaudit.runs.batches import BatchReader, Sample
 from dpaudit.runs.clusters import clusters_problem
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import FORMAT_VERSION, Clusters, Manifest
+from dpaudit.runs.rules import ForbiddenTokens
 from dpaudit.runs.storage import RESTORE, Location, Storage, open_storage
 from dpaudit.runs.text import Decode, decoder_of, each_once, require_bounded
 
@@ -130,6 +131,10 @@ class RunReader:
         except InputError:  # integrity.format says why
             return None
         return None if serialised is None else decoder_of(serialised, special=special)
+
+    def forbidden_tokens(self) -> ForbiddenTokens:
+        """What the run's decoding rules forbid. Raises InputError where that cannot be told."""
+        return self.manifest.forbidden_tokens(self.tokenizer_json() if self.manifest.decoding.any else None)
 
     def files(self) -> list[str]:
         """Names of all files of the record, relative to the directory and sorted; without `hashes` and reports."""

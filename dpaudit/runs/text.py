@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import Any, TypeAlias, TypeVar
 
 Decode: TypeAlias = Callable[[Sequence[int]], str | None]
@@ -18,6 +20,13 @@ MAX_DECODERS = 16
 
 #: How much longer a token can become, by the kind of decoder. Others, and regular expressions, are not run.
 _GROWTH = {"ByteFallback": 1, "ByteLevel": 3, "BPEDecoder": 2, "CTC": 2, "Fuse": 1, "Metaspace": 1, "WordPiece": 1}
+
+_BYTE = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
+#: How byte-level tokenizers write bytes: as letters of Latin-1 where these can be seen, else as those from U+0100 on.
+_SEEN = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_BYTES = {chr(byte): byte for byte in _SEEN} | {
+    chr(0x100 + number): byte for number, byte in enumerate(sorted(set(range(0x100)) - set(_SEEN)))
+}
 
 
 def decoder_of(serialised: str, *, special: bool) -> Decode | None:
@@ -33,6 +42,55 @@ def decoder_of(serialised: str, *, special: bool) -> Decode | None:
     return lambda tokens: _unless_it_fails(  # as for a negative token id
         lambda: str(tokenizer.decode(list(tokens), skip_special_tokens=not special))
     )
+
+
+def pieces_of(serialised: str, vocabulary: int) -> list[bytes] | None:
+    """What each token adds to a text that `decoder_of` decodes without special tokens, in UTF-8; for ids below V.
+
+    A text's own bytes are those of its tokens in a row, but for a blank that a decoder takes off its beginning. None
+    where the tokenizer cannot be read, or its decoder does not put texts together so.
+    """
+    from tokenizers import Tokenizer
+
+    tokenizer = _unless_it_fails(lambda: Tokenizer.from_str(serialised))
+    spell = _spelling(json.loads(serialised).get("decoder")) if tokenizer is not None else None
+    if tokenizer is None or spell is None:
+        return None
+    special = {token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special}
+    tokens = (None if token in special else tokenizer.id_to_token(token) for token in range(vocabulary))
+    return [b"" if token is None else spell(token.encode()) for token in tokens]
+
+
+def _spelling(decoder: Any) -> Callable[[bytes], bytes] | None:
+    """What a decoder makes of one token among others; None for one of another kind."""
+    match decoder:
+        case None:
+            return lambda token: b" " + token
+        case {"type": "ByteLevel"}:
+            return _from_byte_level
+        case {"type": "ByteFallback"}:
+            return lambda token: bytes.fromhex(token[3:5].decode()) if _BYTE.fullmatch(token) else token
+        case {"type": "Fuse"}:
+            return lambda token: token
+        case {"type": "Metaspace", "replacement": str(blank)}:
+            return lambda token: token.replace(blank.encode(), b" ")
+        case {"type": "Replace", "pattern": {"String": str(blank)}, "content": " "} if len(blank) == 1:
+            return lambda token: token.replace(blank.encode(), b" ")
+        case {"type": "Sequence", "decoders": [*inner, {"type": "Fuse"}, {"type": "Strip"}]}:
+            return _spelling({"type": "Sequence", "decoders": inner})  # what is stripped are the text's own ends
+        case {"type": "Sequence", "decoders": list(inner)}:
+            steps = [step for step in map(_spelling, inner) if step is not None]
+            whole = len(steps) == len(inner)
+            return (lambda token: reduce(lambda made, step: step(made), steps, token)) if whole else None
+    return None
+
+
+def _from_byte_level(token: bytes) -> bytes:
+    """Letters that each stand for a byte; a token with any other stands for itself."""
+    try:
+        return bytes(_BYTES[letter] for letter in token.decode())
+    except KeyError:
+        return token
 
 
 def _unless_it_fails(call: Callable[[], _Result]) -> _Result | None:

@@ -23,7 +23,7 @@ from dpaudit.reports.terminal import print_summary
 from dpaudit.reports.write import write_reports
 from dpaudit.results import AuditResult, CheckResult
 from dpaudit.results.rounding import bound, lower_bound, nearest
-from dpaudit.runs import Assigned, KeyedHash, RunReader, data_digest
+from dpaudit.runs import Assigned, DecodingRules, KeyedHash, RunReader, data_digest
 
 Run = Any
 #: Numbers that stand out, so that finding one in a report is no coincidence.
@@ -326,6 +326,13 @@ def test_what_is_not_declared_public_is_left_out(make_run):
     assert not left.keys() & {"mechanism", "stopping", "record", "model", "prompt"}
     assert public.claim is None
     assert public.guarantees.approximate is None
+
+
+def test_words_of_the_users_own_stay_in_the_run_directory(make_run):
+    rules = DecodingRules(banned_words=("w9",), no_repeated_ngram=3)
+    public = public_form(make_run(top_k=5, rules=rules).audit()).run["manifest"]
+    assert public["decoding"] == {"least_tokens": 0, "no_line_breaks": False, "no_repeated_ngram": 3}
+    assert "public" not in public["prompt"]
 
 
 def test_noisy_counts_and_centres_stay_in_the_run_directory(make_run, tmp_path):

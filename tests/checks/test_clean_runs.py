@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+
+import numpy as np
 
 from dpaudit.checks import CATALOGUE, CHECKS
+from dpaudit.checks.facts import StepView
+from dpaudit.runs import DecodingRules, RunReader
 
 ALL_SIZES = (0, 1, 2, 3, 4, 5, 8)
+RULES = DecodingRules(least_tokens=2, no_line_breaks=True, no_repeated_ngram=2, banned_words=("w5", "w0 w4"))
 RUNS = {
     "median": {"sizes": ALL_SIZES},
     "median, contexts": {"sizes": ALL_SIZES, "contexts": True},
@@ -15,6 +21,8 @@ RUNS = {
     "median, replace": {"sizes": ALL_SIZES, "relation": "replace"},
     "median, wide": {"sizes": ALL_SIZES, "width": 5},
     "median, tokens only": {"sizes": ALL_SIZES, "text": False},
+    "median, rules": {"sizes": ALL_SIZES, "top_k": 5, "rules": RULES, "max_tokens": 12},
+    "mean, rules": {"sizes": ALL_SIZES, "top_k": 5, "rules": RULES, "max_tokens": 12, "aggregator": "mean"},
     "median, one empty batch": {"sizes": (0,)},
     "median, long": {"sizes": (6, 7), "max_tokens": 20},
     "median, grid": {"sizes": ALL_SIZES, "grid": 0.125},
@@ -117,3 +125,53 @@ def test_evidence_is_on_the_scale(make_run):
         assert 0 <= check.evidence <= 4
         assert check.title
         assert check.reference
+
+
+def test_rules_that_a_run_happens_to_keep_pass(make_run, failed):
+    """What is declared afterwards and was nearly broken: by a token less, a longer word, another order."""
+    for seed, rules in (
+        (1, {"decoding.least_tokens": 0, "decoding.banned_words": ["w55"]}),
+        (5, {"decoding.least_tokens": 1}),
+        (0, {"decoding.banned_words": ["w4 w0"]}),
+        (0, {"decoding.no_repeated_ngram": 2, "prompt.public": [[7, 1, 7, 8]]}),
+        (0, {"decoding.no_repeated_ngram": 3, "prompt.public": [[1, 7, 8, 1]]}),
+    ):
+        run = make_run(top_k=5, seed=seed)
+        run.edit_manifest(rules)
+        run.rehash()
+        result = run.audit()
+        assert failed(result) == set() and result.verdict == "pass"
+        (check,) = (check for check in result.checks if check.id == "mechanism.support-rules")
+        assert check.status == "pass" and check.measured.endswith("steps hold")
+
+
+def test_rules_that_nobody_can_recompute_are_not_passed(make_run, failed):
+    run = make_run(top_k=5, text=False)
+    run.edit_manifest({"decoding.banned_words": ["w55"]})
+    run.rehash()
+    result = run.audit()
+    assert failed(result) == set() and result.verdict == "fail"
+    (check,) = (check for check in result.checks if check.id == "mechanism.support-rules")
+    assert (check.status, check.applicable) == ("skip", True)
+    assert "decoding.banned_words: the model's tokenizer does not say" in check.detail
+
+
+def test_a_support_has_as_many_tokens_as_the_rules_leave(make_run):
+    check = CHECKS["mechanism.support-rules"]
+    for support, forbidden, problem in (
+        (range(5), {"least_tokens": np.array([11])}, None),
+        (range(4), {"least_tokens": np.array([11])}, "the support has 4 tokens where 5 are due"),
+        (range(4), {"banned_words": np.arange(4, 12)}, None),
+        (range(3), {"banned_words": np.arange(4, 12), "least_tokens": np.array([11])}, "the support has 3 tokens"),
+        ([-9, 1, 2, 3, 99], {"least_tokens": np.array([11])}, None),  # record.range objects
+        (range(5), None, None),
+        (range(3, 8), {"least_tokens": np.array([7])}, "token 7 could be drawn, and decoding.least_tokens forbids it"),
+        (range(5), {"least_tokens": np.array([9])}, "token 9 could be drawn"),  # and was: sampling.support objects
+    ):
+        run = RunReader(make_run(top_k=5, rules=RULES).path)
+        with run.batch(0) as batch:
+            step = replace(
+                batch.step(0), support=np.array(support), token=9 if problem == "token 9 could be drawn" else 1
+            )
+            found = check.objection(StepView(run.manifest, batch.header, step, forbidden))
+        assert found == problem if problem is None else problem in found

@@ -22,7 +22,7 @@ from dpaudit.audit import audit_run
 from dpaudit.checks import CHECKS
 from dpaudit.mechanisms import Median, log_probability
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
-from dpaudit.runs import KeyedHash, RunReader, aggregate_digest, data_digest
+from dpaudit.runs import DecodingRules, KeyedHash, RunReader, aggregate_digest, data_digest
 
 CLIP = 6.0
 ODD, EVEN = {"sizes": (5, 4)}, {"sizes": (4, 5)}
@@ -510,6 +510,26 @@ def token_outside_the_public_support(run):
         draft.edit(0, token=next(i for i in range(12) if i not in draft.steps[0].support))
 
     run.rewrite(0, change)
+
+
+# Rules that a run declares afterwards: its supports do not keep them.
+TOP, RULES = {"top_k": 5}, "mechanism.support-rules"
+plain("end_before_the_least_length", manifest(decoding__least_tokens=2), RULES, **TOP, seed=1)
+plain("end_before_the_least_length_not_drawn", manifest(decoding__least_tokens=2), RULES, **TOP, seed=5)
+plain("banned_word", manifest(decoding__banned_words=["w5"]), RULES, **TOP)
+plain("banned_word_of_two_tokens", manifest(decoding__banned_words=["w0 w4"]), RULES, **TOP)
+plain("pair_of_tokens_of_the_public_prompt", manifest(decoding__no_repeated_ngram=2, prompt__public=[[1, 7, 8, 1]]),
+      RULES, **TOP)  # fmt: skip
+plain("pair_of_tokens_of_the_text", manifest(decoding__no_repeated_ngram=2, prompt__public=[[]]), RULES,
+      **TOP, max_tokens=12)  # fmt: skip
+plain("rule_without_a_support", manifest(decoding__least_tokens=2), "integrity.format", "claim.epsilon")
+
+
+@fault("mechanism.support-rules", text=False, **TOP, seed=2)
+def line_break(run):
+    tokenizer = run.factory.generator(rules=DecodingRules(no_line_breaks=True), **TOP).tokenizer
+    (run / "tokenizer.json").write_text(tokenizer.to_str())
+    run.edit_manifest({"decoding.no_line_breaks": True})
 
 
 plain("token_outside_the_vocabulary", lambda run: run.rewrite(0, lambda d: d.edit(0, token=12)), "sampling.support",

@@ -459,7 +459,7 @@ def test_no_private_text_is_in_an_error(
 def users_file(tmp_path: Path) -> Path:
     """Twelve records of five users, one of whom has three."""
     path = tmp_path / "users.csv"
-    owners = ["ann", "ann", "ann", "bob", "bob", "cid", "cid", "dee", "dee", "eve", "eve", "fay"]
+    owners = ["ana", "ana", "ana", "bob", "bob", "cid", "cid", "dee", "dee", "eve", "eve", "fay"]
     rows = [f"north,text {number},{owner}" for number, owner in enumerate(owners)]
     path.write_text("\n".join(["label,text,who", *rows]) + "\n")
     return path
@@ -477,10 +477,10 @@ def test_a_claim_per_user_covers_all_records_of_one(tmp_path: Path, make_config:
         # A tiny run leaves a seed in the manifest, which is the one thing that the audit may object to.
         assert {check.id for check in result.checks if check.status == "fail"} == {"mechanism.randomness"}
         everything = b"".join(path.read_bytes() for path in Path(run).rglob("*") if path.is_file())
-        assert b"ann" not in everything
+        assert b"ana" not in everything
     with pytest.raises(InputError, match=r"privacy.records_per_user: this is 2, but one user has 3 records") as caught:
         generate(make_config(data=data, privacy={"unit": "user", "records_per_user": 2}), tmp_path / "run")
-    assert "ann" not in str(caught.value)
+    assert "ana" not in str(caught.value)
 
 
 def assert_losses_are_those_of_the_contexts(run: Path, clip: float, temperature: float) -> None:

@@ -73,6 +73,7 @@ def test_a_run_without_labels_is_whole(generated: MakeRun, unlabelled: dict[str,
         "end": "\n",
         "one_line": True,
         "public_examples": {},
+        "public": [],
     }
     assert manifest.batching.labels == () and manifest.batching.batches == 2 and manifest.data.label is None
     assert {sample.label for sample in RunReader(run).samples()} == {None}

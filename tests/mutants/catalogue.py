@@ -35,6 +35,8 @@ _AUDIT = "tests/audit/test_run.py"
 _CLI = "tests/test_cli.py"
 _HOSTILE = "tests/runs/test_hostile.py"
 _BAD_INPUT = "tests/runs/test_bad_input.py"
+_RULES = "tests/runs/test_rules.py"
+_CLEAN = "tests/checks/test_clean_runs.py"
 _INDEPENDENT = "tests/runs/test_independent.py"
 
 _ACCOUNTING = (
@@ -379,6 +381,94 @@ _ACCOUNTING = (
 
 _RUNS = (
     Mutant(
+        "rules-end-counts-as-text",
+        "tokens of the end count towards the least length",
+        "dpaudit/runs/rules.py",
+        "len(text)), len(text) - begun)",
+        "len(text)), len(text))",
+        (_RULES,),
+    ),
+    Mutant(
+        "rules-end-forbidden",
+        "an end that may be written is forbidden where it holds a line break",
+        "dpaudit/runs/rules.py",
+        "np.setdiff1d(ids, late)",
+        "np.unique(ids)",
+        (_RULES,),
+    ),
+    Mutant(
+        "rules-last-letter-missed",
+        "a banned word whose last byte is a token of its own is not seen",
+        "dpaudit/runs/rules.py",
+        "for begun in range(1, len(phrase)):",
+        "for begun in range(1, len(phrase) - 1):",
+        (_RULES,),
+    ),
+    Mutant(
+        "rules-tail-too-short",
+        "too little of a text is looked at for what a banned word began with",
+        "dpaudit/runs/rules.py",
+        "max(map(len, phrases)) - 1",
+        "max(map(len, phrases)) - 2",
+        (_RULES,),
+    ),
+    Mutant(
+        "rules-prompt-left-out",
+        "n-grams of the public prompt may come again",
+        "dpaudit/runs/rules.py",
+        "for part in (prompt, text)]",
+        "for part in (prompt[:0], text)]",
+        (_RULES,),
+    ),
+    Mutant(
+        "rules-ngrams-leave-nothing",
+        "the rule of n-grams gives way only where no token is left",
+        "dpaudit/runs/rules.py",
+        "if self._vocabulary - len(_distinct([*found.values()])) < self._fewest:",
+        "if self._vocabulary - len(_distinct([*found.values()])) < 1:",
+        (_RULES,),
+    ),
+    Mutant(
+        "rules-too-few-left",
+        "rules may leave fewer tokens than a support needs",
+        "dpaudit/runs/rules.py",
+        "self._vocabulary - forbidden < self._fewest",
+        "self._vocabulary - forbidden < 1",
+        (_RULES,),
+    ),
+    Mutant(
+        "rules-words-on-the-way-uncounted",
+        "tokens that complete a word only after others are not counted among those that may be forbidden",
+        "dpaudit/runs/rules.py",
+        "        rests = {rest for rests in self._rests.values() for rest in rests}\n",
+        "        rests: set[bytes] = set()\n",
+        (_RULES,),
+    ),
+    Mutant(
+        "rules-foreign-ids",
+        "numbers that are no tokens are forbidden",
+        "dpaudit/runs/rules.py",
+        "again[(again >= 0) & (again < self._vocabulary)]",
+        "again",
+        (_RULES,),
+    ),
+    Mutant(
+        "rules-special-tokens-say-something",
+        "a word is not seen across a special token",
+        "dpaudit/runs/text.py",
+        "None if token in special else tokenizer.id_to_token(token)",
+        "tokenizer.id_to_token(token)",
+        (_RULES,),
+    ),
+    Mutant(
+        "rules-bytes-not-joined",
+        "a byte that a tokenizer falls back to is taken for the letters of its name",
+        "dpaudit/runs/text.py",
+        "bytes.fromhex(token[3:5].decode()) if _BYTE.fullmatch(token) else token",
+        "token",
+        (_RULES,),
+    ),
+    Mutant(
         "archive-hidden-bytes-accepted",
         "a batch file may hold any bytes beside its entries",
         "dpaudit/runs/archive.py",
@@ -664,6 +754,49 @@ _ENGINES = (
 )
 
 _CHECKS = (
+    Mutant(
+        "check-rules-token-unseen",
+        "a forbidden token that was drawn from outside the support is not told",
+        "dpaudit/checks/mechanism.py",
+        "drawn = np.append(support, view.step.token)",
+        "drawn = support",
+        (_CLEAN,),
+    ),
+    Mutant(
+        "check-rules-small-support",
+        "a support may lack tokens that the rules leave",
+        "dpaudit/checks/mechanism.py",
+        'return None if len(support) == due else f"the support has',
+        'return None if len(support) <= due else f"the support has',
+        (_CLEAN,),
+    ),
+    Mutant(
+        "check-rules-unmade-passes",
+        "rules that nobody can recompute count as kept",
+        "dpaudit/checks/registry.py",
+        "if not facts.steps or self.id in facts.unmade:",
+        "if not facts.steps:",
+        (_CLEAN,),
+    ),
+    Mutant(
+        "check-rules-text-so-far-shifted",
+        "a step is judged by the text with its own token",
+        "dpaudit/checks/facts.py",
+        "batch.tokens[:position].tolist()",
+        "batch.tokens[: position + 1].tolist()",
+        (
+            _CLEAN,
+            _FAULTS,
+        ),
+    ),
+    Mutant(
+        "check-disclosure-words-published",
+        "banned words are in a public report",
+        "dpaudit/checks/disclosure.py",
+        '_RULES = ("least_tokens", "no_line_breaks", "no_repeated_ngram")',
+        '_RULES = ("least_tokens", "no_line_breaks", "no_repeated_ngram", "banned_words")',
+        ("tests/audit/test_disclosure.py",),
+    ),
     Mutant(
         "check-integrity-added-file-unseen",
         "a file that was added to the run directory is not told",
@@ -1397,6 +1530,33 @@ _GEN = "tests/generation"
 _CLUSTERING = "tests/generation/clustering"
 
 _GENERATION = (
+    Mutant(
+        "decoding-rules-masked-like-forbidden",
+        "what the model rules out counts as forbidden",
+        "generation/prompts.py",
+        "self._cached.logits.clamp(min=torch.finfo(torch.float32).min)",
+        "self._cached.logits",
+        ("tests/generation/test_decoding_rules.py",),
+    ),
+    Mutant(
+        "decoding-rules-fork-shares-cache",
+        "a copy of a public prompt goes on with the original",
+        "generation/prompts.py",
+        "twin._cached = self._cached.fork()",
+        "twin._cached = self._cached",
+        (
+            "tests/generation/test_decoding_rules.py",
+            "tests/generation/test_attack.py",
+        ),
+    ),
+    Mutant(
+        "replay-public-prompt-believed",
+        "a replay takes the recorded tokens of public prompts as they are",
+        "generation/replay.py",
+        "if named.public not in ((), tuple(map(prompts.public_tokens, labels))):",
+        "if len(named.public) not in (0, len(labels)):",
+        ("tests/generation/test_decoding_rules.py",),
+    ),
     Mutant(
         "aggregation-mean-over-actual-number",
         "sums of contexts are divided by their number, not by the public divisor",

@@ -1,0 +1,206 @@
+"""Tokens that a text may not go on with, by public rules: known from settings, public prompts and released tokens."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Annotated, TypeAlias
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from pydantic import Field
+
+from dpaudit.mechanisms import Fields
+from dpaudit.runs.errors import InputError
+from dpaudit.runs.text import pieces_of
+
+#: Of what a manifest may declare: what a step may cost an audit grows with each.
+MAX_NGRAM = 64
+MAX_WORDS = 1 << 10
+MAX_WORD = 64
+#: What `str.splitlines` breaks at.
+LINE_BREAKS = tuple("\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029")
+
+Word = Annotated[str, Field(pattern=r"\S", max_length=MAX_WORD)]
+Ids: TypeAlias = NDArray[np.intp]
+
+
+class DecodingRules(Fields):
+    """What no text may hold, as a config asks for it and run.json declares it.
+
+    Attributes:
+        least_tokens: the fewest tokens that a text has before the sequence that ends it.
+        no_line_breaks: whether a text is one line.
+        no_repeated_ngram: n, where no n tokens in a row may come again, neither of the public prompt nor of the text.
+        banned_words: what no text holds, letter by letter, inside longer words too.
+    """
+
+    least_tokens: Annotated[int, Field(ge=0)] = 0
+    no_line_breaks: bool = False
+    no_repeated_ngram: Annotated[int, Field(ge=2, le=MAX_NGRAM)] | None = None
+    banned_words: Annotated[tuple[Word, ...], Field(max_length=MAX_WORDS, strict=False)] = ()
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a rule at all."""
+        return bool(self.least_tokens or self.no_line_breaks or self.no_repeated_ngram or self.banned_words)
+
+
+class ForbiddenTokens:
+    """Which tokens a run's rules forbid next, after any public prompt and text.
+
+    A token that completes a stop sequence is cut off with it, so `least_tokens` alone judges it. The rule of n-grams
+    gives way in a step in which it would leave too few tokens; the others never leave so few.
+    """
+
+    def __init__(
+        self,
+        rules: DecodingRules,
+        sequences: Iterable[Sequence[int]],
+        vocabulary: int,
+        fewest: int,
+        tokenizer_json: str | None,
+    ) -> None:
+        """Work out what does not depend on a text.
+
+        Args:
+            rules: the run's.
+            sequences: token ids that end a text.
+            vocabulary: V, the number of tokens that the model scores.
+            fewest: how many tokens must be left to sample from.
+            tokenizer_json: the tokenizer that texts are decoded with; needed by rules about what tokens say.
+
+        Raises:
+            InputError: names the rule that cannot be kept with this tokenizer, or says that too few tokens are left.
+        """
+        self._rules, self._vocabulary, self._fewest = rules, vocabulary, fewest
+        # What the model does not score can end no text.
+        self._ends = [tuple(s) for s in sequences if s and min(s) >= 0 and max(s) < vocabulary]
+        written = {"no_line_breaks": LINE_BREAKS * rules.no_line_breaks, "banned_words": rules.banned_words}
+        asked = {field: [text.encode() for text in texts] for field, texts in written.items() if texts}
+        self._phrases: dict[str, _Phrases] = {}
+        if asked:
+            pieces = None if tokenizer_json is None else pieces_of(tokenizer_json, vocabulary)
+            if pieces is None:
+                problem = "the model's tokenizer does not say what text each of its tokens stands for."
+                raise InputError(
+                    f"decoding.{next(iter(asked))}", problem, "Leave this rule out, or take another model."
+                )
+            spelling = _Spelling(pieces)
+            self._phrases = {field: _Phrases(phrases, spelling) for field, phrases in asked.items()}
+        self._require_choice()
+
+    def after(self, prompt: Sequence[int], text: Sequence[int]) -> dict[str, Ids]:
+        """The tokens that may not come next, by the name of the rule.
+
+        Args:
+            prompt: token ids of the public prompt; no others are looked at than those of the rule of n-grams.
+            text: all tokens that were sampled after it so far.
+
+        Returns:
+            Ids, distinct and ascending, int [..]; a rule that forbids none is left out.
+        """
+        if not self._rules.any:
+            return {}
+        ending = self._ending(text)
+        early = [token for token, kept in ending.items() if kept < self._rules.least_tokens]
+        going_on = {field: phrases.completing(text) for field, phrases in self._phrases.items()}
+        going_on["no_repeated_ngram"] = self._repeating(prompt, text)
+        late = np.array([*(ending.keys() - early)], dtype=np.intp)
+        found = {"least_tokens": np.array(sorted(early), dtype=np.intp)}
+        found |= {field: np.setdiff1d(ids, late) for field, ids in going_on.items()}
+        if self._vocabulary - len(_distinct([*found.values()])) < self._fewest:
+            del found["no_repeated_ngram"]
+        return {field: ids for field, ids in found.items() if len(ids)}
+
+    def _ending(self, text: Sequence[int]) -> dict[int, int]:
+        """The tokens that complete a stop sequence, and how many tokens the text then has before it."""
+        ending: dict[int, int] = {}
+        for sequence in self._ends:
+            begun = len(sequence) - 1
+            if len(text) >= begun and tuple(text[len(text) - begun :]) == sequence[:-1]:
+                ending[sequence[-1]] = min(ending.get(sequence[-1], len(text)), len(text) - begun)
+        return ending
+
+    def _repeating(self, prompt: Sequence[int], text: Sequence[int]) -> Ids:
+        """The tokens that make the last n tokens some that were there before."""
+        n = self._rules.no_repeated_ngram
+        if n is None or len(prompt) + len(text) < n:
+            return np.empty(0, dtype=np.intp)
+        tokens = np.concatenate([np.asarray(part, dtype=np.intp) for part in (prompt, text)])
+        grams = sliding_window_view(tokens, n)
+        again: Ids = grams[(grams[:, :-1] == tokens[len(tokens) - n + 1 :]).all(axis=1), -1]
+        known: Ids = again[(again >= 0) & (again < self._vocabulary)]  # a record may hold any number for a token
+        return known
+
+    def _require_choice(self) -> None:
+        """Raises InputError where the rules, that of n-grams aside, may leave too few tokens."""
+        ends = [sequence[-1] for sequence in self._ends] if self._rules.least_tokens else []
+        ever = [np.array(ends, dtype=np.intp), *(phrases.ever() for phrases in self._phrases.values())]
+        forbidden = len(_distinct(ever))
+        if forbidden and self._vocabulary - forbidden < self._fewest:
+            problem = (
+                f"its rules may forbid {forbidden:,} of the model's {self._vocabulary:,} tokens, and a support needs "
+                f"{self._fewest:,} of them."
+            )
+            raise InputError("decoding", problem, "Ban fewer words, or lower mechanism.support.size.")
+
+
+def _distinct(ids: Sequence[Ids]) -> Ids:
+    """All of some ids, once each."""
+    found: Ids = np.unique(np.concatenate(ids))
+    return found
+
+
+class _Spelling:
+    """What each token adds to a text, in bytes, and which tokens hold some bytes."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces = pieces
+        self._order = np.array(sorted(range(len(pieces)), key=pieces.__getitem__), dtype=np.intp)
+        self._sorted = [pieces[token] for token in self._order]
+
+    def holding(self, phrases: Sequence[bytes]) -> Ids:
+        """The tokens that hold one of the phrases whole."""
+        found = re.compile(b"|".join(map(re.escape, phrases))).search
+        return np.array([token for token, piece in enumerate(self._pieces) if found(piece)], dtype=np.intp)
+
+    def beginning(self, rest: bytes) -> Ids:
+        """The tokens that begin with some bytes."""
+        first = bisect_left(self._sorted, rest)
+        return self._order[first : bisect_right(self._sorted, rest, lo=first, key=lambda piece: piece[: len(rest)])]
+
+    def tail(self, text: Sequence[int], most: int) -> bytes:
+        """A text's last bytes: `most`, or some more, or all that there are."""
+        tail = b""
+        for token in reversed(text):
+            if len(tail) >= most:
+                break
+            tail = (self._pieces[token] if 0 <= token < len(self._pieces) else b"") + tail
+        return tail
+
+
+class _Phrases:
+    """The tokens that would complete one of some phrases, wherever it began."""
+
+    def __init__(self, phrases: Sequence[bytes], spelling: _Spelling) -> None:
+        self._spelling, self._longest = spelling, max(map(len, phrases)) - 1
+        self._whole = spelling.holding(phrases)
+        self._rests: dict[bytes, set[bytes]] = {}  # by what a text ends in
+        for phrase in phrases:
+            for begun in range(1, len(phrase)):
+                self._rests.setdefault(phrase[:begun], set()).add(phrase[begun:])
+
+    def completing(self, text: Sequence[int]) -> Ids:
+        """After this text."""
+        tail = self._spelling.tail(text, self._longest)
+        ends = (tail[len(tail) - length :] for length in range(1, min(self._longest, len(tail)) + 1))
+        rests = (rest for end in ends for rest in self._rests.get(end, ()))
+        return _distinct([self._whole, *map(self._spelling.beginning, rests)])
+
+    def ever(self) -> Ids:
+        """After any text."""
+        rests = {rest for rests in self._rests.values() for rest in rests}
+        return _distinct([self._whole, *map(self._spelling.beginning, rests)])
