@@ -311,15 +311,36 @@ class ClusteringConfig(Fields):
 
 
 class DecodingConfig(Fields):
-    """How a text is decoded.
+    """How texts are decoded.
 
     Attributes:
-        max_tokens: the longest that a text can get.
+        max_tokens: the longest that a text can get; null for tokens_per_batch.
+        tokens_per_batch: how many tokens each batch spends, on one text after another; the last one is dropped where
+            they cut it. Null for one text a batch.
         test_seed: makes a run repeatable, and its texts unfit for release; null for real runs.
     """
 
-    max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)]
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+    tokens_per_batch: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
     test_seed: Annotated[int, Field(ge=0)] | None = None
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of a text."""
+        return self.max_tokens or self.tokens_per_batch or 0
+
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens of a batch: all that it pays for."""
+        return self.tokens_per_batch or self.longest
+
+    @model_validator(mode="after")
+    def _a_batch_holds_the_longest_text(self) -> Self:
+        if not self.longest:
+            raise clash("max_tokens", None, "a whole number of at least 1 without tokens_per_batch")
+        if self.most_tokens < self.longest:
+            raise clash("max_tokens", self.max_tokens, f"at most tokens_per_batch, which is {self.tokens_per_batch}")
+        return self
 
 
 class RecordConfig(Fields):
@@ -354,7 +375,7 @@ class OriginsConfig(Fields):
 
     Attributes:
         batching: those of `batching`, and prompt.examples_per_context.
-        settings: all others: clip, temperature, divisor, support, max_tokens, ...
+        settings: all others: clip, temperature, divisor, support, numbers of tokens, ...
     """
 
     batching: Origin
@@ -383,7 +404,7 @@ class Config(Fields):
         batching: how records become contexts and batches.
         clustering: how records are grouped before that; null for by their labels alone.
         mechanism: how a token is drawn from a batch.
-        decoding: how long texts are.
+        decoding: how long texts are, and how many a batch writes.
         record: what is kept.
         privacy: what the claim is about.
         chosen_from: whether private records had a say in the numbers here.

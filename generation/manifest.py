@@ -73,7 +73,11 @@ def build_manifest(
         batching=batching,
         clustering=clustering,
         origins=Origins(**config.chosen_from.model_dump()),
-        stopping=Stopping(max_tokens=config.decoding.max_tokens, sequences=tuple(dict.fromkeys(ends))),
+        stopping=Stopping(
+            max_tokens=config.decoding.longest,
+            sequences=tuple(dict.fromkeys(ends)),
+            tokens_per_batch=config.decoding.tokens_per_batch,
+        ),
         sampling=Sampling() if seed is None else Sampling(generator="test-seed", seed=seed),
         record=declared_record(config, model, privacy),
         data=Data(
@@ -117,7 +121,7 @@ def round_up(epsilon: float) -> float:
         InputError: epsilon is infinite, so there is nothing to claim.
     """
     if not math.isfinite(epsilon):
-        remedy = "Lower mechanism.clip or decoding.max_tokens, or raise the divisor or the temperature."
+        remedy = "Lower mechanism.clip or the number of tokens, or raise the divisor or the temperature."
         raise InputError("mechanism", "these settings give no finite epsilon.", remedy)
     return float(decimals(epsilon, 4, most=math.inf))
 
@@ -259,7 +263,7 @@ def claim_beforehand(config: Config, records: int, privacy: Privacy, clustering:
             problem = f"this is {delta:g}, of which the clustering's centres alone take {clustering.delta:g}."
             raise InputError("privacy.delta", problem, "Allowed: a number above clustering.delta and below 1.")
         # By the paper's accounting, which any other library can repeat; the audit also knows a tighter one.
-        epsilon = round_up(accountant.epsilon(config.decoding.max_tokens, delta, "rdp").epsilon)
+        epsilon = round_up(accountant.epsilon(config.decoding.most_tokens, delta, "rdp").epsilon)
     return _claim(config, epsilon, delta)
 
 

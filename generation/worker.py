@@ -58,8 +58,12 @@ class _Open:
     """A batch in the making.
 
     Attributes:
-        private: its contexts' prompts with the tokens so far; None while it waits for rows of a pass.
-        public: the public prompt with the same tokens; None before it is needed.
+        tokens: of the text in the making.
+        earlier: how many tokens its texts before that have.
+        prompts: its contexts' prompts, from which every text begins; None while it waits for rows of a pass.
+        private: the same with the tokens so far.
+        public_prompt: the public prompt, likewise; None before it is needed.
+        public: the same with the tokens so far.
     """
 
     batch: Batch
@@ -67,8 +71,20 @@ class _Open:
     closing: ExitStack
     source: RandomBytes
     tokens: list[int] = field(default_factory=list)
+    earlier: int = 0
+    prompts: CachedPrompts | None = None
     private: CachedPrompts | None = None
+    public_prompt: CachedPrompts | None = None
     public: CachedPrompts | None = None
+
+    @property
+    def spent(self) -> int:
+        """How many tokens it has, of all its texts."""
+        return self.earlier + len(self.tokens)
+
+    def forget(self) -> None:
+        """Let go of all caches, and wait for rows again."""
+        self.prompts = self.private = self.public_prompt = self.public = None
 
 
 #: A batch's step before its draw: support [S], arrays, contributions [n, S] where contexts are recorded.
@@ -131,8 +147,8 @@ class Worker:
                             continue
                     self._feed_prompts(self._waiting[0], progress)
                 for current, stop in self._extended(progress):
-                    if stop is not None:
-                        yield self._finish(current, stop, progress)
+                    if stop is not None and (done := self._end_text(current, stop, progress)) is not None:
+                        yield done
                 self._advance(progress)
         finally:
             for current in self._open:
@@ -176,17 +192,23 @@ class Worker:
         assert self._passes is not None
         label = batch.batch.label
         try:
-            private = self._passes.start(self._prompts.of(label, batch.batch.contexts), self._prompts.prefix(label))
+            prompts = self._passes.start(self._prompts.of(label, batch.batch.contexts), self._prompts.prefix(label))
+            private = prompts.fork() if self._several else prompts
             for token in batch.tokens:
                 private.append(token)
-            batch.private = private
+            batch.prompts, batch.private = prompts, private
         except Exception as error:
             self._shrink(error, progress)
 
     def _advance(self, progress: Progress) -> None:
-        """Continue the batches that have rows with their last tokens."""
-        running = [(batch, batch.private, batch.tokens[-1]) for batch in self._open if batch.private is not None]
+        """Continue the batches that have rows with their last tokens, or from their prompts where a text has ended."""
+        running: list[tuple[_Open, CachedPrompts, int]] = []
         try:
+            for batch in self._open:
+                if batch.prompts is not None and not batch.tokens:
+                    batch.private, batch.public = batch.prompts.fork(), None
+                elif batch.private is not None:
+                    running.append((batch, batch.private, batch.tokens[-1]))
             if self._passes is not None and running:
                 self._passes.advance([(private, token) for _, private, token in running])
                 for batch, _, token in running:
@@ -205,14 +227,14 @@ class Worker:
         self.rows //= 2
         self._passes = None
         for batch in self._open:
-            batch.private, batch.public = None, None
+            batch.forget()
         gc.collect()
         if self._model.device.type == "cuda":
             torch.cuda.empty_cache()
         progress(MemoryRanOut(self.rows))
 
     def _extended(self, progress: Progress) -> Iterator[tuple[_Open, StopReason | None]]:
-        """Give every batch that has rows one more token, and say why it is the last one, if it is.
+        """Give every batch that has rows one more token, and say why it is its text's last one, if it is.
 
         As many batches as there are cores are at it together, a core each.
         """
@@ -233,16 +255,18 @@ class Worker:
                 remedy = "Lower model.rows, and give the same command again: batches that are whole are kept."
                 raise InputError("model.rows", "memory ran out while a token was recorded.", remedy) from None
             for batch in together:
-                progress(StepDone(batch.batch.id, len(batch.tokens), self.epsilon))
-                yield batch, self._stop(batch.tokens)
+                progress(StepDone(batch.batch.id, batch.spent, self.epsilon))
+                yield batch, self._stop(batch)
 
     def _support(self, batch: _Open) -> NDArray[np.int32] | None:
         """The public prompt's most likely next tokens; None where all are sampled from."""
         size = self._manifest.mechanism.support.size
         if size is None:
             return None
+        if batch.public_prompt is None:
+            batch.public_prompt = self._prompts.public(batch.batch.label)
         if batch.public is None:
-            public = self._prompts.public(batch.batch.label)
+            public = batch.public_prompt.fork()
             for token in batch.tokens:
                 public.append(token)
             batch.public = public
@@ -256,7 +280,7 @@ class Worker:
             arrays = aggregated(logits, support, mechanism, record.width)
             kept = contributions(logits, support, mechanism.contribution) if record.contexts and len(logits) else None
         except ValueError as error:
-            where = f"batch {batch.batch.id}, step {len(batch.tokens)}"
+            where = f"batch {batch.batch.id}, step {batch.spent}"
             raise InputError(where, f"{error}.", "Try model.dtype float32, or another model.") from None
         return batch, support, arrays, kept
 
@@ -287,22 +311,40 @@ class Worker:
         progress(BatchDone(batch, self._manifest.batching.batches, tokens, self.epsilon, resumed))
         return Finished(batch, tokens, spent)
 
-    def _stop(self, tokens: Sequence[int]) -> StopReason | None:
-        if any(ends_with(tokens, sequence) for sequence in self._manifest.stopping.sequences):
-            return "end-token"
-        return "max-tokens" if len(tokens) == self._manifest.stopping.max_tokens else None
+    @property
+    def _several(self) -> bool:
+        """Whether a batch may write more than one text."""
+        return self._manifest.stopping.tokens_per_batch is not None
 
-    def _finish(self, batch: _Open, stop: StopReason, progress: Progress) -> Finished:
-        """Let a batch appear on disk, and free its rows."""
-        text = self._model.decode(without_stop(batch.tokens, self._manifest.stopping.sequences))
+    def _stop(self, batch: _Open) -> StopReason | None:
+        """Why a text ends with its last token. Nothing but sampled tokens and public numbers may decide that."""
+        stopping = self._manifest.stopping
+        if any(ends_with(batch.tokens, sequence) for sequence in stopping.sequences):
+            return "end-token"
+        if len(batch.tokens) == stopping.max_tokens:
+            return "max-tokens"
+        return "budget" if batch.spent == stopping.tokens_per_batch else None
+
+    def _end_text(self, batch: _Open, stop: StopReason, progress: Progress) -> Finished | None:
+        """End a batch's text. The batch begins another one, or is finished where its tokens are spent."""
+        stopping = self._manifest.stopping
+        text = self._model.decode(without_stop(batch.tokens, stopping.sequences))
+        if self._several and batch.spent < stopping.most_tokens:
+            batch.record.end_text(text=text, stop=stop)
+            batch.earlier, batch.tokens = batch.spent, []
+            return None
         batch.record.finish(text=text, stop=stop)
+        return self._finish(batch, progress)
+
+    def _finish(self, batch: _Open, progress: Progress) -> Finished:
+        """Let a batch appear on disk, and free its rows."""
         self._open.remove(batch)
-        if self._passes is not None and batch.private is not None:
-            self._passes.finish(batch.private)
+        if self._passes is not None and batch.prompts is not None:
+            self._passes.finish(batch.prompts)
         try:
             batch.closing.close()
         except BatchExistsError:  # another worker was first: its batch stays and counts, and this one is dropped
             if self.accountant:
                 self.accountant.detach(batch.batch.id)
             return self._recorded(batch.batch.id, progress)
-        return self._finished(batch.batch.id, len(batch.tokens), progress)
+        return self._finished(batch.batch.id, batch.spent, progress)

@@ -185,7 +185,12 @@ class LedgerEntry(Result):
 
 
 class BatchResult(Result):
-    """One batch's ex-post costs in nats, as in ExPost; None where the record gives no such figure."""
+    """One batch's ex-post costs in nats, as in ExPost; None where the record gives no such figure.
+
+    Attributes:
+        steps: tokens of all its texts, those that are not released included.
+        texts: how many are to be released.
+    """
 
     id: int
     label: str | None
@@ -196,6 +201,7 @@ class BatchResult(Result):
     rise: Number | None
     fall: Number | None
     leave_one_out_max: Number | None
+    texts: int = 1
 
 
 class TokenBand(Result):
@@ -220,6 +226,8 @@ class TokenBand(Result):
 class TokenCurve(Result):
     """Ex-post cost by token position, in nats, over the batches that reached it (the paper's appendix figures).
 
+    Positions are those in the batch: where it has several texts, they go on from one to the next.
+
     Attributes:
         position: 1-based, ascending.
         batches: how many batches reached it.
@@ -240,14 +248,14 @@ class TokenCurve(Result):
 
 
 class SampleText(Result):
-    """The beginning of one released text, from samples.jsonl.
+    """The beginning of one released text, from samples.jsonl: of its batch the first one.
 
     Attributes:
         batch: which one.
         chosen: why it is shown: its place among the batches by exact ex-post cost, or in order where none has a cost.
         text: at most SAMPLE_LENGTH characters; None where the run releases token ids alone.
         characters: of the whole text.
-        tokens: of the batch, its end included.
+        tokens: of the text, its end included.
     """
 
     batch: int

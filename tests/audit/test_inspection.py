@@ -83,7 +83,8 @@ def test_a_batchs_figures_are_the_audits(run):
         assert (abs(found.worst[0].loss) if found.worst else None) == audited.leave_one_out_max
         assert found.objections == ()
         assert found.exact <= math.nextafter(sum(cost.exact for cost in found.costs), math.inf) * (1 + 1e-9)
-        assert (found.end == ()) == (found.stop == "max-tokens")
+        (text,) = found.texts
+        assert (text.end == ()) == (text.stop == "max-tokens")
 
 
 def test_a_steps_figures_are_its_batchs(run):
@@ -421,12 +422,13 @@ def test_a_batch_says_why_it_ended(make_run):
         run = make_run(seed=seed)
         for number in range(2):
             batch = inspect_batch(run.path, number)
-            ends[batch.stop] = batch, " ".join(printed(batch).split())
+            ends[batch.texts[0].stop] = batch, " ".join(printed(batch).split())
     batch, said = ends["max-tokens"]
     assert f"at the maximum length, after {len(batch.costs)} tokens" in said
     batch, said = ends["end-token"]
-    assert f"with the stop sequence {batch.end[0]}" in said
-    assert tuple(cost.token for cost in batch.costs[-len(batch.end) :]) == batch.end
+    end = batch.texts[0].end
+    assert f"with the stop sequence {end[0]}" in said
+    assert tuple(cost.token for cost in batch.costs[-len(end) :]) == end
 
 
 def test_what_a_run_says_drives_neither_terminal_nor_table(make_run):
