@@ -121,7 +121,12 @@ def batches_are_complete(facts: Facts) -> Outcome:
         which = f"batch {gap} is missing" if gap < declared else f"batch {on_disk[-1]} is not declared in {MANIFEST}"
         return Outcome("fail", f"{len(on_disk)} batches in steps/; {which}", expected, mend)
     if facts.copies:
-        return Outcome("fail", f"{len(facts.copies)} copied text{'s' * (len(facts.copies) > 1)}; first: {facts.copies[0]}", expected, RESTORE)
+        return Outcome(
+            "fail",
+            f"{len(facts.copies)} copied text{'s' * (len(facts.copies) > 1)}; first: {facts.copies[0]}",
+            expected,
+            RESTORE,
+        )
     stray = [name for name in facts.reader.files() if name.startswith("steps/") and batch_of(name[6:]) is None]
     if stray:
         found = f"{len(stray)} half-written or foreign files in steps/"

@@ -390,6 +390,7 @@ def test_another_config_or_other_data_is_refused_by_the_field_that_differs(
     changed: list[tuple[Sections, str]] = [
         ({"mechanism": {"clip": 5.0}}, r"mechanism\.clip"),
         ({"decoding": {"max_tokens": 6}}, r"stopping\.max_tokens"),
+        ({"decoding": {"tokens_per_batch": 6}}, r"stopping\.tokens_per_batch"),
         ({"batching": {"key": "aa" * 32}}, r"batching\.key"),
         ({"claim": {"epsilon": 1.0}}, r"claim\.epsilon"),
         ({"data": {"path": str(other)}}, r"data\.digest"),

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace as with_fields
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -417,7 +418,7 @@ def test_a_text_that_the_models_own_tokenizer_does_not_give_is_found(own_run: Ma
         text = forged.decode(without_stop(sample.tokens, manifest.stopping.sequences))
         rewrite(run, sample.id, lambda steps: None, text=text)
     found = replay_run(run, str(data_file), steps=1, left_out=0, trials=0)
-    assert found.texts == "batch 0: the model's own tokenizer decodes its tokens to another text"
+    assert found.texts == "batch 0, text 0: the model's own tokenizer decodes its tokens to another text"
     assert (release(run), release(run, found)) == ("pass", "fail")
 
 

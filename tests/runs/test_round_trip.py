@@ -103,7 +103,7 @@ def test_texts_of_a_batch_come_back_as_they_were_written(make_run, tmp_path):
     reader = RunReader(tmp_path / "run")
     with reader.batch(0) as read:
         samples = list(read.samples())
-        assert read.spans == [range(0, 4), range(4, 5), range(5, 8), range(8, 9)]
+        assert read.spans == [range(4), range(4, 5), range(5, 8), range(8, 9)]
         assert [(len(each.tokens), each.text, each.stop) for each in samples] == texts
         assert [token for each in samples for token in each.tokens] == tokens == read.tokens.tolist()
         assert {(each.id, each.label, each.cluster) for each in samples} == {(0, "a", 5)}
