@@ -315,8 +315,8 @@ class DecodingConfig(Fields):
 
     Attributes:
         max_tokens: the longest that a text can get; null for tokens_per_batch.
-        tokens_per_batch: how many tokens each batch spends, on one text after another; the last one is dropped where
-            they cut it. Null for one text a batch.
+        tokens_per_batch: how many tokens each batch spends, on one text after another; they may cut the last one. Null
+            for one text a batch.
         test_seed: makes a run repeatable, and its texts unfit for release; null for real runs.
     """
 

@@ -142,7 +142,7 @@ def _texts(batch: InspectedBatch) -> Iterator[tuple[str, str]]:
             end = " ".join(f"{token} {_token(names.get(token))}" for token in text.end)
             ended = f"with the stop sequence {end}" if end else "with a token that is no recorded stop sequence"
         elif text.stop == "budget":
-            ended = "cut by the batch's number of tokens: not released"
+            ended = f"where the batch's tokens were spent, after {counted(text.tokens, 'token')}"
         several = len(batch.texts) > 1
         yield (f"text {number}" if several else "text"), _quoted(text.text, text.characters)
         yield "ended", f"{ended}; it begins at step {text.first}" if several else ended

@@ -517,7 +517,7 @@ class Run:
             reader = RunReader(self.path)
             for batch_id in reader.batches:
                 with reader.batch(batch_id) as batch:
-                    file.writelines(sample.line() for sample in batch.samples() if sample.released)
+                    file.writelines(sample.line() for sample in batch.samples())
 
     def edit_manifest(self, change: dict[str, Any]) -> None:
         """Set fields of run.json by dotted name."""

@@ -277,7 +277,7 @@ def _headers(reader: RunReader) -> Iterator[BatchResult]:
                 steps=len(opened.tokens),
                 **figures(None),
                 leave_one_out_max=None,
-                texts=sum(sample.released for sample in opened.samples()),
+                texts=len(opened.spans),
             )
 
 

@@ -360,8 +360,7 @@ class BatchAuditor:
         facts.header, facts.length = batch.header, len(batch.tokens)
         stopping, samples = manifest.stopping, list(batch.samples())
         for sample in samples:
-            if sample.released:
-                facts.sample_digests.append(hashlib.sha256(sample.line().encode()).digest())
+            facts.sample_digests.append(hashlib.sha256(sample.line().encode()).digest())
             tokens = without_stop(sample.tokens, stopping.sequences)
             decoded = self._decode(tokens) if self._decode and sample.text is not None else None
             facts.texts += text_problems(sample, decoded, manifest)

@@ -140,10 +140,10 @@ def batches_are_complete(facts: Facts) -> Outcome:
             seen.add(text)
     except InputError as error:
         return Outcome("fail", f"{SAMPLES} cannot be read", expected, str(error))
-    found = Counter(batch for batch, _ in seen)
+    lines = Counter(batch for batch, _ in seen)
     for batch in on_disk:
         # How many texts a batch has that could not be read, nobody knows: one at least.
-        due = len(facts.sample_digests[batch]) if batch in facts.sample_digests else max(1, found[batch])
-        if found[batch] != due:
-            return Outcome("fail", f"{found[batch]} of {due} texts of batch {batch} in {SAMPLES}", expected, RESTORE)
+        due = len(facts.sample_digests[batch]) if batch in facts.sample_digests else max(1, lines[batch])
+        if lines[batch] != due:
+            return Outcome("fail", f"{lines[batch]} of {due} texts of batch {batch} in {SAMPLES}", expected, RESTORE)
     return Outcome("pass", f"{declared} batches, {len(seen)} texts", expected)

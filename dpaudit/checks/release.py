@@ -130,7 +130,6 @@ def _stop_problem(sample: Sample, stopping: Stopping, *, cut: bool) -> str | Non
         return "it goes on past an end token"
     if length > most:
         return f"it has {length} tokens, and the public maximum is {most}"
-    # One that its batch's tokens cut is not released: a costly one must not be dropped by saying so.
     ended = "end-token" if ends else "max-tokens" if length == most else "budget" if cut else "none"
     if sample.stop != ended:
         after = f"{length} token{'s' * (length > 1)}"

@@ -82,7 +82,7 @@ class Approximate(Result):
         epsilon: the smallest sound figure, by `method`; rebalancing is inside, accounted for jointly.
         epsilon_lower: no accountant can do better than this for an exponential mechanism of this range.
         rdp: what Renyi accounting (the paper's method) gives for the same run.
-        tokens: the public maximum length that was accounted for.
+        tokens: the most that a batch may have, which were accounted for.
         sensitivity: what moves a logit how far, in words.
         rebalancing: pure epsilon of the noisy counts, already in `epsilon`.
         centers, centers_delta: of the cluster centres, already in `epsilon` and `delta`.
@@ -188,8 +188,7 @@ class BatchResult(Result):
     """One batch's ex-post costs in nats, as in ExPost; None where the record gives no such figure.
 
     Attributes:
-        steps: tokens of all its texts, those that are not released included.
-        texts: how many are to be released.
+        steps: tokens of all its texts.
     """
 
     id: int

@@ -101,7 +101,7 @@ class InspectedText(Result):
     Attributes:
         first: its first step.
         tokens: how many steps it has.
-        stop: why it ended; "budget" where the batch's number of tokens cut it, and it is not released.
+        stop: why it ended; "budget" where the batch's number of tokens was spent.
         end: the stop sequence that the tokens end in; empty where a number of tokens ended them.
         text: its beginning; None where token ids alone are released.
         characters: of the whole text.
@@ -119,7 +119,6 @@ class InspectedBatch(Result):
     """A batch: its texts, and what each token cost.
 
     Attributes:
-        texts: in order, with the one that is not released.
         claimed: the run's ex-post epsilon, which all its batches are to stay within; None where it claims none.
         theorem1, rise, fall, exact: sums over the tokens, in nats; None where a token has no cost.
         costs: every step, in order.

@@ -82,13 +82,14 @@ class Step:
 
 
 class Sample(Fields):
-    """One text of a batch, and its line of samples.jsonl where it is to be released.
+    """A line of samples.jsonl: one text of a batch, as it would be released.
 
     Attributes:
         id: the batch.
         number: of the text within the batch, from 0.
         tokens: its own, the end included.
         text: None where only tokens are released.
+        stop: why it ended; "budget" where the batch's public number of tokens was spent.
     """
 
     id: int
@@ -103,11 +104,6 @@ class Sample(Fields):
     def place(self) -> str:
         """Which text it is, for messages."""
         return f"batch {self.id}, text {self.number}"
-
-    @property
-    def released(self) -> bool:
-        """Whether it is: all are, but for the one that the batch's public number of tokens cut."""
-        return self.stop != "budget"
 
     def line(self) -> str:
         """The sample's line, with its end: the one way in which format 1 writes it."""
@@ -359,7 +355,7 @@ class BatchReader:
         return hashlib.file_digest(self._archive.file, "sha256").hexdigest()
 
     def samples(self) -> Iterator[Sample]:
-        """Every text, in order; those that are not released too."""
+        """Every text, in order: the lines of samples.jsonl that release this batch."""
         header = self.header
         for number, (span, ended) in enumerate(zip(self.spans, self._texts, strict=True)):
             yield Sample(

@@ -157,8 +157,8 @@ class Stopping(Fields):
     Attributes:
         max_tokens: a text ends at this public maximum length.
         sequences: or when its own tokens end in one of these.
-        tokens_per_batch: the public number of tokens that a batch spends on texts, one after another. It cuts the last
-            one, which is not released. None for one text a batch.
+        tokens_per_batch: the public number of tokens that a batch spends on texts, one after another. Where it is spent
+            the last one ends, too. None for one text a batch.
     """
 
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)]

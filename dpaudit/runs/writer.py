@@ -232,4 +232,4 @@ def _sample_lines(reader: RunReader, digests: dict[str, str]) -> Iterator[str]:
     for batch_id in reader.batches:
         with reader.batch(batch_id) as batch:
             digests[layout.steps_file(batch_id)] = batch.digest()
-            yield from (sample.line() for sample in batch.samples() if sample.released)
+            yield from (sample.line() for sample in batch.samples())

@@ -624,19 +624,23 @@ def text_beyond_its_longest(run):
 
 
 @fault("release.stopping", **TEXTS)
-def costly_text_said_to_be_cut(run):
-    """So that it would not be released."""
+def text_said_to_be_cut(run):
     run.rewrite(0, lambda draft: setattr(draft.texts[0], "stop", "budget"))
 
 
 @fault("release.stopping", **TEXTS)
-def cut_text_released(run):
+def cut_text_said_to_be_whole(run):
     run.rewrite(0, lambda draft: setattr(draft.texts[-1], "stop", "max-tokens"))
 
 
 @fault("integrity.complete", **TEXTS)
 def one_of_a_batchs_texts_dropped(run):
     run.edit_samples(lambda lines: lines.pop(1))
+
+
+@fault("integrity.complete", **TEXTS)
+def cut_text_dropped(run):
+    run.edit_samples(lambda lines: lines.pop())
 
 
 @fault("integrity.complete", **TEXTS)

@@ -72,7 +72,7 @@ def rewrite(run: Path, batch: int, change: Callable[[Steps], None], text: str | 
     lines = []
     for number in reader.batches:
         with reader.batch(number) as opened:
-            lines += [sample.line() for sample in opened.samples() if sample.released]
+            lines += [sample.line() for sample in opened.samples()]
     (run / "samples.jsonl").write_text("".join(lines), encoding="utf-8")
     rehash(run)
 
