@@ -72,14 +72,15 @@ def _print_run(run: InspectedRun, console: Console) -> None:
     _print_pairs(_said_of_run(run), console)
     if not run.batches:
         return
-    digits = digits_for(run.claim, run.ex_post)
+    digits, several = digits_for(run.claim, run.ex_post), run.tokens_per_batch is not None
     rows: list[_Row] = []
     for batch in costliest_first(run.batches)[:MOST_ROWS]:
-        figures = (str(batch.id), f"{batch.contexts:,}", f"{batch.steps:,}", *_costs(batch, digits))
+        texts = (f"{batch.texts:,}",) * several
+        figures = (str(batch.id), f"{batch.contexts:,}", *texts, f"{batch.steps:,}", *_costs(batch, digits))
         rows.append((figures, or_absent(batch.label, _label), ""))
     costed = any(batch.exact is not None for batch in run.batches)
     title = "Batches by ex-post cost, in nats" if costed else "Batches"
-    header = ("batch", "contexts", "tokens", "exact", "rise", "fall", "Theorem 1", "label")
+    header = ("batch", "contexts", *("texts",) * several, "tokens", "exact", "rise", "fall", "Theorem 1", "label")
     _print_table(title, header, rows, len(run.batches), console)
 
 

@@ -245,12 +245,13 @@ def listed_sentence(result: AuditResult) -> str:
     count, listed = len(result.batches), len(listed_batches(result))
     if count == 0:
         return "No batch was read."
-    has_costs = batch_costs(result) is not None
+    has_costs, texts = batch_costs(result) is not None, sum(batch.texts for batch in result.batches)
+    in_all = f" They have {texts:,} texts in all." if texts != count else ""
     if count > listed:
         which = "costliest" if has_costs else "first"
         others = "one" if count - listed == 1 else f"{count - listed:,}"
-        return f"The {listed} {which} of {count:,} batches; report.json has the other {others} too."
-    return counted(count, "batch", "batches") + (", costliest first." if has_costs and count > 1 else ".")
+        return f"The {listed} {which} of {count:,} batches; report.json has the other {others} too.{in_all}"
+    return counted(count, "batch", "batches") + (", costliest first." if has_costs and count > 1 else ".") + in_all
 
 
 def claim_sentence(result: AuditResult) -> str:

@@ -416,6 +416,17 @@ def test_that_it_is_sensitive_is_said_beside_it(make_run, dpaudit):
         assert ("sensitive" in quiet, "Next" in quiet) == (True, False)
 
 
+def test_a_batch_of_several_texts_says_where_each_begins_and_why_it_ended(make_run):
+    run = make_run(max_tokens=4, tokens_per_batch=9)
+    said = " ".join(printed(inspect_batch(run.path, 0)).split())
+    assert [said.count(f"; it begins at step {step}") for step in (0, 3, 4, 7)] == [1, 1, 1, 1]
+    assert "where the batch's tokens were spent, after 2 tokens; it begins at step 7" in said
+    said = " ".join(printed(inspect_run(run.path)).split())
+    assert "9 tokens a batch, texts of at most 4" in said and "contexts texts tokens" in said
+    many = make_run(max_tokens=1, tokens_per_batch=9)
+    assert "and 4 more texts; --json has them all" in printed(inspect_batch(many.path, 0))
+
+
 def test_a_batch_says_why_it_ended(make_run):
     ends = {}
     for seed in range(12):
