@@ -102,7 +102,8 @@ def _on_grid(reader: RunReader, folder: Path, steps: int) -> Measured:
             writer = BatchWriter(path, manifest.model_copy(update={"mechanism": mechanism}), batch.header)
             for step in found:
                 writer.write(step)
-            writer.finish(text=batch.text, stop=batch.stop)
+            (sample,) = batch.samples()
+            writer.finish(text=sample.text, stop=sample.stop)
             seconds += time.perf_counter() - start
     return Measured(*_sizes(rounded, steps), seconds / steps)
 

@@ -146,7 +146,7 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent
         records = partition_as_recorded(batching, clusters, data.records, begun.assignment())
     # As many as memory allows, where neither the config nor the unfinished run says.
     rows = config.model.rows or (existing.model.rows if existing is not None else None)
-    rows = rows or planned_rows(model, prompts.places, config.decoding.max_tokens, free)
+    rows = rows or planned_rows(model, prompts.places, config.decoding.longest, free)
     manifest = build_manifest(config, batching, records.assignment, privacy, clustering, model, prompts, stopping, rows)
     if begun is not None:
         require_same_run(begun.name, begun.manifest, manifest)
@@ -219,7 +219,7 @@ def _shares(batches: Sequence[int], ready: _Ready, rows: int) -> Iterator[list[i
 
 def _require_room(config: Config, model: LanguageModel, places: int) -> None:
     """Raises InputError where the model was not made for a prompt of so many places and the text after it."""
-    longest = places + config.decoding.max_tokens
+    longest = places + config.decoding.longest
     if model.positions is not None and longest > model.positions:
         problem = f"prompt and text may take {longest} tokens, but the model takes {model.positions}."
         remedy = "Lower decoding.max_tokens, prompt.max_example_tokens or prompt.examples_per_context."
@@ -227,5 +227,5 @@ def _require_room(config: Config, model: LanguageModel, places: int) -> None:
         examples = prompt.examples_per_context * prompt.max_example_tokens
         if prompt.text is not None and places - examples > model.positions:
             raise InputError("prompt.text", problem, "Shorten it: without any example it is too long already.")
-        alone = config.decoding.max_tokens >= model.positions
+        alone = config.decoding.longest >= model.positions
         raise InputError("decoding.max_tokens" if alone else "prompt.max_example_tokens", problem, remedy)

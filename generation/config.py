@@ -321,20 +321,37 @@ class ClusteringConfig(Fields):
 
 
 class DecodingConfig(DecodingRules):
-    """How a text is decoded: beside the rules of what it may not hold, how long it gets.
+    """How texts are decoded: beside the rules of what they may not hold, how long they get.
 
     Attributes:
-        max_tokens: the longest that a text can get.
+        max_tokens: the longest that a text can get; null for tokens_per_batch.
+        tokens_per_batch: how many tokens each batch spends, on one text after another; they may cut the last one. Null
+            for one text a batch.
         test_seed: makes a run repeatable, and its texts unfit for release; null for real runs.
     """
 
-    max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)]
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+    tokens_per_batch: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
     test_seed: Annotated[int, Field(ge=0)] | None = None
 
+    @property
+    def longest(self) -> int:
+        """The most tokens of a text."""
+        return self.max_tokens or self.tokens_per_batch or 0
+
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens of a batch: all that it pays for."""
+        return self.tokens_per_batch or self.longest
+
     @model_validator(mode="after")
-    def _texts_can_be_long_enough(self) -> Self:
-        if self.least_tokens > self.max_tokens:
-            raise clash("least_tokens", self.least_tokens, f"at most max_tokens, which is {self.max_tokens}")
+    def _a_batch_holds_the_longest_text(self) -> Self:
+        if not self.longest:
+            raise clash("max_tokens", None, "a whole number of at least 1 without tokens_per_batch")
+        if self.most_tokens < self.longest:
+            raise clash("max_tokens", self.max_tokens, f"at most tokens_per_batch, which is {self.tokens_per_batch}")
+        if self.least_tokens > self.longest:
+            raise clash("least_tokens", self.least_tokens, f"at most the longest text's tokens, {self.longest}")
         return self
 
 
@@ -371,7 +388,7 @@ class OriginsConfig(Fields):
 
     Attributes:
         batching: those of `batching`, and prompt.examples_per_context.
-        settings: all others: clip, temperature, divisor, support, max_tokens, banned_words, ...
+        settings: all others: clip, temperature, divisor, support, numbers of tokens, banned_words, ...
     """
 
     batching: Origin
@@ -400,7 +417,7 @@ class Config(Fields):
         batching: how records become contexts and batches.
         clustering: how records are grouped before that; null for by their labels alone.
         mechanism: how a token is drawn from a batch.
-        decoding: how long texts are, and what they may not hold.
+        decoding: how long texts are, how many a batch writes, and what they may not hold.
         record: what is kept.
         privacy: what the claim is about.
         chosen_from: whether private records had a say in the numbers here.

@@ -122,7 +122,7 @@ def round_up(epsilon: float) -> float:
         InputError: epsilon is infinite, so there is nothing to claim.
     """
     if not math.isfinite(epsilon):
-        remedy = "Lower mechanism.clip or decoding.max_tokens, or raise the divisor or the temperature."
+        remedy = "Lower mechanism.clip or the number of tokens, or raise the divisor or the temperature."
         raise InputError("mechanism", "these settings give no finite epsilon.", remedy)
     return float(decimals(epsilon, 4, most=math.inf))
 
@@ -191,9 +191,13 @@ def declared_batching(config: Config, clusters: Clusters, key: str) -> Batching:
 
 
 def declared_stopping(config: Config, model: LanguageModel, template: Template) -> Stopping:
-    """When a text ends: at what the template or the model ends one with, or at its public length."""
+    """When a text ends, at what the template or the model ends one with or at its public length; and when its batch."""
     ends = (*template.stop_sequences, *((token,) for token in model.end_tokens))
-    return Stopping(max_tokens=config.decoding.max_tokens, sequences=tuple(dict.fromkeys(ends)))
+    return Stopping(
+        max_tokens=config.decoding.longest,
+        sequences=tuple(dict.fromkeys(ends)),
+        tokens_per_batch=config.decoding.tokens_per_batch,
+    )
 
 
 def declared_privacy(config: Config, most_per_user: int | None) -> Privacy:
@@ -270,7 +274,7 @@ def claim_beforehand(config: Config, records: int, privacy: Privacy, clustering:
             problem = f"this is {delta:g}, of which the clustering's centres alone take {clustering.delta:g}."
             raise InputError("privacy.delta", problem, "Allowed: a number above clustering.delta and below 1.")
         # By the paper's accounting, which any other library can repeat; the audit also knows a tighter one.
-        epsilon = round_up(accountant.epsilon(config.decoding.max_tokens, delta, "rdp").epsilon)
+        epsilon = round_up(accountant.epsilon(config.decoding.most_tokens, delta, "rdp").epsilon)
     return _claim(config, epsilon, delta)
 
 

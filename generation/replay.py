@@ -128,11 +128,12 @@ def _plan(
         Positions and slots by batch, the attacked batch, and the forward passes for all of it.
     """
     draw = secrets.SystemRandom()
-    lengths: dict[int, int] = {}
+    spans: dict[int, list[range]] = {}
     contexts: dict[int, int] = {}
     for batch in reader.batches:
         with reader.batch(batch) as opened:
-            lengths[batch], contexts[batch] = len(opened.tokens), opened.header.contexts
+            spans[batch], contexts[batch] = opened.spans, opened.header.contexts
+    lengths = {batch: own[-1].stop for batch, own in spans.items()}
     positions: dict[int, set[int]] = defaultdict(set)
     for batch, position in chosen or _drawn(draw, lengths, steps):
         if not 0 <= position < lengths.get(batch, 0):
@@ -144,7 +145,7 @@ def _plan(
         slots[batch].append(slot)
     known = [batch for batch in reader.batches if batch < reader.manifest.batching.batches]
     filled = [batch for batch in known if contexts[batch]] or known
-    forced = sum(_last(positions[batch], slots[batch], lengths[batch]) for batch in {*positions, *slots})
+    forced = sum(sum(map(len, _needed(spans[b], positions[b], slots[b]))) for b in {*positions, *slots})
     left = sum(lengths[batch] * len(slots[batch]) for batch in slots)
     attacking = 2 * trials * len(CANARIES) * min(ATTACK_TOKENS, reader.manifest.stopping.max_tokens)
     return positions, slots, draw.choice(filled) if trials and filled else None, forced + left + attacking
@@ -158,9 +159,12 @@ def _drawn(draw: secrets.SystemRandom, sizes: Mapping[int, int], wanted: int) ->
     return [(batches[row], place - (ends[row] - sizes[batches[row]])) for row, place in found]
 
 
-def _last(positions: set[int], slots: Sequence[int], length: int) -> int:
-    """How many of a batch's steps are needed: all of them where a context is left out."""
-    return length if slots else max(positions) + 1
+def _needed(spans: Sequence[range], positions: set[int], slots: Sequence[int]) -> list[range]:
+    """Which steps of a batch are computed: its texts from their beginnings, all of them where a context is left out."""
+    if slots:
+        return list(spans)
+    last = [(span, max((p for p in positions if p in span), default=span.start - 1)) for span in spans]
+    return [range(span.start, position + 1) for span, position in last if position in span]
 
 
 class _Replayer:
@@ -285,15 +289,15 @@ class _Replayer:
         return ""
 
     def text_problem(self) -> str:
-        """The first batch whose text is not its tokens decoded with the model's own tokenizer; empty where none is."""
+        """The first text that is not its tokens decoded with the model's own tokenizer; empty where there is none."""
         for batch_id in self._reader.batches:
             with self._reader.batch(batch_id) as recorded:
                 if recorded.tokens.min() < 0:
                     return f"batch {batch_id}: a token is none of the model's"
-                sequences = self._manifest.stopping.sequences
-                own = self._model.decode(without_stop(recorded.tokens.tolist(), sequences))
-                if recorded.text is not None and recorded.text != own:
-                    return f"batch {batch_id}: the model's own tokenizer decodes its tokens to another text"
+                for sample in recorded.samples():
+                    own = self._model.decode(without_stop(sample.tokens, self._manifest.stopping.sequences))
+                    if sample.text is not None and sample.text != own:
+                        return f"{sample.place}: the model's own tokenizer decodes its tokens to another text"
         return ""
 
     def teacher_force(
@@ -301,16 +305,16 @@ class _Replayer:
     ) -> tuple[list[ReplayedStep], list[LeftOut]]:
         """Feed a batch's contexts its own tokens; compare steps at `positions`, leave the contexts in `slots` out."""
         with self._reader.batch(batch_id) as recorded:
-            length = len(recorded.tokens)
-            last = _last(positions, slots, length)
+            needed = _needed(recorded.spans, positions, slots)
             if obstacle := self._obstacle(recorded):
-                self._tick(last + len(slots) * length)
+                self._tick(sum(map(len, needed)) + len(slots) * len(recorded.tokens))
                 found = [ReplayedStep(batch_id, p, math.inf, 0.0, obstacle) for p in sorted(positions)]
                 return found, [LeftOut(batch_id, slot, math.nan, math.nan, 0.0) for slot in slots]
             batch, found = self._parts.batches[batch_id], []
-            public = self._prompts.public(batch.label, self._manifest.needs_public and bool(positions))
+            prompts = self._cached(batch.label, batch.contexts)
+            public_prompt = self._prompts.public(batch.label, self._manifest.needs_public and bool(positions))
             losses, log_probability, squares = np.zeros(len(slots)), 0.0, 0.0
-            for position, private in self._along(recorded, batch.contexts, last):
+            for position, (private, public) in self._along(recorded, needed, prompts, public_prompt):
                 if slots or position in positions:
                     here = self._model_step(recorded, position, private)
                     if position in positions:
@@ -321,28 +325,27 @@ class _Replayer:
                         losses += here.recorded_losses(slots)
                         log_probability += here.log_probability()
                         squares += here.nats**2
-                if position + 1 < last:
-                    public.append(int(recorded.tokens[position]))
             # Steps round independently, so their errors add up like the root of the sum of their squares.
             tolerance = math.sqrt(squares) + FLOAT64_ROUNDING
             left = []
             for slot, loss in zip(slots, losses, strict=True):
-                without = 0.0
-                for position, private in self._along(recorded, self._contexts_without(batch, slot), length):
+                without, prompts = 0.0, self._cached(batch.label, self._contexts_without(batch, slot))
+                for position, (private,) in self._along(recorded, recorded.spans, prompts):
                     without += self._model_step(recorded, position, private).log_probability()
                 left.append(LeftOut(batch_id, slot, float(loss), log_probability - without, tolerance))
             return found, left
 
     def _along(
-        self, recorded: BatchReader, contexts: Sequence[Context], last: int
-    ) -> Iterator[tuple[int, CachedPrompts]]:
-        """Contexts in place of a batch's own, with the logits of each of its first `last` tokens."""
-        private = self._cached(self._parts.batches[recorded.header.id].label, contexts)
-        for position in range(last):
-            yield position, private
-            self._tick(1)
-            if position + 1 < last:
-                private.append(int(recorded.tokens[position]))
+        self, recorded: BatchReader, spans: Iterable[range], *prompts: CachedPrompts
+    ) -> Iterator[tuple[int, list[CachedPrompts]]]:
+        """Prompts with a batch's tokens, at each step of its texts that is in `spans`."""
+        for span in spans:
+            going_on = [each.fork() for each in prompts]
+            for position in span:
+                yield position, going_on
+                self._tick(1)
+                for each in going_on if position + 1 < span.stop else ():
+                    each.append(int(recorded.tokens[position]))
 
     def _model_step(self, recorded: BatchReader, position: int, private: CachedPrompts) -> ModelStep:
         step, mechanism = recorded.step(position), self._manifest.mechanism

@@ -62,8 +62,12 @@ class _Open:
     """A batch in the making.
 
     Attributes:
-        private: its contexts' prompts with the tokens so far; None while it waits for rows of a pass.
-        public: the public prompt with the same tokens; None before it is needed.
+        tokens: of the text in the making.
+        earlier: how many tokens its texts before that have.
+        prompts: its contexts' prompts, from which every text begins; None while it waits for rows of a pass.
+        private: the same with the tokens so far.
+        public_prompt: the public prompt, likewise; None before it is needed.
+        public: the same with the tokens so far.
     """
 
     batch: Batch
@@ -71,8 +75,20 @@ class _Open:
     closing: ExitStack
     source: RandomBytes
     tokens: list[int] = field(default_factory=list)
+    earlier: int = 0
+    prompts: CachedPrompts | None = None
     private: CachedPrompts | None = None
+    public_prompt: CachedPrompts | None = None
     public: CachedPrompts | None = None
+
+    @property
+    def spent(self) -> int:
+        """How many tokens it has, of all its texts."""
+        return self.earlier + len(self.tokens)
+
+    def forget(self) -> None:
+        """Let go of all caches, and wait for rows again."""
+        self.prompts = self.private = self.public_prompt = self.public = None
 
 
 #: A batch's step before its draw: what is public, arrays, contributions [n, S] where contexts are recorded.
@@ -137,8 +153,8 @@ class Worker:
                             continue
                     self._feed_prompts(self._waiting[0], progress)
                 for current, stop in self._extended(progress):
-                    if stop is not None:
-                        yield self._finish(current, stop, progress)
+                    if stop is not None and (done := self._end_text(current, stop, progress)) is not None:
+                        yield done
                 self._advance(progress)
         finally:
             for current in self._open:
@@ -182,18 +198,24 @@ class Worker:
         assert self._passes is not None
         label = batch.batch.label
         try:
-            private = self._passes.start(self._prompts.of(label, batch.batch.contexts), self._prompts.prefix(label))
+            prompts = self._passes.start(self._prompts.of(label, batch.batch.contexts), self._prompts.prefix(label))
+            private = prompts.fork() if self._several else prompts
             for token in batch.tokens:
                 private.append(token)
-            batch.private = private
+            batch.prompts, batch.private = prompts, private
         except Exception as error:
             self._shrink(error, progress)
 
     def _advance(self, progress: Progress) -> None:
-        """Continue the batches that have rows with their last tokens."""
-        running = [(batch, batch.private, batch.tokens[-1]) for batch in self._open if batch.private is not None]
-        public = [(batch.public, token) for batch, _, token in running if batch.public is not None]
+        """Continue the batches that have rows with their last tokens, or from their prompts where a text has ended."""
+        running: list[tuple[_Open, CachedPrompts, int]] = []
         try:
+            for batch in self._open:
+                if batch.prompts is not None and not batch.tokens:
+                    batch.private, batch.public = batch.prompts.fork(), None
+                elif batch.private is not None:
+                    running.append((batch, batch.private, batch.tokens[-1]))
+            public = [(batch.public, token) for batch, _, token in running if batch.public is not None]
             if self._passes is not None and self._public_passes is not None and running:
                 self._passes.advance([(private, token) for _, private, token in running])
                 self._public_passes.advance(public)
@@ -210,14 +232,14 @@ class Worker:
         self.rows //= 2
         self._passes = self._public_passes = None
         for batch in self._open:
-            batch.private, batch.public = None, None
+            batch.forget()
         gc.collect()
         if self._model.device.type == "cuda":
             torch.cuda.empty_cache()
         progress(MemoryRanOut(self.rows))
 
     def _extended(self, progress: Progress) -> Iterator[tuple[_Open, StopReason | None]]:
-        """Give every batch that has rows one more token, and say why it is the last one, if it is.
+        """Give every batch that has rows one more token, and say why it is its text's last one, if it is.
 
         As many batches as there are cores are at it together, a core each.
         """
@@ -238,17 +260,19 @@ class Worker:
                 remedy = "Lower model.rows, and give the same command again: batches that are whole are kept."
                 raise InputError("model.rows", "memory ran out while a token was recorded.", remedy) from None
             for batch in together:
-                progress(StepDone(batch.batch.id, len(batch.tokens), self.epsilon))
-                yield batch, self._stop(batch.tokens)
+                progress(StepDone(batch.batch.id, batch.spent, self.epsilon))
+                yield batch, self._stop(batch)
 
     def _public(self, batch: _Open) -> PublicPart:
         """What a batch's step takes from the public prompt."""
         manifest, label = self._manifest, batch.batch.label
         if not manifest.needs_public:
             return NOTHING_PUBLIC
-        if batch.public is None:
+        if batch.public_prompt is None:
             assert self._public_passes is not None
-            public = self._public_passes.start([self._prompts.public_tokens(label)])
+            batch.public_prompt = self._public_passes.start([self._prompts.public_tokens(label)])
+        if batch.public is None:
+            public = batch.public_prompt.fork()
             for token in batch.tokens:
                 public.append(token)
             batch.public = public
@@ -275,7 +299,7 @@ class Worker:
         try:
             yield
         except ValueError as error:
-            where = f"batch {batch.batch.id}, step {len(batch.tokens)}"
+            where = f"batch {batch.batch.id}, step {batch.spent}"
             raise InputError(where, f"{error}.", "Try model.dtype float32, or another model.") from None
 
     def _draw(self, prepared: _Prepared) -> None:
@@ -305,17 +329,35 @@ class Worker:
         progress(BatchDone(batch, self._manifest.batching.batches, tokens, self.epsilon, resumed))
         return Finished(batch, tokens, spent)
 
-    def _stop(self, tokens: Sequence[int]) -> StopReason | None:
-        if any(ends_with(tokens, sequence) for sequence in self._manifest.stopping.sequences):
-            return "end-token"
-        return "max-tokens" if len(tokens) == self._manifest.stopping.max_tokens else None
+    @property
+    def _several(self) -> bool:
+        """Whether a batch may write more than one text."""
+        return self._manifest.stopping.tokens_per_batch is not None
 
-    def _finish(self, batch: _Open, stop: StopReason, progress: Progress) -> Finished:
-        """Let a batch appear on disk, and free its rows."""
-        text = self._model.decode(without_stop(batch.tokens, self._manifest.stopping.sequences))
+    def _stop(self, batch: _Open) -> StopReason | None:
+        """Why a text ends with its last token. Nothing but sampled tokens and public numbers may decide that."""
+        stopping = self._manifest.stopping
+        if any(ends_with(batch.tokens, sequence) for sequence in stopping.sequences):
+            return "end-token"
+        if len(batch.tokens) == stopping.max_tokens:
+            return "max-tokens"
+        return "budget" if batch.spent == stopping.tokens_per_batch else None
+
+    def _end_text(self, batch: _Open, stop: StopReason, progress: Progress) -> Finished | None:
+        """End a batch's text. The batch begins another one, or is finished where its tokens are spent."""
+        stopping = self._manifest.stopping
+        text = self._model.decode(without_stop(batch.tokens, stopping.sequences))
+        if self._several and batch.spent < stopping.most_tokens:
+            batch.record.end_text(text=text, stop=stop)
+            batch.earlier, batch.tokens = batch.spent, []
+            return None
         batch.record.finish(text=text, stop=stop)
+        return self._finish(batch, progress)
+
+    def _finish(self, batch: _Open, progress: Progress) -> Finished:
+        """Let a batch appear on disk, and free its rows."""
         self._open.remove(batch)
-        for passes, prompts in ((self._passes, batch.private), (self._public_passes, batch.public)):
+        for passes, prompts in ((self._passes, batch.prompts), (self._public_passes, batch.public_prompt)):
             if passes is not None and prompts is not None:
                 passes.finish(prompts)
         try:
@@ -324,4 +366,4 @@ class Worker:
             if self.accountant:
                 self.accountant.detach(batch.batch.id)
             return self._recorded(batch.batch.id, progress)
-        return self._finished(batch.batch.id, len(batch.tokens), progress)
+        return self._finished(batch.batch.id, batch.spent, progress)

@@ -152,8 +152,8 @@ ESTIMATE_NOTES = (
     "(∞): such a run claims what its tokens cost, and fails its audit. A median's ε is ex-post: known afterwards, and "
     "no figure to hold against the other columns. "
     "Size: contexts × tokens of a batch. Contexts are its slots, or as many as it has on average where every record is "
-    "one; tokens are the most of a text. M tokens: millions of contexts × tokens in all. Where noisy counts decide on "
-    "batches, their number is approximate (~)."
+    "one; tokens are the most of a batch, in one text or several. M tokens: millions of contexts × tokens in all. "
+    "Where noisy counts decide on batches, their number is approximate (~)."
 )
 
 

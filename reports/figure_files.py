@@ -47,10 +47,10 @@ _EXPLAINED = {
     "batch-histogram": "Exact ex-post epsilon of each batch (nats), as bars; the outline is the same by Theorem 1. "
     "Dashed: the largest exact one. Dotted: the mean. Each tick below the axis is a batch, where there are at most "
     "100.",
-    "token-curve": "Exact ex-post cost of a token (nats) by its position, over the batches whose texts reached it. "
+    "token-curve": "Exact ex-post cost of a token (nats) by its position, over the batches that reached it. "
     "Solid: the mean. Dotted: the median. Area: from 10% to 90% of the tokens there, rounded outward. Below: how many "
     "batches did.",
-    "growth": "Ex-post epsilon of generation (nats), had no text of the run gone beyond so many tokens. Solid: exact. "
+    "growth": "Ex-post epsilon of generation (nats), had no batch of the run gone beyond so many tokens. Solid: exact. "
     "Dashed: by Theorem 1.",
     "directions": "Rise and fall of each batch (nats): how much more, and how much less, probable a neighbour can have "
     f"made its text. Triangle: the largest exact cost. {POINTS}",
@@ -59,7 +59,7 @@ _EXPLAINED = {
     "batch-spreads": "Exact ex-post epsilon of each batch (nats), by run: whiskers from the least to the largest, box "
     "between the quartiles, with the median. Each tick is a batch. A run without a box has batches whose cost is not "
     "finite.",
-    "token-curves": "Mean exact ex-post cost of a token (nats) by its position, over the batches whose texts reached "
+    "token-curves": "Mean exact ex-post cost of a token (nats) by its position, over the batches that reached "
     "it, by run. Below: how many did.",
 }
 

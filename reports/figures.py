@@ -231,7 +231,7 @@ def growth(result: AuditResult) -> Drawing | None:
     curve, digits = thinned(result.tokens), ex_post_digits(result)
 
     def draw(figure: FigureBase) -> None:
-        axes = _axes(figure, "Longest text allowed (tokens)", "Ex-post epsilon (nats)")
+        axes = _axes(figure, "Longest batch allowed (tokens)", "Ex-post epsilon (nats)")
         marker = "o" if len(curve.position) == 1 else ""
         theorem1, exact = _gaps(curve.theorem1), _gaps(curve.exact)
         # A point bounds all lengths since the one before: a slope between the two would lie below the bound.
@@ -369,7 +369,7 @@ def budget_curves(
     def draw(figure: FigureBase) -> None:
         from matplotlib.lines import Line2D
 
-        axes = _axes(figure, "Longest text allowed (tokens)", _BUDGET_AXES[panel.kind])
+        axes = _axes(figure, "Longest batch allowed (tokens)", _BUDGET_AXES[panel.kind])
         handles = {"": Line2D([], [], linestyle="")}
         for curve, label in zip(drawn, labels, strict=True):
             place, every = numbers[curve.run] - 1, max(1, len(curve.tokens) // 6)

@@ -72,20 +72,24 @@ def _print_run(run: InspectedRun, console: Console) -> None:
     _print_pairs(_said_of_run(run), console)
     if not run.batches:
         return
-    digits = digits_for(run.claim, run.ex_post)
+    digits, several = digits_for(run.claim, run.ex_post), run.tokens_per_batch is not None
     rows: list[_Row] = []
     for batch in costliest_first(run.batches)[:MOST_ROWS]:
-        figures = (str(batch.id), f"{batch.contexts:,}", f"{batch.steps:,}", *_costs(batch, digits))
+        texts = (f"{batch.texts:,}",) * several
+        figures = (str(batch.id), f"{batch.contexts:,}", *texts, f"{batch.steps:,}", *_costs(batch, digits))
         rows.append((figures, or_absent(batch.label, _label), ""))
     costed = any(batch.exact is not None for batch in run.batches)
     title = "Batches by ex-post cost, in nats" if costed else "Batches"
-    header = ("batch", "contexts", "tokens", "exact", "rise", "fall", "Theorem 1", "label")
+    header = ("batch", "contexts", *("texts",) * several, "tokens", "exact", "rise", "fall", "Theorem 1", "label")
     _print_table(title, header, rows, len(run.batches), console)
 
 
 def _said_of_run(run: InspectedRun) -> Iterator[tuple[str, str]]:
     """Settings, claim and verdict, what each kind of epsilon is, one in a line of its own, and what is wrong."""
-    yield "mechanism", ", ".join((*run.mechanism, f"at most {counted(run.max_tokens, 'token')} a batch"))
+    tokens = f"at most {counted(run.max_tokens, 'token')} a batch"
+    if run.tokens_per_batch is not None:
+        tokens = f"{counted(run.tokens_per_batch, 'token')} a batch, texts of at most {run.max_tokens:,}"
+    yield "mechanism", ", ".join((*run.mechanism, tokens))
     there = counted(len(run.batches), "batch", "batches")
     if len(run.batches) != run.declared:
         there = f"{len(run.batches):,} of {counted(run.declared, 'batch', 'batches')} on disk"
@@ -113,21 +117,15 @@ def _said_of_run(run: InspectedRun) -> Iterator[tuple[str, str]]:
 
 
 def _print_batch(batch: InspectedBatch, console: Console) -> None:
-    """The text, its cost in either direction, and the tokens that cost most."""
+    """The texts, their cost in either direction, and the tokens that cost most."""
     cluster = () if batch.cluster is None else (f"cluster {batch.cluster}",)
     tokens = counted(len(batch.costs), "token")
     _print_title(f"Batch {batch.batch}", batch, (*cluster, counted(batch.contexts, "context"), tokens), console)
-    ended = f"at the maximum length, after {tokens}"
-    if batch.stop == "end-token":
-        texts = {cost.token: cost.text for cost in batch.costs}
-        names = " ".join(f"{token} {_token(texts.get(token))}" for token in batch.end)
-        ended = f"with the stop sequence {names}" if names else "with a token that is no recorded stop sequence"
     cost = ""
     if batch.exact is not None and batch.theorem1 is not None:
         digits = DIGITS if batch.claimed is None else digits_against(batch.exact, batch.claimed)
         cost = f"{_cost(batch, digits)}, saving {saving(batch.theorem1, batch.exact)}"
-    said = (("text", _quoted(batch.text, batch.characters)), ("ended", ended))
-    _print_pairs((*said, *_evidence(batch, "sum", cost)), console)
+    _print_pairs((*_texts(batch), *_evidence(batch, "sum", cost)), console)
     rows: list[_Row] = []
     for each in _ranked(batch)[:MOST_ROWS]:
         probability = nearest(_exp(each.log_probability), 3)
@@ -136,11 +134,28 @@ def _print_batch(batch: InspectedBatch, console: Console) -> None:
     _print_table("Tokens by ex-post cost, in nats", header, rows, len(batch.costs), console)
 
 
+def _texts(batch: InspectedBatch) -> Iterator[tuple[str, str]]:
+    """Texts and why they ended; of several texts, at which step each begins."""
+    names = {cost.token: cost.text for cost in batch.costs}
+    for number, text in enumerate(batch.texts[:MOST_LISTED]):
+        ended = f"at the maximum length, after {counted(text.tokens, 'token')}"
+        if text.stop == "end-token":
+            end = " ".join(f"{token} {_token(names.get(token))}" for token in text.end)
+            ended = f"with the stop sequence {end}" if end else "with a token that is no recorded stop sequence"
+        elif text.stop == "budget":
+            ended = f"where the batch's tokens were spent, after {counted(text.tokens, 'token')}"
+        several = len(batch.texts) > 1
+        yield (f"text {number}" if several else "text"), _quoted(text.text, text.characters)
+        yield "ended", f"{ended}; it begins at step {text.first}" if several else ended
+    if len(batch.texts) > MOST_LISTED:
+        yield "", f"and {counted(len(batch.texts) - MOST_LISTED, 'more text')}; --json has them all"
+
+
 def _print_step(step: InspectedStep, console: Console) -> None:
     """The sampled token, what it cost, and the most probable ones with where a neighbour's values can lie."""
     place = f"Step {step.cost.step} (of 0 to {step.steps - 1}), batch {step.batch}"
     _print_title(place, step, (counted(step.contexts, "context"),), console)
-    before = _quoted(step.prefix, len(step.prefix or "")) if step.cost.step else "nothing: it is the first"
+    before = "nothing: it is the first" if step.begins else _quoted(step.prefix, len(step.prefix or ""))
     sampled = f"token {step.cost.token} {_token(step.cost.text)}"
     if step.sampled is None:
         sampled += f", which is not among the {counted(step.support, 'token')} it was to be sampled from"

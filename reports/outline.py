@@ -162,6 +162,7 @@ def kind_blocks(result: AuditResult) -> tuple[KindBlock, ...]:
 def batch_columns(result: AuditResult) -> tuple[Column, ...]:
     """The per-batch table's columns, without those that this run has no figure for. Kinds have columns of their own."""
     cost = partial(or_absent, shown=partial(bound, digits=ex_post_digits(result)))
+    several = any(batch.texts != 1 for batch in result.batches)
     columns = [
         Column("Batch", lambda batch: str(batch.id)),
         Column("Ex-post, exact (nats)", lambda batch: cost(batch.exact)),
@@ -171,6 +172,7 @@ def batch_columns(result: AuditResult) -> tuple[Column, ...]:
         Column("Saving (nats)", _saved),
         Column("Empirical, largest loss (nats)", lambda batch: or_absent(batch.leave_one_out_max, nearest)),
         Column("Contexts", lambda batch: f"{batch.contexts:,}"),
+        Column("Texts", lambda batch: f"{batch.texts:,}" if several else wording.ABSENT),
         Column("Tokens", lambda batch: f"{batch.steps:,}"),
         Column("Label", lambda batch: or_absent(batch.label, _label), words=True),
     ]
@@ -243,12 +245,13 @@ def listed_sentence(result: AuditResult) -> str:
     count, listed = len(result.batches), len(listed_batches(result))
     if count == 0:
         return "No batch was read."
-    has_costs = batch_costs(result) is not None
+    has_costs, texts = batch_costs(result) is not None, sum(batch.texts for batch in result.batches)
+    in_all = f" They have {texts:,} texts in all." if texts != count else ""
     if count > listed:
         which = "costliest" if has_costs else "first"
         others = "one" if count - listed == 1 else f"{count - listed:,}"
-        return f"The {listed} {which} of {count:,} batches; report.json has the other {others} too."
-    return counted(count, "batch", "batches") + (", costliest first." if has_costs and count > 1 else ".")
+        return f"The {listed} {which} of {count:,} batches; report.json has the other {others} too.{in_all}"
+    return counted(count, "batch", "batches") + (", costliest first." if has_costs and count > 1 else ".") + in_all
 
 
 def claim_sentence(result: AuditResult) -> str:
@@ -519,12 +522,15 @@ def samples(result: AuditResult) -> Iterator[tuple[str, str, str, str]]:
 
     None for readers outside, whatever the result holds.
     """
-    costs = {batch.id: batch.exact for batch in result.batches}
+    batches = {batch.id: batch for batch in result.batches}
     for sample in () if is_public(result) else result.samples:
-        about = [counted(sample.tokens, "token")]
-        exact = costs.get(sample.batch)
-        if exact is not None:
-            about.append(f"exact ex-post cost {bound(exact, ex_post_digits(result))} nats")
+        about, batch = [counted(sample.tokens, "token")], batches.get(sample.batch)
+        of_all = ""
+        if batch is not None and batch.texts > 1:
+            about.insert(0, f"the first of {batch.texts:,} texts")
+            of_all = f" of all {batch.steps:,} tokens"
+        if batch is not None and batch.exact is not None:
+            about.append(f"exact ex-post cost{of_all} {bound(batch.exact, ex_post_digits(result))} nats")
         if sample.label is not None:
             about.append(f"label {_label(sample.label)}")
         cut = sample.characters - len(sample.text or "")

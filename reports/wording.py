@@ -114,7 +114,7 @@ REPRODUCE: Final = (
 
 CURVE_MARKS: Final = "Below, how many batches reached each position."
 
-GROWTH_MARKS: Final = "Each point is the whole run, had no text gone beyond that length."
+GROWTH_MARKS: Final = "Each point is the whole run, had no batch gone beyond that length."
 
 SAMPLES_LEAD: Final = (
     "As they stand in samples.jsonl, to be read before they are signed for. Whether that is what was sampled, "

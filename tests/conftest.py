@@ -74,6 +74,7 @@ from dpaudit.runs import (
     texts_digest,
 )
 from dpaudit.runs.batches import BatchWriter
+from dpaudit.runs.manifest import StopReason
 
 # No wall-clock limit, and the same examples every time: a red test is red for everyone.
 settings.register_profile("dpaudit", deadline=None, derandomize=True, database=None)
@@ -115,6 +116,7 @@ class Spec:
     contribution: str = "logits"
     sizes: tuple[int, ...] = (4, 5)
     max_tokens: int = 3
+    tokens_per_batch: int | None = None
     vocabulary: int = 12
     top_k: int | None = None
     contexts: bool = False
@@ -161,6 +163,10 @@ class Spec:
     @property
     def sequences(self) -> tuple[tuple[int, ...], ...]:
         return ((self.end,), (1, self.end), (2, 3))
+
+    @property
+    def stopping(self) -> Stopping:
+        return Stopping(max_tokens=self.max_tokens, sequences=self.sequences, tokens_per_batch=self.tokens_per_batch)
 
     @property
     def change(self) -> ContextChange | None:
@@ -273,7 +279,7 @@ class Spec:
             ),
             clustering=self.clustering(),
             origins=Origins(batching="public", settings="public"),
-            stopping=Stopping(max_tokens=self.max_tokens, sequences=self.sequences),
+            stopping=self.stopping,
             decoding=self.rules,
             sampling=Sampling(),
             record=Record(
@@ -324,7 +330,7 @@ class Spec:
             self.mechanism, self.change, laplace=events, centers=centers, centers_delta=spent
         )
         assert accountant is not None
-        epsilon = accountant.epsilon(self.max_tokens, delta, "rdp").epsilon
+        epsilon = accountant.epsilon(self.stopping.most_tokens, delta, "rdp").epsilon
         return Claim(epsilon=epsilon, delta=delta, kind="approximate", relation=self.relation, unit=self.unit)
 
 
@@ -410,15 +416,20 @@ class Generator:
     def batch(self, writer: RunWriter, batch: int) -> None:
         contexts = self.spec.sizes[batch]
         with writer.batch(self._header(batch)) as record:
-            tokens: list[int] = []
-            kept = None
-            while kept is None and len(tokens) < self.spec.max_tokens:
-                step = self.step(batch, contexts, tokens)
-                record.write(step)
-                tokens.append(step.token)
-                kept = self._before_stop(tokens)
-            text = self.tokenizer.decode(tokens if kept is None else kept, skip_special_tokens=True)
-            record.finish(text=text if self.spec.text else None, stop="max-tokens" if kept is None else "end-token")
+            left = self.spec.stopping.most_tokens
+            while left:
+                tokens: list[int] = []
+                kept = None
+                while kept is None and len(tokens) < min(left, self.spec.max_tokens):
+                    step = self.step(batch, contexts, tokens)
+                    record.write(step)
+                    tokens.append(step.token)
+                    kept = self._before_stop(tokens)
+                text = self.tokenizer.decode(tokens if kept is None else kept, skip_special_tokens=True)
+                stop: StopReason = "max-tokens" if len(tokens) == self.spec.max_tokens else "budget"
+                left = 0 if self.spec.tokens_per_batch is None else left - len(tokens)
+                end = record.end_text if left else record.finish
+                end(text=text if self.spec.text else None, stop=stop if kept is None else "end-token")
 
     def _header(self, batch: int) -> BatchHeader:
         spec = self.spec
@@ -463,13 +474,21 @@ def word_tokenizer(vocabulary: int, broken: bool = False) -> Tokenizer:
 
 
 @dataclass
+class DraftText:
+    """A text while a fault is planted in its batch. The last one has all steps that the others leave."""
+
+    length: int
+    text: str | None
+    stop: Any
+
+
+@dataclass
 class Draft:
     """A batch while a fault is planted in it."""
 
     header: BatchHeader
     steps: list[Step]
-    text: str | None
-    stop: Any
+    texts: list[DraftText]
 
     def array(self, position: int, name: str) -> NDArray[Any]:
         """An array of one step: one of the aggregator's, the contexts or the support."""
@@ -488,6 +507,18 @@ class Draft:
         array = self.array(position, name).copy()
         array[place] = value
         self.edit(position, **{name: array})
+
+
+def write_texts(writer: BatchWriter, draft: Draft) -> None:
+    """Write a batch's steps and texts, and finish it."""
+    steps = iter(draft.steps)
+    for text in draft.texts[:-1]:
+        for step in itertools.islice(steps, text.length):
+            writer.write(step)
+        writer.end_text(text=text.text, stop=text.stop)
+    for step in steps:
+        writer.write(step)
+    writer.finish(text=draft.texts[-1].text, stop=draft.texts[-1].stop)
 
 
 class Entry(NamedTuple):
@@ -517,7 +548,8 @@ class Run:
 
     def draft(self, batch: int) -> Draft:
         with RunReader(self.path).batch(batch) as reader:
-            return Draft(reader.header, list(reader.steps()), reader.text, reader.stop)
+            texts = [DraftText(len(sample.tokens), sample.text, sample.stop) for sample in reader.samples()]
+            return Draft(reader.header, list(reader.steps()), texts)
 
     def rewrite(self, batch: int, change: Callable[[Draft], None]) -> None:
         """Read a batch, change it, and write it again as a generator would; samples.jsonl follows."""
@@ -525,9 +557,7 @@ class Run:
         change(draft)
         path = self.steps_file(batch)
         writer = BatchWriter(path, RunReader(self.path).manifest, draft.header)
-        for step in draft.steps:
-            writer.write(step)
-        writer.finish(text=draft.text, stop=draft.stop)
+        write_texts(writer, draft)
         self.release()
 
     def release(self) -> None:
@@ -536,7 +566,7 @@ class Run:
             reader = RunReader(self.path)
             for batch_id in reader.batches:
                 with reader.batch(batch_id) as batch:
-                    file.write(batch.sample().line())
+                    file.writelines(sample.line() for sample in batch.samples())
 
     def edit_manifest(self, change: dict[str, Any]) -> None:
         """Set fields of run.json by dotted name."""

@@ -103,9 +103,10 @@ def batch_content(reader: RunReader, number: int, contexts: bool, tokenizer: Tok
     with reader.batch(number) as batch:
         tokens = batch.tokens.tolist()
         steps = [step_content(step, contexts) for step in batch.steps()]
+        samples, sequences = list(batch.samples()), reader.manifest.stopping.sequences
         # The stop sequence is not released, so nothing vouches for how it would read.
-        decoded = tokenizer.decode(without_stop(tokens, reader.manifest.stopping.sequences))
-        return batch.header, tokens, batch.text, batch.stop, decoded, steps
+        decoded = [tokenizer.decode(without_stop(sample.tokens, sequences)) for sample in samples]
+        return batch.header, tokens, samples, decoded, steps
 
 
 def step_content(step, contexts: bool) -> list:

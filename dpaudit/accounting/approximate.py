@@ -80,7 +80,7 @@ class ApproximateAccountant:
         """What a run costs that may sample up to `tokens` tokens in every batch.
 
         Args:
-            tokens: the public maximum length, not a realised one.
+            tokens: the most that a batch may have, not a realised number.
             delta: in (0, 1), of everything.
             method: how to compose (`exponential_mechanism_epsilon`).
 

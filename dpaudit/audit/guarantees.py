@@ -54,7 +54,7 @@ def approximate(facts: Facts) -> Approximate | None:
     accountant, best = facts.beforehand, facts.approximate
     if accountant is None or best is None:
         return None
-    mechanism, tokens = facts.manifest.mechanism, facts.manifest.stopping.max_tokens
+    mechanism, tokens = facts.manifest.mechanism, facts.manifest.stopping.most_tokens
     unbounded = "nothing bounds how one unit changes the contexts"
     return Approximate(
         **neighbours(facts),
@@ -178,7 +178,7 @@ def _of(facts: Facts, kind: Kind) -> Callable[..., LedgerEntry]:
 
 
 def _approximate_tree(facts: Facts) -> LedgerEntry | None:
-    accountant, found, tokens = facts.beforehand, facts.approximate, facts.manifest.stopping.max_tokens
+    accountant, found, tokens = facts.beforehand, facts.approximate, facts.manifest.stopping.most_tokens
     if accountant is None or found is None or facts.change is None:
         return None
     left, drawn = accountant.delta_left(found.delta), found.epsilon
@@ -256,21 +256,21 @@ def _empirical_tree(facts: Facts) -> LedgerEntry | None:
 
 
 class CurveSums:
-    """Costs of tokens by their position in the text, gathered a batch at a time in memory that no run can make grow.
+    """Costs of tokens by their position in the batch, gathered a batch at a time in memory that no run can make grow.
 
-    Means and maxima are kept for every position up to the public maximum length. For quantiles each position has a
+    Means and maxima are kept for every position up to the most tokens of a batch. For quantiles each position has a
     histogram of costs; once there are more than MOST_GROUPS positions, neighbours share one. Histograms hold counts, so
     they add up exactly, in any order.
     """
 
     def __init__(self, positions: int) -> None:
-        """Start with nothing; `positions` is the public maximum length, in tokens."""
+        """Start with nothing; `positions` is the most tokens of a batch."""
         self.positions = positions
         self._total = np.zeros(positions)
         self._maximum = np.zeros(positions)
         self._count = np.zeros(positions, dtype=np.int64)
         self._unbounded = 0
-        self._width = 1  # of a group; it doubles when a longer text comes
+        self._width = 1  # of a group; it doubles when a longer batch comes
         self._histograms = np.zeros((MOST_GROUPS, len(_EDGES) + 1), dtype=np.int64)
         self._least = np.full(MOST_GROUPS, np.inf)
         self._largest = np.full(MOST_GROUPS, -np.inf)
@@ -311,7 +311,7 @@ class CurveSums:
         )
 
     def _band(self) -> TokenBand:
-        """The quantiles of each group that has a cost; none reaches beyond the public maximum length."""
+        """The quantiles of each group that has a cost; none reaches beyond the most tokens of a batch."""
         tokens = self._histograms.sum(axis=1)
         groups = [int(group) for group in np.flatnonzero(tokens)]
         low, median, high = zip(*map(self._quantiles, groups), strict=True)

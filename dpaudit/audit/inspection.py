@@ -19,6 +19,7 @@ from dpaudit.results.inspection import (
     InspectedBatch,
     InspectedRun,
     InspectedStep,
+    InspectedText,
     Neighbours,
     Objection,
     StepCost,
@@ -48,6 +49,7 @@ def inspect_run(location: Path | str, engine: Engine | None = None, progress: Pr
         mechanism=tuple(_mechanism(manifest)),
         batching=tuple(_batching(manifest)),
         max_tokens=manifest.stopping.max_tokens,
+        tokens_per_batch=manifest.stopping.tokens_per_batch,
         records=manifest.data.records,
         verdict=None if audited is None else audited.verdict,
         claim=None if audited is None else audited.claim,
@@ -86,19 +88,14 @@ def inspect_batch(location: Path | str, batch: int, progress: Progress | None = 
             if progress:
                 progress(position + 1, len(opened.tokens))
         total = accountant.batch_cost(batch) if accountant and all(cost.exact is not None for cost in costs) else None
-        tokens, claim = [int(token) for token in opened.tokens], manifest.claim
-        # The stop sequence is what a released text is decoded without.
-        end = tokens[len(without_stop(tokens, manifest.stopping.sequences)) :] if opened.stop == "end-token" else ()
+        claim = manifest.claim
         return InspectedBatch(
             run=reader.name,
             batch=batch,
             label=opened.header.label,
             cluster=opened.header.cluster,
             contexts=opened.header.contexts,
-            stop=opened.stop,
-            end=tuple(end),
-            text=None if opened.text is None else opened.text[:SAMPLE_LENGTH],
-            characters=len(opened.text or ""),
+            texts=tuple(_texts(opened, manifest)),
             neighbours=neighbours,
             claimed=claim.epsilon if claim is not None and claim.kind == "ex-post" else None,
             **figures(total),
@@ -132,8 +129,8 @@ def inspect_step(location: Path | str, batch: int, step: int, top: int = 10) -> 
         losses = ContextSums(opened.header.contexts)
         losses.add(view)
         tokens = _Tokens(view, change, decode)
-        before = [int(token) for token in opened.tokens[max(0, step - PREFIX) : step]]
-        prefix = "" if not before else decode(before) if decode else None
+        before = opened.before(step).tolist()
+        prefix = "" if not before else decode(before[-PREFIX:]) if decode else None
         return InspectedStep(
             run=reader.name,
             batch=batch,
@@ -141,6 +138,7 @@ def inspect_step(location: Path | str, batch: int, step: int, top: int = 10) -> 
             contexts=opened.header.contexts,
             steps=steps,
             temperature=manifest.mechanism.temperature,
+            begins=not before,
             prefix=None if prefix is None else prefix[-LONGEST:],
             neighbours=neighbours,
             sampled=None if view.index is None else tokens.at(view.index),
@@ -253,6 +251,21 @@ def _objections(view: StepView, position: int) -> list[Objection]:
     return [Objection(check=check, step=position, problem=problem) for check, problem in objections(view)]
 
 
+def _texts(opened: BatchReader, manifest: Manifest) -> Iterator[InspectedText]:
+    """What each text of a batch is, and why it ends."""
+    for sample, span in zip(opened.samples(), opened.spans, strict=True):
+        # The stop sequence is what a released text is decoded without.
+        kept = len(without_stop(sample.tokens, manifest.stopping.sequences))
+        yield InspectedText(
+            first=span.start,
+            tokens=len(span),
+            stop=sample.stop,
+            end=sample.tokens[kept:] if sample.stop == "end-token" else (),
+            text=None if sample.text is None else sample.text[:SAMPLE_LENGTH],
+            characters=len(sample.text or ""),
+        )
+
+
 def _headers(reader: RunReader) -> Iterator[BatchResult]:
     """The batches of an unfinished run."""
     for batch in reader.batches:
@@ -264,6 +277,7 @@ def _headers(reader: RunReader) -> Iterator[BatchResult]:
                 steps=len(opened.tokens),
                 **figures(None),
                 leave_one_out_max=None,
+                texts=len(opened.spans),
             )
 
 

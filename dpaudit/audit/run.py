@@ -29,7 +29,7 @@ from dpaudit.checks.integrity import unreadable_indexes
 from dpaudit.checks.partition import read_placement
 from dpaudit.checks.rebalancing import grouping_cost
 from dpaudit.checks.registry import Outcome, StepCheck, printable, registered
-from dpaudit.checks.release import stop_problem, text_problems
+from dpaudit.checks.release import stop_problems, text_problems
 from dpaudit.checks.sampling import SamplingTest
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange, context_change
@@ -50,8 +50,8 @@ EVIDENCE = 2
 #: The largest group whose ex-post cost is worked out: as many contexts as the widest record of a median run bounds.
 MOST_CONTEXTS = 2 * MAX_WIDTH - 1
 
-#: Logarithm of the probability below which two batches do not draw the same tokens by chance.
-_NO_COINCIDENCE = -20.0
+#: Logarithm of the probability below which two texts do not draw the same tokens by chance, many as they may be.
+_NO_COINCIDENCE = -30.0
 
 #: Steps on disk that are worth a process: half a second's work at least, where starting one takes a third of it.
 PROCESS_BYTES = 1 << 24
@@ -132,7 +132,7 @@ def audit_run(
         clusters,
         places,
     )
-    curve = CurveSums(manifest.stopping.max_tokens)
+    curve = CurveSums(manifest.stopping.most_tokens)
     _read(facts, curve, engine, progress)
     result = _result(facts, curve, evidence)
     return result.model_copy(update={"asked": question.asked})
@@ -205,6 +205,7 @@ def _batch_result(facts: Facts, batch: int) -> BatchResult:
         steps=facts.lengths[batch],
         **figures(facts.batch_cost(batch) if facts.ex_post else None),
         leave_one_out_max=facts.losses.get(batch),
+        texts=len(facts.sample_digests[batch]),
     )
 
 
@@ -307,6 +308,7 @@ def _summary(facts: Facts) -> dict[str, Any]:
         "manifest": manifest,
         "batches": len(facts.headers),
         "contexts": sum(header.contexts for header in facts.headers.values()),
+        "texts": sum(map(len, facts.sample_digests.values())),
         "steps": facts.steps,
         "digests": {printable(name): digest for name, digest in digests.items() if not name.startswith("steps/")},
     }
@@ -357,28 +359,29 @@ class BatchAuditor:
     def _read_release(self, batch: BatchReader, facts: BatchFacts) -> None:
         manifest = self._reader.manifest
         facts.header, facts.length = batch.header, len(batch.tokens)
-        sample = batch.sample()
-        facts.sample_digest = hashlib.sha256(sample.line().encode()).digest()
-        tokens = without_stop(sample.tokens, manifest.stopping.sequences)
-        decoded = self._decode(tokens) if self._decode and sample.text is not None else None
-        facts.texts += text_problems(sample, decoded, manifest)
-        facts.stops += [problem for problem in (stop_problem(sample, manifest.stopping),) if problem]
+        stopping, samples = manifest.stopping, list(batch.samples())
+        for sample in samples:
+            facts.sample_digests.append(hashlib.sha256(sample.line().encode()).digest())
+            tokens = without_stop(sample.tokens, stopping.sequences)
+            decoded = self._decode(tokens) if self._decode and sample.text is not None else None
+            facts.texts += text_problems(sample, decoded, manifest)
+        facts.stops += stop_problems(samples, stopping)
+        for sample, span in zip(samples, batch.spans, strict=True):
+            if batch.header.contexts and sum(batch.log_probabilities[span].tolist()) < _NO_COINCIDENCE:
+                facts.likenesses.append((sample.place, batch.likeness(span)))
 
     def _read_steps(self, batch: BatchReader, facts: BatchFacts) -> None:
         manifest, header = self._reader.manifest, batch.header
         accountant = accountant_for(manifest, self._change)
         losses = ContextSums(header.contexts)
-        drawn, log_probability = hashlib.sha256(), 0.0
         if self._views.unruled:
             facts.unmade["mechanism.support-rules"] = self._views.unruled
         for position in range(len(batch.tokens)):
             view = self._views.of(batch, position)
-            step = view.step
+            step, before = view.step, batch.before(position)
             facts.steps += 1
-            drawn.update(step.aggregate_digest + step.token.to_bytes(8, "big", signed=True))
-            log_probability += step.log_probability
-            if manifest.needs_public and position <= LONGEST_PREFIX:
-                facts.public.append(SeenPublic.of(header, batch.tokens[:position], step))
+            if manifest.needs_public and len(before) <= LONGEST_PREFIX:
+                facts.public.append(SeenPublic.of(header, position, before, step))
             # Corrupt values overflow and compare oddly; the checks say so in words, numpy need not.
             with np.errstate(all="ignore"):
                 for check_id, problem in objections(view):
@@ -396,8 +399,6 @@ class BatchAuditor:
         if accountant is not None:
             facts.spent = accountant.detach(header.id)
         facts.losses = losses.result(header.id)
-        if header.contexts and log_probability < _NO_COINCIDENCE:
-            facts.likeness = drawn.digest()
 
 
 def accountant_for(manifest: Manifest, change: ContextChange | None) -> ExPostAccountant | None:

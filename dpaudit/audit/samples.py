@@ -19,7 +19,7 @@ def bound(batch: BatchResult) -> float:
 
 
 def shown_samples(reader: RunReader, batches: Sequence[BatchResult]) -> tuple[SampleText, ...]:
-    """The texts of the costliest, the middle and the cheapest batch; of the first and the last where none has a cost.
+    """The first texts of the costliest, the middle and the cheapest batch, or of the first and the last without costs.
 
     They are what samples.jsonl says, whether or not it is what was sampled: release.text says that. Empty where the
     file cannot be read.

@@ -167,12 +167,12 @@ def _why_exceeded(facts: Facts, recomputed: float) -> str:
     fails="The claim covers only a part of what was spent",
     evidence=1,
     why="A claim for a part of the run promises more privacy than the run as a whole gives.",
-    remedy="Claim the maximum over all batches, for the public maximum length, with the cost of rebalancing.",
+    remedy="Claim the maximum over all batches, for all tokens that a batch may have, with the cost of rebalancing.",
     reference=_MATHEMATICS,
 )
 def everything_is_counted(facts: Facts) -> Outcome:
-    """A claim that is too small against the mean over batches, a realised length, and the cost without clusters."""
-    expected = "the maximum over batches, for the public maximum length, with what clusters cost"
+    """A claim that is too small against the mean over batches, fewer tokens than a batch's, and no clusters."""
+    expected = "the maximum over batches, for all tokens that a batch may have, with what clusters cost"
     mend = _instead(facts)
     for rule, figure in _partial_figures(facts) if mend else ():
         if _explains(facts, figure):
@@ -233,8 +233,11 @@ def _partial_figures(facts: Facts) -> Iterator[tuple[str, float]]:
             yield "the mean over batches", rounded_sum(exact, spent.epsilon)
             yield "the mean over batches of Theorem 1", rounded_sum(theorem1, spent.epsilon)
     elif facts.beforehand is not None and facts.change is not None:
-        most, longest = facts.manifest.stopping.max_tokens, max(facts.lengths.values(), default=0)
+        stopping, longest = facts.manifest.stopping, max(facts.lengths.values(), default=0)
+        most = stopping.most_tokens
         partial = [(alone, most)] if clustered else []
+        if stopping.max_tokens < most:
+            partial.append((f"a single text of {stopping.max_tokens} tokens", stopping.max_tokens))
         if 0 < longest < most:
             partial.append((f"the realised length of {longest} tokens", longest))
         tokens_alone = facts.beforehand.without_clusters()

@@ -118,7 +118,7 @@ class StepViews:
         forbidden = None
         if self._rules is not None:
             prompt = self._manifest.public_prompt(batch.header.label)
-            forbidden = self._rules.after(prompt, batch.tokens[:position].tolist())
+            forbidden = self._rules.after(prompt, batch.before(position).tolist())
         return StepView(self._manifest, batch.header, batch.step(position), forbidden)
 
 
@@ -131,13 +131,13 @@ class SeenPublic:
     digest: bytes
 
     @classmethod
-    def of(cls, header: BatchHeader, tokens: NDArray[np.integer], step: Step) -> SeenPublic:
-        """The support and the anchor of the step after these tokens."""
+    def of(cls, header: BatchHeader, position: int, tokens: NDArray[np.integer], step: Step) -> SeenPublic:
+        """The support and the anchor of a step, after these tokens of its text."""
         support, anchor = step.support, step.arrays.get(ANCHOR)
         taken = [] if support is None else [support.astype("<i8")]
         taken += [] if anchor is None else [anchor.astype("<f4")]
         digest = hashlib.sha256(b"".join(array.tobytes() for array in taken)).digest()
-        place = f"batch {header.id}, step {len(tokens)}"
+        place = f"batch {header.id}, step {position}"
         return cls(place, (header.label, tokens.astype("<i8").tobytes()), digest)
 
 
@@ -194,9 +194,11 @@ class BatchFacts:
         digest: SHA-256 of its file, in hexadecimal.
         length: how many tokens it has.
         steps: how many of its steps were read.
-        public: what its first steps took from the public prompt, where they took anything.
-        sample_digest, texts, stops, unmade, problems, first_problems, divided: as in Facts.
-        likeness: SHA-256 of its aggregates and tokens; None where another batch could have the same by chance.
+        public: what its texts' first steps took from the public prompt, where they took anything.
+        sample_digests: SHA-256 of its lines of samples.jsonl, as the steps imply them.
+        texts, stops, unmade, problems, first_problems, divided: as in Facts.
+        likenesses: SHA-256 of texts' aggregates and tokens, with their places; without those that another text could
+            have by chance.
         unbounded: whether a step could not be read, or has a cost that the record does not give.
         costs: the exact cost of each step, in nats; NaN where the record bounds nothing.
         spent: what `ExPostAccountant.attach` takes; None where there is nothing to account for.
@@ -210,7 +212,7 @@ class BatchFacts:
     digest: str = ""
     length: int = 0
     steps: int = 0
-    sample_digest: bytes = b""
+    sample_digests: list[bytes] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
     unmade: dict[str, str] = field(default_factory=dict)
@@ -218,7 +220,7 @@ class BatchFacts:
     first_problems: dict[str, str] = field(default_factory=dict)
     public: list[SeenPublic] = field(default_factory=list)
     divided: Counter[Literal["divisor", "number"] | None] = field(default_factory=Counter)
-    likeness: bytes | None = None
+    likenesses: list[tuple[str, bytes]] = field(default_factory=list)
     unbounded: bool = False
     costs: list[float] = field(default_factory=list)
     spent: NDArray[np.float64] | None = None
@@ -249,10 +251,10 @@ class Facts:
         headers: the batches that could be read.
         lengths: their numbers of steps.
         digests: SHA-256 of the batches' files, by name, as they were read.
-        sample_digests: SHA-256 of each batch's line of samples.jsonl, as the steps imply it.
-        texts: problems with released texts, noted while their batches were open.
-        stops: problems with the ends of sequences, noted likewise.
-        copies: batches that repeat another one, noted likewise.
+        sample_digests: SHA-256 of each batch's lines of samples.jsonl, as the steps imply them.
+        texts: problems with texts, noted while their batches were open.
+        stops: problems with the ends of texts and of batches, noted likewise.
+        copies: texts that repeat another one, noted likewise.
         unreadable: problems with files that are not what their names say, by name. Such a file is not looked at again,
             not even for its digest.
         unmade: why a step check could not be made, by its id.
@@ -283,7 +285,7 @@ class Facts:
     headers: dict[int, BatchHeader] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
-    sample_digests: dict[int, bytes] = field(default_factory=dict)
+    sample_digests: dict[int, list[bytes]] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
     copies: list[str] = field(default_factory=list)
@@ -299,7 +301,7 @@ class Facts:
     left_out: int = 0
     steps: int = 0
     _public: dict[tuple[str | None, bytes], bytes] = field(default_factory=dict)
-    _likenesses: dict[bytes, int] = field(default_factory=dict)
+    _likenesses: dict[bytes, str] = field(default_factory=dict)
 
     def take(self, batch: BatchFacts) -> None:
         """Take in what one batch says. Batches come in ascending order."""
@@ -310,7 +312,7 @@ class Facts:
         if batch.header is None:
             return
         self.headers[batch.id], self.lengths[batch.id] = batch.header, batch.length
-        self.sample_digests[batch.id] = batch.sample_digest
+        self.sample_digests[batch.id] = batch.sample_digests
         self.digests[steps_file(batch.id)] = batch.digest
         self.texts += batch.texts
         self.stops += batch.stops
@@ -331,10 +333,10 @@ class Facts:
             self.losses[batch.id] = abs(batch.losses.worst[0].loss)
             self.worst = heapq.nlargest(LISTED, [*self.worst, *batch.losses.worst], key=lambda each: abs(each.loss))
             self.left_out += batch.losses.contexts
-        if batch.likeness is not None:
-            first = self._likenesses.setdefault(batch.likeness, batch.id)
-            if first != batch.id:
-                self.copies.append(f"batch {batch.id} repeats batch {first}, aggregates and tokens alike")
+        for place, likeness in batch.likenesses:
+            first = self._likenesses.setdefault(likeness, place)
+            if first != place:
+                self.copies.append(f"{place} repeats {first}, aggregates and tokens alike")
 
     def batch_cost(self, batch: int) -> Cost:
         """Ex-post cost of one batch in nats when the whole change falls on it; infinite where a step has no bound."""
@@ -357,7 +359,7 @@ class Facts:
 
     @cached_property
     def beforehand(self) -> ApproximateAccountant | None:
-        """What public settings alone bound: maximum length, not realised ones, and clusters.
+        """What public settings alone bound: the most tokens of a batch, not realised ones, and clusters.
 
         None for a mechanism whose cost only the data shows, and where the claim has no delta to work it out at.
         """
@@ -374,7 +376,7 @@ class Facts:
     @cached_property
     def approximate(self) -> Composition | None:
         """The approximate guarantee at the claim's delta; None where there is none."""
-        tokens = self.manifest.stopping.max_tokens
+        tokens = self.manifest.stopping.most_tokens
         return None if self.beforehand is None else self.beforehand.epsilon(tokens, self.claim.delta)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import UNREAD, Outcome, RunCheck
@@ -21,14 +21,14 @@ from dpaudit.runs import InputError, Manifest, Sample, Stopping
 )
 def texts_are_the_tokens(facts: Facts) -> Outcome:
     """samples.jsonl, byte for byte, against the sampled tokens, and each text against its tokens decoded anew."""
-    expected = "a line per batch, in order, as sampled; text = its tokens decoded, less the stop sequence"
+    expected = "a line per text, in order, as sampled; text = its tokens decoded, less the stop sequence"
     problems = list(facts.texts)
     try:
         lines = [hashlib.sha256(f"{line}\n".encode()).digest() for line in facts.reader.sample_lines()]
     except InputError as error:
         return Outcome("fail", "samples.jsonl cannot be read", expected, str(error))
     # Extra keys, spacing and the order of lines would be released too, so nothing but the one form is accepted.
-    recorded = [facts.sample_digests[batch_id] for batch_id in sorted(facts.sample_digests)]
+    recorded = [digest for batch_id in sorted(facts.sample_digests) for digest in facts.sample_digests[batch_id]]
     differing = [number for number, pair in enumerate(zip(lines, recorded, strict=False), 1) if pair[0] != pair[1]]
     if differing and len(lines) == len(recorded):
         problems.append(f"line {differing[0]} of samples.jsonl is not the one that the record implies")
@@ -80,29 +80,46 @@ def batches_follow_a_public_rule(facts: Facts) -> Outcome:
 
 @RunCheck(
     id="release.stopping",
-    title="Every sequence ends where its own tokens or the public maximum length end it",
-    fails="A sequence ends for a reason that is neither its own tokens nor the public maximum length",
+    title="Every text and batch ends where its own tokens or a public number of tokens end it",
+    fails="A text or batch ends for a reason that is neither its own tokens nor a public number of tokens",
     evidence=2,
     why=(
-        "Where a text ends tells readers something. An end that follows from private data leaks it and is not paid for."
+        "Where texts end, and how many a batch has, tells readers something. An end that follows from private data "
+        "leaks it and is not paid for."
     ),
     remedy="A text cut short for another reason leaks it, and hides what the rest would have cost. Generate again.",
     reference="docs/claims.md",
 )
 def sequences_end_by_rule(facts: Facts) -> Outcome:
-    """Each sequence's end against the stop sequences and the maximum length of the manifest."""
-    expected = "an end token in the sequence's own tokens, at its end only, or the public maximum length"
+    """Each text's end, and each batch's, against the stop sequences and the numbers of tokens of the manifest."""
+    budget = facts.manifest.stopping.tokens_per_batch
+    of_batch = "one text a batch" if budget is None else f"texts until a batch has {budget} tokens, which cut the last"
+    expected = f"an end token in a text's own tokens, at its end only, or the public maximum length; {of_batch}"
     if facts.stops:
-        count = f"{len(facts.stops)} sequence{'s' * (len(facts.stops) > 1)}"
+        count = f"{len(facts.stops)} problem{'s' * (len(facts.stops) > 1)}"
         return Outcome("fail", f"{count}; first: {facts.stops[0]}", expected)
     if not facts.headers:
         return Outcome("skip", "nothing", expected, "No batch could be read.")
-    return Outcome("pass", f"{len(facts.headers)} sequences end so", expected)
+    texts = sum(map(len, facts.sample_digests.values()))
+    return Outcome("pass", f"{texts} texts of {len(facts.headers)} batches end so", expected)
 
 
-def stop_problem(sample: Sample, stopping: Stopping) -> str | None:
-    """What is wrong with where a sequence ends, or with the reason it gives."""
-    length = len(sample.tokens)
+def stop_problems(samples: Sequence[Sample], stopping: Stopping) -> Iterator[str]:
+    """What is wrong with where a batch and its texts end, or with the reasons that are given."""
+    batch, spent, budget = samples[0].id, 0, stopping.tokens_per_batch
+    for sample in samples:
+        spent += len(sample.tokens)
+        if problem := _stop_problem(sample, stopping, cut=spent == budget):
+            yield f"{sample.place}: {problem}"
+    if budget is None and len(samples) > 1:
+        yield f"batch {batch}: it has {len(samples)} texts, and batches of this run have one"
+    if budget is not None and spent != budget:
+        yield f"batch {batch}: it ends after {spent} tokens, and each batch is to have {budget}"
+
+
+def _stop_problem(sample: Sample, stopping: Stopping, *, cut: bool) -> str | None:
+    """What is wrong with where a text ends. `cut`: whether its batch's number of tokens ends it there at the latest."""
+    length, most = len(sample.tokens), stopping.max_tokens
     ends = [
         position + len(sequence)
         for sequence in filter(None, stopping.sequences)
@@ -110,12 +127,22 @@ def stop_problem(sample: Sample, stopping: Stopping) -> str | None:
         if sample.tokens[position : position + len(sequence)] == sequence
     ]
     if any(end < length for end in ends):
-        return f"batch {sample.id}: it goes on past an end token"
-    if sample.stop == "end-token" and not ends:
-        return f"batch {sample.id}: it is said to end at an end token, and has none"
-    if sample.stop == "max-tokens" and length != stopping.max_tokens:
-        return f"batch {sample.id}: it ends after {length} tokens, and the public maximum is {stopping.max_tokens}"
+        return "it goes on past an end token"
+    if length > most:
+        return f"it has {length} tokens, and the public maximum is {most}"
+    ended = "end-token" if ends else "max-tokens" if length == most else "budget" if cut else "none"
+    if sample.stop != ended:
+        after = f"{length} token{'s' * (length > 1)}"
+        return f"it is said to end {_ENDS[sample.stop]}, and ends after {after} {_ENDS[ended]}"
     return None
+
+
+_ENDS = {
+    "end-token": "at an end token",
+    "max-tokens": "at the public maximum length",
+    "budget": "where its batch's tokens are spent",
+    "none": "for no declared reason",
+}
 
 
 def text_problems(sample: Sample, decoded: str | None, manifest: Manifest) -> Iterator[str]:
@@ -125,8 +152,8 @@ def text_problems(sample: Sample, decoded: str | None, manifest: Manifest) -> It
     """
     if sample.text is not None:
         if decoded is None:
-            yield f"batch {sample.id}: a text whose tokens cannot be decoded with tokenizer.json, if there is one"
+            yield f"{sample.place}: its tokens cannot be decoded with tokenizer.json, if there is one"
         elif sample.text != decoded:
-            yield f"batch {sample.id}: the text is not its tokens decoded"
+            yield f"{sample.place}: the text is not its tokens decoded"
     if sample.label is not None and sample.label not in manifest.batching.labels:
-        yield f"batch {sample.id}: its label is not among the public labels of run.json"
+        yield f"{sample.place}: its label is not among the public labels of run.json"

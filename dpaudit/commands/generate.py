@@ -66,7 +66,7 @@ def generate_run(config: Config, out: Location, title: str, engine: Engine | Non
     from dpaudit.results.rounding import decimals
 
     require_labels(config.data)
-    steps, done = config.decoding.max_tokens, 0
+    steps, done = config.decoding.most_tokens, 0
     under_way: dict[int, int] = {}
     with progress_bars("tokens") as progress:
         task = progress.add_task(f"{title}: loading", total=None, epsilon="")

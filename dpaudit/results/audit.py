@@ -82,7 +82,7 @@ class Approximate(Result):
         epsilon: the smallest sound figure, by `method`; rebalancing is inside, accounted for jointly.
         epsilon_lower: no accountant can do better than this for an exponential mechanism of this range.
         rdp: what Renyi accounting (the paper's method) gives for the same run.
-        tokens: the public maximum length that was accounted for.
+        tokens: the most that a batch may have, which were accounted for.
         sensitivity: what moves a logit how far, in words.
         rebalancing: pure epsilon of the noisy counts, already in `epsilon`.
         centers, centers_delta: of the cluster centres, already in `epsilon` and `delta`.
@@ -185,7 +185,11 @@ class LedgerEntry(Result):
 
 
 class BatchResult(Result):
-    """One batch's ex-post costs in nats, as in ExPost; None where the record gives no such figure."""
+    """One batch's ex-post costs in nats, as in ExPost; None where the record gives no such figure.
+
+    Attributes:
+        steps: tokens of all its texts.
+    """
 
     id: int
     label: str | None
@@ -196,6 +200,7 @@ class BatchResult(Result):
     rise: Number | None
     fall: Number | None
     leave_one_out_max: Number | None
+    texts: int = 1
 
 
 class TokenBand(Result):
@@ -220,6 +225,8 @@ class TokenBand(Result):
 class TokenCurve(Result):
     """Ex-post cost by token position, in nats, over the batches that reached it (the paper's appendix figures).
 
+    Positions are those in the batch: where it has several texts, they go on from one to the next.
+
     Attributes:
         position: 1-based, ascending.
         batches: how many batches reached it.
@@ -240,14 +247,14 @@ class TokenCurve(Result):
 
 
 class SampleText(Result):
-    """The beginning of one released text, from samples.jsonl.
+    """The beginning of one released text, from samples.jsonl: of its batch the first one.
 
     Attributes:
         batch: which one.
         chosen: why it is shown: its place among the batches by exact ex-post cost, or in order where none has a cost.
         text: at most SAMPLE_LENGTH characters; None where the run releases token ids alone.
         characters: of the whole text.
-        tokens: of the batch, its end included.
+        tokens: of the text, its end included.
     """
 
     batch: int

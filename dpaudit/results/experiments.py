@@ -46,10 +46,10 @@ class Estimate(Result):
     Attributes:
         config: the row's name.
         clusters: groups of records that share batches: labels, or clusters within them.
-        batches: texts.
+        batches: of which each gives a text, or as many as its tokens take.
         counted: noisy counts decide on batches, and `batches` is about their number.
         contexts: of a batch: its slots, or about so many records.
-        tokens: of a text at most; one that ends early takes fewer.
+        tokens: of a batch at most; a single text that ends early takes fewer.
         context_tokens: batches x contexts x tokens.
         epsilon_as_paper: of a mean's tokens for one context that comes or goes, at records ** -1.1: the paper's figure.
             Noised centres are in it, noisy counts are not. Infinite where records without noise decide on centres,
@@ -132,7 +132,7 @@ class Audited(Result):
             failed=tuple(check.id for check in result.checks if check.status in ("fail", "error")),
             claim=result.claim,
             theorem1=None if ex_post is None else ex_post.theorem1 + ex_post.rebalancing,
-            texts=len(result.batches),
+            texts=sum(batch.texts for batch in result.batches),
             tokens=sum(batch.steps for batch in result.batches),
         )
 

@@ -23,7 +23,8 @@ class InspectedRun(Result):
     Attributes:
         run: the run directory, as the caller named it.
         mechanism, batching: their settings, a phrase each.
-        max_tokens: of a batch.
+        max_tokens: of a text.
+        tokens_per_batch: that each batch spends on texts; None for one text a batch.
         records: how many private records there are, as the run says.
         verdict: of its audit; None for an unfinished run, which states no claim and is not audited.
         claim: None likewise.
@@ -37,6 +38,7 @@ class InspectedRun(Result):
     mechanism: tuple[str, ...]
     batching: tuple[str, ...]
     max_tokens: int
+    tokens_per_batch: int | None
     records: int
     verdict: Verdict | None
     claim: ClaimResult | None
@@ -93,16 +95,34 @@ class StepCost(Result):
     exact: Number | None
 
 
-class InspectedBatch(Result):
-    """A batch: its text, and what each token cost.
+class InspectedText(Result):
+    """A text of a batch.
 
     Attributes:
-        end: the stop sequence that the tokens end in; empty where the length ended them.
-        text: the beginning of the released text; None where token ids alone are released.
+        first: its first step.
+        tokens: how many steps it has.
+        stop: why it ended; "budget" where the batch's number of tokens was spent.
+        end: the stop sequence that the tokens end in; empty where a number of tokens ended them.
+        text: its beginning; None where token ids alone are released.
+        characters: of the whole text.
+    """
+
+    first: int
+    tokens: int
+    stop: str
+    end: tuple[int, ...]
+    text: str | None
+    characters: int
+
+
+class InspectedBatch(Result):
+    """A batch: its texts, and what each token cost.
+
+    Attributes:
         claimed: the run's ex-post epsilon, which all its batches are to stay within; None where it claims none.
         theorem1, rise, fall, exact: sums over the tokens, in nats; None where a token has no cost.
         costs: every step, in order.
-        worst: the contexts whose removal would change the text's log-probability most.
+        worst: the contexts whose removal would change the batch's log-probability most.
         losses: how many contexts have such a loss.
         objections: of the checks of single steps, in order of steps.
     """
@@ -112,10 +132,7 @@ class InspectedBatch(Result):
     label: str | None
     cluster: int | None
     contexts: int
-    stop: str
-    end: tuple[int, ...]
-    text: str | None
-    characters: int
+    texts: tuple[InspectedText, ...]
     neighbours: Neighbours
     claimed: Number | None
     theorem1: Number | None
@@ -151,7 +168,8 @@ class InspectedStep(Result):
     """A step: the token that was sampled, and what it was sampled from.
 
     Attributes:
-        prefix: the tokens before it, decoded; None where they cannot be.
+        begins: whether it is the first of its text.
+        prefix: the tokens of its text before it, decoded; None where they cannot be.
         sampled: None where the token is not in the support.
         cost: of the sampled token.
         support: how many tokens it was sampled from.
@@ -167,6 +185,7 @@ class InspectedStep(Result):
     contexts: int
     steps: int
     temperature: Number
+    begins: bool
     prefix: str | None
     neighbours: Neighbours
     sampled: TokenView | None

@@ -2,21 +2,23 @@
 
 A zip file without its closing directory cannot be opened, so a batch that was cut short can never be read as whole.
 
-Arrays (T steps, S tokens in the support at most, n contexts, w = record.width); codes are those of
+Arrays (T steps of all texts, R rows, S tokens in the support at most, n contexts, w = record.width); codes are those of
 `dpaudit.runs.encoding`:
 
-    ...               [max_tokens, ..., S]         the mechanism's (`Mechanism.arrays`), as it describes them
-    constant          [max_tokens, ceil(S / 8)] uint8, bits of the tokens whose ascending values are all equal (where
-                                                   the aggregator has an array of such values)
-    contexts          [max_tokens, n, S]           codes of every context's contribution (record.contexts, n > 0)
-    support           [max_tokens, S] int32        token ids, ascending, then -1 where there are fewer (public-top-k)
-    token             [T] int32                    sampled token ids; written last
-    log_probability   [T] float64                  of the sampled token, as the sampler had it
-    aggregate_digest  [T, 32] uint8                SHA-256 of the aggregate that was sampled from
+    ...               [R, ..., S]               the mechanism's (`Mechanism.arrays`), as it describes them
+    constant          [R, ceil(S / 8)] uint8    bits of the tokens whose ascending values are all equal (where the
+                                                aggregator has an array of such values)
+    contexts          [R, n, S]                 codes of every context's contribution (record.contexts, n > 0)
+    support           [R, S] int32              token ids, ascending, then -1 where there are fewer (public-top-k, or
+                                                decoding rules)
+    token             [T] int32                 sampled token ids, one text's after another's; written last
+    log_probability   [T] float64               of the sampled token, as the sampler had it
+    aggregate_digest  [T, 32] uint8             SHA-256 of the aggregate that was sampled from
 
-Rows at and past T were never written. With `constant`, the columns of the aggregator's arrays and of contexts are those
-of the tokens that are not constant, in ascending order, and then those of the tokens that are. A step of fewer tokens
-has zeros behind them.
+R is `Stopping.most_tokens`; rows at and past T were never written. What each text is, and how many tokens it has, are
+attributes of `token`. With `constant`, the columns of the aggregator's arrays and of contexts are those of the tokens
+that are not constant, in ascending order, and then those of the tokens that are. A step of fewer tokens has zeros
+behind them.
 """
 
 from __future__ import annotations
@@ -24,14 +26,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from dpaudit.mechanisms import Fields, StepArray
 from dpaudit.runs import encoding
@@ -80,14 +85,28 @@ class Step:
 
 
 class Sample(Fields):
-    """A line of samples.jsonl: what would be released of one batch. `text` is None where only tokens are."""
+    """A line of samples.jsonl: one text of a batch, as it would be released.
+
+    Attributes:
+        id: the batch.
+        number: of the text within the batch, from 0.
+        tokens: its own, the end included.
+        text: None where only tokens are released.
+        stop: why it ended; "budget" where the batch's public number of tokens was spent.
+    """
 
     id: int
+    number: int
     label: str | None
     cluster: int | None
     tokens: tuple[int, ...]
     text: str | None
     stop: StopReason
+
+    @property
+    def place(self) -> str:
+        """Which text it is, for messages."""
+        return f"batch {self.id}, text {self.number}"
 
     def line(self) -> str:
         """The sample's line, with its end: the one way in which format 1 writes it."""
@@ -126,7 +145,7 @@ class BatchArrays:
         self._ordered = tuple(described) if self._ascending else ()
         if manifest.truncated:
             described[_SUPPORT] = StepArray("<i4")
-        self._tokens, most = size, manifest.stopping.max_tokens
+        self._tokens, most = size, manifest.stopping.most_tokens
         self._codes: dict[str, encoding.Code] = {}
         self.given: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.stored: dict[str, ArraySpec] = {}
@@ -213,6 +232,7 @@ class BatchWriter:
         for name, spec in self._arrays.stored.items():
             self._archive.declare(name, spec)
         self._sampled: list[tuple[float, bytes, int]] = []
+        self._texts: list[_Text] = []
         self.finished = False
 
     def write(self, step: Step) -> None:
@@ -220,11 +240,11 @@ class BatchWriter:
 
         Raises:
             ValueError: an array is missing, superfluous, or of another shape or dtype than the manifest implies;
-                values are not multiples of a declared grid; or the batch already has `stopping.max_tokens` steps.
+                values are not multiples of a declared grid; or the batch has all its steps already.
         """
         position = len(self._sampled)
-        if position >= self._manifest.stopping.max_tokens:
-            raise ValueError(f"a batch holds at most stopping.max_tokens = {position} steps")
+        if position >= self._manifest.stopping.most_tokens:
+            raise ValueError(f"a batch of this run holds at most {position} steps")
         rows = self._rows(step)
         limits = np.iinfo("<i4")
         if not limits.min <= step.token <= limits.max:
@@ -235,17 +255,23 @@ class BatchWriter:
             self._archive.chunk(name, self._arrays.stored[name], position, row)
         self._sampled.append((step.log_probability, step.aggregate_digest, step.token))
 
+    def end_text(self, *, text: str | None, stop: StopReason) -> None:
+        """End a text at the last step; the next one is of another text. Arguments as for `finish`."""
+        length = len(self._sampled) - sum(ended.length for ended in self._texts)
+        if not length:
+            raise ValueError("a text has at least one step")
+        self._texts.append(_Text(length=length, stop=stop, text=text))
+
     def finish(self, *, text: str | None, stop: StopReason) -> None:
-        """Close the batch. `text` is what is released, None when only token ids are."""
-        if not self._sampled:
-            raise ValueError("a finished batch has at least one step")
+        """End the last text and close the batch. `text` is what is released, None when only token ids are."""
+        self.end_text(text=text, stop=stop)
         log_probabilities, digests, tokens = zip(*self._sampled, strict=True)
         values = {
             "log_probability": np.array(log_probabilities),
             "aggregate_digest": np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, DIGEST_BYTES),
             "token": np.array(tokens),
         }
-        ending = {"token": {"stop": stop, "text": text}}
+        ending = {"token": _Ending(texts=tuple(self._texts)).model_dump(mode="json")}
         for name, spec in _whole_arrays(len(tokens)).items():
             self._archive.declare(name, spec, ending.get(name))
             self._archive.chunk(name, spec, 0, values[name])
@@ -276,6 +302,14 @@ class BatchWriter:
         return given
 
 
+class _Text(Fields):
+    """One text: its number of tokens, why it ended, and the text, which is None where only tokens are released."""
+
+    length: Annotated[int, Field(ge=1)]
+    stop: StopReason
+    text: str | None
+
+
 class _Beginning(Fields):
     """Attributes of the group."""
 
@@ -285,8 +319,7 @@ class _Beginning(Fields):
 class _Ending(Fields):
     """Attributes of the `token` array: what is known of a batch after its last step."""
 
-    stop: StopReason
-    text: str | None
+    texts: tuple[_Text, ...]
 
 
 class BatchReader:
@@ -296,8 +329,8 @@ class BatchReader:
         where: the file's name, for messages.
         header: what was known before the first step.
         tokens: [T] int32 sampled token ids.
-        stop: why the sequence ended.
-        text: what it is released as.
+        log_probabilities: [T] float64 of them, as the sampler had them.
+        spans: which of them each text has.
     """
 
     def __init__(self, path: Path, where: str, manifest: Manifest, batch: int) -> None:
@@ -310,15 +343,18 @@ class BatchReader:
             if self.header.id != batch or not 0 <= self.header.contexts <= MAX_CONTEXTS:
                 raise ValueError(f"the header is of batch {self.header.id} with {self.header.contexts} contexts")
             self._arrays = BatchArrays(manifest, self.header.contexts)
-            declared, most = archive.metadata("token"), manifest.stopping.max_tokens
+            declared, most = archive.metadata("token"), manifest.stopping.most_tokens
             steps = declared["shape"][0]
             if type(steps) is not int or not 1 <= steps <= most:
                 raise ValueError(f"{steps!r} steps are declared; the public maximum is {most}")
             archive.expect(self._arrays.stored | _whole_arrays(steps), steps, attributed=("token",))
-            ending = _Ending.model_validate_json(json.dumps(declared["attributes"]))
-            self.stop, self.text = ending.stop, ending.text
+            self._texts = _Ending.model_validate_json(json.dumps(declared["attributes"])).texts
+            ends = [0, *accumulate(text.length for text in self._texts)]
+            if ends[-1] != steps:
+                raise ValueError(f"its texts have {ends[-1]} of {steps} tokens")
+            self.spans = [range(*pair) for pair in pairwise(ends)]
             self.tokens: NDArray[np.int32] = archive.chunk("token")
-            self._log_probability: NDArray[np.float64] = archive.chunk("log_probability")
+            self.log_probabilities: NDArray[np.float64] = archive.chunk("log_probability")
             self._digest: NDArray[np.uint8] = archive.chunk("aggregate_digest")
             refused.pop_all()
 
@@ -337,11 +373,28 @@ class BatchReader:
         self._archive.file.seek(0)
         return hashlib.file_digest(self._archive.file, "sha256").hexdigest()
 
-    def sample(self) -> Sample:
-        """The line of samples.jsonl that releases this batch."""
-        id_, label, cluster = self.header.id, self.header.label, self.header.cluster
-        tokens = tuple(self.tokens.tolist())
-        return Sample(id=id_, label=label, cluster=cluster, tokens=tokens, text=self.text, stop=self.stop)
+    def samples(self) -> Iterator[Sample]:
+        """Every text, in order: the lines of samples.jsonl that release this batch."""
+        header = self.header
+        for number, (span, ended) in enumerate(zip(self.spans, self._texts, strict=True)):
+            yield Sample(
+                id=header.id,
+                number=number,
+                label=header.label,
+                cluster=header.cluster,
+                tokens=tuple(self.tokens[span].tolist()),
+                text=ended.text,
+                stop=ended.stop,
+            )
+
+    def before(self, position: int) -> NDArray[np.int32]:
+        """The tokens that a step's text has before it."""
+        span = self.spans[bisect_right(self.spans, position, key=lambda span: span.start) - 1]
+        return self.tokens[span.start : position]
+
+    def likeness(self, span: range) -> bytes:
+        """SHA-256 of the aggregates and tokens of some steps."""
+        return hashlib.sha256(self._digest[span].tobytes() + self.tokens[span].tobytes()).digest()
 
     def steps(self) -> Iterator[Step]:
         """Every step in order, each loaded when it is asked for."""
@@ -353,7 +406,7 @@ class BatchReader:
             rows = self._arrays.decoded({name: self._archive.chunk(name, position) for name in self._arrays.stored})
         return Step(
             token=int(self.tokens[position]),
-            log_probability=float(self._log_probability[position]),
+            log_probability=float(self.log_probabilities[position]),
             aggregate_digest=self._digest[position].tobytes(),
             contexts=rows.pop(_CONTEXTS, None),
             support=rows.pop(_SUPPORT, None),

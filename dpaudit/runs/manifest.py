@@ -22,7 +22,7 @@ FORMAT_VERSION: Literal[1] = 1
 
 Origin = Literal["public", "private"]
 ClusteringMethod = Literal["none", "k-means", "chang", "dpm", "public-centers", "public-centers-rebalanced"]
-StopReason = Literal["end-token", "max-tokens"]
+StopReason = Literal["end-token", "max-tokens", "budget"]
 
 #: Bounds on what a manifest may declare, so that a hostile one cannot make the reader allocate at will.
 MAX_CONTEXTS = 1 << 20
@@ -168,15 +168,29 @@ class Origins(Fields):
 
 
 class Stopping(Fields):
-    """When a sequence ends.
+    """When a text ends, and when its batch begins no other.
 
     Attributes:
-        max_tokens: at this public maximum length.
+        max_tokens: a text ends at this public maximum length.
         sequences: or when its own tokens end in one of these.
+        tokens_per_batch: the public number of tokens that a batch spends on texts, one after another. Where it is spent
+            the last one ends, too. None for one text a batch.
     """
 
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)]
     sequences: tuple[tuple[int, ...], ...] = ()
+    tokens_per_batch: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+
+    @model_validator(mode="after")
+    def _a_batch_holds_the_longest_text(self) -> Stopping:
+        if self.most_tokens < self.max_tokens:
+            raise ValueError("max_tokens is larger than tokens_per_batch")
+        return self
+
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens of a batch."""
+        return self.max_tokens if self.tokens_per_batch is None else self.tokens_per_batch
 
 
 class Sampling(Fields):
@@ -387,7 +401,7 @@ class Manifest(Fields):
         batching: how records became contexts and batches.
         clustering: how records were grouped before that.
         origins: who had a say in the numbers here.
-        stopping: when a sequence ends.
+        stopping: when a text ends, and when its batch does.
         decoding: what no text may hold.
         sampling: where randomness comes from.
         record: what each step's arrays hold.

@@ -228,8 +228,8 @@ def _assignment_lines(assignment: Iterable[Assigned]) -> Iterator[str]:
 
 
 def _sample_lines(reader: RunReader, digests: dict[str, str]) -> Iterator[str]:
-    """The lines of samples.jsonl; takes the digests of the step files on the way."""
+    """The lines of samples.jsonl: a text each. Takes the digests of the step files on the way."""
     for batch_id in reader.batches:
         with reader.batch(batch_id) as batch:
             digests[layout.steps_file(batch_id)] = batch.digest()
-            yield batch.sample().line()
+            yield from (sample.line() for sample in batch.samples())

@@ -32,7 +32,7 @@ def estimates(table: Table, throughput: Throughput | None) -> Estimates:
 def estimate(row: Row, throughput: Throughput | None) -> Estimate:
     """What a row takes. Epsilons as the run works out its own claim (`manifest.py`), but from the config alone."""
     config, records, privacy = row.config, row.records, row.config.privacy
-    tokens, paper_delta = config.decoding.max_tokens, row.records**DELTA_EXPONENT
+    tokens, paper_delta = config.decoding.most_tokens, row.records**DELTA_EXPONENT
     counts, centers, centers_delta = _clustering_costs(config.clustering)
 
     def epsilon(change: ContextChange | None, delta: float | None, laplace: tuple[float, ...] = ()) -> float | None:

@@ -84,7 +84,8 @@ def test_a_batchs_figures_are_the_audits(run):
         assert (abs(found.worst[0].loss) if found.worst else None) == audited.leave_one_out_max
         assert found.objections == ()
         assert found.exact <= math.nextafter(sum(cost.exact for cost in found.costs), math.inf) * (1 + 1e-9)
-        assert (found.end == ()) == (found.stop == "max-tokens")
+        (text,) = found.texts
+        assert (text.end == ()) == (text.stop == "max-tokens")
 
 
 def test_a_steps_figures_are_its_batchs(run):
@@ -416,18 +417,30 @@ def test_that_it_is_sensitive_is_said_beside_it(make_run, dpaudit):
         assert ("sensitive" in quiet, "Next" in quiet) == (True, False)
 
 
+def test_a_batch_of_several_texts_says_where_each_begins_and_why_it_ended(make_run):
+    run = make_run(max_tokens=4, tokens_per_batch=9)
+    said = " ".join(printed(inspect_batch(run.path, 0)).split())
+    assert [said.count(f"; it begins at step {step}") for step in (0, 3, 4, 7)] == [1, 1, 1, 1]
+    assert "where the batch's tokens were spent, after 2 tokens; it begins at step 7" in said
+    said = " ".join(printed(inspect_run(run.path)).split())
+    assert "9 tokens a batch, texts of at most 4" in said and "contexts texts tokens" in said
+    many = make_run(max_tokens=1, tokens_per_batch=9)
+    assert "and 4 more texts; --json has them all" in printed(inspect_batch(many.path, 0))
+
+
 def test_a_batch_says_why_it_ended(make_run):
     ends = {}
     for seed in range(12):
         run = make_run(seed=seed)
         for number in range(2):
             batch = inspect_batch(run.path, number)
-            ends[batch.stop] = batch, " ".join(printed(batch).split())
+            ends[batch.texts[0].stop] = batch, " ".join(printed(batch).split())
     batch, said = ends["max-tokens"]
     assert f"at the maximum length, after {len(batch.costs)} tokens" in said
     batch, said = ends["end-token"]
-    assert f"with the stop sequence {batch.end[0]}" in said
-    assert tuple(cost.token for cost in batch.costs[-len(batch.end) :]) == batch.end
+    end = batch.texts[0].end
+    assert f"with the stop sequence {end[0]}" in said
+    assert tuple(cost.token for cost in batch.costs[-len(end) :]) == end
 
 
 def test_what_a_run_says_drives_neither_terminal_nor_table(make_run):

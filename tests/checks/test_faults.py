@@ -29,6 +29,17 @@ ODD, EVEN = {"sizes": (5, 4)}, {"sizes": (4, 5)}
 MEAN = {"aggregator": "mean"}
 
 
+def exchange_in_support(draft: Any, position: int) -> None:
+    """Another token in a step's support, where the sampled one keeps its place."""
+    step = draft.steps[position]
+    free = next(i for i in range(12) if i not in step.support)
+    rest = [i for i in step.support.tolist() if i != step.token][1:]
+    support = np.array(sorted([*rest, free, step.token]), dtype=np.int32)
+    if np.searchsorted(support, step.token) != np.searchsorted(step.support, step.token):
+        support = np.array(sorted([*step.support[step.support != step.token][:-1], free, step.token]))
+    draft.edit(position, support=support.astype(np.int32))
+
+
 @dataclass(frozen=True)
 class Fault:
     """What is done to a run of some kind, and exactly which checks must fail."""
@@ -164,7 +175,7 @@ def foreign_file_with_a_digest(run):
 @fault("integrity.complete", text=False, sizes=(4, 4), max_tokens=12, vocabulary=200)
 def batch_copied(run):
     draft = run.draft(0)
-    run.rewrite(1, lambda copy: setattr(copy, "steps", draft.steps) or setattr(copy, "stop", draft.stop))
+    run.rewrite(1, lambda copy: setattr(copy, "steps", draft.steps) or setattr(copy, "texts", draft.texts))
 
 
 @fault("integrity.hashes")
@@ -545,12 +556,12 @@ def token_of_probability_0(run):
 
 @fault("release.text")
 def text_edited_in_record_and_release(run):
-    run.rewrite(0, lambda draft: setattr(draft, "text", "a nicer text"))
+    run.rewrite(0, lambda draft: setattr(draft.texts[0], "text", "a nicer text"))
 
 
 @fault("release.text")
 def blank_added_in_record_and_release(run):
-    run.rewrite(0, lambda draft: setattr(draft, "text", f"{draft.text} "))
+    run.rewrite(0, lambda draft: setattr(draft.texts[0], "text", f"{draft.texts[0].text} "))
 
 
 @fault("release.text")
@@ -624,12 +635,109 @@ def costly_tail_dropped(run):
 @fault("release.stopping", text=False, **MEAN)
 def said_to_end_at_an_end_token(run):
     run.edit_manifest({"stopping.sequences": []})
-    run.rewrite(0, lambda draft: setattr(draft, "stop", "end-token"))
+    run.rewrite(0, lambda draft: setattr(draft.texts[0], "stop", "end-token"))
 
 
 @fault("release.stopping", text=False, **MEAN)
 def goes_on_past_an_end_token(run):
     run.edit_manifest({"stopping.sequences": [[run.draft(0).steps[0].token]]})
+
+
+#: Batches that write a text after another, of at most 4 tokens, until they have 9: the last one of each is cut.
+TEXTS: dict[str, Any] = {"max_tokens": 4, "tokens_per_batch": 9, "sizes": (4, 5), "text": False}
+
+
+def test_the_run_with_several_texts_is_what_the_faults_take_it_for(make_run) -> None:
+    for kind in ({}, MEAN):
+        drafts = [make_run(**TEXTS, **kind).draft(batch) for batch in (0, 1)]
+        assert all(len(draft.texts) > 2 and draft.texts[-1].stop == "budget" for draft in drafts)
+        assert {text.stop for draft in drafts for text in draft.texts} == {"end-token", "max-tokens", "budget"}
+
+
+@fault("release.stopping", text=False)
+def a_text_too_many_in_a_batch(run):
+    run.rewrite(0, lambda draft: draft.texts.insert(0, replace(draft.texts[0], length=1)))
+
+
+@fault("release.stopping", **TEXTS)
+def batch_that_stops_before_its_tokens_are_spent(run):
+    run.rewrite(0, lambda draft: draft.steps.pop())
+
+
+@fault("release.stopping", **TEXTS, **MEAN)
+def costly_text_not_begun(run):
+    def shorten(draft):
+        del draft.steps[-draft.texts.pop().length :]
+
+    run.rewrite(0, shorten)
+
+
+@fault("integrity.format", "claim.epsilon", **TEXTS)
+def batch_that_spends_more_than_its_tokens(run):
+    run.edit_manifest({"stopping.tokens_per_batch": 8})
+
+
+@fault("release.stopping", **TEXTS)
+def text_that_goes_on_in_the_next(run):
+    def join(draft):
+        draft.texts[1].length += draft.texts.pop(0).length
+
+    run.rewrite(0, join)
+
+
+@fault("release.stopping", **TEXTS)
+def text_beyond_its_longest(run):
+    run.edit_manifest({"stopping.max_tokens": 2})
+
+
+@fault("release.stopping", **TEXTS)
+def text_said_to_be_cut(run):
+    run.rewrite(0, lambda draft: setattr(draft.texts[0], "stop", "budget"))
+
+
+@fault("release.stopping", **TEXTS)
+def cut_text_said_to_be_whole(run):
+    run.rewrite(0, lambda draft: setattr(draft.texts[-1], "stop", "max-tokens"))
+
+
+@fault("integrity.complete", **TEXTS)
+def one_of_a_batchs_texts_dropped(run):
+    run.edit_samples(lambda lines: lines.pop(1))
+
+
+@fault("integrity.complete", **TEXTS)
+def cut_text_dropped(run):
+    run.edit_samples(lambda lines: lines.pop())
+
+
+@fault("integrity.complete", **TEXTS)
+def one_of_a_batchs_texts_doubled(run):
+    run.edit_samples(lambda lines: lines.insert(1, lines[1]))
+
+
+@fault("release.text", **TEXTS)
+def texts_of_a_batch_exchanged(run):
+    run.edit_samples(lambda lines: lines.insert(0, lines.pop(1)))
+
+
+@fault("integrity.complete", **TEXTS | {"vocabulary": 200, "max_tokens": 12, "tokens_per_batch": 24, "seed": 1})
+def text_copied_within_a_batch(run):
+    def copy(draft):
+        half = draft.texts[0].length
+        draft.steps[half : 2 * half] = draft.steps[:half]
+
+    run.rewrite(0, copy)
+
+
+@fault("composition.total", "claim.epsilon", **TEXTS, **MEAN)
+def a_single_text_claimed(run):
+    sibling = run.sibling(tokens_per_batch=None)
+    run.edit_manifest({"claim.epsilon": sibling.approximate})
+
+
+@fault("mechanism.support-public", **TEXTS, top_k=8)
+def support_of_a_later_text_from_private_logits(run):
+    run.rewrite(0, lambda draft: exchange_in_support(draft, draft.texts[0].length))
 
 
 plain("test_seed_declared", manifest(sampling={"generator": "test-seed", "seed": 1}), "mechanism.randomness")
@@ -858,16 +966,7 @@ plain("contexts_that_miss_the_clip", become(below_clip=0.5), "mechanism.clip", c
 
 @fault("mechanism.support-public", sizes=(4, 5, 4), top_k=5)
 def support_of_its_own(run):
-    def change(draft):
-        step = draft.steps[0]
-        free = next(i for i in range(run.spec.vocabulary) if i not in step.support)
-        rest = [i for i in step.support.tolist() if i != step.token][1:]
-        support = np.array(sorted([*rest, free, step.token]), dtype=np.int32)
-        if np.searchsorted(support, step.token) != np.searchsorted(step.support, step.token):
-            support = np.array(sorted([*step.support[step.support != step.token][:-1], free, step.token]))
-        draft.edit(0, support=support.astype(np.int32))
-
-    run.rewrite(2, change)
+    run.rewrite(2, lambda draft: exchange_in_support(draft, 0))
 
 
 ANCHORED = {"contribution": "differences", "contexts": True, "top_k": 5, "sizes": (4, 5, 4)}

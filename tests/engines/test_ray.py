@@ -95,7 +95,8 @@ class Copying(Traced):
                         copy.write(step)
                         if batch == 2:
                             self.die(1)
-                    copy.finish(text=source.text, stop=source.stop)
+                    (sample,) = source.samples()
+                    copy.finish(text=sample.text, stop=sample.stop)
             except BatchExistsError:
                 return batch, "was there"
         if batch == 5:

@@ -269,11 +269,11 @@ class Scarce:
     def __init__(self, own: Callable[..., Any], fails_at: int, error: Exception) -> None:
         self.own, self.left, self.error = own, fails_at, error
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
         self.left -= 1
         if not self.left:
             raise self.error
-        return self.own(*arguments)
+        return self.own(*arguments, **named)
 
 
 def assert_half_as_many_rows(config: Config, run: Path, whole: Path) -> None:
@@ -302,7 +302,7 @@ def test_memory_may_run_out_before_a_draw_too(
     """A step that was not drawn yet is taken again; one that was, is not: there are batches in turns before it."""
     sections: Sections = {"mechanism": TOP, "record": {"contexts": True}}
     whole, error = generated(**sections), torch.OutOfMemoryError("CUDA out of memory")
-    places = itertools.cycle([(name, getattr(worker, name)) for name in ("aggregated", "contributions", "next_logits")])
+    places = itertools.cycle([(name, getattr(worker, name)) for name in ("aggregated", "contributions")])
     for cores, fails_at in ((1, 1), (1, 2), (2, 1), (2, 4), (3, 4), (3, 8), (8, 6), (2, 3), (3, 7)):
         (place, own), run = next(places), tmp_path / f"{cores}-{fails_at}"
         with monkeypatch.context() as patch:
@@ -350,7 +350,7 @@ def test_very_many_batches_without_contexts_are_not_open_at_once(
 def test_memory_that_is_too_small_for_any_batch_is_told(
     tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> Any:
+    def full(*_: Any, **__: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(passes, "forward", full)
@@ -405,6 +405,7 @@ def test_another_config_or_other_data_is_refused_by_the_field_that_differs(
     changed: list[tuple[Sections, str]] = [
         ({"mechanism": {"clip": 5.0}}, r"mechanism\.clip"),
         ({"decoding": {"max_tokens": 6}}, r"stopping\.max_tokens"),
+        ({"decoding": {"tokens_per_batch": 6}}, r"stopping\.tokens_per_batch"),
         ({"batching": {"key": "aa" * 32}}, r"batching\.key"),
         ({"claim": {"epsilon": 1.0}}, r"claim\.epsilon"),
         ({"data": {"path": str(other)}}, r"data\.digest"),

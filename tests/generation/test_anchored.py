@@ -33,7 +33,7 @@ MEAN = {"aggregator": "mean", "divisor": 4.0}
 RUNS: list[dict[str, Any]] = [
     {"mechanism": {**DIFFERENCES, **MEAN, **TOP}, "prompt": {"public_examples": EXAMPLES}},
     {"mechanism": {**DIFFERENCES, **MEAN}, "record": {"contexts": True}, "privacy": {"relation": "replace"}},
-    {"mechanism": {**DIFFERENCES, **TOP, "grid": 0.125}},
+    {"mechanism": {**DIFFERENCES, **TOP, "grid": 0.125}, "decoding": {"tokens_per_batch": 9}},
     {"mechanism": DIFFERENCES, "model": {"dtype": "bfloat16"}},
     {
         "mechanism": {

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace as with_fields
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -56,19 +57,23 @@ def rewrite(run: Path, batch: int, change: Callable[[Steps], None], text: str | 
     """Change one batch's steps on disk, and its text where one is given; forge samples.jsonl and `hashes`."""
     reader = RunReader(run)
     with reader.batch(batch) as opened:
-        steps, header, stop = list(opened.steps()), opened.header, opened.stop
-        text = opened.text if text is None else text
+        steps, header, samples = list(opened.steps()), opened.header, list(opened.samples())
     change(steps)
     place = run / "steps" / f"{batch}.partial"
     writer = BatchWriter(place, reader.manifest, header)
-    for step in steps:
+    left = iter(steps)
+    for sample in samples[:-1]:
+        for step in islice(left, len(sample.tokens)):
+            writer.write(step)
+        writer.end_text(text=sample.text, stop=sample.stop)
+    for step in left:
         writer.write(step)
-    writer.finish(text=text, stop=stop)
+    writer.finish(text=samples[-1].text if text is None else text, stop=samples[-1].stop)
     place.rename(run / steps_file(batch))
     lines = []
     for number in reader.batches:
         with reader.batch(number) as opened:
-            lines.append(opened.sample().line())
+            lines += [sample.line() for sample in opened.samples()]
     (run / "samples.jsonl").write_text("".join(lines), encoding="utf-8")
     rehash(run)
 
@@ -416,7 +421,7 @@ def test_a_text_that_the_models_own_tokenizer_does_not_give_is_found(own_run: Ma
         text = forged.decode(without_stop(sample.tokens, manifest.stopping.sequences))
         rewrite(run, sample.id, lambda steps: None, text=text)
     found = replay_run(run, str(data_file), steps=1, left_out=0, trials=0)
-    assert found.texts == "batch 0: the model's own tokenizer decodes its tokens to another text"
+    assert found.texts == "batch 0, text 0: the model's own tokenizer decodes its tokens to another text"
     assert (release(run), release(run, found)) == ("pass", "fail")
 
 

@@ -214,7 +214,8 @@ def replanted(run: Path, out: Path, fault: Callable[[Step], Step]) -> Path:
             with reader.batch(number) as batch, writer.batch(BatchHeader(**vars(batch.header))) as written:
                 for position, step in enumerate(batch.steps()):
                     written.write(fault(step) if position == 0 else step)
-                written.finish(text=batch.text, stop=batch.stop)
+                (sample,) = batch.samples()
+                written.finish(text=sample.text, stop=sample.stop)
         writer.finish(reader.manifest.claim)
     return out
 

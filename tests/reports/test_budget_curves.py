@@ -90,7 +90,7 @@ def test_a_figure_says_everything_in_words_too() -> None:
     )
     words = " ".join("".join(node.itertext()) for node in root.iter(f"{SVG}text"))
     for label in (
-        *("Longest text allowed (tokens)", "Ex-post epsilon (nats)"),
+        *("Longest batch allowed (tokens)", "Ex-post epsilon (nats)"),
         *("run 1 (n = 1,234)", "run 2 (n = 1,234)", "exact", "Theorem 1"),
     ):
         assert label in words

@@ -605,8 +605,13 @@ ZIPS = {
     "unknown header field": metadata("zarr.json", "attributes", "header", "surprise", value=1),
     "lone surrogate": metadata("zarr.json", "attributes", "header", "label", value="\ud800"),
     "no header": metadata("zarr.json", "attributes", value={}),
-    "unknown stop": metadata("token/zarr.json", "attributes", "stop", value="boredom"),
-    "text as number": metadata("token/zarr.json", "attributes", "text", value=5),
+    "unknown stop": metadata("token/zarr.json", "attributes", "texts", 0, "stop", value="boredom"),
+    "text as number": metadata("token/zarr.json", "attributes", "texts", 0, "text", value=5),
+    "more of a text": metadata("token/zarr.json", "attributes", "texts", 0, "note", value="hidden"),
+    "no texts": metadata("token/zarr.json", "attributes", "texts", value=[]),
+    "text of no token": metadata("token/zarr.json", "attributes", "texts", 0, "length", value=0),
+    "text longer than its batch": metadata("token/zarr.json", "attributes", "texts", 0, "length", value=4),
+    "text of 10^4000 tokens": metadata("token/zarr.json", "attributes", "texts", 0, "length", value=10**4000),
 }
 
 

@@ -71,7 +71,7 @@ def write_and_read(run, path, headers, steps):
     read = {}
     for header in headers:
         with RunReader(path).batch(header.id) as batch:
-            read[header.id] = (batch.header, list(batch.steps()), batch.text, batch.stop)
+            read[header.id] = (batch.header, list(batch.steps()), list(batch.samples()))
     return read
 
 
@@ -81,11 +81,48 @@ def test_every_array_comes_back_bit_for_bit(make_run, tmp_path):
             run = make_run.generator(sizes=(contexts,), **kind)
             header = BatchHeader(id=0, contexts=contexts, label="a", cluster=3)
             steps = [run.step(0, contexts) for _ in range(3)]
-            read_header, read, text, stop = write_and_read(run, tmp_path / f"{name}-{contexts}", [header], {0: steps})[
-                0
-            ]
-            assert (read_header, text, stop) == (header, "a text – ü", "max-tokens")
+            read_header, read, samples = write_and_read(run, tmp_path / f"{name}-{contexts}", [header], {0: steps})[0]
+            ended = [("a text – ü", "max-tokens", tuple(step.token for step in steps))]
+            assert (read_header, [(text.text, text.stop, text.tokens) for text in samples]) == (header, ended)
             assert [differing(one, other) for one, other in zip(steps, read, strict=True)] == [[], [], []], contexts
+
+
+def test_texts_of_a_batch_come_back_as_they_were_written(make_run, tmp_path):
+    run = make_run.generator(sizes=(2,), max_tokens=4, tokens_per_batch=9)
+    header, steps = BatchHeader(id=0, contexts=2, label="a", cluster=5), [run.step(0, 2) for _ in range(9)]
+    tokens = [step.token for step in steps]
+    texts = [(4, "one", "max-tokens"), (1, "", "end-token"), (3, None, "end-token"), (1, "cut", "budget")]
+    with run.create(tmp_path / "run") as writer:
+        with writer.batch(header) as batch:
+            left = iter(steps)
+            for length, text, stop in texts:
+                for step in itertools.islice(left, length):
+                    batch.write(step)
+                (batch.finish if stop == "budget" else batch.end_text)(text=text, stop=stop)
+        writer.finish(run.claim())
+    reader = RunReader(tmp_path / "run")
+    with reader.batch(0) as read:
+        samples = list(read.samples())
+        assert read.spans == [range(4), range(4, 5), range(5, 8), range(8, 9)]
+        assert [(len(each.tokens), each.text, each.stop) for each in samples] == texts
+        assert [token for each in samples for token in each.tokens] == tokens == read.tokens.tolist()
+        assert {(each.id, each.label, each.cluster) for each in samples} == {(0, "a", 5)}
+        for position, start in zip(range(9), (0, 0, 0, 0, 4, 5, 5, 5, 8), strict=True):
+            assert read.before(position).tolist() == tokens[start:position]
+    assert list(reader.samples()) == samples, "the one that was cut too"
+    assert [sample.number for sample in samples] == [0, 1, 2, 3]
+
+
+def test_a_text_has_a_step(make_run, tmp_path):
+    run = make_run.generator(sizes=(2,), tokens_per_batch=4)
+    with run.create(tmp_path / "run") as writer, writer.batch(BatchHeader(id=0, contexts=2)) as batch:
+        for end in (batch.end_text, batch.finish):
+            with pytest.raises(ValueError, match="a text has at least one step"):
+                end(text="", stop="end-token")
+        batch.write(run.step(0, 2))
+        batch.end_text(text="", stop="end-token")
+        with pytest.raises(ValueError, match="a text has at least one step"):
+            batch.finish(text="", stop="end-token")
 
 
 def test_arbitrary_bits_come_back(make_run, tmp_path):
@@ -169,7 +206,7 @@ def test_batch_takes_at_most_the_public_maximum_of_steps(make_run, tmp_path):
     with run.create(tmp_path / "run") as writer, writer.batch(BatchHeader(id=0, contexts=2)) as batch:
         batch.write(run.step(0, 2))
         batch.write(run.step(0, 2))
-        with pytest.raises(ValueError, match="max_tokens = 2"):
+        with pytest.raises(ValueError, match="at most 2 steps"):
             batch.write(run.step(0, 2))
 
 
@@ -243,7 +280,9 @@ def test_batch_file_is_a_zarr_group(make_run):
             with RunReader(path.parents[1]).batch(0) as batch:
                 stored = batch._arrays.stored
                 steps = len(batch.tokens)
-                assert group["token"].attrs["stop"] == batch.stop
+                (sample,) = batch.samples()
+                ended = {"length": steps, "stop": sample.stop, "text": sample.text}
+                assert dict(group["token"].attrs) == {"texts": [ended]}
                 assert np.array_equal(group["token"][:], batch.tokens)
                 arrays.expect(stored | batches._whole_arrays(steps), steps, attributed=["token"])
                 assert {name for name, _ in group.arrays()} == stored.keys() | batches._whole_arrays(steps).keys()

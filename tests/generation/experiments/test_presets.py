@@ -144,7 +144,8 @@ def test_a_preset_has_the_papers_numbers() -> None:
             config = row.config
             assert config.model.name == f"google/gemma-2-2b{'-it' if template == 'it' else ''}"
             assert (config.prompt.template, config.prompt.examples_per_context) == (template, examples)
-            assert config.decoding.max_tokens == tokens[list(RECORDS).index(dataset)]
+            assert config.decoding.tokens_per_batch == tokens[list(RECORDS).index(dataset)]
+            assert config.decoding.max_tokens is None
             assert (config.mechanism.temperature, config.mechanism.clip) == (1.5, clip)
             assert config.mechanism.support.size is None and config.decoding.test_seed is None
             assert config.batching.slots == (None if examples == 1 else size)
@@ -204,7 +205,7 @@ _OF_DATA_SETS = {
     "chosen_from": True,
     "privacy": {"delta"},
     "claim": {"delta"},
-    "decoding": {"max_tokens"},
+    "decoding": {"tokens_per_batch"},
     "clustering": {"keep"},
     "prompt": {"max_example_tokens"},
     "batching": {"batches_per_label", "generate_per_label", "most_batches", "generate_per_cluster"},

@@ -1,0 +1,115 @@
+"""Where texts and batches end: the audit's rule against a naive one, over every way to cut a batch's tokens."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpaudit.checks.release import stop_problems
+from dpaudit.runs import Sample, Stopping
+from dpaudit.runs.manifest import StopReason
+
+Text = tuple[int, StopReason]
+REASONS: tuple[StopReason, ...] = ("end-token", "max-tokens", "budget")
+
+
+def ended(tokens: Sequence[int], stopping: Stopping) -> list[Text] | None:
+    """The texts that a generator would have written with these tokens, by length and reason; None for no whole batch.
+
+    A token at a time, as generation goes.
+    """
+    texts: list[Text] = []
+    text: list[int] = []
+    for spent, token in enumerate(tokens, start=1):
+        if texts and stopping.tokens_per_batch is None:
+            return None
+        text.append(token)
+        reason: StopReason | None = None
+        if spent == stopping.tokens_per_batch:
+            reason = "budget"
+        if len(text) == stopping.max_tokens:
+            reason = "max-tokens"
+        if any(tuple(text[-len(sequence) :]) == sequence for sequence in stopping.sequences):
+            reason = "end-token"
+        if reason is not None:
+            texts.append((len(text), reason))
+            text = []
+    whole = not text and stopping.tokens_per_batch in (None, len(tokens))
+    return texts if whole else None
+
+
+def cuts(length: int) -> Iterator[list[int]]:
+    """All ways to cut so many tokens into texts, by their lengths."""
+    for places in itertools.product((False, True), repeat=length - 1):
+        ends = [*(place for place, cut in enumerate(places, start=1) if cut), length]
+        yield [end - start for start, end in itertools.pairwise([0, *ends])]
+
+
+def samples(tokens: Sequence[int], texts: Sequence[Text]) -> list[Sample]:
+    left = iter(tokens)
+    return [
+        Sample(
+            id=3,
+            number=number,
+            label=None,
+            cluster=None,
+            tokens=tuple(itertools.islice(left, length)),
+            text=None,
+            stop=stop,
+        )
+        for number, (length, stop) in enumerate(texts)
+    ]
+
+
+sequences = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=2).map(tuple), max_size=2).map(tuple)
+
+
+@given(st.data())
+def test_only_the_texts_that_the_rule_gives_are_accepted(data: st.DataObject) -> None:
+    tokens = data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=5))
+    most = data.draw(st.integers(1, 6))
+    budget = data.draw(st.none() | st.integers(most, 7))
+    stopping = Stopping(max_tokens=most, sequences=data.draw(sequences), tokens_per_batch=budget)
+    expected = ended(tokens, stopping)
+    for lengths in cuts(len(tokens)):
+        for reasons in itertools.product(REASONS, repeat=len(lengths)):
+            texts = list(zip(lengths, reasons, strict=True))
+            problems = list(stop_problems(samples(tokens, texts), stopping))
+            assert (not problems) == (texts == expected), (tokens, stopping, texts, problems)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "texts", "said"),
+    [
+        ([0, 9, 0, 0, 0, 0], [(6, "end-token")], "batch 3, text 0: it goes on past an end token"),
+        (
+            [0, 0, 0, 9, 0, 0],
+            [(3, "end-token"), (1, "end-token"), (2, "budget")],
+            "text 0: it is said to end at an end token, and ends after 3 tokens for no declared reason",
+        ),
+        ([0, 0, 0, 0, 9, 0], [(5, "end-token"), (1, "budget")], "text 0: it has 5 tokens, and the public maximum is 4"),
+        ([0, 9, 0, 0, 0, 9], [(2, "budget"), (4, "end-token")], "text 0: it is said to end where its batch's tokens"),
+        ([0, 9, 0, 0, 0, 9], [(2, "end-token"), (4, "budget")], "and ends after 4 tokens at an end token"),
+        ([0, 9, 0, 0, 0, 0], [(2, "end-token"), (4, "budget")], "and ends after 4 tokens at the public maximum length"),
+        ([0, 9, 0, 0, 0, 0], [(2, "max-tokens"), (4, "max-tokens")], "text 0: it is said to end at the public maximum"),
+        (
+            [0, 9, 0, 0, 9],
+            [(2, "end-token"), (3, "end-token")],
+            "batch 3: it ends after 5 tokens, and each batch is to",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told(tokens: list[int], texts: list[Text], said: str) -> None:
+    stopping = Stopping(max_tokens=4, sequences=((9,),), tokens_per_batch=6)
+    assert any(said in problem for problem in stop_problems(samples(tokens, texts), stopping))
+
+
+def test_a_batch_of_one_text_has_one() -> None:
+    found = stop_problems(
+        samples([0, 9, 9], [(2, "end-token"), (1, "end-token")]), Stopping(max_tokens=4, sequences=((9,),))
+    )
+    assert list(found) == ["batch 3: it has 2 texts, and batches of this run have one"]
