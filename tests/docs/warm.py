@@ -25,7 +25,13 @@ PACKAGES = (
     "dpaudit.runs",
 )
 #: What commands import when they need it.
-LIBRARIES = ("dp_accounting.rdp", "matplotlib.figure")
+LIBRARIES = (
+    "dp_accounting.rdp",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.backends.backend_svg",
+    "rich.progress",
+    "tokenizers",
+)
 
 
 def accepted(listener: socket.socket) -> list[str]:
