@@ -5,6 +5,7 @@ Whatever a test needs of this file it gets through the fixture `make_run`.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import json
@@ -88,6 +89,11 @@ CENTERS_NOISE = ChangScales(depth=3, count_scale=40.0, sum_sd=60.0)
 centers_epsilon = cache(CENTERS_NOISE.epsilon)
 
 Values: TypeAlias = NDArray[np.floating]
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: to look through torch and transformers takes a collection of garbage 0.4 s each time."""
+    gc.freeze()
 
 
 @dataclass(frozen=True)
