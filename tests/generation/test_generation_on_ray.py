@@ -36,6 +36,7 @@ def engine() -> Iterator[RayEngine]:
     """On one cluster for all tests, of two CPUs however many there are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("RAY_ADDRESS", raising=False)
+        patch.setenv("RAY_worker_niceness", "0")  # by default its workers wait for all other tests
         with connected(RayEngine(workers=2)):
             yield RayEngine(workers=2, models=True)
 

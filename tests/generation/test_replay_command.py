@@ -20,6 +20,7 @@ from dpaudit.generation.replay import LEFT_OUT, STEPS, TRIALS
 from dpaudit.results.replay import Replay, ReplayedStep
 from dpaudit.runs import RunReader
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
 TEXT = "a-secret-text-of-someone"
 Command = Callable[..., tuple[int, str, str]]
 

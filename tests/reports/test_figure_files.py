@@ -289,6 +289,7 @@ def dpaudit(capfd: pytest.CaptureFixture[str]) -> Command:
     return run
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_the_command_writes_privately_and_says_that_it_is_internal(
     make_run: Any, dpaudit: Command, tmp_path: Path
 ) -> None:
@@ -303,6 +304,7 @@ def test_the_command_writes_privately_and_says_that_it_is_internal(
     assert stat.S_IMODE(out.stat().st_mode) == 0o700
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_files_of_before_are_replaced_and_others_kept(make_run: Any, dpaudit: Command, tmp_path: Path) -> None:
     run = make_run()
     stem = Path(run.path).name
@@ -318,6 +320,7 @@ def test_files_of_before_are_replaced_and_others_kept(make_run: Any, dpaudit: Co
     assert (tmp_path / "out/mine.svg").read_text() == "mine"
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_a_link_in_a_figures_place_is_not_followed(make_run: Any, dpaudit: Command, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / f"out/{CAPTIONS}").symlink_to(tmp_path / "elsewhere")
@@ -349,6 +352,7 @@ def test_a_run_that_cannot_be_read_leaves_no_figure(
     assert not out.exists()
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_a_failed_audit_exits_with_its_code_and_figures(make_run: Any, dpaudit: Command, tmp_path: Path) -> None:
     run = make_run()
     run.edit_manifest({"claim.epsilon": run.exact * 0.99})

@@ -33,6 +33,7 @@ from dpaudit.results.quality import (
 from dpaudit.results.quality_file import EVALUATION, MAX_BYTES, read_quality, write_private, write_quality
 from dpaudit.runs import InputError, RunReader
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
 Run = Any
 DIGEST = "ab" * 32
 

@@ -107,7 +107,7 @@ def test_a_writer_takes_no_clusters_that_a_reader_would_refuse(make_run, tmp_pat
     spec = make_run.generator(**CLUSTERED).spec
 
     def create(clusters=None):
-        RunWriter.create(tmp_path / "run", spec.manifest(), tokenizer_json=None, assignment=[], clusters=clusters)
+        RunWriter.create(tmp_path / "run", spec.manifest, tokenizer_json=None, assignment=[], clusters=clusters)
 
     for change in WRONG.values():
         with pytest.raises(ValueError, match="clusters: "):

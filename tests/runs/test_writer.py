@@ -199,12 +199,12 @@ def test_assignment_lists_each_record_once_and_in_order(generator, path):
     once, other = Assigned("ab" * 32, 1, 0), Assigned("cd" * 32, None, None)
     for records in ([once, once], [other, once]):
         with pytest.raises(ValueError, match="each record once, in ascending order"):
-            RunWriter.create(path, generator.spec.manifest(), tokenizer_json=None, assignment=records)
+            RunWriter.create(path, generator.spec.manifest, tokenizer_json=None, assignment=records)
 
 
 def test_private_assignment_is_recorded(generator, path):
     records = [Assigned("ab" * 32, 1, 0), Assigned("cd" * 32, None, None)]
-    RunWriter.create(path, generator.spec.manifest(), tokenizer_json=None, assignment=records).close()
+    RunWriter.create(path, generator.spec.manifest, tokenizer_json=None, assignment=records).close()
     assert (path / "assignment").read_text() == f"{'ab' * 32}\t1\t0\n{'cd' * 32}\t-\t-\n"
     assert "sensitive" in RunReader(path).manifest.sensitivity
 

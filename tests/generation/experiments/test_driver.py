@@ -26,6 +26,7 @@ from dpaudit.results.quality import Quality, scores
 from dpaudit.runs import InputError
 from dpaudit.runs.storage import open_storage
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
 PUBLISHED = {"mauve": 0.5, "mauve_std": 0.01, "accuracy": 0.75, "accuracy_std": 0.02}
 DELTA = 1e-3
 LABELS = ("north", "south")
