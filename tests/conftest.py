@@ -372,7 +372,7 @@ class Generator:
         self.spec = spec
         self.random = np.random.default_rng(spec.seed)
         self.tokenizer = word_tokenizer(spec.vocabulary, broken=spec.rules.no_line_breaks)
-        self.rules = spec.manifest().forbidden_tokens(self.tokenizer.to_str())
+        self.rules = spec.manifest.forbidden_tokens(self.tokenizer.to_str())
         self.accountant = ExPostAccountant(spec.mechanism, spec.change) if spec.aggregator == "median" else None
 
     def step(self, batch: int, contexts: int, text: Sequence[int] = ()) -> Step:
