@@ -260,8 +260,8 @@ class Facts:
         unmade: why a step check could not be made, by its id.
         problems: how many steps each step check objected to, by its id.
         first_problems: the first of these objections.
-        compared_parts: how many steps that took something from the public prompt had another after the same label and
-            tokens to agree with.
+        compared_parts: how many steps that took something from the public prompt had another batch's after the same
+            label and tokens to agree with.
         private_parts: those that did not agree.
         divided: how many steps show what their sums of contexts were divided by (`Aggregator.divided_by`).
         losses: the largest absolute leave-one-out loss of each batch that has one, in nats.
@@ -300,7 +300,7 @@ class Facts:
     worst: list[ContextLoss] = field(default_factory=list)
     left_out: int = 0
     steps: int = 0
-    _public: dict[tuple[str | None, bytes], bytes] = field(default_factory=dict)
+    _public: dict[tuple[str | None, bytes], tuple[int, bytes]] = field(default_factory=dict)
     _likenesses: dict[bytes, str] = field(default_factory=dict)
 
     def take(self, batch: BatchFacts) -> None:
@@ -323,9 +323,9 @@ class Facts:
         self.problems.update(batch.problems)
         self.first_problems = batch.first_problems | self.first_problems
         for seen in batch.public:
-            known = self._public.setdefault(seen.after, seen.digest)
-            self.compared_parts += known is not seen.digest
-            if known != seen.digest:
+            first, digest = self._public.setdefault(seen.after, (batch.id, seen.digest))
+            self.compared_parts += first != batch.id  # texts of one batch have their records in common
+            if digest != seen.digest:
                 self.private_parts.append(seen.place)
         if self.ex_post is not None and batch.spent is not None:
             self.ex_post.attach(batch.id, batch.spent)

@@ -175,3 +175,15 @@ def test_a_support_has_as_many_tokens_as_the_rules_leave(make_run):
             )
             found = check.objection(StepView(run.manifest, batch.header, step, forbidden))
         assert found == problem if problem is None else problem in found
+
+
+def test_texts_of_one_batch_do_not_show_that_what_they_share_is_public(make_run):
+    """They have the same records: an anchor that saw them agrees with itself."""
+    kind = {"contribution": "differences", "contexts": True, "top_k": 5, "tokens_per_batch": 12}
+    for sizes, status in (((6,), "skip"), ((6, 6), "pass")):
+        result = make_run(**kind, sizes=sizes).audit()
+        (check,) = (check for check in result.checks if check.id == "mechanism.support-public")
+        assert check.status == status
+    result = make_run(**kind, sizes=(6,), private_anchor=True).audit()
+    (check,) = (check for check in result.checks if check.id == "mechanism.support-public")
+    assert check.status != "pass"
