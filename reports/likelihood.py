@@ -13,13 +13,13 @@ from dpaudit.reports.terminal import plain_table
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
 from dpaudit.reports.wording import neighbours, or_absent
 from dpaudit.results.likelihood import Likelihoods, MechanismLikelihood, PerToken, Spent
-from dpaudit.results.rounding import bound, stated
+from dpaudit.results.rounding import bound, exactly, stated
 
 WARNING = (
     "These figures look at the configs' records without noise: do not publish them. Choosing a mechanism or a setting "
     "by them is a choice by those records: measure on public texts like yours, or declare it (chosen_from: private)."
 )
-HEADER = ("Mechanism", "Clip", "τ", "Contexts", "Tokens", "Loss", "Public", "Gain", "ε approx.", "ε ex-post")
+HEADER = ("", "Clip", "τ", "Contexts", "Tokens", "Loss", "Public", "Gain", "ε approx.", "ε ex-post")
 NOTE = (
     "Loss: negative log-probability of a real token, in nats, ± its standard error over texts. Public: the same by the "
     "public prompt alone, at ε = 0. Gain: how much less the loss is than that. All three are over the tokens that the "
@@ -32,8 +32,12 @@ _SETTINGS = {"central": "m"}
 
 
 def print_likelihoods(found: Likelihoods, console: Console) -> None:
-    """A line for each config, as a table that fits the console where its names do."""
-    rows = [(f"{one_line(row.name, LABEL_LENGTH)}:\n{in_words(row)}", *_figures(row)) for row in found.rows]
+    """What each config's mechanism is, then a line for each, as a table that fits the console where its names do."""
+    rows = []
+    for row in found.rows:
+        name = one_line(row.name, LABEL_LENGTH)
+        console.print(Text.assemble((name, "bold"), f": {in_words(row)}"))
+        rows.append((name, *_figures(row)))
     console.print(plain_table(HEADER, rows, HEADER[1:], gap=1))
     for said, names in grouped((_measured_on(row), row.name) for row in found.rows).items():
         of = f"{one_line(', '.join(names))}: " if len(names) < len(found.rows) else ""
@@ -45,7 +49,7 @@ def print_likelihoods(found: Likelihoods, console: Console) -> None:
 def likelihood_files(found: Likelihoods) -> Mapping[str, str | bytes]:
     """likelihood.json, and the figure as likelihood.svg and likelihood.png where an epsilon is finite; by name."""
     files: dict[str, str | bytes] = {"likelihood.json": found.to_json()}
-    drawing = figures.likelihoods(found.rows, [drawable(f"{row.name}: {in_words(row)}") for row in found.rows])
+    drawing = figures.likelihoods(found.rows, [drawable(row.name) for row in found.rows])
     if drawing is not None:
         notes = ["Hollow: the public prompt alone, at ε = 0, over the same tokens."]
         formats: tuple[figures.Format, ...] = ("svg", "png")
@@ -61,7 +65,7 @@ def in_words(row: MechanismLikelihood) -> str:
     own = {name: value for part in parts for name, value in part.model_dump(exclude={"clip"}).items()}
     said += [f"{_SETTINGS.get(name, name)} {stated(value)}" for name, value in own.items() if value is not None]
     if mechanism.support.size is not None:
-        margin = "" if mechanism.support.margin is None else f" and {stated(mechanism.support.margin)} below"
+        margin = "" if mechanism.support.margin is None else f" and up to {stated(mechanism.support.margin)} below"
         said.append(f"top {mechanism.support.size}{margin}")
     return ", ".join(said)
 
@@ -86,7 +90,7 @@ def _per_token(found: PerToken) -> str:
 
 
 def _spent(found: Spent) -> str:
-    return bound(found.epsilon) + (f"\nδ {bound(found.delta, 2)}" if found.delta else "")
+    return bound(found.epsilon) + (f"\nδ {exactly(found.delta)}" if found.delta else "")
 
 
 def _measured_on(row: MechanismLikelihood) -> str:

@@ -255,14 +255,15 @@ def test_command_lines_that_cannot_be_used(
 ) -> None:
     (tmp_path / "broken.yaml").write_text("data: 3\n")
     (tmp_path / "file").write_text("")
-    for run, said in (
+    cases: list[tuple[Callable[[], int], str]] = [
         (lambda: command(configs=("median", "median")), "named twice"),
         (lambda: command(configs=("median", "broken")), "broken.yaml"),
         (lambda: command(configs=("none",)), "none.yaml"),
         (lambda: command(test=data_file), "--test: this leads to the private records"),
         (lambda: command("--out", str(tmp_path / "file" / "out")), "--out"),
         (lambda: command("--texts", "0"), "--texts"),
-    ):
+    ]
+    for run, said in cases:
         assert run() == 2
         shown = capsys.readouterr()
         assert said in " ".join(shown.err.split())
