@@ -23,6 +23,7 @@ from dpaudit.commands.evaluate import evaluate
 from dpaudit.commands.generate import generate
 from dpaudit.commands.init import init
 from dpaudit.commands.inspect import inspect
+from dpaudit.commands.likelihood import likelihood
 from dpaudit.commands.options import quiet_option
 from dpaudit.commands.report import replay, report, verify
 from dpaudit.commands.table import table
@@ -56,7 +57,7 @@ def completion(context: click.Context, shell: str) -> None:
 
 COMMANDS = (
     *(init, generate, report, verify, replay, inspect, compare),
-    *(figures, clusters, evaluate, checks, budget, demo, table, completion),
+    *(figures, clusters, evaluate, likelihood, checks, budget, demo, table, completion),
 )
 
 

@@ -39,7 +39,7 @@ FULL, TASKS = 2, 8
 
 
 @dataclass(frozen=True)
-class _Ready:
+class Ready:
     """A run that is ready to be generated, or to go on: `manifest` as config, data and model of this process make it.
 
     `clusters` are those that records are placed by; `repeated` rows of the data have the text and label of another.
@@ -100,11 +100,16 @@ def require_made_with(config: Config, out: Location) -> None:
     _ready(config, RunReader(out))
 
 
+def prepare(config: Config) -> Ready:
+    """What a new run of a config begins with, where nothing is to be written. Raises InputError as `generate` does."""
+    return _ready(config, None)
+
+
 def _silent(event: Event) -> None:
     """Nobody is told."""
 
 
-def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent) -> _Ready:
+def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent) -> Ready:
     """Read the data, load the model, and place every record. Free memory is measured before that.
 
     Records come last: where a new run has clusters, noise is drawn, and what cannot be used is to cost no draw.
@@ -150,10 +155,10 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent
     manifest = build_manifest(config, batching, records.assignment, privacy, clustering, model, prompts, stopping, rows)
     if begun is not None:
         require_same_run(begun.name, begun.manifest, manifest)
-    return _Ready(manifest, model, prompts, records, clusters, data.repeated)
+    return Ready(manifest, model, prompts, records, clusters, data.repeated)
 
 
-def _generate(config: Config, writer: RunWriter, ready: _Ready, progress: Progress, engine: Engine | None) -> float:
+def _generate(config: Config, writer: RunWriter, ready: Ready, progress: Progress, engine: Engine | None) -> float:
     """Charge for the batches that are on disk, and generate the others; the ex-post sum of all of them, in nats."""
     worker = Worker(writer.store, ready.records.batches, ready.model, ready.prompts)
     accountant = worker.accountant
@@ -203,7 +208,7 @@ def _larger_batches(config: Config) -> str:
     return f"{setting}; most contexts come of batching.cells with {records} each on average"
 
 
-def _shares(batches: Sequence[int], ready: _Ready, rows: int) -> Iterator[list[int]]:
+def _shares(batches: Sequence[int], ready: Ready, rows: int) -> Iterator[list[int]]:
     """Batches in lists, one for each task. What their contexts need of a pass fills it where there are enough."""
     share: list[int] = []
     contexts = 0

@@ -6,7 +6,7 @@ import copy
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
+from itertools import chain, takewhile
 
 import numpy as np
 import torch
@@ -181,6 +181,25 @@ class Prompts:
             same = takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
             self._prefixes[label] = [column[0] for column in same]
         return self._prefixes[label]
+
+    def continuation(self, label: str, text: str, most: int) -> tuple[list[int], int]:
+        """A real text as what comes after a prompt: its first `most` tokens, and how many of them only lead up to it.
+
+        The template shows its examples so: what leads up to a text is its label's line, say, and the mark that ends it
+        is its last token where there is room. Where examples stand elsewhere, nothing leads up to it.
+        """
+        bare, begun, shown = self.public_tokens(label), self.prefix(label), self._examples([text], self._most)
+        ends = self._template.stop_sequences or [(token,) for token in self._model.end_tokens]
+        tokens, lead = self._tokens(label, shown), 0
+        if tokens[: len(bare)] == bare:
+            if tokens[: len(begun)] == begun:
+                lead = max(0, len(begun) - len(bare))
+            tokens = tokens[len(bare) :]
+        else:
+            tokens = [*_encode(self._model.tokenizer, shown[0], special=False), *chain(*ends[:1])]
+        lengths = range(lead + 1, min(most, len(tokens)))
+        last = next((end for end in lengths if any(ends_with(tokens[:end], mark) for mark in ends)), most)
+        return tokens[:last], lead
 
     def alone(
         self, label: str, contexts: Sequence[Context], rows: int, tokens: int, head: Head | None = None

@@ -22,6 +22,7 @@ from dpaudit.reports.costs import MOST_POINTS, BatchCosts, Pairs, ex_post_digits
 from dpaudit.reports.outline import neighbours_of
 from dpaudit.reports.text import counted
 from dpaudit.results import AuditResult, BudgetPanel, ExPost, Kind, Spread, TokenCurve
+from dpaudit.results.likelihood import MechanismLikelihood, Spent
 from dpaudit.results.rounding import bound, saving
 
 if TYPE_CHECKING:
@@ -394,6 +395,58 @@ def budget_curves(
     title = f"{_BUDGET_AXES[panel.kind]} by length of the texts, for {neighbours_of(panel)}"
     legend = LINE_HEIGHT * (len(filled) // columns)
     return Drawing(name, title, f"{'; '.join(described)}.", draw, 3.0 + legend)
+
+
+def likelihoods(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> Drawing | None:
+    """Epsilon against held-out likelihood, a panel for each kind of epsilon; None where no config has a finite one.
+
+    Beside each config's point stands what the public prompt alone reaches, at an epsilon of 0.
+    """
+    panels: list[tuple[Kind, list[tuple[int, float]]]] = []
+    spent_by_kind: dict[Kind, list[Spent | None]] = {
+        "approximate": [row.approximate for row in rows],
+        "ex-post": [row.ex_post for row in rows],
+    }
+    for kind, spent in spent_by_kind.items():
+        points = [
+            (place, each.epsilon)
+            for place, each in enumerate(spent)
+            if each is not None and math.isfinite(each.epsilon) and math.isfinite(rows[place].nll.mean)
+        ]
+        if points:
+            panels.append((kind, points))
+    if not panels:
+        return None
+    described = "; ".join(
+        f"{labels[place]}: {rows[place].nll.mean:.3f} at {_BUDGET_AXES[kind].lower()} {bound(epsilon)}, "
+        f"public prompt alone {rows[place].public_nll.mean:.3f}"
+        for kind, points in panels
+        for place, epsilon in points
+    )
+    wrapped = ["\n".join(wrap(label, _LEGEND_WIDTH)) for label in labels]
+
+    def draw(figure: FigureBase) -> None:
+        lines: dict[int, Any] = {}
+        first = None
+        for number, (kind, points) in enumerate(panels, start=1):
+            axes = figure.add_subplot(1, len(panels), number, sharey=first)
+            axes.set_xlabel(_BUDGET_AXES[kind].replace(" (", "\n("))
+            axes.grid(axis="both")
+            if first is None:
+                axes.set_ylabel("Held-out loss (nats a token)")
+                first = axes
+            for place, epsilon in points:
+                row, look = rows[place], _marks(place)
+                axes.plot([0, epsilon], [row.public_nll.mean, row.nll.mean], color=look["color"], linewidth=0.6)
+                axes.plot([0], [row.public_nll.mean], **look, markerfacecolor="none", clip_on=False)
+                lines[place] = axes.errorbar(epsilon, row.nll.mean, row.nll.error, capsize=2, linewidth=1.0, **look)
+            axes.set_xlim(left=0)
+        legend = figure.legend(lines.values(), map(str, lines), loc="outside lower left")
+        for shown, place in zip(legend.get_texts(), lines, strict=True):
+            shown.set_text(wrapped[place])  # afterwards: a legend leaves out what is called like _this
+
+    height = _HEIGHT + 0.3 + LINE_HEIGHT * sum(map(_lines, wrapped))
+    return Drawing("likelihood", "Epsilon against held-out likelihood", f"{described}.", draw, height)
 
 
 def _axes(figure: FigureBase, across: str, up: str, grid: Literal["y", "both"] = "y") -> Axes:

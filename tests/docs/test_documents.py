@@ -55,6 +55,7 @@ RUN_BY_CI = {"make demo\n", "make test\n"}
 GENERATES = "minutes of generation; tests/generation and `make demo` run the like"
 EVALUATES = "minutes of embedding and training; tests/generation/evaluation runs the like"
 CLUSTERS = "minutes of embedding; tests/generation/clustering runs the like"
+LIKELIHOODS = "minutes of a model's passes; tests/generation/evaluation runs the like"
 REPLAYS = "needs the records of a run, and minutes; tests/generation/test_replay.py runs the like"
 TABLES = "hours or days of generation; tests/generation/experiments runs a tiny table"
 DOWNLOADS = "needs the network"
@@ -76,6 +77,7 @@ UNRUN = {
     "head$ export RAY_AUTH_MODE=token && ray get-auth-token --generate": MACHINES,
     "dpaudit verify mine-run --epsilon 3": GENERATES,
     "git grep -nE": "tests/mechanisms/test_seam.py runs it, in the repository",
+    "dpaudit likelihood median.yaml clip-1.yaml clip-2.yaml --test held-out.csv": LIKELIHOODS,
     "make setup": CI,
     "pip install '.[generate]'": DOWNLOADS,
     "python - <<'END'": DOWNLOADS,

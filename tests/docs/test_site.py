@@ -25,6 +25,7 @@ from dpaudit.cli import PROGRAM, cli
 from dpaudit.generation.config import Config
 from dpaudit.mechanisms import Mechanism
 from dpaudit.results import AuditResult, ClusterComparison, Comparison
+from dpaudit.results.likelihood import Likelihoods
 from dpaudit.results.quality import Quality
 from dpaudit.runs import Manifest
 
@@ -40,6 +41,7 @@ FIELDS: dict[str, type[BaseModel]] = {
     "report": AuditResult,
     "comparison": Comparison,
     "clusters": ClusterComparison,
+    "likelihood": Likelihoods,
     "evaluation": Quality,
 }
 

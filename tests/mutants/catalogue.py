@@ -33,6 +33,7 @@ _CLUSTERS = "tests/checks/test_rebalancing.py"
 _EVIDENCE = "tests/checks/test_evidence.py"
 _AUDIT = "tests/audit/test_run.py"
 _CLI = "tests/test_cli.py"
+_LIKELIHOOD = "tests/generation/evaluation/test_likelihood.py"
 _HOSTILE = "tests/runs/test_hostile.py"
 _BAD_INPUT = "tests/runs/test_bad_input.py"
 _RULES = "tests/runs/test_rules.py"
@@ -2117,6 +2118,46 @@ _GENERATION = (
         "texts = [in_one_line(record.text) if self._one_line else record.text for record in context]",
         "texts = [record.text for record in context]",
         ("tests/generation/test_own_prompts.py",),
+    ),
+    Mutant(
+        "likelihood-one-token-late",
+        "a held-out token's likelihood is that after the token itself",
+        "generation/evaluation/likelihood.py",
+        "        if position:\n            going.append(text.places[position - 1].token)",
+        "        if position:\n            going.append(text.places[position].token)",
+        (_LIKELIHOOD,),
+    ),
+    Mutant(
+        "likelihood-public-over-the-vocabulary",
+        "the public prompt's likelihood is over all tokens where the mechanism's is over the support",
+        "generation/evaluation/likelihood.py",
+        "_Place(token, part, column, log_probability(kept, column,",
+        "_Place(token, part, column, log_probability(logits, token,",
+        (_LIKELIHOOD,),
+    ),
+    Mutant(
+        "likelihood-of-private-texts",
+        "texts that are private records but for case count as held-out",
+        "generation/evaluation/likelihood.py",
+        "if normalized_text(record.text) not in known]",
+        "if record.text not in known]",
+        (_LIKELIHOOD,),
+    ),
+    Mutant(
+        "likelihood-claim-believed",
+        "the epsilon beside a likelihood is whatever the config claims",
+        "generation/evaluation/likelihood.py",
+        'updates: dict[str, object] = {"claim": None}',
+        "updates: dict[str, object] = {}",
+        (_LIKELIHOOD,),
+    ),
+    Mutant(
+        "likelihood-costs-of-all-texts-added",
+        "held-out texts are charged for as if a batch released all of them",
+        "generation/evaluation/likelihood.py",
+        "self._accountants[number : number + 1]",
+        "self._accountants[:1]",
+        (_LIKELIHOOD,),
     ),
 )
 

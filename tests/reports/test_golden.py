@@ -83,4 +83,4 @@ def test_every_golden_file_is_looked_at() -> None:
     machine = {f"{name}.{ending}" for name in (*PAGES, "unreadable") for ending in ("junit.xml", "sarif")}
     rest = {f"{name.replace(' ', '-')}.{ending}" for name in OTHERS for ending in ("md", "txt")}
     there = {path.name for path in Path(__file__).with_name("golden").iterdir()}
-    assert there == pages | machine | rest | {"comparison.txt", CAPTIONS}
+    assert there == pages | machine | rest | {"comparison.txt", "likelihood.txt", CAPTIONS}

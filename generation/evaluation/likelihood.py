@@ -1,0 +1,289 @@
+"""How probable a mechanism makes real texts that its batches have not seen, beside what it costs.
+
+Batches are those that a run of the config would have. A held-out text of their label is given to them token by token,
+whatever they would have drawn, and every token's log-probability under the aggregate is added up. Nothing is drawn or
+released, and the figures look at private records without noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.accounting import ExPostAccountant
+from dpaudit.generation.aggregation import NOTHING_PUBLIC, aggregated
+from dpaudit.generation.algorithm import Ready, prepare
+from dpaudit.generation.config import Config
+from dpaudit.generation.evaluation.texts import hash_fraction, normalized_text
+from dpaudit.generation.head import Head
+from dpaudit.generation.manifest import changed_contexts, ex_post_epsilon
+from dpaudit.generation.partition import Batch
+from dpaudit.generation.passes import CachedPrompts, next_logits, out_of_memory
+from dpaudit.generation.prompts import Prompts
+from dpaudit.generation.records import read_public_examples, read_records
+from dpaudit.generation.sources import DATASET, overlap
+from dpaudit.mechanisms import Arrays, Mechanism, PublicPart, log_probability
+from dpaudit.results.likelihood import MechanismLikelihood, PerToken, Spent
+from dpaudit.runs import InputError
+
+#: The hash's key where a config has none: the same records then meet under every config. Nothing is released.
+KEY = "00" * 32
+_TEST = "--test"
+
+#: Told of tokens that were given to batches, and of how many there are.
+Watch: TypeAlias = Callable[[int, int], None]
+Doubles: TypeAlias = NDArray[np.float64]
+
+
+class HeldOut(NamedTuple):
+    """Held-out texts by label, and how many were left out because a prompt may have shown them."""
+
+    texts: dict[str, tuple[str, ...]]
+    left_out: int
+
+
+class _Place(NamedTuple):
+    """One token of a text: what is public before it, and its column in the step's support; None where it has none.
+
+    `alone`: its log-probability by the public prompt alone, in nats; NaN without a column.
+    """
+
+    token: int
+    public: PublicPart
+    column: int | None
+    alone: float
+
+
+class _Text(NamedTuple):
+    """A held-out text, token by token. The first `lead` places only lead up to it."""
+
+    places: tuple[_Place, ...]
+    lead: int
+
+
+def held_out_texts(config: Config, test: str, most: int) -> HeldOut:
+    """Up to `most` texts of each label from a file: a hash of each text chooses, the same ones for every config.
+
+    What equals a private record or a public example, up to case and white space, is left out.
+
+    Args:
+        config: all settings; the file has the columns of its data.
+        test: as data.path.
+        most: of a label, at least 1.
+
+    Raises:
+        InputError: the file is the private data, cannot be read, or has no text of a label.
+    """
+    if overlap(test, config.data.path or f"{DATASET}{config.data.dataset}"):
+        raise InputError(_TEST, "this leads to the private records.", "Name real texts that are not among them.")
+    elsewhere = config.data.model_copy(update={"path": test, "dataset": None, "split": None, "user": None})
+    try:
+        found = read_records(elsewhere).records
+    except InputError as error:
+        parts = (error.where, error.problem, error.remedy)
+        raise InputError(*(part.replace("data.path", _TEST) for part in parts)) from None
+    shown = [record.text for record in read_records(config.data).records]
+    known = {normalized_text(text) for text in [*shown, *sum(read_public_examples(config).values(), ())]}
+    new = [record for record in found if normalized_text(record.text) not in known]
+    texts: dict[str, tuple[str, ...]] = {}
+    for label in config.data.groups:
+        ranked = sorted(
+            (record.text for record in new if record.label == label),
+            key=lambda text: (hash_fraction(text, 0, b"likelihood"), text),
+        )
+        if not ranked:
+            what = f"text of the label {label!r}" if label else "text"
+            remedy = "Name a file with real texts of every label that are no private records."
+            raise InputError(_TEST, f"{test!r} has no held-out {what}.", remedy)
+        texts[label] = tuple(ranked[:most])
+    return HeldOut(texts, len(found) - len(new))
+
+
+def measure(config: Config, name: str, held_out: HeldOut, batches: int, watch: Watch) -> MechanismLikelihood:
+    """Give held-out texts to up to `batches` batches of each label, the first ones.
+
+    Args:
+        config: all settings.
+        name: what to call it.
+        held_out: see `held_out_texts`.
+        batches: at least 1.
+        watch: see `Watch`.
+
+    Raises:
+        InputError: the config cannot be used with its data or model, memory is too small, or no token is supported.
+    """
+    ready = prepare(_measured(config))
+    chosen: dict[str, list[Batch]] = defaultdict(list)
+    for batch in ready.records.batches:
+        chosen[batch.label] += [batch] * (len(chosen[batch.label]) < batches)
+    try:
+        return _Measurement(ready, chosen, held_out, watch).result(name)
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        remedy = "Use bfloat16 or a smaller model, or more and smaller batches."
+        raise InputError("model", "memory is too small for one batch's contexts.", remedy) from None
+
+
+def _measured(config: Config) -> Config:
+    """The config without a claim of its own: its run would state what the settings guarantee, at the same delta."""
+    updates: dict[str, object] = {"claim": None}
+    if config.claim is not None and config.mechanism.claim_kind == "approximate":
+        updates["privacy"] = config.privacy.model_copy(update={"delta": config.claim.delta})
+    if config.batching.key is None:
+        updates["batching"] = config.batching.model_copy(update={"key": KEY})
+    return config.model_copy(update=updates)
+
+
+class _Measurement:
+    """All texts in all chosen batches of one config."""
+
+    def __init__(self, ready: Ready, chosen: dict[str, list[Batch]], held_out: HeldOut, watch: Watch) -> None:
+        self._ready, self._chosen, self._held_out, self._watch = ready, chosen, held_out, watch
+        self._mechanism, self._prompts = ready.manifest.mechanism, ready.prompts
+        self._head = Head.of(ready.model.network) if self._mechanism.over_support else None
+        self._most = ready.manifest.stopping.max_tokens
+        # An accountant for every number that a text has within its label: a run writes one text from a batch.
+        change = changed_contexts(ready.manifest.privacy, ready.manifest.batching.rule)
+        numbers = max(map(len, held_out.texts.values()))
+        bounded = change is not None and self._mechanism.bounds(change, ready.manifest.record.width)
+        self._accountants = [ExPostAccountant(self._mechanism, change) for _ in range(numbers if bounded else 0)]
+        # Of each text: nats by the aggregates, nats by the public prompt alone, supported tokens, tokens.
+        self._sums: list[Doubles] = []
+
+    def result(self, name: str) -> MechanismLikelihood:
+        """Go through all texts."""
+        texts = {label: self._public_side(label) for label in self._chosen}
+        passes = sum(len(text.places) for label, found in texts.items() for text in found for _ in self._chosen[label])
+        done = 0
+        for label, found in texts.items():
+            sums = np.zeros((len(found), 4))
+            for batch in self._chosen[label]:
+                rows = max(1, len(batch.contexts))
+                private = self._prompts.alone(label, batch.contexts, rows, self._most, self._head)
+                for number, text in enumerate(found):
+                    for going, place, counts in _along(private, text):
+                        added = self._step(going, place, batch.id, number)
+                        if counts:
+                            sums[number] += added
+                        done += 1
+                        self._watch(done, passes)
+            self._sums.extend(sums)
+        return self._summary(name)
+
+    def _public_side(self, label: str) -> list[_Text]:
+        """Texts of a label with all that is public about them: the same for every batch."""
+        public = self._prompts.public(label)
+        return [
+            _read(public, self._prompts, self._mechanism, label, text, self._most)
+            for text in self._held_out.texts[label]
+        ]
+
+    def _step(self, going: CachedPrompts, place: _Place, batch: int, number: int) -> Doubles:
+        """What one token adds to a text's sums; it is charged for."""
+        if place.column is None:
+            return np.array([0.0, 0.0, 0.0, 1.0])
+        with _usable_logits():
+            arrays = self._arrays(going, place.public)
+        aggregate = self._mechanism.aggregate(arrays)
+        for accountant in self._accountants[number : number + 1]:
+            accountant.charge(batch, self._mechanism.reduced(arrays, place.column, aggregate))
+        nats = log_probability(aggregate, place.column, self._mechanism.temperature)
+        return np.array([-nats, -place.alone, 1.0, 1.0])
+
+    def _arrays(self, going: CachedPrompts, public: PublicPart) -> Arrays:
+        """A step as `dpaudit.generation.worker` aggregates it."""
+        width = self._ready.manifest.record.width
+        if self._mechanism.over_support and public.support is not None:
+            logits = going.logits_over(public.support)
+            return aggregated(logits, PublicPart(None, public.anchor), self._mechanism, width)
+        return aggregated(going.logits, public, self._mechanism, width)
+
+    def _summary(self, name: str) -> MechanismLikelihood:
+        manifest, sums = self._ready.manifest, np.array(self._sums)
+        nats, alone, supported, tokens = sums.T
+        if not tokens.any():
+            problem = f"this is {self._most}, and what leads up to a text takes as many."
+            raise InputError("decoding.max_tokens", problem, "Raise it.")
+        if not supported.any():
+            remedy = "Take a larger support, or other held-out texts."
+            raise InputError("mechanism.support", "it has no token of the held-out texts.", remedy)
+        batches = [batch for found in self._chosen.values() for batch in found]
+        filled = [sum(map(bool, batch.contexts)) for batch in batches]
+        claim, delta, ex_post = manifest.claim, manifest.clustering.delta or 0.0, None
+        if self._accountants:
+            dearest = max(accountant.epsilon for accountant in self._accountants)
+            ex_post = Spent(epsilon=ex_post_epsilon(dearest, manifest.clustering), delta=delta)
+        return MechanismLikelihood(
+            name=name,
+            mechanism=self._mechanism,
+            **manifest.privacy.model_dump(include={"relation", "unit", "records_per_user"}),
+            batches=len(batches),
+            fewest=min(filled),
+            most=max(filled),
+            texts=len(sums),
+            left_out=self._held_out.left_out,
+            max_tokens=self._most,
+            tokens=int(tokens.sum()),
+            supported=int(supported.sum()),
+            nll=per_token(nats, supported),
+            public_nll=per_token(alone, supported),
+            gain=per_token(alone - nats, supported),
+            approximate=None if claim is None else Spent(epsilon=claim.epsilon, delta=claim.delta),
+            ex_post=ex_post,
+        )
+
+
+def per_token(sums: Doubles, tokens: Doubles) -> PerToken:
+    """Mean over all tokens of texts, from each text's sum [n] and number of tokens [n], one of them positive.
+
+    The standard error is that of a ratio of sums over independent texts (Cochran, "Sampling Techniques", section 6.4).
+    """
+    mean, n = float(sums.sum() / tokens.sum()), len(sums)
+    if n < 2:
+        return PerToken(mean=mean, error=None)
+    spread = float(((sums - mean * tokens) ** 2).sum())
+    return PerToken(mean=mean, error=math.sqrt(n / (n - 1) * spread) / float(tokens.sum()))
+
+
+def _read(public: CachedPrompts, prompts: Prompts, mechanism: Mechanism, label: str, text: str, most: int) -> _Text:
+    """Take a text's places from the public prompt of its label."""
+    tokens, lead = prompts.continuation(label, text, most)
+    bare = _Text(tuple(_Place(token, NOTHING_PUBLIC, None, math.nan) for token in tokens), lead)
+    places: list[_Place] = []
+    for going, place, _ in _along(public, bare):
+        logits, token = next_logits(going)[0], place.token
+        with _usable_logits():
+            part = mechanism.public_part(logits) if mechanism.needs_public else NOTHING_PUBLIC
+        kept, column = logits, token
+        if part.support is not None:
+            kept, column = logits[part.support], int(np.searchsorted(part.support, token))
+            if column == len(part.support) or part.support[column] != token:
+                places.append(_Place(token, part, None, math.nan))
+                continue
+        places.append(_Place(token, part, column, log_probability(kept, column, mechanism.temperature)))
+    return _Text(tuple(places), lead)
+
+
+def _along(prompts: CachedPrompts, text: _Text) -> Iterator[tuple[CachedPrompts, _Place, bool]]:
+    """The prompts before each place of a text, the place, and whether its token is one of the text's own."""
+    going = prompts.fork()
+    for position, place in enumerate(text.places):
+        if position:
+            going.append(text.places[position - 1].token)
+        yield going, place, position >= text.lead
+
+
+@contextmanager
+def _usable_logits() -> Iterator[None]:
+    """Raises InputError where the model's logits are no numbers."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError("model", f"{error}.", "Try model.dtype float32, or another model.") from None

@@ -1,0 +1,102 @@
+"""What mechanisms make of held-out texts beside what they cost: a table, and files. Kinds of epsilon stay apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.text import Text
+
+from dpaudit.reports import figures
+from dpaudit.reports.figure_files import drawable, file_of
+from dpaudit.reports.terminal import plain_table
+from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
+from dpaudit.reports.wording import neighbours, or_absent
+from dpaudit.results.likelihood import Likelihoods, MechanismLikelihood, PerToken, Spent
+from dpaudit.results.rounding import bound, exactly, stated
+
+WARNING = (
+    "These figures look at the configs' records without noise: do not publish them. Choosing a mechanism or a setting "
+    "by them is a choice by those records: measure on public texts like yours, or declare it (chosen_from: private)."
+)
+HEADER = ("", "Clip", "τ", "Contexts", "Tokens", "Loss", "Public", "Gain", "ε approx.", "ε ex-post")
+NOTE = (
+    "Loss: negative log-probability of a real token, in nats, ± its standard error over texts. Public: the same by the "
+    "public prompt alone, at ε = 0. Gain: how much less the loss is than that. All three are over the tokens that the "
+    "supports have: under Tokens stands how many, of how many; rows of other supports are over other tokens. "
+    "ε approx.: of texts as long as the config allows. ε ex-post: of the dearest of these held-out texts, and not of "
+    "sampled ones."
+)
+_NAMES = {"logits": "clipped logits", "differences": "anchored differences", "central": "central mean"}
+_SETTINGS = {"central": "m"}
+
+
+def print_likelihoods(found: Likelihoods, console: Console) -> None:
+    """What each config's mechanism is, then a line for each, as a table that fits the console where its names do."""
+    rows = []
+    for row in found.rows:
+        name = one_line(row.name, LABEL_LENGTH)
+        console.print(Text.assemble((name, "bold"), f": {in_words(row)}"))
+        rows.append((name, *_figures(row)))
+    console.print(plain_table(HEADER, rows, HEADER[1:], gap=1))
+    for said, names in grouped((_measured_on(row), row.name) for row in found.rows).items():
+        of = f"{one_line(', '.join(names))}: " if len(names) < len(found.rows) else ""
+        console.print(Text(f"{of}{said}"))
+    console.print(Text(NOTE, style="dim"))
+    console.print(Text(f"Internal. {WARNING}", style="bold"))
+
+
+def likelihood_files(found: Likelihoods) -> Mapping[str, str | bytes]:
+    """likelihood.json, and the figure as likelihood.svg and likelihood.png where an epsilon is finite; by name."""
+    files: dict[str, str | bytes] = {"likelihood.json": found.to_json()}
+    drawing = figures.likelihoods(found.rows, [drawable(row.name) for row in found.rows])
+    if drawing is not None:
+        notes = ["Hollow: the public prompt alone, at ε = 0, over the same tokens."]
+        formats: tuple[figures.Format, ...] = ("svg", "png")
+        files |= {f"likelihood.{each}": file_of(drawing, each, "", notes) for each in formats}
+    return files
+
+
+def in_words(row: MechanismLikelihood) -> str:
+    """A mechanism, but for clip and temperature."""
+    mechanism = row.mechanism
+    parts = (mechanism.aggregator, mechanism.contribution)
+    said = [" of ".join(_NAMES.get(part.name, part.name) for part in parts)]
+    own = {name: value for part in parts for name, value in part.model_dump(exclude={"clip"}).items()}
+    said += [f"{_SETTINGS.get(name, name)} {stated(value)}" for name, value in own.items() if value is not None]
+    if mechanism.support.size is not None:
+        margin = "" if mechanism.support.margin is None else f" and up to {stated(mechanism.support.margin)} below"
+        said.append(f"top {mechanism.support.size}{margin}")
+    return ", ".join(said)
+
+
+def _figures(row: MechanismLikelihood) -> tuple[str, ...]:
+    """A config's cells under `HEADER`, after its name. What was measured is rounded to the nearest."""
+    return (
+        stated(row.mechanism.clip),
+        stated(row.mechanism.temperature),
+        f"{row.fewest:,}" if row.fewest == row.most else f"{row.fewest:,}-{row.most:,}",
+        f"{row.supported:,}\nof {row.tokens:,}",
+        _per_token(row.nll),
+        f"{row.public_nll.mean:.3f}",
+        _per_token(row.gain),
+        or_absent(row.approximate, _spent),
+        or_absent(row.ex_post, _spent),
+    )
+
+
+def _per_token(found: PerToken) -> str:
+    return f"{found.mean:.3f}" + ("" if found.error is None else f"\n± {found.error:.3f}")
+
+
+def _spent(found: Spent) -> str:
+    return bound(found.epsilon) + (f"\nδ {exactly(found.delta)}" if found.delta else "")
+
+
+def _measured_on(row: MechanismLikelihood) -> str:
+    """Texts, batches and neighbours, in a sentence or two."""
+    left_out = f" ({row.left_out:,} left out, which are records or public examples)" if row.left_out else ""
+    return (
+        f"{counted(row.texts, 'held-out text')}{left_out}, cut to {counted(row.max_tokens, 'token')}, in "
+        f"{counted(row.batches, 'batch', 'batches')}; ε to {neighbours(row.relation, row.unit, row.records_per_user)}."
+    )
