@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from typing import NamedTuple
 
 from dpaudit.engines import Engine
 from dpaudit.generation.config import Config
@@ -25,7 +26,7 @@ from dpaudit.generation.manifest import (
 from dpaudit.generation.models import LanguageModel, device_of, load_model
 from dpaudit.generation.partition import Partition, partition, partition_as_recorded
 from dpaudit.generation.passes import free_memory, planned_rows
-from dpaudit.generation.prompts import Prompts, template
+from dpaudit.generation.prompts import Prompts, Template, template
 from dpaudit.generation.records import read_public_examples, read_records
 from dpaudit.generation.worker import Finished, Worker
 from dpaudit.runs import BatchStore, Clustering, Clusters, InputError, Manifest, RunReader, RunWriter
@@ -68,7 +69,7 @@ def generate(config: Config, out: Location, progress: Progress | None = None, en
         InputError: the data, the model or the directory cannot be used.
     """
     begun = RunReader(out) if open_storage(out).exists(MANIFEST) else None
-    progress = progress or _silent
+    progress = progress or silent
     ready = _ready(config, begun, progress)
     filled = [sum(map(bool, batch.contexts)) for batch in ready.records.batches]
     fewest, most = min(filled, default=0), max(filled, default=0)
@@ -99,11 +100,11 @@ def require_made_with(config: Config, out: Location) -> None:
     _ready(config, RunReader(out))
 
 
-def _silent(event: Event) -> None:
+def silent(event: Event) -> None:
     """Nobody is told."""
 
 
-def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent) -> _Ready:
+def _ready(config: Config, begun: RunReader | None, progress: Progress = silent) -> _Ready:
     """Read the data, load the model, and place every record. Free memory is measured before that.
 
     Records come last: where a new run has clusters, noise is drawn, and what cannot be used is to cost no draw.
@@ -117,13 +118,7 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent
     free = free_memory(device_of(config.model))
     data = read_records(config.data)
     privacy = declared_privacy(config, data.most_per_user)
-    model = load_model(config.model)
-    asked = config.prompt
-    wording = template(asked.id, model.tokenizer, asked.text, asked.end)
-    shown, most = asked.examples_per_context, asked.max_example_tokens
-    examples = read_public_examples(config)
-    prompts = Prompts(model, wording, config.data.groups, shown, most, asked.one_line, examples)
-    _require_room(config, model, prompts.places)
+    model, wording, examples, prompts = prompting(config)
     clusters, clustering, centers = Clusters() if begun is None else begun.clusters(), Clustering(), None
     if begun is not None:
         require_same_clusters(begun.name, begun.manifest, clusters, config)
@@ -148,6 +143,26 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent
     if begun is not None:
         require_same_run(begun.name, begun.manifest, manifest)
     return _Ready(manifest, model, prompts, records, clusters, data.repeated)
+
+
+class Prompting(NamedTuple):
+    """What a run's prompts are made from, all of it public, and what makes them."""
+
+    model: LanguageModel
+    wording: Template
+    examples: dict[str, tuple[str, ...]]
+    prompts: Prompts
+
+
+def prompting(config: Config) -> Prompting:
+    """Load a config's model and make its prompts. Raises InputError where the config does not allow it."""
+    model, asked = load_model(config.model), config.prompt
+    wording = template(asked.id, model.tokenizer, asked.text, asked.end)
+    shown, most = asked.examples_per_context, asked.max_example_tokens
+    examples = read_public_examples(config)
+    prompts = Prompts(model, wording, config.data.groups, shown, most, asked.one_line, examples)
+    _require_room(config, model, prompts.places)
+    return Prompting(model, wording, examples, prompts)
 
 
 def _generate(config: Config, writer: RunWriter, ready: _Ready, progress: Progress, engine: Engine | None) -> float:
@@ -181,7 +196,7 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
     begun = RunReader(location)
     ready = _ready(config, begun)
     worker = Worker(BatchStore(location, begun.manifest), ready.records.batches, ready.model, ready.prompts)
-    return lambda batches: list(worker.run(batches, _silent))
+    return lambda batches: list(worker.run(batches, silent))
 
 
 def _larger_batches(config: Config) -> str:
