@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.cli import main
-from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.passes import OwnCache
 from dpaudit.generation.prompts import template
 from dpaudit.generation.public import generate_public
 from dpaudit.generation.sampling import SeededStream, sample
-from dpaudit.runs import InputError, RunReader, Sample
+from dpaudit.runs import Sample
 from dpaudit.runs.public import PublicReader
 
 MakeConfig = Callable[..., Config]
@@ -30,8 +27,10 @@ EXAMPLES = {"north": ["Snow until noon.", "A cold wind."], "south": ["Dust in th
 CLUSTERED: dict[str, Any] = {
     "clustering": {"method": "public-centers", "public": "/nowhere/public.csv", "centers": 3},
     "batching": {
-        **{"batches_per_label": None, "generate_per_label": 1},
-        **{"batches_per_cluster": 4, "generate_per_cluster": 2},
+        "batches_per_label": None,
+        "generate_per_label": 1,
+        "batches_per_cluster": 4,
+        "generate_per_cluster": 2,
     },
 }
 
