@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from typing import NamedTuple
 
 from dpaudit.engines import Engine
 from dpaudit.generation.config import Config
@@ -32,6 +33,7 @@ from dpaudit.generation.worker import Finished, Worker
 from dpaudit.runs import BatchStore, Clustering, Clusters, ForbiddenTokens, InputError, Manifest, RunReader, RunWriter
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import MANIFEST
+from dpaudit.runs.manifest import Stopping
 from dpaudit.runs.storage import Location, open_storage
 
 #: How many times over a task's contexts fill a pass, and how many tasks there are at least where batches allow it.
@@ -69,7 +71,7 @@ def generate(config: Config, out: Location, progress: Progress | None = None, en
         InputError: the data, the model or the directory cannot be used.
     """
     begun = RunReader(out) if open_storage(out).exists(MANIFEST) else None
-    progress = progress or _silent
+    progress = progress or silent
     ready = _ready(config, begun, progress)
     filled = [sum(map(bool, batch.contexts)) for batch in ready.records.batches]
     fewest, most = min(filled, default=0), max(filled, default=0)
@@ -105,11 +107,11 @@ def prepare(config: Config) -> Ready:
     return _ready(config, None)
 
 
-def _silent(event: Event) -> None:
+def silent(event: Event) -> None:
     """Nobody is told."""
 
 
-def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent) -> Ready:
+def _ready(config: Config, begun: RunReader | None, progress: Progress = silent) -> Ready:
     """Read the data, load the model, and place every record. Free memory is measured before that.
 
     Records come last: where a new run has clusters, noise is drawn, and what cannot be used is to cost no draw.
@@ -123,15 +125,7 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent
     free = free_memory(device_of(config.model))
     data = read_records(config.data)
     privacy = declared_privacy(config, data.most_per_user)
-    model = load_model(config.model)
-    asked = config.prompt
-    wording = template(asked.id, model.tokenizer, asked.text, asked.end)
-    shown, most = asked.examples_per_context, asked.max_example_tokens
-    examples, stopping = read_public_examples(config), declared_stopping(config, model, wording)
-    fewest = config.mechanism.support.size or 1
-    rules = ForbiddenTokens(config.decoding, stopping.sequences, model.vocabulary, fewest, model.tokenizer_json)
-    prompts = Prompts(model, wording, config.data.groups, shown, most, asked.one_line, examples, rules)
-    _require_room(config, model, prompts.places)
+    model, prompts, stopping = prompting(config)
     clusters, clustering, centers = Clusters() if begun is None else begun.clusters(), Clustering(), None
     if begun is not None:
         require_same_clusters(begun.name, begun.manifest, clusters, config)
@@ -156,6 +150,27 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress = _silent
     if begun is not None:
         require_same_run(begun.name, begun.manifest, manifest)
     return Ready(manifest, model, prompts, records, clusters, data.repeated)
+
+
+class Prompting(NamedTuple):
+    """A run's model, what its prompts are made from, all of it public, and when its texts end."""
+
+    model: LanguageModel
+    prompts: Prompts
+    stopping: Stopping
+
+
+def prompting(config: Config) -> Prompting:
+    """Load a config's model and make its prompts. Raises InputError where the config does not allow it."""
+    model, asked = load_model(config.model), config.prompt
+    wording = template(asked.id, model.tokenizer, asked.text, asked.end)
+    shown, most = asked.examples_per_context, asked.max_example_tokens
+    examples, stopping = read_public_examples(config), declared_stopping(config, model, wording)
+    fewest = config.mechanism.support.size or 1
+    rules = ForbiddenTokens(config.decoding, stopping.sequences, model.vocabulary, fewest, model.tokenizer_json)
+    prompts = Prompts(model, wording, config.data.groups, shown, most, asked.one_line, examples, rules)
+    _require_room(config, model, prompts.places)
+    return Prompting(model, prompts, stopping)
 
 
 def _generate(config: Config, writer: RunWriter, ready: Ready, progress: Progress, engine: Engine | None) -> float:
@@ -189,7 +204,7 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
     begun = RunReader(location)
     ready = _ready(config, begun)
     worker = Worker(BatchStore(location, begun.manifest), ready.records.batches, ready.model, ready.prompts)
-    return lambda batches: list(worker.run(batches, _silent))
+    return lambda batches: list(worker.run(batches, silent))
 
 
 def _larger_batches(config: Config) -> str:

@@ -188,8 +188,8 @@ class Prompts:
         The template shows its examples so: what leads up to a text is its label's line, say, and the mark that ends it
         is its last token where there is room. Where examples stand elsewhere, nothing leads up to it.
         """
-        bare, begun, shown = self.public_tokens(label), self.prefix(label), self._examples([text], self._most)
-        ends = self._template.stop_sequences or [(token,) for token in self._model.end_tokens]
+        bare, begun, shown = list(self.public_tokens(label)), self.prefix(label), self._examples([text], self._most)
+        ends = self.template.stop_sequences or [(token,) for token in self._model.end_tokens]
         tokens, lead = self._tokens(label, shown), 0
         if tokens[: len(bare)] == bare:
             if tokens[: len(begun)] == begun:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -29,9 +29,8 @@ from dpaudit.mechanisms import Arrays, PublicPart
 from dpaudit.runs import (
     BatchExistsError,
     BatchHeader,
-    BatchStore,
-    BatchWriter,
     InputError,
+    Manifest,
     RunReader,
     Step,
     aggregate_digest,
@@ -44,8 +43,47 @@ Doubles: TypeAlias = NDArray[np.float64]
 #: Public prompts in a pass of theirs. In one pass with private rows, the number of these could reach a support or an
 #: anchor through rounding.
 PUBLIC_ROWS = 16
-#: Batches in the making at a time: each holds a file open, and batches without contexts take no row.
+#: Batches in the making at a time, where passes have more rows: each holds a file open.
 MOST_OPEN = 256
+
+
+class Record(Protocol):
+    """Where a batch's steps and text go: a `BatchWriter`, or what keeps less."""
+
+    def write(self, step: Step) -> None:
+        """See `BatchWriter`."""
+        ...
+
+    def end_text(self, *, text: str | None, stop: StopReason) -> None:
+        """See `BatchWriter`."""
+        ...
+
+    def finish(self, *, text: str | None, stop: StopReason) -> None:
+        """See `BatchWriter`."""
+        ...
+
+
+class Store(Protocol):
+    """Where batches go: a `BatchStore`, or what keeps less."""
+
+    @property
+    def location(self) -> str:
+        """Where whole batches are read from, if there are any."""
+        ...
+
+    @property
+    def manifest(self) -> Manifest:
+        """See `BatchStore`."""
+        ...
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """See `BatchStore`."""
+        ...
+
+    def batch(self, header: BatchHeader) -> AbstractContextManager[Record]:
+        """See `BatchStore`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -71,7 +109,7 @@ class _Open:
     """
 
     batch: Batch
-    record: BatchWriter
+    record: Record
     closing: ExitStack
     source: RandomBytes
     tokens: list[int] = field(default_factory=list)
@@ -103,7 +141,7 @@ class Worker:
         rows: contexts in a forward pass; fewer once memory ran out.
     """
 
-    def __init__(self, store: BatchStore, batches: Sequence[Batch], model: LanguageModel, prompts: Prompts) -> None:
+    def __init__(self, store: Store, batches: Sequence[Batch], model: LanguageModel, prompts: Prompts) -> None:
         """Start with nothing generated, of all `batches` of the run by id."""
         self._store, self._manifest, self._batches = store, store.manifest, batches
         self._model, self._prompts = model, prompts
@@ -138,7 +176,7 @@ class Worker:
         Raises:
             InputError: the model's logits cannot be used, memory is too small for one batch, or the disk is full.
         """
-        there = set(RunReader(self._store.location).batches)
+        there = set(self._store.whole)
         for batch in (batch for batch in ids if batch in there):
             yield self._recorded(batch, progress, resumed=True)
         pending = deque(batch for batch in ids if batch not in there)
@@ -170,7 +208,7 @@ class Worker:
     def _has_room(self, pending: Sequence[int], progress: Progress) -> bool:
         """Whether a batch needs rows, and there are enough for the first that does."""
         waiting = self._waiting
-        if not waiting and (not pending or len(self._open) >= MOST_OPEN):
+        if not waiting and (not pending or len(self._open) >= min(MOST_OPEN, self.rows)):
             return False
         first = waiting[0].batch if waiting else self._batches[pending[0]]
         while self._passes is None:

@@ -22,7 +22,7 @@ from dpaudit.reports.figure_files import in_page
 from dpaudit.reports.figures import ACCOUNTANTS, BUDGETS_CAPTION, Drawing, budget_curves, spreads
 from dpaudit.reports.html import environment
 from dpaudit.reports.outline import neighbours_of
-from dpaudit.reports.quality import METHODS, WARNING, shown
+from dpaudit.reports.quality import ADDED_NOTE, METHODS, WARNING, difference, shown
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
 from dpaudit.reports.wording import ABSENT, KIND_TITLES, NOT_COMPARABLE, PRIVATE_FIGURES, PRIVATE_REPORT, or_absent
 from dpaudit.results import (
@@ -446,12 +446,14 @@ def _quality_tables(comparison: Comparison, kind: Kind | None, runs: _Runs) -> I
     if not columns:
         return
     titles = _quality_titles(columns)
+    beside = any(figure.public for column in columns for figure in column.figures)
     rows = []
     for run in chosen:
         cells = [] if kind is None else [Cell(_total(run, kind, runs) or ABSENT, kind)]
         for column in columns:
             found = next((figure for figure in column.figures if figure.run == run.name), None)
-            cells += _cells((shown(found.score if found else None), shown(found.ceiling if found else None)))
+            figures = [found.score, found.public, found.ceiling] if found else [None] * 3
+            cells += _cells(shown(each) for each in (figures if beside else figures[::2]))
         rows.append((runs.number[run.name], tuple(cells)))
     notes = [
         f"Internal. {WARNING}",
@@ -462,12 +464,27 @@ def _quality_tables(comparison: Comparison, kind: Kind | None, runs: _Runs) -> I
             "Figures of different n, features, settings, versions or real texts cannot be compared: each has a column "
             "of its own."
         )
+    if beside:
+        notes += [ADDED_NOTE, *_added(columns, titles, {run.name: runs.number[run.name] for run in chosen})]
     notes += [
         f"{title}: {one_line(column.features, LABEL_LENGTH)}." for title, column in zip(titles, columns, strict=True)
     ]
-    header = [*["Epsilon (nats)"] * (kind is not None), *(name for title in titles for name in (title, "Real texts"))]
+    others = ("Public only", "Real texts") if beside else ("Real texts",)
+    header = [*["Epsilon (nats)"] * (kind is not None), *(name for title in titles for name in (title, *others))]
     title = "Quality of runs without an epsilon" if kind is None else f"Quality beside {kinds[kind]}"
     yield ComparisonTable(title, kind, tuple(header), tuple(rows), tuple(notes))
+
+
+def _added(columns: list[QualityColumn], titles: list[str], numbers: Mapping[str, int]) -> Iterator[str]:
+    """What the records of each run that has a number added, measure by measure."""
+    for column, title in zip(columns, titles, strict=True):
+        said = [
+            f"run {numbers[each.run]} {difference(each.added)}"
+            for each in column.figures
+            if each.added is not None and each.run in numbers
+        ]
+        if said:
+            yield f"Added by records, {title}: {'; '.join(said)}."
 
 
 def _quality_titles(columns: list[QualityColumn]) -> list[str]:

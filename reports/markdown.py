@@ -188,7 +188,10 @@ def _quality(result: AuditResult) -> Iterator[str]:
     yield f"> **Internal.** {quality.WARNING}"
     yield escaped(quality.about(found))
     if rows := quality.rows(found):
-        yield table(quality.HEADER, [tuple(map(escaped, row)) for row in rows])
+        yield table(quality.header(found), [tuple(map(escaped, row)) for row in rows])
+    if added := quality.added(found):
+        yield f"**{added[0]}** {quality.ADDED_NOTE}"
+        yield _items(added[1:])
     yield quality.NOTE
     details = [f"{name}: {escaped(setting)}" for name, setting in quality.details(found)]
     yield _items([*map(escaped, found.warnings), *details])

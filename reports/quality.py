@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import ABSENT, SECTIONS
-from dpaudit.results.quality import Downstream, Encoder, FineTuneSettings, Quality, Scores, Source
+from dpaudit.results.quality import Added, Downstream, Encoder, FineTuneSettings, Quality, Scores, Source
 from dpaudit.results.rounding import stated
 
 TITLE = SECTIONS["quality"]
-HEADER = ("Measure", "Synthetic", "Real, same size", "Real, all used", "Of")
 METHODS = {"linear-probe": "Accuracy, linear probe", "fine-tuned": "Accuracy, fine-tuned"}
+MEASURES = {"mauve": "MAUVE", **METHODS}
 WARNING = (
     "These figures were computed from private records, and no epsilon pays for publishing them, not even "
     "the run's own. Choosing a run or its settings by them is a choice by private records: declare it "
@@ -22,19 +22,62 @@ NOTE = (
     "1; for real ones, two sets of distinct texts of the reference. Accuracy: share of real test texts whose label a "
     "classifier finds that was trained on the column's texts, whose number stands beside it."
 )
+ADDED_NOTE = (
+    "Public only: texts of the same prompts without any record, epsilon 0. Beside each difference stands its standard "
+    "deviation: over seeds, over other draws of as many real texts, and, of an accuracy, over test texts. A difference "
+    "within twice that counts as chance."
+)
+
+
+def header(quality: Quality) -> tuple[str, ...]:
+    """Names of the columns of `rows`."""
+    public = ("Public only",) * (quality.baseline is not None)
+    return ("Measure", "Synthetic", *public, "Real, same size", "Real, all used", "Of")
 
 
 def rows(quality: Quality) -> list[tuple[str, ...]]:
-    """Rows of `HEADER`."""
+    """Rows of `header`."""
     found: list[tuple[str, ...]] = []
+    beside = quality.baseline is not None
     if (mauve := quality.mauve) is not None:
         of = f"n = {mauve.settings.n:,}, {counted(len(mauve.settings.seeds), 'seed')}"
-        found.append(("MAUVE", shown(mauve.score), shown(mauve.ceiling), ABSENT, of))
+        public = (shown(mauve.public),) * beside
+        found.append(("MAUVE", shown(mauve.score), *public, shown(mauve.ceiling), ABSENT, of))
     tested = "" if quality.held_out is None else f"{counted(quality.held_out.test.texts, 'test text')}, "
+    sources: tuple[Source, ...] = ("synthetic", "public", "real-same-size", "real-all")
     for each in quality.downstream:
-        figures = (_accuracy(each, source) for source in ("synthetic", "real-same-size", "real-all"))
+        figures = (_accuracy(each, source) for source in sources if beside or source != "public")
         found.append((METHODS[each.method], *figures, f"{tested}most frequent label {each.majority:.3f}"))
     return found
+
+
+def added(quality: Quality) -> tuple[str, ...]:
+    """What the records added, in plain sentences: the sum of it first. Empty without a baseline."""
+    if quality.baseline is None:
+        return ()
+    measured = quality.baseline.added
+    outcomes = {each.outcome for each in measured}
+    if not outcomes:
+        first = "What the records added is not known: no measure has a figure of texts without records."
+    elif "more" in outcomes:
+        first = "The records added something:"
+    elif "unknown" in outcomes:
+        first = "Whether the records added anything is not known:"
+    else:
+        first = "The records added nothing: texts of the same prompts without any record, at epsilon 0, are as good."
+    return (first, *(f"{MEASURES[each.measure]}: {difference(each)}." for each in measured))
+
+
+def difference(found: Added) -> str:
+    """What was added to one figure, in words."""
+    if found.spread is None:
+        return f"{found.difference:+.3f}, of which one seed cannot tell whether it is chance"
+    figure = f"{found.difference:+.3f} ± {found.spread:.3f}"
+    return {
+        "more": f"{figure} with the records",
+        "nothing": f"{figure}, nothing that can be told from chance",
+        "less": f"{figure}, less with the records than without any",
+    }[found.outcome]
 
 
 def shown(found: Scores | None) -> str:
@@ -57,11 +100,12 @@ def about(quality: Quality) -> str:
 
 
 def brief(quality: Quality) -> tuple[tuple[str, str], ...]:
-    """A line for each measure, for where there is little room."""
-    return tuple(
-        (name.partition(",")[0].lower(), f"{name.partition(', ')[2]} {synthetic}; real {same}; {of}".strip())
-        for name, synthetic, same, _, of in rows(quality)
-    )
+    """A line for each measure, for where there is little room, and one for what the records added."""
+    found = []
+    for name, synthetic, *public, same, _, of in rows(quality):
+        beside = f"{synthetic}; " + "".join(f"public only {each}; " for each in public)
+        found.append((name.partition(",")[0].lower(), f"{name.partition(', ')[2]} {beside}real {same}; {of}".strip()))
+    return (*found, *(("records", said) for said in added(quality)[:1]))
 
 
 def _accuracy(found: Downstream, source: Source) -> str:

@@ -68,7 +68,11 @@ def print_quality(found: Quality, console: Console) -> None:
     console.print(Text(quality.TITLE, style="bold"))
     console.print(Text(quality.about(found)))
     if rows := quality.rows(found):
-        console.print(plain_table(quality.HEADER, rows))
+        console.print(plain_table(quality.header(found), rows))
+    for number, said in enumerate(quality.added(found)):
+        console.print(Text(said, style="" if number else "bold"))
+    if found.baseline is not None:
+        console.print(Text(quality.ADDED_NOTE, style="dim"))
     console.print(Text(quality.NOTE, style="dim"))
     console.print(Text(f"Internal. {quality.WARNING}", style="bold"))
 

@@ -360,16 +360,31 @@ def _quality_columns(results: Mapping[str, AuditResult]) -> tuple[QualityColumn,
 
 def _measures(name: str, quality: Quality) -> Iterator[QualityColumn]:
     """One run's measures, a column each."""
+    added = {each.measure: each for each in (() if quality.baseline is None else quality.baseline.added)}
     if (mauve := quality.mauve) is not None:
         conditions = _digest(quality.mauve_conditions)
-        found = RunScore(run=name, score=mauve.score, ceiling=mauve.ceiling, conditions=conditions)
+        found = RunScore(
+            run=name,
+            score=mauve.score,
+            ceiling=mauve.ceiling,
+            public=mauve.public,
+            added=added.get("mauve"),
+            conditions=conditions,
+        )
         yield QualityColumn(measure="mauve", n=mauve.settings.n, features=quality.features.name, figures=(found,))
     for downstream in quality.downstream:
         trained, real = downstream.of("synthetic"), downstream.of("real-same-size")
         if trained is not None and quality.held_out is not None:
             conditions = _digest(quality.accuracy_conditions(downstream))
-            ceiling = None if real is None else real.accuracy
-            found = RunScore(run=name, score=trained.accuracy, ceiling=ceiling, conditions=conditions)
+            public = downstream.of("public")
+            found = RunScore(
+                run=name,
+                score=trained.accuracy,
+                ceiling=None if real is None else real.accuracy,
+                public=None if public is None else public.accuracy,
+                added=added.get(downstream.method),
+                conditions=conditions,
+            )
             texts, encoder = quality.held_out.test.texts, downstream.encoder.name
             yield QualityColumn(measure=downstream.method, n=texts, features=encoder, figures=(found,))
 

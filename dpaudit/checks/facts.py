@@ -323,8 +323,8 @@ class Facts:
         self.problems.update(batch.problems)
         self.first_problems = batch.first_problems | self.first_problems
         for seen in batch.public:
-            first, digest = self._public.setdefault(seen.after, (batch.id, seen.digest))
-            self.compared_parts += first != batch.id  # texts of one batch have their records in common
+            compared, digest = self._public.setdefault(seen.after, (batch.id, seen.digest))
+            self.compared_parts += compared != batch.id  # texts of one batch have their records in common
             if digest != seen.digest:
                 self.private_parts.append(seen.place)
         if self.ex_post is not None and batch.spent is not None:

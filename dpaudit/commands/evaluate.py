@@ -44,6 +44,12 @@ if TYPE_CHECKING:
     metavar="DATA",
     help="Held-out real texts for accuracy [default: a share of the reference].",
 )
+@click.option(
+    "--baseline",
+    type=RUN_DIR,
+    metavar="DIR",
+    help="Public-only texts of the run's config, to be measured beside it: what did the records add?",
+)
 @click.option("--text", help="Their column of texts [default: the run's].")
 @click.option("--label", help="Their column of labels [default: the run's].")
 @click.option("--embedding", help="Model whose embeddings are compared [default: all-MiniLM-L6-v2, offline].")
@@ -96,6 +102,7 @@ def evaluate(
     run_dir: Location,
     reference: str,
     test: str | None,
+    baseline: Location | None,
     text: str | None,
     label: str | None,
     private_cache: Path | None,
@@ -105,18 +112,20 @@ def evaluate(
 ) -> None:
     """Measure a run's texts: MAUVE and downstream accuracy.
 
-    Each beside what real texts reach. Every figure looks at private records without noise: they are for whoever may
-    see the records. They go into RUN_DIR/report/evaluation.json, and from there into reports and comparisons.
+    Each beside what real texts reach, and with --baseline beside what the same prompts give without records. Every
+    figure looks at private records without noise: they are for whoever may see the records. They go into
+    RUN_DIR/report/evaluation.json, and from there into reports and comparisons.
 
     \b
     Example:
       dpaudit evaluate run --reference records.csv --test held-out.csv
+      dpaudit evaluate run --reference records.csv --baseline public
     """
     from dpaudit.reports.terminal import print_quality
 
     if test is not None and settings["test_share"] is not None:
         raise click.UsageError("--test-share is of the reference, for where there is no --test.")
-    quality, path = evaluate_run(run_dir, (reference, test, text, label), private_cache, engine, settings)
+    quality, path = evaluate_run(run_dir, (reference, test, text, label), private_cache, engine, settings, baseline)
     show(quality, as_json, print_quality)
     if not as_json:
         note(f"Written: {path}. `dpaudit report` and `dpaudit compare` show it.")
@@ -128,12 +137,15 @@ def evaluate_run(
     private_cache: Path | None,
     engine: Engine | None,
     options: dict[str, Any],
+    baseline: Location | None = None,
 ) -> tuple[Quality, Path]:
     """The evaluation, and where it was written. What is None or empty in `options` has its default."""
     from dpaudit.results.quality_file import EVALUATION, require_place, write_quality
     from dpaudit.runs import InputError, RunReader
+    from dpaudit.runs.public import PublicReader
 
     reader = RunReader(run_dir)  # a mistyped path is told before torch is loaded
+    public = None if baseline is None else PublicReader(baseline)
     folder = report_folder(run_dir, "internal")
     require_place(folder / EVALUATION)
     try:
@@ -155,6 +167,7 @@ def evaluate_run(
             reader,
             RealData(reference, test, text, label),
             settings_from_options({name: value for name, value in options.items() if value not in (None, (), False)}),
+            baseline=public,
             cache=cache,
             private_cache=None if private_cache is None else VectorCache(folder=private_cache),
             previous=previous,

@@ -26,9 +26,14 @@ FEW, WELL = 8, 30
 @click.command()
 @click.argument("config", type=NamedPath(path_type=Path))
 @click.option("--out", required=True, type=RUN_DIR, help="Run directory to write, or to go on with: a path or a URL.")
+@click.option(
+    "--public-only",
+    is_flag=True,
+    help="Write the baseline of this config's runs instead: its prompts without any record, epsilon 0.",
+)
 @model_engine_options
 @output_options
-def generate(config: Path, out: Location, engine: Engine | None, as_json: bool) -> None:
+def generate(config: Path, out: Location, public_only: bool, engine: Engine | None, as_json: bool) -> None:
     """Run Algorithm 1 on private records and write a run directory.
 
     A run that was interrupted goes on at its first unfinished batch. On a Ray cluster every worker reads the data and
@@ -37,6 +42,7 @@ def generate(config: Path, out: Location, engine: Engine | None, as_json: bool) 
     \b
     Example:
       dpaudit generate examples/bbc-median.yaml --out run
+      dpaudit generate examples/bbc-median.yaml --out public --public-only
     """
     from dpaudit.runs import InputError
 
@@ -46,22 +52,32 @@ def generate(config: Path, out: Location, engine: Engine | None, as_json: bool) 
         raise InputError(str(config), "there is no such file.", f"Write one with `dpaudit init {config}`.")
     from dpaudit.generation.config import in_config, load_config
 
+    if public_only and engine is not None:
+        raise click.UsageError("--public-only works in this process: leave out --workers and --engine.")
     settings = load_config(config)
     try:
-        generate_run(settings, out, last_part(out), engine)
+        generate_run(settings, out, last_part(out), engine, public_only)
     except InputError as error:
         raise in_config(config, error) from None
     with output():
         if as_json:
-            click.echo(json.dumps({"run": str(out)}))
+            click.echo(json.dumps({"public" if public_only else "run": str(out)}))
+        elif public_only:
+            note(
+                f"Texts written to {out}. Nothing private went into them: there is nothing to audit. Next, for a run "
+                f"of this config: dpaudit evaluate RUN_DIR --reference DATA --baseline {shlex.quote(str(out))}"
+            )
         else:
             note(f"Run written to {out}. Next: dpaudit report {shlex.quote(str(out))}")
 
 
-def generate_run(config: Config, out: Location, title: str, engine: Engine | None = None) -> None:
-    """Write a run, or go on with it, and show how far it is under `title`."""
+def generate_run(
+    config: Config, out: Location, title: str, engine: Engine | None = None, public_only: bool = False
+) -> None:
+    """Write a run, or go on with it, or write its baseline (`public_only`), and show how far it is under `title`."""
     from dpaudit.generation import events
     from dpaudit.generation.algorithm import generate as run_algorithm
+    from dpaudit.generation.public import generate_public
     from dpaudit.generation.starting import require_labels
     from dpaudit.results.rounding import decimals
 
@@ -93,13 +109,16 @@ def generate_run(config: Config, out: Location, title: str, engine: Engine | Non
                     where = f"{title}: {done}/{event.batches} batches"
                     progress.update(task, description=where, total=event.batches * steps)
                     if progress.disable and ended:
-                        note(f"{where} are on disk")
+                        note(f"{where} are {'done' if public_only else 'on disk'}")
             # A text that ended early takes no more steps.
             progress.update(task, completed=done * steps + sum(under_way.values()))
             if not isinstance(event, events.BatchStarted) and event.epsilon is not None:
                 progress.update(task, epsilon=f"epsilon so far {decimals(event.epsilon, 3)}")
 
-        run_algorithm(config, out, show, engine)
+        if public_only:
+            generate_public(config, out, show)
+        else:
+            run_algorithm(config, out, show, engine)
 
 
 def _tell_placed(title: str, placed: RecordsPlaced) -> None:

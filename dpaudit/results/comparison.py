@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from dpaudit.mechanisms import ClaimKind, Relation, Unit
 from dpaudit.results.audit import ClaimResult, Guarantees, Number, Result, Verdict
-from dpaudit.results.quality import PRIVATE, Digest, Scores
+from dpaudit.results.quality import PRIVATE, Added, Digest, Measure, Scores
 
 
 class RunEpsilon(Result):
@@ -189,12 +189,16 @@ class RunScore(Result):
     Attributes:
         score: of the run's texts.
         ceiling: of real texts in their place, as many as there are synthetic ones; None where there is none.
+        public: of texts of the same prompts without any record; None where none were measured.
+        added: what the records added to that; None likewise.
         conditions: a digest of all that must agree for two figures to be compared.
     """
 
     run: str
     score: Scores
     ceiling: Scores | None
+    public: Scores | None = None
+    added: Added | None = None
     conditions: Digest
 
 
@@ -210,7 +214,7 @@ class QualityColumn(Result):
         ValidationError: a figure was measured under other conditions.
     """
 
-    measure: Literal["mauve", "linear-probe", "fine-tuned"]
+    measure: Measure
     n: int
     features: str
     private: Literal["computed from private records, and no epsilon pays for publishing it"] = PRIVATE

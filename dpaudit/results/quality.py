@@ -23,7 +23,8 @@ MOST, MOST_POINTS, MOST_SEEDS, MOST_FITS = (1 << 31) - 1, 100_000, 1000, 10_000
 #: mauve-text keeps a single component where its sums of float32 shares miss the target; they reach this one.
 MOST_VARIANCE = 0.999
 
-Source = Literal["synthetic", "real-same-size", "real-all"]
+Source = Literal["synthetic", "public", "real-same-size", "real-all"]
+Measure = Literal["mauve", "linear-probe", "fine-tuned"]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=1 << 40)]
 Some = Annotated[int, Field(ge=1, le=MOST)]
@@ -137,6 +138,7 @@ class Mauve(Fields):
         real: how many distinct texts the reference has, up to case and white space: n, or 2 n, are drawn from these.
         score: synthetic texts against the reference.
         ceiling: the reference against other texts of the reference, n of each.
+        public: texts of the baseline against the reference; None without a baseline.
     """
 
     settings: MauveSettings
@@ -144,10 +146,12 @@ class Mauve(Fields):
     real: Some
     score: Scores
     ceiling: Scores
+    public: Scores | None = None
 
     @model_validator(mode="after")
     def _one_value_a_seed(self) -> Mauve:
-        if {len(self.score.values), len(self.ceiling.values)} != {len(self.settings.seeds)}:
+        measured = [found for found in (self.score, self.ceiling, self.public) if found is not None]
+        if {len(found.values) for found in measured} != {len(self.settings.seeds)}:
             raise ValueError("there is one value for each seed")
         return self
 
@@ -235,7 +239,7 @@ class FineTuneSettings(Fields):
 
 
 class Downstream(Fields):
-    """Accuracy of a classifier of labels, by what it was trained on: synthetic texts, and real ones as the ceiling.
+    """Accuracy of a classifier of labels, by what it was trained on: synthetic texts, the baseline's and real ones.
 
     Attributes:
         encoder: whose embeddings the probe looks at, or that was fine-tuned.
@@ -246,7 +250,7 @@ class Downstream(Fields):
     encoder: Encoder
     settings: ProbeSettings | FineTuneSettings
     majority: Share
-    trained: Annotated[tuple[Trained, ...], Field(min_length=1, max_length=3)]
+    trained: Annotated[tuple[Trained, ...], Field(min_length=1, max_length=4)]
 
     def of(self, source: Source) -> Trained | None:
         """What was trained on this source."""
@@ -288,6 +292,73 @@ class HeldOut(Fields):
         return self
 
 
+class Added(Fields):
+    """What the records added to one figure: that of the run's texts less that of texts without any record.
+
+    Attributes:
+        difference: of the two means.
+        spread: its standard deviation, as far as figures show it (`added_by`); None where nothing tells.
+    """
+
+    measure: Measure
+    difference: Annotated[float, Field(ge=-1, le=1)]
+    spread: NotNegative | None
+
+    @property
+    def outcome(self) -> Literal["more", "nothing", "less", "unknown"]:
+        """What that says: within twice its spread, nothing was added that can be told from chance."""
+        if self.spread is None:
+            return "unknown"
+        if abs(self.difference) <= 2 * self.spread:
+            return "nothing"
+        return "more" if self.difference > 0 else "less"
+
+
+class Baseline(Fields):
+    """Public-only texts that were measured beside the run's: the same prompts without any record, epsilon 0.
+
+    Attributes:
+        samples: SHA-256 of their samples.jsonl.
+        texts: at most as many of each label as the run has.
+        added: what the records added to each figure that both have.
+    """
+
+    samples: Digest
+    texts: Texts
+    added: Annotated[tuple[Added, ...], Field(max_length=3)]
+
+
+def added_by(mauve: Mauve | None, downstream: tuple[Downstream, ...], tests: int) -> tuple[Added, ...]:
+    """What the records added to each figure that the baseline has, too. `tests`: number of test texts."""
+    found = []
+    if mauve is not None and mauve.public is not None:
+        found.append(_added("mauve", mauve.score, mauve.public, mauve.ceiling, None))
+    for each in downstream:
+        run, public, real = each.of("synthetic"), each.of("public"), each.of("real-same-size")
+        if run is not None and public is not None:
+            drawn = None if real is None else real.accuracy
+            found.append(_added(each.method, run.accuracy, public.accuracy, drawn, tests))
+    return tuple(found)
+
+
+def _added(measure: Measure, run: Scores, public: Scores, real: Scores | None, tests: int | None) -> Added:
+    """The difference with its spread, as far as figures show it.
+
+    Each figure varies with its seeds. Another generation's texts would change it, too: by about as much as other draws
+    of as many real texts change `real`. And an accuracy is one of finitely many test texts.
+    """
+    drawn = None if real is None else real.std
+    variances = []
+    for found in (run, public):
+        variances += [max(found.std or 0.0, drawn or 0.0) ** 2] if (found.std, drawn) != (None, None) else []
+        variances += [found.mean * (1 - found.mean) / tests] if tests else []
+    return Added(
+        measure=measure,
+        difference=run.mean - public.mean,
+        spread=math.sqrt(math.fsum(variances)) if variances else None,
+    )
+
+
 class Quality(Fields):
     """One evaluation of a run's texts, with all that decided it.
 
@@ -301,6 +372,7 @@ class Quality(Fields):
             does not say which records it was made from.
         held_out: None where the texts have no labels.
         mauve: None where there were too few texts.
+        baseline: None where nothing was measured beside the run.
         warnings: what a reader of the figures must know.
         versions: of what computed them: packages, this package's way of measuring (`protocol`) and the kind of device.
     """
@@ -320,11 +392,26 @@ class Quality(Fields):
     downstream: Annotated[tuple[Downstream, ...], Field(max_length=2)]
     warnings: Annotated[tuple[Words, ...], Field(max_length=100)]
     versions: Annotated[dict[Words, Words], Field(max_length=100)]
+    baseline: Baseline | None = None
 
     @model_validator(mode="after")
     def _own_ones_are_among_them(self) -> Quality:
         if (self.own or 0) > self.reference.texts:
             raise ValueError("there are fewer real texts than those of the run's own")
+        return self
+
+    @model_validator(mode="after")
+    def _added_follows_from_the_figures(self) -> Quality:
+        tests = 0 if self.held_out is None else self.held_out.test.texts
+        wanted = added_by(self.mauve, self.downstream, tests)
+        stated = () if self.baseline is None else self.baseline.added
+        if [added.measure for added in wanted] != [added.measure for added in stated]:
+            raise ValueError("what the records added is not stated of the figures that a baseline has")
+        for ours, theirs in zip(wanted, stated, strict=True):
+            same = (ours.spread is None) == (theirs.spread is None)
+            same &= abs((ours.spread or 0.0) - (theirs.spread or 0.0)) <= _ROUNDING
+            if not same or abs(ours.difference - theirs.difference) > _ROUNDING:
+                raise ValueError("what the records added does not follow from the figures")
         return self
 
     def to_json(self) -> str:

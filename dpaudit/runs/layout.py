@@ -12,6 +12,8 @@ ASSIGNMENT = "assignment"
 CLUSTERS = "clusters"
 TOKENIZER = "tokenizer.json"
 HASHES = "hashes"
+#: Stands beside texts that were made without any record, in place of run.json.
+PUBLIC = "public.json"
 #: Where `dpaudit report` writes unless told otherwise; not part of the record.
 REPORT = "report"
 #: Says who is writing, where a folder cannot be locked itself; not part of the record.

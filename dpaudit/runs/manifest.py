@@ -52,6 +52,7 @@ PublicExamples = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=MAX_TEMPLATE)], ...],
     Field(min_length=1, max_length=MAX_PUBLIC_EXAMPLES, strict=False),
 ]
+Created = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 SettingName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 PublicTokens = Annotated[tuple[Annotated[int, Field(ge=0, lt=MAX_VOCABULARY)], ...], Field(max_length=MAX_PROMPT)]
@@ -415,7 +416,7 @@ class Manifest(Fields):
 
     format_version: Literal[1] = FORMAT_VERSION
     sensitivity: str = SENSITIVITY
-    created: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$")]
+    created: Created
     privacy: Privacy = Privacy()
     mechanism: Mechanism
     batching: Batching

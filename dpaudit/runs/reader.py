@@ -13,10 +13,11 @@ import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from pydantic import ValidationError
 
+from dpaudit.mechanisms import Fields
 from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned, parse_assigned
 from dpaudit.runs.batches import BatchReader, Sample
@@ -33,23 +34,88 @@ MAX_LINE_BYTES = 1 << 26
 #: A tokenizer of a million tokens has some 100 MB.
 MAX_TOKENIZER_BYTES = 1 << 28
 _HASH_LINE = re.compile(r"^([0-9a-f]{64})  ([^\n]+)$")
+_Fields = TypeVar("_Fields", bound=Fields)
 RESUME = "Resume it with `dpaudit generate CONFIG.yaml --out RUN_DIR`, or restore it from a copy."
 
 
-class RunReader:
-    """One run directory.
+class FolderReader:
+    """The files of one directory: a run's, or public texts'.
 
     Attributes:
         name: the directory as the caller named it, for messages.
         location: opens the same directory from any process that can reach it.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.name, self.location = storage.where(), storage.location
+
+    def samples(self) -> Iterator[Sample]:
+        """The lines of samples.jsonl, in the file's order."""
+        for where, line in self._lines(layout.SAMPLES):
+            with _validating(where):
+                sample = Sample.model_validate_json(line)
+            yield sample
+
+    def sample_lines(self) -> Iterator[str]:
+        """The lines of samples.jsonl as they stand, without their ends."""
+        return (line for _, line in self._lines(layout.SAMPLES))
+
+    def digest(self, name: str) -> str:
+        """SHA-256 of a file of the record, in hexadecimal."""
+        with self._storage.open(name) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def has(self, name: str) -> bool:
+        """Whether the record has something under this name."""
+        return self._storage.exists(name)
+
+    def where(self, name: str) -> str:
+        """A file's name for messages."""
+        return self._storage.where(name)
+
+    def _fields(self, name: str, limit: int, kind: type[_Fields]) -> _Fields:
+        """What a JSON file of at most so many bytes holds, validated."""
+        text, where = self._read(name, limit), self.where(name)
+        _json(text, where)
+        with _validating(where):
+            return kind.model_validate_json(text)
+
+    def _read(self, name: str, limit: int) -> str:
+        with self._storage.open(name, limit) as file:
+            return self._decoded(file.read(limit), name)
+
+    def _lines(self, name: str) -> Iterator[tuple[str, str]]:
+        """Where each line of a text file is, for messages, and the line without its end."""
+        where = self.where(name)
+        with self._storage.open(name) as file:
+            for number in itertools.count(1):
+                line = file.readline(MAX_LINE_BYTES)
+                if not line:
+                    return
+                if not line.endswith(b"\n"):
+                    raise InputError(where, "the file ends inside a line, or a line is too long.", RESTORE)
+                yield f"{where}, line {number}", self._decoded(line[:-1], name)
+
+    def _decoded(self, data: bytes, name: str) -> str:
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError:
+            raise InputError(self.where(name), "the file is not UTF-8 text.", RESTORE) from None
+
+
+class RunReader(FolderReader):
+    """One run directory.
+
+    Attributes:
         manifest: run.json, validated.
     """
 
     def __init__(self, location: Location) -> None:
         """Raises InputError when a path or URL is no run directory that this version reads."""
-        self._storage = open_storage(location)
-        self._storage.require_run()
-        self.name, self.location = self._storage.where(), self._storage.location
+        storage = open_storage(location)
+        storage.require_run()
+        super().__init__(storage)
         text, where = self._read(layout.MANIFEST, MAX_MANIFEST_BYTES), self.where(layout.MANIFEST)
         fields = _json(text, where)
         version = fields.get("format_version") if isinstance(fields, dict) else None
@@ -73,17 +139,6 @@ class RunReader:
         with self._storage.local(name) as path:
             return BatchReader(path, self.where(name), self.manifest, batch)
 
-    def samples(self) -> Iterator[Sample]:
-        """The lines of samples.jsonl, in the file's order."""
-        for where, line in self._lines(layout.SAMPLES):
-            with _validating(where):
-                sample = Sample.model_validate_json(line)
-            yield sample
-
-    def sample_lines(self) -> Iterator[str]:
-        """The lines of samples.jsonl as they stand, without their ends."""
-        return (line for _, line in self._lines(layout.SAMPLES))
-
     def assignment(self) -> Iterator[Assigned]:
         """The lines of `assignment`, in the file's order."""
         for where, line in self._lines(layout.ASSIGNMENT):
@@ -94,12 +149,9 @@ class RunReader:
 
     def clusters(self) -> Clusters:
         """What `clusters` says of how records were grouped: its shapes are those that run.json gives it."""
-        text, where = self._read(layout.CLUSTERS, MAX_CLUSTERS_BYTES), self.where(layout.CLUSTERS)
-        _json(text, where)
-        with _validating(where):
-            clusters = Clusters.model_validate_json(text)
+        clusters = self._fields(layout.CLUSTERS, MAX_CLUSTERS_BYTES, Clusters)
         if problem := clusters_problem(clusters, self.manifest):
-            raise InputError(where, f"{problem}.", RESTORE)
+            raise InputError(self.where(layout.CLUSTERS), f"{problem}.", RESTORE)
         return clusters
 
     def hashes(self) -> dict[str, str]:
@@ -145,41 +197,6 @@ class RunReader:
             elif not (name in (layout.HASHES, layout.LOCK) or (name == layout.REPORT and folder)):
                 names.append(name)
         return sorted(names)
-
-    def digest(self, name: str) -> str:
-        """SHA-256 of a file of the record, in hexadecimal."""
-        with self._storage.open(name) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-
-    def has(self, name: str) -> bool:
-        """Whether the record has something under this name."""
-        return self._storage.exists(name)
-
-    def where(self, name: str) -> str:
-        """A file's name for messages."""
-        return self._storage.where(name)
-
-    def _read(self, name: str, limit: int) -> str:
-        with self._storage.open(name, limit) as file:
-            return self._decoded(file.read(limit), name)
-
-    def _lines(self, name: str) -> Iterator[tuple[str, str]]:
-        """Where each line of a text file is, for messages, and the line without its end."""
-        where = self.where(name)
-        with self._storage.open(name) as file:
-            for number in itertools.count(1):
-                line = file.readline(MAX_LINE_BYTES)
-                if not line:
-                    return
-                if not line.endswith(b"\n"):
-                    raise InputError(where, "the file ends inside a line, or a line is too long.", RESTORE)
-                yield f"{where}, line {number}", self._decoded(line[:-1], name)
-
-    def _decoded(self, data: bytes, name: str) -> str:
-        try:
-            return data.decode("utf-8")
-        except UnicodeDecodeError:
-            raise InputError(self.where(name), "the file is not UTF-8 text.", RESTORE) from None
 
 
 def whole_batches(storage: Storage) -> tuple[int, ...]:

@@ -72,8 +72,12 @@ class Storage(ABC):
 
     def require_run(self) -> None:
         """Refuse a place that has no run.json."""
-        if not self.exists(layout.MANIFEST):
-            raise InputError(self.where(), "this is no run directory: it has no run.json.", _NAME_RUN)
+        if self.exists(layout.MANIFEST):
+            return
+        if self.exists(layout.PUBLIC):
+            problem = "these are public-only texts: nothing private went into them, so there is nothing to audit."
+            raise InputError(self.where(), problem, "Use them with `dpaudit evaluate RUN_DIR --baseline`.")
+        raise InputError(self.where(), "this is no run directory: it has no run.json.", _NAME_RUN)
 
     @abstractmethod
     def exists(self, name: str) -> bool:

@@ -47,6 +47,11 @@ class BatchStore:
     location: str
     manifest: Manifest
 
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """Ids of the batches that are whole, whoever wrote them; ascending."""
+        return whole_batches(open_storage(self.location))
+
     @contextmanager
     def batch(self, header: BatchHeader) -> Iterator[BatchWriter]:
         """Write one batch. It is published when the block ends, if `finish` was called, and dropped otherwise.
@@ -170,7 +175,7 @@ class RunWriter:
     @property
     def finished(self) -> frozenset[int]:
         """Ids of the batches that are whole, whoever wrote them."""
-        return frozenset(whole_batches(self._storage))
+        return frozenset(self.store.whole)
 
     def batch(self, header: BatchHeader) -> AbstractContextManager[BatchWriter]:
         """Write one batch, as `BatchStore.batch` does."""

@@ -34,12 +34,15 @@ PROTOCOL = 2
 _VERSIONS = ("mauve-text", "faiss-cpu", "scikit-learn", "scipy", "numpy", "torch", "transformers", "tokenizers")
 
 
+Judged: TypeAlias = Literal["run", "baseline", "ceiling"]
+
+
 @dataclass(frozen=True)
 class MauveTask:
-    """One MAUVE: of the run's texts, or of the reference's own as the ceiling."""
+    """One MAUVE: of the run's texts, of its baseline's, or of the reference's own as the ceiling."""
 
     seed: int
-    ceiling: bool
+    of: Judged
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,8 @@ class Bench:
         probe, tuned = self.settings.probe, self.settings.fine_tune
         found: list[Task] = []
         if self.mauve is not None:
-            found += (MauveTask(seed, ceiling) for seed, ceiling in product(self.mauve.seeds, (False, True)))
+            judged: list[Judged] = ["run", "baseline", "ceiling"] if self.corpus.public else ["run", "ceiling"]
+            found += (MauveTask(seed, of) for seed, of in product(self.mauve.seeds, judged))
         for source in self.sources:
             # A probe is the same for every seed but where its texts are drawn.
             seeds = probe.seeds if source == "real-same-size" else probe.seeds[:1]
@@ -116,6 +120,8 @@ class Bench:
         """MAUVE's settings; None where there are too few texts."""
         asked = self.settings
         n = min(asked.n, len(self.corpus.synthetic), len(self.real) // 2)
+        if self.corpus.public:  # figures of another n would be on another scale
+            n = min(n, len(self.corpus.public))
         if n < 2:
             return None
         same = {name: value for name, value in vars(asked).items() if name in MauveSettings.model_fields}
@@ -131,12 +137,17 @@ class Bench:
     def sources(self) -> tuple[Source, ...]:
         """What classifiers are trained on: nothing, where there are no labels or too few texts."""
         enough = len(self.corpus.labels) > 1 and len(self.corpus.trainable) > 1
-        return ("synthetic", "real-same-size", "real-all") if enough else ()
+        if not enough:
+            return ()
+        public: tuple[Source, ...] = ("public",) if len(self.corpus.trainable_public) > 1 else ()
+        return ("synthetic", *public, "real-same-size", "real-all")
 
     def training(self, source: Source, seed: int) -> tuple[Record, ...]:
         """The records that one classifier is trained on: of the same size means as many of each label."""
         if source == "synthetic":
             return self.corpus.trainable
+        if source == "public":
+            return self.corpus.trainable_public
         if source == "real-all":
             return self.corpus.train
         random, chosen = np.random.default_rng(seed), list[int]()
@@ -151,7 +162,7 @@ class Bench:
         parts: dict[str, Any] = {"task": [type(task).__name__, asdict(task)], "versions": versions()}
         if isinstance(task, MauveTask):
             assert self.mauve is not None
-            sides = [self._digest("real"), *([] if task.ceiling else [self._digest("run")])]
+            sides = [self._digest("real"), *([] if task.of == "ceiling" else [self._digest(task.of)])]
             settings = self.mauve.model_dump(mode="json", exclude={"seeds"})
             return key_of(**parts, sides=sides, settings=settings, encoder=self.features.identity)
         drawn_by = task.seed if task.source == "real-same-size" else 0
@@ -170,10 +181,11 @@ class Bench:
     def _digests(self) -> dict[tuple[str, int], str | None]:
         return {}
 
-    def _digest(self, of: Source | Literal["real", "run", "test"], seed: int = 0) -> str | None:
+    def _digest(self, of: Source | Literal["real", "run", "baseline", "test"], seed: int = 0) -> str | None:
         """Of a set of texts. Few sets, of which each has many tasks."""
         if (of, seed) not in self._digests:
-            fixed = {"real": self.real, "run": self.corpus.synthetic, "test": self.corpus.test}
+            corpus = self.corpus
+            fixed = {"real": self.real, "run": corpus.synthetic, "baseline": corpus.public, "test": corpus.test}
             records = fixed[of] if of in fixed else self.training(cast(Source, of), seed)
             self._digests[of, seed] = summary_of(records).digest
         return self._digests[of, seed]
@@ -188,9 +200,10 @@ class Bench:
         corpus, settings = self.corpus, self.settings
         if isinstance(task, MauveTask):
             assert self.mauve is not None
-            synthetic, real = self._vectors(corpus.synthetic), self._vectors(self.real)
+            texts = corpus.public if task.of == "baseline" else corpus.synthetic
+            synthetic, real = self._vectors(texts), self._vectors(self.real)
             ours, theirs, others = draw_indices(task.seed, len(synthetic), len(real), self.mauve.n)
-            judged = real[others] if task.ceiling else synthetic[ours]
+            judged = real[others] if task.of == "ceiling" else synthetic[ours]
             return {"mauve": mauve_of(judged, real[theirs], self.mauve, task.seed)}
         train, test = self.training(task.source, task.seed), corpus.test
         labels, truth = self._labels(train), self._labels(test)

@@ -28,9 +28,9 @@ from dpaudit.generation.passes import CachedPrompts, next_logits, out_of_memory
 from dpaudit.generation.prompts import Prompts
 from dpaudit.generation.records import read_public_examples, read_records
 from dpaudit.generation.sources import DATASET, overlap
-from dpaudit.mechanisms import Arrays, Mechanism, PublicPart, log_probability
+from dpaudit.mechanisms import Arrays, PublicPart, log_probability
 from dpaudit.results.likelihood import MechanismLikelihood, PerToken, Spent
-from dpaudit.runs import InputError
+from dpaudit.runs import InputError, Manifest
 
 #: The hash's key where a config has none: the same records then meet under every config. Nothing is released.
 KEY = "00" * 32
@@ -146,7 +146,8 @@ class _Measurement:
 
     def __init__(self, ready: Ready, chosen: dict[str, list[Batch]], held_out: HeldOut, watch: Watch) -> None:
         self._ready, self._chosen, self._held_out, self._watch = ready, chosen, held_out, watch
-        self._mechanism, self._prompts = ready.manifest.mechanism, ready.prompts
+        self._manifest, self._prompts = ready.manifest, ready.prompts
+        self._mechanism = ready.manifest.mechanism
         self._head = Head.of(ready.model.network) if self._mechanism.over_support else None
         self._most = ready.manifest.stopping.max_tokens
         # An accountant for every number that a text has within its label: a run writes one text from a batch.
@@ -181,7 +182,7 @@ class _Measurement:
         """Texts of a label with all that is public about them: the same for every batch."""
         public = self._prompts.public(label)
         return [
-            _read(public, self._prompts, self._mechanism, label, text, self._most)
+            _read(public, self._prompts, self._manifest, label, text, self._most)
             for text in self._held_out.texts[label]
         ]
 
@@ -252,15 +253,16 @@ def per_token(sums: Doubles, tokens: Doubles) -> PerToken:
     return PerToken(mean=mean, error=math.sqrt(n / (n - 1) * spread) / float(tokens.sum()))
 
 
-def _read(public: CachedPrompts, prompts: Prompts, mechanism: Mechanism, label: str, text: str, most: int) -> _Text:
+def _read(public: CachedPrompts, prompts: Prompts, manifest: Manifest, label: str, text: str, most: int) -> _Text:
     """Take a text's places from the public prompt of its label."""
+    mechanism, ruled = manifest.mechanism, manifest.decoding.any
     tokens, lead = prompts.continuation(label, text, most)
     bare = _Text(tuple(_Place(token, NOTHING_PUBLIC, None, math.nan) for token in tokens), lead)
     places: list[_Place] = []
     for going, place, _ in _along(public, bare):
         logits, token = next_logits(going)[0], place.token
         with _usable_logits():
-            part = mechanism.public_part(logits) if mechanism.needs_public else NOTHING_PUBLIC
+            part = mechanism.public_part(logits, ruled) if manifest.needs_public else NOTHING_PUBLIC
         kept, column = logits, token
         if part.support is not None:
             kept, column = logits[part.support], int(np.searchsorted(part.support, token))

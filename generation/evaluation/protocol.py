@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from dpaudit.engines import Engine, LocalEngine
 from dpaudit.generation.caches import Figures, ScoreCache, VectorCache
@@ -18,6 +19,7 @@ from dpaudit.generation.evaluation.settings import PAPER_N, EvaluationSettings
 from dpaudit.generation.evaluation.texts import (
     Corpus,
     RealData,
+    as_many,
     corpus_of,
     distinct_texts,
     own_records,
@@ -27,9 +29,10 @@ from dpaudit.generation.evaluation.texts import (
     summary_of,
 )
 from dpaudit.generation.records import Record
-from dpaudit.results.quality import Downstream, Encoder, Fit, Mauve, Quality, Trained, scores
+from dpaudit.results.quality import Baseline, Downstream, Encoder, Fit, Mauve, Quality, Trained, added_by, scores
 from dpaudit.runs import InputError, RunReader
-from dpaudit.runs.layout import HASHES, SAMPLES
+from dpaudit.runs.layout import HASHES, PUBLIC, SAMPLES
+from dpaudit.runs.public import PublicReader
 from dpaudit.runs.reader import RESUME
 
 #: Fewer texts to train on than this are remarked upon.
@@ -41,6 +44,7 @@ def evaluate(
     data: RealData,
     settings: EvaluationSettings,
     *,
+    baseline: PublicReader | None = None,
     cache: ScoreCache,
     private_cache: VectorCache | None = None,
     previous: Quality | None = None,
@@ -53,6 +57,7 @@ def evaluate(
         reader: the run.
         data: real records. Nothing of them is kept but figures and digests.
         settings: what is measured.
+        baseline: public-only texts of the run's settings, to be measured beside it.
         cache: where figures are looked up and kept.
         private_cache: where embeddings are kept, of the run's texts and real ones; None keeps none.
         previous: an earlier evaluation. Where no fine-tuning is asked for, its sweep is shown again if every figure is
@@ -62,14 +67,15 @@ def evaluate(
         watch: called with what is done.
 
     Raises:
-        InputError: the run is unfinished, or texts or models cannot be used.
+        InputError: the run is unfinished, the baseline is not its own, or texts or models cannot be used.
     """
     if not reader.has(HASHES):
         raise InputError(reader.name, "the run is unfinished, and figures of a part of it say little.", RESUME)
     watch("Reading texts", 0, 1)
     samples = reader.digest(SAMPLES)  # before hours of work, in which the file could change
     synthetic, label_lines = read_synthetic(reader)
-    corpus, own, warnings = _read(reader, synthetic, data, settings)
+    public = () if baseline is None else _read_baseline(baseline, reader, synthetic)
+    corpus, own, warnings = _read(reader, synthetic, public, data, settings)
     embedder = Embedder(settings.embedding or OFFLINE, normalize=True, field="--embedding")
     classifier = None
     if settings.fine_tune is not None and corpus.labels:
@@ -78,7 +84,7 @@ def evaluate(
     figures = {task: found for task in bench.tasks if (found := cache.find(bench.key(task), NAMES[type(task)]))}
     missing = [task for task in bench.tasks if task not in figures]
     if any(not isinstance(task, FitTask) for task in missing):
-        texts = sorted({record.text for record in (*corpus.synthetic, *corpus.reference, *corpus.test)})
+        texts = sorted({record.text for record in (*corpus.synthetic, *corpus.public, *corpus.reference, *corpus.test)})
         vectors = embedder.embed(texts, private_cache, partial(watch, "Embedding texts"))
         bench = replace(bench, vectors=dict(zip(texts, vectors, strict=True)))
     with closing((engine or LocalEngine(1)).map(partial(getattr, bench, "measure"), missing)) as results:
@@ -88,6 +94,7 @@ def evaluate(
             cache.keep(bench.key(task), found)
             figures[task] = found
             watch(TITLES[type(task)], done, len(missing))
+    mauve, downstream = _mauve(bench, figures), (*_downstream(bench, figures), *_carried(bench, previous, cache))
     return Quality(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         samples=samples,
@@ -97,15 +104,37 @@ def evaluate(
         own=own,
         features=bench.features,
         held_out=corpus.held_out,
-        mauve=_mauve(bench, figures),
-        downstream=(*_downstream(bench, figures), *_carried(bench, previous, cache)),
+        mauve=mauve,
+        downstream=downstream,
         warnings=(*warnings, *_warnings(bench, figures)),
         versions=versions(),
+        baseline=None
+        if baseline is None
+        else Baseline(
+            samples=baseline.public.samples,
+            texts=summary_of(public),
+            added=added_by(mauve, downstream, len(corpus.test)),
+        ),
     )
 
 
+def _read_baseline(baseline: PublicReader, reader: RunReader, synthetic: tuple[Record, ...]) -> tuple[Record, ...]:
+    """A baseline's texts, at most as many of each label as the run has."""
+    baseline.public.require_fit(baseline.where(PUBLIC), reader.manifest)
+    texts, _ = read_synthetic(baseline)
+    public = as_many(texts, synthetic)
+    if not public:
+        remedy = "Generate public-only texts with the run's own config."
+        raise InputError(baseline.where(SAMPLES), "there is no text of a label that the run has texts of.", remedy)
+    return public
+
+
 def _read(
-    reader: RunReader, synthetic: tuple[Record, ...], data: RealData, settings: EvaluationSettings
+    reader: RunReader,
+    synthetic: tuple[Record, ...],
+    public: tuple[Record, ...],
+    data: RealData,
+    settings: EvaluationSettings,
 ) -> tuple[Corpus, int | None, list[str]]:
     """All texts, how many of the reference are the run's own, and what there is to say of limits."""
     manifest, warnings = reader.manifest, list[str]()
@@ -123,20 +152,26 @@ def _read(
         problem = "a text has a label that is not among batching.labels."
         raise InputError(reader.where(SAMPLES), problem, "Audit the run: `dpaudit verify`.")
     count_own = own_records(reader)
-    corpus = corpus_of(
-        labels, synthetic, reference, test, share=settings.test_share, seed=settings.split_seed, count_own=count_own
-    )
+    split: dict[str, Any] = {"share": settings.test_share, "seed": settings.split_seed}
+    corpus = corpus_of(labels, synthetic, reference, test, **split, count_own=count_own, public=public)
     return corpus, None if count_own is None else count_own(reference), warnings
 
 
 def _mauve(bench: Bench, figures: Mapping[Task, Figures]) -> Mauve | None:
     if bench.mauve is None:
         return None
-    score, ceiling = (
-        scores(tuple(figures[MauveTask(seed, ceiling)]["mauve"] for seed in bench.mauve.seeds))
-        for ceiling in (False, True)
+    found = {
+        of: scores(tuple(figures[MauveTask(seed, of)]["mauve"] for seed in bench.mauve.seeds))
+        for of in dict.fromkeys(task.of for task in bench.tasks if isinstance(task, MauveTask))
+    }
+    return Mauve(
+        settings=bench.mauve,
+        wanted=bench.settings.n,
+        real=len(bench.real),
+        score=found["run"],
+        ceiling=found["ceiling"],
+        public=found.get("baseline"),
     )
-    return Mauve(settings=bench.mauve, wanted=bench.settings.n, real=len(bench.real), score=score, ceiling=ceiling)
 
 
 def _downstream(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[Downstream]:
@@ -214,8 +249,11 @@ def _carried(bench: Bench, previous: Quality | None, cache: ScoreCache) -> Itera
             known: dict[Task, Figures] = {
                 fit: figures for fit in fits if (figures := cache.find(earlier.key(fit), NAMES[FitTask])) is not None
             }
-            if len(known) == len(fits):
-                yield from _downstream(earlier, known)
+            # Of a baseline that was not there then, the sweep has nothing.
+            whole = [source for source in earlier.sources if all(fit in known for fit in fits if fit.source == source)]
+            if set(whole) | {"public"} >= set(earlier.sources):
+                kept = {task: found for task, found in known.items() if getattr(task, "source", None) in whole}
+                yield from _downstream(earlier, kept)
 
 
 def _warnings(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[str]:
@@ -226,6 +264,11 @@ def _warnings(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[str]:
         yield f"{empty:,} of the run's {texts:,} texts are empty, or nothing but their label."
     if texts > 1 and (distinct := len(distinct_texts(corpus.synthetic))) <= texts / 2:
         yield f"Of the run's {texts:,} texts {distinct:,} are distinct, up to case and white space."
+    if corpus.public and len(corpus.public) < texts:
+        yield (
+            f"The baseline has {len(corpus.public):,} texts of the run's labels, fewer than its {texts:,}: accuracy is "
+            "lower of fewer texts. Raise the number of batches of a label, and generate it again."
+        )
     if bench.mauve is None:
         yield "No MAUVE: it needs 2 texts of the run, and 4 distinct ones of the reference."
     elif bench.mauve.n < (wanted := max(bench.settings.n, PAPER_N)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from dpaudit.generation.sources import PACKAGE
 from dpaudit.results.quality import HeldOut, Texts
 from dpaudit.runs import InputError, KeyedHash, Manifest, RunReader, data_digest
 from dpaudit.runs.layout import ASSIGNMENT, SAMPLES
+from dpaudit.runs.reader import FolderReader
 
 #: How many of some records a run was made from.
 CountOwn: TypeAlias = Callable[[Iterable[Record]], int]
@@ -56,6 +58,8 @@ class Corpus:
         test: real records that none is trained on.
         labels: the run's public list.
         held_out: what the test texts are; None where there are no labels.
+        public: the baseline's texts; empty where there is none.
+        trainable_public: those of them that classifiers may be trained on.
     """
 
     synthetic: tuple[Record, ...]
@@ -65,10 +69,12 @@ class Corpus:
     test: tuple[Record, ...]
     labels: tuple[str, ...]
     held_out: HeldOut | None
+    public: tuple[Record, ...] = ()
+    trainable_public: tuple[Record, ...] = ()
 
 
-def read_synthetic(reader: RunReader) -> tuple[tuple[Record, ...], int]:
-    """The texts that a run would release, without first lines that are nothing but their label.
+def read_synthetic(reader: FolderReader) -> tuple[tuple[Record, ...], int]:
+    """A run's texts as it would release them, or its baseline's, without first lines that are nothing but their label.
 
     Prompts of fenced examples show each under its label's line, and models go on so: a classifier would read the answer
     off the text, and real texts have no such line.
@@ -89,8 +95,18 @@ def read_synthetic(reader: RunReader) -> tuple[tuple[Record, ...], int]:
         lines += text != sample.text
         found.append(Record(label, text))
     if not found:
-        raise InputError(reader.where(SAMPLES), "the run has no texts.", "Name a run that has some.")
+        raise InputError(reader.where(SAMPLES), "there are no texts.", "Name a run that has some.")
     return tuple(found), lines
+
+
+def as_many(records: tuple[Record, ...], others: tuple[Record, ...]) -> tuple[Record, ...]:
+    """The first of the records, at most as many of each label as there are among the others."""
+    left, kept = Counter(record.label for record in others), []
+    for record in records:
+        left[record.label] -= 1
+        if left[record.label] >= 0:
+            kept.append(record)
+    return tuple(kept)
 
 
 def read_real(manifest: Manifest, name: str, setting: str, data: RealData) -> tuple[Record, ...]:
@@ -140,6 +156,7 @@ def corpus_of(
     share: float,
     seed: int,
     count_own: CountOwn | None = None,
+    public: tuple[Record, ...] = (),
 ) -> Corpus:
     """Part what is trained on from what is tested on.
 
@@ -151,12 +168,13 @@ def corpus_of(
         share: of the reference that is tested on then.
         seed: of the hash that splits: a text's side depends on that text and the seed alone.
         count_own: see `own_records`.
+        public: the baseline's texts, or none.
 
     Raises:
         InputError: nothing is left to train or to test on.
     """
     if not labels:
-        return Corpus(synthetic, reference, (), (), (), labels, None)
+        return Corpus(synthetic, reference, (), (), (), labels, None, public)
     if not reference:
         raise InputError("--reference", "there is no record in it.", "Give real records with a text and a label each.")
     if test is not None and not test:
@@ -164,7 +182,9 @@ def corpus_of(
     chosen = tuple(r for r in reference if hash_fraction(r.text, seed, b"test") < share) if test is None else test
     tested = {normalized_text(record.text) for record in chosen}
     train = tuple(record for record in reference if normalized_text(record.text) not in tested)
-    trainable = tuple(record for record in synthetic if normalized_text(record.text) not in tested)
+    trainable, trainable_public = (
+        tuple(record for record in texts if normalized_text(record.text) not in tested) for texts in (synthetic, public)
+    )
     if test is not None and not train:
         problem = "all texts of --reference are in it, so no real record is left to train on."
         raise InputError("--test", problem, "Give other records than those of --reference.")
@@ -181,7 +201,7 @@ def corpus_of(
         dropped_real=len(reference) - len(train) - (len(chosen) if test is None else 0),
         dropped_synthetic=len(synthetic) - len(trainable),
     )
-    return Corpus(synthetic, reference, train, trainable, chosen, labels, held_out)
+    return Corpus(synthetic, reference, train, trainable, chosen, labels, held_out, public, trainable_public)
 
 
 def subsample(records: tuple[Record, ...], most: int, seed: int) -> tuple[Record, ...]:

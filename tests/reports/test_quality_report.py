@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ from dpaudit.reports.quality import about, details, rows, shown
 from dpaudit.reports.terminal import print_quality, print_summary
 from dpaudit.results import AuditResult, QualityColumn, RunScore
 from dpaudit.results.quality import (
+    Added,
+    Baseline,
     Downstream,
     Encoder,
     HeldOut,
@@ -27,6 +30,7 @@ from dpaudit.results.quality import (
     Quality,
     Texts,
     Trained,
+    added_by,
     scores,
 )
 
@@ -36,12 +40,26 @@ HOSTILE = "<b>x</b> | `y` \u202e"
 
 
 def quality(
-    n: int = 20, name: str = HOSTILE, digest: str = DIGEST, own: int | None = None, tested: Downstream | None = None
+    n: int = 20,
+    name: str = HOSTILE,
+    digest: str = DIGEST,
+    own: int | None = None,
+    tested: Downstream | None = None,
+    public: tuple[float, ...] | None = None,
 ) -> Quality:
     texts = Texts(texts=40, distinct=38, digest=digest)
     settings = MauveSettings(
         n=n, clusters=2, iterations=500, initialisations=5, explained_variance=0.9, scaling=5.0, points=32, seeds=(0, 1)
     )
+    mauve = Mauve(
+        settings=settings,
+        wanted=n,
+        real=40,
+        score=scores((0.25, 0.5)),
+        ceiling=scores((0.9, 0.96)),
+        public=None if public is None else scores(public),
+    )
+    downstream = () if tested is None else (tested,)
     return Quality(
         created="2025-01-02T03:04:05+00:00",
         samples=DIGEST,
@@ -53,10 +71,13 @@ def quality(
         held_out=None
         if tested is None
         else HeldOut(origin="split", share=0.5, seed=0, test=texts, own=own, dropped_real=0, dropped_synthetic=0),
-        mauve=Mauve(settings=settings, wanted=n, real=40, score=scores((0.25, 0.5)), ceiling=scores((0.9, 0.96))),
-        downstream=() if tested is None else (tested,),
+        mauve=mauve,
+        downstream=downstream,
         warnings=(f"Mind {HOSTILE}",),
         versions={"mauve-text": HOSTILE},
+        baseline=None
+        if public is None
+        else Baseline(samples=DIGEST, texts=texts, added=added_by(mauve, downstream, texts.texts)),
     )
 
 
@@ -188,3 +209,86 @@ def test_a_column_refuses_figures_of_other_conditions() -> None:
 
 def test_nothing_evaluated_gives_no_table(median: AuditResult) -> None:
     assert column_titles({"one": median, "two": median}) == []
+
+
+def probe(run: tuple[float, ...], public: tuple[float, ...], real: tuple[float, ...]) -> Downstream:
+    found = {"synthetic": run, "public": public, "real-same-size": real}
+    return Downstream(
+        method="linear-probe",
+        encoder=quality().features,
+        settings=ProbeSettings(strength=1.0, iterations=10, seeds=(0, 1)),
+        majority=0.5,
+        trained=tuple(
+            Trained(source=source, texts=40, accuracy=scores(values))  # type: ignore[arg-type]
+            for source, values in found.items()
+        ),
+    )
+
+
+def test_a_difference_has_the_spread_of_seeds_of_draws_and_of_test_texts() -> None:
+    found = quality(tested=probe((0.9,), (0.5,), (0.8, 0.9)), public=(0.2, 0.4))
+    assert found.baseline is not None
+    mauve, accuracy = found.baseline.added
+    stds = [scores(values).std for values in ((0.25, 0.5), (0.2, 0.4), (0.8, 0.9))]
+    assert mauve.difference == pytest.approx(0.075)
+    assert mauve.spread == pytest.approx(math.hypot(stds[0] or 0, stds[1] or 0))  # draws of real texts vary less
+    assert accuracy.difference == pytest.approx(0.4)
+    test_texts = 0.9 * 0.1 / 40 + 0.5 * 0.5 / 40
+    assert accuracy.spread == pytest.approx(math.sqrt(2 * (stds[2] or 0) ** 2 + test_texts))
+
+
+@pytest.mark.parametrize(
+    ("difference", "spread", "outcome"),
+    [(0.3, 0.1, "more"), (0.2, 0.1, "nothing"), (-0.2, 0.1, "nothing"), (-0.3, 0.1, "less"), (0.3, None, "unknown")],
+)
+def test_within_twice_its_spread_a_difference_is_chance(difference: float, spread: float | None, outcome: str) -> None:
+    assert Added(measure="mauve", difference=difference, spread=spread).outcome == outcome
+
+
+def test_a_single_seed_tells_nothing() -> None:
+    mauve = quality(public=(0.2, 0.4)).mauve
+    assert mauve is not None
+    single = {name: scores((0.5,)) for name in ("score", "public", "ceiling")}
+    settings = mauve.settings.model_copy(update={"seeds": (0,)})
+    (found,) = added_by(mauve.model_copy(update={"settings": settings, **single}), (), 0)
+    assert (found.spread, found.outcome) == (None, "unknown")
+
+
+@pytest.mark.parametrize(
+    ("public", "tested", "first", "line"),
+    [
+        ((0.2, 0.4), None, "The records added nothing: texts", "MAUVE: +0.075 ± 0.226, nothing that can be told"),
+        ((0.2, 0.4), probe((0.9,), (0.1,), (0.8, 0.9)), "The records added something:", "linear probe: +0.800 ± "),
+        ((0.99, 0.99), probe((0.1,), (0.9,), (0.8, 0.8)), "The records added nothing: texts", "less with the records"),
+    ],
+)
+def test_every_report_says_what_the_records_added(
+    median: AuditResult, public: tuple[float, ...], tested: Downstream | None, first: str, line: str
+) -> None:
+    found = quality(public=public, tested=tested)
+    console = Console(file=io.StringIO(), width=160, color_system=None)
+    print_quality(found, console)
+    result = with_quality(median, found)
+    for text in (render_html(result), render_markdown(result), console.file.getvalue()):  # type: ignore[attr-defined]
+        said = " ".join(text.split())
+        assert first in said and line in said and "Public only" in said and "without any record, epsilon 0" in said
+    print_summary(result, console)
+    assert "public only" in console.file.getvalue() and first[:25] in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_without_a_baseline_nothing_is_said_of_what_was_added(evaluated: AuditResult) -> None:
+    assert "Public only" not in render_html(evaluated) and "records added" not in render_markdown(evaluated)
+
+
+def test_a_comparison_has_the_baseline_beside_each_run(median: AuditResult, mean: AuditResult) -> None:
+    beside = quality(public=(0.2, 0.4), tested=probe((0.9,), (0.1,), (0.8, 0.9)))
+    results = {"one": with_quality(median, beside), "two": with_quality(median, quality()), "mean": mean}
+    (table,) = (table for table in tables(compare_runs(results)) if table.title.startswith("Quality"))
+    assert table.header[1:4] == ("MAUVE, n = 20", "Public only", "Real texts")
+    assert [cells[2].text for _, cells in table.rows] == ["0.300 ± 0.141", "–", "–"]
+    notes = [note for note in table.notes if note.startswith("Added by records")]
+    assert notes == [
+        "Added by records, MAUVE, n = 20: run 1 +0.075 ± 0.226, nothing that can be told from chance.",
+        "Added by records, Accuracy, linear probe, 40 test texts: run 1 +0.800 ± 0.119 with the records.",
+    ]
+    assert "Added by records" in render_comparison_html(compare_runs(results))

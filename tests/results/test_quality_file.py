@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from dpaudit.audit.disclosure import public_form
 from dpaudit.cli import main
 from dpaudit.results.quality import (
+    Baseline,
     Downstream,
     Encoder,
     Fit,
@@ -28,6 +29,7 @@ from dpaudit.results.quality import (
     Scores,
     Texts,
     Trained,
+    added_by,
     scores,
 )
 from dpaudit.results.quality_file import EVALUATION, MAX_BYTES, read_quality, write_private, write_quality
@@ -148,6 +150,26 @@ def set_at(*path: str | int, value: Any) -> Callable[[Any], object]:
     return change
 
 
+def beside() -> Quality:
+    """With a baseline, by MAUVE."""
+    mauve = quality().mauve
+    assert mauve is not None
+    mauve = mauve.model_copy(update={"public": scores((0.2, 0.3))})
+    texts = Texts(texts=40, distinct=39, digest=DIGEST)
+    return quality(mauve=mauve, baseline=Baseline(samples=DIGEST, texts=texts, added=added_by(mauve, (), 0)))
+
+
+def edited_beside(change: Callable[[Any], object]) -> str:
+    fields = json.loads(beside().to_json())
+    change(fields)
+    return json.dumps(fields)
+
+
+def test_a_baseline_survives_a_round_trip(tmp_path: Path) -> None:
+    write_quality(beside(), tmp_path)
+    assert read_quality(tmp_path, lambda: DIGEST) == beside()
+
+
 HOSTILE: dict[str, str | bytes] = {
     "empty": "",
     "cut short": quality().to_json()[:-40],
@@ -174,6 +196,13 @@ HOSTILE: dict[str, str | bytes] = {
     "a digest that is none": edited(set_at("reference", "digest", value="../../etc/passwd")),
     "other settings": edited(set_at("downstream", 0, "method", value="fine-tuned")),
     "a long name": edited(set_at("features", "name", value="x" * 2000)),
+    "more added than measured": edited_beside(set_at("baseline", "added", 0, "difference", value=0.9)),
+    "a smaller spread than measured": edited_beside(set_at("baseline", "added", 0, "spread", value=0.001)),
+    "no spread": edited_beside(set_at("baseline", "added", 0, "spread", value=None)),
+    "added to another measure": edited_beside(set_at("baseline", "added", 0, "measure", value="linear-probe")),
+    "nothing said of what was added": edited_beside(set_at("baseline", "added", value=[])),
+    "a figure without its baseline": edited_beside(set_at("baseline", value=None)),
+    "a baseline's value too few": edited_beside(set_at("mauve", "public", value=scores((0.2,)).model_dump())),
     "other texts": quality(samples="cd" * 32).to_json(),
 }
 

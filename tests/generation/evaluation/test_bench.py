@@ -20,8 +20,8 @@ ENCODER = Encoder(name="a", digest="ab" * 32, max_tokens=8, pooling="mean", dime
 CLASSIFIER = Encoder(name="b", digest="cd" * 32, max_tokens=8)
 #: What a task may rest on, and one task of each kind that does.
 TASKS: dict[str, Task] = {
-    "score": MauveTask(0, ceiling=False),
-    "ceiling": MauveTask(0, ceiling=True),
+    "score": MauveTask(0, "run"),
+    "ceiling": MauveTask(0, "ceiling"),
     "probe": ProbeTask("synthetic", 0),
     "probe of real": ProbeTask("real-all", 0),
     "fit": FitTask("synthetic", Attempt(0, 1e-3, 0.0)),

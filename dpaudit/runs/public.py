@@ -1,0 +1,148 @@
+"""Public-only texts: what a run's prompts give without any record. Epsilon 0, and nothing to audit.
+
+The directory has no run.json, so no command takes it for a run. It holds samples.jsonl as runs do, tokenizer.json where
+the model has one, and public.json, which is written last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Annotated, Literal, Self
+
+from pydantic import Field
+
+from dpaudit.mechanisms import Fields, Positive, Support
+from dpaudit.runs import layout
+from dpaudit.runs.batches import Sample
+from dpaudit.runs.errors import InputError
+from dpaudit.runs.manifest import MAX_BATCHES, Created, Digest, Manifest, Model, Prompt, Sampling, Stopping
+from dpaudit.runs.reader import MAX_MANIFEST_BYTES, FolderReader
+from dpaudit.runs.rules import DecodingRules
+from dpaudit.runs.storage import Location, Storage, open_storage
+
+_AGAIN = "Generate them again: `dpaudit generate CONFIG.yaml --public-only --out FOLDER`."
+#: What must be a run's own, by the section of run.json: the fields here, or all of it.
+_OWN = {
+    "model": ("digest", "dtype"),
+    "mechanism": ("temperature", "support"),
+    "prompt": None,
+    "stopping": None,
+    "decoding": None,
+}
+
+
+class PublicMechanism(Fields):
+    """How a token is drawn: by softmax(l0 / temperature), l0 the public prompt's log-probabilities over the support."""
+
+    temperature: Positive
+    support: Support
+
+
+class PublicTexts(Fields):
+    """public.json: the settings that make texts the baseline of a run, under the names that run.json has for them.
+
+    Attributes:
+        private: nothing. No record was read.
+        created: when generation began, in ISO 8601 with a time zone.
+        mechanism: how a token is drawn.
+        labels: the public list of labels; empty where there are none.
+        batches: how many of them each label has, or all together have where there are no labels.
+        stopping, decoding, sampling, model, prompt, software: as in run.json.
+        samples: SHA-256 of samples.jsonl.
+    """
+
+    format_version: Literal[1] = 1
+    private: Literal["nothing"] = "nothing"
+    created: Created
+    mechanism: PublicMechanism
+    labels: tuple[str, ...]
+    batches: Annotated[int, Field(ge=1, le=MAX_BATCHES)]
+    stopping: Stopping
+    decoding: DecodingRules = DecodingRules()
+    sampling: Sampling
+    model: Model
+    prompt: Prompt
+    software: dict[str, str] = Field(default_factory=dict)
+    samples: Digest
+
+    @classmethod
+    def of(cls, manifest: Manifest, batches: int, samples: str) -> Self:
+        """What stands in public.json of texts that were made under a manifest's public settings."""
+        return cls(
+            created=manifest.created,
+            mechanism=PublicMechanism(temperature=manifest.mechanism.temperature, support=manifest.mechanism.support),
+            labels=manifest.batching.labels,
+            batches=batches,
+            stopping=manifest.stopping,
+            decoding=manifest.decoding,
+            sampling=manifest.sampling,
+            model=manifest.model,
+            prompt=manifest.prompt,
+            software=manifest.software,
+            samples=samples,
+        )
+
+    def require_fit(self, where: str, run: Manifest) -> None:
+        """Refuse texts that are no baseline of a run: the records may not be all that differs.
+
+        Raises:
+            InputError: names the first setting that differs, or that the run does not state.
+        """
+        compared = [("labels", self.labels, run.batching.labels)]
+        for section, names in _OWN.items():
+            own, theirs = (getattr(settings, section).model_dump() for settings in (self, run))
+            compared += [(f"{section}.{name}", own[name], theirs[name]) for name in names or own]
+        for name, ours, runs in compared:
+            if ours != runs or (name == "model.digest" and ours is None):
+                problem = f"{name} is not that of the run, so its records are not all that makes a difference."
+                raise InputError(where, problem, "Generate public-only texts with the run's own config.")
+
+
+class PublicReader(FolderReader):
+    """Public-only texts on disk.
+
+    Attributes:
+        public: public.json, validated.
+    """
+
+    def __init__(self, location: Location) -> None:
+        """Raises InputError where there are none, or other files than such texts have."""
+        storage = open_storage(location)
+        super().__init__(storage)
+        if storage.exists(layout.MANIFEST) or storage.exists(layout.STEPS):
+            raise InputError(
+                self.name, "this is a run, which was made from private records.", "Name public-only texts."
+            )
+        if not storage.exists(layout.PUBLIC):
+            raise InputError(self.name, "these are no public-only texts: there is no public.json.", _AGAIN)
+        self.public = self._fields(layout.PUBLIC, MAX_MANIFEST_BYTES, PublicTexts)
+        if self.digest(layout.SAMPLES) != self.public.samples:
+            problem = "these are other texts than public.json is about."
+            raise InputError(self.where(layout.SAMPLES), problem, _AGAIN)
+
+
+@contextmanager
+def new_folder(location: Location) -> Iterator[Storage]:
+    """A new or empty directory, to which nobody else writes within the block.
+
+    Raises:
+        InputError: it holds something, cannot be written, or another writer has it.
+    """
+    storage = open_storage(location)
+    with ExitStack() as lock:
+        lock.callback(storage.lock())
+        if any(entry.name != layout.LOCK for entry in storage.entries()):
+            raise InputError(storage.where(), "the directory is not empty.", "Name a new one.")
+        yield storage
+
+
+def write_public(
+    storage: Storage, manifest: Manifest, batches: int, samples: Iterable[Sample], tokenizer_json: str | None
+) -> None:
+    """Write public-only texts and what made them. Arguments as for `PublicTexts.of`."""
+    if tokenizer_json is not None:
+        storage.write_text(layout.TOKENIZER, [tokenizer_json])
+    storage.write_text(layout.SAMPLES, (sample.line() for sample in samples))
+    public = PublicTexts.of(manifest, batches, FolderReader(storage).digest(layout.SAMPLES))
+    storage.write_text(layout.PUBLIC, [public.model_dump_json(indent=2), "\n"])

@@ -1,0 +1,125 @@
+"""Public-only texts, the baseline of a run: the same prompts without any record, so epsilon 0.
+
+They come from the very worker that makes runs, whose batches are all empty. Contributions are then differences from the
+public prompt, whatever the run's are: of none of them, nothing is left but the anchor. So each token is drawn from
+softmax(l0 / temperature), l0 the public prompt's log-probabilities over the run's support.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+
+from dpaudit.generation.algorithm import prompting, silent
+from dpaudit.generation.config import BatchingConfig, ClaimConfig, Config, PrivacyConfig
+from dpaudit.generation.events import Progress
+from dpaudit.generation.manifest import build_manifest, declared_batching, declared_privacy
+from dpaudit.generation.models import device_of
+from dpaudit.generation.partition import Batch
+from dpaudit.generation.passes import free_memory, planned_rows
+from dpaudit.generation.worker import Worker
+from dpaudit.mechanisms import Mechanism
+from dpaudit.runs import BatchHeader, Clustering, Clusters, InputError, Manifest, Sample, Step
+from dpaudit.runs.assignment import KEY_BYTES
+from dpaudit.runs.manifest import StopReason
+from dpaudit.runs.public import new_folder, write_public
+from dpaudit.runs.storage import Location
+
+#: Of a hash that no record goes through.
+_KEY = "00" * KEY_BYTES
+
+
+def generate_public(config: Config, out: Location, progress: Progress = silent) -> Location:
+    """Write the baseline of a config's runs. Its data is not looked at, and need not be there.
+
+    Args:
+        config: all settings; of batching, those that say how many batches there are.
+        out: path or URL of a new or empty directory.
+        progress: told of every text and of every step.
+
+    Returns:
+        The directory, as it was named.
+
+    Raises:
+        InputError: the model or the directory cannot be used, or only the records tell how many batches there are.
+    """
+    asked = _without_records(config)
+    free = free_memory(device_of(asked.model))
+    model, prompts, stopping = prompting(asked)
+    rows = asked.model.rows or planned_rows(model, prompts.places, asked.decoding.longest, free)
+    batching, privacy = declared_batching(asked, Clusters(), _KEY), declared_privacy(asked, None)
+    manifest = build_manifest(asked, batching, (), privacy, Clustering(), model, prompts, stopping, rows)
+    each = asked.batching.generate_per_label
+    labels = (label for label in asked.data.groups for _ in range(each))
+    batches = [Batch(number, label, None, ()) for number, label in enumerate(labels)]
+    with new_folder(out) as storage:
+        store = _Texts(manifest)
+        for _ in Worker(store, batches, model, prompts).run(range(len(batches)), progress):
+            pass
+        write_public(storage, manifest, each, store.samples(), model.tokenizer_json)
+    return out
+
+
+def _without_records(config: Config) -> Config:
+    """The config of a run whose batches are all empty. Its clip and divisor are those of nothing."""
+    drawn = {name: getattr(config.mechanism, name) for name in ("temperature", "support")}
+    empty = {"contribution": "differences", "clip": 1.0, "aggregator": "mean", "divisor": 1.0}
+    each, clustering = config.batching.generate_per_label, config.clustering
+    if clustering is not None:
+        clusters = clustering.keep or clustering.centers
+        if clusters is None:
+            problem = f"{clustering.method} finds the number of clusters in the records, and with it that of the texts."
+            remedy = "Leave out the section, and give batching.batches_per_label and batching.generate_per_label."
+            raise InputError("clustering.method", problem, remedy)
+        each = clusters * config.batching.generate_per_cluster
+    return config.model_copy(
+        update={
+            "batching": BatchingConfig(batches_per_label=each, generate_per_label=each),
+            "clustering": None,
+            "mechanism": Mechanism.model_validate(empty | drawn),
+            "privacy": PrivacyConfig(),
+            "claim": ClaimConfig(epsilon=0.0),
+        }
+    )
+
+
+class _Texts:
+    """Where texts go that have no record: see `Store`. Of their steps nothing is kept but the tokens."""
+
+    location, whole = "", ()
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self._batches: dict[int, _Batch] = {}
+
+    @contextmanager
+    def batch(self, header: BatchHeader) -> Iterator[_Batch]:
+        """See `Store`."""
+        yield self._batches.setdefault(header.id, _Batch(header))
+
+    def samples(self) -> Iterator[Sample]:
+        """All texts, in order."""
+        return chain.from_iterable(self._batches[number].samples for number in sorted(self._batches))
+
+
+class _Batch:
+    """See `Record`. `samples`: the texts that have ended."""
+
+    def __init__(self, header: BatchHeader) -> None:
+        self._header = header
+        self._tokens: list[int] = []
+        self.samples: list[Sample] = []
+
+    def write(self, step: Step) -> None:
+        """See `Record`."""
+        self._tokens.append(step.token)
+
+    def end_text(self, *, text: str | None, stop: StopReason) -> None:
+        """See `Record`."""
+        number, tokens, (id_, label) = len(self.samples), tuple(self._tokens), (self._header.id, self._header.label)
+        sample = Sample(id=id_, number=number, label=label, cluster=None, tokens=tokens, text=text, stop=stop)
+        self.samples.append(sample)
+        self._tokens = []
+
+    finish = end_text
