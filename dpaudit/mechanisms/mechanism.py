@@ -46,7 +46,7 @@ _PARTS: dict[str, Mapping[str, type[Contribution] | type[Aggregator]]] = {
 MAX_VOCABULARY = 1 << 22
 
 
-#: Times 1 + 1 / temperature it is the least bounded range of an anchored draw: below, adding the anchor in float64 could
+#: Times 1 + 1 / temperature the least bounded range of an anchored draw: below, adding the anchor in float64 could
 #: move one further than `mean.ROUNDING` allows for (docs/mathematics.md, "Anchored contributions").
 LEAST_RANGE = 2.0**-15
 

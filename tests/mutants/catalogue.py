@@ -1908,8 +1908,8 @@ _GENERATION = (
         "generation-one-line-forgotten",
         "examples keep their line breaks where they are to be on one line",
         "generation/prompts.py",
-        "texts = [in_one_line(record.text) if self._one_line else record.text for record in context]",
-        "texts = [record.text for record in context]",
+        "in_one_line(text) if self._one_line else text, most)",
+        "text, most)",
         ("tests/generation/test_own_prompts.py",),
     ),
 )
