@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 from benchmarks.rows import Row, Wanted
-from benchmarks.synthetic import MECHANISM, Shape, write_run
+from benchmarks.synthetic import ANCHORED, MECHANISM, Shape, write_run
 from benchmarks.timing import interleaved
 from dpaudit.accounting import ExPostAccountant
 from dpaudit.audit import audit_run
@@ -19,17 +21,20 @@ from dpaudit.runs import RunReader, Step
 
 #: As large as SmolLM2's.
 VOCABULARY = 49_152
+#: Steps of an anchored run, for each of one over the whole vocabulary.
+ANCHORED_STEPS = 8
 #: How `peak_memory` is run in a process of its own.
 PEAK = "import sys; from benchmarks.auditing import peak_memory; print(peak_memory(sys.argv[1]))"
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """Accounting and whole audit against reading; then peak memory."""
+    """Accounting and whole audit against reading; anchored records against whole vocabularies; then peak memory."""
     shape = Shape(2, 2, 8, 512) if small else Shape(batches=8, steps=12, contexts=32, vocabulary=VOCABULARY)
     with TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         write_run(run, shape)
         yield from _times(run, shape, rounds=1 if small else 5)
+        yield _anchored(run, shape, Path(folder) / "anchored", rounds=1 if small else 5)
     if not sys.platform.startswith("linux"):
         yield Row("audit", "peak memory", None, skipped="only measured on Linux")
         return
@@ -61,6 +66,29 @@ def _times(run: Path, shape: Shape, rounds: int) -> Iterator[Row]:
             "lowest to highest": timings.spread(name, "read"),
         }
         yield Row("audit", f"{what}: {case}", timings.ratio(name, "read"), wanted=wanted, figures=figures)
+
+
+def _anchored(full: Path, shape: Shape, run: Path, rounds: int) -> Row:
+    """A record of a support's tokens with every context's differences against medians of the whole vocabulary.
+
+    It has more steps, so that what an audit does once a run does not count for much in either.
+    """
+    longer = replace(shape, steps=ANCHORED_STEPS * shape.steps, mechanism=ANCHORED)
+    write_run(run, longer)
+    cases = {
+        "full": lambda: _require_pass(full, LocalEngine(1)),
+        "anchored": lambda: _require_pass(run, LocalEngine(1)),
+    }
+    timings = interleaved(cases, rounds)
+    steps = {"full": shape.batches * shape.steps, "anchored": longer.batches * longer.steps}
+    figures: dict[str, float | str] = {f"{name}, steps/s": steps[name] / timings.median(name) for name in cases}
+    ratios = [ANCHORED_STEPS * ratio for ratio in timings.ratios("full", "anchored")]
+    figures["lowest to highest"] = f"{min(ratios):.3g} to {max(ratios):.3g}"
+    what = (
+        f"whole audit, one core, steps a second: {steps['anchored']} anchored steps of {ANCHORED.support.size} tokens "
+        f"with all of {shape.contexts} contexts, over {steps['full']} of {shape.vocabulary:,}"
+    )
+    return Row("audit", what, median(ratios), wanted=Wanted("at least", 20), figures=figures)
 
 
 def _read(run: Path) -> Iterator[Step]:

@@ -30,7 +30,9 @@ for repeatable sums that `generation` makes.
 
 The bare loop makes forward passes for the same prompts, as many rows together as ours, with a key-value cache and the
 logits of the last position. Its prompts are padded to the longest of them, its tokens are random, and it does nothing
-else.
+else. Anchored means sample from the 100 tokens that a public prompt makes likeliest, and score private contexts over
+these alone, where the bare loop computes the whole head; their public prompts, and every context's differences in the
+record, are part of their time.
 
 `invink` is the package of InvisibleInk (arXiv 2507.02974). It continues the same prompts with as many rows a step as
 ours has contexts, its public prompt among them (one private text less), all in one forward pass, in the same dtype,
@@ -46,7 +48,8 @@ Bytes that a step of SmolLM2-135M takes over its whole vocabulary of 49,152, aga
 the clip, with which this small model writes language; every clip generates texts of its own. A grid, declared in the
 manifest, rounds each context's clipped logits before anything is aggregated; its figures are for the very same steps,
 rounded. A third is wanted at the paper's clip for the median, 6: the larger the clip, the more of the values are random
-bits that nothing can spare.
+bits that nothing can spare. The last row is of an anchored mean, which records every context's differences over a
+public support; raw are these as float32.
 """,
     ),
     "audit": (
@@ -54,7 +57,8 @@ bits that nothing can spare.
         """\
 Accounting is Theorem 1, the exact cost and every context's leave-one-out loss, on arrays in memory. Reading opens the
 same run and decodes every step. The whole audit reads, accounts and makes every check. Peak memory is the resident
-size of a process that audits and does nothing else, its libraries included.
+size of a process that audits and does nothing else, its libraries included. Anchored records hold a public support's
+tokens with every context's differences, from which the audit works out every figure anew.
 """,
     ),
     "engine": (

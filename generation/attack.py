@@ -163,7 +163,8 @@ def _neighbours(
 def _crafted(raised: bool, token: int, vocabulary: int, clip: float) -> Floats:
     """A context that moves one token, and all others the other way, as far as clipping lets any: [1, V].
 
-    Added contexts of this kind attain the exact ex-post bound (docs/mathematics.md, "Exact cost").
+    Added contexts of this kind attain the exact ex-post bound (docs/mathematics.md, "Exact cost"), but for differences,
+    which no probabilities take all the way up.
     """
     low, high = -LOUD * clip, 0
     row = np.full((1, vocabulary), low if raised else high, dtype=np.float32)

@@ -53,7 +53,8 @@ def exact_cost(
     """Suprema over the box of log p'(token) - log p(token) and of log p(token) - log p'(token), in nats.
 
     Their larger one never exceeds `theorem1_cost`. With the bounds of an added or removed context it is attained by
-    an actual neighbour, so no smaller data-dependent bound exists (docs/mathematics.md, "Exact cost").
+    contributions that the clip allows, so no smaller bound follows from the clip alone (docs/mathematics.md, "Exact
+    cost"; there, too, which of them differences of log-probabilities can be).
 
     Args, Raises:
         As for `theorem1_cost`; `fixed` is further columns, in which the three vectors are equal.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--aggregator", type=click.Choice(["mean"]), required=True, help="Median has no budget known beforehand.")
-@click.option("--clip", type=POSITIVE, required=True, help="Clip c: logits lie in [-c, c].")
+@click.option("--clip", type=POSITIVE, required=True, help="Clip c: logits, or differences, lie in [-c, c].")
 @click.option("--temperature", type=POSITIVE, required=True)
 @click.option(
     "--batch-size",

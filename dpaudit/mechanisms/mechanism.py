@@ -46,6 +46,10 @@ _PARTS: dict[str, Mapping[str, type[Contribution] | type[Aggregator]]] = {
 MAX_VOCABULARY = 1 << 22
 
 
+#: Times 1 + 1 / temperature the least bounded range of an anchored draw: below, adding the anchor in float64 could
+#: move one further than `mean.ROUNDING` allows for (docs/mathematics.md, "Anchored contributions").
+LEAST_RANGE = 2.0**-15
+
 #: A support with a margin has at most so many times its size: where the public prompt hardly tells tokens apart, any
 #: margin would take in nearly all of them.
 MOST_WITH_MARGIN = 4
@@ -149,6 +153,14 @@ class Mechanism(Fields):
             own = {name: tuple(field) if isinstance(field, list) else field for name, field in given.items()}
             rest[part] = kind.model_validate({name: field for name, field in own.items() if field is not None})
         return rest
+
+    @model_validator(mode="after")
+    def _anchors_round_less_than_is_allowed_for(self) -> Mechanism:
+        eta, least = self.eta(ContextChange("add_remove")), LEAST_RANGE * (1 + 1 / self.temperature)
+        if self.contribution.anchored and eta is not None and eta < least:
+            allowed = f"so large that a draw's bounded range, {eta:.3g}, is at least {least:.3g}, or rounding counts"
+            raise clash("clip", self.clip, allowed)
+        return self
 
     @model_serializer
     def _flat_fields(self) -> dict[str, Any]:

@@ -94,7 +94,12 @@ def config_with(sections: dict[str, object]) -> Config:
 
 
 #: What reads a document's YAML. The release gate's steps are run in tests/test_disclosure.py.
-YAML = {"experiments.md": TableConfig.model_validate, "generation.md": config_with, "releasing.md": dict}
+YAML = {
+    "experiments.md": TableConfig.model_validate,
+    "generation.md": config_with,
+    "releasing.md": dict,
+    "which-mechanism.md": config_with,
+}
 
 
 def blocks(document: Path, *languages: str) -> list[tuple[str, str]]:

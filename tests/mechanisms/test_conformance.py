@@ -808,3 +808,25 @@ def test_a_support_is_the_public_prompts_top_and_what_is_close_to_it() -> None:
         found = support.tokens(logits)
         assert found is wanted is None or (found is not None and found.tolist() == wanted)
         assert support.most(7) >= (7 if found is None else len(found))
+
+
+def test_an_anchored_mean_that_rounding_could_move_too_far_is_refused() -> None:
+    """A neighbour's anchored sums, rounded as float64 may round them, stay within eta down to the least clip."""
+    temperature, divisor = 0.8, 1024.0
+    flat = {"aggregator": "mean", "contribution": "differences", "temperature": temperature, "divisor": divisor}
+    least = divisor * (1 + temperature) * 2**-16
+    change = ContextChange("add_remove")
+    allowed = Mechanism.model_validate({**flat, "clip": least})
+    # Of tokens that can be drawn: the likeliest of 2^22, what 2^20 contexts add to it, and 2^-200 of its probability.
+    largest = np.log(2**22) + 2**20 * least / divisor + 200 * np.log(2) * temperature
+    rounding = (
+        12 * largest * 2.0**-53 + 60 * 2**20 * 2.0**-53 * 2 * least / divisor
+    )  # of anchors; of 2^20 contexts' sums
+    eta = allowed.eta(change)
+    assert eta is not None
+    assert 2 * least / divisor + rounding <= eta * temperature
+    Mechanism.model_validate({**flat, "clip": least / 2, "contribution": "logits"})
+    Mechanism.model_validate({**flat, "clip": least / 2, "aggregator": "median", "divisor": None})
+    for clip in (least * 0.999, 1e-300):
+        with pytest.raises(ValidationError, match="bounded range"):
+            Mechanism.model_validate({**flat, "clip": clip})

@@ -40,7 +40,33 @@ _RULES = "tests/runs/test_rules.py"
 _CLEAN = "tests/checks/test_clean_runs.py"
 _INDEPENDENT = "tests/runs/test_independent.py"
 
+_DECODERS = "tests/accounting/test_anchored_decoders.py"
+
 _ACCOUNTING = (
+    Mutant(
+        "differences-not-clipped-above",
+        "a difference from the anchor is clipped from below alone",
+        "dpaudit/mechanisms/differences.py",
+        "np.clip(out, -clip, clip, out=out)",
+        "np.clip(out, -clip, None, out=out)",
+        (_DECODERS, _CONFORMANCE),
+    ),
+    Mutant(
+        "anchored-box-of-the-center",
+        "the upper bound on anchored neighbours is the aggregate itself",
+        "dpaudit/mechanisms/mechanism.py",
+        "with_anchor(arrays, center), with_anchor(arrays, upper)",
+        "with_anchor(arrays, center), with_anchor(arrays, center)",
+        (_DECODERS, _CONFORMANCE),
+    ),
+    Mutant(
+        "anchored-range-below-rounding",
+        "an anchored mean may have a bounded range that rounding exceeds",
+        "dpaudit/mechanisms/mechanism.py",
+        "LEAST_RANGE * (1 + 1 / self.temperature)",
+        "LEAST_RANGE / self.temperature / 2",
+        (_CONFORMANCE,),
+    ),
     Mutant(
         "median-upper-bound-half-step-low",
         "the upper bound on a neighbour's median is half a place too low",
@@ -2115,8 +2141,8 @@ _GENERATION = (
         "generation-one-line-forgotten",
         "examples keep their line breaks where they are to be on one line",
         "generation/prompts.py",
-        "texts = [in_one_line(record.text) if self._one_line else record.text for record in context]",
-        "texts = [record.text for record in context]",
+        "in_one_line(text) if self._one_line else text, most)",
+        "text, most)",
         ("tests/generation/test_own_prompts.py",),
     ),
     Mutant(
