@@ -91,9 +91,9 @@ def _step(random: np.random.Generator, shape: Shape, tokens: list[int]) -> tuple
     """A step after these tokens, and where its token stands in the support."""
     mechanism, part = shape.mechanism, PublicPart()
     # What all contexts have in common: of the tokens alone where it is public, and new at every step where it is not.
-    common = np.random.default_rng(tokens) if mechanism.needs_public else random
+    common = np.random.default_rng(tokens) if mechanism.contribution.anchored else random
     row = common.standard_normal(shape.vocabulary, dtype=np.float32) * np.float32(COMMON)
-    if mechanism.needs_public:
+    if mechanism.contribution.anchored:
         part = mechanism.public_part(row)
         row = row[part.support]
     values = random.standard_normal((shape.contexts, len(row)), dtype=np.float32) * np.float32(OWN) + row

@@ -77,7 +77,11 @@ def naive(config: Config, batches: int, model: LanguageModel) -> dict[str, Any]:
                     before = whole[:position]
                     raw = [OwnCache(model, [p + before], 300).logits[0].numpy() for p in [public, *prompts]]
                     everyone = np.array(raw[1:]).reshape(len(prompts), model.vocabulary)
-                    part = mechanism.public_part(raw[0]) if mechanism.needs_public else PublicPart()
+                    part = (
+                        mechanism.public_part(raw[0])
+                        if mechanism.contribution.anchored or mechanism.support.size
+                        else PublicPart()
+                    )
                     support = np.arange(model.vocabulary) if part.support is None else part.support
                     counts = position >= len(lead)
                     sums[label, text][3] += counts
