@@ -58,7 +58,8 @@ public support; raw are these as float32.
 Accounting is Theorem 1, the exact cost and every context's leave-one-out loss, on arrays in memory. Reading opens the
 same run and decodes every step. The whole audit reads, accounts and makes every check. Peak memory is the resident
 size of a process that audits and does nothing else, its libraries included. Anchored records hold a public support's
-tokens with every context's differences, from which the audit works out every figure anew.
+tokens with every context's differences, from which the audit works out every figure anew; they are held against the
+same of the whole vocabulary, and against medians of it, which have no contexts to work out anything from.
 """,
     ),
     "engine": (

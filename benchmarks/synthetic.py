@@ -45,13 +45,9 @@ from dpaudit.runs import (
 #: 50,000 lies at the floor.
 COMMON, OWN = 3.75, 0.8
 MECHANISM = Mechanism(contribution=TopClippedLogits(clip=7.0), aggregator=Median(), temperature=2.0)
-#: The same over the tokens of a public support, every context's differences recorded.
-ANCHORED = Mechanism(
-    contribution=AnchoredDifferences(clip=2.0),
-    aggregator=Median(),
-    temperature=1.0,
-    support=Support(kind="public-top-k", size=100),
-)
+#: Of differences, all of which are recorded: over the whole vocabulary, and over the tokens of a public support.
+ANCHORED_FULL = Mechanism(contribution=AnchoredDifferences(clip=2.0), aggregator=Median(), temperature=1.0)
+ANCHORED = ANCHORED_FULL.model_copy(update={"support": Support(kind="public-top-k", size=100)})
 WIDTH = 2
 
 
@@ -95,7 +91,7 @@ def _step(random: np.random.Generator, shape: Shape, tokens: list[int]) -> tuple
     row = common.standard_normal(shape.vocabulary, dtype=np.float32) * np.float32(COMMON)
     if mechanism.contribution.anchored:
         part = mechanism.public_part(row)
-        row = row[part.support]
+        row = row if part.support is None else row[part.support]
     values = random.standard_normal((shape.contexts, len(row)), dtype=np.float32) * np.float32(OWN) + row
     mechanism.contribution.write(values, mechanism.contribution.row_constants(values), part.anchor, values)
     arrays = mechanism.aggregator.step(values, mechanism.clip, WIDTH)
@@ -104,7 +100,7 @@ def _step(random: np.random.Generator, shape: Shape, tokens: list[int]) -> tuple
     aggregate = mechanism.aggregate(arrays)
     index, log_probability = _draw(random, aggregate, mechanism.temperature)
     token = index if part.support is None else int(part.support[index])
-    contexts = None if part.support is None else values
+    contexts = values if mechanism.contribution.anchored else None
     return Step(token, log_probability, aggregate_digest(aggregate), arrays, contexts, part.support), index
 
 
@@ -150,7 +146,7 @@ def _manifest(shape: Shape, key: bytes, digests: list[str]) -> Manifest:
         ),
         origins=Origins(batching="public", settings="public"),
         stopping=Stopping(max_tokens=shape.steps),
-        record=Record(vocabulary=shape.vocabulary, width=WIDTH, contexts=shape.mechanism.over_support),
+        record=Record(vocabulary=shape.vocabulary, width=WIDTH, contexts=shape.mechanism.contribution.anchored),
         data=Data(records=len(digests), digest=data_digest(digests)),
         model=Model(name="made up"),
         prompt=Prompt(template="none"),
