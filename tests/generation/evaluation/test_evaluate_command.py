@@ -73,13 +73,6 @@ def test_json_alone_is_printed(command: Command, run: Any, held_out: Path) -> No
     assert found["held_out"]["origin"] == "file" and found["held_out"]["test"]["texts"] == 24
 
 
-def test_a_classifier_is_fine_tuned_where_it_is_asked_for(command: Command, encoder_folder: Path) -> None:
-    options = ["--preset", "laptop", "--steps", "2", "--accuracy-seeds", "1", "--learning-rate", "0.001"]
-    code, out, _ = command("--classifier", encoder_folder, *options)
-    assert code == 0 and "Accuracy, fine-tuned" in out
-    assert "Accuracy, fine-tuned" in command()[1]  # measured before, and still of these texts
-
-
 def test_reports_show_it_beside_the_budgets(command: Command, run: Any) -> None:
     assert command()[0] == 0
     code, out, err = command(name="report")
@@ -171,6 +164,7 @@ def test_a_baseline_is_measured_beside_the_run(
     assert (mauve["measure"], probe["measure"], found["baseline"]["texts"]["texts"]) == ("mauve", "linear-probe", 40)
     figures = {trained["source"]: trained for trained in found["downstream"][0]["trained"]}
     assert list(figures) == ["synthetic", "public", "real-same-size", "real-all"]
+    assert found["mauve"]["public"]["values"] != found["mauve"]["score"]["values"]
     difference = figures["synthetic"]["accuracy"]["mean"] - figures["public"]["accuracy"]["mean"]
     assert probe["difference"] == pytest.approx(difference) and difference > 0.3
     code, out, _ = command(name="report")
@@ -185,6 +179,19 @@ def test_a_baseline_is_measured_beside_the_run(
     assert code == 1 and "Public only" not in shown and "records added" not in shown
     assert command("--test", held_out)[0] == 0
     assert Quality.model_validate_json((run / "report" / "evaluation.json").read_text()).baseline is None
+
+
+def test_a_classifier_is_fine_tuned_where_it_is_asked_for(
+    command: Command, encoder_folder: Path, make_baseline: Callable[..., Path]
+) -> None:
+    options = ["--preset", "laptop", "--steps", "2", "--accuracy-seeds", "1", "--learning-rate", "0.001"]
+    code, out, _ = command("--classifier", encoder_folder, *options)
+    assert code == 0 and "Accuracy, fine-tuned" in out
+    assert "Accuracy, fine-tuned" in command()[1]  # measured before, and still of these texts
+    code, out, _ = command("--baseline", make_baseline("{letter} {}"), "--json")  # of whose texts nothing was tuned
+    found = [each["method"] for each in json.loads(out)["downstream"]]
+    assert code == 0 and found == ["linear-probe", "fine-tuned"]
+    assert [each["measure"] for each in json.loads(out)["baseline"]["added"]] == ["mauve", "linear-probe"]
 
 
 def test_a_small_baseline_sets_the_n_of_both(command: Command, make_baseline: Callable[..., Path]) -> None:
