@@ -75,7 +75,7 @@ def _without_records(config: Config) -> Config:
         each = clusters * config.batching.generate_per_cluster
     return config.model_copy(
         update={
-            "batching": BatchingConfig(batches_per_label=each, generate_per_label=each),
+            "batching": BatchingConfig(batches_per_label=each, generate_per_label=each, slots=1),
             "clustering": None,
             "mechanism": Mechanism.model_validate(empty | drawn),
             "privacy": PrivacyConfig(),

@@ -289,6 +289,6 @@ def test_a_comparison_has_the_baseline_beside_each_run(median: AuditResult, mean
     notes = [note for note in table.notes if note.startswith("Added by records")]
     assert notes == [
         "Added by records, MAUVE, n = 20: run 1 +0.075 ± 0.226, nothing that can be told from chance.",
-        "Added by records, Accuracy, linear probe, 40 test texts: run 1 +0.800 ± 0.119 with the records.",
+        "Added by records, Accuracy, linear probe, 40 test texts: run 1 +0.800 ± 0.120 with the records.",
     ]
     assert "Added by records" in render_comparison_html(compare_runs(results))

@@ -19,6 +19,8 @@ from dpaudit.cli import main
 from dpaudit.generation.evaluation.settings import PAPER, PROBE
 from dpaudit.generation.experiments.table import ALL_RECORDS
 from dpaudit.results.quality import MOST, MauveSettings, Quality
+from dpaudit.runs import RunReader
+from dpaudit.runs.public import new_folder, write_public
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -69,13 +71,6 @@ def test_json_alone_is_printed(command: Command, run: Any, held_out: Path) -> No
     assert found["mauve"]["settings"]["n"] == found["mauve"]["wanted"] == 20
     assert found["mauve"]["settings"]["scaling"] == 2.0
     assert found["held_out"]["origin"] == "file" and found["held_out"]["test"]["texts"] == 24
-
-
-def test_a_classifier_is_fine_tuned_where_it_is_asked_for(command: Command, encoder_folder: Path) -> None:
-    options = ["--preset", "laptop", "--steps", "2", "--accuracy-seeds", "1", "--learning-rate", "0.001"]
-    code, out, _ = command("--classifier", encoder_folder, *options)
-    assert code == 0 and "Accuracy, fine-tuned" in out
-    assert "Accuracy, fine-tuned" in command()[1]  # measured before, and still of these texts
 
 
 def test_reports_show_it_beside_the_budgets(command: Command, run: Any) -> None:
@@ -133,6 +128,91 @@ def test_a_comparison_shows_it_beside_each_kind_of_epsilon(
     assert all("no epsilon pays" in column["private"] for column in columns)
     mauve = [column for column in columns if column["measure"] == "mauve"]
     assert [(c["n"], len(c["figures"])) for c in mauve] == [(20, 2), (30, 1)]
+
+
+@pytest.fixture
+def make_baseline(run: Any, tmp_path: Path) -> Callable[..., Path]:
+    """Public-only texts for the run, whose model gets a digest: of each label, whose numbers go into the texts."""
+    run.edit_manifest({"model.digest": "ab" * 32})
+
+    def made(text: str, count: int = 40, **changed: Any) -> Path:
+        folder = tmp_path / f"public-{len(list(tmp_path.iterdir()))}"
+        manifest = RunReader(run.path).manifest
+        lines = (
+            next(RunReader(run.path).samples()).model_copy(
+                update={"id": number, "label": "ab"[number % 2], "text": text.format(number, letter="xy"[number % 2])}
+            )
+            for number in range(count)
+        )
+        with new_folder(folder) as storage:
+            write_public(storage, manifest.model_copy(update=changed), count // 2, lines, None)
+        return folder
+
+    return made
+
+
+def test_a_baseline_is_measured_beside_the_run(
+    command: Command, run: Any, make_baseline: Callable[..., Path], held_out: Path
+) -> None:
+    run.edit_samples(lambda lines: [one.update(text=f"{'xy'[one['id'] % 2] * 9} {one['id']}") for one in lines])
+    run.edit_samples(lambda lines: [one.update(label="ab"[one["id"] % 2]) for one in lines])
+    nonsense, alike = make_baseline("the same {}"), make_baseline("{letter}{letter}{letter} {}", 60)
+    code, out, _ = command("--test", held_out, "--baseline", nonsense, "--json")
+    assert code == 0
+    found = json.loads(out)
+    mauve, probe = found["baseline"]["added"]
+    assert (mauve["measure"], probe["measure"], found["baseline"]["texts"]["texts"]) == ("mauve", "linear-probe", 40)
+    figures = {trained["source"]: trained for trained in found["downstream"][0]["trained"]}
+    assert list(figures) == ["synthetic", "public", "real-same-size", "real-all"]
+    assert found["mauve"]["public"]["values"] != found["mauve"]["score"]["values"]
+    difference = figures["synthetic"]["accuracy"]["mean"] - figures["public"]["accuracy"]["mean"]
+    assert probe["difference"] == pytest.approx(difference) and difference > 0.3
+    code, out, _ = command(name="report")
+    assert code == 1 and "The records added something" in out  # the record was edited
+    page = (run / "report" / "report.html").read_text()
+    assert "Public only" in page and "with the records" in page
+    code, out, _ = command("--test", held_out, "--baseline", alike)
+    assert code == 0 and "Accuracy, linear probe: +0.000 ± " in out and "nothing that can be told from chance" in out
+    assert Quality.model_validate_json((run / "report" / "evaluation.json").read_text()).baseline is not None
+    code, out, _ = command("--audience", "public", name="report")
+    shown = (run / "report" / "public" / "report.html").read_text() + out
+    assert code == 1 and "Public only" not in shown and "records added" not in shown
+    assert command("--test", held_out)[0] == 0
+    assert Quality.model_validate_json((run / "report" / "evaluation.json").read_text()).baseline is None
+
+
+def test_a_classifier_is_fine_tuned_where_it_is_asked_for(
+    command: Command, encoder_folder: Path, make_baseline: Callable[..., Path]
+) -> None:
+    options = ["--preset", "laptop", "--steps", "2", "--accuracy-seeds", "1", "--learning-rate", "0.001"]
+    code, out, _ = command("--classifier", encoder_folder, *options)
+    assert code == 0 and "Accuracy, fine-tuned" in out
+    assert "Accuracy, fine-tuned" in command()[1]  # measured before, and still of these texts
+    code, out, _ = command("--baseline", make_baseline("{letter} {}"), "--json")  # of whose texts nothing was tuned
+    found = [each["method"] for each in json.loads(out)["downstream"]]
+    assert code == 0 and found == ["linear-probe", "fine-tuned"]
+    assert [each["measure"] for each in json.loads(out)["baseline"]["added"]] == ["mauve", "linear-probe"]
+
+
+def test_a_small_baseline_sets_the_n_of_both(command: Command, make_baseline: Callable[..., Path]) -> None:
+    code, out, err = command("--baseline", make_baseline("{letter} {}", 20), "--json")
+    assert code == 0 and "baseline has 20 texts" in err
+    found = json.loads(out)["mauve"]
+    assert found["settings"]["n"] == 20 and len(found["public"]["values"]) == 2
+
+
+def test_what_is_no_baseline_of_the_run_is_named(
+    command: Command, run: Any, make_baseline: Callable[..., Path], tmp_path: Path
+) -> None:
+    colder = RunReader(run.path).manifest.mechanism.model_copy(update={"temperature": 0.25})
+    for baseline, said in (
+        (make_baseline("{}", mechanism=colder), "mechanism.temperature is not that of the run"),
+        (run.path, "this is a run, which was made from private records"),
+        (tmp_path / "none", "no public.json"),
+    ):
+        code, out, err = command("--baseline", baseline)
+        assert (code, out) == (2, "") and said in err
+        assert not (run / "report" / "evaluation.json").exists()
 
 
 def test_what_cannot_be_used_is_named(command: Command, run: Any) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from dpaudit.generation.evaluation.texts import (
     RealData,
+    as_many,
     corpus_of,
     distinct_texts,
     hash_fraction,
@@ -207,3 +208,9 @@ def test_what_may_be_a_path_is_not_asked_for_on_the_hub(make_run: Callable[..., 
             with pytest.raises(InputError, match="--reference"):
                 read_real(RunReader(run.path).manifest, name, "--reference", RealData(""))
             assert asked == ([] if asked_for is None else [asked_for])
+
+
+def test_as_many_texts_of_each_label_as_there_are_others() -> None:
+    many = tuple(Record(label, str(number)) for number in range(5) for label in "abc")
+    others = (Record("a", "x"), Record("a", "x"), Record("c", "y"), Record("d", "z"))
+    assert as_many(many, others) == (Record("a", "0"), Record("c", "0"), Record("a", "1"))
