@@ -1883,8 +1883,8 @@ _GENERATION = (
         "generation-one-line-forgotten",
         "examples keep their line breaks where they are to be on one line",
         "generation/prompts.py",
-        "texts = [in_one_line(record.text) if self._one_line else record.text for record in context]",
-        "texts = [record.text for record in context]",
+        "cut(tokenizer, in_one_line(text) if self._one_line else text, most)",
+        "cut(tokenizer, text, most)",
         ("tests/generation/test_own_prompts.py",),
     ),
     Mutant(
