@@ -23,7 +23,7 @@ HEADER = ("", "Clip", "τ", "Contexts", "Tokens", "Loss", "Public", "Gain", "ε 
 NOTE = (
     "Loss: negative log-probability of a real token, in nats, ± its standard error over texts. Public: the same by the "
     "public prompt alone, at ε = 0. Gain: how much less the loss is than that. All three are over the tokens that the "
-    "supports have: under Tokens stands how many, of how many; rows of other supports are over other tokens. "
+    "supports have: under Tokens stands how many, of how many. Losses of different supports cannot be compared. "
     "ε approx.: of texts as long as the config allows. ε ex-post: of the dearest of these held-out texts, and not of "
     "sampled ones."
 )
@@ -49,9 +49,12 @@ def print_likelihoods(found: Likelihoods, console: Console) -> None:
 def likelihood_files(found: Likelihoods) -> Mapping[str, str | bytes]:
     """likelihood.json, and the figure as likelihood.svg and likelihood.png where an epsilon is finite; by name."""
     files: dict[str, str | bytes] = {"likelihood.json": found.to_json()}
-    drawing = figures.likelihoods(found.rows, [drawable(row.name) for row in found.rows])
+    of = [f"{row.supported:,} of {row.tokens:,} tokens" for row in found.rows]
+    labels = [f"{drawable(row.name)} ({tokens})" for row, tokens in zip(found.rows, of, strict=True)]
+    drawing = figures.likelihoods(found.rows, labels)
     if drawing is not None:
         notes = ["Hollow: the public prompt alone, at ε = 0, over the same tokens."]
+        notes += ["Supports differ: configs of other tokens are at no comparable height."] * (len(set(of)) > 1)
         formats: tuple[figures.Format, ...] = ("svg", "png")
         files |= {f"likelihood.{each}": file_of(drawing, each, "", notes) for each in formats}
     return files

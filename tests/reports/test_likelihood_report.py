@@ -80,6 +80,9 @@ def test_files_are_whole_and_the_same_every_time() -> None:
     assert Likelihoods.model_validate(json.loads(files["likelihood.json"])).rows[0] == FOUND.rows[0]
     words = " ".join(ElementTree.fromstring(files["likelihood.svg"]).itertext())
     assert "Internal: computed from private data." in words and "Hollow: the public prompt alone" in words
+    assert "median (1,180 of 1,180 tokens)" in words and "Supports differ" in words
+    same = likelihood_files(Likelihoods(rows=FOUND.rows[:2]))["likelihood.svg"]
+    assert "Supports differ" not in " ".join(ElementTree.fromstring(same).itertext())
     assert set(likelihood_files(Likelihoods(rows=FOUND.rows[3:]))) == {"likelihood.json"}
 
 
