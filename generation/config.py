@@ -351,7 +351,8 @@ class DecodingConfig(DecodingRules):
         if self.most_tokens < self.longest:
             raise clash("max_tokens", self.max_tokens, f"at most tokens_per_batch, which is {self.tokens_per_batch}")
         if self.least_tokens > self.longest:
-            raise clash("least_tokens", self.least_tokens, f"at most the longest text's tokens, {self.longest}")
+            longest = "max_tokens" if self.max_tokens else "tokens_per_batch"
+            raise clash("least_tokens", self.least_tokens, f"at most {longest}, which is {self.longest}")
         return self
 
 

@@ -23,6 +23,8 @@ from dpaudit.mechanisms import (
 from dpaudit.results.replay import ReplayedStep
 from dpaudit.runs import InputError, Step
 
+#: Below this are the logits of tokens that a model or a rule rules out: none is off.
+MASKED = -1e30
 #: How far beyond their root-mean-square size rounding errors are taken to reach.
 REACH = 2.0
 #: Largest relative error of rounding once (IEEE 754; bfloat16 has 8 significant bits).
@@ -206,7 +208,7 @@ def largest_kept(logits: Floats, mechanism: Mechanism) -> float:
     """The largest absolute raw logit that a contribution depends on: what clipping cuts cannot be off."""
     if not logits.size:
         return 0.0
-    kept = np.isfinite(logits)  # what a model rules out is infinite
+    kept = logits > MASKED
     if not mechanism.contribution.anchored:  # there, all of them are in the normaliser
         kept &= logits >= logits.max(axis=1, keepdims=True) - 2 * mechanism.clip
     return float(np.abs(logits[kept]).max(initial=0.0))

@@ -24,7 +24,14 @@ from dpaudit.generation.attack import CANARIES, attack, declared_step
 from dpaudit.generation.config import NO_LABELS, DataConfig, ModelConfig
 from dpaudit.generation.grouping import recompute_grouping
 from dpaudit.generation.head import Head
-from dpaudit.generation.model_step import UNIT_ROUNDOFF, ModelStep, largest_kept, rounding_tolerance, support_problem
+from dpaudit.generation.model_step import (
+    MASKED,
+    UNIT_ROUNDOFF,
+    ModelStep,
+    largest_kept,
+    rounding_tolerance,
+    support_problem,
+)
 from dpaudit.generation.models import LanguageModel, load_model
 from dpaudit.generation.partition import Batch, Context, Partition, groups_of, partition
 from dpaudit.generation.passes import CachedPrompts, next_logits, out_of_memory, planned_rows
@@ -39,8 +46,6 @@ from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
 from dpaudit.runs.reader import RESUME
 from dpaudit.runs.storage import Location
 
-#: Below this are the logits of tokens that a model or a rule rules out.
-MASKED = -1e30
 #: How much a replay does where it is not told: a minute or two on two cores for the demo's run.
 STEPS, LEFT_OUT, TRIALS = 10, 2, 6
 #: Characters of a prompt without its examples; a run directory may ask for any.

@@ -389,8 +389,8 @@ def test_a_masked_logit_hides_no_other(
     """Models mask tokens with the least finite number, whose rounding is not that of the logits that count."""
     own = passes.forward
 
-    def masked(*arguments: Any) -> Any:
-        scores, cache = own(*arguments)
+    def masked(*arguments: Any, **named: Any) -> Any:
+        scores, cache = own(*arguments, **named)
         scores = scores.clone()
         scores[:, 7] = torch.finfo(torch.float32).min
         return scores, cache
@@ -634,7 +634,7 @@ def test_a_clean_run_of_smollm2_passes(generated: MakeRun, data_file: Path, dtyp
 def test_memory_that_is_too_small_is_told(generated: MakeRun, data_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = generated()
 
-    def full(*_: Any) -> Any:
+    def full(*_: Any, **__: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(passes, "forward", full)
