@@ -193,7 +193,8 @@ class ModelStep:
         except ValueError as error:
             return str(error)
         gap = math.inf if again is None else largest_absolute(anchor - again)
-        recorded = float(np.spacing(np.abs(anchor).max()))  # either is rounded to float32 once more
+        scored = anchor[anchor > MASKED]
+        recorded = float(np.spacing(np.abs(scored).max(initial=0.0)))  # either is rounded to float32 once more
         return "" if gap <= 2 * rounding + recorded else f"the anchor is {gap:.3g} off the public prompt's"
 
 

@@ -69,6 +69,8 @@ UNRUN = {
     "dpaudit figures laptop/agnews/*/run": TABLES,
     "dpaudit generate config.yaml --out s3://private-bucket/runs/tuesday": MACHINES,
     "dpaudit init mine.yaml --data mine.csv --text text": GENERATES,
+    "dpaudit generate CONFIG.yaml --out public --public-only": GENERATES,
+    "dpaudit generate examples/bbc-median.yaml --out public --public-only": GENERATES,
     "dpaudit generate examples/bbc-median.yaml --out run": GENERATES,
     "dpaudit replay RUN_DIR --data records.csv": REPLAYS,
     "dpaudit report mine-run --data mine.csv": REPLAYS,
