@@ -18,8 +18,8 @@ from benchmarks.timing import Timings, interleaved
 def test_the_small_form_measures_every_topic(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     done = CliRunner().invoke(main, ["--small", "--json", str(file)], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    assert "the small form works" in done.output
+    assert done.exit_code == 0, done.stderr
+    assert "the small form works" in done.stdout
     results = Results.read(file)
     assert {row.topic for row in results.rows} == MODULES.keys() == page.TOPICS.keys()
     assert all((row.measured is None) == bool(row.skipped) for row in results.rows)
