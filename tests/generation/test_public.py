@@ -83,16 +83,20 @@ def test_each_token_is_drawn_from_the_public_prompt_alone(
             cache.append(token)
 
 
-def test_they_are_the_texts_of_empty_batches_of_a_run_with_anchors(public: MakeRun, generated: MakeRun) -> None:
-    mechanism = {"contribution": "differences", "clip": 0.5, **TOP}
-    reader, compared = RunReader(generated(mechanism=mechanism)), 0
-    baseline = {one.id: one for one in texts(public(mechanism=mechanism))}
+@pytest.mark.parametrize("decoding", [{}, {"tokens_per_batch": 12, "least_tokens": 3, "no_repeated_ngram": 2}])
+def test_they_are_the_texts_of_empty_batches_of_a_run_with_anchors(
+    public: MakeRun, generated: MakeRun, decoding: dict[str, Any]
+) -> None:
+    sections = {"mechanism": {"contribution": "differences", "clip": 0.5, **TOP}, "decoding": decoding}
+    reader, baseline = RunReader(generated(**sections)), texts(public(**sections))
+    empty = []
     for batch in reader.batches:
         with reader.batch(batch) as opened:
-            if opened.header.contexts == 0:
-                compared += 1
-                assert baseline[batch].tokens == tuple(opened.tokens.tolist())
-    assert compared
+            empty += [batch] * (opened.header.contexts == 0)
+    own = [one for one in reader.samples() if one.id in empty]
+    assert own and [one for one in baseline if one.id in empty] == own
+    assert any(one.number for one in own) is ("tokens_per_batch" in decoding)
+    PublicReader(public(**sections)).public.require_fit("x", reader.manifest)
 
 
 def test_neither_the_records_nor_what_is_done_with_them_decides_a_text(public: MakeRun) -> None:
@@ -177,6 +181,8 @@ def test_they_are_the_baseline_of_runs_that_differ_in_their_records_alone(public
         "model.dtype": {"mechanism": TOP, "model": {"dtype": "bfloat16"}},
         "prompt.public_examples": {"mechanism": TOP, "prompt": {"public_examples": EXAMPLES}},
         "stopping.max_tokens": {"mechanism": TOP, "decoding": {"max_tokens": 4}},
+        "stopping.tokens_per_batch": {"mechanism": TOP, "decoding": {"tokens_per_batch": 9}},
+        "decoding.least_tokens": {"mechanism": TOP, "decoding": {"least_tokens": 2}},
         "labels": {"mechanism": TOP, "data": {**NOWHERE, "labels": ["north", "east"]}},
     }.items():
         with pytest.raises(InputError, match=rf"x: {name} is not that of the run"):
