@@ -26,6 +26,7 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 
 from dpaudit.generation.head import Head
 from dpaudit.generation.models import LanguageModel
+from dpaudit.mechanisms import Mechanism, PublicPart
 
 #: Prompt tokens that go through the network in one go. It bounds the memory for activations.
 PREFILL_TOKENS = 4096
@@ -77,6 +78,13 @@ def next_logits(prompts: CachedPrompts) -> NDArray[np.float32]:
     """The logits of the next token as an array: float32 [n, V]."""
     result: NDArray[np.float32] = prompts.logits.cpu().numpy()
     return result
+
+
+def logits_for(prompts: CachedPrompts, public: PublicPart, mechanism: Mechanism) -> tuple[torch.Tensor, PublicPart]:
+    """The logits that a step looks at, and what it still takes of `public`: no support where they are over it."""
+    if mechanism.over_support and public.support is not None:
+        return prompts.logits_over(public.support), PublicPart(None, public.anchor)
+    return prompts.logits, public
 
 
 def out_of_memory(error: BaseException) -> bool:

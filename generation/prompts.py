@@ -167,8 +167,9 @@ class Prompts:
         self._rules = rules
         self._prefixes: dict[str, Prompt] = {}
         self._shown = {label: self._examples(self.public_examples.get(label, ()), most_tokens) for label in labels}
-        lengths = (self._tokens(label, [""] * shown) for label in labels for shown in (0, examples))
-        self.places = max(map(len, lengths)) + examples * most_tokens + 1
+        self._public = {label: tuple(self._tokens(label, [])) for label in labels}
+        lengths = [*map(len, self._public.values()), *(len(self._tokens(label, [""] * examples)) for label in labels)]
+        self.places = max(lengths) + examples * most_tokens + 1
 
     def of(self, label: str, contexts: Sequence[Context]) -> list[Prompt]:
         """A prompt for each context."""
@@ -220,7 +221,7 @@ class Prompts:
 
     def public_tokens(self, label: str) -> tuple[int, ...]:
         """Token ids of a label's public prompt."""
-        return tuple(self._tokens(label, []))
+        return self._public[label]
 
     def allowed(self, label: str, text: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
         """A public prompt's logits [1, V] after some tokens of a text, -inf where the rules forbid what follows."""

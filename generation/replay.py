@@ -34,11 +34,11 @@ from dpaudit.generation.model_step import (
 )
 from dpaudit.generation.models import LanguageModel, load_model
 from dpaudit.generation.partition import Batch, Context, Partition, groups_of, partition
-from dpaudit.generation.passes import CachedPrompts, next_logits, out_of_memory, planned_rows
+from dpaudit.generation.passes import CachedPrompts, logits_for, next_logits, out_of_memory, planned_rows
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, read_records
 from dpaudit.generation.sources import PACKAGE
-from dpaudit.mechanisms import COME_AND_GO, FLOAT64_ROUNDING, context_change
+from dpaudit.mechanisms import COME_AND_GO, FLOAT64_ROUNDING, PublicPart, context_change
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
 from dpaudit.runs import BatchReader, Claim, InputError, KeyedHash, RunReader, data_digest, without_stop
 from dpaudit.runs.assignment import KEY_BYTES
@@ -355,10 +355,8 @@ class _Replayer:
     def _model_step(self, recorded: BatchReader, position: int, private: CachedPrompts) -> ModelStep:
         step, mechanism = recorded.step(position), self._manifest.mechanism
         problem = support_problem(step.support, self._model.vocabulary)
-        if mechanism.over_support and step.support is not None and not problem:
-            raw: Floats = private.logits_over(step.support).cpu().numpy()
-        else:
-            raw = next_logits(private)
+        looked_at, _ = logits_for(private, PublicPart(None if problem else step.support), mechanism)
+        raw: Floats = looked_at.cpu().numpy()
         rounding = self._rounding(max(mechanism.clip, largest_kept(raw, mechanism)))
         return ModelStep(mechanism, raw, step, rounding, recorded.header.id, position, problem)
 

@@ -21,7 +21,7 @@ from dpaudit.generation.head import Head
 from dpaudit.generation.manifest import changed_contexts, ex_post_epsilon
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Batch
-from dpaudit.generation.passes import CachedPrompts, Passes, out_of_memory, passes_for
+from dpaudit.generation.passes import CachedPrompts, Passes, logits_for, out_of_memory, passes_for
 from dpaudit.generation.prompts import Prompts, ends_with
 from dpaudit.generation.sampling import OsEntropy, RandomBytes, SeededStream, sample
 from dpaudit.generation.threads import each
@@ -215,7 +215,8 @@ class Worker:
             try:
                 places, longest = self._prompts.places, self._manifest.stopping.max_tokens
                 self._passes = passes_for(self._model, self.rows, places, longest, self._head)
-                self._public_passes = passes_for(self._model, PUBLIC_ROWS, places, longest)
+                if self._manifest.needs_public:
+                    self._public_passes = passes_for(self._model, PUBLIC_ROWS, places, longest)
             except Exception as error:
                 self._shrink(error, progress)
         return self._passes.fits(len(first.contexts))
@@ -254,8 +255,9 @@ class Worker:
                 elif batch.private is not None:
                     running.append((batch, batch.private, batch.tokens[-1]))
             public = [(batch.public, token) for batch, _, token in running if batch.public is not None]
-            if self._passes is not None and self._public_passes is not None and running:
+            if self._passes is not None and running:
                 self._passes.advance([(private, token) for _, private, token in running])
+            if self._public_passes is not None and public:
                 self._public_passes.advance(public)
         except Exception as error:
             self._shrink(error, progress)
@@ -321,11 +323,8 @@ class Worker:
     def _prepared(self, batch: _Open, public: PublicPart) -> _Prepared:
         """What a batch samples its next token from (Algorithm 1, lines 6 and 7)."""
         assert batch.private is not None
-        mechanism, record, taken = self._manifest.mechanism, self._manifest.record, public
-        if mechanism.over_support and public.support is not None:
-            logits, taken = batch.private.logits_over(public.support), PublicPart(None, public.anchor)
-        else:
-            logits = batch.private.logits
+        mechanism, record = self._manifest.mechanism, self._manifest.record
+        logits, taken = logits_for(batch.private, public, mechanism)
         with self._logits_of(batch):
             arrays = aggregated(logits, taken, mechanism, record.width)
             kept = contributions(logits, taken, mechanism.contribution) if record.contexts and len(logits) else None

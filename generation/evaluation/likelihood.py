@@ -24,7 +24,7 @@ from dpaudit.generation.evaluation.texts import hash_fraction, normalized_text
 from dpaudit.generation.head import Head
 from dpaudit.generation.manifest import changed_contexts, ex_post_epsilon
 from dpaudit.generation.partition import Batch
-from dpaudit.generation.passes import CachedPrompts, next_logits, out_of_memory
+from dpaudit.generation.passes import CachedPrompts, logits_for, next_logits, out_of_memory
 from dpaudit.generation.prompts import Prompts
 from dpaudit.generation.records import read_public_examples, read_records
 from dpaudit.generation.sources import DATASET, overlap
@@ -200,11 +200,8 @@ class _Measurement:
 
     def _arrays(self, going: CachedPrompts, public: PublicPart) -> Arrays:
         """A step as `dpaudit.generation.worker` aggregates it."""
-        width = self._ready.manifest.record.width
-        if self._mechanism.over_support and public.support is not None:
-            logits = going.logits_over(public.support)
-            return aggregated(logits, PublicPart(None, public.anchor), self._mechanism, width)
-        return aggregated(going.logits, public, self._mechanism, width)
+        logits, taken = logits_for(going, public, self._mechanism)
+        return aggregated(logits, taken, self._mechanism, self._ready.manifest.record.width)
 
     def _summary(self, name: str) -> MechanismLikelihood:
         manifest, sums = self._ready.manifest, np.array(self._sums)

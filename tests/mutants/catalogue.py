@@ -1030,8 +1030,8 @@ _CHECKS = (
         "generation-public-examples-for-records-alone",
         "the public prompt shows no public examples",
         "generation/prompts.py",
-        "return tuple(self._tokens(label, []))",
-        "return tuple(self.template.tokens(label, []))",
+        "self._public = {label: tuple(self._tokens(label, []))",
+        "self._public = {label: tuple(template.tokens(label, []))",
         ("tests/generation/test_anchored.py",),
     ),
     Mutant(
