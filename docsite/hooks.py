@@ -15,6 +15,7 @@ from docsite.checks import catalogue, with_links_to_checks
 ROOT = Path(__file__).resolve().parents[1]
 #: Documents at the repository's root that are pages of the site.
 ROOT_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+EXAMPLES = ("examples", "generation/demos")
 #: Shown as they stand, beside the examples. mkdocs reports a link to any other file.
 SHOWN = ("LICENSE", "CITATION.cff", "dpaudit/schemas/report.schema.json")
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<target>[^)\s#]+)")
@@ -23,11 +24,12 @@ _LANGUAGES = {".cff": "yaml", ".json": "json", ".py": "python", ".yaml": "yaml"}
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add every page that docs/ does not hold."""
-    examples = sorted(path for path in (ROOT / "examples").rglob("*") if path.suffix in {".py", ".yaml"})
-    shown = [path.relative_to(ROOT).as_posix() for path in examples] + list(SHOWN)
+    files_of = (path for folder in EXAMPLES for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".yaml"})
+    examples = [path.relative_to(ROOT).as_posix() for path in sorted(files_of)]
+    shown = [*examples, *SHOWN]
     pages = {page: (ROOT / origin).read_text(encoding="utf-8") for origin, page in ROOT_PAGES.items()}
     pages |= {site_path(path): _as_it_stands(path) for path in shown}
-    listed = (f"- [{path}]({os.path.relpath(path, 'examples')}.md)" for path in shown if path.startswith("examples/"))
+    listed = (f"- [{path}]({os.path.relpath(path, 'examples')}.md)" for path in examples)
     pages["source/examples/index.md"] = "# Examples\n\n" + "\n".join(listed)
     pages["reference/checks.md"] = catalogue(ROOT / "docs")
     for page, text in pages.items():

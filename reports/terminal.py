@@ -63,6 +63,14 @@ def print_summary(result: AuditResult, console: Console) -> None:
         _print_check(check, result, console)
 
 
+def print_texts(name: str, result: AuditResult, texts: Iterable[tuple[str | None, str]], console: Console) -> None:
+    """A run's texts, each behind its label, under the verdict and the claim that they go out with."""
+    console.print(Text(f"{name}: {result.verdict}", style=_STYLES[result.verdict]))
+    console.print(Text(outline.claim_sentence(result), style="dim"))
+    for label, text in texts:
+        print_pair(one_line(label or "", LABEL_LENGTH), one_line(text) or "(empty)", console)
+
+
 def print_quality(found: Quality, console: Console) -> None:
     """An evaluation of a run's texts."""
     console.print(Text(quality.TITLE, style="bold"))

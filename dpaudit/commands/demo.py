@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def demo(out: Path, as_json: bool) -> None:
     """Generate, audit and compare two small runs.
 
-    A median run and a mean run, on bundled parts.
+    Texts by a mean, whose epsilon is fixed beforehand, and by a central mean, whose epsilon is that of the texts that
+    came out. Model and records are packages.
 
     \b
     Example:
@@ -33,16 +34,17 @@ def demo(out: Path, as_json: bool) -> None:
     from dpaudit.audit.comparison import compare_runs
     from dpaudit.generation.starting import demo_configs
     from dpaudit.reports.compare import print_comparison
-    from dpaudit.reports.terminal import print_summary
+    from dpaudit.reports.terminal import print_summary, print_texts
     from dpaudit.reports.write import write_comparison
+    from dpaudit.runs import RunReader
 
     results: dict[str, AuditResult] = {}
-    for name, config in demo_configs().items():
-        run = out / name
+    for aggregator, config in demo_configs().items():
+        run = out / aggregator
         if not (run / "hashes").exists():
-            generate_run(config, run, name)
-        results[name] = audit_of(run)
-        save_reports(results[name], run / "report")
+            generate_run(config, run, aggregator)
+        results[aggregator] = audit_of(run)
+        save_reports(results[aggregator], run / "report")
     comparison, page = compare_runs(results), out / "comparison.html"
     links = {name: f"{name}/report/report.html" for name in results}
     with writing(page, "--out"):
@@ -54,9 +56,14 @@ def demo(out: Path, as_json: bool) -> None:
             click.echo(json.dumps({"verdicts": verdicts, "reports": files, "comparison": str(page)}))
         else:
             for result in results.values():
-                print_summary(result, stdout())
+                if result.verdict != "pass":
+                    print_summary(result, stdout())
             print_comparison(comparison, stdout())
-            click.echo("Texts:      " + "  ".join(str(out / name / "samples.jsonl") for name in results))
+            for name, result in results.items():
+                texts = ((sample.label, sample.text or "") for sample in RunReader(out / name).samples())
+                click.echo()
+                print_texts(f"{name} run", result, texts, stdout())
+            click.echo("\nTexts:      " + "  ".join(str(out / name / "samples.jsonl") for name in results))
             click.echo("Reports:    " + "  ".join(files.values()))
             click.echo(f"Comparison: {page}")
     leave(*results.values())

@@ -16,7 +16,7 @@ from dpaudit.commands.terminal import note, output
 
 @click.command()
 @click.argument("config", type=NamedPath(path_type=Path, dir_okay=False), default=Path("dpaudit.yaml"))
-@click.option("--aggregator", type=click.Choice(["median", "mean"]), default="median", show_default=True)
+@click.option("--aggregator", type=click.Choice(["mean", "central"]), default="mean", show_default=True)
 @click.option(
     "--data",
     type=NamedPath(path_type=str),
@@ -37,7 +37,7 @@ from dpaudit.commands.terminal import note, output
 @output_options
 def init(
     config: Path,
-    aggregator: Literal["median", "mean"],
+    aggregator: Literal["mean", "central"],
     data: str | None,
     text: str | None,
     label: str | None,

