@@ -51,6 +51,10 @@ SIZES = (
     "n: texts on each side of MAUVE, and after a slash those that the classifier was trained on where these are others."
     " Real data: what as many real texts reach, a line for each n; the paper's figures do not say of how many."
 )
+PUBLIC_ONLY = (
+    "Public only: what the prompts of the row above give without any record, at epsilon 0. What a row has beyond that "
+    "is what its records added."
+)
 _COLUMNS = (
     *("config", "dataset", "method", "kind", "clusters"),
     *("epsilon_approximate", "epsilon_ex_post", "theorem1_ex_post", "delta", "relation", "unit", "bounded"),
@@ -58,18 +62,21 @@ _COLUMNS = (
     *("mauve", "mauve_std", "mauve_n", "real_mauve", "real_mauve_std"),
     *("accuracy", "accuracy_std", "accuracy_texts", "accuracy_method"),
     *("real_accuracy", "real_accuracy_std", "real_accuracy_texts"),
+    *("public_mauve", "public_mauve_std", "public_accuracy", "public_accuracy_std", "public_accuracy_texts"),
     *("paper_epsilon_approximate", "paper_epsilon_ex_post", "paper_mauve", "paper_accuracy"),
 )
 
 
 def lines(result: TableResult) -> list[Line]:
-    """Real data first, then every row of each data set, in the table's order."""
+    """Real data first, then every row of each data set, in the table's order, each with its public baseline below."""
     found: list[Line] = []
     for dataset, real in result.real.items():
         rows = [row for row in result.rows if row.dataset == dataset]
         if rows:
             found.extend(_real_lines(dataset, real, rows))
-            found.extend(map(_line, rows))
+            for row in rows:
+                found.append(_line(row))
+                found.extend(_public_line(row))
     return found
 
 
@@ -91,6 +98,8 @@ def notes(result: TableResult) -> Iterator[str]:
         yield f"Accuracy is of: {', '.join(methods)}. The paper fine-tunes BERT."
     yield EXPLAINED
     yield SIZES if evaluated else "Nothing was evaluated: MAUVE and accuracy are left out."
+    if any(line for row in result.rows for line in _public_line(row)):
+        yield PUBLIC_ONLY
 
 
 def print_table(result: TableResult, console: Console) -> None:
@@ -253,6 +262,17 @@ def _real_lines(dataset: str, real: Published | None, rows: Iterable[RowResult])
         real = None
 
 
+def _public_line(row: RowResult) -> Iterator[Line]:
+    """What the prompts of the row above reach without any record, where that was measured."""
+    found = row.evaluated
+    if found is None or (found.public_mauve is None and found.public_accuracy is None):
+        return
+    size = _size(None if found.public_mauve is None else found.n, found.public_trained)
+    mauve, accuracy = (ABSENT, _measured(found.public_mauve)), (ABSENT, _measured(found.public_accuracy))
+    none, free = (ABSENT, ABSENT), (ABSENT, "0")
+    yield Line(row.dataset, "- public only", size, none, free, free, mauve, accuracy, "")
+
+
 def _size(n: int | None, trained: int | None) -> str:
     if n is None and trained is None:
         return ""
@@ -303,7 +323,7 @@ def _figures(row: RowResult) -> tuple[object, ...]:
         *((None,) * 3 if claim is None else (claim.delta, claim.relation, claim.unit)),
         "no" if row.unbounded else "yes",
         *((None,) * 3 if audited is None else (audited.verdict, audited.texts, audited.tokens)),
-        *((None,) * 12 if found is None else _evaluated(found)),
+        *((None,) * 17 if found is None else _evaluated(found)),
         *_by_kind(row.kind, None if paper is None else paper.epsilon, None),
         *((None,) * 2 if paper is None else (paper.mauve, paper.accuracy)),
     )
@@ -314,6 +334,7 @@ def _evaluated(found: Evaluated) -> tuple[object, ...]:
         *(*_mean_and_std(found.mauve), found.n, *_mean_and_std(found.real_mauve)),
         *(*_mean_and_std(found.accuracy), found.trained, found.method),
         *(*_mean_and_std(found.real_accuracy), found.real_trained),
+        *(*_mean_and_std(found.public_mauve), *_mean_and_std(found.public_accuracy), found.public_trained),
     )
 
 

@@ -122,15 +122,20 @@ def _run_table(
         write(run)
         return results[run]
 
-    def evaluate(run: Path, reference: DataConfig, held_out: DataConfig | None, settings: EvaluationConfig) -> Quality:
-        test = None if held_out is None else _named(held_out)
+    def evaluate(row: Row, run: Path, settings: EvaluationConfig) -> Quality:
+        test, public = None if row.held_out is None else _named(row.held_out), None
+        if row.baseline:
+            public = run.parent / driver.BASELINE
+            if not public.exists():
+                generate_run(row.config, public, f"{row.name}, public only", public_only=True)
         options = {
             "embedding": settings.embedding,
             "classifier": settings.classifier,
             "preset": settings.fine_tune,
             "most_records": settings.most_records or ALL_RECORDS,
         }
-        quality, _ = evaluate_run(run, (_named(reference), test, None, None), private_cache, engine, options)
+        data = (_named(row.config.data), test, None, None)
+        quality, _ = evaluate_run(run, data, private_cache, engine, options, public)
         write(run)  # its report shows the evaluation
         return quality
 

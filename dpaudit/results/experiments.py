@@ -152,6 +152,7 @@ class Evaluated(Result):
         method: how accuracy was measured.
         trained: texts that the classifier was trained on.
         real_accuracy, real_trained: of as many real texts, or fewer where there are no more.
+        public_mauve, public_accuracy, public_trained: of the row's public baseline; None where it has none.
         warnings: what a reader of the figures must know.
     """
 
@@ -163,6 +164,9 @@ class Evaluated(Result):
     trained: int | None
     real_accuracy: Measured | None
     real_trained: int | None
+    public_mauve: Measured | None = None
+    public_accuracy: Measured | None = None
+    public_trained: int | None = None
     warnings: tuple[str, ...]
 
 

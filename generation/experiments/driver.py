@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import dpaudit
-from dpaudit.generation.config import DataConfig, in_config
+from dpaudit.generation.config import in_config
 from dpaudit.generation.experiments.estimates import clusters, unbounded
 from dpaudit.generation.experiments.table import EvaluationConfig, Row, Table
 from dpaudit.results import AuditResult
@@ -22,14 +22,13 @@ from dpaudit.runs import InputError
 from dpaudit.runs.layout import HASHES
 from dpaudit.runs.storage import open_storage
 
-RUN = "run"
+RUN, BASELINE = "run", "public"
 #: What to do where the table's folder cannot be written to.
 ELSEWHERE = "Make the folder writable, or name another one with --out."
 #: Called with a row's number from 1, how many there are, its name, and what is being done or was.
 Watch = Callable[[int, int, str, str], None]
-#: Measures a run's texts: its directory, its private data as the reference, what classifiers are tested on (None for a
-#: share of the reference), models and protocol.
-Evaluate = Callable[[Path, DataConfig, DataConfig | None, EvaluationConfig], Quality]
+#: Measures the texts of a row's run against its private data, beside its public baseline where it has one.
+Evaluate = Callable[[Row, Path, EvaluationConfig], Quality]
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def _run_row(table: Table, row: Row, run: Path, stages: Stages, report: Callable
         if stages.evaluate is not None and audited.verdict != "error":
             stage = "evaluate"
             report("evaluating")
-            quality = stages.evaluate(run, row.config.data, row.held_out, table.evaluation)
+            quality = stages.evaluate(row, run, table.evaluation)
             if quality.own != quality.reference.texts:  # not all real texts are known to be the run's own records
                 problem = "the run was not made from these records."
                 raise InputError(f"{row.path}: data", problem, "Restore the data, or name another --out.")
@@ -137,6 +136,7 @@ def _evaluated(quality: Quality) -> Evaluated:
     mauve, downstream = quality.mauve, quality.downstream[-1] if quality.downstream else None
     synthetic = None if downstream is None else downstream.of("synthetic")
     real = None if downstream is None else downstream.of("real-same-size")
+    public = None if downstream is None else downstream.of("public")
     return Evaluated(
         n=None if mauve is None else mauve.settings.n,
         mauve=None if mauve is None else _measured(mauve.score),
@@ -146,6 +146,9 @@ def _evaluated(quality: Quality) -> Evaluated:
         trained=None if synthetic is None else synthetic.texts,
         real_accuracy=None if real is None else _measured(real.accuracy),
         real_trained=None if real is None else real.texts,
+        public_mauve=None if mauve is None or mauve.public is None else _measured(mauve.public),
+        public_accuracy=None if public is None else _measured(public.accuracy),
+        public_trained=None if public is None else public.texts,
         warnings=quality.warnings,
     )
 

@@ -71,12 +71,17 @@ class DatasetConfig(Fields):
 
 
 class RowConfig(Fields):
-    """One row: a config, relative to the table's folder, the data set's name in the table, and the method's."""
+    """One row: a config, relative to the table's folder, the data set's name in the table, and the method's.
+
+    Attributes:
+        baseline: whether texts of the same prompts without any record are generated, too, and measured beside the run.
+    """
 
     config: ConfigFile
     dataset: Name
     method: Name
     paper: PublishedRow | None = None
+    baseline: bool = False
 
     @property
     def folder(self) -> str:
@@ -155,6 +160,7 @@ class Row:
         name: the config's path below the table's folder, without its ending.
         path: of the config.
         held_out: what classifiers are tested on; None for a share of the private data.
+        baseline: whether its public baseline is measured beside it.
     """
 
     name: str
@@ -165,6 +171,7 @@ class Row:
     records: int
     held_out: DataConfig | None
     paper: Published | None
+    baseline: bool = False
 
 
 @dataclass(frozen=True)
@@ -207,7 +214,8 @@ def load_table(path: Path) -> Table:
         file, dataset = path.parent / row.config, settings.datasets[row.dataset]
         config, paper = load_config(file), _published(row.paper)
         held_out = _held_out(config.data, dataset.held_out, f"{file}: data")
-        rows.append(Row(row.folder, row.dataset, row.method, file, config, dataset.records, held_out, paper))
+        named = (row.folder, row.dataset, row.method, file, config, dataset.records, held_out, paper)
+        rows.append(Row(*named, row.baseline))
     real = {name: _published(dataset.paper) for name, dataset in settings.datasets.items()}
     return Table(settings.title, settings.parameters, settings.evaluation, real, tuple(rows))
 

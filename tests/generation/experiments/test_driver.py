@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import stat
@@ -17,13 +18,15 @@ from dpaudit.audit import audit_run
 from dpaudit.cli import cli, main
 from dpaudit.generation.algorithm import generate, require_made_with
 from dpaudit.generation.events import BatchDone
-from dpaudit.generation.experiments.driver import RUN, Stages, run_table
+from dpaudit.generation.experiments.driver import BASELINE, RUN, Stages, run_table
 from dpaudit.generation.experiments.table import EvaluationConfig, Row, load_table
 from dpaudit.generation.models import CACHE_VARIABLE
+from dpaudit.reports.experiments import render_table_markdown, table_csv
 from dpaudit.results import AuditResult
 from dpaudit.results.experiments import Audited, Evaluated, Measured, RowResult, TableResult
-from dpaudit.results.quality import Quality, scores
+from dpaudit.results.quality import Downstream, Mauve, Quality, scores
 from dpaudit.runs import InputError
+from dpaudit.runs.public import PublicReader
 from dpaudit.runs.storage import open_storage
 
 pytestmark = pytest.mark.usefixtures("empty_figures")
@@ -95,7 +98,7 @@ class Recorder:
         self.asked.append(("audit", run.parent.name))
         return audit_run(run)
 
-    def _evaluate(self, run: Path, reference: Any, held_out: Any, settings: EvaluationConfig) -> Quality:
+    def _evaluate(self, row: Row, run: Path, settings: EvaluationConfig) -> Quality:
         self.asked.append(("evaluate", run.parent.name))
         if self.quality is None:
             raise InputError("--reference", "there are no texts.", "Give some.")
@@ -330,6 +333,7 @@ def test_what_a_table_takes_from_an_audit_and_an_evaluation(table_file: Path, ou
         real_trained=3,
         warnings=("few texts",),
     )
+    assert "public only" not in render_table_markdown(TableResult(title="T", versions={}, real={}, rows=(row,))).lower()
     audit = audit_run(out / "rows" / "median" / RUN)
     ex_post = audit.guarantees.ex_post
     assert ex_post is not None and row.audited is not None
@@ -338,6 +342,45 @@ def test_what_a_table_takes_from_an_audit_and_an_evaluation(table_file: Path, ou
     assert Audited.of(audit.model_copy(update={"guarantees": costly})).theorem1 == ex_post.theorem1 + 0.5
     check = audit.checks[0].model_copy(update={"status": "error"})
     assert Audited.of(audit.model_copy(update={"checks": (check,)})).failed == (check.id,)
+
+
+def test_a_public_baseline_stands_below_its_row(table_file: Path, out: Path, quality: Quality) -> None:
+    figure = scores((0.3, 0.5))
+    beside = quality.model_dump()
+    beside["mauve"]["public"] = figure.model_dump()
+    beside["downstream"][0]["trained"] += ({"source": "public", "texts": 2, "accuracy": figure.model_dump()},)
+    mauve, downstream = Mauve.model_validate(beside["mauve"]), Downstream.model_validate(beside["downstream"][0])
+    read = quality.model_copy(update={"mauve": mauve, "downstream": (downstream,)})
+    found = run(table_file, out, Recorder(quality=read), "rows/median")
+    evaluated = found.rows[0].evaluated
+    assert evaluated is not None and evaluated.public_mauve == Measured(mean=figure.mean, std=figure.std)
+    assert (evaluated.public_accuracy, evaluated.public_trained) == (evaluated.public_mauve, 2)
+    below = [line for line in render_table_markdown(found).splitlines() if "public only, n = 4/2" in line]
+    assert len(below) == 1 and ".400±.141" in below[0]
+    cells = dict(zip(*list(csv.reader(table_csv(found).splitlines())), strict=True))
+    assert (cells["public_mauve"], cells["public_accuracy_texts"]) == ("0.4", "2")
+
+
+def test_the_command_makes_a_rows_baseline_once_and_measures_it_beside_the_run(
+    table_file: Path, out: Path, quality: Quality, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = yaml.safe_load(table_file.read_text())
+    values["rows"] = [{**values["rows"][1], "baseline": True}, values["rows"][2]]
+    table_file.write_text(yaml.safe_dump(values))
+    measured: list[tuple[str, Path | None]] = []
+
+    def evaluate_run(run: Path, data: Any, cache: Any, engine: Any, options: Any, baseline: Path | None) -> Any:
+        measured.append((run.parent.name, baseline))
+        return quality, run
+
+    monkeypatch.setattr("dpaudit.commands.table.evaluate_run", evaluate_run)
+    made = []
+    for _ in range(2):
+        assert command(table_file, "--out", out)[0] == 0
+        public = out / "rows" / "mean" / BASELINE
+        assert PublicReader(public).public.samples and not (out / "rows" / "median" / BASELINE).exists()
+        made.append((public / "samples.jsonl").stat().st_mtime_ns)
+    assert measured == [("mean", public), ("median", None)] * 2 and made[0] == made[1]
 
 
 def test_the_exit_code_follows_the_audit() -> None:
