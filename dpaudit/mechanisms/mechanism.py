@@ -96,9 +96,8 @@ class Support(Fields):
         if ruled:
             order = order[public[order] > -np.inf]
         if self.margin is not None:
-            order = order[
-                : max(self.size, np.count_nonzero(public[order] > public[order[self.size - 1]] - self.margin))
-            ]
+            least = public[order[: self.size][-1]] - self.margin
+            order = order[: max(self.size, np.count_nonzero(public[order] > least))]
         return np.sort(order).astype(np.int32)
 
 

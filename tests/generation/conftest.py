@@ -13,6 +13,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from benchmarks.tiny import byte_tokenizer, save_tiny_model
+from dpaudit.generation import passes
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, ModelConfig
 from dpaudit.generation.models import LanguageModel, load_model
@@ -126,3 +127,17 @@ def own_run(tmp_path: Path, generated: Callable[..., Path]) -> Callable[..., Pat
         return Path(shutil.copytree(generated(**sections), tmp_path / f"run-{len(list(tmp_path.iterdir()))}"))
 
     return make
+
+
+@pytest.fixture
+def masked_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models mask tokens with the least finite number, whose rounding is not that of the logits that count."""
+    own = passes.forward
+
+    def masked(*arguments: Any, **named: Any) -> Any:
+        scores, cache = own(*arguments, **named)
+        scores = scores.clone()
+        scores[:, 7] = torch.finfo(torch.float32).min
+        return scores, cache
+
+    monkeypatch.setattr(passes, "forward", masked)

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from pydantic import ValidationError
 
 from dpaudit.audit import audit_run
-from dpaudit.generation import passes
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.models import LanguageModel
@@ -149,19 +147,8 @@ def test_a_public_example_that_is_a_record_fails(generated: MakeRun, canary: str
     assert check.measured.startswith("prompt.public_examples is the record in line")
 
 
-def test_a_masked_logit_hides_no_other(
-    make_config: MakeConfig, data_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Models mask tokens with the least finite number, whose rounding is not that of the logits that count."""
-    own = passes.forward
-
-    def masked(*arguments: Any, **named: Any) -> Any:
-        scores, cache = own(*arguments, **named)
-        scores = scores.clone()
-        scores[:, 7] = torch.finfo(torch.float32).min
-        return scores, cache
-
-    monkeypatch.setattr(passes, "forward", masked)
+@pytest.mark.usefixtures("masked_token")
+def test_a_masked_logit_hides_no_other(make_config: MakeConfig, data_file: Path, tmp_path: Path) -> None:
     run = generate(make_config(mechanism=DIFFERENCES), tmp_path / "run")
     found = replay_run(run, str(data_file), steps=100, left_out=100, trials=0)
     assert not any(step.problem for step in found.steps)

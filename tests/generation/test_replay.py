@@ -383,19 +383,8 @@ def test_a_changed_record_fails(own_run: MakeRun, data_file: Path) -> None:
             assert judged["neighbors.regenerated"] == "fail", change
 
 
-def test_a_masked_logit_hides_no_other(
-    tmp_path: Path, make_config: Callable[..., Config], data_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Models mask tokens with the least finite number, whose rounding is not that of the logits that count."""
-    own = passes.forward
-
-    def masked(*arguments: Any, **named: Any) -> Any:
-        scores, cache = own(*arguments, **named)
-        scores = scores.clone()
-        scores[:, 7] = torch.finfo(torch.float32).min
-        return scores, cache
-
-    monkeypatch.setattr(passes, "forward", masked)
+@pytest.mark.usefixtures("masked_token")
+def test_a_masked_logit_hides_no_other(tmp_path: Path, make_config: Callable[..., Config], data_file: Path) -> None:
     run = generate(make_config(), tmp_path / "run")
     found = replay_run(run, str(data_file), steps=100, left_out=100, trials=0)
     assert {(step.difference, step.problem) for step in found.steps} == {(0.0, "")}
