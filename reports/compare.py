@@ -237,9 +237,9 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
     general = ComparisonTable(
         "Runs",
         None,
-        ("Verdict", "Aggregator", "Clip", "Temp.", "Batches", "Contexts", "Tokens", "Longest batch"),
+        ("Verdict", "Mechanism", "Clip", "Temp.", "Batches", "Contexts", "Texts", "Tokens", "Longest"),
         rows(_run_cells),
-        ("Tokens and contexts are summed over the batches; the longest batch is in tokens.",),
+        ("Contexts, texts and tokens are summed over the batches; the longest batch is in tokens.",),
     )
     ex_post = ComparisonTable(
         "Ex-post epsilon (nats)",
@@ -300,12 +300,13 @@ def _cells(texts: Iterable[str], kind: Kind | None = None) -> tuple[Cell, ...]:
 
 
 def _run_cells(run: ComparedRun) -> tuple[Cell, ...]:
-    counts = (run.batches, run.contexts, run.tokens, run.longest_batch)
+    counts = (run.batches, run.contexts, run.texts, run.tokens, run.longest_batch)
     # Counts of what was read before it broke off are counts of nothing.
     amounts = [ABSENT if run.verdict == "error" else f"{count:,}" for count in counts]
-    aggregator = or_absent(run.aggregator, lambda name: one_line(name, LABEL_LENGTH))
+    named = " of ".join(name for name in (run.aggregator, run.contribution) if name is not None)
+    mechanism = one_line(named, LABEL_LENGTH) or ABSENT
     settings = (or_absent(run.clip, stated), or_absent(run.temperature, stated))
-    return (Cell(run.verdict.upper(), words=True), Cell(aggregator, words=True), *_cells((*settings, *amounts)))
+    return (Cell(run.verdict.upper(), words=True), Cell(mechanism, words=True), *_cells((*settings, *amounts)))
 
 
 def _ex_post_cells(run: ComparedRun, runs: _Runs) -> tuple[Cell, ...]:

@@ -233,8 +233,8 @@ class ComparedRun(Result):
     Attributes:
         caveats: what a reader of the guarantee must know beside it.
         caution: why its epsilons cannot be relied on, as what is said of the run; empty where they can.
-        aggregator, clip, temperature, divisor: as the run states them; None where it states none.
-        contexts, tokens: summed over the batches.
+        contribution, aggregator, clip, temperature, divisor: as the run states them; None where it states none.
+        contexts, texts, tokens: summed over the batches.
         longest_batch: in tokens.
     """
 
@@ -243,12 +243,14 @@ class ComparedRun(Result):
     guarantee: str
     caveats: tuple[str, ...]
     caution: str = ""
+    contribution: str | None
     aggregator: str | None
     clip: Number | None
     temperature: Number | None
     divisor: Number | None
     batches: int
     contexts: int
+    texts: int
     tokens: int
     longest_batch: int
     claim: ClaimResult | None

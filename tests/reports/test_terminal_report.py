@@ -79,5 +79,5 @@ def test_comparison_keeps_kinds_in_tables_of_their_own(samples: Samples) -> None
         assert "cannot be compared" in text
         assert "A caveat that stands beside the guarantee." in " ".join(text.split())
         assert "[red]" in text
-        for heading in ("Verdict", "Aggregator", "Temp.", "Contexts", "Tokens", "Claimed", "Neighbours", "quarter"):
+        for heading in ("Verdict", "Mechanism", "Temp.", "Contexts", "Tokens", "Claimed", "Neighbours", "quarter"):
             assert heading in text
