@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +13,7 @@ from dpaudit.generation.aggregation import LEAST_WIDTH, Floats, aggregated, cont
 from dpaudit.mechanisms import (
     ANCHOR,
     FLOAT64_ROUNDING,
+    MASKED,
     Mechanism,
     PublicPart,
     Recomputed,
@@ -23,8 +24,6 @@ from dpaudit.mechanisms import (
 from dpaudit.results.replay import ReplayedStep
 from dpaudit.runs import InputError, Step
 
-#: Below this are the logits of tokens that a model or a rule rules out: none is off.
-MASKED = -1e30
 #: How far beyond their root-mean-square size rounding errors are taken to reach.
 REACH = 2.0
 #: Largest relative error of rounding once (IEEE 754; bfloat16 has 8 significant bits).
@@ -148,14 +147,17 @@ class ModelStep:
         if step.contexts is not None:
             gap = largest_absolute(step.contexts - self.recomputed.free) - self.recomputed.half
             problems.append("" if gap <= self.rounding else f"recorded contexts are {gap:.3g} off")
-        if len(public) and step.support is not None:
-            problems.append(self._support_problem(step.support, public[0], rounding))
-        if len(public) and self.public.anchor is not None:
-            problems.append(self._anchor_problem(self.public.anchor, public[0], rounding))
         gap = abs(self.log_probability() - step.log_probability)
         if not gap <= self.nats + FLOAT64_ROUNDING:
             problems.append(f"the token's log-probability is {gap:.3g} nats off")
-        return ReplayedStep(*place, found.difference, self.tolerance, "; ".join(filter(None, problems)))
+        gaps = list(self._public_gaps(public[0], rounding)) if len(public) else []
+        problems += [problem for off, most, problem in gaps if not off <= most]
+        difference, tolerance = found.difference, self.tolerance
+        if difference <= tolerance:
+            # What rounding excuses of the public part is as much of a difference as that of the private one.
+            difference = max([difference, *(off for off, _, _ in gaps)])
+            tolerance = max([tolerance, *(most for _, most, _ in gaps)])
+        return ReplayedStep(*place, difference, tolerance, "; ".join(filter(None, problems)))
 
     def recorded_losses(self, slots: Sequence[int]) -> NDArray[np.float64]:
         """What leaving each slot out changes, in nats, by the record; NaN where it does not say."""
@@ -174,28 +176,36 @@ class ModelStep:
         """Aggregated contributions with the recorded anchor."""
         return with_anchor(dict(self.recorded.arrays), aggregate)
 
-    def _support_problem(self, support: NDArray[np.integer], public: Floats, rounding: float) -> str:
-        """Whether the public prompt chooses these tokens: twice the rounding may put one on either side of the last."""
+    def _public_gaps(self, public: Floats, rounding: float) -> Iterator[tuple[float, float, str]]:
+        """How far support and anchor are off the public prompt's, how far rounding can put them, and what more says."""
+        if self.recorded.support is not None:
+            off, wrong = self._support_gap(self.recorded.support, public, 2 * rounding)
+            yield off, 2 * rounding, f"{wrong} tokens of the support are not the public prompt's"
+        if self.public.anchor is not None:
+            yield self._anchor_gap(self.public.anchor, public, 2 * rounding)
+
+    def _support_gap(self, support: NDArray[np.integer], public: Floats, most: float) -> tuple[float, int]:
+        """How far from the last of the public prompt's tokens one stands on the other side; how many beyond `most`."""
         chosen = self.mechanism.support
         again = chosen.tokens(public, ruled=True)  # where there are no rules, no logit is -inf
         assert again is not None
         last = float(public[again].min())
         if chosen.size and chosen.margin and len(again) < chosen.most(len(public)):
             last = float(np.sort(public[again])[-chosen.size]) - chosen.margin
-        wrong = np.count_nonzero(np.abs(public[np.setxor1d(again, support)] - last) > 2 * rounding)
-        return f"{wrong} tokens of the support are not the public prompt's" if wrong else ""
+        gaps = np.abs(public[np.setxor1d(again, support)] - last)
+        return largest_absolute(gaps), int(np.count_nonzero(~(gaps <= most)))
 
-    def _anchor_problem(self, anchor: Floats, public: Floats, rounding: float) -> str:
+    def _anchor_gap(self, anchor: Floats, public: Floats, most: float) -> tuple[float, float, str]:
         """The anchor must be the public prompt's over the recorded support: a logit is off, and their sum."""
         logits = public if self.recorded.support is None else public[self.recorded.support]
         try:
             again = self.mechanism.contribution.anchor(logits)
         except ValueError as error:
-            return str(error)
-        gap = math.inf if again is None else largest_absolute(anchor - again)
-        scored = anchor[anchor > MASKED]
-        recorded = float(np.spacing(np.abs(scored).max(initial=0.0)))  # either is rounded to float32 once more
-        return "" if gap <= 2 * rounding + recorded else f"the anchor is {gap:.3g} off the public prompt's"
+            return math.inf, most, str(error)
+        assert again is not None
+        gap = largest_absolute(anchor - again)
+        most += float(np.spacing(np.abs(again).max()))  # either is rounded to float32 once more
+        return gap, most, f"the anchor is {gap:.3g} off the public prompt's"
 
 
 def support_problem(support: NDArray[np.integer] | None, vocabulary: int) -> str:

@@ -33,6 +33,9 @@ PREFILL_TOKENS = 4096
 #: On a CPU a pass has as many rows as are in use, rounded up to this. For one to three rows matrix products take other
 #: kernels there, which add up in another order; from four on it is the same for any number.
 ROWS_STEP = 4
+#: Public prompts in a pass of theirs. In one pass with private rows, the number of these could reach a support or an
+#: anchor through rounding.
+PUBLIC_ROWS = 16
 #: Places of a prompt, and tokens after it, in the passes that are tried out.
 _TRIAL = 6
 #: Logits of a shared pass may differ by this share of their spread from those of a pass alone. A cache that the model

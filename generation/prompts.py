@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from dpaudit.generation.head import Head
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Context
-from dpaudit.generation.passes import CachedPrompts, OwnCache, Prompt, passes_for
+from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, Prompt, passes_for
 from dpaudit.generation.wording import Wording, WordingError, require_seen
 from dpaudit.runs import ForbiddenTokens, InputError
 from dpaudit.runs.rules import Ids
@@ -209,14 +209,14 @@ class Prompts:
         passes = passes_for(self._model, rows, self.places, tokens, head)
         return passes.start(self.of(label, contexts), self.prefix(label))
 
-    def public(self, label: str, wanted: bool = True) -> CachedPrompts:
-        """The public prompt; no prompt where it is not wanted, because a step takes nothing from it.
+    def public(self, label: str, tokens: int, wanted: bool = True) -> CachedPrompts:
+        """The public prompt in passes of its own, with the logits that it has in a run; up to so many tokens follow.
 
-        It goes apart from the private rows: in one pass with them, their number could reach the support through
-        rounding.
+        No prompt where it is not wanted, because a step takes nothing from it.
         """
         prompt = self.public_tokens(label)
-        cached = OwnCache(self._model, [prompt] if wanted else [], self.places)
+        passes = passes_for(self._model, PUBLIC_ROWS, self.places, tokens)
+        cached = passes.start([prompt] if wanted else [])
         return cached if self._rules is None else RuledPrompt(cached, self._rules, prompt)
 
     def public_tokens(self, label: str) -> tuple[int, ...]:

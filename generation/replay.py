@@ -25,7 +25,6 @@ from dpaudit.generation.config import NO_LABELS, DataConfig, ModelConfig
 from dpaudit.generation.grouping import recompute_grouping
 from dpaudit.generation.head import Head
 from dpaudit.generation.model_step import (
-    MASKED,
     UNIT_ROUNDOFF,
     ModelStep,
     largest_kept,
@@ -38,7 +37,7 @@ from dpaudit.generation.passes import CachedPrompts, logits_for, next_logits, ou
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, read_records
 from dpaudit.generation.sources import PACKAGE
-from dpaudit.mechanisms import COME_AND_GO, FLOAT64_ROUNDING, PublicPart, context_change
+from dpaudit.mechanisms import COME_AND_GO, FLOAT64_ROUNDING, MASKED, PublicPart, context_change
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
 from dpaudit.runs import BatchReader, Claim, InputError, KeyedHash, RunReader, data_digest, without_stop
 from dpaudit.runs.assignment import KEY_BYTES
@@ -317,7 +316,8 @@ class _Replayer:
                 return found, [LeftOut(batch_id, slot, math.nan, math.nan, 0.0) for slot in slots]
             batch, found = self._parts.batches[batch_id], []
             prompts = self._cached(batch.label, batch.contexts)
-            public_prompt = self._prompts.public(batch.label, self._manifest.needs_public and bool(positions))
+            wanted = self._manifest.needs_public and bool(positions)
+            public_prompt = self._prompts.public(batch.label, self._manifest.stopping.max_tokens, wanted)
             losses, log_probability, squares = np.zeros(len(slots)), 0.0, 0.0
             for position, (private, public) in self._along(recorded, needed, prompts, public_prompt):
                 if slots or position in positions:
@@ -375,7 +375,7 @@ class _Replayer:
         return attack(
             declared_step(mechanism),
             self._cached(batch.label, (*batch.contexts, canary), tokens),
-            self._prompts.public(batch.label, manifest.needs_public),
+            self._prompts.public(batch.label, tokens, manifest.needs_public),
             mechanism,
             relation="add_remove" if change is None else change.relation,
             ruled=manifest.decoding.any,

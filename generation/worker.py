@@ -21,7 +21,7 @@ from dpaudit.generation.head import Head
 from dpaudit.generation.manifest import changed_contexts, ex_post_epsilon
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Batch
-from dpaudit.generation.passes import CachedPrompts, Passes, logits_for, out_of_memory, passes_for
+from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, Passes, logits_for, out_of_memory, passes_for
 from dpaudit.generation.prompts import Prompts, ends_with
 from dpaudit.generation.sampling import OsEntropy, RandomBytes, SeededStream, sample
 from dpaudit.generation.threads import each
@@ -40,9 +40,6 @@ from dpaudit.runs.manifest import StopReason
 
 Doubles: TypeAlias = NDArray[np.float64]
 
-#: Public prompts in a pass of theirs. In one pass with private rows, the number of these could reach a support or an
-#: anchor through rounding.
-PUBLIC_ROWS = 16
 #: Batches in the making at a time, where passes have more rows: each holds a file open.
 MOST_OPEN = 256
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
-from dpaudit.runs import InputError, KeyedHash
+from dpaudit.runs import InputError, KeyedHash, Manifest
 
 #: Leading hexadecimal digits that give a digest away: long enough for a million records to have none by chance.
 TELLING = 12
@@ -81,8 +81,8 @@ def _prompt(prompt: Mapping[str, Any]) -> dict[str, Any]:
 def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     """Each text of a public report's settings against the key, the data's digest, the records' digests, and paths.
 
-    Under the key it is also held against the records themselves, and so are each line of a template of the user's own
-    and the public examples, which are not published, but are in every prompt.
+    Under the key it is also held against the records themselves, and so is what is not published, but acts on every
+    text: each line of a template of the user's own, the public examples and the banned words.
     """
     expected = "settings without a path, the key, a digest of the data or of a record, and a record's text"
     manifest = facts.manifest
@@ -95,8 +95,7 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     for name, secret in (("the key", manifest.batching.key), ("the data's digest", manifest.data.digest)):
         if secret is not None and secret[:TELLING] in places:
             return Outcome("fail", f"{places[secret[:TELLING]]} holds {name}", expected)
-    texts += _template_lines(manifest.prompt.text)
-    texts += [("prompt.public_examples", text) for each in manifest.prompt.public_examples.values() for text in each]
+    texts += _unpublished(manifest)
     if len(texts) * max(1, len(manifest.batching.labels)) > MOST_PAIRS:
         return Outcome("skip", "not tried", expected, f"Too many labels: over {MOST_PAIRS:,} pairs with a text.")
     records: dict[str, str] = {}  # field by the digest that a record of that very text would have
@@ -122,12 +121,24 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     return Outcome("pass", f"{len(texts)} texts, {count} records", expected, unkeyed)
 
 
-def _template_lines(text: str | None) -> list[tuple[str, str]]:
-    """A template as a whole and by its lines, with and without the white space around them."""
-    if text is None:
-        return []
-    said = {form for part in (text, *text.split("\n")) for form in (part, part.strip())}
-    return [("prompt.text", form) for form in sorted(said) if form]
+def _unpublished(manifest: Manifest) -> list[tuple[str, str]]:
+    """Texts that every prompt or text follows from, as they are and as white space hides what they say.
+
+    A template is taken as a whole and by its lines.
+    """
+    template, examples = manifest.prompt.text or "", manifest.prompt.public_examples.values()
+    parts = {
+        "prompt.text": [template, *template.split("\n")],
+        "prompt.public_examples": [text for each in examples for text in each],
+        "decoding.banned_words": manifest.decoding.banned_words,
+    }
+    forms = {
+        (field, form)
+        for field, texts in parts.items()
+        for text in texts
+        for form in (text, text.strip(), " ".join(text.split()))
+    }
+    return sorted((field, form) for field, form in forms if form)
 
 
 def _texts(value: Any, field: str = "") -> Iterator[tuple[str, str]]:

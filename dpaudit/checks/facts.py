@@ -95,7 +95,7 @@ class StepView:
             least = 1 if self.manifest.decoding.any else self.manifest.least_support  # mechanism.support-rules
             if len(ids) < least:
                 return f"the support has {len(ids)} tokens, of at least {least}"
-        return None
+        return self.mechanism.support.anchor_problem(self.arrays[ANCHOR]) if contribution.anchored else None
 
 
 class StepViews:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dpaudit.checks.claim import recomputed_epsilon
-from dpaudit.checks.facts import Facts, StepView
+from dpaudit.checks.facts import LONGEST_PREFIX, Facts, StepView
 from dpaudit.checks.registry import COMMAND, Outcome, RunCheck, StepCheck, not_applicable
 from dpaudit.mechanisms import COME_AND_GO
 from dpaudit.results.rounding import rounded_up
@@ -45,8 +45,7 @@ def randomness_is_secret(facts: Facts) -> Outcome:
     ),
     reference="docs/mathematics.md",
     applies=lambda manifest: (
-        manifest.record.contexts
-        and (manifest.mechanism.support.kind == "full" or manifest.mechanism.contribution.anchored)
+        manifest.record.contexts and (not manifest.truncated or manifest.mechanism.contribution.anchored)
     ),
     otherwise="Contexts are not recorded over the whole vocabulary; record.range checks what is recorded.",
 )
@@ -72,8 +71,12 @@ def contexts_are_clipped(view: StepView) -> str | None:
     reference="docs/mathematics.md",
 )
 def divisor_is_the_declared_one(facts: Facts) -> Outcome:
-    """Each batch's smallest means: where every context is at the floor, n contexts give -n * clip / divisor."""
+    """Each batch's smallest means: where every context is at the floor, n contexts give -n * clip / divisor.
+
+    -clip then tells of a sum divided by n, but not of differences: a slot that is empty gives 0, not the floor.
+    """
     aggregator, batching = facts.manifest.mechanism.aggregator, facts.manifest.batching
+    anchored = facts.manifest.mechanism.contribution.anchored
     divided, divisor = facts.divided, aggregator.model_dump().get("divisor")
     if not divisor:
         reason = aggregator.not_applicable.get("mechanism.divisor", "Nothing is divided.")
@@ -81,7 +84,7 @@ def divisor_is_the_declared_one(facts: Facts) -> Outcome:
     expected = f"sums divided by {divisor:g}"
     if batching.rule == "hashed-slots" and batching.slots == divisor:
         return Outcome("pass", f"every batch has {batching.slots} contexts by its rule: either way the same", expected)
-    if divided["number"] >= FEWEST_DIVIDED:
+    if divided["number"] >= FEWEST_DIVIDED and not anchored:
         return Outcome("fail", f"the smallest mean of {divided['number']} steps is -clip, as if divided by n", expected)
     if facts.manifest.record.contexts:
         return Outcome("pass", f"contexts of {facts.steps} steps are recorded (record.aggregate)", expected)
@@ -132,7 +135,7 @@ def bounds_are_of_the_unit(facts: Facts) -> Outcome:
     reference="docs/sharp-edges.md",
 )
 def public_parts_are_public(facts: Facts) -> Outcome:
-    """The first supports and anchors of every batch against others after the same label and tokens."""
+    """The first supports and anchors of every text against other batches' after the same label and tokens."""
     taken = {"support": facts.manifest.truncated, "anchor": facts.manifest.mechanism.contribution.anchored}
     what = " and ".join(name for name, is_taken in taken.items() if is_taken)
     if not what:
@@ -143,7 +146,8 @@ def public_parts_are_public(facts: Facts) -> Outcome:
         found = f"{len(private)} steps differ from others after the same tokens; first {private[0]}"
         return Outcome("fail", found, expected, f"Generate again with {what} from a public prompt, on one machine.")
     if facts.compared_parts:
-        return Outcome("pass", f"{facts.compared_parts} steps agree with another", expected)
+        found = f"{facts.compared_parts} steps, of up to {LONGEST_PREFIX} tokens before them, agree with another"
+        return Outcome("pass", found, expected)
     lacking = "No two batches have a label in common. Generate two batches of a label, or replay."
     return _from_replayed_steps(facts, expected, lacking)
 

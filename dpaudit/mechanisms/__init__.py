@@ -4,6 +4,7 @@ from dpaudit.mechanisms.central import Central as Central
 from dpaudit.mechanisms.differences import AnchoredDifferences as AnchoredDifferences
 from dpaudit.mechanisms.interfaces import ANCHOR as ANCHOR
 from dpaudit.mechanisms.interfaces import FLOAT64_ROUNDING as FLOAT64_ROUNDING
+from dpaudit.mechanisms.interfaces import MASKED as MASKED
 from dpaudit.mechanisms.interfaces import NO_FIXED_COLUMNS as NO_FIXED_COLUMNS
 from dpaudit.mechanisms.interfaces import Aggregator as Aggregator
 from dpaudit.mechanisms.interfaces import Arrays as Arrays

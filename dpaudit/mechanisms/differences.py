@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpaudit.mechanisms.interfaces import ANCHOR, Arrays, Contribution, Doubles, Floats
+from dpaudit.mechanisms.interfaces import ANCHOR, MASKED, Arrays, Contribution, Doubles, Floats
 
 #: How far from 1 float32 puts the sum of probabilities.
 _ROUNDING = 1e-4
@@ -27,8 +27,9 @@ class AnchoredDifferences(Contribution):
 
     def anchor(self, public: Floats) -> Floats:
         """See `Contribution`: log softmax of the public prompt's logits over the support."""
-        if not np.isfinite(public).all():
-            problem = "the public prompt has NaN or infinite logits: take a support of its likeliest tokens, or"
+        # A comparison with NaN is false. Beside masked tokens float32 tells no differences apart.
+        if not (np.isfinite(public).all() and (public > MASKED).all()):
+            problem = "the public prompt has NaN, infinite or masked logits: take a support of its likeliest tokens, or"
             raise ValueError(f"{problem} another model")
         anchor: Floats = (public.astype(np.float64) - _log_sums(public[None])[0]).astype(np.float32)
         return anchor

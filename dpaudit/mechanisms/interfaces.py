@@ -76,6 +76,8 @@ class ReducedStep:
 
 #: A step's array of what is added to its aggregated contributions, where they are anchored.
 ANCHOR = "anchor"
+#: Below this are the logits of tokens that a model or a rule rules out.
+MASKED = -1e30
 
 
 def with_anchor(arrays: Arrays, aggregate: Floats) -> Floats:

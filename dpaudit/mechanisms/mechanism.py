@@ -53,6 +53,8 @@ LEAST_RANGE = 2.0**-15
 #: A support with a margin has at most so many times its size: where the public prompt hardly tells tokens apart, any
 #: margin would take in nearly all of them.
 MOST_WITH_MARGIN = 4
+#: How far float32 puts a margin off between logits and the anchor, relative to the log-probability where it begins.
+_MARGIN_ROUNDING = 1e-4
 
 
 class Support(Fields):
@@ -99,6 +101,17 @@ class Support(Fields):
             least = public[order[: self.size][-1]] - self.margin
             order = order[: max(self.size, np.count_nonzero(public[order] > least))]
         return np.sort(order).astype(np.int32)
+
+    def anchor_problem(self, anchor: Floats) -> str | None:
+        """Why tokens with these log-probabilities [S] by the public prompt cannot be a step's; None where they can.
+
+        Only a margin shows there: tokens beyond the first `size` are at most so much less likely than the last of them.
+        """
+        if self.size is None or self.margin is None or len(anchor) <= self.size:
+            return None
+        last = float(np.sort(anchor)[-self.size])
+        far = np.count_nonzero(~(anchor >= last - self.margin - _MARGIN_ROUNDING * max(1.0, abs(last))))
+        return f"{far} tokens of the support lie further than its margin below the first {self.size}" if far else None
 
 
 class PublicPart(NamedTuple):

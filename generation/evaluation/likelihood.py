@@ -180,7 +180,7 @@ class _Measurement:
 
     def _public_side(self, label: str) -> list[_Text]:
         """Texts of a label with all that is public about them: the same for every batch."""
-        public = self._prompts.public(label)
+        public = self._prompts.public(label, self._most)
         return [
             _read(public, self._prompts, self._manifest, label, text, self._most)
             for text in self._held_out.texts[label]

@@ -19,7 +19,7 @@ from dpaudit.generation.passes import OwnCache
 from dpaudit.generation.prompts import template
 from dpaudit.generation.records import read_public_examples
 from dpaudit.generation.replay import replay_run
-from dpaudit.mechanisms import ANCHOR
+from dpaudit.mechanisms import ANCHOR, Mechanism, PublicPart
 from dpaudit.runs import InputError, RunReader, Step
 
 MakeConfig = Callable[..., Config]
@@ -140,16 +140,84 @@ def test_public_examples_that_fit_no_label_are_refused(make_config: MakeConfig) 
             make_config(prompt={"public_examples": examples})
 
 
-def test_a_public_example_that_is_a_record_fails(generated: MakeRun, canary: str) -> None:
-    run = generated(**RUNS[0] | {"prompt": {"public_examples": {"north": [f"{canary} 3 lorem"]}}})
-    check = {check.id: check for check in audit_run(run).checks}["disclosure.sensitive"]
-    assert check.status == "fail"
-    assert check.measured.startswith("prompt.public_examples is the record in line")
+def test_a_public_example_or_a_banned_word_that_is_a_record_fails(generated: MakeRun, canary: str) -> None:
+    record = f"{canary} 3 lorem"
+    for field, section in [
+        ("prompt.public_examples", {"prompt": {"public_examples": {"north": [text]}}})
+        for text in (record, f" {record}\n", record.replace(" ", "  "))
+    ] + [("decoding.banned_words", {"decoding": {"banned_words": [record]}})]:
+        run = generated(**RUNS[0] | section)
+        check = {check.id: check for check in audit_run(run).checks}["disclosure.sensitive"]
+        assert check.status == "fail", section
+        assert check.measured.startswith(f"{field} is the record in line")
+
+
+def test_a_token_beyond_the_margin_fails(
+    make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that private rows favour, say. After the first step no other batch's support has to agree."""
+    own = Mechanism.public_part
+
+    def widened(self: Mechanism, logits: Any, ruled: bool) -> PublicPart:
+        support = own(self, logits, ruled).support
+        assert support is not None
+        support = np.union1d(support, np.argmin(logits)).astype(np.int32)
+        return PublicPart(support, self.contribution.anchor(logits[support]))
+
+    config = make_config(**RUNS[4])
+    honest, planted = tmp_path / "honest", tmp_path / "planted"
+    generate(config, honest)
+    monkeypatch.setattr(Mechanism, "public_part", widened)
+    generate(config, planted)
+    for run, status in ((honest, "pass"), (planted, "fail")):
+        check = {check.id: check for check in audit_run(run).checks}["record.range"]
+        assert check.status == status
+    assert "lie further than its margin below the first 12" in check.measured
+
+
+def test_an_anchor_that_rounding_excuses_is_no_pass(
+    make_config: MakeConfig, data_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Off in the same way in all batches, by less than bfloat16 may be off: only an equal one has nothing to hide."""
+    config = make_config(**RUNS[0] | {"model": {"dtype": "bfloat16"}})
+    own, off = Mechanism.public_part, 0.02
+
+    def moved(self: Mechanism, logits: Any, ruled: bool) -> PublicPart:
+        part = own(self, logits, ruled)
+        assert part.anchor is not None and part.support is not None
+        tilted = part.anchor + off * (part.support % 2)
+        return part._replace(anchor=self.contribution.anchor(tilted))
+
+    for name, status in (("honest", "pass"), ("moved", "skip")):
+        run = tmp_path / name
+        generate(config, run)
+        monkeypatch.undo()
+        replay = replay_run(run, str(data_file), steps=6, left_out=0, trials=0)
+        assert not any(step.problem for step in replay.steps)
+        check = {check.id: check for check in audit_run(run, evidence=3, replay=replay).checks}["replay.logits"]
+        assert check.status == status, check
+        monkeypatch.setattr(Mechanism, "public_part", moved)
+
+
+def test_rules_may_take_a_contexts_likeliest_token(generated: MakeRun) -> None:
+    """Then its largest logit lies below the clip."""
+    rules = {"banned_words": ["a", "e", "i", "o"], "least_tokens": 3}
+    run = generated(decoding=rules, record={"contexts": True})
+    check = {check.id: check for check in audit_run(run).checks}["mechanism.clip"]
+    assert (check.status, check.applicable) == ("skip", False)
+
+
+def test_empty_slots_of_an_anchored_mean_look_divided_by_no_number(generated: MakeRun) -> None:
+    """They give 0: where all others are at -clip, and as many as the divisor, the mean is -clip."""
+    mechanism = {**DIFFERENCES, **MEAN, "divisor": 1.0, "clip": 1e-3, "support": {"kind": "public-top-k", "size": 100}}
+    run = generated(mechanism=mechanism, batching={"slots": 200}, privacy={"delta": 1e-3})
+    found = audit_run(run)
+    facts = [check for check in found.checks if check.id == "mechanism.divisor"]
+    assert facts[0].status == "pass", facts
 
 
 @pytest.mark.usefixtures("masked_token")
-def test_a_masked_logit_hides_no_other(make_config: MakeConfig, data_file: Path, tmp_path: Path) -> None:
-    run = generate(make_config(mechanism=DIFFERENCES), tmp_path / "run")
-    found = replay_run(run, str(data_file), steps=100, left_out=100, trials=0)
-    assert not any(step.problem for step in found.steps)
-    assert max(step.tolerance for step in found.steps) < 1e-3
+def test_masked_tokens_of_the_whole_vocabulary_are_refused(make_config: MakeConfig, tmp_path: Path) -> None:
+    """Beside the least finite number float32 tells no differences apart, and no bound would say anything."""
+    with pytest.raises(InputError, match="masked logits: take a support"):
+        generate(make_config(mechanism=DIFFERENCES), tmp_path / "run")

@@ -254,7 +254,7 @@ def cached(model: LanguageModel, top_k: int | None = None) -> tuple[tuple[Cached
     records = [Record("sport", text) for text in ("the match", "a goal at last", "he ran far", "zebra " * 9)]
     private = prompts.alone("sport", [(record,) for record in records], 8, 4)
     support = Declared() if top_k is None else Declared(kind="public-top-k", size=top_k)
-    return (private, prompts.public("sport", top_k is not None)), MEDIAN.model_copy(update={"support": support})
+    return (private, prompts.public("sport", 8, top_k is not None)), MEDIAN.model_copy(update={"support": support})
 
 
 def test_with_a_model_of_transformers(tiny: LanguageModel) -> None:

@@ -133,7 +133,7 @@ def test_a_public_prompt_rules_out_what_is_forbidden_and_nothing_else(tiny: Lang
     wording = template("pt", tiny.tokenizer)
     rules = ForbiddenTokens(DecodingRules(no_repeated_ngram=2), (), tiny.vocabulary, 20, None)
     ruled, free = (Prompts(tiny, wording, ["north"], 1, 8, rules=which) for which in (rules, None))
-    one, other = ruled.public("north"), free.public("north")
+    one, other = ruled.public("north", 8), free.public("north", 8)
     newline = ruled.public_tokens("north")[-1]
     for prompts in (one, other):
         for token in (5, newline, 5):
@@ -145,7 +145,7 @@ def test_a_public_prompt_rules_out_what_is_forbidden_and_nothing_else(tiny: Lang
     assert np.isfinite(next_logits(twin)).all(), "7 was never there before"
     twin.append(5)
     assert np.flatnonzero(np.isneginf(next_logits(twin)[0])).tolist() == sorted([7, newline])
-    assert next_logits(ruled.public("north", wanted=False)).shape == (0, tiny.vocabulary)
+    assert next_logits(ruled.public("north", 8, wanted=False)).shape == (0, tiny.vocabulary)
 
 
 def test_what_a_model_rules_out_stays_before_what_is_forbidden() -> None:

@@ -29,7 +29,7 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.model_step import rounding_tolerance
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.passes import OwnCache
-from dpaudit.generation.prompts import Prompts, template
+from dpaudit.generation.prompts import Prompts, RuledPrompt, template
 from dpaudit.generation.records import Record
 from dpaudit.generation.replay import replay_run
 from dpaudit.mechanisms import PublicPart, Relation, Unit, log_probability, median_of
@@ -235,8 +235,8 @@ def test_the_attacks_texts_are_no_longer_than_the_runs(
 ) -> None:
     """The claim covers no more tokens. So few cost so much here that it says what no text's log-ratio can exceed."""
     appended: list[int] = []
-    append = OwnCache.append
-    monkeypatch.setattr(OwnCache, "append", lambda self, token: (appended.append(token), append(self, token)))
+    append = RuledPrompt.append
+    monkeypatch.setattr(RuledPrompt, "append", lambda self, token: (appended.append(token), append(self, token)))
     for most in (1, 2):
         sections = {"mechanism": {**MEAN, "divisor": 0.5}, "privacy": {"delta": 0.02}}
         run, passed = generated(**sections, decoding={"max_tokens": most}), set[tuple[int, int]]()
