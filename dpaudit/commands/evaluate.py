@@ -116,7 +116,7 @@ def evaluate(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Measure a run: its texts' MAUVE and downstream accuracy, and held-out likelihood.
+    """Measure a run: MAUVE, accuracy, held-out likelihood.
 
     Texts stand beside what real ones reach, and with --baseline beside what the same prompts give without records.
     --likelihood stands beside the public prompt alone; it needs --test, the run's private data as --reference, and its
