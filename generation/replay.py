@@ -13,8 +13,10 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import accumulate, zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
@@ -39,7 +41,7 @@ from dpaudit.generation.records import Record, read_records
 from dpaudit.generation.sources import PACKAGE
 from dpaudit.mechanisms import COME_AND_GO, FLOAT64_ROUNDING, MASKED, PublicPart, context_change
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
-from dpaudit.runs import BatchReader, Claim, InputError, KeyedHash, RunReader, data_digest, without_stop
+from dpaudit.runs import BatchReader, Claim, InputError, KeyedHash, Manifest, RunReader, data_digest, without_stop
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
 from dpaudit.runs.reader import RESUME
@@ -55,6 +57,15 @@ ATTACK_TOKENS = 3
 CANARY_TEXT = "zebra quartz " * 64
 
 Progress = Callable[[int, int], None]
+
+
+class RunParts(NamedTuple):
+    """A run's batches in order of id, and what their texts come from."""
+
+    manifest: Manifest
+    model: LanguageModel
+    prompts: Prompts
+    batches: Sequence[Batch]
 
 
 def replay_run(
@@ -123,6 +134,23 @@ def replay_run(
         raise InputError(reader.name, "memory is too small for a batch of this run.", remedy) from None
 
 
+def rebuild(reader: RunReader, data: str, records: Sequence[Record]) -> RunParts:
+    """What a finished run was generated from, as its record, its data and its model say.
+
+    Args:
+        reader: the run.
+        data: where the records are, for errors.
+        records: the run's private ones.
+
+    Raises:
+        InputError: as `replay_run` does, or the recorded assignment is not what the rule gives.
+    """
+    rebuilt = _Rebuilt(reader, data, lambda: records, None)
+    if problem := rebuilt.assignment_problem():
+        raise InputError(reader.name, f"{problem}.", "Restore the run, or generate it again.")
+    return rebuilt.parts
+
+
 def _plan(
     reader: RunReader, steps: int, chosen: Sequence[tuple[int, int]], left_out: int, trials: int
 ) -> tuple[dict[int, set[int]], dict[int, list[int]], int | None, int]:
@@ -171,25 +199,31 @@ def _needed(spans: Sequence[range], positions: set[int], slots: Sequence[int]) -
     return [range(span.start, position + 1) for span, position in last if position in span]
 
 
-class _Replayer:
-    """A run with its data and its model, ready to be computed again.
+class _Rebuilt:
+    """A run with its data and its model.
 
     Attributes:
         noise: see `dpaudit.results.replay.Replay`.
     """
 
-    def __init__(self, reader: RunReader, data: str, model: str | None, tick: Callable[[int], None]) -> None:
-        """Args: `tick` is told of forward passes. Raises InputError where the data or the model is not the run's."""
-        self._reader, self._manifest, self._tick = reader, reader.manifest, tick
+    def __init__(self, reader: RunReader, data: str, read: Callable[[], Sequence[Record]], model: str | None) -> None:
+        """Raises InputError where what is `read`, which `data` names, or the model is not the run's."""
+        self._reader, self._manifest = reader, reader.manifest
         self._where = reader.where(MANIFEST)
         self._clusters = reader.clusters()
         self._require_rule()
-        self._records = self._read(data)
+        self._records = read()
+        self._require_own(data)
         self._centers, self.noise = recompute_grouping(self._manifest, self._clusters, self._records, self._where)
         self._parts = self._partition(self._records)
         self._model = self._load(model)
         self._head = Head.of(self._model.network) if self._manifest.mechanism.over_support else None
         self._prompts = self._worded()
+
+    @property
+    def parts(self) -> RunParts:
+        """What the run was generated from."""
+        return RunParts(self._manifest, self._model, self._prompts, self._parts.batches)
 
     def _refused(self, field: str, problem: str) -> InputError:
         """What is wrong with a field of run.json."""
@@ -212,19 +246,9 @@ class _Replayer:
     def _partition(self, records: Iterable[Record]) -> Partition:
         return partition(self._manifest.batching, self._clusters, records, self._centers)
 
-    def _read(self, data: str) -> Sequence[Record]:
-        """The run's records, from a path or, where the run read one, a data set. No mistyped path goes to the hub."""
-        named = self._manifest.data
-        on_hub = named.source == "dataset" and not data.startswith(PACKAGE) and not Path(data).exists()
-        place = {"dataset": data, "split": named.split} if on_hub else {"path": data}
-        labels = self._manifest.batching.labels or None
-        columns = named.model_dump(include={"text", *["label", "label_values"] * (labels is not None)})
-        try:
-            config = DataConfig.model_validate({**place, **columns, "labels": labels})
-        except ValidationError:
-            raise self._refused("data", "its column names or labels cannot be used.") from None
-        with _of_options():
-            records = read_records(config).records
+    def _require_own(self, data: str) -> None:
+        """Raises InputError where the records are not the run's."""
+        named, records = self._manifest.data, self._records
         if named.digest is None:
             raise self._refused("data.digest", "the run does not say which data it used.")
         hashing = KeyedHash(bytes.fromhex(self._manifest.batching.key or ""))
@@ -235,7 +259,6 @@ class _Replayer:
                 f"where the run had {named.records} with {named.digest[:12]}..."
             )
             raise InputError(data, problem, _THE_DATA)
-        return records
 
     def _load(self, name: str | None) -> LanguageModel:
         """The run's model, by its name or another."""
@@ -291,6 +314,29 @@ class _Replayer:
             if recorded != derived:
                 return f"line {number} of {ASSIGNMENT} is not what the rule gives for the data"
         return ""
+
+
+class _Replayer(_Rebuilt):
+    """A run with its data and its model, ready to be computed again."""
+
+    def __init__(self, reader: RunReader, data: str, model: str | None, tick: Callable[[int], None]) -> None:
+        """Args: `tick` is told of forward passes. Raises InputError where the data or the model is not the run's."""
+        self._tick = tick
+        super().__init__(reader, data, partial(self._read, data), model)
+
+    def _read(self, data: str) -> Sequence[Record]:
+        """The run's records, from a path or, where the run read one, a data set. No mistyped path goes to the hub."""
+        named = self._manifest.data
+        on_hub = named.source == "dataset" and not data.startswith(PACKAGE) and not Path(data).exists()
+        place = {"dataset": data, "split": named.split} if on_hub else {"path": data}
+        labels = self._manifest.batching.labels or None
+        columns = named.model_dump(include={"text", *["label", "label_values"] * (labels is not None)})
+        try:
+            config = DataConfig.model_validate({**place, **columns, "labels": labels})
+        except ValidationError:
+            raise self._refused("data", "its column names or labels cannot be used.") from None
+        with _of_options():
+            return read_records(config).records
 
     def text_problem(self) -> str:
         """The first text that is not its tokens decoded with the model's own tokenizer; empty where there is none."""

@@ -411,7 +411,7 @@ def likelihoods(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> D
         points = [
             (place, each.epsilon)
             for place, each in enumerate(spent)
-            if each is not None and math.isfinite(each.epsilon) and math.isfinite(rows[place].nll.mean)
+            if each is not None and math.isfinite(each.epsilon)
         ]
         if points:
             panels.append((kind, points))

@@ -12,7 +12,8 @@ from dpaudit.reports.figure_files import drawable, file_of
 from dpaudit.reports.terminal import plain_table
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
 from dpaudit.reports.wording import neighbours, or_absent
-from dpaudit.results.likelihood import Likelihoods, MechanismLikelihood, PerToken, Spent
+from dpaudit.results.likelihood import Likelihoods, MechanismLikelihood, Spent
+from dpaudit.results.quality import PerToken
 from dpaudit.results.rounding import bound, exactly, stated
 
 WARNING = (

@@ -1,4 +1,4 @@
-"""How good a run's texts are, beside its budgets: MAUVE and accuracy, each with what real texts reach."""
+"""How good a run is, beside its budgets: MAUVE and accuracy, with what real texts reach, and held-out likelihood."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Iterator
 
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import ABSENT, SECTIONS
-from dpaudit.results.quality import Added, Downstream, Encoder, FineTuneSettings, Quality, Scores, Source
+from dpaudit.results.quality import Added, Downstream, Encoder, FineTuneSettings, PerToken, Quality, Scores, Source
 from dpaudit.results.rounding import stated
 
 TITLE = SECTIONS["quality"]
-METHODS = {"linear-probe": "Accuracy, linear probe", "fine-tuned": "Accuracy, fine-tuned"}
+METHODS = {
+    "linear-probe": "Accuracy, linear probe",
+    "fine-tuned": "Accuracy, fine-tuned",
+    "likelihood": "Held-out likelihood, nats a token",
+}
 MEASURES = {"mauve": "MAUVE", **METHODS}
 WARNING = (
     "These figures were computed from private records, and no epsilon pays for publishing them, not even "
@@ -20,25 +24,27 @@ WARNING = (
 NOTE = (
     "Mean ± standard deviation over seeds, where there are several. MAUVE: how alike two sets of texts are, from 0 to "
     "1; for real ones, two sets of distinct texts of the reference. Accuracy: share of real test texts whose label a "
-    "classifier finds that was trained on the column's texts, whose number stands beside it."
+    "classifier finds that was trained on the column's texts, whose number stands beside it. Held-out likelihood: mean "
+    "log-probability of the tokens of real texts that no prompt showed, ± its standard error over texts; synthetic: in "
+    "the run's own batches, public only: by the public prompt."
 )
 ADDED_NOTE = (
     "Public only: texts of the same prompts without any record, epsilon 0. Beside each difference stands its standard "
-    "deviation: over seeds, over other draws of as many real texts, and, of an accuracy, over test texts. A difference "
-    "within twice that counts as chance."
+    "deviation: over seeds, over other draws of as many real texts, and, of an accuracy or a likelihood, over test "
+    "texts. A difference within twice that counts as chance."
 )
 
 
 def header(quality: Quality) -> tuple[str, ...]:
     """Names of the columns of `rows`."""
-    public = ("Public only",) * (quality.baseline is not None)
+    public = ("Public only",) * _beside(quality)
     return ("Measure", "Synthetic", *public, "Real, same size", "Real, all used", "Of")
 
 
 def rows(quality: Quality) -> list[tuple[str, ...]]:
     """Rows of `header`."""
     found: list[tuple[str, ...]] = []
-    beside = quality.baseline is not None
+    beside = _beside(quality)
     if (mauve := quality.mauve) is not None:
         of = f"n = {mauve.settings.n:,}, {counted(len(mauve.settings.seeds), 'seed')}"
         public = (shown(mauve.public),) * beside
@@ -48,14 +54,22 @@ def rows(quality: Quality) -> list[tuple[str, ...]]:
     for each in quality.downstream:
         figures = (_accuracy(each, source) for source in sources if beside or source != "public")
         found.append((METHODS[each.method], *figures, f"{tested}most frequent label {each.majority:.3f}"))
+    if (given := quality.likelihood) is not None:
+        of = f"{counted(given.texts.texts, 'held-out text')}, {given.supported:,} of {counted(given.tokens, 'token')}"
+        found.append((METHODS["likelihood"], shown(given.score), shown(given.public), ABSENT, ABSENT, of))
     return found
 
 
+def _beside(quality: Quality) -> bool:
+    """Whether anything was measured without records."""
+    return quality.baseline is not None or quality.likelihood is not None
+
+
 def added(quality: Quality) -> tuple[str, ...]:
-    """What the records added, in plain sentences: the sum of it first. Empty without a baseline."""
-    if quality.baseline is None:
+    """What the records added, in plain sentences: the sum of it first. Empty where nothing was measured without."""
+    if not _beside(quality):
         return ()
-    measured = quality.baseline.added
+    measured = quality.added
     outcomes = {each.outcome for each in measured}
     if not outcomes:
         first = "What the records added is not known: no measure has a figure of texts without records."
@@ -64,14 +78,15 @@ def added(quality: Quality) -> tuple[str, ...]:
     elif "unknown" in outcomes:
         first = "Whether the records added anything is not known:"
     else:
-        first = "The records added nothing: texts of the same prompts without any record, at epsilon 0, are as good."
+        first = "The records added nothing: the same prompts without any record, at epsilon 0, do as well."
     return (first, *(f"{MEASURES[each.measure]}: {difference(each)}." for each in measured))
 
 
 def difference(found: Added) -> str:
     """What was added to one figure, in words."""
     if found.spread is None:
-        return f"{found.difference:+.3f}, of which one seed cannot tell whether it is chance"
+        one = "text" if found.measure == "likelihood" else "seed"
+        return f"{found.difference:+.3f}, of which one {one} cannot tell whether it is chance"
     figure = f"{found.difference:+.3f} ± {found.spread:.3f}"
     return {
         "more": f"{figure} with the records",
@@ -80,11 +95,12 @@ def difference(found: Added) -> str:
     }[found.outcome]
 
 
-def shown(found: Scores | None) -> str:
+def shown(found: Scores | PerToken | None) -> str:
     """Mean and spread, rounded to the nearest: figures that were measured and promise nothing."""
     if found is None:
         return ABSENT
-    return f"{found.mean:.3f}" + ("" if found.std is None else f" ± {found.std:.3f}")
+    spread = found.std if isinstance(found, Scores) else found.error
+    return f"{found.mean:.3f}" + ("" if spread is None else f" ± {spread:.3f}")
 
 
 def about(quality: Quality) -> str:
@@ -150,6 +166,13 @@ def details(quality: Quality) -> Iterator[tuple[str, str]]:
         else:
             said = f"logistic regression, C = {stated(f.strength)}, at most {f.iterations:,} iterations"
         yield METHODS[found.method], f"{_encoder(found.encoder)}; {said}"
+    if (given := quality.likelihood) is not None:
+        left_out = f"{given.left_out:,} of the test file are records or public examples, and left out"
+        yield (
+            METHODS["likelihood"],
+            f"{_encoder(given.model)}; each text in the first batch of its label, over the tokens of its supports; "
+            f"{left_out}",
+        )
     yield "Versions", ", ".join(one_line(f"{name} {at}", LABEL_LENGTH) for name, at in quality.versions.items())
 
 

@@ -79,7 +79,7 @@ def print_quality(found: Quality, console: Console) -> None:
         console.print(plain_table(quality.header(found), rows))
     for number, said in enumerate(quality.added(found)):
         console.print(Text(said, style="" if number else "bold"))
-    if found.baseline is not None:
+    if quality.added(found):
         console.print(Text(quality.ADDED_NOTE, style="dim"))
     console.print(Text(quality.NOTE, style="dim"))
     console.print(Text(f"Internal. {quality.WARNING}", style="bold"))

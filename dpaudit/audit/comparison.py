@@ -38,8 +38,8 @@ from dpaudit.results import (
     Spread,
     TokenCurve,
 )
-from dpaudit.results.quality import Quality
-from dpaudit.runs.manifest import Batching, Privacy
+from dpaudit.runs.manifest import Batching, Privacy, Prompt
+from dpaudit.runs.rules import DecodingRules
 
 _KINDS: tuple[ClaimKind, ClaimKind] = ("ex-post", "approximate")
 #: The most lengths that a budget curve has evenly; a run's own length may come on top.
@@ -349,18 +349,21 @@ def _quality_columns(results: Mapping[str, AuditResult]) -> tuple[QualityColumn,
     """What was evaluated: a column for each measure and for all conditions that it was measured under."""
     groups: dict[tuple[str, str], list[QualityColumn]] = {}
     for name, result in results.items():
-        for one in () if result.quality is None or result.verdict == "error" else _measures(name, result.quality):
+        for one in _measures(name, result):
             groups.setdefault((one.measure, one.figures[0].conditions), []).append(one)
-    order = ("mauve", "linear-probe", "fine-tuned")
+    order = ("mauve", "linear-probe", "fine-tuned", "likelihood")
     return tuple(
         QualityColumn(**vars(group[0]) | {"figures": tuple(one.figures[0] for one in group)})
         for group in sorted(groups.values(), key=lambda group: order.index(group[0].measure))
     )
 
 
-def _measures(name: str, quality: Quality) -> Iterator[QualityColumn]:
-    """One run's measures, a column each."""
-    added = {each.measure: each for each in (() if quality.baseline is None else quality.baseline.added)}
+def _measures(name: str, result: AuditResult) -> Iterator[QualityColumn]:
+    """One run's measures, a column each; none of a run that cannot be read as a whole."""
+    quality = result.quality
+    if quality is None or result.verdict == "error":
+        return
+    added = {each.measure: each for each in quality.added}
     if (mauve := quality.mauve) is not None:
         conditions = _digest(quality.mauve_conditions)
         found = RunScore(
@@ -387,6 +390,19 @@ def _measures(name: str, quality: Quality) -> Iterator[QualityColumn]:
             )
             texts, encoder = quality.held_out.test.texts, downstream.encoder.name
             yield QualityColumn(measure=downstream.method, n=texts, features=encoder, figures=(found,))
+    if (likelihood := quality.likelihood) is not None:
+        prompt, rules = _part(result, "prompt", Prompt), _part(result, "decoding", DecodingRules)
+        mechanism = _part(result, "mechanism", Mechanism)
+        found = RunScore(
+            run=name,
+            score=likelihood.score,
+            ceiling=None,
+            public=likelihood.public,
+            added=likelihood.added,
+            conditions=_digest((*quality.likelihood_conditions, prompt, rules, mechanism and mechanism.support)),
+        )
+        texts, model = likelihood.texts.texts, likelihood.model.name
+        yield QualityColumn(measure="likelihood", n=texts, features=model, figures=(found,))
 
 
 def _digest(conditions: tuple[Any, ...]) -> str:

@@ -42,13 +42,19 @@ if TYPE_CHECKING:
     "--test",
     type=NamedPath(path_type=str),
     metavar="DATA",
-    help="Held-out real texts for accuracy [default: a share of the reference].",
+    help="Held-out real texts for accuracy and likelihood [default: for accuracy a share of the reference].",
 )
 @click.option(
     "--baseline",
     type=RUN_DIR,
     metavar="DIR",
     help="Public-only texts of the run's config, to be measured beside it: what did the records add?",
+)
+@click.option(
+    "--likelihood",
+    type=COUNT,
+    metavar="N",
+    help="Also held-out likelihood in the run's own batches, of up to N texts of each label [default: not measured].",
 )
 @click.option("--text", help="Their column of texts [default: the run's].")
 @click.option("--label", help="Their column of labels [default: the run's].")
@@ -110,21 +116,25 @@ def evaluate(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Measure a run's texts: MAUVE and downstream accuracy.
+    """Measure a run: MAUVE, accuracy, held-out likelihood.
 
-    Each beside what real texts reach, and with --baseline beside what the same prompts give without records. Every
-    figure looks at private records without noise: they are for whoever may see the records. They go into
+    Texts stand beside what real ones reach, and with --baseline beside what the same prompts give without records.
+    --likelihood stands beside the public prompt alone; it needs --test, the run's private data as --reference, and its
+    model. Every figure looks at private records without noise: they are for whoever may see the records. They go into
     RUN_DIR/report/evaluation.json, and from there into reports and comparisons.
 
     \b
     Example:
       dpaudit evaluate run --reference records.csv --test held-out.csv
       dpaudit evaluate run --reference records.csv --baseline public
+      dpaudit evaluate run --reference records.csv --test held-out.csv --likelihood 8
     """
     from dpaudit.reports.terminal import print_quality
 
     if test is not None and settings["test_share"] is not None:
         raise click.UsageError("--test-share is of the reference, for where there is no --test.")
+    if test is None and settings["likelihood"] is not None:
+        raise click.UsageError("--likelihood is of texts that were held out from the run: give them with --test.")
     quality, path = evaluate_run(run_dir, (reference, test, text, label), private_cache, engine, settings, baseline)
     show(quality, as_json, print_quality)
     if not as_json:

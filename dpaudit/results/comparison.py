@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from dpaudit.mechanisms import ClaimKind, Relation, Unit
 from dpaudit.results.audit import ClaimResult, Guarantees, Number, Result, Verdict
-from dpaudit.results.quality import PRIVATE, Added, Digest, Measure, Scores
+from dpaudit.results.quality import PRIVATE, Added, Digest, Measure, PerToken, Scores
 
 
 class RunEpsilon(Result):
@@ -187,17 +187,17 @@ class RunScore(Result):
     """How good one run's texts are, by one measure. Computed from private records.
 
     Attributes:
-        score: of the run's texts.
+        score: of the run's texts; a likelihood is the mean log-probability of a held-out text's token, in nats.
         ceiling: of real texts in their place, as many as there are synthetic ones; None where there is none.
-        public: of texts of the same prompts without any record; None where none were measured.
+        public: of texts of the same prompts without any record, or by the public prompt; None where none was measured.
         added: what the records added to that; None likewise.
         conditions: a digest of all that must agree for two figures to be compared.
     """
 
     run: str
-    score: Scores
+    score: Scores | PerToken
     ceiling: Scores | None
-    public: Scores | None = None
+    public: Scores | PerToken | None = None
     added: Added | None = None
     conditions: Digest
 
@@ -206,8 +206,8 @@ class QualityColumn(Result):
     """Figures of one measure that may stand in one column.
 
     Attributes:
-        n: texts on every side of MAUVE; test texts of an accuracy.
-        features: name of the model that MAUVE or the classifier rests on.
+        n: texts on every side of MAUVE; test texts of an accuracy or a likelihood.
+        features: name of the model that the measure rests on.
         private: the mark of every figure here, wherever it goes.
 
     Raises:

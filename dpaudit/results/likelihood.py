@@ -6,13 +6,7 @@ from typing import Literal
 
 from dpaudit.mechanisms import Mechanism, Relation, Unit
 from dpaudit.results.audit import Number, Result
-
-
-class PerToken(Result):
-    """A mean over tokens, in nats. `error`: its standard error, by how texts differ; None for a single text."""
-
-    mean: Number
-    error: Number | None
+from dpaudit.results.quality import PerToken
 
 
 class Spent(Result):

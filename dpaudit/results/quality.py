@@ -1,4 +1,4 @@
-"""How good a run's texts are, as types: MAUVE and downstream accuracy. Worked out from private records, without noise.
+"""How good a run is, as types: MAUVE, downstream accuracy, held-out likelihood. From private records, without noise.
 
 A file of these may come from anywhere, so nothing is coerced, unknown fields are refused, and figures that do not
 follow from the values beside them are too.
@@ -24,12 +24,13 @@ MOST, MOST_POINTS, MOST_SEEDS, MOST_FITS = (1 << 31) - 1, 100_000, 1000, 10_000
 MOST_VARIANCE = 0.999
 
 Source = Literal["synthetic", "public", "real-same-size", "real-all"]
-Measure = Literal["mauve", "linear-probe", "fine-tuned"]
+Measure = Literal["mauve", "linear-probe", "fine-tuned", "likelihood"]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=1 << 40)]
 Some = Annotated[int, Field(ge=1, le=MOST)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Words = Annotated[str, Field(max_length=1000)]
 Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 31)], ...], Field(min_length=1, max_length=MOST_SEEDS)]
@@ -296,12 +297,12 @@ class Added(Fields):
     """What the records added to one figure: that of the run's texts less that of texts without any record.
 
     Attributes:
-        difference: of the two means.
+        difference: of the two means; of likelihoods in nats a token.
         spread: its standard deviation, as far as figures show it (`added_by`); None where nothing tells.
     """
 
     measure: Measure
-    difference: Annotated[float, Field(ge=-1, le=1)]
+    difference: Finite
     spread: NotNegative | None
 
     @property
@@ -312,6 +313,70 @@ class Added(Fields):
         if abs(self.difference) <= 2 * self.spread:
             return "nothing"
         return "more" if self.difference > 0 else "less"
+
+
+class PerToken(Fields):
+    """A mean over tokens, in nats. `error`: its standard error, by how texts differ; None for a single text."""
+
+    mean: Finite
+    error: NotNegative | None
+
+
+class HeldOutLikelihood(Fields):
+    """How probable real texts that no prompt showed are in the run's own batches, and by the public prompt alone.
+
+    Every text is given, token by token, to the first batch of its label, as `dpaudit likelihood` gives it. The means
+    stand over the tokens that the steps' supports have.
+
+    Attributes:
+        model: the run's; texts are cut to as many tokens as the run's own have at most.
+        texts: held-out ones.
+        left_out: texts of the test file that are a private record or a public example, up to case and white space.
+        tokens: of texts; what leads up to a text does not count.
+        supported: how many of those the supports have.
+        nll: mean negative log-probability of a supported token under the aggregates.
+        public_nll: the same by the public prompt alone, at the same temperature over the same supports: epsilon 0.
+        gain: public_nll - nll, what the records added; its error is that of the difference, text by text.
+    """
+
+    model: Encoder
+    texts: Texts
+    left_out: Count
+    tokens: Some
+    supported: Some
+    nll: PerToken
+    public_nll: PerToken
+    gain: PerToken
+
+    @property
+    def score(self) -> PerToken:
+        """Mean log-probability of a token: the more, the better."""
+        return self.nll.model_copy(update={"mean": -self.nll.mean})
+
+    @property
+    def public(self) -> PerToken:
+        """The same by the public prompt alone."""
+        return self.public_nll.model_copy(update={"mean": -self.public_nll.mean})
+
+    @property
+    def added(self) -> Added:
+        """What the records added, in nats a token: its standard error says what other texts would change."""
+        return Added(measure="likelihood", difference=self.gain.mean, spread=self.gain.error)
+
+    @model_validator(mode="after")
+    def _gain_follows_from_the_losses(self) -> HeldOutLikelihood:
+        ours, public, gain = self.nll, self.public_nll, self.gain
+        slack = _ROUNDING * max(1.0, abs(ours.mean), abs(public.mean))
+        if not self.texts.texts or self.supported > self.tokens or min(ours.mean, public.mean) < -slack:
+            raise ValueError("these are no losses of texts' tokens")
+        if abs(public.mean - ours.mean - gain.mean) > slack:
+            raise ValueError("the gain is not that of the two losses")
+        errors = [found.error for found in (ours, public, gain) if found.error is not None]
+        if len(errors) != (3 if self.texts.texts > 1 else 0):
+            raise ValueError("there are standard errors of two texts and more, and of no fewer")
+        if errors and 2 * max(errors) > sum(errors) + slack:  # each is that of the others' sum or difference
+            raise ValueError("no texts have these three standard errors")
+        return self
 
 
 class Baseline(Fields):
@@ -373,6 +438,7 @@ class Quality(Fields):
         held_out: None where the texts have no labels.
         mauve: None where there were too few texts.
         baseline: None where nothing was measured beside the run.
+        likelihood: None where it was not asked for.
         warnings: what a reader of the figures must know.
         versions: of what computed them: packages, this package's way of measuring (`protocol`) and the kind of device.
     """
@@ -393,6 +459,13 @@ class Quality(Fields):
     warnings: Annotated[tuple[Words, ...], Field(max_length=100)]
     versions: Annotated[dict[Words, Words], Field(max_length=100)]
     baseline: Baseline | None = None
+    likelihood: HeldOutLikelihood | None = None
+
+    @property
+    def added(self) -> tuple[Added, ...]:
+        """What the records added to each figure that stands beside one without any record."""
+        found = () if self.baseline is None else self.baseline.added
+        return found if self.likelihood is None else (*found, self.likelihood.added)
 
     @model_validator(mode="after")
     def _own_ones_are_among_them(self) -> Quality:
@@ -422,16 +495,18 @@ class Quality(Fields):
     def has_digests(self) -> bool:
         """Whether every set of texts has its digest, without which nothing can be compared."""
         test = self.reference if self.held_out is None else self.held_out.test
-        return None not in (self.synthetic.digest, self.reference.digest, test.digest)
+        given = test if self.likelihood is None else self.likelihood.texts
+        return None not in (self.synthetic.digest, self.reference.digest, test.digest, given.digest)
 
     def without_digests(self) -> Quality:
         """The same for a report, which needs no digests of private texts."""
-        bare, held = {"digest": None}, self.held_out
+        bare, held, given = {"digest": None}, self.held_out, self.likelihood
         return self.model_copy(
             update={
                 "synthetic": self.synthetic.model_copy(update=bare),
                 "reference": self.reference.model_copy(update=bare),
                 "held_out": held and held.model_copy(update={"test": held.test.model_copy(update=bare)}),
+                "likelihood": given and given.model_copy(update={"texts": given.texts.model_copy(update=bare)}),
             }
         )
 
@@ -447,6 +522,12 @@ class Quality(Fields):
         test = None if self.held_out is None else self.held_out.test.digest
         trainers = ("scikit-learn",) if found.method == "linear-probe" else ()
         return (found.method, found.encoder.identity, found.settings, test, self._versions(*trainers, *_ENCODING))
+
+    @property
+    def likelihood_conditions(self) -> tuple[Any, ...]:
+        """What must agree for two runs' likelihoods to be compared, beside their prompts and supports."""
+        found = self.likelihood
+        return () if found is None else (found.texts.digest, found.model.identity, self._versions(*_ENCODING))
 
     def _versions(self, *names: str) -> tuple[tuple[str, str | None], ...]:
         return tuple((name, self.versions.get(name)) for name in names)

@@ -1,36 +1,40 @@
 """How probable a mechanism makes real texts that its batches have not seen, beside what it costs.
 
-Batches are those that a run of the config would have. A held-out text of their label is given to them token by token,
-whatever they would have drawn, and every token's log-probability under the aggregate is added up. Nothing is drawn or
-released, and the figures look at private records without noise.
+Batches are those that a run of a config would have, or those of a finished run. A held-out text of their label is given
+to them token by token, whatever they would have drawn, and every token's log-probability under the aggregate is added
+up. Nothing is drawn or released, and the figures look at private records without noise.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
 from dpaudit.generation.aggregation import NOTHING_PUBLIC, aggregated
-from dpaudit.generation.algorithm import Ready, prepare
+from dpaudit.generation.algorithm import prepare
 from dpaudit.generation.config import Config
-from dpaudit.generation.evaluation.texts import hash_fraction, normalized_text
+from dpaudit.generation.evaluation.texts import RealData, hash_fraction, normalized_text, read_real, summary_of
 from dpaudit.generation.head import Head
 from dpaudit.generation.manifest import changed_contexts, ex_post_epsilon
+from dpaudit.generation.model_step import MASKED
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import CachedPrompts, logits_for, next_logits, out_of_memory
 from dpaudit.generation.prompts import Prompts
-from dpaudit.generation.records import read_public_examples, read_records
+from dpaudit.generation.records import Record, read_public_examples, read_records
+from dpaudit.generation.replay import RunParts, rebuild
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.mechanisms import Arrays, PublicPart, log_probability
-from dpaudit.results.likelihood import MechanismLikelihood, PerToken, Spent
-from dpaudit.runs import InputError, Manifest
+from dpaudit.results.likelihood import MechanismLikelihood, Spent
+from dpaudit.results.quality import Encoder, HeldOutLikelihood, PerToken
+from dpaudit.runs import InputError, Manifest, RunReader
 
 #: The hash's key where a config has none: the same records then meet under every config. Nothing is released.
 KEY = "00" * 32
@@ -89,10 +93,15 @@ def held_out_texts(config: Config, test: str, most: int) -> HeldOut:
         parts = (error.where, error.problem, error.remedy)
         raise InputError(*(part.replace("data.path", _TEST) for part in parts)) from None
     shown = [record.text for record in read_records(config.data).records]
-    known = {normalized_text(text) for text in [*shown, *sum(read_public_examples(config).values(), ())]}
+    return _held_out(test, found, [*shown, *sum(read_public_examples(config).values(), ())], config.data.groups, most)
+
+
+def _held_out(test: str, found: Sequence[Record], shown: Iterable[str], labels: Sequence[str], most: int) -> HeldOut:
+    """Of what was `found` in a file, what no prompt has `shown`. Raises InputError where there is none of a label."""
+    known = {normalized_text(text) for text in shown}
     new = [record for record in found if normalized_text(record.text) not in known]
     texts: dict[str, tuple[str, ...]] = {}
-    for label in config.data.groups:
+    for label in labels:
         ranked = sorted(
             (record.text for record in new if record.label == label),
             key=lambda text: (hash_fraction(text, 0, b"likelihood"), text),
@@ -119,11 +128,65 @@ def measure(config: Config, name: str, held_out: HeldOut, batches: int, watch: W
         InputError: the config cannot be used with its data or model, memory is too small, or no token is supported.
     """
     ready = prepare(_measured(config))
-    chosen: dict[str, list[Batch]] = defaultdict(list)
-    for batch in ready.records.batches:
-        chosen[batch.label] += [batch] * (len(chosen[batch.label]) < batches)
+    parts = RunParts(ready.manifest, ready.model, ready.prompts, ready.records.batches)
+    with _enough_memory():
+        return _Measurement(parts, batches, held_out, watch).result(name)
+
+
+def measure_run(
+    reader: RunReader, data: RealData, most: int, watch: Callable[[str, int, int], None]
+) -> HeldOutLikelihood:
+    """Give held-out texts to a finished run's first batch of each label.
+
+    Args:
+        reader: the run.
+        data: the run's private records are the reference; texts are from the test file.
+        most: texts of a label, at least 1; chosen as `held_out_texts` does.
+        watch: told what is done, of tokens, and of how many.
+
+    Raises:
+        InputError: the reference or the model is not the run's, no text was held out, or none can be measured.
+    """
+    if data.test is None:
+        raise InputError("--likelihood", "no texts were held out from the run.", "Give some with --test.")
+    manifest = reader.manifest
+    records = read_real(manifest, data.reference, "--reference", data)
+    with (
+        _of_the_option("Give the run's own data with --reference, and have its model where run.json says."),
+        _enough_memory(),
+    ):
+        run = rebuild(reader, data.reference, records)
+    named = manifest.model
+    shown = [*(record.text for record in records), *sum(manifest.prompt.public_examples.values(), ())]
+    found = read_real(manifest, data.test, _TEST, data)
+    labels = dict.fromkeys(batch.label for batch in run.batches)
+    held_out = _held_out(data.test, found, shown, tuple(labels), most)
+    with _of_the_option("Give other texts with --test, or take more memory."), _enough_memory():
+        figures = _Measurement(run, 1, held_out, partial(watch, "Held-out likelihood")).figures()
+    assert named.digest is not None, "a run that names no model is not rebuilt"
+    return HeldOutLikelihood(
+        model=Encoder(name=named.name, digest=named.digest, max_tokens=manifest.stopping.max_tokens),
+        texts=summary_of([Record(label, text) for label, texts in held_out.texts.items() for text in texts]),
+        left_out=held_out.left_out,
+        **figures,
+    )
+
+
+@contextmanager
+def _of_the_option(remedy: str) -> Iterator[None]:
+    """Speak of the option where an error speaks of a replay's, or of a config's fields, which a run no longer has."""
     try:
-        return _Measurement(ready, chosen, held_out, watch).result(name)
+        yield
+    except InputError as error:
+        problem = f"{error.where}: {error.problem}"
+        raise InputError("--likelihood", problem, f"{remedy} Without this option all else is measured.") from None
+
+
+@contextmanager
+def _enough_memory() -> Iterator[None]:
+    """Raises InputError where there is not."""
+    try:
+        yield
     except Exception as error:
         if not out_of_memory(error):
             raise
@@ -142,24 +205,26 @@ def _measured(config: Config) -> Config:
 
 
 class _Measurement:
-    """All texts in all chosen batches of one config."""
+    """All texts in the first batches of each label, of a config or of a run."""
 
-    def __init__(self, ready: Ready, chosen: dict[str, list[Batch]], held_out: HeldOut, watch: Watch) -> None:
-        self._ready, self._chosen, self._held_out, self._watch = ready, chosen, held_out, watch
-        self._manifest, self._prompts = ready.manifest, ready.prompts
-        self._mechanism = ready.manifest.mechanism
-        self._head = Head.of(ready.model.network) if self._mechanism.over_support else None
-        self._most = ready.manifest.stopping.max_tokens
+    def __init__(self, run: RunParts, batches: int, held_out: HeldOut, watch: Watch) -> None:
+        self._manifest, self._prompts, self._held_out, self._watch = run.manifest, run.prompts, held_out, watch
+        self._chosen: dict[str, list[Batch]] = defaultdict(list)
+        for batch in run.batches:
+            self._chosen[batch.label] += [batch] * (len(self._chosen[batch.label]) < batches)
+        self._mechanism = run.manifest.mechanism
+        self._head = Head.of(run.model.network) if self._mechanism.over_support else None
+        self._most = run.manifest.stopping.max_tokens
         # An accountant for every number that a text has within its label: a run writes one text from a batch.
-        change = changed_contexts(ready.manifest.privacy, ready.manifest.batching.rule)
+        change = changed_contexts(run.manifest.privacy, run.manifest.batching.rule)
         numbers = max(map(len, held_out.texts.values()))
-        bounded = change is not None and self._mechanism.bounds(change, ready.manifest.record.width)
+        bounded = change is not None and self._mechanism.bounds(change, run.manifest.record.width)
         self._accountants = [ExPostAccountant(self._mechanism, change) for _ in range(numbers if bounded else 0)]
         # Of each text: nats by the aggregates, nats by the public prompt alone, supported tokens, tokens.
         self._sums: list[Doubles] = []
 
-    def result(self, name: str) -> MechanismLikelihood:
-        """Go through all texts."""
+    def figures(self) -> dict[str, Any]:
+        """Go through all texts. What any result has of them: tokens, and means over the supported ones."""
         texts = {label: self._public_side(label) for label in self._chosen}
         passes = sum(len(text.places) for label, found in texts.items() for text in found for _ in self._chosen[label])
         done = 0
@@ -176,7 +241,23 @@ class _Measurement:
                         done += 1
                         self._watch(done, passes)
             self._sums.extend(sums)
-        return self._summary(name)
+        nats, alone, supported, tokens = np.array(self._sums).T
+        if not tokens.any():
+            problem = f"this is {self._most}, and what leads up to a text takes as many."
+            raise InputError("decoding.max_tokens", problem, "Raise it.")
+        if not supported.any():
+            remedy = "Take a larger support, or other held-out texts."
+            raise InputError("mechanism.support", "it has no token of the held-out texts.", remedy)
+        if not np.max([nats, alone]) < -MASKED:  # NaN is below nothing
+            problem = "it has a token of the held-out texts that the model rules out."
+            raise InputError("mechanism.support", problem, "Take a smaller support, or other held-out texts.")
+        return {
+            "tokens": int(tokens.sum()),
+            "supported": int(supported.sum()),
+            "nll": per_token(nats, supported),
+            "public_nll": per_token(alone, supported),
+            "gain": per_token(alone - nats, supported),
+        }
 
     def _public_side(self, label: str) -> list[_Text]:
         """Texts of a label with all that is public about them: the same for every batch."""
@@ -201,17 +282,11 @@ class _Measurement:
     def _arrays(self, going: CachedPrompts, public: PublicPart) -> Arrays:
         """A step as `dpaudit.generation.worker` aggregates it."""
         logits, taken = logits_for(going, public, self._mechanism)
-        return aggregated(logits, taken, self._mechanism, self._ready.manifest.record.width)
+        return aggregated(logits, taken, self._mechanism, self._manifest.record.width)
 
-    def _summary(self, name: str) -> MechanismLikelihood:
-        manifest, sums = self._ready.manifest, np.array(self._sums)
-        nats, alone, supported, tokens = sums.T
-        if not tokens.any():
-            problem = f"this is {self._most}, and what leads up to a text takes as many."
-            raise InputError("decoding.max_tokens", problem, "Raise it.")
-        if not supported.any():
-            remedy = "Take a larger support, or other held-out texts."
-            raise InputError("mechanism.support", "it has no token of the held-out texts.", remedy)
+    def result(self, name: str) -> MechanismLikelihood:
+        """The figures of a config, with what its texts would cost."""
+        manifest, figures = self._manifest, self.figures()
         batches = [batch for found in self._chosen.values() for batch in found]
         filled = [sum(map(bool, batch.contexts)) for batch in batches]
         claim, delta, ex_post = manifest.claim, manifest.clustering.delta or 0.0, None
@@ -225,14 +300,10 @@ class _Measurement:
             batches=len(batches),
             fewest=min(filled),
             most=max(filled),
-            texts=len(sums),
+            texts=len(self._sums),
             left_out=self._held_out.left_out,
             max_tokens=self._most,
-            tokens=int(tokens.sum()),
-            supported=int(supported.sum()),
-            nll=per_token(nats, supported),
-            public_nll=per_token(alone, supported),
-            gain=per_token(alone - nats, supported),
+            **figures,
             approximate=None if claim is None else Spent(epsilon=claim.epsilon, delta=claim.delta),
             ex_post=ex_post,
         )

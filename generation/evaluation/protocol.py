@@ -15,6 +15,7 @@ from dpaudit.generation.caches import Figures, ScoreCache, VectorCache
 from dpaudit.generation.clustering.embedding import OFFLINE, Embedder, Watch
 from dpaudit.generation.evaluation.bench import NAMES, TITLES, Bench, FitTask, MauveTask, ProbeTask, Task, versions
 from dpaudit.generation.evaluation.fine_tuning import encoder_of
+from dpaudit.generation.evaluation.likelihood import measure_run
 from dpaudit.generation.evaluation.settings import PAPER_N, EvaluationSettings
 from dpaudit.generation.evaluation.texts import (
     Corpus,
@@ -55,7 +56,8 @@ def evaluate(
 
     Args:
         reader: the run.
-        data: real records. Nothing of them is kept but figures and digests.
+        data: real records. Nothing of them is kept but figures and digests. For a likelihood the reference is the run's
+            own private data, and there is a test file.
         settings: what is measured.
         baseline: public-only texts of the run's settings, to be measured beside it.
         cache: where figures are looked up and kept.
@@ -83,6 +85,7 @@ def evaluate(
     bench = Bench(corpus, settings, Encoder.model_validate(embedder, from_attributes=True), classifier)
     figures = {task: found for task in bench.tasks if (found := cache.find(bench.key(task), NAMES[type(task)]))}
     missing = [task for task in bench.tasks if task not in figures]
+    likelihood = None if settings.likelihood is None else measure_run(reader, data, settings.likelihood, watch)
     if any(not isinstance(task, FitTask) for task in missing):
         texts = sorted({record.text for record in (*corpus.synthetic, *corpus.public, *corpus.reference, *corpus.test)})
         vectors = embedder.embed(texts, private_cache, partial(watch, "Embedding texts"))
@@ -115,6 +118,7 @@ def evaluate(
             texts=summary_of(public),
             added=added_by(mauve, downstream, len(corpus.test)),
         ),
+        likelihood=likelihood,
     )
 
 

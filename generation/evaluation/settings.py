@@ -61,6 +61,7 @@ class EvaluationSettings:
         most_records: of the reference, and of a test file, that are used; which, a hash under `split_seed` says.
         test_share: of the reference that is held out where there is no test file.
         split_seed: of that hash.
+        likelihood: most held-out texts of each label that are given to the run's batches; None for no likelihood.
     """
 
     embedding: str | None = None
@@ -78,6 +79,7 @@ class EvaluationSettings:
     most_records: int = 4000
     test_share: float = 0.2
     split_seed: int = 0
+    likelihood: int | None = None
 
 
 def settings_from_options(options: Mapping[str, Any]) -> EvaluationSettings:

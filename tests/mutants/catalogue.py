@@ -2347,6 +2347,38 @@ _GENERATION = (
         "self._accountants[:1]",
         (_LIKELIHOOD,),
     ),
+    Mutant(
+        "likelihood-gain-made-up",
+        "an evaluation may state another gain of likelihood than its losses have",
+        "dpaudit/results/quality.py",
+        "if abs(public.mean - ours.mean - gain.mean) > slack:",
+        "if False:",
+        ("tests/results/test_quality_file.py",),
+    ),
+    Mutant(
+        "likelihood-of-a-runs-own-records",
+        "a run's private records count as held out from it",
+        "generation/evaluation/likelihood.py",
+        "shown = [*(record.text for record in records), *sum(manifest",
+        "shown = [*sum(manifest",
+        (f"{_GEN}/evaluation/test_run_likelihood.py",),
+    ),
+    Mutant(
+        "likelihood-in-other-batches-than-recorded",
+        "a run's likelihood is that of batches which its assignment does not have",
+        "generation/replay.py",
+        "if problem := rebuilt.assignment_problem():",
+        'if problem := "":',
+        (f"{_GEN}/evaluation/test_run_likelihood.py",),
+    ),
+    Mutant(
+        "likelihood-compared-over-other-supports",
+        "likelihoods over different supports stand in one column",
+        "dpaudit/audit/comparison.py",
+        "prompt, rules, mechanism and mechanism.support)",
+        "prompt, rules)",
+        ("tests/reports/test_quality_report.py",),
+    ),
 )
 
 _GOLDEN = "tests/reports/test_golden.py"

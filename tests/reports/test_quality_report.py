@@ -24,8 +24,10 @@ from dpaudit.results.quality import (
     Downstream,
     Encoder,
     HeldOut,
+    HeldOutLikelihood,
     Mauve,
     MauveSettings,
+    PerToken,
     ProbeSettings,
     Quality,
     Texts,
@@ -257,9 +259,14 @@ def test_a_single_seed_tells_nothing() -> None:
 @pytest.mark.parametrize(
     ("public", "tested", "first", "line"),
     [
-        ((0.2, 0.4), None, "The records added nothing: texts", "MAUVE: +0.075 ± 0.226, nothing that can be told"),
+        ((0.2, 0.4), None, "The records added nothing: the same", "MAUVE: +0.075 ± 0.226, nothing that can be told"),
         ((0.2, 0.4), probe((0.9,), (0.1,), (0.8, 0.9)), "The records added something:", "linear probe: +0.800 ± "),
-        ((0.99, 0.99), probe((0.1,), (0.9,), (0.8, 0.8)), "The records added nothing: texts", "less with the records"),
+        (
+            (0.99, 0.99),
+            probe((0.1,), (0.9,), (0.8, 0.8)),
+            "The records added nothing: the same",
+            "less with the records",
+        ),
     ],
 )
 def test_every_report_says_what_the_records_added(
@@ -292,3 +299,64 @@ def test_a_comparison_has_the_baseline_beside_each_run(median: AuditResult, mean
         "Added by records, Accuracy, linear probe, 40 test texts: run 1 +0.800 ± 0.120 with the records.",
     ]
     assert "Added by records" in render_comparison_html(compare_runs(results))
+
+
+def given(gain: float, error: float | None = 0.1, digest: str = DIGEST) -> HeldOutLikelihood:
+    """Of a loss of 4 nats a token by the public prompt."""
+    return HeldOutLikelihood(
+        model=Encoder(name=HOSTILE, digest=DIGEST, max_tokens=64),
+        texts=Texts(texts=1 if error is None else 8, distinct=1, digest=digest),
+        left_out=2,
+        tokens=100,
+        supported=90,
+        nll=PerToken(mean=4.0 - gain, error=error),
+        public_nll=PerToken(mean=4.0, error=error),
+        gain=PerToken(mean=gain, error=error),
+    )
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "first", "line"),
+    [
+        (given(1.5), "The records added something:", "+1.500 ± 0.100 with the records."),
+        (given(0.125), "The records added nothing: the same", "+0.125 ± 0.100, nothing that can be told from chance."),
+        (given(-0.5), "The records added nothing: the same", "-0.500 ± 0.100, less with the records than without any."),
+        (given(0.5, None), "Whether the records added anything is not known:", "+0.500, of which one text cannot tell"),
+    ],
+)
+def test_every_report_says_what_was_added_to_held_out_texts(
+    median: AuditResult, likelihood: HeldOutLikelihood, first: str, line: str
+) -> None:
+    """Without a baseline, too: the public prompt alone stands beside it."""
+    found = quality().model_copy(update={"likelihood": likelihood})
+    console = Console(file=io.StringIO(), width=240, color_system=None)
+    print_quality(found, console)
+    result = with_quality(median, found)
+    for text in (render_html(result), render_markdown(result), console.file.getvalue()):  # type: ignore[attr-defined]
+        said = " ".join(text.split())
+        assert first in said and f"Held-out likelihood, nats a token: {line}" in said
+        assert "no epsilon pays" in said
+    assert rows(found)[-1][1:3] == (shown(likelihood.score), shown(likelihood.public))
+    assert rows(found)[0][2] == "–"  # no texts without records were measured
+
+
+def test_likelihoods_of_other_texts_or_supports_have_columns_of_their_own(median: AuditResult) -> None:
+    def compared(other: HeldOutLikelihood, **changed: Any) -> list[str]:
+        second = with_quality(median, quality().model_copy(update={"likelihood": other}))
+        manifest = {name: {**second.run["manifest"].get(name, {}), **part} for name, part in changed.items()}
+        second = second.model_copy(update={"run": {**second.run, "manifest": {**second.run["manifest"], **manifest}}})
+        found = compare_runs(
+            {"one": with_quality(median, quality().model_copy(update={"likelihood": given(1.5)})), "two": second}
+        )
+        (table,) = (table for table in tables(found) if table.title.startswith("Quality"))
+        notes = " ".join(table.notes)
+        assert "run 1 +1.500 ± 0.100 with the records" in notes and "run 2 +0.125" in notes
+        return [name for name in table.header if name.startswith("Held-out")]
+
+    name = "Held-out likelihood, nats a token, 8 test texts"
+    assert compared(given(0.125)) == [name]
+    assert compared(given(0.125), mechanism={"clip": 0.5}) == [name]
+    numbered = [f"{name} (1)", f"{name} (2)"]
+    assert compared(given(0.125, digest="cd" * 32)) == numbered
+    assert compared(given(0.125), mechanism={"support": {"kind": "public-top-k", "size": 5}}) == numbered
+    assert compared(given(0.125), prompt={"template": "own"}) == numbered

@@ -22,8 +22,10 @@ from dpaudit.results.quality import (
     Encoder,
     Fit,
     HeldOut,
+    HeldOutLikelihood,
     Mauve,
     MauveSettings,
+    PerToken,
     ProbeSettings,
     Quality,
     Scores,
@@ -159,15 +161,45 @@ def beside() -> Quality:
     return quality(mauve=mauve, baseline=Baseline(samples=DIGEST, texts=texts, added=added_by(mauve, (), 0)))
 
 
+def likely() -> Quality:
+    """With a likelihood, and no baseline."""
+    likelihood = HeldOutLikelihood(
+        model=Encoder(name="a model", digest=DIGEST, max_tokens=64),
+        texts=Texts(texts=8, distinct=8, digest=DIGEST),
+        left_out=0,
+        tokens=100,
+        supported=90,
+        nll=PerToken(mean=3.0, error=0.3),
+        public_nll=PerToken(mean=4.5, error=0.4),
+        gain=PerToken(mean=1.5, error=0.2),
+    )
+    return quality(likelihood=likelihood)
+
+
+def edited_likely(change: Callable[[Any], object]) -> str:
+    fields = json.loads(likely().to_json())
+    change(fields["likelihood"])
+    return json.dumps(fields)
+
+
 def edited_beside(change: Callable[[Any], object]) -> str:
     fields = json.loads(beside().to_json())
     change(fields)
     return json.dumps(fields)
 
 
-def test_a_baseline_survives_a_round_trip(tmp_path: Path) -> None:
-    write_quality(beside(), tmp_path)
-    assert read_quality(tmp_path, lambda: DIGEST) == beside()
+@pytest.mark.parametrize("found", [beside(), likely()])
+def test_what_stands_beside_a_run_survives_a_round_trip(tmp_path: Path, found: Quality) -> None:
+    write_quality(found, tmp_path)
+    assert read_quality(tmp_path, lambda: DIGEST) == found
+
+
+def test_a_likelihood_is_a_measure_that_needs_no_baseline() -> None:
+    (added,) = likely().added
+    assert (added.measure, added.difference, added.spread, added.outcome) == ("likelihood", 1.5, 0.2, "more")
+    bare = likely().without_digests()
+    assert bare.likelihood is not None and bare.likelihood.texts.digest is None and bare.added == likely().added
+    assert not likely().model_copy(update={"likelihood": bare.likelihood}).has_digests
 
 
 HOSTILE: dict[str, str | bytes] = {
@@ -203,6 +235,17 @@ HOSTILE: dict[str, str | bytes] = {
     "nothing said of what was added": edited_beside(set_at("baseline", "added", value=[])),
     "a figure without its baseline": edited_beside(set_at("baseline", value=None)),
     "a baseline's value too few": edited_beside(set_at("mauve", "public", value=scores((0.2,)).model_dump())),
+    "a gain that is not the losses'": edited_likely(set_at("gain", "mean", value=1.6)),
+    "a loss below 0": edited_likely(lambda f: [f["nll"].update(mean=-1.0), f["gain"].update(mean=5.5)]),
+    "an error that no texts have": edited_likely(set_at("gain", "error", value=0.05)),
+    "an error of a single text": edited_likely(set_at("texts", "texts", value=1)),
+    "no error of several texts": edited_likely(set_at("gain", "error", value=None)),
+    "likelihood of no texts": edited_likely(set_at("texts", "texts", value=0)),
+    "more supported tokens than there are": edited_likely(set_at("supported", value=101)),
+    "a likelihood without the digest of its texts": edited_likely(set_at("texts", "digest", value=None)),
+    "a likelihood added to a baseline of texts": edited_beside(
+        set_at("baseline", "added", 0, "measure", value="likelihood")
+    ),
     "other texts": quality(samples="cd" * 32).to_json(),
 }
 
@@ -213,7 +256,10 @@ def test_what_was_not_written_here_is_told_in_one_line_and_changes_no_verdict(
 ) -> None:
     run, content = make_run(), HOSTILE[kind]
     (run / "report").mkdir()
-    (run / "report" / EVALUATION).write_bytes(content if isinstance(content, bytes) else content.encode())
+    # Of this run's own texts: otherwise those alone would be told.
+    own = f'"samples": "{RunReader(run.path).digest("samples.jsonl")}"'.encode()
+    content = content if isinstance(content, bytes) else content.encode()
+    (run / "report" / EVALUATION).write_bytes(content.replace(f'"samples": "{DIGEST}"'.encode(), own, 1))
     code, err = report(run, capfd, tmp_path)
     assert code == 0
     (line,) = err.splitlines()

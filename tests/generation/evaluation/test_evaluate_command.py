@@ -309,7 +309,7 @@ def test_what_an_option_takes_a_result_can_hold() -> None:
             kinds = [(PAPER, name, value)]
         else:
             assert (name, value) in {("most_records", v) for v in (4, ALL_RECORDS)} | {
-                ("split_seed", v) for v in (0, MOST)
+                (name, v) for name, least in (("split_seed", 0), ("likelihood", 1)) for v in (least, MOST)
             }
             continue
         for settings, field, held in kinds:
