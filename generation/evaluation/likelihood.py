@@ -24,14 +24,13 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.evaluation.texts import RealData, hash_fraction, normalized_text, read_real, summary_of
 from dpaudit.generation.head import Head
 from dpaudit.generation.manifest import changed_contexts, ex_post_epsilon
-from dpaudit.generation.model_step import MASKED
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import CachedPrompts, logits_for, next_logits, out_of_memory
 from dpaudit.generation.prompts import Prompts
 from dpaudit.generation.records import Record, read_public_examples, read_records
 from dpaudit.generation.replay import RunParts, rebuild
 from dpaudit.generation.sources import DATASET, overlap
-from dpaudit.mechanisms import Arrays, PublicPart, log_probability
+from dpaudit.mechanisms import MASKED, Arrays, PublicPart, log_probability
 from dpaudit.results.likelihood import MechanismLikelihood, Spent
 from dpaudit.results.quality import Encoder, HeldOutLikelihood, PerToken
 from dpaudit.runs import InputError, Manifest, RunReader
