@@ -79,6 +79,7 @@ UNRUN = {
     "head$ export RAY_AUTH_MODE=token && ray get-auth-token --generate": MACHINES,
     "dpaudit verify mine-run --epsilon 3": GENERATES,
     "git grep -nE": "tests/mechanisms/test_seam.py runs it, in the repository",
+    "dpaudit likelihood examples/likelihood/*.yaml --test agnews_test.csv": LIKELIHOODS,
     "dpaudit likelihood median.yaml clip-1.yaml clip-2.yaml --test held-out.csv": LIKELIHOODS,
     "make setup": CI,
     "pip install '.[generate]'": DOWNLOADS,
