@@ -75,7 +75,8 @@ def generate(config: Config, out: Location, progress: Progress | None = None, en
     ready = _ready(config, begun, progress)
     filled = [sum(map(bool, batch.contexts)) for batch in ready.records.batches]
     fewest, most = min(filled, default=0), max(filled, default=0)
-    progress(RecordsPlaced(ready.repeated, ready.records.unused, fewest, most, _larger_batches(config)))
+    of_none = "what the public prompt does," if config.mechanism.contribution.anchored else "noise"
+    progress(RecordsPlaced(ready.repeated, ready.records.unused, fewest, most, _larger_batches(config), of_none))
     if begun is None:
         json, assignment = ready.model.tokenizer_json, ready.records.assignment
         opened = RunWriter.create(

@@ -43,6 +43,8 @@ _PLAIN = {
     "invalid_key": "fields with names",
 }
 
+#: In a location: one of several types that a value may have.
+_TYPE = re.compile(r"\[|constrained")
 #: Characters of a value in an error.
 _LINE = 80
 Count = Annotated[int, Field(ge=1)]
@@ -172,6 +174,9 @@ class PromptConfig(Fields):
             return self
         if self.template is not None:
             raise clash("template", self.template, "null with text, which is a template of its own")
+        if "\\n" in (self.end or ""):
+            allowed = 'a mark without a backslash; YAML reads a line break in double quotes, as "\\n"'
+            raise clash("end", self.end, allowed)
         for field, check in (("text", Wording.of), ("end", require_seen)):
             try:
                 check(getattr(self, field) or "")
@@ -682,12 +687,19 @@ def _input_error(path: Path, error: ValidationError) -> InputError:
     location, given = first["loc"], first["input"]
     if kind == "clash":
         location, given = (*location, context["field"]), context["given"]
-    field = ".".join(map(str, location))
+    field = ".".join(_place(location))
     problems = {"missing": "this field is missing.", "extra_forbidden": "there is no such field."}
     shown = f"the value is {'null' if given is None else in_short(given)}."
     problem = problems.get(kind) or ("this value cannot be used." if field == "batching.key" else shown)
-    more = f" ({len(others)} more to mend after this one.)" if others else ""
+    # What else the value could have been is an error at the same place, or around it.
+    elsewhere = {place for other in others if (place := _place(other["loc"])) != _place(location)[: len(place)]}
+    more = f" ({len(elsewhere)} more to mend after this one.)" if elsewhere else ""
     return InputError(f"{path}: {field}", problem, _remedy(first) + more)
+
+
+def _place(location: tuple[int | str, ...]) -> tuple[str, ...]:
+    """Where a mistake is, without the types that its value was held against."""
+    return tuple(part for part in map(str, location) if not _TYPE.search(part))
 
 
 def in_short(value: object) -> str:

@@ -16,6 +16,7 @@ class RecordsPlaced:
         unused: records of the batches to be generated whose cells hold fewer or more than a context shows.
         fewest, most: how many contexts that hold a record the batches to be generated have.
         remedy: which setting makes them larger.
+        of_none: what a batch without contexts writes.
     """
 
     repeated: int
@@ -23,6 +24,7 @@ class RecordsPlaced:
     fewest: int
     most: int
     remedy: str
+    of_none: str
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,10 @@ TELLING = 12
 MOST_PAIRS = 1 << 20
 WITHHELD = "withheld: a path on the machine of the run"
 
+#: Fields that are not published, but from which every text follows.
+UNPUBLISHED = ("prompt.text", "prompt.public_examples", "decoding.banned_words")
+_IN_EVERY_TEXT = "It acts on every text, and no epsilon here includes that. Do not release these texts."
+
 _BATCHING = (
     "batches",
     "batches_per_label",
@@ -110,7 +114,7 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
                 return Outcome("fail", f"{said} of the assignment", expected)
             if assigned.digest in records:
                 said = f"{records[assigned.digest]} is the record in line {count} of the assignment, word for word"
-                return Outcome("fail", said, expected)
+                return Outcome("fail", said, expected, _IN_EVERY_TEXT if said.startswith(UNPUBLISHED) else "")
     except InputError as error:
         return Outcome("skip", "not read", expected, str(error))
     if not count and facts.claim.unit == "context":

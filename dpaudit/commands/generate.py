@@ -133,10 +133,10 @@ def _tell_placed(title: str, placed: RecordsPlaced) -> None:
         note(f"{title}: cells with fewer or more records than a context shows leave {unused} of these batches unused")
     if placed.fewest >= FEW:
         return
-    held = counted(placed.most, "context")
+    held = counted(placed.most, "context") if placed.most else "no context"
     if placed.fewest != placed.most:
         held = f"{placed.fewest:,} to {held}"
-    empty = " An empty batch writes noise at full price." if placed.fewest == 0 else ""
+    empty = f" An empty batch writes {placed.of_none} at full price." if placed.fewest == 0 else ""
     tell(
         f"dpaudit: warning: {title}: batches to be generated hold {held}; {WELL} or more do well.{empty} "
         f"{placed.remedy} (having counted, say chosen_from.batching: private)."

@@ -23,6 +23,9 @@ MOST, MOST_POINTS, MOST_SEEDS, MOST_FITS = (1 << 31) - 1, 100_000, 1000, 10_000
 #: mauve-text keeps a single component where its sums of float32 shares miss the target; they reach this one.
 MOST_VARIANCE = 0.999
 
+#: Held-out texts whose standard error tells a gain from chance.
+FEWEST_TEXTS = 8
+
 Source = Literal["synthetic", "public", "real-same-size", "real-all"]
 Measure = Literal["mauve", "linear-probe", "fine-tuned", "likelihood"]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -360,8 +363,12 @@ class HeldOutLikelihood(Fields):
 
     @property
     def added(self) -> Added:
-        """What the records added, in nats a token: its standard error says what other texts would change."""
-        return Added(measure="likelihood", difference=self.gain.mean, spread=self.gain.error)
+        """What the records added, in nats a token: its standard error says what other texts would change.
+
+        That of a few texts is too uncertain to tell by.
+        """
+        spread = self.gain.error if self.texts.texts >= FEWEST_TEXTS else None
+        return Added(measure="likelihood", difference=self.gain.mean, spread=spread)
 
     @model_validator(mode="after")
     def _gain_follows_from_the_losses(self) -> HeldOutLikelihood:

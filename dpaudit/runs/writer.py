@@ -133,7 +133,8 @@ class RunWriter:
         with ExitStack() as lock:
             lock.callback(storage.lock())
             if storage.exists(layout.MANIFEST) or not _only_leftovers(storage):
-                raise InputError(storage.where(), "the directory is not empty.", "Name a new one, or resume its run.")
+                remedy = "Name a new one, or that of an unfinished run."
+                raise InputError(storage.where(), "the directory is not empty.", remedy)
             storage.claim()  # only now: a directory that is refused keeps its permissions
             _drop_partial(storage)
             if tokenizer_json is not None:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from dpaudit.audit import audit_run
 from dpaudit.generation.algorithm import generate
-from dpaudit.generation.config import Config
+from dpaudit.generation.config import Config, load_config
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.passes import OwnCache
 from dpaudit.generation.prompts import template
@@ -147,9 +147,22 @@ def test_a_public_example_or_a_banned_word_that_is_a_record_fails(generated: Mak
         for text in (record, f" {record}\n", record.replace(" ", "  "))
     ] + [("decoding.banned_words", {"decoding": {"banned_words": [record]}})]:
         run = generated(**RUNS[0] | section)
-        check = {check.id: check for check in audit_run(run).checks}["disclosure.sensitive"]
+        result = audit_run(run)
+        check = {check.id: check for check in result.checks}["disclosure.sensitive"]
         assert check.status == "fail", section
+        assert "Do not release these texts" in check.detail and "bears the claim out" not in result.guarantee
         assert check.measured.startswith(f"{field} is the record in line")
+
+
+def test_mistakes_in_public_examples_are_told_by_their_place(make_config: MakeConfig, tmp_path: Path) -> None:
+    """Without the types that they were held against, and counted once."""
+    values = make_config().model_dump(mode="json", exclude_unset=True)
+    for examples, told in (({"north": "one"}, "north: the value is 'one'"), ({"north": ["x", ""]}, "north.1: the")):
+        written = {**values, "prompt": {**values["prompt"], "public_examples": examples}}
+        (tmp_path / "config.yaml").write_text(json.dumps(written))
+        with pytest.raises(InputError) as caught:
+            load_config(tmp_path / "config.yaml")
+        assert f"prompt.public_examples.{told}" in str(caught.value) and "more to mend" not in str(caught.value)
 
 
 def test_a_token_beyond_the_margin_fails(

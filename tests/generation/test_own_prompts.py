@@ -229,6 +229,7 @@ def test_a_replay_refuses_templates_that_cannot_be(
         ({"text": LIST + "."}, "prompt.digest"),
         ({"end": "."}, "prompt.digest"),
         ({"end": "\x07"}, "prompt.end"),
+        ({"end": r"\n"}, "prompt.end"),
         ({"text": None, "end": None}, "prompt"),
         ({"text": None, "end": None, "template": "pt"}, "batching.labels"),
         ({"template": "pt"}, "prompt.template"),
