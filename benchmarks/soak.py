@@ -103,7 +103,7 @@ class Run:
             raise BrokenError(f"files are missing or left over: {found}")
         if sorted(self.digests) != wanted:
             raise BrokenError(f"batches are missing: {sorted(self.digests)}")
-        samples = (self.path / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+        samples = (self.path / "samples.jsonl").read_bytes().splitlines()  # of bytes: texts hold line breaks of Unicode
         if [json.loads(line)["id"] for line in samples] != list(range(len(wanted))):
             raise BrokenError("samples.jsonl does not hold every batch exactly once")
         lines = (self.path / "hashes").read_text(encoding="utf-8").splitlines()

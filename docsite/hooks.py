@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Documents at the repository's root that are pages of the site.
 ROOT_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 EXAMPLES = ("examples", "generation/demos")
+SHOWN_KINDS = (".csv", ".py", ".yaml")
 #: Shown as they stand, beside the examples. mkdocs reports a link to any other file.
 SHOWN = ("LICENSE", "CITATION.cff", "dpaudit/schemas/report.schema.json")
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<target>[^)\s#]+)")
@@ -24,7 +25,7 @@ _LANGUAGES = {".cff": "yaml", ".json": "json", ".py": "python", ".yaml": "yaml"}
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add every page that docs/ does not hold."""
-    files_of = (path for folder in EXAMPLES for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".yaml"})
+    files_of = (path for folder in EXAMPLES for path in (ROOT / folder).rglob("*") if path.suffix in SHOWN_KINDS)
     examples = [path.relative_to(ROOT).as_posix() for path in sorted(files_of)]
     shown = [*examples, *SHOWN]
     pages = {page: (ROOT / origin).read_text(encoding="utf-8") for origin, page in ROOT_PAGES.items()}
