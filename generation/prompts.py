@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from dpaudit.generation.head import Head
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Context
-from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, Prompt, passes_for
+from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, OwnCache, Prompt, passes_for
 from dpaudit.generation.wording import Wording, WordingError, require_seen
 from dpaudit.runs import ForbiddenTokens, InputError
 from dpaudit.runs.rules import Ids
@@ -215,8 +215,9 @@ class Prompts:
         No prompt where it is not wanted, because a step takes nothing from it.
         """
         prompt = self.public_tokens(label)
-        passes = passes_for(self._model, PUBLIC_ROWS, self.places, tokens)
-        cached = passes.start([prompt] if wanted else [])
+        cached: CachedPrompts = OwnCache(self._model, [], self.places)
+        if wanted:
+            cached = passes_for(self._model, PUBLIC_ROWS, self.places, tokens).start([prompt])
         return cached if self._rules is None else RuledPrompt(cached, self._rules, prompt)
 
     def public_tokens(self, label: str) -> tuple[int, ...]:
