@@ -32,7 +32,8 @@ The bare loop makes forward passes for the same prompts, as many rows together a
 logits of the last position. Its prompts are padded to the longest of them, its tokens are random, and it does nothing
 else. Anchored means sample from the 100 tokens that a public prompt makes likeliest, and score private contexts over
 these alone, where the bare loop computes the whole head; their public prompts, and every context's differences in the
-record, are part of their time.
+record, are part of their time. Of this model's weights a fifth are the head's, and a public prompt, which may share no
+pass with private rows, has all of them read once more for every token: so these do not reach 1.2 with it.
 
 `invink` is the package of InvisibleInk (arXiv 2507.02974). It continues the same prompts with as many rows a step as
 ours has contexts, its public prompt among them (one private text less), all in one forward pass, in the same dtype,

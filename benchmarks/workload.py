@@ -46,12 +46,17 @@ class Workload:
     example_tokens: int
 
     def anchored(self, tokens: int | None = None) -> Config:
-        """A mean of differences over some hundred tokens, all of them recorded: what which-mechanism.md recommends."""
+        """A mean of differences over some hundred tokens, all of them recorded: what which-mechanism.md recommends.
+
+        Its texts may not end before their longest, as they would soon: prompts would take most of the time.
+        """
         support = {"kind": "public-top-k", "size": TOP}
         mean = {"aggregator": "mean", "divisor": float(self.contexts)}
-        return self.config(
+        config = self.config(
             clip=2.0, temperature=1.0, tokens=tokens, contribution="differences", support=support, **mean
         )
+        longest = config.decoding.model_copy(update={"least_tokens": config.decoding.max_tokens})
+        return config.model_copy(update={"decoding": longest})
 
     def config(self, *, clip: float, temperature: float, tokens: int | None = None, **more: object) -> Config:
         """A median run with exactly `contexts` contexts in every batch: slices of the data, for claims per context.

@@ -16,6 +16,7 @@ from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import psutil
@@ -38,6 +39,8 @@ ROWS_STEP = 4
 PUBLIC_ROWS = 16
 #: Places of a prompt, and tokens after it, in the passes that are tried out.
 _TRIAL = 6
+#: Whether shared passes give a network's logits, as they were tried out.
+_AGREES: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 #: Logits of a shared pass may differ by this share of their spread from those of a pass alone. A cache that the model
 #: misreads gives other logits altogether.
 AGREEMENT = {torch.float32: 0.01, torch.bfloat16: 0.25}
@@ -283,7 +286,9 @@ class SharedPasses(Passes):
             or (type(layer) is DynamicSlidingWindowLayer and layer.sliding_window >= passes._width)
             for layer in layers
         )
-        return passes if plain and cls(model, ROWS_STEP, min(places, _TRIAL), _TRIAL)._agree() else None
+        if plain and model.network not in _AGREES:
+            _AGREES[model.network] = cls(model, ROWS_STEP, _TRIAL, _TRIAL)._agree()
+        return passes if plain and _AGREES[model.network] else None
 
     @torch.inference_mode()
     def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
@@ -369,7 +374,7 @@ class SharedPasses(Passes):
     def _agree(self) -> bool:
         """Whether prompts of two lengths, continued here, have the logits that they have alone."""
         end = [token % self._model.vocabulary for token in (7, 5)]
-        prompts = [[11 % self._model.vocabulary], [3 % self._model.vocabulary] * min(3, self._places - 1)]
+        prompts = [[11 % self._model.vocabulary], [3 % self._model.vocabulary] * 3]
         try:
             batch = self.start(prompts)
             for token in end:

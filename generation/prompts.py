@@ -217,7 +217,7 @@ class Prompts:
         prompt = self.public_tokens(label)
         cached: CachedPrompts = OwnCache(self._model, [], self.places)
         if wanted:
-            cached = passes_for(self._model, PUBLIC_ROWS, self.places, tokens).start([prompt])
+            cached = passes_for(self._model, PUBLIC_ROWS, self.places, tokens).start([prompt], prompt[:-1])
         return cached if self._rules is None else RuledPrompt(cached, self._rules, prompt)
 
     def public_tokens(self, label: str) -> tuple[int, ...]:

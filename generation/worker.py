@@ -126,6 +126,8 @@ class _Open:
         self.prompts = self.private = self.public_prompt = self.public = None
 
 
+#: A batch's step: what is public, the contexts' logits, and what of the public part is still to be taken.
+_Scored: TypeAlias = tuple[_Open, PublicPart, torch.Tensor, PublicPart]
 #: A batch's step before its draw: what is public, arrays, contributions [n, S] where contexts are recorded.
 _Prepared: TypeAlias = tuple[_Open, PublicPart, Arrays, Floats | None]
 
@@ -284,8 +286,8 @@ class Worker:
         for start in range(0, len(running), cores()):
             together = running[start : start + cores()]
             try:  # where memory runs out before anything is drawn, these steps are taken again
-                public = [self._public(batch) for batch in together]
-                prepared = each(list(zip(together, public, strict=True)), lambda pair: self._prepared(*pair))
+                scored = [self._scored(batch) for batch in together]
+                prepared = each(scored, self._prepared)
             except Exception as error:
                 self._shrink(error, progress)
                 return
@@ -307,7 +309,8 @@ class Worker:
             return NOTHING_PUBLIC
         if batch.public_prompt is None:
             assert self._public_passes is not None
-            batch.public_prompt = self._public_passes.start([self._prompts.public_tokens(label)])
+            prompt = self._prompts.public_tokens(label)
+            batch.public_prompt = self._public_passes.start([prompt], prompt[:-1])
         if batch.public is None:
             public = batch.public_prompt.fork()
             for token in batch.tokens:
@@ -317,11 +320,20 @@ class Worker:
         with self._logits_of(batch):
             return manifest.mechanism.public_part(logits[0].cpu().numpy(), ruled=manifest.decoding.any)
 
-    def _prepared(self, batch: _Open, public: PublicPart) -> _Prepared:
-        """What a batch samples its next token from (Algorithm 1, lines 6 and 7)."""
+    def _scored(self, batch: _Open) -> _Scored:
+        """What a batch's step takes from the public prompt, and its contexts' logits.
+
+        On one thread: a second one that PyTorch computes on would be given threads of its own, and all of them, more
+        than there are cores, would sleep and be woken between any two sums of a forward pass.
+        """
         assert batch.private is not None
+        public = self._public(batch)
+        return batch, public, *logits_for(batch.private, public, self._manifest.mechanism)
+
+    def _prepared(self, scored: _Scored) -> _Prepared:
+        """What a batch samples its next token from (Algorithm 1, lines 6 and 7)."""
+        batch, public, logits, taken = scored
         mechanism, record = self._manifest.mechanism, self._manifest.record
-        logits, taken = logits_for(batch.private, public, mechanism)
         with self._logits_of(batch):
             arrays = aggregated(logits, taken, mechanism, record.width)
             kept = contributions(logits, taken, mechanism.contribution) if record.contexts and len(logits) else None

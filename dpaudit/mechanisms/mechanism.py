@@ -94,7 +94,9 @@ class Support(Fields):
         """
         if self.size is None:
             return np.flatnonzero(public > -np.inf).astype(np.int32) if ruled else None
-        order = np.argsort(-public, kind="stable")[: self.most(len(public))]
+        most = self.most(len(public))
+        likely = np.flatnonzero(public >= np.partition(public, -most)[-most])  # most of the vocabulary needs no order
+        order = likely[np.argsort(-public[likely], kind="stable")][:most]
         if ruled:
             order = order[public[order] > -np.inf]
         if self.margin is not None:
