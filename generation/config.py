@@ -70,6 +70,10 @@ class DataConfig(Fields):
         labels: the public list of labels; it must not be read off the private records. Left out where there are none:
             then no column of labels is read, all records are one group, and `prompt.text` says what is asked for.
         label_values: what the column holds for each of them, in that order; null where it holds them as they stand.
+        other_labels: what becomes of rows with any other label: refuse them all, or skip each of them.
+        delimiter: what separates the fields of a .csv; null for the first of comma, semicolon, tab and | that gives its
+            first line the columns named here.
+        encoding: of a .csv or .jsonl; null for UTF-8, or UTF-16 where the file begins by saying so.
     """
 
     path: Name | None = None
@@ -80,6 +84,14 @@ class DataConfig(Fields):
     user: Name | None = None
     labels: Annotated[tuple[Label, ...], Field(min_length=1, strict=False)] | None = None
     label_values: Annotated[tuple[Label, ...], Field(min_length=1, strict=False)] | None = None
+    other_labels: Literal["refuse", "skip"] = "refuse"
+    delimiter: Annotated[str, Field(pattern=r'^[^\r\n"]$')] | None = None
+    encoding: Name | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        return tuple(column for column in (self.text, self.labels and self.label, self.user) if column)
 
     @property
     def named(self) -> dict[str, str]:
@@ -97,8 +109,12 @@ class DataConfig(Fields):
             raise clash("path", self.path, "give either path or dataset, and not both")
         if self.split is not None and self.dataset is None:
             raise clash("split", self.split, "split is for dataset; a path has none")
+        try:
+            "".encode(self.encoding or "utf-8")  # what encodes no text, such as base64, raises a LookupError too
+        except (LookupError, ValueError):
+            raise clash("encoding", self.encoding, "one that Python knows, such as utf-8, utf-16 or cp1252") from None
         if self.labels is None:
-            for field in ("label", "label_values"):
+            for field in ("label", "label_values", "other_labels"):
                 if getattr(self, field) != type(self).model_fields[field].default:
                     raise clash(field, getattr(self, field), "left out without labels, which are not given")
             return self
@@ -694,7 +710,18 @@ def _input_error(path: Path, error: ValidationError) -> InputError:
     # What else the value could have been is an error at the same place, or around it.
     elsewhere = {place for other in others if (place := _place(other["loc"])) != _place(location)[: len(place)]}
     more = f" ({len(elsewhere)} more to mend after this one.)" if elsewhere else ""
-    return InputError(f"{path}: {field}", problem, _remedy(first) + more)
+    return InputError(f"{path}: {field}", problem, _remedy(first) + _misspelt(first, others) + more)
+
+
+def _misspelt(missing: ErrorDetails, others: Iterable[ErrorDetails]) -> str:
+    """Which unknown field beside a missing one looks like it, as a hint; empty where none does."""
+    if missing["type"] != "missing":
+        return ""
+    *parent, name = map(str, missing["loc"])
+    unknown = [error["loc"] for error in others if error["type"] == "extra_forbidden"]
+    beside = [str(field) for *section, field in unknown if list(map(str, section)) == parent]
+    close = difflib.get_close_matches(name, beside, n=1)
+    return "".join(f" Did you write {field} for it?" for field in close)
 
 
 def _place(location: tuple[int | str, ...]) -> tuple[str, ...]:

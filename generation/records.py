@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,9 @@ from dpaudit.generation.config import NO_LABELS, Config, DataConfig
 from dpaudit.generation.sources import DATASET, locate
 from dpaudit.runs import InputError
 from dpaudit.runs.manifest import MAX_PUBLIC_EXAMPLES, MAX_TEMPLATE
+
+#: What may separate the fields of a .csv, where nobody says.
+DELIMITERS = (",", ";", "\t", "|")
 
 
 @dataclass(frozen=True, order=True)
@@ -56,23 +61,39 @@ def read_records(config: DataConfig) -> Records:
     """The distinct records that a config names. Who a record belongs to is counted and not kept.
 
     Raises:
-        InputError: names the file, the row (from 1, the header not counted) and the column.
+        InputError: names the file, the row (from 1, the header not counted) and the column; or there is no record.
     """
-    if config.dataset is not None:
-        rows = _dataset_rows(config, config.dataset)
-    else:
-        rows = _path_rows(config, locate(config.path or "", "data.path"))
+    rows = _rows(config)
     records: set[Record] = set()
     owned: dict[str, set[Record]] = defaultdict(set)
     read = 0
     for row in rows:
-        read += 1
         record = _record(row, config)
+        if record is None:
+            continue
+        read += 1
         records.add(record)
         if config.user is not None:
             owned[_value(row, config.user, "data.user")].add(record)
-    most = None if config.user is None else max(map(len, owned.values()), default=1)
+    if not records:
+        raise _no_records(config)
+    most = None if config.user is None else max(map(len, owned.values()))
     return Records(tuple(sorted(records)), most, read - len(records))
+
+
+def require_records(config: DataConfig) -> int:
+    """How many rows of records a config's data has, of which none is kept. Raises InputError as `read_records` does."""
+    count = sum(_record(row, config) is not None for row in _rows(config))
+    if not count:
+        raise _no_records(config)
+    return count
+
+
+def _no_records(config: DataConfig) -> InputError:
+    problem = f"{config.path or config.dataset!r} holds no records"
+    if config.other_labels == "skip":
+        problem += " with one of data.labels"
+    return InputError("data.dataset" if config.path is None else "data.path", f"{problem}.", "Name data that has some.")
 
 
 def read_texts(name: str, column: str, setting: str, column_setting: str) -> tuple[str, ...]:
@@ -86,7 +107,7 @@ def read_texts(name: str, column: str, setting: str, column_setting: str) -> tup
     Raises:
         InputError: as `read_records` does, or there is no text.
     """
-    config = DataConfig(path=name, text=column, labels=("any",))
+    config = DataConfig(path=name, text=column)
     if name.startswith(DATASET):
         rows = _dataset_rows(config, name.removeprefix(DATASET), setting)
     else:
@@ -111,6 +132,8 @@ def read_public_examples(config: Config) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = defaultdict(list)
     for row in _path_rows(config.data.model_copy(update={"user": None}), locate(given, field)):
         record = _record(row, config.data)
+        if record is None:
+            continue
         found[record.label].append(record.text)
         if len(record.text) > MAX_TEMPLATE or len(found[record.label]) > MAX_PUBLIC_EXAMPLES:
             problem = f"there are more than {MAX_PUBLIC_EXAMPLES} examples of its label, or this one is too long."
@@ -120,16 +143,26 @@ def read_public_examples(config: Config) -> dict[str, tuple[str, ...]]:
     return {label: tuple(texts) for label, texts in found.items()}
 
 
-def _record(row: Row, config: DataConfig) -> Record:
-    text = _value(row, config.text, "data.text")
+def _rows(config: DataConfig) -> Iterator[Row]:
+    if config.dataset is not None:
+        return _dataset_rows(config, config.dataset)
+    return _path_rows(config, locate(config.path or "", "data.path"))
+
+
+def _record(row: Row, config: DataConfig) -> Record | None:
+    """The record of a row; None where its label says that it is to be skipped."""
     if config.labels is None:
-        return Record("", text)
+        return Record("", _value(row, config.text, "data.text"))
     value = _value(row, config.label, "data.label")
     label = config.named.get(value)
+    if label is None and config.other_labels == "skip":
+        return None
+    text = _value(row, config.text, "data.text")
     if label is None:
         fixed = "data.labels" if config.label_values is None else "data.label_values"
         problem = f"the label is not in {fixed}."
-        remedy = f"Labels are public and fixed beforehand: {', '.join(config.named)}. Mend the row or the list."
+        fixed_beforehand = f"Labels are public and fixed beforehand: {', '.join(config.named)}."
+        remedy = f"{fixed_beforehand} Mend the row or the list, or say data.other_labels: skip."
         raise InputError(f"{row.where}, column {config.label!r}", problem, remedy)
     return Record(label, text)
 
@@ -161,9 +194,15 @@ def _path_rows(config: DataConfig, path: Path) -> Iterator[Row]:
         remedy = f"Allowed: {', '.join(readers)}, or a folder of LABEL/*.txt."
         raise InputError(str(path), "this kind of file cannot be read.", remedy)
     try:
-        yield from readers[path.suffix.lower()](path)
-    except UnicodeDecodeError:
-        raise InputError(str(path), "this is not UTF-8 text.", "Convert it to UTF-8.") from None
+        yield from readers[path.suffix.lower()](config, path)
+    except UnicodeError:
+        raise not_in_encoding(config, path) from None
+
+
+def not_in_encoding(config: DataConfig, path: Path) -> InputError:
+    """What to say of a file that is not in the encoding that its config names."""
+    remedy = "Name its own in data.encoding (a CSV that Excel wrote is often cp1252), or convert it to UTF-8."
+    return InputError(str(path), f"this is not {(config.encoding or 'UTF-8').upper()} text.", remedy)
 
 
 def _folder_rows(config: DataConfig, folder: Path) -> Iterator[Row]:
@@ -181,30 +220,75 @@ def _folder_rows(config: DataConfig, folder: Path) -> Iterator[Row]:
         yield Row(str(file), {config.text: text} | ({} if unlabelled else {config.label: file.parent.name}))
 
 
-def _csv_rows(path: Path) -> Iterator[Row]:
+def columns_of(config: DataConfig, path: Path) -> Collection[object]:
+    """What a .csv, .jsonl or .parquet file names its columns in its first line, or in its first object.
+
+    Raises:
+        UnicodeError, ValueError, csv.Error, StopIteration: the file has no such line.
+    """
+    if path.suffix.lower() == ".parquet":
+        import pyarrow.parquet  # type: ignore[import-untyped]
+
+        columns: list[str] = pyarrow.parquet.read_schema(path).names
+        return columns
+    with path.open(encoding=_encoding(config, path), newline="") as lines:
+        if path.suffix.lower() == ".csv":
+            return next(csv.reader(lines, delimiter=_delimiter(config, path), strict=True))
+        first = json.loads(next(filter(str.strip, lines)))
+    if not isinstance(first, dict):
+        raise ValueError("the first line holds no object")
+    return first
+
+
+def _encoding(config: DataConfig, path: Path) -> str:
+    with path.open("rb") as file:
+        start = file.read(2)
+    marked = "utf-16" if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+    return config.encoding or marked
+
+
+def _delimiter(config: DataConfig, path: Path) -> str:
+    """The delimiter of a .csv file: the config's, or the first that gives the columns; a comma where none does."""
+    if config.delimiter is not None:
+        return config.delimiter
+    with path.open(encoding=_encoding(config, path), newline="") as lines:
+        for delimiter in DELIMITERS:
+            lines.seek(0)
+            with suppress(csv.Error):
+                if set(config.columns) <= set(next(csv.reader(lines, delimiter=delimiter, strict=True), ())):
+                    return delimiter
+    return DELIMITERS[0]
+
+
+def _csv_rows(config: DataConfig, path: Path) -> Iterator[Row]:
     csv.field_size_limit(sys.maxsize)
+    where = str(path)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
+        with path.open(encoding=_encoding(config, path), newline="") as file:
+            reader = csv.DictReader(file, delimiter=_delimiter(config, path), strict=True)
             names = reader.fieldnames or ()
             if not names or len(set(names)) < len(names):
                 problem = "two columns have the same name." if names else "the file is empty."
                 raise InputError(str(path), problem, "Give each column a name of its own in the first line.")
+            where = f"{path}: row 1"
             for number, values in enumerate(reader, start=1):
-                where = f"{path}: row {number}"
                 # DictReader puts what is too much under None, and None where a field is lacking.
                 if None in values or None in values.values():
                     problem = f"the row has {'more' if None in values else 'fewer'} fields than the first line."
-                    remedy = "Mend it: a text that holds a comma or a line break needs quotes around it."
+                    delimiter = reader.reader.dialect.delimiter
+                    remedy = f"Mend it: a text that holds {delimiter!r} or a line break needs quotes around it."
                     raise InputError(where, problem, remedy)
                 yield Row(where, values)
+                where = f"{path}: row {number + 1}"
     except csv.Error as error:
-        raise InputError(str(path), f"this is not valid CSV: {error}.", "Mend its quotes.") from None
+        unclosed = "unexpected end of data" in str(error)
+        problem = "a quote is opened here and never closed." if unclosed else f"this is not valid CSV: {error}."
+        raise InputError(where, problem, 'Mend its quotes; within a quoted text each is written twice ("").') from None
 
 
-def _jsonl_rows(path: Path) -> Iterator[Row]:
+def _jsonl_rows(config: DataConfig, path: Path) -> Iterator[Row]:
     remedy = "Write one JSON object a line."
-    with path.open(encoding="utf-8-sig") as file:
+    with path.open(encoding=_encoding(config, path)) as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 where = f"{path}: row {number}"
@@ -217,9 +301,9 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
                 yield Row(where, values, has_all_columns=False)
 
 
-def _parquet_rows(path: Path) -> Iterator[Row]:
-    import pyarrow  # type: ignore[import-untyped]
-    import pyarrow.parquet  # type: ignore[import-untyped]
+def _parquet_rows(_: DataConfig, path: Path) -> Iterator[Row]:
+    import pyarrow
+    import pyarrow.parquet
 
     try:
         table = pyarrow.parquet.read_table(path)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import ValidationError
 
 from dpaudit.generation.config import Config, DataConfig, load_config
+from dpaudit.generation.records import columns_of, not_in_encoding, require_records
 from dpaudit.generation.sources import locate, missing_part
 from dpaudit.runs import InputError
 
@@ -134,6 +133,7 @@ def _data(path: str, text: str, label: str | None, labels: tuple[str, ...]) -> s
         wrong = labels[int(place[0]) if place else next(repeated)]
         remedy = "Give each once, not empty, in one line."
         raise InputError("--label-value", f"{wrong!r} cannot be a label.", remedy) from None
+    require_records(DataConfig(path=path, text=text))  # an unclosed quote, say, shows in the last line only
     public = "public: written down here, not read off the data"
     texts = (
         "data:\n"
@@ -169,11 +169,14 @@ def require_columns(path: str, names: Sequence[str]) -> None:
     if file.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
         remedy = "Allowed: .csv, .jsonl, .parquet, or a folder."
         raise InputError(path, "this kind of file cannot be read.", remedy)
+    config = DataConfig.model_construct(None, text=names[0], label=names[-1], labels=tuple(names[1:]))
     try:
-        columns = _columns(file)
+        columns = columns_of(config, file)
     except StopIteration:
         raise InputError(path, "the file is empty.", "Give a file with records.") from None
-    except (UnicodeDecodeError, ValueError, csv.Error):
+    except UnicodeError:
+        raise not_in_encoding(config, file) from None
+    except (ValueError, csv.Error):
         raise InputError(path, f"its first line is not one of a {file.suffix} file in UTF-8.", "Mend it.") from None
     for option, name in zip(("--text", "--label"), names, strict=False):
         if name not in columns:
@@ -181,19 +184,3 @@ def require_columns(path: str, names: Sequence[str]) -> None:
             some = f"Name one of its {len(columns)} columns"
             why = "(not shown: without a header line they would be a record)"
             raise InputError(option, problem, f"{some} {why}; all of them must have names.")
-
-
-def _columns(file: Path) -> Collection[Any]:
-    """What a file's header, or its first row, names. Raises ValueError, csv.Error or StopIteration where it cannot."""
-    if file.suffix.lower() == ".parquet":
-        import pyarrow.parquet  # type: ignore[import-untyped]
-
-        columns: list[str] = pyarrow.parquet.read_schema(file).names
-        return columns
-    with file.open(encoding="utf-8-sig", newline="") as lines:
-        if file.suffix.lower() == ".csv":
-            return next(csv.reader(lines, strict=True))
-        first = json.loads(next(filter(str.strip, lines)))
-    if not isinstance(first, dict):
-        raise ValueError("the first line holds no object")
-    return first

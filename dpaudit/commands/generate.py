@@ -14,9 +14,11 @@ from dpaudit.commands.places import last_part
 from dpaudit.commands.terminal import note, output, progress_bars, tell
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from dpaudit.engines import Engine
     from dpaudit.generation.config import Config
-    from dpaudit.generation.events import RecordsPlaced
+    from dpaudit.generation.events import Event, RecordsPlaced
     from dpaudit.runs.storage import Location
 
 #: Batches with fewer contexts than this are warned of; with WELL or more, noise seldom decides a token.
@@ -31,9 +33,16 @@ FEW, WELL = 8, 30
     is_flag=True,
     help="Write the baseline of this config's runs instead: its prompts without any record, epsilon 0.",
 )
+@click.option(
+    "--show-epsilon",
+    is_flag=True,
+    help="Show what the texts cost so far, ex-post. To stop or repeat a run because of it voids its claim.",
+)
 @model_engine_options
 @output_options
-def generate(config: Path, out: Location, public_only: bool, engine: Engine | None, as_json: bool) -> None:
+def generate(
+    config: Path, out: Location, public_only: bool, show_epsilon: bool, engine: Engine | None, as_json: bool
+) -> None:
     """Run Algorithm 1 on private records and write a run directory.
 
     A run that was interrupted goes on at its first unfinished batch. On a Ray cluster every worker reads the data and
@@ -56,7 +65,7 @@ def generate(config: Path, out: Location, public_only: bool, engine: Engine | No
         raise click.UsageError("--public-only works in this process: leave out --workers and --engine.")
     settings = load_config(config)
     try:
-        generate_run(settings, out, last_part(out), engine, public_only)
+        generate_run(settings, out, last_part(out), engine, public_only, show_epsilon)
     except InputError as error:
         raise in_config(config, error) from None
     with output():
@@ -72,53 +81,82 @@ def generate(config: Path, out: Location, public_only: bool, engine: Engine | No
 
 
 def generate_run(
-    config: Config, out: Location, title: str, engine: Engine | None = None, public_only: bool = False
+    config: Config,
+    out: Location,
+    title: str,
+    engine: Engine | None = None,
+    public_only: bool = False,
+    show_epsilon: bool = False,
 ) -> None:
     """Write a run, or go on with it, or write its baseline (`public_only`), and show how far it is under `title`."""
-    from dpaudit.generation import events
-    from dpaudit.generation.algorithm import generate as run_algorithm
-    from dpaudit.generation.public import generate_public
+    from dpaudit.generation.records import require_records
     from dpaudit.generation.starting import require_labels
-    from dpaudit.results.rounding import decimals
 
     require_labels(config.data)
-    steps, done = config.decoding.most_tokens, 0
-    under_way: dict[int, int] = {}
-    with progress_bars("tokens") as progress:
-        task = progress.add_task(f"{title}: loading", total=None, epsilon="")
+    if config.data.path is not None and not public_only:
+        require_records(config.data)  # before the libraries, which take seconds
+    from dpaudit.generation.algorithm import generate as run_algorithm
+    from dpaudit.generation.public import generate_public
 
-        def show(event: events.Event) -> None:
-            nonlocal done
-            match event:
-                case events.RecordsPlaced():
-                    _tell_placed(title, event)
-                    return
-                case events.MemoryRanOut():
-                    note(f"{title}: out of memory; going on with {event.rows} contexts in a pass")
-                    return
-                case events.TextsEmbedded():
-                    where = f"{title}: embedding {event.texts} texts"
-                    progress.update(task, description=where, total=event.total, completed=event.done)
-                    return
-                case events.StepDone():
-                    under_way[event.batch] = event.tokens
-                case events.BatchStarted() | events.BatchDone():
-                    ended = isinstance(event, events.BatchDone)
-                    done += ended
-                    under_way.pop(event.batch, None)
-                    where = f"{title}: {done}/{event.batches} batches"
-                    progress.update(task, description=where, total=event.batches * steps)
-                    if progress.disable and ended:
-                        note(f"{where} are {'done' if public_only else 'on disk'}")
-            # A text that ended early takes no more steps.
-            progress.update(task, completed=done * steps + sum(under_way.values()))
-            if not isinstance(event, events.BatchStarted) and event.epsilon is not None:
-                progress.update(task, epsilon=f"epsilon so far {decimals(event.epsilon, 3)}")
-
+    with progress_bars("tokens") as bars:
+        shown = _Shown(bars, title, config.decoding.most_tokens, "done" if public_only else "on disk", show_epsilon)
         if public_only:
-            generate_public(config, out, show)
+            generate_public(config, out, shown)
         else:
-            run_algorithm(config, out, show, engine)
+            run_algorithm(config, out, shown, engine)
+
+
+class _Shown:
+    """How far a run is, on a bar, or in a line for each batch where there is none. It is called with every event."""
+
+    def __init__(self, bars: Progress, title: str, steps: int, ended: str, show_epsilon: bool) -> None:
+        """Args: tokens that a batch takes at most; where one that has ended is."""
+        self._bars, self._title, self._steps, self._ended, self._show_epsilon = bars, title, steps, ended, show_epsilon
+        self._task = bars.add_task(f"{title}: loading", total=None)
+        self._done = self._written = self._spared = 0
+        self._under_way: dict[int, int] = {}
+        self._batches = self._epsilon = ""
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        from dpaudit.generation import events
+
+        match event:
+            case events.RecordsPlaced():
+                _tell_placed(self._title, event)
+            case events.MemoryRanOut():
+                note(f"{self._title}: out of memory; going on with {event.rows} contexts in a pass")
+            case events.TextsEmbedded():
+                where = f"{self._title}: embedding {event.texts} texts"
+                self._bars.update(self._task, description=where, total=event.total, completed=event.done)
+            case events.BatchStarted():
+                self._update(event.batches)
+            case events.StepDone():
+                self._under_way[event.batch] = event.tokens
+                self._cost(event.epsilon)
+            case events.BatchDone():
+                # Neither a text that ended early nor one that was there already takes its steps now.
+                tokens = 0 if event.resumed else event.tokens
+                self._under_way.pop(event.batch, None)
+                self._done, self._written = self._done + 1, self._written + tokens
+                self._spared += self._steps - tokens
+                self._cost(event.epsilon)
+                self._update(event.batches)
+                if self._bars.disable:
+                    note(f"{self._batches} are {self._ended}")
+
+    def _update(self, batches: int) -> None:
+        self._batches = f"{self._title}: {self._done}/{batches} batches"
+        total = batches * self._steps - self._spared
+        self._bars.update(self._task, description=self._batches + self._epsilon, total=total)
+
+    def _cost(self, epsilon: float | None) -> None:
+        from dpaudit.results.rounding import decimals
+
+        if self._show_epsilon and epsilon is not None:
+            self._epsilon = f", epsilon {decimals(epsilon, 3)}"
+        completed = self._written + sum(self._under_way.values())
+        self._bars.update(self._task, description=self._batches + self._epsilon, completed=completed)
 
 
 def _tell_placed(title: str, placed: RecordsPlaced) -> None:

@@ -48,6 +48,7 @@ def progress_bars(unit: str) -> Any:
     """Bars on stderr with rates, in `tokens` or the like, and the time that remains; none in a log, or with --quiet."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
+    from rich.table import Column
     from rich.text import Text
 
     class Rate(ProgressColumn):
@@ -58,13 +59,13 @@ def progress_bars(unit: str) -> Any:
             return Text("" if not speed else f"{speed:,.3g} {unit}/s" if speed < 100 else f"{speed:,.0f} {unit}/s")
 
     return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+        BarColumn(bar_width=None, table_column=Column(min_width=5, ratio=1)),
         MofNCompleteColumn(),
-        Rate(),
+        Rate(Column(no_wrap=True)),
         Remaining(elapsed_when_finished=True),
-        TextColumn("{task.fields[epsilon]}", markup=False),
         console=_console(stderr=True),
+        expand=True,
         disable=session().quiet or not sys.stderr.isatty(),
     )
 
@@ -73,7 +74,7 @@ def progress_bars(unit: str) -> Any:
 def progress_bar(title: str, unit: str) -> Iterator[Progress]:
     """One bar, as a function of how much is done and of the total."""
     with progress_bars(unit) as progress:
-        task = progress.add_task(title, total=None, epsilon="")
+        task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
@@ -81,7 +82,7 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
 def progress_steps() -> Iterator[Callable[[str, int, int], None]]:
     """One bar, as a function of what is done, how much of it, and the total."""
     with progress_bars("steps") as progress:
-        task = progress.add_task("", total=None, epsilon="")
+        task = progress.add_task("", total=None)
         yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
 
 

@@ -186,6 +186,13 @@ def test_an_unknown_field_gets_the_known_ones_and_a_guess(tmp_path: Path, settin
     assert "clip" in error.remedy
 
 
+def test_a_missing_field_is_told_with_the_misspelt_one_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("daat: {path: x.csv}\nmodel: {nmae: x}\n")
+    with pytest.raises(InputError, match=r"data: this field is missing.* Did you write daat for it\?"):
+        load_config(path)
+
+
 def test_a_missing_section_is_named(tmp_path: Path, settings: Settings) -> None:
     values = settings()
     del values["model"]

@@ -118,7 +118,7 @@ def test_columns_and_labels_are_quoted_as_yaml_needs(dpaudit: Dpaudit, tmp_path:
 
 def test_a_path_cannot_leave_its_comment(dpaudit: Dpaudit, tmp_path: Path) -> None:
     path = "a\nmodel: evil\u2028.csv"
-    (tmp_path / path).write_text("text,label\n")
+    (tmp_path / path).write_text("text,label\none,a\n")
     assert dpaudit("init", "--data", path)[0] == 0
     assert load_config(tmp_path / "dpaudit.yaml").data.path == path
 
@@ -158,6 +158,7 @@ def test_columns_of_a_parquet_file(dpaudit: Dpaudit, tmp_path: Path) -> None:
 
 def test_a_folder_has_no_columns(dpaudit: Dpaudit, tmp_path: Path) -> None:
     (tmp_path / "records/sport").mkdir(parents=True)
+    (tmp_path / "records/sport/1.txt").write_text("one")
     assert dpaudit("init", "--data", "records", "--label-value", "sport")[0] == 0
 
 
@@ -169,7 +170,9 @@ def test_what_cannot_be_a_config_is_refused(dpaudit: Dpaudit, tmp_path: Path) ->
         (b"text,label\n", ["--data", "records.csv", *VALUES, "--label-value", ""], "--label-value: '' cannot be"),
         (b"text,label\n", ["--data", "records.csv", *VALUES, "--label-value", "b"], "--label-value: 'b' cannot be"),
         (b"a,b\n", ["--data", "records.csv"], "columns (not shown: without a header line they would be a record)"),
-        (b"\xff\xfe", ["--data", "records.csv"], "UTF-8"),
+        (b"text,label\n", ["--data", "records.csv", *VALUES], "holds no records"),
+        (b'text,label\n"one,a\n', ["--data", "records.csv", *VALUES], "row 1: a quote is opened here and never closed"),
+        (b"text\xff", ["--data", "records.csv"], "UTF-8"),
         (b"text,label\n", ["--data", "records.csv", "--label-value", "a", "--label-value", "a"], "--label-value"),
         (b"text,label\n", ["--data", "records.csv", "--label-value", "two\nlines"], "--label-value"),
         (b"text,label\n", ["--text", "text"], "--data"),
@@ -266,7 +269,7 @@ def test_what_makes_batches_larger_goes_by_the_rule(
 
 def test_what_would_reorder_a_line_is_written_as_an_escape(dpaudit: Dpaudit, tmp_path: Path) -> None:
     label = "sport\u202etrops"
-    (tmp_path / "records.csv").write_text("text,label\n")
+    (tmp_path / "records.csv").write_text("text,label\none,fußball\n", encoding="utf-8")
     assert dpaudit("init", "--data", "records.csv", "--label-value", label, "--label-value", "fußball")[0] == 0
     assert "\u202e" not in (tmp_path / "dpaudit.yaml").read_text(encoding="utf-8")
     assert load_config(tmp_path / "dpaudit.yaml").data.labels == (label, "fußball")

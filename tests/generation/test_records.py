@@ -7,9 +7,10 @@ import datasets
 import pyarrow
 import pyarrow.parquet
 import pytest
+from pydantic import ValidationError
 
 from dpaudit.generation.config import DataConfig
-from dpaudit.generation.records import Record, read_records, read_texts
+from dpaudit.generation.records import Record, read_records, read_texts, require_records
 from dpaudit.runs import InputError
 
 SECRET = "Zanzibar-secret"
@@ -152,6 +153,48 @@ def test_a_bad_file_is_named_without_its_text(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "LABEL/*.txt" in failure(data(tmp_path / "empty"))
     assert "nothing is there" in failure(data(tmp_path / "absent.csv"))
+
+
+def test_delimiters_are_found_by_the_columns_and_encodings_by_their_marks(tmp_path: Path) -> None:
+    path, wanted = tmp_path / "x.csv", (Record("a", "é, or so"),)
+    for separator, encoding in [(";", "utf-8"), ("\t", "utf-8-sig"), ("|", "utf-16")]:
+        path.write_bytes(f'label{separator}text\na{separator}"é, or so"\n'.encode(encoding))
+        assert read_records(data(path)).records == wanted, (separator, encoding)
+    path.write_bytes("label;more,text\na;é, or so\n".encode("cp1252"))
+    asked = data(path, encoding="cp1252", delimiter=";", text="more,text")
+    assert read_records(asked).records == wanted
+    assert "this is not UTF-8 text. Name its own in data.encoding" in failure(data(path))
+    assert "this is not ASCII text" in failure(data(path, encoding="ascii"))
+    lines = tmp_path / "x.jsonl"
+    lines.write_text('{"text": "é, or so", "label": "a"}\n', encoding="utf-16")
+    assert read_records(data(lines)).records == wanted
+    for wrong in ({"encoding": "base64"}, {"encoding": "none-such"}, {"delimiter": ";;"}, {"delimiter": '"'}):
+        with pytest.raises(ValidationError):
+            data(path, **wrong)
+
+
+def test_a_quote_that_is_never_closed_is_found_at_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(f'text,label\none,a\n"{SECRET},b\n' + "more,a\n" * 20)
+    assert f"{path}: row 2: a quote is opened here and never closed" in failure(data(path))
+
+
+def test_rows_with_other_labels_are_skipped_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "x.jsonl", {"text": "one", "label": "a"}, {"text": SECRET, "label": "c"})
+    assert "data.other_labels: skip" in failure(data(path))
+    found = read_records(data(path, other_labels="skip"))
+    assert (found.records, found.repeated, require_records(data(path, other_labels="skip"))) == (EXPECTED[:1], 0, 1)
+
+
+def test_data_without_a_record_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("text,label\n")
+    for config in (data(path), data(jsonl(tmp_path / "x.jsonl"))):
+        assert "data.path" in failure(config) and "holds no records" in failure(config)
+        with pytest.raises(InputError, match="holds no records"):
+            require_records(config)
+    path.write_text("text,label\none,c\n")
+    assert "no records with one of data.labels" in failure(data(path, other_labels="skip"))
 
 
 def test_a_package_is_found_without_being_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

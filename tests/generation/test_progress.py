@@ -1,0 +1,34 @@
+import io
+
+from rich.console import Console
+
+from dpaudit.commands import terminal
+from dpaudit.commands.generate import _Shown
+from dpaudit.generation.events import BatchDone, BatchStarted, StepDone
+
+STEPS = 48
+
+
+def shown(monkeypatch, show_epsilon: bool) -> tuple[list[tuple[float, float | None]], str]:
+    """(tokens, of so many) after each batch of four, the first of which was there already; and the screen."""
+    screen = io.StringIO()
+    monkeypatch.setattr(terminal, "_console", lambda stderr: Console(file=screen, width=80, force_terminal=True))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    counts = []
+    with terminal.progress_bars("tokens") as bars:
+        tell = _Shown(bars, "a-run-with-a-long-name", STEPS, "on disk", show_epsilon)
+        for batch in range(4):
+            if batch:
+                tell(BatchStarted(batch, 4))
+                for token in range(10):
+                    tell(StepDone(batch, token + 1, 1.25))
+            tell(BatchDone(batch, 4, 10, 1.25, resumed=not batch))
+            counts.append((bars.tasks[0].completed, bars.tasks[0].total))
+    return counts, screen.getvalue()
+
+
+def test_a_bar_counts_the_tokens_of_now_and_shows_no_epsilon_unasked(monkeypatch) -> None:
+    counts, screen = shown(monkeypatch, False)
+    assert counts == [(0, 3 * STEPS), (10, 2 * STEPS + 10), (20, STEPS + 20), (30, 30)]
+    assert "4/4 batches" in screen and "epsilon" not in screen
+    assert "epsilon 1.250" in shown(monkeypatch, True)[1]
