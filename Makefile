@@ -1,6 +1,9 @@
 # `make demo` sets everything up in .venv and runs the main job; `make test` sets everything up and runs the tests.
 
-PYTHON ?= python3.11
+# The first of these that is one of the supported versions, and can make environments.
+PYTHONS := python3.11 python3.12 python3.13 python3.14 python3 $(sort $(wildcard $(HOME)/.pyenv/versions/3.1[1-4].*/bin/python))
+SUPPORTED := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
+PYTHON ?= $(or $(shell for p in $(PYTHONS); do $$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done), python3.11)
 VENV ?= .venv
 DEMO_OUT ?= dpaudit-demo
 CORE_TESTS ?= tests
