@@ -36,7 +36,7 @@ from dpaudit.results import (
     QualityColumn,
     SameLength,
 )
-from dpaudit.results.rounding import bound, lower_bound, nearest, saving, stated
+from dpaudit.results.rounding import bound, delta_bound, lower_bound, nearest, saving, stated
 
 _FIRST, _GAP, _WIDEST_WORD = len("Run"), 2, 24  # columns of a terminal
 #: The most pairs of runs that the outcome has a sentence for.
@@ -326,7 +326,9 @@ def _approximate_cells(run: ComparedRun, runs: _Runs) -> tuple[Cell, ...]:
     cells = _cells([ABSENT] * 6)
     if found is not None:
         epsilon, rdp = (runs.shown(run.name, "approximate", value) for value in (found.epsilon, found.rdp))
-        figures = _cells((epsilon, or_absent(found.epsilon_lower, lower_bound), rdp, bound(found.delta)), "approximate")
+        figures = _cells(
+            (epsilon, or_absent(found.epsilon_lower, lower_bound), rdp, delta_bound(found.delta)), "approximate"
+        )
         cells = (*figures, Cell(one_line(found.method, LABEL_LENGTH), words=True), Cell(f"{found.tokens:,}"))
     return (_claimed(run, "approximate"), *cells, _neighbours(found, run, "approximate"))
 
@@ -346,7 +348,7 @@ def _same_length_table(same: SameLength, runs: _Runs) -> ComparisonTable:
     rows = []
     for figure in same.figures:
         epsilon = runs.shown(figure.run, same.kind, figure.epsilon)
-        texts: tuple[str, ...] = (epsilon, or_absent(figure.delta, bound))
+        texts: tuple[str, ...] = (epsilon, or_absent(figure.delta, delta_bound))
         if same.kind == "ex-post":
             theorem1, saved = ABSENT, ABSENT
             if figure.theorem1 is not None:
@@ -407,7 +409,7 @@ def _affordable_table(found: Affordable, runs: _Runs) -> ComparisonTable:
 
 
 def _beside(delta: float | None) -> str:
-    return f", δ {bound(delta)}" if delta else ""
+    return f", δ {delta_bound(delta)}" if delta else ""
 
 
 def _spread_table(comparison: Comparison, runs: _Runs) -> ComparisonTable:

@@ -28,7 +28,7 @@ from dpaudit.reports.markdown import code, escaped
 from dpaudit.reports.text import LABEL_LENGTH, PROSE_LENGTH, one_line
 from dpaudit.reports.wording import KIND_MEANINGS, KIND_TITLES
 from dpaudit.results import AuditResult, Spread
-from dpaudit.results.rounding import bound
+from dpaudit.results.rounding import bound, delta_bound
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
@@ -204,7 +204,7 @@ def _run_captions(run: FigureRun, label: str, series: Series) -> Iterator[str]:
     result, found, digits = run.result, series.found, ex_post_digits(run.result)
     parts = f"generation {bound(found.exact, digits)}, Theorem 1 {bound(found.theorem1, digits)}"
     parts += f", rebalancing {bound(found.rebalancing, digits)}" if found.rebalancing else ""
-    delta = f", δ = {bound(found.delta)}" if found.delta else ""
+    delta = f", δ = {delta_bound(found.delta)}" if found.delta else ""
     total = f"ε = {bound(found.total, digits)} nats{delta} ({parts}), {outline.neighbours_of(found)}"
     yield from ("", f"### {escaped(label)}", "")
     yield f"- Run: {code(run.path)}"

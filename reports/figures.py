@@ -23,7 +23,7 @@ from dpaudit.reports.outline import neighbours_of
 from dpaudit.reports.text import counted
 from dpaudit.results import AuditResult, BudgetPanel, ExPost, Kind, Spread, TokenCurve
 from dpaudit.results.likelihood import MechanismLikelihood, Spent
-from dpaudit.results.rounding import bound, saving
+from dpaudit.results.rounding import bound, delta_bound, saving
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -354,7 +354,7 @@ def budget_curves(
     labels, described = [], []
     for curve in drawn:
         number = "" if curve.batches is None else f"n = {curve.batches:,}"
-        delta = f"δ {bound(curve.delta)}" if curve.delta else ""
+        delta = f"δ {delta_bound(curve.delta)}" if curve.delta else ""
         beside = ", ".join(filter(None, (number, delta)))
         label = f"run {numbers[curve.run]}{'*' * (curve.run in starred)}"
         labels.append(label + (f" ({beside})" if beside else ""))

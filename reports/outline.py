@@ -27,7 +27,16 @@ from dpaudit.results import (
     Spread,
 )
 from dpaudit.results.inspection import Neighbours
-from dpaudit.results.rounding import bound, bound_against, bound_beside, lower_bound, nearest, saving, stated
+from dpaudit.results.rounding import (
+    bound,
+    bound_against,
+    bound_beside,
+    delta_bound,
+    lower_bound,
+    nearest,
+    saving,
+    stated,
+)
 
 NOT_CLAIMED = "not claimed"
 NOT_COMPUTED = "not computed"
@@ -379,7 +388,7 @@ def _approximate_block(result: AuditResult) -> KindBlock:
         ("By Rényi DP", _nats(rdp)),
         ("Tokens accounted for", f"{found.tokens:,}"),
         ("Rebalancing", _nats(bound(found.rebalancing)) + inside),
-        *[("Cluster centres", f"{_nats(bound(found.centers))} of ε and {bound(found.centers_delta)} of δ")]
+        *[("Cluster centres", f"{_nats(bound(found.centers))} of ε and {delta_bound(found.centers_delta)} of δ")]
         * bool(found.centers),
         ("Sensitivity", one_line(found.sensitivity)),
     )
@@ -447,7 +456,7 @@ def _node(
     rule = words and f"{words} {len(listed) + omitted:,}"
     return Node(
         name=one_line(entry.name, LABEL_LENGTH) or "unnamed",
-        figure=_nats(shown(entry.value)) + (f", δ = {bound(entry.delta)}" if entry.delta else ""),
+        figure=_nats(shown(entry.value)) + (f", δ = {delta_bound(entry.delta)}" if entry.delta else ""),
         rule=f"{rule}, not listed here" if rule and not listed else rule,
         reference="" if entry.reference == inherited else one_line(entry.reference, LABEL_LENGTH),
         children=tuple(_node(child, shown, depth - 1, breadth, entry.reference) for child in listed),

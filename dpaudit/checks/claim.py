@@ -13,7 +13,7 @@ from typing import get_args
 from dpaudit.accounting import Method, rounded_sum
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import UNREAD, Outcome, RunCheck, judge_origin
-from dpaudit.results.rounding import rounded_up
+from dpaudit.results.rounding import rounded_up, stated
 
 _CLAIMS, _MATHEMATICS = "docs/claims.md", "docs/mathematics.md"
 #: Claims are stated with some decimals; a wrong sum that is no further off than this explains a claim.
@@ -67,7 +67,9 @@ def delta_is_small(facts: Facts) -> Outcome:
         zero = "delta 0 for an ex-post claim"
         if claim.delta == 0:
             return Outcome("pass", "delta 0", zero)
-        return Outcome("fail", f"delta {claim.delta:.3g}", zero, "The ex-post bound needs no delta: claim it with 0.")
+        return Outcome(
+            "fail", f"delta {stated(claim.delta)}", zero, "The ex-post bound needs no delta: claim it with 0."
+        )
     # No fewer than contexts show; a fixed slot may be empty, so it counts for one only where the claim is per context.
     filled = facts.manifest.batching.rule != "hashed-slots" or claim.unit == "context"
     shown = sum(header.contexts for header in facts.headers.values()) if filled else 0
@@ -76,17 +78,17 @@ def delta_is_small(facts: Facts) -> Outcome:
     limit = 1 / records
     expected = f"0 < delta < 1 / {records} (the records)"
     if centers:
-        expected += f", and {'at least' if claim.kind == 'ex-post' else 'more than'} the centres' {centers!r}"
+        expected += f", and {'at least' if claim.kind == 'ex-post' else 'more than'} the centres' {stated(centers)}"
     # What is left of it is spent on the tokens of an approximate claim; an ex-post one needs none for them.
     least = claim.delta >= centers if claim.kind == "ex-post" else claim.delta > centers
     if 0 < claim.delta < limit and least:
-        return Outcome("pass", f"delta {claim.delta!r}", expected)
+        return Outcome("pass", f"delta {stated(claim.delta)}", expected)
     remedy = "A delta of 1 / records allows publishing one record whole. Claim a smaller one, such as records ** -1.1."
     if not least and centers:
         remedy = "The centres have spent that much of delta: claim a larger one, or give them a smaller one."
     elif claim.delta == 0:
         remedy = "An approximate guarantee is worked out for a delta above 0. Claim one, such as records ** -1.1."
-    return Outcome("fail", f"delta {claim.delta!r}", expected, remedy)
+    return Outcome("fail", f"delta {stated(claim.delta)}", expected, remedy)
 
 
 @RunCheck(

@@ -83,9 +83,11 @@ def budget(
         raise click.UsageError("One record leaves no default for delta: give --delta.")
     delta = records**-1.1 if delta is None else delta
     if delta * records >= 1:
+        from dpaudit.results.rounding import stated
+
         tell(
-            f"dpaudit: warning: delta {delta!r} is not below 1 / records = 1 / {records}: publishing a random record "
-            "whole would pass for private. Give a smaller --delta."
+            f"dpaudit: warning: delta {stated(delta)} is not below 1 / records = 1 / {records}: publishing a random "
+            "record whole would pass for private. Give a smaller --delta."
         )
     try:
         found = [_budget_of(size, epsilon, tokens, delta=delta, **settings) for size in sizes]
@@ -145,7 +147,7 @@ def _budget_of(
 
 
 def _budget_in_words(found: dict[str, Any]) -> str:
-    from dpaudit.results.rounding import decimals
+    from dpaudit.results.rounding import decimals, delta_bound
 
     tokens, epsilon, low = found["tokens"], found["epsilon"], found["epsilon_lower"]
     cost = "1 token per batch costs" if tokens == 1 else f"{tokens} tokens per batch cost"
@@ -155,7 +157,7 @@ def _budget_in_words(found: dict[str, Any]) -> str:
     if found["group_size"] != 1:
         how.append(f"{found['group_size']} contexts per unit")
     how += _rebalancing(found)
-    line = f"{cost} epsilon {decimals(epsilon)} at delta {found['delta']:.17g} ({', '.join(how)})."
+    line = f"{cost} epsilon {decimals(epsilon)} at delta {delta_bound(found['delta'])} ({', '.join(how)})."
     if low is None:  # what the optimal method says beside its epsilon
         return line
     if low == 0 and epsilon != 0:
@@ -171,10 +173,10 @@ def _rebalancing(found: dict[str, Any]) -> list[str]:
 def _print_budgets(found: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
-    from dpaudit.results.rounding import decimals
+    from dpaudit.results.rounding import decimals, delta_bound
 
     first = found[0]
-    said = (f"delta {first['delta']:.17g}", first["method"], first["sensitivity"], *_rebalancing(first))
+    said = (f"delta {delta_bound(first['delta'])}", first["method"], first["sensitivity"], *_rebalancing(first))
     click.echo("; ".join(said))
     table = Table()
     for heading in ("batch size", "tokens per batch", "epsilon"):

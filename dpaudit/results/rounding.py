@@ -6,6 +6,7 @@ The only place where a figure is rounded for display: checks, audits, commands a
 from __future__ import annotations
 
 import math
+import re
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
 #: Significant digits of a figure in a report.
@@ -14,6 +15,9 @@ DIGITS = 4
 MOST_ROUNDED = 1e9
 _CHECK_DECIMALS, _MOST_CHECKED = 6, 1e6
 _FACTOR_DIGITS = 3
+_DELTA_DIGITS, _SMALLEST_DELTA = 3, Decimal("1e-3")
+#: Of 1e-05, as Python writes it.
+_EXPONENT = re.compile(r"(e-)0(?=\d)")
 _ALL_DIGITS = Context(prec=400)  # of any double
 _EXPONENTIAL_DIGITS = Context(prec=50)
 _ENOUGH_DIGITS = 17  # a double never needs more
@@ -40,12 +44,23 @@ def stated(value: float) -> str:
     """A figure somebody stated, exactly as stated: never rounded in either direction."""
     if not math.isfinite(value):
         return _in_words(value)
-    return str(int(value)) if value == int(value) and abs(value) < _LARGEST_PLAIN else repr(float(value))
+    plain = value == int(value) and abs(value) < _LARGEST_PLAIN
+    return str(int(value)) if plain else _short_exponent(repr(float(value)))
 
 
 def exactly(number: float) -> str:
     """A claimed number within a sentence, exactly as claimed, and with an exponent where that is shorter."""
-    return short if float(short := f"{number:g}") == number else repr(number)
+    return _short_exponent(short if float(short := f"{number:g}") == number else repr(number))
+
+
+def delta_bound(value: float) -> str:
+    """A delta that was computed: up to three significant digits, rounded up."""
+    number = _rounded(value, _DELTA_DIGITS, ROUND_CEILING).normalize() if value else Decimal(0)
+    return f"{number:f}" if number == 0 or number >= _SMALLEST_DELTA else f"{number:e}"
+
+
+def _short_exponent(number: str) -> str:
+    return _EXPONENT.sub(r"\1", number)
 
 
 def decimals(value: float | str, places: int = 4, rounding: str = ROUND_CEILING, most: float = MOST_ROUNDED) -> str:

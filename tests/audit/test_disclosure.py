@@ -226,7 +226,7 @@ def test_a_claim_is_public_if_it_was_fixed_beforehand(make_run):
         ("median", False, "ex-post claim was checked and holds. It is withheld here: the run stated it afterwards"),
         ("median, beforehand", True, "was fixed before the run, was checked, and holds"),
         ("median, failing", True, "did not pass its audit, so nothing supports a claim"),
-        ("mean", True, "Mean aggregation is (123, 1e-05)-differentially private"),
+        ("mean", True, "Mean aggregation is (123, 1e-5)-differentially private"),
         ("user", False, "withheld here"),
     ]:
         result = distinctive(make_run, kind).audit()

@@ -111,7 +111,7 @@ def test_the_approximate_guarantee_composes_counts_jointly_and_adds_centres(make
 
 def test_with_a_delta_of_the_centres_an_ex_post_claim_is_about_sets_of_outcomes(make_run):
     noised, rebalanced = make_run(**NOISED).audit(), make_run(**REBALANCED).audit()
-    assert "no set of outcomes" in noised.guarantee and "plus 1e-06" in noised.guarantee
+    assert "no set of outcomes" in noised.guarantee and "plus 1e-6" in noised.guarantee
     assert "these very texts" in rebalanced.guarantee and "delta" not in rebalanced.guarantee
     assert (noised.guarantees.ex_post.delta, rebalanced.guarantees.ex_post.delta) == (1e-6, 0)
     (tree,) = [tree for tree in noised.ledger if tree.kind == "ex-post"]

@@ -129,9 +129,9 @@ def test_a_run_with_a_caution_is_starred_in_words_and_in_the_legend() -> None:
 def test_a_legend_tells_runs_and_accountants_apart() -> None:
     root = drawn(APPROXIMATE)
     words = ["".join(node.itertext()) for node in root.iter(f"{SVG}text")]
-    assert {"run 2 (δ 1.000e-5)", "Rényi DP", "optimal"} <= set(words)
+    assert {"run 2 (δ 1e-5)", "Rényi DP", "optimal"} <= set(words)
     long = BudgetPanel(kind="ex-post", curves=(curve("median", "exact", (0.1,), 1e-6), EX_POST.curves[2]), **NEIGHBOURS)
-    assert "run 1 (n = 1,234, δ 1.000e-6)" in ["".join(node.itertext()) for node in drawn(long).iter(f"{SVG}text")]
+    assert "run 1 (n = 1,234, δ 1e-6)" in ["".join(node.itertext()) for node in drawn(long).iter(f"{SVG}text")]
 
 
 def test_what_is_not_finite_is_left_out_of_the_drawing() -> None:

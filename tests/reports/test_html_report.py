@@ -294,7 +294,7 @@ def test_what_noised_centres_take_is_said(samples: Samples) -> None:
     spent = found.model_copy(update={"centers": 0.75, "centers_delta": 1e-6})
     guarantees = result.guarantees.model_copy(update={"approximate": spent})
     text = Page(render_html(result.model_copy(update={"guarantees": guarantees}))).words
-    assert "Cluster centres 0.7500 nats of ε and 1.000e-6 of δ" in text
+    assert "Cluster centres 0.7500 nats of ε and 1e-6 of δ" in text
 
 
 def test_the_ledger_is_a_tree_for_each_kind(samples: Samples, large_run: AuditResult, html_of: Pages) -> None:
@@ -303,7 +303,7 @@ def test_the_ledger_is_a_tree_for_each_kind(samples: Samples, large_run: AuditRe
     trees = [text.index(f"{kind} add or remove one record ") for kind in ("Approximate DP", "Ex-post epsilon")]
     approximate = text[trees[0] : trees[1]]
     assert "1.892" not in approximate
-    assert "pipeline 2.320 nats, δ = 0.0004400 , composed jointly by one accountant from 2" in approximate
+    assert "pipeline 2.320 nats, δ = 4.4e-4 , composed jointly by one accountant from 2" in approximate
     assert "47 more, not listed here" in approximate
     assert "pipeline 1.892 nats , the sum of 2" in text[trees[1] :]
     assert html.count("<details open>") == 2
