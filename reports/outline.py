@@ -268,6 +268,11 @@ def claim_sentence(result: AuditResult) -> str:
     claim = result.claim
     if claim is None:
         return "Withheld from this report." if is_public(result) else "The run claims no guarantee."
+    return claim_words(claim)
+
+
+def claim_words(claim: ClaimResult) -> str:
+    """A claim as it was stated: `approximate, ε ≤ 2.5 nats, δ = 1e-5, add or remove one record`."""
     delta = f", δ = {stated(claim.delta)}" if claim.kind == "approximate" or claim.delta else ""
     return f"{claim.kind}, ε ≤ {stated(claim.epsilon)} nats{delta}, {neighbours_of(claim)}"
 

@@ -11,13 +11,13 @@ import click
 
 from dpaudit.commands.options import RUN_DIR, NamedPath, model_engine_options, output_options
 from dpaudit.commands.places import last_part
-from dpaudit.commands.terminal import note, output, progress_bars, tell
+from dpaudit.commands.terminal import note, output, progress_bars, show, tell
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from dpaudit.engines import Engine
-    from dpaudit.generation.config import Config
+    from dpaudit.generation.config import Config, DataConfig
     from dpaudit.generation.events import Event, RecordsPlaced
     from dpaudit.runs.storage import Location
 
@@ -27,7 +27,12 @@ FEW, WELL = 8, 30
 
 @click.command()
 @click.argument("config", type=NamedPath(path_type=Path))
-@click.option("--out", required=True, type=RUN_DIR, help="Run directory to write, or to go on with: a path or a URL.")
+@click.option("--out", type=RUN_DIR, help="Run directory to write, or to go on with: a path or a URL.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Write nothing: say how many contexts, texts and tokens there would be, the claim, time and disk.",
+)
 @click.option(
     "--public-only",
     is_flag=True,
@@ -41,7 +46,13 @@ FEW, WELL = 8, 30
 @model_engine_options
 @output_options
 def generate(
-    config: Path, out: Location, public_only: bool, show_epsilon: bool, engine: Engine | None, as_json: bool
+    config: Path,
+    out: Location | None,
+    dry_run: bool,
+    public_only: bool,
+    show_epsilon: bool,
+    engine: Engine | None,
+    as_json: bool,
 ) -> None:
     """Run Algorithm 1 on private records and write a run directory.
 
@@ -55,6 +66,8 @@ def generate(
     """
     from dpaudit.runs import InputError
 
+    if (out is None) != dry_run or (dry_run and (public_only or show_epsilon or engine)):
+        raise click.UsageError("Give --out, or --dry-run alone.")
     if str(out).startswith("memory:"):
         raise InputError(str(out), "this lives no longer than this command.", "Name a folder, or a URL of a store.")
     if not config.exists():
@@ -64,6 +77,9 @@ def generate(
     if public_only and engine is not None:
         raise click.UsageError("--public-only works in this process: leave out --workers and --engine.")
     settings = load_config(config)
+    if out is None:
+        _show_plan(config, settings, as_json)
+        return
     try:
         generate_run(settings, out, last_part(out), engine, public_only, show_epsilon)
     except InputError as error:
@@ -89,12 +105,7 @@ def generate_run(
     show_epsilon: bool = False,
 ) -> None:
     """Write a run, or go on with it, or write its baseline (`public_only`), and show how far it is under `title`."""
-    from dpaudit.generation.records import require_records
-    from dpaudit.generation.starting import require_labels
-
-    require_labels(config.data)
-    if config.data.path is not None and not public_only:
-        require_records(config.data)  # before the libraries, which take seconds
+    _look_at_data(config.data, public_only)
     from dpaudit.generation.algorithm import generate as run_algorithm
     from dpaudit.generation.public import generate_public
 
@@ -104,6 +115,33 @@ def generate_run(
             generate_public(config, out, shown)
         else:
             run_algorithm(config, out, shown, engine)
+
+
+def _look_at_data(data: DataConfig, public_only: bool = False) -> None:
+    """Read what can be wrong with the data before the libraries are, which take seconds."""
+    from dpaudit.generation.records import require_records
+    from dpaudit.generation.starting import require_labels
+
+    require_labels(data)
+    if data.path is not None and not public_only:
+        require_records(data)
+
+
+def _show_plan(path: Path, config: Config, as_json: bool) -> None:
+    """Say what a run of a config would be."""
+    from dpaudit.generation.config import in_config
+    from dpaudit.runs import InputError
+
+    try:
+        _look_at_data(config.data)
+        from dpaudit.generation.planning import plan
+
+        found = plan(config)
+    except InputError as error:
+        raise in_config(path, error) from None
+    from dpaudit.reports.planning import print_plan
+
+    show(found, as_json, lambda found, console: print_plan(found, str(path), console))
 
 
 class _Shown:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-from dpaudit.cli import main
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, load_config
 from dpaudit.generation.events import RecordsPlaced
@@ -23,25 +22,6 @@ from dpaudit.runs import InputError
 VALUES = ["--label-value", "a", "--label-value", "b"]
 Dpaudit = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def dpaudit(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dpaudit:
-    """Runs the entry point in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        code: object = 0
-        try:
-            main([str(argument) for argument in arguments])
-        except SystemExit as left:
-            code = left.code
-        out, err = capfd.readouterr()
-        assert "Traceback" not in out + err
-        assert isinstance(code, int)
-        return code, out, err
-
-    return call
 
 
 @pytest.mark.parametrize("aggregator", ["mean", "central"])

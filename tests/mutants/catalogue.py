@@ -1858,6 +1858,14 @@ _GENERATION = (
         (f"{_GEN}/test_records.py", f"{_GEN}/test_algorithm.py"),
     ),
     Mutant(
+        "planning-disk-of-a-batch",
+        "a plan names the disk that one batch takes",
+        "generation/planning.py",
+        "stored * tokens * len(batches)",
+        "stored * tokens",
+        (f"{_GEN}/test_planning.py",),
+    ),
+    Mutant(
         "records-none-is-a-run",
         "data without a record is generated from",
         "generation/records.py",

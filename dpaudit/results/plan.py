@@ -1,0 +1,31 @@
+"""What a run would be, before anything of it is written."""
+
+from __future__ import annotations
+
+from dpaudit.results.audit import ClaimResult, Result
+
+
+class Plan(Result):
+    """What is known of a run beforehand. Numbers of records and of contexts are private figures.
+
+    Attributes:
+        records: distinct ones.
+        labels: the public ones; 0 where there are none.
+        contexts: of each batch that is to be generated.
+        tokens: the most of a batch.
+        longest: the most of a text.
+        several: whether a batch writes one text after another until its tokens are spent.
+        claim: fixed beforehand; None for an ex-post one.
+        seconds: on this machine, where no text ends early; loading the model is left out.
+        stored: bytes of all steps before they are compressed.
+    """
+
+    records: int
+    labels: int
+    contexts: tuple[int, ...]
+    tokens: int
+    longest: int
+    several: bool
+    claim: ClaimResult | None
+    seconds: float
+    stored: int

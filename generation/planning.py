@@ -1,0 +1,101 @@
+"""What a run would be, before anything of it is written: how many texts, at what claim, and how long it would take.
+
+All records are placed and the model is loaded, as for the run itself, and its first batches take a few steps, which are
+timed, weighed and forgotten: nothing of them is shown or kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dpaudit.generation.algorithm import Ready, prepare
+from dpaudit.generation.config import Config
+from dpaudit.generation.events import Event
+from dpaudit.generation.worker import Worker
+from dpaudit.results import ClaimResult
+from dpaudit.results.plan import Plan
+from dpaudit.runs import BatchHeader, Manifest, Step
+from dpaudit.runs.manifest import StopReason
+
+#: Steps that are timed after the first one, which waits for the prompts.
+STEPS = 3
+
+
+def plan(config: Config) -> Plan:
+    """Plan a new run of a config. Raises InputError where `generate` would before its first token."""
+    ready = prepare(config)
+    batches = ready.records.batches
+    contexts = tuple(len(batch.contexts) for batch in batches)
+    prompts, step, stored, tried = _trial(ready)
+    rounds = sum(contexts) / tried if tried else 1.0
+    tokens = config.decoding.most_tokens
+    texts = -(-tokens // config.decoding.longest)  # each begins with prompts that are there already
+    claim = ready.manifest.claim
+    return Plan(
+        records=ready.manifest.data.records,
+        labels=len(config.data.labels or ()),
+        contexts=contexts,
+        tokens=tokens,
+        longest=config.decoding.longest,
+        several=config.decoding.tokens_per_batch is not None,
+        claim=None if claim is None else ClaimResult(**claim.model_dump()),
+        seconds=rounds * (prompts + step * max(0, tokens - texts)),
+        stored=round(stored * tokens * len(batches)),
+    )
+
+
+def _trial(ready: Ready) -> tuple[float, float, float, int]:
+    """The first batches that share a pass, for a few steps.
+
+    Returns:
+        Seconds until all have a token, seconds a step after that, mean bytes of a step, and their contexts.
+    """
+    rows, contexts = ready.manifest.model.rows or 1, 0
+    chosen: list[int] = []
+    for batch in ready.records.batches:
+        if chosen and contexts + len(batch.contexts) > rows:
+            break
+        chosen.append(batch.id)
+        contexts += len(batch.contexts)
+    stopping = ready.manifest.stopping.model_copy(update={"max_tokens": 1 + STEPS, "tokens_per_batch": None})
+    store = _Weighed(ready.manifest.model_copy(update={"stopping": stopping, "claim": None}))
+    first, start = 0.0, time.perf_counter()
+
+    def note(event: Event) -> None:
+        nonlocal first
+        first = first or (time.perf_counter() - start if store.steps >= len(chosen) else 0.0)
+
+    worker = Worker(store, ready.records.batches, ready.model, ready.prompts)
+    for _ in worker.run(chosen, note):
+        pass
+    elapsed = time.perf_counter() - start
+    further = max(1, store.steps - len(chosen)) / max(1, len(chosen))
+    return first, (elapsed - first) / further, store.stored / max(1, store.steps), contexts
+
+
+class _Weighed:
+    """Where batches go that are weighed and not kept: see `Store` and `Record`."""
+
+    location, whole = "", ()
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.steps = self.stored = 0
+
+    @contextmanager
+    def batch(self, header: BatchHeader) -> Iterator[_Weighed]:
+        """See `Store`."""
+        yield self
+
+    def write(self, step: Step) -> None:
+        """See `Record`."""
+        arrays = (*step.arrays.values(), step.support, step.contexts)
+        self.steps += 1
+        self.stored += sum(array.nbytes for array in arrays if array is not None)
+
+    def end_text(self, *, text: str | None, stop: StopReason) -> None:
+        """See `Record`."""
+
+    finish = end_text

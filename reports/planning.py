@@ -1,0 +1,55 @@
+"""What a run would be, for the terminal of whoever is about to start it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from dpaudit.reports.outline import claim_words
+from dpaudit.reports.terminal import print_pair
+from dpaudit.reports.text import counted, one_line
+from dpaudit.results.plan import Plan
+
+_EX_POST = "ex-post: known once the texts are, for it depends on them and on the records"
+
+
+def print_plan(plan: Plan, name: str, console: Console) -> None:
+    """A plan under the name of its config."""
+    console.print(Text(f"{one_line(name)}: nothing was written"))
+    for title, said in _lines(plan):
+        print_pair(title, said, console)
+
+
+def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
+    labels = f", {counted(plan.labels, 'label')}" if plan.labels else ""
+    fewest, most, batches = min(plan.contexts, default=0), max(plan.contexts, default=0), len(plan.contexts)
+    held = counted(most, "context") if fewest == most else f"{fewest:,} to {counted(most, 'context')}"
+    empty = sum(not contexts for contexts in plan.contexts)
+    without = f", {empty:,} without any" if empty else ""
+    yield "data", f"{counted(plan.records, 'record')}{labels}"
+    yield "batches", f"{counted(batches, 'batch', 'batches')} of {held}{without}"
+    at_most = f"at most {counted(plan.longest, 'token')} each"
+    if plan.several:
+        texts = -(-plan.tokens // plan.longest) * batches
+        yield "texts", f"{texts:,} or more, {at_most}; {counted(plan.tokens, 'token')} a batch"
+    else:
+        yield "texts", f"{batches:,}, {at_most}"
+    yield "claim", _EX_POST if plan.claim is None else claim_words(plan.claim)
+    yield "time", f"at most some {_span(plan.seconds)} here, once the model is loaded"
+    yield "disk", f"at most {_size(plan.stored)}"
+
+
+def _span(seconds: float) -> str:
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(1, round(seconds))} s"
+
+
+def _size(stored: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6)):
+        if stored >= size:
+            return f"{stored / size:.3g} {unit}"
+    return f"{-(-stored // 1000):,} kB"

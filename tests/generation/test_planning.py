@@ -1,0 +1,57 @@
+"""What is said of a run beforehand is what the run turns out to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dpaudit.generation.config import Config
+from dpaudit.generation.planning import plan
+from dpaudit.results.plan import Plan
+from dpaudit.runs import RunReader
+
+MEAN = {"mechanism": {"aggregator": "mean", "divisor": 4.0}, "privacy": {"delta": 1e-5}}
+
+
+def test_a_plan_is_what_the_run_turns_out_to_be(
+    make_config: Callable[..., Config], generated: Callable[..., Path]
+) -> None:
+    for asked in ({}, MEAN, {"decoding": {"max_tokens": 4, "tokens_per_batch": 9}}):
+        config, run = make_config(**asked), RunReader(generated(**asked))
+        found, weighed = plan(config), []
+        for batch in run.batches:
+            with run.batch(batch) as opened:
+                weighed += [sum(array.nbytes for array in step.arrays.values()) for step in opened.steps()]
+        assert found.contexts == tuple(run.batch(batch).header.contexts for batch in run.batches)
+        assert (found.records, found.labels, found.tokens) == (
+            run.manifest.data.records,
+            2,
+            config.decoding.most_tokens,
+        )
+        assert found.stored == pytest.approx(sum(weighed) / len(weighed) * found.tokens * len(run.batches))
+        assert found.seconds > 0
+        stated = run.manifest.claim
+        assert stated is not None
+        assert found.claim is None or found.claim.epsilon == stated.epsilon
+        assert (found.claim is None) == (stated.kind == "ex-post")
+
+
+def test_a_dry_run_writes_nothing_and_says_it_in_80_columns(
+    settings: Callable[..., dict[str, Any]], tmp_path: Path, dpaudit: Callable[..., tuple[int, str, str]]
+) -> None:
+    (tmp_path / "mean.yaml").write_text(yaml.safe_dump(settings(**MEAN)))
+    before = set(tmp_path.iterdir())
+    code, said, _ = dpaudit("generate", "mean.yaml", "--dry-run")
+    assert code == 0
+    for part in ("10 records, 2 labels", "4, at most 5 tokens each", "δ = 1e-5", "s here, once", "kB"):
+        assert part in said
+    assert max(map(len, said.splitlines())) <= 80
+    code, said, _ = dpaudit("generate", "mean.yaml", "--dry-run", "--json")
+    assert (code, Plan.model_validate_json(said).longest) == (0, 5)
+    assert set(tmp_path.iterdir()) == before
+    for wrong in (["--dry-run", "--out", "run"], ["--dry-run", "--public-only"], []):
+        assert dpaudit("generate", "mean.yaml", *wrong)[0] == 2
