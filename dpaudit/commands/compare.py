@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.audits import audit_of, leave, with_quality
-from dpaudit.commands.options import RUN_DIR, NamedPath, engine_options, output_options
+from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, engine_options, output_options
 from dpaudit.commands.places import folder_name, reports_of, spare_runs, writing
 from dpaudit.commands.terminal import note, output, show, tell
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dpaudit.runs.storage import Location
 
 
-@click.command()
+@click.command(cls=TitledCommand)
 @click.argument("run_dirs", type=RUN_DIR, nargs=-1, required=True, metavar="RUN_DIR RUN_DIR [...]")
 @click.option("--out", type=NamedPath(path_type=Path, dir_okay=False), help="Write the comparison as HTML here.")
 @engine_options
@@ -58,7 +58,7 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
     leave(*results.values())
 
 
-@click.command()
+@click.command(cls=TitledCommand)
 @click.argument("run_dirs", type=RUN_DIR, nargs=-1, required=True, metavar="RUN_DIR [...]")
 @click.option("--out", required=True, type=NamedPath(path_type=Path), help="Folder for the figures.")
 @click.option(

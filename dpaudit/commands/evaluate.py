@@ -16,6 +16,7 @@ from dpaudit.commands.options import (
     SHARE,
     FiniteRange,
     NamedPath,
+    TitledCommand,
     model_engine_options,
     output_options,
     private_cache_option,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from dpaudit.runs.storage import Location
 
 
-@click.command()
+@click.command(cls=TitledCommand)
 @click.argument("run_dir", type=RUN_DIR)
 @click.option(
     "--reference",

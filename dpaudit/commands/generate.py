@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpaudit.commands.options import RUN_DIR, NamedPath, model_engine_options, output_options
+from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, model_engine_options, output_options
 from dpaudit.commands.places import last_part
 from dpaudit.commands.terminal import note, output, progress_bars, show, tell
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FEW, WELL = 8, 30
 
 
-@click.command()
+@click.command(cls=TitledCommand)
 @click.argument("config", type=NamedPath(path_type=Path))
 @click.option("--out", type=RUN_DIR, help="Run directory to write, or to go on with: a path or a URL.")
 @click.option(

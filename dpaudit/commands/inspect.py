@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpaudit.commands.options import RUN_DIR, engine_options, output_options
+from dpaudit.commands.options import RUN_DIR, TitledCommand, engine_options, output_options
 from dpaudit.commands.terminal import note, progress_bar, show, tell
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dpaudit.runs.storage import Location
 
 
-@click.command()
+@click.command(cls=TitledCommand)
 @click.argument("run_dir", type=RUN_DIR)
 @click.option("--batch", type=click.IntRange(min=0), help="Look into this batch, by its id.")
 @click.option("--step", type=click.IntRange(min=0), help="Look into this step of the batch; steps count from 0.")

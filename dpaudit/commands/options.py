@@ -21,6 +21,30 @@ if TYPE_CHECKING:
     Command: TypeAlias = Callable[..., None]
 
 PUBLIC = "public"
+_CLAIM, _REPLAY, _WORKERS = "The claim that is tested", "With the model and the data", "Many processes"
+
+
+class TitledOption(click.Option):
+    """An option that help lists under a heading of its own."""
+
+    def __init__(self, *args: Any, heading: str = "Options", **others: Any) -> None:
+        """Args: as for click's, and the `heading`."""
+        super().__init__(*args, **others)
+        self.heading = heading
+
+
+class TitledCommand(click.Command):
+    """A command whose help has headings for its options: what most people need comes first."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, those without a heading first."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+                sections.setdefault(getattr(param, "heading", "Options"), []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
 
 
 class FiniteRange(click.FloatRange):
@@ -91,6 +115,8 @@ RELATIONS = click.Choice(["add_remove", "replace"])
 DATA_HELP = "The run's private data, as data.path or data.dataset in its config."
 MODEL = click.option(
     "--model",
+    cls=TitledOption,
+    heading=_REPLAY,
     type=NamedPath(path_type=str),
     metavar="NAME",
     help="Where the run's model is [default: where the run says].",
@@ -133,17 +159,27 @@ def engine_options(command: Command, *, models: bool = False) -> Command:
 
     @click.option(
         "--workers",
+        cls=TitledOption,
+        heading=_WORKERS,
         type=click.IntRange(min=1),
         help="Work in this many processes [default: what fits the machine or the cluster, and the run].",
     )
     @click.option(
         "--engine",
+        cls=TitledOption,
+        heading=_WORKERS,
         type=click.Choice(["local", "ray"]),
         default="local",
         show_default=True,
         help="Where these processes run: on this machine, or on a Ray cluster.",
     )
-    @click.option("--ray-address", metavar="ADDRESS", help="The cluster [default: $RAY_ADDRESS, or one started here].")
+    @click.option(
+        "--ray-address",
+        cls=TitledOption,
+        heading=_WORKERS,
+        metavar="ADDRESS",
+        help="The cluster [default: $RAY_ADDRESS, or one started here].",
+    )
     @wraps(command)
     def spread(workers: int | None, engine: str, ray_address: str | None, **others: Any) -> None:
         from dpaudit.engines import LocalEngine, RayEngine, cores
@@ -163,28 +199,32 @@ def engine_options(command: Command, *, models: bool = False) -> Command:
 model_engine_options = partial(engine_options, models=True)
 
 
+_of_claim = partial(click.option, cls=TitledOption, heading=_CLAIM)
+_of_replay = partial(click.option, cls=TitledOption, heading=_REPLAY)
+
+
 def audit_options(command: Command) -> Command:
     """Give a command all options of one run's audit: the claim, the level of evidence, a replay, workers and output.
 
     It gets the claim that is tested as one Question, `question`.
     """
 
-    @click.option("--epsilon", type=FiniteRange(min=0), help="Test this epsilon instead of the claimed one.")
-    @click.option("--delta", type=FiniteRange(min=0, max=1), help="Test this delta instead of the claimed one.")
-    @click.option("--relation", type=RELATIONS, help="Test this neighbouring relation instead of the claimed one.")
-    @click.option(
+    @_of_claim("--epsilon", type=FiniteRange(min=0), help="Test this epsilon instead of the claimed one.")
+    @_of_claim("--delta", type=FiniteRange(min=0, max=1), help="Test this delta instead of the claimed one.")
+    @_of_claim("--relation", type=RELATIONS, help="Test this neighbouring relation instead of the claimed one.")
+    @_of_claim(
         "--unit",
         type=click.Choice(["record", "context", "user"]),
         help="Test this privacy unit instead of the claimed one.",
     )
-    @click.option(
+    @_of_replay(
         "--evidence",
         type=click.IntRange(0, 4),
         default=2,
         show_default=True,
         help="Pass only where every check up to this level was made; 3 and 4 need --data.",
     )
-    @click.option(
+    @_of_replay(
         "--data", type=NamedPath(path_type=str), metavar="FILE", help=f"{DATA_HELP} Replays the run with its model."
     )
     @MODEL

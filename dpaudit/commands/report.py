@@ -16,6 +16,7 @@ from dpaudit.commands.options import (
     PUBLIC,
     RUN_DIR,
     NamedPath,
+    TitledCommand,
     audit_options,
     engine_options,
     output_options,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from dpaudit.runs.storage import Location
 
 
-@click.command()
+@click.command(cls=TitledCommand)
 @click.argument("run_dir", type=RUN_DIR)
 @click.option(
     "--out",
@@ -115,7 +116,7 @@ def report(
     leave(result)
 
 
-@click.command()
+@click.command(cls=TitledCommand)
 @click.argument("run_dir", type=RUN_DIR)
 @audit_options
 def verify(
@@ -153,7 +154,7 @@ def verify(
     leave(result)
 
 
-@click.command()
+@click.command(cls=TitledCommand)
 @click.argument("run_dir", type=RUN_DIR)
 @click.option("--data", type=NamedPath(path_type=str), metavar="FILE", required=True, help=DATA_HELP)
 @click.option("--steps", type=click.IntRange(min=0), help="Recompute this many random steps [default: 10].")

@@ -11,7 +11,14 @@ import click
 from dpaudit.commands.audits import audit_of, with_quality
 from dpaudit.commands.evaluate import evaluate_run
 from dpaudit.commands.generate import generate_run
-from dpaudit.commands.options import POSITIVE, NamedPath, model_engine_options, output_options, private_cache_option
+from dpaudit.commands.options import (
+    POSITIVE,
+    NamedPath,
+    TitledCommand,
+    model_engine_options,
+    output_options,
+    private_cache_option,
+)
 from dpaudit.commands.places import report_folder, save_reports, spare_runs
 from dpaudit.commands.terminal import note, show
 
@@ -26,7 +33,7 @@ if TYPE_CHECKING:
 MEASURED = Path("benchmarks/results/latest.json")
 
 
-@click.command()
+@click.command(cls=TitledCommand)
 @click.argument("table", type=NamedPath(path_type=Path), metavar="TABLE.yaml")
 @click.option("--out", type=NamedPath(path_type=Path, file_okay=False), help="Folder for the rows' runs and the table.")
 @click.option("--only", multiple=True, metavar="ROW", help="This row, a config without .yaml, alone. Repeat it.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from dpaudit.results.quality import Quality
 
 
+#: Seconds between lines that tell how far something is, where no bar shows it.
+PATIENCE = 15.0
 #: What a command finds: it can be printed as JSON.
 Found = TypeVar("Found", bound="Result | Quality")
 
@@ -72,10 +75,18 @@ def progress_bars(unit: str) -> Any:
 
 @contextmanager
 def progress_bar(title: str, unit: str) -> Iterator[Progress]:
-    """One bar, as a function of how much is done and of the total."""
-    with progress_bars(unit) as progress:
-        task = progress.add_task(title, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    """One bar, as a function of how much is done and of the total; in a log, a line now and then."""
+    with progress_bars(unit) as bars:
+        task, told = bars.add_task(title, total=None), time.monotonic()
+
+        def show(done: int, total: int) -> None:
+            nonlocal told
+            bars.update(task, completed=done, total=total)
+            if bars.disable and time.monotonic() - told >= PATIENCE:
+                told = time.monotonic()
+                note(f"{title}: {done:,} of {total:,} {unit}")
+
+        yield show
 
 
 @contextmanager

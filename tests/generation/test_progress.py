@@ -32,3 +32,12 @@ def test_a_bar_counts_the_tokens_of_now_and_shows_no_epsilon_unasked(monkeypatch
     assert counts == [(0, 3 * STEPS), (10, 2 * STEPS + 10), (20, STEPS + 20), (30, 30)]
     assert "4/4 batches" in screen and "epsilon" not in screen
     assert "epsilon 1.250" in shown(monkeypatch, True)[1]
+
+
+def test_a_log_has_a_line_now_and_then(monkeypatch, capfd) -> None:
+    now = iter(range(0, 1000, 6))
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: float(next(now)))
+    with terminal.progress_bar("Replaying", "passes") as show:
+        for done in range(6):
+            show(done, 1234)
+    assert capfd.readouterr().err.splitlines() == ["Replaying: 2 of 1,234 passes", "Replaying: 5 of 1,234 passes"]
