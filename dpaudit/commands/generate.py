@@ -61,14 +61,24 @@ def generate(config: Path, out: Location, public_only: bool, engine: Engine | No
         raise in_config(config, error) from None
     with output():
         if as_json:
-            click.echo(json.dumps({"public" if public_only else "run": str(out)}))
+            click.echo(json.dumps({"public": str(out)} if public_only else {"run": str(out)} | _digests(out)))
         elif public_only:
             note(
                 f"Texts written to {out}. Nothing private went into them: there is nothing to audit. Next, for a run "
                 f"of this config: dpaudit evaluate RUN_DIR --reference DATA --baseline {shlex.quote(str(out))}"
             )
         else:
+            digests = " ".join(f"--{name} {digest}" for name, digest in _digests(out).items())
+            note(f"Keep with the commitment, for whoever audits the run: dpaudit verify RUN_DIR {digests}")
             note(f"Run written to {out}. Next: dpaudit report {shlex.quote(str(out))}")
+
+
+def _digests(out: Location) -> dict[str, str | None]:
+    """What a finished run can be held against, by the option of `verify` that takes it."""
+    from dpaudit.runs import RunReader
+
+    reader = RunReader(out)
+    return {"commitment": reader.manifest.commitment, "head": reader.head()}
 
 
 def generate_run(
@@ -92,6 +102,12 @@ def generate_run(
             match event:
                 case events.RecordsPlaced():
                     _tell_placed(title, event)
+                    return
+                case events.RunCommitted():
+                    note(
+                        f"{title}: commitment {event.commitment}: hand it over now, in a ticket or a mail, to whoever "
+                        "will audit the run (dpaudit verify --commitment)"
+                    )
                     return
                 case events.MemoryRanOut():
                     note(f"{title}: out of memory; going on with {event.rows} contexts in a pass")

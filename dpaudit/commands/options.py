@@ -80,6 +80,14 @@ def step_name(text: str) -> tuple[int, int]:
     return int(batch), int(position)
 
 
+def hex_digest(text: str) -> str:
+    """Parse a SHA-256 in hexadecimal; spaces around it and upper case come of copying."""
+    digest = text.strip().lower()
+    if not re.fullmatch("[0-9a-f]{64}", digest):
+        raise click.BadParameter(f"{text!r} is no digest, which has 64 digits from 0 to 9 and a to f")
+    return digest
+
+
 #: As in dpaudit.results.quality, which is not loaded for this; a test compares them.
 MOST = 2**31 - 1
 RUN_DIR = RunLocation(path_type=Path)
@@ -166,7 +174,7 @@ model_engine_options = partial(engine_options, models=True)
 def audit_options(command: Command) -> Command:
     """Give a command all options of one run's audit: the claim, the level of evidence, a replay, workers and output.
 
-    It gets the claim that is tested as one Question, `question`.
+    It gets the claim that is tested as one Question, `question`, and what was given of the run in time as one `held`.
     """
 
     @click.option("--epsilon", type=FiniteRange(min=0), help="Test this epsilon instead of the claimed one.")
@@ -187,15 +195,31 @@ def audit_options(command: Command) -> Command:
     @click.option(
         "--data", type=NamedPath(path_type=str), metavar="FILE", help=f"{DATA_HELP} Replays the run with its model."
     )
+    @click.option(
+        "--commitment",
+        type=hex_digest,
+        metavar="HEX",
+        help="Hold the run against the digest that `generate` printed before the first token.",
+    )
+    @click.option(
+        "--head", type=hex_digest, metavar="HEX", help="Hold the run against the digest that `generate` printed last."
+    )
     @MODEL
     @engine_options
     @output_options
     @wraps(command)
     def asked(
-        epsilon: float | None, delta: float | None, relation: str | None, unit: str | None, **others: Any
+        epsilon: float | None,
+        delta: float | None,
+        relation: str | None,
+        unit: str | None,
+        commitment: str | None,
+        head: str | None,
+        **others: Any,
     ) -> None:
         from dpaudit.audit import Question
+        from dpaudit.runs import Held
 
-        command(question=Question(epsilon, delta, relation, unit), **others)
+        command(question=Question(epsilon, delta, relation, unit), held=Held(commitment, head), **others)
 
     return asked

@@ -2022,8 +2022,8 @@ _GENERATION = (
         "manifest-resumed-under-another-mechanism",
         "a run goes on under another mechanism",
         "generation/manifest.py",
-        '{"created", "software", "claim_stated"}',
-        '{"created", "software", "claim_stated", "mechanism"}',
+        'own = {"created", "software",',
+        'own = {"mechanism", "created", "software",',
         (f"{_GEN}/test_algorithm.py", f"{_GEN}/test_crashes.py"),
     ),
     Mutant(
