@@ -68,8 +68,8 @@ def generate(config: Path, out: Location, public_only: bool, engine: Engine | No
                 f"of this config: dpaudit evaluate RUN_DIR --reference DATA --baseline {shlex.quote(str(out))}"
             )
         else:
-            digests = " ".join(f"--{name} {digest}" for name, digest in _digests(out).items())
-            note(f"Keep with the commitment, for whoever audits the run: dpaudit verify RUN_DIR {digests}")
+            given = " ".join(f"--{name} {digest}" for name, digest in _digests(out).items())
+            note(f"Give whoever has the commitment the head, too. They check both: dpaudit verify RUN_DIR {given}")
             note(f"Run written to {out}. Next: dpaudit report {shlex.quote(str(out))}")
 
 
@@ -105,8 +105,8 @@ def generate_run(
                     return
                 case events.RunCommitted():
                     note(
-                        f"{title}: commitment {event.commitment}: hand it over now, in a ticket or a mail, to whoever "
-                        "will audit the run (dpaudit verify --commitment)"
+                        f"{title}: the commitment is {event.commitment}. Put it now where nobody can change it, a "
+                        "ticket, say: `dpaudit verify --commitment` tells whether what is settled by now was changed"
                     )
                     return
                 case events.MemoryRanOut():

@@ -316,7 +316,14 @@ def test_what_is_not_declared_public_is_left_out(make_run):
     run = make_run(aggregator="mean")
     whole = public_form(run.audit()).run["manifest"]
     assert whole["batching"].keys() == manifest(run)["batching"].keys() - {"key"}
-    assert whole.keys() == manifest(run).keys() - {"data", "claim", "claim_stated", "sensitivity"}
+    assert whole.keys() == manifest(run).keys() - {
+        "data",
+        "claim",
+        "claim_stated",
+        "sensitivity",
+        "nonce",
+        "commitment",
+    }
     assert whole["sampling"] == {"generator": "os-entropy"}
     run.edit_manifest({"origins": {"batching": None, "settings": "private"}})
     run.rehash()
