@@ -663,7 +663,7 @@ def test_the_workflow_tests_agreed_numbers_and_keeps_the_log():
     command, _, log = gate.partition(">")
     options = cli.commands["report"].make_context("report", shlex.split(command)[2:]).params
     assert (options["epsilon"], options["relation"], options["unit"]) == (3.0, "add_remove", "record")
-    assert (options["commitment"], options["head"]) == (*DIGESTS.values(),)
+    assert (options["commitment"], options["head"]) == tuple(DIGESTS.values())
     assert log == "gate.log 2>&1"
     assert held["permissions"] == {"contents": "read", "actions": "read", "security-events": "write"}
 
