@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from dpaudit.engines import Engine
 from dpaudit.generation.config import Config
-from dpaudit.generation.events import BatchDone, Event, Progress, RecordsPlaced
+from dpaudit.generation.events import BatchDone, Event, Progress, RecordsPlaced, RunCommitted
 from dpaudit.generation.manifest import (
     build_manifest,
     claim_beforehand,
@@ -85,6 +85,8 @@ def generate(config: Config, out: Location, progress: Progress | None = None, en
     else:
         opened = RunWriter.resume(out)
     with opened as writer:
+        if writer.manifest.commitment is not None:
+            progress(RunCommitted(writer.manifest.commitment))
         epsilon = _generate(config, writer, ready, progress, engine)
         # A run that was killed while it finished may hold its claim already.
         claimed = writer.manifest.claim is not None

@@ -28,6 +28,13 @@ class RecordsPlaced:
 
 
 @dataclass(frozen=True)
+class RunCommitted:
+    """All is settled that a run settles before its first token; this is its digest, which may be published."""
+
+    commitment: str
+
+
+@dataclass(frozen=True)
 class BatchStarted:
     """A batch is about to be generated."""
 
@@ -74,5 +81,5 @@ class TextsEmbedded:
     total: int
 
 
-Event: TypeAlias = RecordsPlaced | BatchStarted | StepDone | BatchDone | MemoryRanOut | TextsEmbedded
+Event: TypeAlias = RecordsPlaced | RunCommitted | BatchStarted | StepDone | BatchDone | MemoryRanOut | TextsEmbedded
 Progress: TypeAlias = Callable[[Event], None]

@@ -13,6 +13,7 @@ import math
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from itertools import chain
@@ -57,6 +58,8 @@ from dpaudit.runs import (
     CountsNoise,
     Data,
     DecodingRules,
+    Held,
+    InputError,
     KeyedHash,
     Manifest,
     Model,
@@ -70,11 +73,13 @@ from dpaudit.runs import (
     Step,
     Stopping,
     aggregate_digest,
+    commitment_of,
     data_digest,
     encoded_centers,
     texts_digest,
 )
 from dpaudit.runs.batches import BatchWriter
+from dpaudit.runs.commitment import SETTLED
 from dpaudit.runs.manifest import StopReason
 
 # No wall-clock limit, and the same examples every time: a red test is red for everyone.
@@ -547,6 +552,7 @@ class Run:
     path: Path
     spec: Spec
     factory: RunFactory
+    held: Held | None = None
 
     def sibling(self, **fields: Any) -> Run:
         """Another run of the same kind, but for some fields."""
@@ -618,13 +624,28 @@ class Run:
         self.edit_samples(lambda lines: lines.pop(batch))
 
     def rehash(self) -> None:
-        """Forge `hashes`, so that some other check has to notice what was done."""
+        """Forge the commitment and `hashes`, so that some other check has to notice what was done."""
+        with suppress(InputError):  # without a manifest there is nothing to commit to
+            reader = RunReader(self.path)
+            digests = {name: reader.digest(name) for name in SETTLED if reader.has(name)}
+            forged = commitment_of(reader.manifest, digests)
+            if forged != reader.manifest.commitment:
+                self.edit_manifest({"commitment": forged})
+        self.list_digests()
+
+    def list_digests(self) -> None:
+        """Forge `hashes` alone."""
         plain = sorted(p for p in self.path.rglob("*") if p.is_file() and p.name != "hashes")
         lines = [f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.relative_to(self.path)}\n" for p in plain]
         (self / "hashes").write_text("".join(lines))
 
+    def hold(self, *, commitment: bool = True, head: bool = True) -> None:
+        """Hand over the run as it is now: from here on it is audited against its commitment, its head or both."""
+        reader = RunReader(self.path)
+        self.held = Held(reader.manifest.commitment if commitment else None, reader.head() if head else None)
+
     def audit(self) -> AuditResult:
-        return audit_run(self.path)
+        return audit_run(self.path, held=self.held)
 
     @cached_property
     def exact(self) -> float:

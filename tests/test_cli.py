@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from dpaudit.checks import CATALOGUE
 from dpaudit.cli import cli, main
 from dpaudit.results.rounding import decimals
+from dpaudit.runs import RunReader
 
 pytestmark = pytest.mark.usefixtures("empty_figures")
 
@@ -327,6 +328,26 @@ def test_verify_against_what_the_record_supports(make_run, dpaudit):
     assert dpaudit("verify", run.path, "--delta", "1e-6")[0] == 1
 
 
+def test_verify_against_a_commitment_and_a_head(make_run, dpaudit, tmp_path):
+    run = make_run()
+    reader = RunReader(run.path)
+    commitment, head = reader.manifest.commitment, reader.head()
+    code, out, err = dpaudit("verify", run.path, "--commitment", f" {commitment.upper()}\n", "--head", head)
+    assert (code, out) == (0, "")
+    assert "No commitment" not in err
+    assert "No head" not in err
+    assert "No head" in dpaudit("verify", run.path, "--commitment", commitment)[2]
+    assert "No commitment" in dpaudit("verify", run.path)[2]
+    run.edit_manifest({"model.name": "another"})
+    run.rehash()
+    assert dpaudit("verify", run.path)[0] == 0, "who recomputes everything is not found by the record alone"
+    code, out, _ = dpaudit("verify", run.path, "--commitment", commitment)
+    assert (code, out.count("FAIL"), "FAIL integrity.commitment" in out) == (1, 1, True)
+    out = ("--out", tmp_path / "report")
+    assert dpaudit("report", run.path, *out, "--head", head)[0] == 1
+    assert dpaudit("report", run.path, *out, "--commitment", RunReader(run.path).manifest.commitment)[0] == 0
+
+
 def test_what_is_no_claim_is_refused(make_run, dpaudit):
     run = make_run()
     for wrong in (
@@ -338,6 +359,9 @@ def test_what_is_no_claim_is_refused(make_run, dpaudit):
         ["--delta", "2"],
         ["--relation", "swap"],
         ["--unit", "household"],
+        ["--commitment", "5eed"],
+        ["--head", "x" * 64],
+        ["--head", ""],
         ["--surprise"],
     ):
         for command in ("verify", "report"):

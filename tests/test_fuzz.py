@@ -50,6 +50,8 @@ DECLARED = {
     "claim.epsilon": "a larger claim than the record supports is true too; claim.epsilon sees a smaller one",
     "claim.delta": "epsilon is recomputed for whatever delta is claimed",
     "claim_stated": "when the claim was written",
+    "nonce": "nothing follows from it but the commitment, which is forged with it",
+    "commitment": "likewise",
     "stopping.sequences": "one that no text holds leaves no trace",
 }
 #: What a run without contexts cannot contradict on top of that.

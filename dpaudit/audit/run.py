@@ -37,7 +37,7 @@ from dpaudit.mechanisms import ContextChange, context_change
 from dpaudit.results import Asked, AuditResult, BatchResult, CheckResult, ClaimResult, Empirical, Guarantees, Verdict
 from dpaudit.results.replay import Replay
 from dpaudit.results.rounding import exactly, rounded_up
-from dpaudit.runs import BatchReader, Claim, InputError, Manifest, RunReader, without_stop
+from dpaudit.runs import BatchReader, Claim, Held, InputError, Manifest, RunReader, without_stop
 from dpaudit.runs.layout import STEPS, steps_file
 from dpaudit.runs.manifest import MAX_WIDTH
 from dpaudit.runs.reader import RESUME
@@ -86,6 +86,7 @@ def audit_run(
     evidence: int = EVIDENCE,
     replay: Replay | None = None,
     engine: Engine | None = None,
+    held: Held | None = None,
 ) -> AuditResult:
     """Audit a run directory, from its record alone unless a replay's findings are given.
 
@@ -97,6 +98,7 @@ def audit_run(
         replay: what recomputing steps with the model and the data found.
         engine: where batches are read. None means all cores of this machine, or this process alone for a small run;
             the result is the same.
+        held: the run's commitment and head, as somebody was given them when they were made.
 
     Returns:
         A result whose verdict is "error" when the run cannot be read as a whole; never raises for bad content.
@@ -130,6 +132,7 @@ def audit_run(
         read_placement(reader, places),
         grouping_cost(manifest, claim),
         replay,
+        held or Held(),
         clusters,
         places,
     )
@@ -286,6 +289,16 @@ def _caveats(facts: Facts) -> Iterator[str]:
         which = f"batch {empty[0]} has" if len(empty) == 1 else f"{len(empty):,} batches have"
         yield f"{NEXT_TO_NOTHING} {which} no context, so that one more would decide the text alone."
     yield "What the run declares of itself is taken as true where no check of a higher level looks behind it."
+    if facts.held.commitment is None:
+        yield (
+            "No commitment from before the run was given to this audit: settings, places of records and texts could "
+            "have been changed later, and all else recomputed."
+        )
+    elif facts.held.head is None:
+        yield (
+            "No head from the end of the run was given to this audit: texts could have been drawn again or cut "
+            "later, and all else recomputed."
+        )
     if facts.manifest.claim_stated == "afterwards" and claim == facts.manifest.claim:
         yield "The run stated this claim itself, after it was generated."
     most = privacy.records_per_user
@@ -298,8 +311,10 @@ def _caveats(facts: Facts) -> Iterator[str]:
 
 def _summary(facts: Facts) -> dict[str, Any]:
     manifest = facts.manifest.model_dump(mode="json")
-    # With the key, a reader of the report could test guesses of a record's text against its digest.
+    # With the key, a reader of the report could test guesses of a record's text against its digest; with the nonce,
+    # guesses of all that is settled against a commitment that was published.
     manifest["batching"].pop("key")
+    manifest.pop("nonce")
     manifest.pop("claim")
     digests: Mapping[str, str] = {}
     with suppress(InputError):

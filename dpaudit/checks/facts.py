@@ -18,7 +18,18 @@ from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ExPostA
 from dpaudit.mechanisms import ANCHOR, ContextChange, ReducedStep, log_probability
 from dpaudit.results import ContextLoss
 from dpaudit.results.replay import Replay
-from dpaudit.runs import BatchHeader, BatchReader, Claim, ClusterPlaces, Clusters, InputError, Manifest, RunReader, Step
+from dpaudit.runs import (
+    BatchHeader,
+    BatchReader,
+    Claim,
+    ClusterPlaces,
+    Clusters,
+    Held,
+    InputError,
+    Manifest,
+    RunReader,
+    Step,
+)
 from dpaudit.runs.layout import steps_file
 from dpaudit.runs.rules import Ids
 
@@ -245,12 +256,13 @@ class Facts:
         placement: where the records went.
         grouping: what grouping records by clusters cost one unit of the claim.
         replay: what recomputing with the model and the data found; None where nobody did.
+        held: the run's commitment and head, where somebody was given them in time.
         clusters: what the file `clusters` says; None where it cannot be read.
         places: where batches stand among clusters; None without a clustering, and where the run does not say.
         unbounded: batches with a step that could not be read, or whose cost the record does not give.
         headers: the batches that could be read.
         lengths: their numbers of steps.
-        digests: SHA-256 of the batches' files, by name, as they were read.
+        digests: SHA-256 of files that were read, by name: see `digest`.
         sample_digests: SHA-256 of each batch's lines of samples.jsonl, as the steps imply them.
         texts: problems with texts, noted while their batches were open.
         stops: problems with the ends of texts and of batches, noted likewise.
@@ -279,6 +291,7 @@ class Facts:
     placement: Placement
     grouping: GroupingCost
     replay: Replay | None = None
+    held: Held = field(default_factory=Held)
     clusters: Clusters | None = None
     places: ClusterPlaces | None = None
     unbounded: set[int] = field(default_factory=set)
@@ -337,6 +350,12 @@ class Facts:
             first = self._likenesses.setdefault(likeness, place)
             if first != place:
                 self.copies.append(f"{place} repeats {first}, aggregates and tokens alike")
+
+    def digest(self, name: str) -> str:
+        """SHA-256 of a file that can be read, in hexadecimal. Raises InputError where it cannot."""
+        if name not in self.digests:
+            self.digests[name] = self.reader.digest(name)
+        return self.digests[name]
 
     def batch_cost(self, batch: int) -> Cost:
         """Ex-post cost of one batch in nats when the whole change falls on it; infinite where a step has no bound."""

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.partition import Placement
 from dpaudit.checks.registry import Outcome, RunCheck
-from dpaudit.runs import InputError, RunReader
+from dpaudit.runs import Held, InputError, RunReader, commitment_of
+from dpaudit.runs.commitment import SETTLED
 from dpaudit.runs.layout import ASSIGNMENT, CLUSTERS, HASHES, MANIFEST, SAMPLES, STEPS, TOKENIZER, batch_of
 from dpaudit.runs.reader import RESUME
 from dpaudit.runs.storage import RESTORE
@@ -75,7 +76,7 @@ def digests_match(facts: Facts) -> Outcome:
         present = facts.reader.files()
         # What integrity.format refused is not hashed: a hostile file may be of any size.
         compared = [name for name in present if name in recorded and name not in facts.unreadable]
-        found = {name: facts.digests.get(name) or facts.reader.digest(name) for name in compared}
+        found = {name: facts.digest(name) for name in compared}
         altered = [name for name in compared if found[name] != recorded[name]]
     except InputError as error:
         return Outcome("fail", "digests cannot be compared", expected, str(error))
@@ -90,6 +91,47 @@ def digests_match(facts: Facts) -> Outcome:
         count = f"{len(odd)} difference{'s' * (len(odd) > 1)}"
         return Outcome("fail", f"{count}; first: {odd[0]}", expected, remedy)
     return Outcome("pass", f"{len(compared)} digests equal", expected)
+
+
+@RunCheck(
+    id="integrity.commitment",
+    title="The run agrees with its commitment",
+    fails="The run does not agree with its commitment or its head",
+    evidence=1,
+    why=(
+        "Whoever can write a run directory can change settings, places of records and texts afterwards, and recompute "
+        "everything else. Against a digest that was handed over in time they cannot."
+    ),
+    remedy="Restore the run as it was when the commitment and the head were given. Do not release these texts.",
+    reference="docs/run-directory.md#the-commitment",
+)
+def run_is_what_was_committed_to(facts: Facts) -> Outcome:
+    """The digest of all that was settled before the first token, recomputed, against the one that the run states.
+
+    Both it and the digest of the file `hashes` are held against those that the audit was given, where it was.
+    """
+    stated, held = facts.manifest.commitment, facts.held
+    expected = "the commitment that the run states" + ", and the digests that the audit was given" * (held != Held())
+    unread = [name for name in (*SETTLED, HASHES) if name in facts.unreadable]
+    if unread:
+        return Outcome("skip", "not recomputed", expected, f"{unread[0]} cannot be read: restore it.")
+    try:
+        present = [name for name in SETTLED if facts.reader.has(name)]
+        recomputed = commitment_of(facts.manifest, {name: facts.digest(name) for name in present})
+        head = facts.reader.head()
+    except InputError as error:
+        return Outcome("skip", "not recomputed", expected, str(error))
+    if recomputed != stated:
+        return Outcome("fail", "what was settled before the run has another commitment than the run states", expected)
+    pairs = {"commitment": (held.commitment, recomputed, head), "head": (held.head, head, recomputed)}
+    given = [name for name, (value, _, _) in pairs.items() if value is not None]
+    for name in given:
+        value, found, other = pairs[name]
+        if value != found:
+            swapped = "Commitment and head were mistaken for each other." if value == other else ""
+            return Outcome("fail", f"the run has another {name} than the audit was given", expected, swapped)
+    shown = f"{' and '.join(given)} as given to the audit" if given else "none was given to the audit"
+    return Outcome("pass", f"the run's own commitment holds; {shown}", expected)
 
 
 @RunCheck(

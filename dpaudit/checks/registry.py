@@ -149,6 +149,7 @@ CHECKS: dict[str, Check[Any]] = {}
 CATALOGUE = (
     "integrity.format",
     "integrity.hashes",
+    "integrity.commitment",
     "integrity.complete",
     "record.range",
     "record.aggregate",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dpaudit.results import AuditResult
     from dpaudit.results.quality import Quality
     from dpaudit.results.replay import Replay
+    from dpaudit.runs import Held
     from dpaudit.runs.storage import Location
 
 EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
@@ -28,6 +29,7 @@ def audit_of(
     evidence: int = 2,
     replay: Replay | None = None,
     engine: Engine | None = None,
+    held: Held | None = None,
 ) -> AuditResult:
     """A run's audit, with a bar that shows how far it is."""
     from dpaudit.audit import audit_run
@@ -35,7 +37,9 @@ def audit_of(
     if replay is not None:
         note_in_log("Auditing the run with what its replay found")
     with progress_bar("Auditing", "batches") as advance:
-        return audit_run(run_dir, question, progress=advance, evidence=evidence, replay=replay, engine=engine)
+        return audit_run(
+            run_dir, question, progress=advance, evidence=evidence, replay=replay, engine=engine, held=held
+        )
 
 
 def replay_of(

@@ -86,14 +86,25 @@ def generate(
         raise in_config(config, error) from None
     with output():
         if as_json:
-            click.echo(json.dumps({"public" if public_only else "run": str(out)}))
+            click.echo(json.dumps({"public": str(out)} if public_only else {"run": str(out)} | _digests(out)))
         elif public_only:
             note(
                 f"Texts written to {out}. Nothing private went into them: there is nothing to audit. Next, for a run "
                 f"of this config: dpaudit evaluate RUN_DIR --reference DATA --baseline {shlex.quote(str(out))}"
             )
         else:
+            given = " ".join(f"--{name} {digest}" for name, digest in _digests(out).items())
+            verify = f"dpaudit verify {shlex.quote(str(out))} {given}"
+            note(f"Give whoever has the commitment the head, too. They check both: {verify}")
             note(f"Run written to {out}. Next: dpaudit report {shlex.quote(str(out))}")
+
+
+def _digests(out: Location) -> dict[str, str | None]:
+    """What a finished run can be held against, by the option of `verify` that takes it."""
+    from dpaudit.runs import RunReader
+
+    reader = RunReader(out)
+    return {"commitment": reader.manifest.commitment, "head": reader.head()}
 
 
 def generate_run(
@@ -162,6 +173,11 @@ class _Shown:
         match event:
             case events.RecordsPlaced():
                 _tell_placed(self._title, event)
+            case events.RunCommitted():
+                note(
+                    f"{self._title}: the commitment is {event.commitment}. Put it now where nobody can change it, a "
+                    "ticket, say: `dpaudit verify --commitment` tells whether what is settled by now was changed"
+                )
             case events.MemoryRanOut():
                 note(f"{self._title}: out of memory; going on with {event.rows} contexts in a pass")
             case events.TextsEmbedded():

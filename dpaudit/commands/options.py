@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     Command: TypeAlias = Callable[..., None]
 
 PUBLIC = "public"
-_CLAIM, _REPLAY, _WORKERS = "The claim that is tested", "With the model and the data", "Many processes"
+_CLAIM, _DIGESTS = "The claim that is tested", "What you were given in time"
+_REPLAY, _WORKERS = "With the model and the data", "Many processes"
 
 
 class TitledOption(click.Option):
@@ -102,6 +103,14 @@ def step_name(text: str) -> tuple[int, int]:
     if not all(part.isascii() and part.isdigit() for part in (batch, position)):
         raise click.BadParameter(f"{text!r} is not BATCH:POSITION, such as 0:7")
     return int(batch), int(position)
+
+
+def hex_digest(text: str) -> str:
+    """Parse a SHA-256 in hexadecimal; spaces around it and upper case come of copying."""
+    digest = text.strip().lower()
+    if not re.fullmatch("[0-9a-f]{64}", digest):
+        raise click.BadParameter(f"{text!r} is no digest, which has 64 digits from 0 to 9 and a to f")
+    return digest
 
 
 #: As in dpaudit.results.quality, which is not loaded for this; a test compares them.
@@ -200,13 +209,14 @@ model_engine_options = partial(engine_options, models=True)
 
 
 _of_claim = partial(click.option, cls=TitledOption, heading=_CLAIM)
+_of_digests = partial(click.option, cls=TitledOption, heading=_DIGESTS)
 _of_replay = partial(click.option, cls=TitledOption, heading=_REPLAY)
 
 
 def audit_options(command: Command) -> Command:
     """Give a command all options of one run's audit: the claim, the level of evidence, a replay, workers and output.
 
-    It gets the claim that is tested as one Question, `question`.
+    It gets the claim that is tested as one Question, `question`, and what was given of the run in time as one `held`.
     """
 
     @_of_claim("--epsilon", type=FiniteRange(min=0), help="Test this epsilon instead of the claimed one.")
@@ -227,15 +237,31 @@ def audit_options(command: Command) -> Command:
     @_of_replay(
         "--data", type=NamedPath(path_type=str), metavar="FILE", help=f"{DATA_HELP} Replays the run with its model."
     )
+    @_of_digests(
+        "--commitment",
+        type=hex_digest,
+        metavar="HEX",
+        help="Hold the run against the digest that `generate` printed before the first token.",
+    )
+    @_of_digests(
+        "--head", type=hex_digest, metavar="HEX", help="Hold the run against the digest that `generate` printed last."
+    )
     @MODEL
     @engine_options
     @output_options
     @wraps(command)
     def asked(
-        epsilon: float | None, delta: float | None, relation: str | None, unit: str | None, **others: Any
+        epsilon: float | None,
+        delta: float | None,
+        relation: str | None,
+        unit: str | None,
+        commitment: str | None,
+        head: str | None,
+        **others: Any,
     ) -> None:
         from dpaudit.audit import Question
+        from dpaudit.runs import Held
 
-        command(question=Question(epsilon, delta, relation, unit), **others)
+        command(question=Question(epsilon, delta, relation, unit), held=Held(commitment, head), **others)
 
     return asked

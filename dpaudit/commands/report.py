@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dpaudit.audit import Question
     from dpaudit.engines import Engine
     from dpaudit.results import AuditResult
+    from dpaudit.runs import Held
     from dpaudit.runs.storage import Location
 
 
@@ -61,6 +62,7 @@ def report(
     data: str | None,
     model: str | None,
     engine: Engine | None,
+    held: Held,
     as_json: bool,
 ) -> None:
     """Audit a run: print the verdict and write the reports.
@@ -92,7 +94,7 @@ def report(
             raise
         # What stops a replay may quote the run or its data: readers outside are told no more than that it stopped.
         raise InputError("--data", "the run cannot be replayed.", "Leave --audience away to see why.") from None
-    audited = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine)
+    audited = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine, held=held)
     result = public_form(audited) if audience == PUBLIC else with_quality(audited, run_dir)
     # Printed first: where nothing can be written, the audit is not lost.
     show(result, as_json, print_summary)
@@ -126,6 +128,7 @@ def verify(
     data: str | None,
     model: str | None,
     engine: Engine | None,
+    held: Held,
     as_json: bool,
 ) -> None:
     """Gate a release by the checks of `report`.
@@ -135,9 +138,10 @@ def verify(
     \b
     Example:
       dpaudit verify run --epsilon 3 && publish run/samples.jsonl
+      dpaudit verify run --commitment "$(cat ticket.txt)"
     """
     found = replay_of(run_dir, data, model, question)
-    result = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine)
+    result = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine, held=held)
     if as_json:
         with output():
             # A gate's output lands in logs: the texts are not released yet.

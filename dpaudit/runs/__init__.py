@@ -15,6 +15,8 @@ from dpaudit.runs.clusters import ClusterPlaces as ClusterPlaces
 from dpaudit.runs.clusters import decoded_centers as decoded_centers
 from dpaudit.runs.clusters import encoded_centers as encoded_centers
 from dpaudit.runs.clusters import texts_digest as texts_digest
+from dpaudit.runs.commitment import Held as Held
+from dpaudit.runs.commitment import commitment_of as commitment_of
 from dpaudit.runs.errors import InputError as InputError
 from dpaudit.runs.manifest import Batching as Batching
 from dpaudit.runs.manifest import Claim as Claim

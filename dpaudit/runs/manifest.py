@@ -412,6 +412,10 @@ class Manifest(Fields):
         software: versions of what made the run, by name.
         claim: None until the run is finished, unless it was fixed beforehand.
         claim_stated: which of the two it was; RunWriter sets it.
+        nonce: 32 secret random bytes in hexadecimal, which keep others from testing guesses against the commitment;
+            RunWriter draws them.
+        commitment: digest of all that was settled before the first token (`dpaudit.runs.commitment`); RunWriter sets
+            it.
     """
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -432,6 +436,8 @@ class Manifest(Fields):
     software: dict[str, str] = Field(default_factory=dict)
     claim: Claim | None = None
     claim_stated: Literal["beforehand", "afterwards"] = "afterwards"
+    nonce: Digest | None = None
+    commitment: Digest | None = None
 
     @model_validator(mode="after")
     def _parts_fit_each_other(self) -> Manifest:

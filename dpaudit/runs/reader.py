@@ -164,6 +164,10 @@ class RunReader(FolderReader):
             recorded[match.group(2)] = match.group(1)
         return recorded
 
+    def head(self) -> str:
+        """SHA-256 of `hashes`, in hexadecimal: whoever has it can tell this finished run from any other."""
+        return self.digest(layout.HASHES)
+
     def tokenizer_json(self) -> str | None:
         """The recorded tokenizer, fit to decode with, or None when the run has none."""
         if not self.has(layout.TOKENIZER):

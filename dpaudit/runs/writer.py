@@ -20,9 +20,10 @@ from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned
 from dpaudit.runs.batches import BatchHeader, BatchWriter
 from dpaudit.runs.clusters import clusters_problem
+from dpaudit.runs.commitment import SETTLED, commitment_of, new_nonce
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import MAX_CONTEXTS, Claim, Clusters, Manifest
-from dpaudit.runs.reader import MAX_CLUSTERS_BYTES, RunReader, whole_batches
+from dpaudit.runs.reader import MAX_CLUSTERS_BYTES, FolderReader, RunReader, whole_batches
 from dpaudit.runs.storage import Location, Storage, open_storage
 
 
@@ -112,7 +113,8 @@ class RunWriter:
 
         Args:
             location: path or URL of the directory.
-            manifest: all that is known beforehand; `claim` only if it is fixed beforehand.
+            manifest: all that is known beforehand; `claim` only if it is fixed beforehand. Nonce and commitment are
+                made here: `self.manifest.commitment` is there before the first batch.
             tokenizer_json: the tokenizer in the form of the `tokenizers` library, with which an auditor decodes
                 the released tokens. None for a run that releases token ids without text.
             assignment: where each record went, in ascending order of digests.
@@ -142,7 +144,10 @@ class RunWriter:
             storage.write_text(layout.ASSIGNMENT, _assignment_lines(assignment))
             storage.write_text(layout.CLUSTERS, [grouping])
             fixed = "afterwards" if manifest.claim is None else "beforehand"
-            started = manifest.model_copy(update={"claim_stated": fixed})
+            started = manifest.model_copy(update={"claim_stated": fixed, "nonce": new_nonce()})
+            written = FolderReader(storage)
+            digests = {name: written.digest(name) for name in SETTLED if written.has(name)}
+            started = started.model_copy(update={"commitment": commitment_of(started, digests)})
             # Last: a directory without run.json is one that was never started.
             storage.write_text(layout.MANIFEST, [started.model_dump_json(indent=2), "\n"])
             return cls(storage, started, lock.pop_all())

@@ -316,7 +316,14 @@ def test_what_is_not_declared_public_is_left_out(make_run):
     run = make_run(aggregator="mean")
     whole = public_form(run.audit()).run["manifest"]
     assert whole["batching"].keys() == manifest(run)["batching"].keys() - {"key"}
-    assert whole.keys() == manifest(run).keys() - {"data", "claim", "claim_stated", "sensitivity"}
+    assert whole.keys() == manifest(run).keys() - {
+        "data",
+        "claim",
+        "claim_stated",
+        "sensitivity",
+        "nonce",
+        "commitment",
+    }
     assert whole["sampling"] == {"generator": "os-entropy"}
     run.edit_manifest({"origins": {"batching": None, "settings": "private"}})
     run.rehash()
@@ -613,10 +620,16 @@ def test_verify_names_what_was_not_made_with_its_command(make_run, capfd):
 DOCUMENT = Path(__file__).parents[2] / "docs" / "releasing.md"
 
 
+DIGESTS = {"COMMITMENT": "c0" * 32, "HEAD": "0d" * 32}
+
+
 def workflow() -> dict[str, Any]:
-    """The document's workflow: its permissions, and the steps of its one job."""
+    """The document's workflow, with digests in place of its variables: permissions, and the steps of its one job."""
     yaml = pytest.importorskip("yaml")
     (block,) = re.findall(r"^```yaml\n(.*?)^```$", DOCUMENT.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    for variable, digest in DIGESTS.items():
+        assert f"{variable}: ${{{{ vars.{variable} }}}}" in block
+        block = block.replace(f'"${variable}"', digest)
     whole = yaml.safe_load(block)
     (job,) = whole["jobs"].values()
     return {"permissions": whole["permissions"], "steps": job["steps"]}
@@ -650,6 +663,7 @@ def test_the_workflow_tests_agreed_numbers_and_keeps_the_log():
     command, _, log = gate.partition(">")
     options = cli.commands["report"].make_context("report", shlex.split(command)[2:]).params
     assert (options["epsilon"], options["relation"], options["unit"]) == (3.0, "add_remove", "record")
+    assert (options["commitment"], options["head"]) == tuple(DIGESTS.values())
     assert log == "gate.log 2>&1"
     assert held["permissions"] == {"contents": "read", "actions": "read", "security-events": "write"}
 

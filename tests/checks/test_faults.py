@@ -103,7 +103,7 @@ def foreign_file(run):
     (run / "notes.txt").write_text("added later")
 
 
-@fault("integrity.hashes")
+@fault("integrity.hashes", "integrity.commitment")
 def altered_file(run):
     run.rehash()
     (run / "assignment").write_text("")
@@ -123,6 +123,112 @@ def assignment_of_something_else(run):
 @fault("integrity.format")
 def clusters_of_something_else(run):
     (run / "clusters").write_text("[]")
+
+
+@fault("integrity.commitment")
+def commitment_of_another_run(run):
+    run.edit_manifest({"commitment": "0" * 64})
+    run.list_digests()
+
+
+@fault("integrity.commitment")
+def no_commitment(run):
+    run.edit_manifest({"commitment": None})
+    run.list_digests()
+
+
+def settled(name: str, **change: Any) -> None:
+    """Register a field of run.json that was changed after the commitment was handed over."""
+
+    def plant(run: Any) -> None:
+        run.hold(head=False)
+        manifest(**change)(run)
+
+    plain(name, plant, "integrity.commitment")
+
+
+settled("model_changed_after_the_commitment", model__name="another")
+settled("software_changed_after_the_commitment", software={"dpaudit": "9.9"})
+settled("run_dated_back_after_the_commitment", created="2024-01-01T00:00:00+00:00")
+settled("claim_said_to_be_stated_beforehand", claim_stated="beforehand")
+settled("stop_sequence_declared_after_the_commitment", stopping__sequences=[[11], [1, 11], [2, 3], [9, 9, 9, 9]])
+settled("prompt_changed_after_the_commitment", prompt__text="Write of {example}")
+settled("nonce_drawn_again", nonce="5eed" * 16)
+
+
+@fault("integrity.commitment", text=False, sizes=(4, 4), max_tokens=12, vocabulary=200)
+def text_cut_at_a_stop_sequence_of_its_own(run):
+    run.hold(head=False)
+
+    def cut(draft):
+        draft.steps = draft.steps[:5]
+        draft.texts[0].length, draft.texts[0].stop = 5, "end-token"
+
+    run.rewrite(0, cut)
+    end = [step.token for step in run.draft(0).steps][-2:]
+    run.edit_manifest({"stopping.sequences": [*run.spec.sequences, end]})
+
+
+@fault("integrity.commitment")
+def record_left_out_of_the_assignment(run):
+    run.hold(head=False)
+    lines = (run / "assignment").read_text().splitlines(keepends=True)
+    lines.remove(next(line for line in lines if line.endswith("\t-\t-\n")))
+    (run / "assignment").write_text("".join(lines))
+    digest = data_digest(line.split("\t")[0] for line in lines)
+    run.edit_manifest({"data.records": len(lines), "data.digest": digest})
+
+
+@fault("integrity.commitment", clusters="public-centers-rebalanced", sizes=(3, 4, 5, 2))
+def noisy_count_changed_after_the_commitment(run):
+    run.hold(head=False)
+    counts = json.loads((run / "clusters").read_text())["noisy_counts"]
+    counts[0][1] -= 1  # of a centre that is not kept
+    run.edit_clusters(noisy_counts=counts)
+
+
+@fault("integrity.commitment")
+def tokenizer_changed_after_the_commitment(run):
+    run.hold(head=False)
+    used = {step.token for batch in (0, 1) for step in run.draft(batch).steps}
+    unused = next(f"w{token}" for token in range(11) if token not in used)
+    path = run / "tokenizer.json"
+    path.write_text(path.read_text().replace(f'"{unused}"', f'"not {unused}"'))
+
+
+@fault("integrity.commitment")
+def other_records_after_the_commitment(run):
+    run.hold(head=False)
+    become(seed=1)(run)
+
+
+@fault("integrity.commitment", text=False, sizes=(4, 4), max_tokens=12, vocabulary=200)
+def token_drawn_again_after_the_end(run):
+    run.hold()
+
+    def redraw(draft):
+        step, mechanism = draft.steps[-1], run.spec.mechanism
+        aggregate = mechanism.aggregate(dict(step.arrays))
+        token = next(token for token in np.argsort(aggregate)[::-1].tolist() if token != step.token)
+        draft.edit(-1, token=token, log_probability=log_probability(aggregate, token, mechanism.temperature))
+
+    run.rewrite(0, redraw)
+    run.edit_manifest({"claim.epsilon": 99.0})
+
+
+@fault("integrity.commitment", **MEAN)
+def texts_drawn_again_after_the_end(run):
+    run.hold(commitment=False)
+    kept = {name: (run / name).read_bytes() for name in ("run.json", "assignment")}
+    become(seed=1)(run)
+    for name, content in kept.items():
+        (run / name).write_bytes(content)
+
+
+@fault("integrity.commitment")
+def claim_raised_after_the_end(run):
+    run.hold()
+    run.edit_manifest({"claim.epsilon": run.exact + 1})
 
 
 @fault("integrity.complete", "claim.epsilon")
@@ -187,7 +293,7 @@ def flipped_byte(run):
     run.steps_file(0).write_bytes(data)
 
 
-@fault("integrity.hashes")
+@fault("integrity.hashes", "integrity.commitment")
 def edited_manifest(run):
     run.rehash()
     run.edit_manifest({"model.name": "another"})
@@ -1101,7 +1207,15 @@ NEVER_ALONE = {"claim.kind", "composition.total", "composition.all-batches", "me
 #: These hold the accounting against actual neighbours, so only a broken accounting fails them: tests below break it.
 OF_THE_ACCOUNTING = {"neighbors.removal", "neighbors.addition"}
 #: These are about the digests themselves, which are therefore not forged afterwards.
-DIGESTS = {"foreign_file", "altered_file", "missing_file", "flipped_byte", "edited_manifest"}
+DIGESTS = {
+    "foreign_file",
+    "altered_file",
+    "missing_file",
+    "flipped_byte",
+    "edited_manifest",
+    "commitment_of_another_run",
+    "no_commitment",
+}
 
 
 def failing(make_run, name: str) -> tuple[Any, Path]:

@@ -23,11 +23,11 @@ from dpaudit.audit import audit_run
 from dpaudit.generation import passes, worker
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
-from dpaudit.generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, StepDone
+from dpaudit.generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, RunCommitted, StepDone
 from dpaudit.generation.manifest import round_up
 from dpaudit.generation.sources import locate
 from dpaudit.mechanisms import ANCHOR, ContextChange, Median, ReducedStep, context_change
-from dpaudit.runs import InputError, RunReader, Step, aggregate_digest
+from dpaudit.runs import Held, InputError, RunReader, Step, aggregate_digest
 from dpaudit.runs.batches import BatchWriter
 
 MakeConfig = Callable[..., Config]
@@ -75,7 +75,8 @@ def assert_same_runs(one: Path, other: Path) -> None:
     first, second = RunReader(one), RunReader(other)
     assert (one / "samples.jsonl").read_bytes() == (other / "samples.jsonl").read_bytes()
     assert (one / "assignment").read_bytes() == (other / "assignment").read_bytes()
-    assert first.manifest.model_dump(exclude={"created"}) == second.manifest.model_dump(exclude={"created"})
+    own = {"created", "nonce", "commitment"}
+    assert first.manifest.model_dump(exclude=own) == second.manifest.model_dump(exclude=own)
     assert_same_steps(first, second)
 
 
@@ -183,6 +184,27 @@ def test_progress_is_told_of_every_step(tmp_path: Path, make_config: MakeConfig)
     assert 0 <= reader.manifest.claim.epsilon - last.epsilon < 1e-4
     epsilons = [e.epsilon for e in events if isinstance(e, StepDone) and e.epsilon is not None]
     assert epsilons == sorted(epsilons)
+
+
+def test_the_commitment_is_told_before_the_first_token_and_again_when_a_run_goes_on(
+    tmp_path: Path, make_config: MakeConfig
+) -> None:
+    events: list[Event] = []
+
+    def kill(event: Event) -> None:
+        events.append(event)
+        kill_at(1, 1)(event)
+
+    with pytest.raises(KilledError):
+        generate(make_config(), tmp_path / "run", kill)
+    generate(make_config(), tmp_path / "run", events.append)
+    told = [place for place, event in enumerate(events) if isinstance(event, RunCommitted)]
+    assert len(told) == 2
+    assert not any(isinstance(event, BatchStarted | StepDone) for event in events[: told[0]])
+    reader = RunReader(tmp_path / "run")
+    assert {events[place] for place in told} == {RunCommitted(str(reader.manifest.commitment))}
+    held = Held(reader.manifest.commitment, reader.head())
+    assert audit_run(tmp_path / "run", held=held).verdict == audit_run(tmp_path / "run").verdict
 
 
 class KilledError(Exception):

@@ -17,7 +17,7 @@ from dpaudit.generation.config import Config, load_config
 from dpaudit.generation.events import RecordsPlaced
 from dpaudit.generation.sources import locate
 from dpaudit.generation.starting import PLACEHOLDER
-from dpaudit.runs import InputError
+from dpaudit.runs import InputError, RunReader
 
 VALUES = ["--label-value", "a", "--label-value", "b"]
 Dpaudit = Callable[..., tuple[int, str, str]]
@@ -190,6 +190,22 @@ def test_a_missing_config_is_told_with_the_command_that_writes_it(dpaudit: Dpaud
 
 def test_quiet_says_the_file_alone(dpaudit: Dpaudit) -> None:
     assert dpaudit("init", "-q") == (0, "  dpaudit.yaml\n", "")
+
+
+def test_a_run_says_what_it_can_be_held_against(
+    dpaudit: Dpaudit, tmp_path: Path, settings: Callable[..., dict[str, Any]], data_file: Path
+) -> None:
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(settings(decoding={"max_tokens": 1})))
+    code, out, err = dpaudit("generate", "own.yaml", "--out", "run")
+    reader = RunReader(tmp_path / "run")
+    commitment, head = str(reader.manifest.commitment), reader.head()
+    assert (code, out) == (0, "")
+    assert 0 <= err.index(f"the commitment is {commitment}") < err.index("1/4 batches")
+    assert f"dpaudit verify run --commitment {commitment} --head {head}" in err
+    code, out, _ = dpaudit("generate", "own.yaml", "--out", "more", "--json", "-q")
+    reader = RunReader(tmp_path / "more")
+    assert code == 0
+    assert json.loads(out) == {"run": "more", "commitment": reader.manifest.commitment, "head": reader.head()}
 
 
 @pytest.mark.parametrize("quiet", [[], ["--quiet"]], ids=str)

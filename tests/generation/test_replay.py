@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace as with_fields
 from itertools import islice
 from pathlib import Path
@@ -34,7 +34,17 @@ from dpaudit.generation.records import Record
 from dpaudit.generation.replay import replay_run
 from dpaudit.mechanisms import PublicPart, Relation, Unit, log_probability, median_of
 from dpaudit.results.replay import Attacked, Replay
-from dpaudit.runs import BatchWriter, Claim, InputError, RunReader, Step, aggregate_digest, without_stop
+from dpaudit.runs import (
+    BatchWriter,
+    Claim,
+    InputError,
+    RunReader,
+    Step,
+    aggregate_digest,
+    commitment_of,
+    without_stop,
+)
+from dpaudit.runs.commitment import SETTLED
 from dpaudit.runs.layout import steps_file
 
 MakeRun = Callable[..., Path]
@@ -79,6 +89,11 @@ def rewrite(run: Path, batch: int, change: Callable[[Steps], None], text: str | 
 
 
 def rehash(run: Path) -> None:
+    with suppress(InputError):  # without a manifest there is nothing to commit to
+        reader = RunReader(run)
+        digests = {name: reader.digest(name) for name in SETTLED if reader.has(name)}
+        fields = json.loads((run / "run.json").read_text())
+        (run / "run.json").write_text(json.dumps(fields | {"commitment": commitment_of(reader.manifest, digests)}))
     files = sorted(file for file in run.rglob("*") if file.is_file() and file.name != "hashes")
     lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(run)}\n" for file in files]
     (run / "hashes").write_text("".join(lines))

@@ -31,6 +31,7 @@ _FAULT_TABLE = "tests/checks/test_fault_table.py"
 _FAULTS = "tests/checks/test_faults.py"
 _CLUSTERS = "tests/checks/test_rebalancing.py"
 _EVIDENCE = "tests/checks/test_evidence.py"
+_COMMITMENT = "tests/runs/test_commitment.py"
 _AUDIT = "tests/audit/test_run.py"
 _CLI = "tests/test_cli.py"
 _LIKELIHOOD = "tests/generation/evaluation/test_likelihood.py"
@@ -1501,6 +1502,70 @@ _RESULTS = (
         (_AUDIT, "tests/audit/test_disclosure.py", _CLI),
     ),
     Mutant(
+        "audit-nonce-in-report",
+        "reports hold the nonce, with which guesses can be tested against a published commitment",
+        "dpaudit/audit/run.py",
+        'manifest.pop("nonce")',
+        'manifest.pop("sensitivity")',
+        (_COMMITMENT, "tests/audit/test_disclosure.py"),
+    ),
+    Mutant(
+        "audit-commitment-not-given-unsaid",
+        "a pass does not say that nobody held a commitment",
+        "dpaudit/audit/run.py",
+        "if facts.held.commitment is None:",
+        "if facts.held.commitment is None and facts.held.head is not None:",
+        (_COMMITMENT, _CLI),
+    ),
+    Mutant(
+        "commitment-given-not-compared",
+        "the commitment that the audit was given is not held against the run",
+        "dpaudit/checks/integrity.py",
+        '"commitment": (held.commitment, recomputed, head)',
+        '"commitment": (held.commitment, held.commitment, head)',
+        (_COMMITMENT, _FAULT_TABLE, _FAULTS),
+    ),
+    Mutant(
+        "commitment-head-not-compared",
+        "the head that the audit was given is not held against the run",
+        "dpaudit/checks/integrity.py",
+        '"head": (held.head, head, recomputed)',
+        '"head": (held.head, held.head, recomputed)',
+        (_COMMITMENT, _FAULT_TABLE, _FAULTS),
+    ),
+    Mutant(
+        "commitment-taken-at-its-word",
+        "the commitment that the run states is not recomputed",
+        "dpaudit/checks/integrity.py",
+        "    if recomputed != stated:\n",
+        "    if stated is None:\n",
+        (_COMMITMENT, _FAULT_TABLE, _FAULTS),
+    ),
+    Mutant(
+        "commitment-without-files",
+        "the assignment, clusters and tokenizer are not committed to",
+        "dpaudit/runs/commitment.py",
+        "digests.get(name) for name in SETTLED",
+        "name for name in SETTLED",
+        (_COMMITMENT, _FAULT_TABLE),
+    ),
+    Mutant(
+        "commitment-without-claim",
+        "a claim that was fixed beforehand is not committed to",
+        "dpaudit/runs/commitment.py",
+        '{"commitment"} if manifest',
+        '{"commitment", "claim"} if manifest',
+        (_COMMITMENT,),
+    ),
+    Mutant(
+        "commitment-that-hides-nothing",
+        "every run has the same nonce",
+        "dpaudit/runs/commitment.py",
+        "return secrets.token_hex(NONCE_BYTES)",
+        'return "00" * NONCE_BYTES',
+        (_COMMITMENT,),
+    ),
+    Mutant(
         "audit-asked-claim-forgotten",
         "the fields that were asked about are not named in the result",
         "dpaudit/audit/run.py",
@@ -2046,8 +2111,8 @@ _GENERATION = (
         "manifest-resumed-under-another-mechanism",
         "a run goes on under another mechanism",
         "generation/manifest.py",
-        '{"created", "software", "claim_stated"}',
-        '{"created", "software", "claim_stated", "mechanism"}',
+        'own = {"created", "software",',
+        'own = {"mechanism", "created", "software",',
         (f"{_GEN}/test_algorithm.py", f"{_GEN}/test_crashes.py"),
     ),
     Mutant(

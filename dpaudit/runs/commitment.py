@@ -1,0 +1,57 @@
+"""What whoever was told of a run in time can hold it against: a digest of its beginning, and one of its end.
+
+The commitment is of all that is settled before the first token, the head of every file of the finished run. Neither
+lets anybody test a guess of what is private: the manifest's nonce, 32 secret random bytes, is in both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dpaudit.runs import layout
+from dpaudit.runs.manifest import Manifest
+
+NONCE_BYTES = 32
+#: The files beside run.json that are whole before the first token, and change no more.
+SETTLED = (layout.ASSIGNMENT, layout.CLUSTERS, layout.TOKENIZER)
+
+
+@dataclass(frozen=True)
+class Held:
+    """Digests of a run that somebody was given when they were made, in hexadecimal; None where they were not.
+
+    Attributes:
+        commitment: given before the first token (`commitment_of`).
+        head: given at the end of the run: SHA-256 of the file `hashes`, and through it of every file.
+    """
+
+    commitment: str | None = None
+    head: str | None = None
+
+
+def commitment_of(manifest: Manifest, digests: Mapping[str, str]) -> str:
+    """SHA-256, in hexadecimal, of all that is settled before a run's first token.
+
+    That is run.json, less what is written later (`settled_later`), and the files `SETTLED`.
+
+    Args:
+        manifest: run.json at any time from then on.
+        digests: SHA-256 of those of these files that the run has, by name, in hexadecimal.
+    """
+    fields = manifest.model_dump(mode="json", exclude=settled_later(manifest))
+    settled = {layout.MANIFEST: fields} | {name: digests.get(name) for name in SETTLED}
+    return hashlib.sha256(json.dumps(settled, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def settled_later(manifest: Manifest) -> set[str]:
+    """The fields of run.json that the commitment cannot be over: itself, and a claim that the run states at its end."""
+    return {"commitment"} if manifest.claim_stated == "beforehand" else {"commitment", "claim"}
+
+
+def new_nonce() -> str:
+    """A run's nonce, from the operating system's entropy, in hexadecimal."""
+    return secrets.token_hex(NONCE_BYTES)
