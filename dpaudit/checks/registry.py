@@ -155,6 +155,7 @@ CATALOGUE = (
     "record.sides",
     "sampling.support",
     "sampling.distribution",
+    "sampling.independence",
     "release.text",
     "release.selection",
     "release.stopping",
