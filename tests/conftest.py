@@ -134,6 +134,7 @@ class Spec:
     width: int = 2
     divisor: float = 4.0
     grid: float | None = None
+    temperature: float = TEMPERATURE
     text: bool = True
     greedy: bool = False
     drawn: str = ""
@@ -258,7 +259,7 @@ class Spec:
             "contribution": self.contribution,
             "aggregator": self.aggregator,
             "clip": CLIP,
-            "temperature": TEMPERATURE,
+            "temperature": self.temperature,
         }
         if self.aggregator == "mean":
             fields["divisor"] = self.divisor
@@ -513,12 +514,12 @@ class Generator:
                 arrays |= {} if holder is None else {"holder": holder}
             aggregate = median_of(arrays["central"])
         aggregate = with_anchor(arrays, aggregate)
-        log_probabilities = log_softmax(aggregate)
+        log_probabilities = log_softmax(aggregate, spec.temperature)
         index = int(self.random.choice(len(aggregate), p=np.exp(log_probabilities)))
         if spec.greedy:
             index = int(aggregate.argmax())
         if spec.drawn:
-            index = DRAWN[spec.drawn](aggregate / TEMPERATURE, batch, text)
+            index = DRAWN[spec.drawn](aggregate / spec.temperature, batch, text)
         if self.accountant is not None:
             self.accountant.charge(batch, spec.mechanism.reduced(arrays, index))
         return Step(
