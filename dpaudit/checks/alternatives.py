@@ -188,7 +188,7 @@ class TopK(Truncations):
 
     def kept(self, step: DrawnStep) -> Doubles:
         """See `Truncations`."""
-        return self.settings
+        return np.array(self.settings)
 
 
 class TopP(Truncations):
@@ -205,7 +205,7 @@ class TopP(Truncations):
         at, rounded = np.minimum(at, len(mass) - 1), at == len(mass)  # rounding may leave the last sum below a share
         before = np.concatenate([[0.0], mass])[at]
         whole = ends[at] - step.counts[at] + np.ceil((self.settings - before) / step.each[at])
-        return np.where(rounded, ends[-1], whole)
+        return np.asarray(np.where(rounded, ends[-1], whole))
 
 
 class MinP(Truncations):

@@ -59,9 +59,8 @@ class Alarm:
     def __str__(self) -> str:
         if self.batch is None:
             return f"{self.alternative} explains {self.steps} tokens e^{self.evidence:.1f} times better"
-        return (
-            f"{self.alternative} explains batch {self.batch} of {self.steps} tokens e^{self.evidence:.1f} times better"
-        )
+        batch = f"batch {self.batch} of {self.steps} tokens best"
+        return f"{self.alternative} explains some batches e^{self.evidence:.1f} times better, {batch}"
 
 
 class SamplingTest:
