@@ -193,12 +193,10 @@ class IndependenceTest:
 
     def _bets_on_distances(self, stretch: _Intervals) -> Doubles:
         """[views] log of the average over distances of the product over draws: the draw is that so far before."""
-        number = len(stretch.token)
-        row = self._before.then(stretch)
-        lags = min(LAGS, len(row.token) - 1)
+        # Fixed before the stretch is looked at, whose own length tells where its text ends.
+        lags = min(LAGS, len(self._before.token) + STRETCH - 1)
+        number, row = len(stretch.token), self._before.then(stretch)
         self._before = row.at(slice(-LAGS, None))
-        if not lags:
-            return np.zeros(len(VIEWS))
         row = _Intervals.none(max(0, lags + number - len(row.token))).then(row).at(slice(-lags - number, -1))
         windows = _Intervals(*(np.lib.stride_tricks.sliding_window_view(part, lags, axis=-1) for part in row))
         now = _Intervals(*(part[..., None] for part in stretch))

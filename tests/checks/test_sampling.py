@@ -89,7 +89,7 @@ def test_a_run_of_the_demos_size_betrays_another_sampler() -> None:
         ],
         range(2),
     ):
-        alarms = run_of(sampled(draw, steps=250, size=49_152, seed=seed)).alarms()
+        alarms = run_of(sampled(draw, steps=300, size=49_152, seed=seed)).alarms()
         assert any(alarm.alternative.startswith(named) for alarm in alarms)
 
 
