@@ -237,10 +237,11 @@ def table(title: str, kinds: dict[str, Sampler], check: int, pool: ProcessPoolEx
 
 HEAD = f"""# Power of the statistical checks
 
-How many of {RUNS} simulated runs [`sampling.distribution` and `sampling.independence`](mathematics.md#the-sampling-test) find,
-by batches × tokens of each. Aggregates are over {TOKENS} tokens, clipped at {CLIP:g}, temperature {TEMPERATURE:g}; a step's are alike in all
-batches but for noise of 0.5, as those of one prompt are. A dash is where one batch is too few. What a run of your own would have
-shown is in its report: power depends on how sure the model is of its tokens.
+How many of {RUNS} simulated runs [`sampling.distribution`](mathematics.md#the-sampling-test) and
+[`sampling.independence`](mathematics.md#independent-draws) find, by batches × tokens of each. Aggregates are over
+{TOKENS} tokens, clipped at {CLIP:g}, at temperature {TEMPERATURE:g}; a place's are alike in all batches but for noise
+of 0.5, as those of one prompt are. A dash is where one batch is too few. What a run of your own would have shown is in
+its report: power depends on how sure the model is of its tokens.
 
 """
 
@@ -262,7 +263,7 @@ def main() -> None:
 **False alarms.** Of {HONEST:,} honest runs of {batches} × {steps} tokens, `sampling.distribution` alarmed on {one} and
 `sampling.independence` on {other}. The bound, which holds whatever the model, is 5e-5 for each.
 
-`python -m benchmarks.power`, {os.cpu_count()} CPU cores, {datetime.date.today().isoformat()}.
+`python -m benchmarks.power`, {os.cpu_count()} CPU cores, {datetime.datetime.now(datetime.UTC).date().isoformat()}.
 """
     PAGE.write_text(HEAD + "\n".join(lines) + "\n" + tail, encoding="utf-8")
     click.echo(f"written: {os.path.relpath(PAGE)}", err=True)
