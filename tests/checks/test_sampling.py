@@ -273,3 +273,13 @@ def test_batches_without_evidence_and_batches_that_were_not_read_cost_nothing() 
 def test_steps_that_are_no_numbers_are_left_to_other_checks() -> None:
     for value in [np.nan, np.inf, -np.inf]:
         assert DrawnStep.of(np.array([0.0, value, 1.0]), TEMPERATURE, 0) is None
+
+
+def test_batches_share_the_transforms_rate_of_false_alarms() -> None:
+    odd, even, run = SamplingTest(), SamplingTest(), RunSampling(TEMPERATURE, 100)
+    odd.steps, odd._counts[0] = 9, 9
+    even.steps, even._counts[:] = 4 * BINS, 4
+    run.take(0, odd)
+    run.take(1, even)
+    assert odd.evidence()[-1] > THRESHOLD
+    assert not run.alarms()
