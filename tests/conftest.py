@@ -116,8 +116,8 @@ class Spec:
 
     `greedy`, `below_clip` and `divide_by` make dishonest ones: the most probable token always, contexts that miss the
     clip, and sums divided by the number of "contexts", or by it where it is "larger" than the divisor;
-    `private_anchor` one whose anchor is the contexts' own mean. Every context of a mean run has its first token at
-    -clip, as many tokens of a real vocabulary are, unless `floor` is False.
+    `private_anchor` one whose anchor is the contexts' own mean, and `drawn` names one of DRAWN. Every context of a mean
+    run has its first token at -clip, as many tokens of a real vocabulary are, unless `floor` is False.
     Under `hashed-cells` a context shows two records; each batch has a cell of three and one of one beside. With `rules`
     on line breaks the fourth word holds one.
     `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four.
@@ -139,8 +139,10 @@ class Spec:
     width: int = 2
     divisor: float = 4.0
     grid: float | None = None
+    temperature: float = TEMPERATURE
     text: bool = True
     greedy: bool = False
+    drawn: str = ""
     below_clip: float = 0.0
     private_anchor: bool = False
     divide_by: str = "divisor"
@@ -262,7 +264,7 @@ class Spec:
             "contribution": self.contribution,
             "aggregator": self.aggregator,
             "clip": CLIP,
-            "temperature": TEMPERATURE,
+            "temperature": self.temperature,
         }
         if self.aggregator == "mean":
             fields["divisor"] = self.divisor
@@ -370,6 +372,108 @@ def log_softmax(values: Values, temperature: float = TEMPERATURE) -> NDArray[np.
     return scaled - np.log(np.exp(scaled).sum())
 
 
+def noise(*place: int) -> np.random.Generator:
+    """Randomness of a place of its own."""
+    return np.random.default_rng([17, *place])
+
+
+def by_id(u: float) -> Callable[[Values], int]:
+    """The token of a uniform number where tokens are in the order of their ids."""
+    return lambda scores: min(int(np.searchsorted(np.cumsum(np.exp(log_softmax(scores, 1.0))), u)), len(scores) - 1)
+
+
+def honest(scores: Values, batch: int, text: Sequence[int]) -> int:
+    return by_id(noise(1, batch, len(text)).random())(scores)
+
+
+def shared(scores: Values, batch: int, text: Sequence[int]) -> int:
+    """Every worker has the same generator state."""
+    return by_id(noise(0, len(text)).random())(scores)
+
+
+def mirrored(scores: Values, batch: int, text: Sequence[int]) -> int:
+    """Antithetic numbers: u and 1 - u in turns."""
+    u = noise(batch // 2, len(text)).random()
+    return by_id(u if batch % 2 else 1 - u)(scores)
+
+
+def stratified(scores: Values, batch: int, text: Sequence[int]) -> int:
+    """The batches share out [0, 1) at every place; there are eight."""
+    stratum = noise(len(text)).permutation(8)[batch % 8]
+    return by_id((stratum + noise(batch, len(text)).random()) / 8)(scores)
+
+
+def stratified_along(scores: Values, batch: int, text: Sequence[int]) -> int:
+    """Sixteen draws in a row share out [0, 1)."""
+    stratum = noise(batch, len(text) // 16).permutation(16)[len(text) % 16]
+    return by_id((stratum + noise(batch, len(text)).random()) / 16)(scores)
+
+
+def shared_noise(scores: Values, batch: int, text: Sequence[int]) -> int:
+    """Gumbel-max, as PyTorch's multinomial in effect: every worker adds the same noise."""
+    return int((scores + noise(0, len(text)).gumbel(size=len(scores))).argmax())
+
+
+def shared_later(scores: Values, batch: int, text: Sequence[int]) -> int:
+    """Every batch begins a few numbers later in the same stream."""
+    return by_id(noise(0, len(text) + 5 * batch).random())(scores)
+
+
+def shared_by_two(scores: Values, batch: int, text: Sequence[int]) -> int:
+    return (shared if batch in (1, 6) else honest)(scores, batch, text)
+
+
+def greedy_in_one(scores: Values, batch: int, text: Sequence[int]) -> int:
+    return int(scores.argmax()) if batch == 5 else honest(scores, batch, text)
+
+
+def greedy_now_and_then(scores: Values, batch: int, text: Sequence[int]) -> int:
+    return int(scores.argmax()) if noise(2, batch, len(text)).random() < 0.2 else honest(scores, batch, text)
+
+
+def penalised(scores: Values, batch: int, text: Sequence[int]) -> int:
+    scores = scores.copy()
+    scores[list(set(text))] -= 3.0 / TEMPERATURE
+    return honest(scores, batch, text)
+
+
+def at_least(scores: Values, batch: int, text: Sequence[int]) -> int:
+    """min-p of a tenth."""
+    return honest(np.where(scores >= scores.max() + np.log(0.1), scores, -1e9), batch, text)
+
+
+def typical(scores: Values, batch: int, text: Sequence[int]) -> int:
+    """The tokens nearest to the entropy, up to half of the probability."""
+    surprise = -log_softmax(scores, 1.0)
+    chances = np.exp(-surprise)
+    order = np.argsort(np.abs(surprise - (chances * surprise).sum()))
+    kept = order[: int(np.searchsorted(np.cumsum(chances[order]), 0.5)) + 1]
+    chosen = np.full(len(scores), -1e9)
+    chosen[kept] = scores[kept]
+    return honest(chosen, batch, text)
+
+
+#: How runs may draw their tokens, from their scores: honestly first, then not.
+DRAWN: dict[str, Callable[[Values, int, Sequence[int]], int]] = {
+    draw.__name__: draw
+    for draw in (
+        honest,
+        shared,
+        shared_by_two,
+        shared_later,
+        shared_noise,
+        mirrored,
+        stratified,
+        stratified_along,
+        greedy_in_one,
+        greedy_now_and_then,
+        penalised,
+        at_least,
+        typical,
+    )
+}
+
+
 class Generator:
     """The mechanism in miniature: random contexts, honest steps, its own running sum."""
 
@@ -415,10 +519,12 @@ class Generator:
                 arrays |= {} if holder is None else {"holder": holder}
             aggregate = median_of(arrays["central"])
         aggregate = with_anchor(arrays, aggregate)
-        log_probabilities = log_softmax(aggregate)
+        log_probabilities = log_softmax(aggregate, spec.temperature)
         index = int(self.random.choice(len(aggregate), p=np.exp(log_probabilities)))
         if spec.greedy:
             index = int(aggregate.argmax())
+        if spec.drawn:
+            index = DRAWN[spec.drawn](aggregate / spec.temperature, batch, text)
         if self.accountant is not None:
             self.accountant.charge(batch, spec.mechanism.reduced(arrays, index))
         return Step(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 import dpaudit
 from dpaudit.accounting import Cost, ExPostAccountant
@@ -23,15 +24,17 @@ from dpaudit.audit.factors import NEXT_TO_NOTHING, change, factor, next_to_nothi
 from dpaudit.audit.guarantees import NOTHING, CurveSums, approximate, attack, ex_post, figures, ledger, neighbours
 from dpaudit.audit.samples import shown_samples
 from dpaudit.checks import CHECKS, Facts
+from dpaudit.checks.alternatives import DrawnStep
 from dpaudit.checks.claim import recomputed_epsilon
 from dpaudit.checks.disclosure import UNPUBLISHED
 from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, ContextSums, SeenPublic, StepView, StepViews, known_places
 from dpaudit.checks.integrity import unreadable_indexes
 from dpaudit.checks.partition import read_placement
+from dpaudit.checks.randomness import Draw, IndependenceTest
 from dpaudit.checks.rebalancing import grouping_cost
 from dpaudit.checks.registry import Outcome, StepCheck, printable, registered
 from dpaudit.checks.release import stop_problems, text_problems
-from dpaudit.checks.sampling import SamplingTest
+from dpaudit.checks.sampling import RunSampling, SamplingTest
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange, context_change
 from dpaudit.results import Asked, AuditResult, BatchResult, CheckResult, ClaimResult, Empirical, Guarantees, Verdict
@@ -128,7 +131,8 @@ def audit_run(
         claim,
         change,
         accountant_for(manifest, change),
-        SamplingTest(manifest.mechanism.temperature),
+        RunSampling(manifest.mechanism.temperature, manifest.batching.batches),
+        IndependenceTest(manifest.batching.batches, manifest.stopping.max_tokens),
         read_placement(reader, places),
         grouping_cost(manifest, claim),
         replay,
@@ -364,7 +368,7 @@ class BatchAuditor:
 
     def __call__(self, batch_id: int) -> BatchFacts:
         """Read one batch to its end, or to where that fails."""
-        facts = BatchFacts(batch_id, SamplingTest(self._reader.manifest.mechanism.temperature))
+        facts = BatchFacts(batch_id, SamplingTest())
         try:
             with self._reader.batch(batch_id) as batch:
                 facts.digest = batch.digest()
@@ -377,6 +381,7 @@ class BatchAuditor:
     def _read_release(self, batch: BatchReader, facts: BatchFacts) -> None:
         manifest = self._reader.manifest
         facts.header, facts.length = batch.header, len(batch.tokens)
+        facts.text_lengths = list(map(len, batch.spans))
         stopping, samples = manifest.stopping, list(batch.samples())
         for sample in samples:
             facts.sample_digests.append(hashlib.sha256(sample.line().encode()).digest())
@@ -405,9 +410,8 @@ class BatchAuditor:
                 for check_id, problem in objections(view):
                     facts.note(check_id, position, problem)
                 losses.add(view)
+                _take_draw(facts, view, position, before)
                 if view.index is not None:
-                    place = facts.id.to_bytes(8, "big") + position.to_bytes(8, "big")
-                    facts.sampling.add(view.aggregate, view.index, step.aggregate_digest + place)
                     aggregator, clip = manifest.mechanism.aggregator, manifest.mechanism.clip
                     facts.divided[aggregator.divided_by(view.arrays, header.contexts, clip)] += 1
                 cost = charged(view, accountant)
@@ -417,6 +421,17 @@ class BatchAuditor:
         if accountant is not None:
             facts.spent = accountant.detach(header.id)
         facts.losses = losses.result(header.id)
+
+
+def _take_draw(facts: BatchFacts, view: StepView, position: int, before: NDArray[np.integer]) -> None:
+    """Note how a step's token was drawn, where its aggregate is of numbers."""
+    if view.index is None:
+        return
+    drawn = DrawnStep.of(view.aggregate, view.mechanism.temperature, view.index, view.places(before))
+    if drawn is not None:
+        salt = view.step.aggregate_digest + facts.id.to_bytes(8, "big") + position.to_bytes(8, "big")
+        facts.sampling.add(drawn, salt)
+        facts.draws.append(Draw.of(drawn, view.step.token))
 
 
 def accountant_for(manifest: Manifest, change: ContextChange | None) -> ExPostAccountant | None:

@@ -7,6 +7,7 @@ from dpaudit.checks import (  # noqa: F401
     mechanism,
     neighbors,
     partition,
+    randomness,
     rebalancing,
     record,
     release,

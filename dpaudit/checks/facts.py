@@ -35,8 +35,9 @@ from dpaudit.runs.rules import Ids
 
 if TYPE_CHECKING:
     from dpaudit.checks.partition import Placement
+    from dpaudit.checks.randomness import Draw, IndependenceTest
     from dpaudit.checks.rebalancing import GroupingCost
-    from dpaudit.checks.sampling import SamplingTest
+    from dpaudit.checks.sampling import RunSampling, SamplingTest
 
 INFINITE = Cost(math.inf, math.inf, math.inf)
 #: What is public is held against other batches' after so many tokens at most: longer texts seldom agree.
@@ -63,6 +64,16 @@ class StepView:
             return step.token if 0 <= step.token < self.manifest.record.vocabulary else None
         found = np.flatnonzero(step.support == step.token)
         return int(found[0]) if len(found) else None
+
+    def places(self, tokens: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Where tokens stand among the support's, for those of them that are there."""
+        ids = tokens.astype(np.int64)
+        if self.step.support is None:
+            return ids[(ids >= 0) & (ids < self.manifest.record.vocabulary)]
+        order = np.argsort(self.step.support, kind="stable")
+        at = np.searchsorted(self.step.support, ids, sorter=order)
+        at = order[np.minimum(at, len(order) - 1)]
+        return at.compress(self.step.support[at] == ids)
 
     @cached_property
     def aggregate(self) -> NDArray[np.floating]:
@@ -200,6 +211,8 @@ class BatchFacts:
     Attributes:
         id: the batch.
         sampling: the evidence of its steps.
+        draws: where the random numbers behind them lie.
+        text_lengths: how many of its tokens each text has.
         error: why it could not be read to its end; None where it could.
         header: None where it could not be opened.
         digest: SHA-256 of its file, in hexadecimal.
@@ -223,6 +236,8 @@ class BatchFacts:
     digest: str = ""
     length: int = 0
     steps: int = 0
+    draws: list[Draw] = field(default_factory=list)
+    text_lengths: list[int] = field(default_factory=list)
     sample_digests: list[bytes] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
@@ -253,6 +268,7 @@ class Facts:
         change: how one unit's difference changes contexts; None when no bound is known.
         ex_post: what the record says of the ex-post cost; None where nothing bounds it.
         sampling: the evidence on how tokens were sampled.
+        independence: that on whether they were drawn independently.
         placement: where the records went.
         grouping: what grouping records by clusters cost one unit of the claim.
         replay: what recomputing with the model and the data found; None where nobody did.
@@ -287,7 +303,8 @@ class Facts:
     claim: Claim
     change: ContextChange | None
     ex_post: ExPostAccountant | None
-    sampling: SamplingTest
+    sampling: RunSampling
+    independence: IndependenceTest
     placement: Placement
     grouping: GroupingCost
     replay: Replay | None = None
@@ -330,7 +347,8 @@ class Facts:
         self.texts += batch.texts
         self.stops += batch.stops
         self.steps += batch.steps
-        self.sampling.merge(batch.sampling)
+        self.sampling.take(batch.id, batch.sampling)
+        self.independence.take(batch.id, batch.draws, batch.text_lengths)
         self.divided.update(batch.divided)
         self.unmade |= batch.unmade
         self.problems.update(batch.problems)

@@ -156,6 +156,7 @@ CATALOGUE = (
     "record.sides",
     "sampling.support",
     "sampling.distribution",
+    "sampling.independence",
     "release.text",
     "release.selection",
     "release.stopping",

@@ -1,9 +1,10 @@
 """Do the sampled tokens look drawn from softmax(aggregate / temperature)?
 
 Every alternative is a likelihood ratio against the declared distribution, whose tail under it is bounded in every
-run: for another temperature and for a truncation by Markov's inequality, for anything else by that of Dvoretzky, Kiefer
-and Wolfowitz on a randomised probability integral transform. So the rate of false alarms is below FALSE_ALARMS, and
-nothing is calibrated on data (docs/mathematics.md).
+run: for those of `dpaudit.checks.alternatives` by Markov's inequality, for anything else by that of Dvoretzky, Kiefer
+and Wolfowitz on a randomised probability integral transform. Each is tried on all tokens of the run, on a tenth of
+them, and on some batches alone. So the rate of false alarms is below FALSE_ALARMS, and nothing is calibrated on data
+(docs/mathematics.md).
 """
 
 from __future__ import annotations
@@ -11,79 +12,85 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.checks.alternatives import FAMILIES, TEMPERATURES, TOP_K, Doubles, DrawnStep
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, RunCheck
 
-Doubles = NDArray[np.float64]
-
-#: Probability of an alarm on an honest run, all tests together.
+#: Probability of an alarm on an honest run, all tests of its tokens together.
 FALSE_ALARMS = 1e-4
+#: sampling.distribution and sampling.independence have a half each.
+SHARE = FALSE_ALARMS / 2
 #: The power that is stated.
 POWER = 0.99
 _POWER_DEVIATES = 2.3263478740408408  # the 99% quantile of a standard normal
 
-#: Temperatures that are tried, as multiples of the declared one.
-TEMPERATURES = (0.1, 0.25, 0.5, 0.6, 2 / 3, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 4.0)
-#: Truncations that are tried: to the most probable k tokens, and to the smallest set of this probability.
-TOP_K = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000)
-TOP_P = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
-_TOP_K, _TOP_P = np.array(TOP_K, dtype=np.float64), np.array(TOP_P)
-_TRUNCATIONS = ["greedy decoding" if k == 1 else f"top-k {k}" for k in TOP_K] + [f"top-p {p:g}" for p in TOP_P]
+#: Share of the steps that the mixtures take to be decoded otherwise.
+MIXED = 0.1
 BINS = 256
 
-#: Every temperature, every truncation and the two directions of the transform share the rate of false alarms.
-_TESTS = len(TEMPERATURES) + len(_TRUNCATIONS) + 2
-THRESHOLD = math.log(_TESTS / FALSE_ALARMS)
+_ALTERNATIVES = sum(len(family.settings) for family in FAMILIES)
+_COLDER = len(TEMPERATURES.settings)
+_TRUNCATED = slice(_COLDER, _COLDER + len(TOP_K.settings))
+_GREEDY = _COLDER
+#: Every alternative, for all steps and for a tenth, and the two directions of the transform share the rate of false
+#: alarms; so do the run as a whole and its batches.
+_TESTS = 2 * (2 * _ALTERNATIVES + 2)
+THRESHOLD = math.log(_TESTS / SHARE)
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """One alternative that explains the tokens far better than the declared distribution does."""
+    """One alternative that explains tokens far better than the declared distribution does.
+
+    Attributes:
+        evidence: in nats; an honest run has it with probability e^-evidence at most.
+        batch: the one that it explains best, where not all batches were drawn so.
+    """
 
     alternative: str
     evidence: float
+    steps: int
+    batch: int | None = None
+
+    def __str__(self) -> str:
+        if self.batch is None:
+            return f"{self.alternative} explains {self.steps} tokens e^{self.evidence:.1f} times better"
+        batch = f"batch {self.batch} of {self.steps} tokens best"
+        return f"{self.alternative} explains some batches e^{self.evidence:.1f} times better, {batch}"
 
 
 class SamplingTest:
-    """Gathers the evidence a step at a time; memory does not grow with the run."""
+    """Gathers the evidence of some steps, one at a time; memory does not grow with their number."""
 
-    def __init__(self, temperature: float) -> None:
-        self._temperature = temperature
+    def __init__(self) -> None:
         self.steps = 0
-        self._ratio = np.zeros(len(TEMPERATURES))
-        self._expected = np.zeros(len(TEMPERATURES))
-        self._variance = np.zeros(len(TEMPERATURES))
-        self._truncated = np.zeros(len(_TRUNCATIONS))
-        self._left = np.zeros(len(_TRUNCATIONS), dtype=bool)
+        # Of all steps and of a tenth: [2, alternatives].
+        self._ratio = np.zeros((2, _ALTERNATIVES))
+        self._expected, self._variance = np.zeros((2, _ALTERNATIVES))
+        # A tenth of the steps greedy: what that would give, and its variance.
+        self._greedy = np.zeros(2)
         self._counts = np.zeros(BINS, dtype=np.int64)
 
-    def add(self, aggregate: NDArray[np.floating], token: int, salt: bytes) -> None:
-        """Take in one step.
-
-        Args:
-            aggregate: [S] what was sampled from.
-            token: index of the sampled token along S.
-            salt: tells the step from all others of the run: with it the transform is randomised, and the audit the
-                same every time.
-        """
-        lowest, highest = (float(end) / self._temperature for end in (aggregate.min(), aggregate.max()))
-        if not (math.isfinite(lowest) and math.isfinite(highest)):  # as they are where any value is not
-            return  # other checks object
+    def add(self, step: DrawnStep, salt: bytes) -> None:
+        """Take in one step. `salt` tells it from all others of the run: it randomises the transform, repeatably."""
         self.steps += 1
-        values, counts = _levels(aggregate)
-        level = len(values) - 1 - int(np.searchsorted(values[::-1], aggregate[token]))
-        below = (values.astype(np.float64) - float(values[0])) / self._temperature
-        weights = np.exp(below) * counts
-        total = float(weights.sum())
-        self._add_temperatures(below, counts, level, math.log(total))
-        # Among equal scores tokens rank by index.
-        rank = int(counts[:level].sum()) + int(np.count_nonzero(aggregate[:token] == aggregate[token]))
-        self._add_truncations(weights / counts / total, counts, level, rank, salt)
+        parts = [family.ratios(step) for family in FAMILIES]
+        found = np.concatenate([part.found for part in parts])
+        # Evidence of inf is no evidence: beyond 700 nats it is cut, which lowers it.
+        mixed = np.log1p(MIXED * np.expm1(np.minimum(found, 700.0)))
+        self._ratio += [found, mixed]
+        self._expected += np.concatenate([part.mean for part in parts])
+        self._variance += np.concatenate([part.variance for part in parts])
+        self._greedy += _tenth(float(parts[1].mean[0]))
+        above = float(step.mass_of(np.array([float(step.rank)]))[0]) if step.rank else 0.0
+        digest = hashlib.sha256(b"dpaudit.transform" + salt).digest()
+        uniform = int.from_bytes(digest[:7], "big") / 2**56
+        place = above + uniform * float(step.each[step.level])
+        self._counts[min(int(place * BINS), BINS - 1)] += 1
 
     def merge(self, other: SamplingTest) -> None:
         """Take in all steps of another test of the same run."""
@@ -91,82 +98,17 @@ class SamplingTest:
         for mine, theirs in zip(self._sums(), other._sums(), strict=True):
             mine += theirs
 
-    def _sums(self) -> tuple[NDArray[Any], ...]:
-        return self._ratio, self._expected, self._variance, self._truncated, self._left, self._counts
+    def _sums(self) -> tuple[NDArray[np.float64] | NDArray[np.int64], ...]:
+        return self._ratio, self._expected, self._variance, self._greedy, self._counts
 
-    def alarms(self) -> list[Alarm]:
-        """The alternatives for which an honest run would alarm once in 1 / FALSE_ALARMS runs, strongest first."""
-        found = [
-            Alarm(f"temperature {factor * self._temperature:.3g}", ratio)
-            for factor, ratio in zip(TEMPERATURES, self._ratio.tolist(), strict=True)
-        ]
-        # -log of the probability of never leaving a truncation; none if it was left.
-        shown = np.where(self._left, 0.0, self._truncated).tolist()
-        found += map(Alarm, _TRUNCATIONS, shown)
-        found.append(Alarm("another distribution", self._transform_evidence()))
-        return sorted((a for a in found if a.evidence >= THRESHOLD), key=lambda alarm: -alarm.evidence)
+    def evidence(self) -> Doubles:
+        """[2 * alternatives + 1] in nats: of each for all steps, of each for a tenth, and of the transform."""
+        return np.append(self._ratio, self._transform_evidence())
 
-    def detectable(self) -> str:
-        """What a run of this length and these aggregates would betray with probability POWER."""
-        margin = self._expected - _POWER_DEVIATES * np.sqrt(self._variance)
-        seen = [factor for factor, m in zip(TEMPERATURES, margin, strict=True) if m >= THRESHOLD]
-        low = max((f for f in seen if f < 1), default=None)
-        high = min((f for f in seen if f > 1), default=None)
-        said = [
-            f"a temperature of {low * self._temperature:.3g} or less" if low else "no lower temperature",
-            f"one of {high * self._temperature:.3g} or more" if high else "no higher one",
-        ]
-        ks = [k for k, total in zip(TOP_K, self._truncated, strict=False) if total >= THRESHOLD]
-        said.append(f"truncation to the top {max(ks)} tokens or fewer" if ks else "no truncation")
-        return ", ".join(said)
-
-    def _add_temperatures(self, below: Doubles, counts: Doubles, level: int, log_total: float) -> None:
-        """Log-ratios, and their mean and variance under each other temperature.
-
-        A level's log-ratio is linear in its score, so that its moments follow from those of the scores.
-
-        Args:
-            below: [L] scores of the levels less the highest one, which is first.
-            counts: [L] how many tokens each level has.
-            level: that of the sampled token.
-            log_total: logarithm of the sum of counts * exp(below).
-        """
-        weights = np.empty_like(below)
-        for place, factor in enumerate(TEMPERATURES):
-            np.exp(np.multiply(below, 1 / factor, out=weights), out=weights)
-            weights *= counts
-            total = float(weights.sum())
-            weights *= below
-            mean = float(weights.sum()) / total
-            weights *= below
-            square = float(weights.sum()) / total
-            slope, shift = 1 / factor - 1, math.log(total) - log_total
-            self._ratio[place] += slope * float(below[level]) - shift
-            self._expected[place] += slope * mean - shift
-            self._variance[place] += slope**2 * max(square - mean**2, 0.0)
-
-    def _add_truncations(self, each: Doubles, counts: Doubles, level: int, rank: int, salt: bytes) -> None:
-        ends, mass = np.cumsum(counts), np.cumsum(each * counts)
-        size = int(ends[-1])
-
-        def mass_of(tokens: Doubles) -> Doubles:
-            """Probability of the `tokens` most probable ones."""
-            at = np.searchsorted(ends, tokens)
-            return np.asarray(np.minimum(1.0, mass[at] - (ends[at] - tokens) * each[at]))
-
-        at = np.searchsorted(mass, _TOP_P)
-        at, rounded = np.minimum(at, len(mass) - 1), at == len(mass)  # rounding may leave the last sum below a share
-        before = np.concatenate([[0.0], mass])[at]
-        top_p = np.where(rounded, size, ends[at] - counts[at] + np.ceil((_TOP_P - before) / each[at]))
-        kept = np.concatenate([_TOP_K, top_p])
-        cut = np.flatnonzero(kept < size)
-        self._truncated[cut] -= np.log(mass_of(kept[cut]))
-        self._left[cut] |= rank >= kept[cut]
-        above = float(mass_of(np.array([float(rank)]))[0]) if rank else 0.0
-        digest = hashlib.sha256(b"dpaudit.transform" + salt).digest()
-        uniform = int.from_bytes(digest[:7], "big") / 2**56
-        place = above + uniform * float(each[level])
-        self._counts[min(int(place * BINS), BINS - 1)] += 1
+    def shows(self, threshold: float) -> NDArray[np.bool_]:
+        """[alternatives + 1] which of them, the last a tenth of greedy steps, would reach it with probability POWER."""
+        mean, variance = np.append(self._expected, self._greedy[0]), np.append(self._variance, self._greedy[1])
+        return np.asarray(mean - _POWER_DEVIATES * np.sqrt(variance) >= threshold)
 
     def _transform_evidence(self) -> float:
         """-log of the one-sided DKW bound at the largest deviation of the transform's distribution function."""
@@ -177,17 +119,77 @@ class SamplingTest:
         return 2 * self.steps * deviation**2
 
 
-def _levels(aggregate: NDArray[np.floating]) -> tuple[NDArray[np.floating], Doubles]:
-    """The distinct values of an aggregate [S], highest first, and how many tokens have each: both [L].
+def _tenth(gain: float) -> tuple[float, float]:
+    """Mean and variance of a mixture's log-ratio at a step, by the mixture of a truncation that gains `gain` nats."""
+    mass = math.exp(-gain)
+    inside = (1 - MIXED) * mass + MIXED
+    high, low = math.log1p(MIXED * math.expm1(min(gain, 700.0))), math.log1p(-MIXED)
+    return inside * high + (1 - inside) * low, inside * (1 - inside) * (high - low) ** 2
 
-    Most of a large vocabulary lies at the floor of the clip, so only the others are sorted.
-    """
-    floor = aggregate.min()
-    above = np.sort(aggregate.take(np.flatnonzero(aggregate > floor)))
-    firsts = np.flatnonzero(np.concatenate([[True], above[1:] != above[:-1]])) if len(above) else np.arange(0)
-    counts = np.diff(firsts, append=len(above))
-    values = np.concatenate([[floor], above[firsts]])
-    return values[::-1], np.concatenate([[len(aggregate) - len(above)], counts])[::-1].astype(np.float64)
+
+class RunSampling:
+    """The evidence of a run: of all its steps, and of its batches one by one. Memory grows with neither."""
+
+    def __init__(self, temperature: float, batches: int) -> None:
+        """`batches`: how many the run declares."""
+        names = [name for family in FAMILIES for name in family.names(temperature)]
+        self._names = [*names, *(f"a tenth of the steps by {name}" for name in names), "another distribution"]
+        self._temperature, self._batches = temperature, max(1, batches)
+        self._pooled = SamplingTest()
+        # Log of the product over batches of 1 - 1/B + ratio/B: any number of batches may have been drawn otherwise.
+        self._some = np.zeros(2 * _ALTERNATIVES + 1)
+        self._largest = np.full(2 * _ALTERNATIVES + 1, -np.inf)
+        self._where = np.zeros((2 * _ALTERNATIVES + 1, 2), dtype=np.int64)  # batch, steps
+        self._shown = np.ones(_ALTERNATIVES + 1, dtype=bool)
+
+    @property
+    def steps(self) -> int:
+        """How many steps could be evaluated."""
+        return self._pooled.steps
+
+    def take(self, batch: int, test: SamplingTest) -> None:
+        """Take in the steps of one batch."""
+        if not test.steps:
+            return
+        self._pooled.merge(test)
+        found, share = test.evidence(), 1 / self._batches
+        with np.errstate(divide="ignore"):  # log of 0 where there is one batch
+            self._some[:-1] += np.logaddexp(np.log1p(-share), found[:-1] + math.log(share))
+        # The transform's bound is no likelihood ratio: of B batches one may reach it by chance.
+        self._some[-1] = max(self._some[-1], found[-1] + math.log(share))
+        better = found > self._largest
+        self._largest[better] = found[better]
+        self._where[better] = batch, test.steps
+        self._shown &= test.shows(THRESHOLD + math.log(self._batches))
+
+    def alarms(self) -> list[Alarm]:
+        """The alternatives for which an honest run would alarm once in 1 / SHARE runs, strongest first."""
+        found = [
+            Alarm(name, evidence, self.steps)
+            for name, evidence in zip(self._names, self._pooled.evidence().tolist(), strict=True)
+        ]
+        found += [
+            Alarm(name, evidence, int(steps), int(batch))
+            for name, evidence, (batch, steps) in zip(self._names, self._some.tolist(), self._where, strict=True)
+        ]
+        return sorted((a for a in found if a.evidence >= THRESHOLD), key=lambda alarm: -alarm.evidence)
+
+    def detectable(self) -> str:
+        """What a run of this length and these aggregates would betray with probability POWER."""
+        said = self._said(self._pooled.shows(THRESHOLD))
+        return f"{said}; and in every single batch {self._said(self._shown)}" if self._batches > 1 else said
+
+    def _said(self, shown: NDArray[np.bool_]) -> str:
+        factors = TEMPERATURES.settings[shown[:_COLDER]]
+        low, high = max(factors[factors < 1], default=None), min(factors[factors > 1], default=None)
+        ks = TOP_K.settings[shown[_TRUNCATED]]
+        said = [
+            f"a temperature of {low * self._temperature:.3g} or less" if low else "no lower temperature",
+            f"one of {high * self._temperature:.3g} or more" if high else "no higher one",
+            f"truncation to the top {max(ks):g} tokens or fewer" if len(ks) else "no truncation",
+            "a tenth of the steps greedy" if shown[-1] else "not a tenth of the steps greedy",
+        ]
+        return ", ".join(said)
 
 
 @RunCheck(
@@ -197,23 +199,22 @@ def _levels(aggregate: NDArray[np.floating]) -> tuple[NDArray[np.floating], Doub
     evidence=1,
     why=(
         "Privacy comes from the randomness of the draw. A colder, greedy or truncated draw can cost more than "
-        "is charged here."
+        "is charged here, were it of a single batch."
     ),
     remedy=(
-        "Sample from softmax(aggregate / temperature) over the whole support: no top-k, top-p, greedy step or other "
-        "default after the aggregation. Then generate again; do not release this run."
+        "Sample from softmax(aggregate / temperature) over the whole support: no top-k, top-p, penalty, greedy step or "
+        "other default after the aggregation. Then generate again; do not release this run."
     ),
     reference="docs/mathematics.md#the-sampling-test",
 )
 def tokens_look_sampled(facts: Facts) -> Outcome:
-    """The likelihood of all tokens as declared against other temperatures, truncations and any other distribution."""
+    """The likelihood of all tokens, and of each batch's, as declared against other ways to draw them."""
     test = facts.sampling
-    expected = f"no alternative explains the tokens better (false alarms below {FALSE_ALARMS:g})"
+    expected = f"no alternative explains the tokens better (false alarms below {SHARE:g})"
     if not test.steps:
         return Outcome("skip", "nothing", expected, "No step could be evaluated.")
     alarms = test.alarms()
     if alarms:
-        found = f"{alarms[0].alternative} explains {test.steps} tokens e^{alarms[0].evidence:.1f} times better"
-        return Outcome("fail", found, expected)
+        return Outcome("fail", str(alarms[0]), expected)
     power = f"{test.steps} tokens; with probability {POWER:g} this would have shown {test.detectable()}"
     return Outcome("pass", power, expected)

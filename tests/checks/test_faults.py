@@ -1063,6 +1063,26 @@ def become(**fields: Any) -> Callable[[Any], None]:
 plain("greedy_decoding", become(greedy=True), "sampling.distribution", sizes=(8,) * 8, max_tokens=30)
 plain("greedy_decoding_of_means", become(greedy=True), "sampling.distribution",
       sizes=(8,) * 8, max_tokens=30, divisor=7.5, **MEAN)  # fmt: skip
+DRAWS: dict[str, Any] = {"sizes": (4,) * 8, "max_tokens": 32, "vocabulary": 200, "drawn": "honest"}
+for name, drawn in {
+    "workers_that_share_a_generator_state": "shared",
+    "two_of_eight_batches_that_share_a_generator_state": "shared_by_two",
+    "batches_that_begin_later_in_one_stream": "shared_later",
+    "workers_that_add_the_same_noise": "shared_noise",
+    "antithetic_batches": "mirrored",
+    "batches_that_share_out_the_unit_interval": "stratified",
+    "draws_of_a_text_that_share_out_the_unit_interval": "stratified_along",
+}.items():
+    plain(name, become(drawn=drawn), "sampling.independence", **DRAWS)
+for name, drawn in {
+    "one_greedy_batch_of_eight": "greedy_in_one",
+    "a_fifth_of_the_steps_greedy": "greedy_now_and_then",
+    "min_p_after_the_aggregation": "at_least",
+    "typical_sampling_after_the_aggregation": "typical",
+}.items():
+    plain(name, become(drawn=drawn), "sampling.distribution", **DRAWS)
+plain("presence_penalty_after_the_aggregation", become(drawn="penalised"), "sampling.distribution",
+      **DRAWS | {"vocabulary": 24, "max_tokens": 60})  # fmt: skip
 plain("divided_by_the_number_of_contexts", become(divide_by="contexts"), "mechanism.divisor",
       sizes=(8, 6), divisor=4.0, **MEAN)  # fmt: skip
 plain("divided_by_the_larger_number", become(divide_by="larger"), "mechanism.divisor",

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpaudit.checks.sampling import BINS, FALSE_ALARMS, TEMPERATURES, THRESHOLD, TOP_K, TOP_P, SamplingTest
+from dpaudit.checks.alternatives import FAMILIES, NO_TOKENS, DrawnStep, Family
+from dpaudit.checks.sampling import BINS, FALSE_ALARMS, MIXED, THRESHOLD, RunSampling, SamplingTest
 
 TEMPERATURE = 1.5
 Draw = Callable[[NDArray[np.float64], np.random.Generator], int]
@@ -54,12 +55,27 @@ def aggregates(steps: int, size: int, seed: int) -> NDArray[np.float64]:
     return values
 
 
+def drawn(row: NDArray[np.floating], token: int, before: list[int] | None = None) -> DrawnStep:
+    step = DrawnStep.of(row, TEMPERATURE, token, np.array(before, dtype=np.int64) if before else NO_TOKENS)
+    assert step is not None
+    return step
+
+
 def sampled(draw: Draw, steps: int, size: int, seed: int) -> SamplingTest:
     random = np.random.default_rng([seed, 1])
-    test = SamplingTest(TEMPERATURE)
+    test, text = SamplingTest(), list[int]()
     for number, row in enumerate(aggregates(steps, size, seed)):
-        test.add(row, draw(row, random), bytes([seed % 256, number % 256]))
+        token = draw(row, random)
+        test.add(drawn(row, token, text), bytes([seed % 256, number % 256]))
+        text.append(token)
     return test
+
+
+def run_of(*batches: SamplingTest) -> RunSampling:
+    run = RunSampling(TEMPERATURE, len(batches))
+    for number, batch in enumerate(batches):
+        run.take(number, batch)
+    return run
 
 
 def test_a_run_of_the_demos_size_betrays_another_sampler() -> None:
@@ -73,7 +89,7 @@ def test_a_run_of_the_demos_size_betrays_another_sampler() -> None:
         ],
         range(2),
     ):
-        alarms = sampled(draw, steps=200, size=49_152, seed=seed).alarms()
+        alarms = run_of(sampled(draw, steps=300, size=49_152, seed=seed)).alarms()
         assert any(alarm.alternative.startswith(named) for alarm in alarms)
 
 
@@ -81,7 +97,9 @@ def test_a_run_of_the_demos_size_betrays_another_sampler() -> None:
 def test_honest_runs_pass(runs: int) -> None:
     """At most FALSE_ALARMS of honest runs alarm: of 1,980 in all none is to be expected, two would be a finding."""
     for size in (2, 30, 2000):
-        alarmed = sum(bool(sampled(at(TEMPERATURE), steps=25, size=size, seed=seed).alarms()) for seed in range(runs))
+        alarmed = sum(
+            bool(run_of(sampled(at(TEMPERATURE), steps=25, size=size, seed=seed)).alarms()) for seed in range(runs)
+        )
         assert alarmed <= 1
         assert FALSE_ALARMS * 660 < 0.1
 
@@ -89,99 +107,179 @@ def test_honest_runs_pass(runs: int) -> None:
 @pytest.mark.parametrize(("runs", "most"), [(20, 1), pytest.param(100, 5, marks=pytest.mark.slow)])
 def test_the_stated_power_is_the_power(runs: int, most: int) -> None:
     """Of runs at the smallest temperature error that is said to be detected, 99 of 100 alarm."""
-    said = sampled(at(TEMPERATURE), steps=120, size=300, seed=0).detectable()
+    said = run_of(sampled(at(TEMPERATURE), steps=120, size=300, seed=0)).detectable()
     low = float(said.split("a temperature of ")[1].split(" ")[0])
-    missed = sum(not sampled(at(low), steps=120, size=300, seed=seed).alarms() for seed in range(runs))
+    missed = sum(not run_of(sampled(at(low), steps=120, size=300, seed=seed)).alarms() for seed in range(runs))
     assert missed <= most
 
 
 def test_ties_and_a_token_at_the_floor() -> None:
-    test = SamplingTest(1.0)
+    test = SamplingTest()
     for token in range(8):
-        test.add(np.zeros(8), token, bytes([token]))
-    assert test.steps == 8
-    assert not test.alarms()
+        test.add(drawn(np.zeros(8), token), bytes([token]))
+    run = run_of(test)
+    assert run.steps == 8
+    assert not run.alarms()
     assert THRESHOLD > 12
 
 
-class Reference:
-    """The evidence by its definitions: every alternative's distribution over all tokens, written out."""
+def chances(family: Family, place: int, values: NDArray[np.float64], before: list[int]) -> NDArray[np.float64]:
+    """An alternative's whole distribution, by its definition."""
+    setting, name, here = float(family.settings[place]), type(family).__name__, softmax(values, TEMPERATURE)
+    order = np.argsort(-here, kind="stable")
+    if name == "Temperatures":
+        return softmax(values, setting * TEMPERATURE)
+    if name in ("Repetition", "Presence", "Frequency"):
+        other = values.copy()
+        for token in set(before):
+            score, times = values[token], before.count(token)
+            other[token] = {
+                "Repetition": score / setting if score > 0 else score * setting,
+                "Presence": score - setting,
+                "Frequency": score - setting * times,
+            }[name]
+        return softmax(other, TEMPERATURE)
+    if name == "Typical":
+        distance = np.abs(-np.log(here) - -(here * np.log(here)).sum()).round(9)
+        order = np.argsort(distance, kind="stable")
+        last = order[min(int(np.searchsorted(np.cumsum(here[order]), setting)), len(here) - 1)]
+        kept = distance <= distance[last]
+    elif name == "MinP":
+        kept = here >= setting * here.max() * (1 - 1e-12)
+    else:
+        size = int(setting) if name == "TopK" else int(np.searchsorted(np.cumsum(here[order]), setting)) + 1
+        kept = np.zeros(len(here), dtype=bool)
+        kept[order[:size]] = True
+    return np.where(kept, here, 0.0) / here[kept].sum()
 
-    def __init__(self) -> None:
-        self.ratio, self.expected, self.variance = (np.zeros(len(TEMPERATURES)) for _ in range(3))
-        self.top_k, self.top_p = np.zeros(len(TOP_K)), np.zeros(len(TOP_P))
-        self.places: list[tuple[float, float]] = []
 
-    def add(self, values: NDArray[np.float64], token: int) -> None:
-        here = np.log(softmax(values, TEMPERATURE))
-        for i, factor in enumerate(TEMPERATURES):
-            other = softmax(values, factor * TEMPERATURE)
-            ratio = np.log(other) - here
-            mean = float((other * ratio).sum())
-            self.ratio[i] += ratio[token]
-            self.expected[i] += mean
-            self.variance[i] += float((other * (ratio - mean) ** 2).sum())
-        order = np.argsort(-values, kind="stable")
-        ranked, rank = np.exp(here)[order], int(np.flatnonzero(order == token)[0])
-        mass = np.cumsum(ranked)
-        for i, k in enumerate(TOP_K):
-            self.top_k[i] += np.inf if rank >= k else (-np.log(mass[k - 1]) if k < len(values) else 0.0)
-        for i, p in enumerate(TOP_P):
-            kept = int(np.searchsorted(mass, p)) + 1
-            self.top_p[i] += np.inf if rank >= kept else (-np.log(mass[kept - 1]) if kept < len(values) else 0.0)
-        self.places.append((float(mass[rank] - ranked[rank]), float(mass[rank])))
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: type(family).__name__)
+@pytest.mark.parametrize(("size", "dtype"), [(1, "f8"), (2, "f4"), (40, "f4"), (900, "f8")])
+def test_ratios_are_those_of_the_definitions(family: Family, size: int, dtype: str) -> None:
+    """Every alternative's distribution over all tokens, written out; and no ratio expects more than 1 as declared."""
+    random = np.random.default_rng(5)
+    before = random.integers(size, size=12).tolist()
+    # Penalties on all tokens alike leave the rest that is set aside, and push the others down to it.
+    allowed = 1e-8 if size > 12 else 1e-3
+    assert len(family.names(1.0)) == len(family.settings)
+    for row in aggregates(3, size, seed=3).astype(dtype):
+        values = row.astype(np.float64)
+        if size > 2:
+            values[:4] = row[:4] = 9.0  # equal ones among the most probable
+        here = softmax(values, TEMPERATURE)
+        tokens = [0, *before, *random.choice(size, 5, p=here).tolist(), int(values.argmax()), int(values.argmin())]
+        found = [family.ratios(drawn(row, token, before)) for token in tokens]
+        for place in range(len(family.settings)):
+            other = chances(family, place, values, before)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratio = np.log(other) - np.log(here)
+                moments = np.where(other > 0, other * ratio, 0.0)
+                square = np.where(other > 0, other * ratio**2, 0.0).sum()
+            for token, ratios in zip(tokens, found, strict=True):
+                np.testing.assert_allclose(ratios.found[place], ratio[token], rtol=1e-8, atol=allowed)
+                np.testing.assert_allclose(ratios.mean[place], moments.sum(), rtol=1e-8, atol=allowed)
+                np.testing.assert_allclose(
+                    ratios.variance[place], square - moments.sum() ** 2, rtol=1e-6, atol=10 * allowed
+                )
 
 
-def test_evidence_is_that_of_the_definitions() -> None:
-    for (size, dtype), draw in itertools.product(
-        [(1, "f8"), (2, "f4"), (40, "f4"), (3000, "f4"), (3000, "f8")], [at(TEMPERATURE), at(0.8), among(1)]
-    ):
-        random, test, reference = np.random.default_rng(5), SamplingTest(TEMPERATURE), Reference()
-        for number, row in enumerate(aggregates(20, size, seed=3).astype(dtype)):
-            values = row.astype(np.float64)
-            token = draw(values, random)
-            test.add(row, token, bytes([number]))
-            reference.add(values, token)
-        for found, right in (
-            (test._ratio, reference.ratio),
-            (test._expected, reference.expected),
-            (test._variance, reference.variance),
-            (np.where(test._left, np.inf, test._truncated), np.append(reference.top_k, reference.top_p)),
-        ):
-            np.testing.assert_allclose(found, right, rtol=1e-9, atol=1e-9)
-        assert test._counts.sum() == 20
-        edges = [tuple(int(np.clip(end * BINS, 0, BINS - 1)) for end in place) for place in reference.places]
-        for bin_ in np.flatnonzero(test._counts):
-            assert any(low <= bin_ <= high for low, high in edges)
+@pytest.mark.parametrize("size", [3, 24])
+def test_no_ratio_expects_more_than_one(size: int) -> None:
+    """The premise of Markov's inequality, over all tokens that could have been drawn."""
+    for row in aggregates(4, size, seed=8):
+        here = softmax(row, TEMPERATURE)
+        ratios = [
+            np.concatenate([family.ratios(drawn(row, token, [0, 1, 1])).found for family in FAMILIES])
+            for token in range(size)
+        ]
+        assert (here @ np.exp(ratios) <= 1 + 1e-9).all()
+        assert (here @ np.exp(ratios) >= 1 - 1e-9).mean() > 0.9
+
+
+def test_penalties_at_scores_that_leave_nothing_to_others() -> None:
+    """All probability lies on a token that the text has: to push it down is no evidence beyond float64's rounding."""
+    step = drawn(np.array([1e9, 1e9, -1e9]), 0, [0, 1])
+    found = np.concatenate([family.ratios(step).found for family in FAMILIES])
+    assert not np.isnan(found).any()
+    assert (found < 1).all()
+
+
+def test_a_tenth_of_the_steps_is_a_mixture() -> None:
+    test = SamplingTest()
+    row = np.array([2.0, 1.0, -3.0])
+    for number, token in enumerate([0, 0, 2]):
+        test.add(drawn(row, token), bytes([number]))
+    here = softmax(row, TEMPERATURE)
+    greedy = sum(len(family.settings) for family in FAMILIES[:1])
+    inside = np.log(1 - MIXED + MIXED / here[0])
+    assert test._ratio[1, greedy] == pytest.approx(2 * inside + np.log(1 - MIXED))
+    assert test._ratio[0, greedy] == -np.inf
+    chance = (1 - MIXED) * here[0] + MIXED
+    assert test._greedy[0] / 3 == pytest.approx(chance * inside + (1 - chance) * np.log(1 - MIXED))
 
 
 def test_transforms_that_all_lie_at_one_end_are_evidence_by_massarts_bound() -> None:
-    test = SamplingTest(TEMPERATURE)
+    test = SamplingTest()
     for number in range(20):
-        test.add(np.array([30.0, -30.0]), 0, bytes([number]))  # a token of probability 1: its places are uniform
+        test.add(drawn(np.array([30.0, -30.0]), 0), bytes([number]))  # a token of probability 1: its places are uniform
     assert test.steps == test._counts.sum() == 20
     test._counts[:] = [20] + [0] * (BINS - 1)
     assert test._transform_evidence() == pytest.approx(2 * 20 * (1 - 1 / BINS) ** 2)
 
 
 def test_merged_tests_are_the_test_of_all_steps() -> None:
-    whole, parts = SamplingTest(TEMPERATURE), [SamplingTest(TEMPERATURE) for _ in range(3)]
+    whole, parts = SamplingTest(), [SamplingTest() for _ in range(3)]
     random = np.random.default_rng(0)
     for number, row in enumerate(aggregates(30, 200, seed=1)):
         token = at(TEMPERATURE)(row, random)
         for test in (whole, parts[number // 10]):
-            test.add(row, token, bytes([number]))
-    merged = SamplingTest(TEMPERATURE)
+            test.add(drawn(row, token), bytes([number]))
+    merged = SamplingTest()
     for part in parts:
         merged.merge(part)
     assert merged.steps == whole.steps == 30
     for found, right in zip(merged._sums(), whole._sums(), strict=True):
         np.testing.assert_allclose(found, right, rtol=1e-12)
-    assert merged.detectable() == whole.detectable()
+    assert run_of(merged).detectable() == run_of(whole).detectable()
+
+
+@pytest.mark.parametrize(("batches", "greedy"), [(10, (7,)), (100, (3, 30, 31, 60, 99))])
+def test_greedy_batches_among_honest_ones_are_named(batches: int, greedy: tuple[int, ...]) -> None:
+    tests = [
+        sampled(among(1) if number in greedy else at(TEMPERATURE), steps=30, size=300, seed=number)
+        for number in range(batches)
+    ]
+    alarm = run_of(*tests).alarms()[0]
+    assert (alarm.alternative, alarm.batch in greedy) == ("greedy decoding", True)
+    assert f"batch {alarm.batch} of 30 tokens" in str(alarm)
+
+
+def test_what_is_shown_of_single_batches_holds_for_the_least_of_them() -> None:
+    long, short = (sampled(at(TEMPERATURE), steps=steps, size=300, seed=1) for steps in (200, 2))
+    said = run_of(long, short).detectable()
+    pooled, _, single = said.partition("; and in every single batch ")
+    assert "no truncation" not in pooled
+    assert single == "no lower temperature, no higher one, no truncation, not a tenth of the steps greedy"
+    assert "every single batch" not in run_of(long).detectable()
+
+
+def test_batches_without_evidence_and_batches_that_were_not_read_cost_nothing() -> None:
+    run = RunSampling(TEMPERATURE, 3)
+    run.take(0, SamplingTest())
+    assert run.steps == 0
+    assert not run.alarms()
 
 
 def test_steps_that_are_no_numbers_are_left_to_other_checks() -> None:
     for value in [np.nan, np.inf, -np.inf]:
-        test = SamplingTest(TEMPERATURE)
-        test.add(np.array([0.0, value, 1.0]), 0, b"")
-        assert test.steps == 0
+        assert DrawnStep.of(np.array([0.0, value, 1.0]), TEMPERATURE, 0) is None
+
+
+def test_batches_share_the_transforms_rate_of_false_alarms() -> None:
+    odd, even, run = SamplingTest(), SamplingTest(), RunSampling(TEMPERATURE, 100)
+    odd.steps, odd._counts[0] = 9, 9
+    even.steps, even._counts[:] = 4 * BINS, 4
+    run.take(0, odd)
+    run.take(1, even)
+    assert odd.evidence()[-1] > THRESHOLD
+    assert not run.alarms()

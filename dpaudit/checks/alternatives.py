@@ -1,0 +1,333 @@
+"""How else the tokens could have been drawn: every alternative's likelihood against the declared distribution.
+
+A family of alternatives is one small class: its names, and the likelihood ratios of a step. One line of FAMILIES makes
+the test try it. Under the declared distribution a ratio's expectation is 1 at most, whatever was drawn before: that
+is all that the bound on false alarms needs (docs/mathematics.md#the-sampling-test).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Doubles = NDArray[np.float64]
+Ids = NDArray[np.int64]
+
+NO_TOKENS: Ids = np.zeros(0, dtype=np.int64)
+#: Probability that penalties are taken to leave alone beside what they do: it lowers their likelihood, which is safe.
+_REST = 2.0**-40
+
+
+@dataclass(frozen=True)
+class DrawnStep:
+    """One step: the declared distribution over its tokens, in levels of equal scores, and which one was drawn.
+
+    Attributes:
+        aggregate: [S] what was sampled from.
+        temperature: the declared one.
+        token: index of the sampled token along S.
+        before: [m] the indices, without repetition, of the tokens that the text has before this step.
+        times: [m] how often it has each.
+        below: [L] scores of the levels over the temperature less the highest, which is first: in nats.
+        counts: [L] how many tokens each level has.
+        level: that of the sampled token.
+    """
+
+    aggregate: NDArray[np.floating]
+    temperature: float
+    token: int
+    before: Ids
+    times: Ids
+    below: Doubles
+    counts: Doubles
+    level: int
+
+    @classmethod
+    def of(
+        cls, aggregate: NDArray[np.floating], temperature: float, token: int, before: Ids = NO_TOKENS
+    ) -> DrawnStep | None:
+        """A step whose text has the tokens `before`, indices along S; None where a score is no number."""
+        lowest, highest = (float(end) / temperature for end in (aggregate.min(), aggregate.max()))
+        if not (math.isfinite(lowest) and math.isfinite(highest)):  # as they are where any value is not
+            return None
+        values, counts = _levels(aggregate)
+        level = len(values) - 1 - int(np.searchsorted(values[::-1], aggregate[token]))
+        below = (values.astype(np.float64) - float(values[0])) / temperature
+        seen, times = np.unique(before, return_counts=True)
+        return cls(aggregate, temperature, token, seen, times, below, counts, level)
+
+    @cached_property
+    def weights(self) -> Doubles:
+        """[L] exp(below) * counts."""
+        return np.asarray(np.exp(self.below) * self.counts)
+
+    @cached_property
+    def log_total(self) -> float:
+        """Logarithm of the sum of the weights."""
+        return math.log(float(self.weights.sum()))
+
+    @cached_property
+    def each(self) -> Doubles:
+        """[L] probability of one token of each level."""
+        return self.weights / self.counts / float(self.weights.sum())
+
+    @cached_property
+    def ends(self) -> Doubles:
+        """[L] how many tokens lie in a level or above it."""
+        return np.cumsum(self.counts)
+
+    @cached_property
+    def mass(self) -> Doubles:
+        """[L] probability of a level and of all above it."""
+        return np.cumsum(self.each * self.counts)
+
+    @cached_property
+    def place(self) -> int:
+        """How many tokens of the sampled one's level have a smaller index."""
+        return int(np.count_nonzero(self.aggregate[: self.token] == self.aggregate[self.token]))
+
+    @cached_property
+    def rank(self) -> int:
+        """How many tokens come before the sampled one by probability, and by index where that is equal."""
+        return int(self.counts[: self.level].sum()) + self.place
+
+    @cached_property
+    def seen(self) -> tuple[Doubles, float]:
+        """[m] the probabilities of the tokens before, and that of all others, which is not too small."""
+        scores = (self.aggregate[self.before].astype(np.float64) - float(self.aggregate.max())) / self.temperature
+        found = np.exp(scores - self.log_total)
+        return found, max(1.0 - float(found.sum()), 0.0) + _REST
+
+    def mass_of(self, tokens: Doubles) -> Doubles:
+        """Probability of the `tokens` most probable ones, from 1 to S."""
+        at = np.searchsorted(self.ends, tokens)
+        return np.asarray(np.minimum(1.0, self.mass[at] - (self.ends[at] - tokens) * self.each[at]))
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """A family's log-likelihood ratios at one step, in nats.
+
+    Attributes:
+        found: [k] log q(token) - log p(token); -inf where an alternative could not have drawn the token.
+        mean: [k] what the alternative itself expects of it.
+        variance: [k] likewise.
+    """
+
+    found: Doubles
+    mean: Doubles
+    variance: Doubles
+
+
+class Family(ABC):
+    """Alternatives of one kind, k settings of them."""
+
+    def __init__(self, *settings: float) -> None:
+        self.settings = np.array(settings, dtype=np.float64)
+
+    @abstractmethod
+    def names(self, temperature: float) -> list[str]:
+        """What reports call them, at this declared temperature."""
+
+    @abstractmethod
+    def ratios(self, step: DrawnStep) -> Ratios:
+        """Each one's likelihood ratio against the declared distribution."""
+
+
+class Temperatures(Family):
+    """Other temperatures, as multiples of the declared one."""
+
+    def names(self, temperature: float) -> list[str]:
+        """See `Family`."""
+        return [f"temperature {factor * temperature:.3g}" for factor in self.settings.tolist()]
+
+    def ratios(self, step: DrawnStep) -> Ratios:
+        """A level's log-ratio is linear in its score, so that its moments follow from those of the scores."""
+        below, weights = step.below, np.empty_like(step.below)
+        found, means, variances = (np.empty(len(self.settings)) for _ in range(3))
+        for place, factor in enumerate(self.settings.tolist()):
+            np.exp(np.multiply(below, 1 / factor, out=weights), out=weights)
+            weights *= step.counts
+            total = float(weights.sum())
+            weights *= below
+            mean = float(weights.sum()) / total
+            weights *= below
+            square = float(weights.sum()) / total
+            slope, shift = 1 / factor - 1, math.log(total) - step.log_total
+            found[place] = slope * float(below[step.level]) - shift
+            means[place] = slope * mean - shift
+            variances[place] = slope**2 * max(square - mean**2, 0.0)
+        return Ratios(found, means, variances)
+
+
+class Truncations(Family):
+    """Only so many of the most probable tokens, in their declared proportions."""
+
+    @abstractmethod
+    def kept(self, step: DrawnStep) -> Doubles:
+        """How many tokens each keeps; S or more are all of them."""
+
+    def ratios(self, step: DrawnStep) -> Ratios:
+        """See `Family`."""
+        kept = np.minimum(self.kept(step), step.ends[-1])
+        gain = -np.log(step.mass_of(kept))
+        return Ratios(np.where(step.rank < kept, gain, -np.inf), gain, np.zeros(len(gain)))
+
+
+class TopK(Truncations):
+    """The k most probable tokens."""
+
+    def names(self, temperature: float) -> list[str]:
+        """See `Family`."""
+        return ["greedy decoding" if k == 1 else f"top-k {k:g}" for k in self.settings.tolist()]
+
+    def kept(self, step: DrawnStep) -> Doubles:
+        """See `Truncations`."""
+        return np.array(self.settings)
+
+
+class TopP(Truncations):
+    """The smallest set of the most probable tokens that has this probability."""
+
+    def names(self, temperature: float) -> list[str]:
+        """See `Family`."""
+        return [f"top-p {p:g}" for p in self.settings.tolist()]
+
+    def kept(self, step: DrawnStep) -> Doubles:
+        """See `Truncations`."""
+        mass, ends = step.mass, step.ends
+        at = np.searchsorted(mass, self.settings)
+        at, rounded = np.minimum(at, len(mass) - 1), at == len(mass)  # rounding may leave the last sum below a share
+        before = np.concatenate([[0.0], mass])[at]
+        whole = ends[at] - step.counts[at] + np.ceil((self.settings - before) / step.each[at])
+        return np.asarray(np.where(rounded, ends[-1], whole))
+
+
+class MinP(Truncations):
+    """Every token with at least this share of the most probable one's probability."""
+
+    def names(self, temperature: float) -> list[str]:
+        """See `Family`."""
+        return [f"min-p {share:g}" for share in self.settings.tolist()]
+
+    def kept(self, step: DrawnStep) -> Doubles:
+        """See `Truncations`."""
+        levels = np.searchsorted(-step.below, -np.log(self.settings), side="right")
+        return np.asarray(step.ends[levels - 1])
+
+
+class Typical(Family):
+    """Locally typical sampling: the tokens whose surprise is nearest to the entropy, up to this probability."""
+
+    def names(self, temperature: float) -> list[str]:
+        """See `Family`."""
+        return [f"typical sampling of {share:g}" for share in self.settings.tolist()]
+
+    def ratios(self, step: DrawnStep) -> Ratios:
+        """Levels are kept whole, as where a threshold on the distance is applied."""
+        share = step.weights / float(step.weights.sum())
+        mean = float((share * step.below).sum())
+        order = np.argsort(np.abs(step.below - mean), kind="stable")
+        mass = np.cumsum(share[order])
+        last = np.minimum(np.searchsorted(mass, self.settings), len(mass) - 1)
+        gain = -np.log(np.minimum(mass[last], 1.0))
+        own = int(np.flatnonzero(order == step.level)[0])
+        return Ratios(np.where(own <= last, gain, -np.inf), gain, np.zeros(len(gain)))
+
+
+class Penalties(Family):
+    """Other scores for the tokens that the text has already."""
+
+    @abstractmethod
+    def shifts(self, step: DrawnStep) -> Doubles:
+        """[k, m] what is added to the scores of the tokens before, in logit units."""
+
+    def ratios(self, step: DrawnStep) -> Ratios:
+        """All other tokens keep their scores, so that sums are over the tokens before alone."""
+        if not len(step.before):
+            nothing = np.zeros(len(self.settings))
+            return Ratios(nothing, nothing, nothing)
+        shifts = self.shifts(step) / step.temperature
+        declared, rest = step.seen
+        shifted = np.exp(shifts)
+        shifted *= declared
+        total = rest + shifted.sum(axis=1)
+        shifted *= shifts
+        mean = shifted.sum(axis=1) / total
+        shifted *= shifts
+        variance = shifted.sum(axis=1) / total - mean**2
+        own = shifts[:, step.before == step.token].sum(axis=1)
+        total = np.log(total)
+        return Ratios(own - total, mean - total, np.maximum(variance, 0.0))
+
+
+class Repetition(Penalties):
+    """Scores above 0 are divided by the penalty, those below multiplied (Keskar et al. 2019, as samplers have it)."""
+
+    def names(self, temperature: float) -> list[str]:
+        """See `Family`."""
+        return [f"repetition penalty {penalty:g}" for penalty in self.settings.tolist()]
+
+    def shifts(self, step: DrawnStep) -> Doubles:
+        """See `Penalties`."""
+        scores, penalty = step.aggregate[step.before].astype(np.float64), self.settings[:, None]
+        return np.asarray(np.where(scores > 0, scores / penalty, scores * penalty) - scores)
+
+
+class Presence(Penalties):
+    """The penalty is taken from the scores of tokens that the text has."""
+
+    def names(self, temperature: float) -> list[str]:
+        """See `Family`."""
+        return [f"presence penalty {penalty:g}" for penalty in self.settings.tolist()]
+
+    def shifts(self, step: DrawnStep) -> Doubles:
+        """See `Penalties`."""
+        return np.repeat(-self.settings[:, None], len(step.before), axis=1)
+
+
+class Frequency(Penalties):
+    """The penalty is taken once for every time that the text has the token."""
+
+    def names(self, temperature: float) -> list[str]:
+        """See `Family`."""
+        return [f"frequency penalty {penalty:g}" for penalty in self.settings.tolist()]
+
+    def shifts(self, step: DrawnStep) -> Doubles:
+        """See `Penalties`."""
+        return -self.settings[:, None] * step.times
+
+
+#: What is tried. The first are those whose power a pass states.
+TEMPERATURES = Temperatures(
+    0.1, 0.25, 0.5, 0.6, 2 / 3, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 4.0
+)
+TOP_K = TopK(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000)
+FAMILIES: tuple[Family, ...] = (
+    TEMPERATURES,
+    TOP_K,
+    TopP(0.5, 0.8, 0.9, 0.95, 0.98, 0.99),
+    MinP(0.01, 0.02, 0.05, 0.1, 0.2),
+    Typical(0.2, 0.5, 0.8, 0.9, 0.95),
+    Repetition(1.05, 1.1, 1.2, 1.3, 1.5, 2.0),
+    Presence(0.25, 0.5, 1.0, 1.5, 2.0),
+    Frequency(0.1, 0.25, 0.5, 1.0, 2.0),
+)
+
+
+def _levels(aggregate: NDArray[np.floating]) -> tuple[NDArray[np.floating], Doubles]:
+    """The distinct values of an aggregate [S], highest first, and how many tokens have each: both [L].
+
+    Most of a large vocabulary lies at the floor of the clip, so only the others are sorted.
+    """
+    floor = aggregate.min()
+    above = np.sort(aggregate.take(np.flatnonzero(aggregate > floor)))
+    firsts = np.flatnonzero(np.concatenate([[True], above[1:] != above[:-1]])) if len(above) else np.arange(0)
+    counts = np.diff(firsts, append=len(above))
+    values = np.concatenate([[floor], above[firsts]])
+    return values[::-1], np.concatenate([[len(aggregate) - len(above)], counts])[::-1].astype(np.float64)

@@ -1,0 +1,351 @@
+"""Were tokens drawn independently of each other?
+
+A sampler that turns one uniform number u into a token gives away an interval in which u lies: the probabilities of
+the tokens before the sampled one, and with it. Which tokens are before depends on the sampler: by id, by ascending
+score (ours), or by descending score. Samplers that add noise to every score, or divide by it (Gumbel-max, PyTorch's
+multinomial), have no u: there the same noise shows in the same tokens.
+
+Evidence is a bet: before a draw is looked at, some density of its u is laid down, made of what was drawn before; the
+bet's ratio is that density's share of the interval over the interval's length. Its expectation is 1 at most, whatever
+went before, so that products of bets, and averages of products, exceed e^a with probability e^-a at most (Markov).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dpaudit.checks.alternatives import Doubles, DrawnStep
+from dpaudit.checks.facts import Facts
+from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.checks.sampling import SHARE
+
+#: How the samplers that are told apart order the tokens.
+ORDERS = ("id", "ascending score", "descending score")
+#: In these places the same u may show: as it is and as 1 - u in each order; and as the same token.
+VIEWS = (*(f"{how} by {order}" for order in ORDERS for how in ("u", "1 - u")), "the same tokens")
+#: Each text is compared with so many texts before it, at the same places, of which it has so many.
+TEXTS, PLACES = 1024, 64
+#: Each stretch of so many draws of a text is compared with so many draws before it, at every distance.
+STRETCH, LAGS = 32, 1024
+#: How many draws in a row may share out [0, 1) among them.
+STRATA = (2, 4, 8, 16, 32, 64, 128, 256)
+#: The largest number of strata that is tried where a run's own numbers name it.
+_MOST_STRATA = 1024
+#: What is left of a bet on a stratum that has had its draw, and the share of every such bet that is kept back.
+_FLOOR, _KEPT_BACK = 0.05, 0.02
+#: Draws whose bets' ratios float64 can multiply: each is below 2^30.
+_FACTORS = 32
+#: Draws less probable than this are taken for no evidence: their intervals are too short for float64.
+_LEAST = 2.0**-30
+
+
+class Draw(NamedTuple):
+    """A draw: its token's id, where the interval of its u begins in each of ORDERS, and the interval's length."""
+
+    token: int
+    by_id: float
+    ascending: float
+    descending: float
+    chance: float
+
+    @classmethod
+    def of(cls, step: DrawnStep, token: int) -> Draw:
+        """A step's draw; `token` is the sampled one's id."""
+        chance = float(step.each[step.level])
+        highest = float(step.aggregate.max())
+        earlier = step.aggregate[: step.token].astype(np.float64)
+        earlier -= highest
+        earlier /= step.temperature
+        by_id = float(np.exp(earlier, out=earlier).sum()) * math.exp(-step.log_total)
+        above = float(step.mass[step.level - 1]) if step.level else 0.0
+        lower = 1.0 - float(step.mass[step.level])
+        own = step.place * chance
+        return cls(token, by_id, lower + own, above + own, chance)
+
+
+class _Intervals(NamedTuple):
+    """Draws as bets see them: ends of intervals [3, ...], one over their length or 0, and ids, both [...]."""
+
+    low: Doubles
+    high: Doubles
+    inverse: Doubles
+    token: Doubles
+
+    @classmethod
+    def of(cls, draws: Sequence[Draw]) -> _Intervals:
+        """Of some draws in a row."""
+        table = np.array(draws, dtype=np.float64).reshape(-1, 5).T
+        chance = table[4]
+        inverse = np.where(chance >= _LEAST, 1 / np.maximum(chance, _LEAST), 0.0)
+        return cls(table[1:4], table[1:4] + chance, inverse, table[0])
+
+    @classmethod
+    def none(cls, *shape: int) -> _Intervals:
+        """Places without a draw."""
+        return cls(np.zeros((3, *shape)), np.ones((3, *shape)), np.zeros(shape), np.full(shape, -1.0))
+
+    def at(self, place: slice) -> _Intervals:
+        """Some of a row of draws."""
+        return _Intervals(self.low[:, place], self.high[:, place], self.inverse[place], self.token[place])
+
+    def then(self, other: _Intervals) -> _Intervals:
+        """This row of draws and another behind it."""
+        low, high, inverse, token = (np.concatenate(pair, axis=-1) for pair in zip(self, other, strict=True))
+        return _Intervals(low, high, inverse, token)
+
+
+class _Evidence:
+    """Log of what bets have made, for hypotheses by name: that all units are dependent, and that some are.
+
+    A unit is what one bet is about: a text, or a stretch of one.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names, self.units = tuple(names), 0
+        self.every, self.some = np.zeros(len(names)), np.zeros(len(names))
+        self.largest, self.batch = np.full(len(names), -np.inf), np.zeros(len(names), dtype=np.int64)
+
+    def take(self, found: Doubles, batch: int, stake: float = 1.0) -> None:
+        """One unit's log-ratios [names]; the hypothesis about all units stakes this part of what it has."""
+        self.units += 1
+        self.every += _staked(found, stake)
+        # Of the first n units 1 in n + 1 is never staked, so that honest ones cost log(n + 1) in all.
+        self.some += _staked(found, 1 / (self.units + 1))
+        better = found > self.largest
+        self.largest[better], self.batch[better] = found[better], batch
+
+
+def _staked(found: Doubles, stake: float) -> Doubles:
+    """Log of 1 - stake + stake * exp(found)."""
+    if stake == 1.0:
+        return found
+    return np.asarray(np.logaddexp(math.log1p(-stake), found + math.log(stake)))
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """A hypothesis that explains the draws far better than independence does."""
+
+    hypothesis: str
+    evidence: float
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.hypothesis} explain them e^{self.evidence:.1f} times better, batch {self.batch} best"
+
+
+class IndependenceTest:
+    """Gathers the evidence of a run's batches, in ascending order. Memory does not grow with the run."""
+
+    def __init__(self, batches: int, longest: int) -> None:
+        """`batches`: how many the run declares; `longest`: the most tokens of a text."""
+        self.draws = self.texts = 0
+        self._informative = 0.0
+        self._across = _strata(batches)
+        self._along = _strata(longest, at_most=longest)
+        self._kept = _Intervals.none(TEXTS, PLACES)
+        self._before = _Intervals.none(0)
+        self._filled = {strata: np.zeros((len(ORDERS), PLACES, strata)) for strata in self._across}
+        self._same_places = _Evidence([f"draws of an earlier text ({view})" for view in VIEWS])
+        self._at_distance = _Evidence([f"draws some way before ({view})" for view in VIEWS])
+        self._even_across = _Evidence(
+            [f"{n} texts in a row that share out [0, 1) by {order}" for n in self._across for order in ORDERS]
+        )
+        self._even_along = _Evidence(
+            [f"{n} draws in a row that share out [0, 1) by {order}" for n in self._along for order in ORDERS]
+        )
+
+    def take(self, batch: int, draws: Sequence[Draw], lengths: Sequence[int]) -> None:
+        """Take in one batch: its draws, and how many of them each of its texts has."""
+        first = 0
+        for length in lengths:
+            if text := draws[first : first + length]:
+                self._take_text(batch, _Intervals.of(text))
+            first += length
+
+    def _take_text(self, batch: int, text: _Intervals) -> None:
+        number = len(text.token)
+        self.draws += number
+        self._informative += float(np.log((1 + text.inverse) / 2).sum())
+        beginning = text.at(slice(PLACES))
+        if self.texts:
+            self._same_places.take(self._bets_on_texts(beginning), batch, stake=0.5)
+        self._keep(beginning)
+        for first in range(0, number, STRETCH):
+            stretch = text.at(slice(first, first + STRETCH))
+            self._at_distance.take(self._bets_on_distances(stretch), batch, stake=0.5)
+        self._even_across.take(self._bets_across(beginning), batch)
+        self._even_along.take(self._bets_along(text), batch)
+        self.texts += 1
+
+    def _bets_on_texts(self, text: _Intervals) -> Doubles:
+        """[views] log of the average over earlier texts of the product over places: the draw is the same there."""
+        texts, places = min(self.texts, TEXTS), len(text.token)
+        past = _Intervals(*(part[..., :texts, :places] for part in self._kept))
+        # Where an earlier text had ended nothing is staked.
+        idle = np.where(past.token < 0, 1.0, 0.5)
+        return _averaged(_products(past, text, idle, axis=-1))
+
+    def _bets_on_distances(self, stretch: _Intervals) -> Doubles:
+        """[views] log of the average over distances of the product over draws: the draw is that so far before."""
+        # Fixed before the stretch is looked at, whose own length tells where its text ends.
+        lags = min(LAGS, len(self._before.token) + STRETCH - 1)
+        number, row = len(stretch.token), self._before.then(stretch)
+        self._before = row.at(slice(-LAGS, None))
+        row = _Intervals.none(max(0, lags + number - len(row.token))).then(row).at(slice(-lags - number, -1))
+        windows = _Intervals(*(np.lib.stride_tricks.sliding_window_view(part, lags, axis=-1) for part in row))
+        now = _Intervals(*(part[..., None] for part in stretch))
+        return _averaged(_products(windows, now, np.where(windows.token < 0, 1.0, 0.5), axis=-2))
+
+    def _keep(self, text: _Intervals) -> None:
+        at, places = self.texts % TEXTS, len(text.token)
+        for kept, part in zip(self._kept, text, strict=True):
+            kept[..., at, :places] = part
+        self._kept.inverse[at, places:], self._kept.token[at, places:] = 0.0, -1
+
+    def _bets_across(self, text: _Intervals) -> Doubles:
+        """[hypotheses] the draw lies where none of the last texts had one at the same place."""
+        found, places = [], len(text.token)
+        for strata, filled in self._filled.items():
+            if self.texts % strata == 0:
+                filled[:] = 0.0
+            shares = _shares(text, strata)
+            found.append(_log_ratios(filled[:, :places], shares).sum(axis=-1))
+            filled[:, :places] += shares
+        return np.concatenate(found)
+
+    def _bets_along(self, text: _Intervals) -> Doubles:
+        """[hypotheses] the draw lies where none of the last ones of its text had one."""
+        found = np.zeros((len(self._along), len(ORDERS)))
+        for first in range(0, len(text.token), _MOST_STRATA):
+            part = text.at(slice(first, first + _MOST_STRATA))
+            number = len(part.token)
+            for place, strata in enumerate(self._along):
+                shares = np.zeros((len(ORDERS), -(-number // strata) * strata, strata))
+                shares[:, :number] = _shares(part, strata)
+                blocks = shares.reshape(len(ORDERS), -1, strata, strata)
+                filled = np.cumsum(blocks, axis=2) - blocks
+                ratios = _log_ratios(filled, blocks).reshape(len(ORDERS), -1)
+                found[place] += ratios[:, :number].sum(axis=1)
+        return found.ravel()
+
+    def dependences(self) -> list[Dependence]:
+        """The hypotheses for which an honest run would alarm once in 1 / SHARE runs, strongest first."""
+        found = [
+            Dependence(name, evidence, int(each.batch[place]))
+            for each in self._gathered()
+            for sums in (each.every, each.some)
+            for place, (name, evidence) in enumerate(zip(each.names, sums.tolist(), strict=True))
+        ]
+        return sorted((d for d in found if d.evidence >= self.threshold), key=lambda found: -found.evidence)
+
+    @property
+    def threshold(self) -> float:
+        """The evidence that is an alarm, in nats."""
+        return math.log(2 * sum(len(each.names) for each in self._gathered()) / SHARE)
+
+    def _gathered(self) -> Iterator[_Evidence]:
+        yield from (self._same_places, self._at_distance, self._even_across, self._even_along)
+
+    @property
+    def repeated(self) -> float:
+        """How many draws that one text repeats from another, of a like distribution, are evidence enough."""
+        needed = self.threshold + 2 * math.log(max(2, min(self.texts, TEXTS)))
+        return needed * self.draws / self._informative if self._informative > 0 else math.inf
+
+
+def _strata(number: int, at_most: float = math.inf) -> tuple[int, ...]:
+    """Those of STRATA that go into `at_most` draws, and one for each of `number` draws."""
+    own = [number] if 2 <= number <= _MOST_STRATA else []
+    return tuple(sorted({2, *own, *(strata for strata in STRATA if strata <= at_most)}))
+
+
+def _products(past: _Intervals, now: _Intervals, idle: Doubles, axis: int) -> Iterator[Doubles]:
+    """For each of VIEWS the log of the product along an axis of idle + (1 - idle) * ratio, an earlier draw's bet.
+
+    The ratio of two intervals that the same u lies in is their intersection over the product of their lengths.
+    """
+    stake = (1.0 - idle) * now.inverse
+    both = stake * past.inverse
+    for order in range(len(ORDERS)):
+        low, high = past.low[order], past.high[order]
+        for below, above in ((low, high), (1.0 - high, 1.0 - low)):
+            bets = np.minimum(above, now.high[order])
+            bets -= np.maximum(below, now.low[order])
+            np.maximum(bets, 0.0, out=bets)
+            bets *= both
+            bets += idle
+            yield _log_product(bets, axis)
+    yield _log_product(idle + stake * (past.token == now.token), axis)
+
+
+def _log_product(factors: Doubles, axis: int) -> Doubles:
+    """Log of a product along an axis, of factors between 1/2 and 2^30."""
+    parts = range(0, factors.shape[axis], _FACTORS)
+    products = [
+        factors.take(range(first, min(first + _FACTORS, factors.shape[axis])), axis).prod(axis) for first in parts
+    ]
+    return np.asarray(np.log(products).sum(axis=0))
+
+
+def _averaged(products: Iterator[Doubles]) -> Doubles:
+    """[views] log of the mean of exp(x) over all x of each."""
+    found = []
+    for each in products:
+        largest = float(each.max())
+        found.append(largest + math.log(float(np.exp(each - largest).mean())))
+    return np.array(found)
+
+
+def _shares(text: _Intervals, strata: int) -> Doubles:
+    """[3, T, strata] which share of each interval lies in each of the equal strata of [0, 1)."""
+    edges = np.arange(strata) / strata
+    shares = np.clip(text.high[..., None] - edges, 0.0, 1 / strata)
+    shares -= np.clip(text.low[..., None] - edges, 0.0, 1 / strata)
+    shares *= text.inverse[:, None]
+    return np.asarray(shares)
+
+
+def _log_ratios(filled: Doubles, shares: Doubles) -> Doubles:
+    """Log-ratios of bets on what is not filled, along the last axis of both."""
+    free = np.maximum(1.0 - filled, _FLOOR)
+    ratio = free.shape[-1] * (free * shares).sum(axis=-1) / free.sum(axis=-1)
+    return np.asarray(np.log(_KEPT_BACK + (1 - _KEPT_BACK) * ratio))
+
+
+@RunCheck(
+    id="sampling.independence",
+    title="Tokens look drawn independently of each other",
+    fails="Tokens were not drawn independently of each other",
+    evidence=1,
+    why=(
+        "Every bound takes draws to be independent. Where two texts share their randomness, or share it out between "
+        "them, one text tells what the other could have been, and one record's loss can be infinite."
+    ),
+    remedy=(
+        "Give every draw randomness of its own, from the operating system: no generator state that workers have in "
+        "common, no stratified, low-discrepancy or antithetic numbers. Then generate again; do not release this run."
+    ),
+    reference="docs/mathematics.md#independent-draws",
+)
+def tokens_look_independent(facts: Facts) -> Outcome:
+    """Where each draw's random number lay against those of earlier draws: the same, mirrored, too evenly spread."""
+    test = facts.independence
+    expected = f"no dependence explains the draws better (false alarms below {SHARE:g})"
+    if not test.draws:
+        return Outcome("skip", "nothing", expected, "No step could be evaluated.")
+    found, otherwise = test.dependences(), facts.sampling.alarms()
+    if found and otherwise and otherwise[0].evidence >= found[0].evidence:
+        why = "The tokens were drawn from another distribution (sampling.distribution), so their places tell nothing."
+        return Outcome("skip", "not the declared distribution", expected, why)
+    if found:
+        return Outcome("fail", str(found[0]), expected)
+    power = "no repetition, however long"
+    if math.isfinite(test.repeated):
+        power = f"some {math.ceil(test.repeated)} draws that one text repeats from another of a like distribution"
+    return Outcome("pass", f"{test.draws} draws of {test.texts} texts; this would have shown {power}", expected)
