@@ -278,7 +278,7 @@ def foreign_file_with_a_digest(run):
     (run / "seed_texts.txt").write_text("what the prompts were made of")
 
 
-@fault("integrity.complete", text=False, sizes=(4, 4), max_tokens=12, vocabulary=200)
+@fault("integrity.complete", "sampling.independence", text=False, sizes=(4, 4), max_tokens=12, vocabulary=200)
 def batch_copied(run):
     draft = run.draft(0)
     run.rewrite(1, lambda copy: setattr(copy, "steps", draft.steps) or setattr(copy, "texts", draft.texts))
