@@ -826,7 +826,7 @@ def texts_of_a_batch_exchanged(run):
     run.edit_samples(lambda lines: lines.insert(0, lines.pop(1)))
 
 
-@fault("integrity.complete", **TEXTS | {"vocabulary": 200, "max_tokens": 12, "tokens_per_batch": 24, "seed": 1})
+@fault("integrity.complete", "sampling.independence", **TEXTS | {"vocabulary": 200, "max_tokens": 12, "tokens_per_batch": 24, "seed": 1})
 def text_copied_within_a_batch(run):
     def copy(draft):
         half = draft.texts[0].length
