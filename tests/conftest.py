@@ -87,7 +87,7 @@ KEY = "5eed" * 16
 SPARE = 8
 SIZES = (0, 1, 2, 3, 4, 5, 8)
 #: Of a clustered run: noisy counts of two labels at four centres, the two that either keeps, and their batches.
-NOISY, KEPT, RECORDS_PER_BATCH = ((40, -3, 75, 12), (5, 60, 0, 61)), ((0, 2), (1, 3)), 10.0
+NOISY, KEPT, RECORDS_PER_BATCH = ((160, -3, 300, 48), (20, 240, 0, 244)), ((0, 2), (1, 3)), 40.0
 BY_COUNTS, MOST_BATCHES, PUBLIC_BATCHES = ((4, 8), (6, 6)), 50, 5
 COUNTS_SCALE, CENTERS_DELTA = 8.0, 1e-6
 #: Scales of the noise on centres. What they cost is worked out once.

@@ -24,7 +24,7 @@ from dpaudit.audit.guarantees import NOTHING, CurveSums, approximate, attack, ex
 from dpaudit.audit.samples import shown_samples
 from dpaudit.checks import CHECKS, Facts
 from dpaudit.checks.claim import recomputed_epsilon
-from dpaudit.checks.disclosure import UNPUBLISHED
+from dpaudit.checks.disclosure import acts_on_every_text
 from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, ContextSums, SeenPublic, StepView, StepViews, known_places
 from dpaudit.checks.integrity import unreadable_indexes
 from dpaudit.checks.partition import read_placement
@@ -246,7 +246,7 @@ def _sentence(verdict: Verdict, facts: Facts, failed: list[CheckResult], unseen:
             return f"The claim is not shown to hold: {named} would have to pass and could not be made."
         # A record that stands in every prompt is in the texts, whatever is published beside them.
         unfit = [check.id for check in failed] == ["disclosure.sensitive"]
-        if unfit and not failed[0].measured.startswith(UNPUBLISHED):
+        if unfit and not acts_on_every_text(failed[0]):
             return f"The record bears the claim out, but its settings are not fit to publish: {failed[0].measured}."
         if any(not check.id.startswith("claim.") for check in failed):
             return "The record cannot be relied on, so nothing supports the claim. Do not release these texts under it."
