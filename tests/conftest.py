@@ -71,11 +71,13 @@ from dpaudit.runs import (
     Stopping,
     aggregate_digest,
     data_digest,
+    decoding_digest,
     encoded_centers,
     texts_digest,
 )
 from dpaudit.runs.batches import BatchWriter
 from dpaudit.runs.manifest import StopReason
+from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 # No wall-clock limit, and the same examples every time: a red test is red for everyone.
 settings.register_profile("dpaudit", deadline=None, derandomize=True, database=None)
@@ -678,6 +680,22 @@ def run_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def make_run(run_cache: Path, tmp_path: Path) -> Iterator[RunFactory]:
     yield RunFactory(run_cache, tmp_path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def known_tokenizers() -> Iterator[None]:
+    """What a test's run is written with is its model's tokenizer, unless it is planted afterwards."""
+    create = RunWriter.create
+
+    def created(path: Path, manifest: Manifest, *, tokenizer_json: str | None, **others: Any) -> RunWriter:
+        digest = None if tokenizer_json is None else decoding_digest(tokenizer_json)
+        if digest is not None:
+            KNOWN_TOKENIZERS[digest] = "of a test"
+        return create(path, manifest, tokenizer_json=tokenizer_json, **others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunWriter, "create", created)
+        yield
 
 
 @pytest.fixture

@@ -85,6 +85,7 @@ def audit_run(
     *,
     evidence: int = EVIDENCE,
     replay: Replay | None = None,
+    tokenizers: frozenset[str] = frozenset(),
     engine: Engine | None = None,
 ) -> AuditResult:
     """Audit a run directory, from its record alone unless a replay's findings are given.
@@ -95,6 +96,8 @@ def audit_run(
         progress: called with (batches read, batches declared).
         evidence: the level up to which every check that is about the run must have been made, for a pass.
         replay: what recomputing steps with the model and the data found.
+        tokenizers: digests (`dpaudit.runs.decoding_digest`) of tokenizers that the caller knows to be the model's own,
+            beside those that dpaudit knows.
         engine: where batches are read. None means all cores of this machine, or this process alone for a small run;
             the result is the same.
 
@@ -130,6 +133,7 @@ def audit_run(
         read_placement(reader, places),
         grouping_cost(manifest, claim),
         replay,
+        tokenizers,
         clusters,
         places,
     )

@@ -245,6 +245,7 @@ class Facts:
         placement: where the records went.
         grouping: what grouping records by clusters cost one unit of the claim.
         replay: what recomputing with the model and the data found; None where nobody did.
+        tokenizers: digests of tokenizers that the caller vouches for (`decoding_digest`).
         clusters: what the file `clusters` says; None where it cannot be read.
         places: where batches stand among clusters; None without a clustering, and where the run does not say.
         unbounded: batches with a step that could not be read, or whose cost the record does not give.
@@ -279,6 +280,7 @@ class Facts:
     placement: Placement
     grouping: GroupingCost
     replay: Replay | None = None
+    tokenizers: frozenset[str] = frozenset()
     clusters: Clusters | None = None
     places: ClusterPlaces | None = None
     unbounded: set[int] = field(default_factory=set)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpaudit.commands.places import reports_of
-from dpaudit.commands.terminal import note_in_log, progress_bar, tell
+from dpaudit.commands.terminal import note_in_log, progress_bar, session, tell
 
 if TYPE_CHECKING:
     from dpaudit.audit import Question
@@ -35,7 +35,15 @@ def audit_of(
     if replay is not None:
         note_in_log("Auditing the run with what its replay found")
     with progress_bar("Auditing", "batches") as advance:
-        return audit_run(run_dir, question, progress=advance, evidence=evidence, replay=replay, engine=engine)
+        return audit_run(
+            run_dir,
+            question,
+            progress=advance,
+            evidence=evidence,
+            replay=replay,
+            tokenizers=session().tokenizers,
+            engine=engine,
+        )
 
 
 def replay_of(

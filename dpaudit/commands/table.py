@@ -11,7 +11,14 @@ import click
 from dpaudit.commands.audits import audit_of, with_quality
 from dpaudit.commands.evaluate import evaluate_run
 from dpaudit.commands.generate import generate_run
-from dpaudit.commands.options import POSITIVE, NamedPath, model_engine_options, output_options, private_cache_option
+from dpaudit.commands.options import (
+    POSITIVE,
+    NamedPath,
+    model_engine_options,
+    output_options,
+    private_cache_option,
+    tokenizer_option,
+)
 from dpaudit.commands.places import report_folder, save_reports, spare_runs
 from dpaudit.commands.terminal import note, show
 
@@ -38,6 +45,7 @@ MEASURED = Path("benchmarks/results/latest.json")
 )
 @click.option("--no-evaluation", is_flag=True, help="Generate and audit alone.")
 @private_cache_option("for evaluations")
+@tokenizer_option
 @model_engine_options
 @output_options
 def table(

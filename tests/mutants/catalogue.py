@@ -1426,6 +1426,22 @@ _CHECKS = (
         ("tests/generation/test_own_prompts.py",),
     ),
     Mutant(
+        "check-release-any-tokenizer-known",
+        "texts pass that a tokenizer of the run's own made up",
+        "dpaudit/checks/release.py",
+        "if digest is None or digest not in facts.tokenizers | KNOWN_TOKENIZERS.keys():",
+        "if digest is None:",
+        ("tests/checks/test_tokenizer.py",),
+    ),
+    Mutant(
+        "text-digest-without-decoder",
+        "a tokenizer that decodes the same tokens otherwise is taken for a known one",
+        "dpaudit/runs/text.py",
+        '"special": special, "decoder": decoder}',
+        '"special": special}',
+        ("tests/checks/test_tokenizer.py",),
+    ),
+    Mutant(
         "checks-disclosure-word-of-a-record-told",
         "a record that is a word of a setting fails a run, and so tells of itself",
         "dpaudit/checks/disclosure.py",
