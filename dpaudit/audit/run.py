@@ -25,7 +25,16 @@ from dpaudit.audit.samples import shown_samples
 from dpaudit.checks import CHECKS, Facts
 from dpaudit.checks.claim import recomputed_epsilon
 from dpaudit.checks.disclosure import acts_on_every_text
-from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, ContextSums, SeenPublic, StepView, StepViews, known_places
+from dpaudit.checks.facts import (
+    LONGEST_PREFIX,
+    BatchFacts,
+    ContextSums,
+    EqualRows,
+    SeenPublic,
+    StepView,
+    StepViews,
+    known_places,
+)
 from dpaudit.checks.integrity import unreadable_indexes
 from dpaudit.checks.partition import read_placement
 from dpaudit.checks.rebalancing import grouping_cost
@@ -289,6 +298,12 @@ def _caveats(facts: Facts) -> Iterator[str]:
     if empty and claim.kind == "ex-post":
         which = f"batch {empty[0]} has" if len(empty) == 1 else f"{len(empty):,} batches have"
         yield f"{NEXT_TO_NOTHING} {which} no context, so that one more would decide the text alone."
+    if facts.equal:
+        more = f", and {len(facts.equal) - 1:,} more such sets" if len(facts.equal) > 1 else ""
+        yield (
+            f"{facts.equal[0]} are equal at every step, bit for bit{more}: they show one record, or records that begin "
+            "alike. The claim holds only if each is a record of its own."
+        )
     yield "What the run declares of itself is taken as true where no check of a higher level looks behind it."
     if facts.manifest.claim_stated == "afterwards" and claim == facts.manifest.claim:
         yield "The run stated this claim itself, after it was generated."
@@ -380,7 +395,7 @@ class BatchAuditor:
     def _read_steps(self, batch: BatchReader, facts: BatchFacts) -> None:
         manifest, header = self._reader.manifest, batch.header
         accountant = accountant_for(manifest, self._change)
-        losses = ContextSums(header.contexts)
+        losses, equal = ContextSums(header.contexts), EqualRows(header.contexts)
         if self._views.unruled:
             facts.unmade["mechanism.support-rules"] = self._views.unruled
         for position in range(len(batch.tokens)):
@@ -394,6 +409,7 @@ class BatchAuditor:
                 for check_id, problem in objections(view):
                     facts.note(check_id, position, problem)
                 losses.add(view)
+                equal.add(step.contexts)
                 if view.index is not None:
                     place = facts.id.to_bytes(8, "big") + position.to_bytes(8, "big")
                     facts.sampling.add(view.aggregate, view.index, step.aggregate_digest + place)
@@ -405,7 +421,7 @@ class BatchAuditor:
             facts.costs.append(math.nan if cost is None else cost.exact)
         if accountant is not None:
             facts.spent = accountant.detach(header.id)
-        facts.losses = losses.result(header.id)
+        facts.losses, facts.equal = losses.result(header.id), equal.result()
 
 
 def accountant_for(manifest: Manifest, change: ContextChange | None) -> ExPostAccountant | None:

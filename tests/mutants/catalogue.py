@@ -1442,6 +1442,14 @@ _CHECKS = (
         ("tests/checks/test_tokenizer.py",),
     ),
     Mutant(
+        "facts-equal-contexts-untold",
+        "three contexts that are one record are not told",
+        "dpaudit/checks/facts.py",
+        "alike.setdefault(contexts[slot].tobytes(), []).append(slot)",
+        "alike.setdefault(contexts[slot].tobytes(), [slot])",
+        ("tests/checks/test_equal_contexts.py",),
+    ),
+    Mutant(
         "checks-disclosure-word-of-a-record-told",
         "a record that is a word of a setting fails a run, and so tells of itself",
         "dpaudit/checks/disclosure.py",
