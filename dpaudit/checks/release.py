@@ -112,10 +112,15 @@ def batches_follow_a_public_rule(facts: Facts) -> Outcome:
     reference="docs/claims.md",
 )
 def sequences_end_by_rule(facts: Facts) -> Outcome:
-    """Each text's end, and each batch's, against the stop sequences and the numbers of tokens of the manifest."""
+    """Each text's end, and each batch's, against the stop sequences and the numbers of tokens of the manifest.
+
+    The stop sequences against the mark that is said to end a text, where there is one.
+    """
     budget = facts.manifest.stopping.tokens_per_batch
     of_batch = "one text a batch" if budget is None else f"texts until a batch has {budget} tokens, which cut the last"
     expected = f"an end token in a text's own tokens, at its end only, or the public maximum length; {of_batch}"
+    if problem := _mark_problem(facts):
+        return Outcome("fail", problem, expected)
     if facts.stops:
         count = f"{len(facts.stops)} problem{'s' * (len(facts.stops) > 1)}"
         return Outcome("fail", f"{count}; first: {facts.stops[0]}", expected)
@@ -123,6 +128,19 @@ def sequences_end_by_rule(facts: Facts) -> Outcome:
         return Outcome("skip", "nothing", expected, "No batch could be read.")
     texts = sum(map(len, facts.sample_digests.values()))
     return Outcome("pass", f"{texts} texts of {len(facts.headers)} batches end so", expected)
+
+
+def _mark_problem(facts: Facts) -> str:
+    """Whether no stop sequence is the end mark of the run's prompt; empty where one is, or where nobody can tell."""
+    mark, decode = facts.manifest.prompt.end, facts.reader.decoder(special=True)
+    if mark is None or decode is None:
+        return ""
+    # Blanks at the edge of a mark may belong to a token before it.
+    bare = "".join(mark.split())
+    written = (decode(sequence) or "" for sequence in facts.manifest.stopping.sequences)
+    if any(bare in "".join(text.split()) if bare else mark in text for text in written):
+        return ""
+    return "none of stopping.sequences is the mark prompt.end"
 
 
 def stop_problems(samples: Sequence[Sample], stopping: Stopping) -> Iterator[str]:

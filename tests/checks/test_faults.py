@@ -920,7 +920,9 @@ def record_as_the_example_in_a_template(run):
 
 
 plain("path_in_a_public_setting", manifest(prompt__template="/home/jane/prompts/pt"), "disclosure.sensitive")
-plain("path_as_the_end_of_a_text", manifest(prompt__end="/home/jane/src"), "disclosure.sensitive")
+plain("path_as_the_end_of_a_text", manifest(prompt__end="/home/jane/src"), "disclosure.sensitive",
+      text=False)  # fmt: skip
+plain("end_mark_that_ends_no_text", manifest(prompt__end="w7"), "release.stopping")
 
 
 @fault("disclosure.sensitive")

@@ -134,3 +134,11 @@ def dpaudit_code(capfd):
         return int(left.value.code or 0)
 
     return called
+
+
+def test_the_end_mark_is_one_of_the_stop_sequences(make_run):
+    run = make_run()
+    for mark in ("<end>", "w2 w3", " w1 <end>\n"):
+        run.edit_manifest({"prompt.end": mark})
+        run.rehash()
+        assert run.audit().verdict == "pass", mark

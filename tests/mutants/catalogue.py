@@ -1450,6 +1450,14 @@ _CHECKS = (
         ("tests/checks/test_equal_contexts.py",),
     ),
     Mutant(
+        "check-release-end-mark-unread",
+        "a run may say that another mark ends its texts than does",
+        "dpaudit/checks/release.py",
+        "if problem := _mark_problem(facts):",
+        'if problem := "":',
+        (_FAULT_TABLE, _FAULTS),
+    ),
+    Mutant(
         "checks-disclosure-word-of-a-record-told",
         "a record that is a word of a setting fails a run, and so tells of itself",
         "dpaudit/checks/disclosure.py",
