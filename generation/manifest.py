@@ -36,9 +36,8 @@ from dpaudit.runs import (
     Stopping,
     data_digest,
 )
-from dpaudit.runs.manifest import MAX_WIDTH
+from dpaudit.runs.manifest import MAX_WIDTH, SOFTWARE
 
-SOFTWARE = ("dpaudit", "numpy", "tokenizers", "torch", "transformers")
 #: The paper's choice of delta: records ** -1.1.
 DELTA_EXPONENT = -1.1
 

@@ -75,12 +75,14 @@ from dpaudit.runs import (
     aggregate_digest,
     commitment_of,
     data_digest,
+    decoding_digest,
     encoded_centers,
     texts_digest,
 )
 from dpaudit.runs.batches import BatchWriter
 from dpaudit.runs.commitment import SETTLED
 from dpaudit.runs.manifest import StopReason
+from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 # No wall-clock limit, and the same examples every time: a red test is red for everyone.
 settings.register_profile("dpaudit", deadline=None, derandomize=True, database=None)
@@ -92,7 +94,7 @@ KEY = "5eed" * 16
 SPARE = 8
 SIZES = (0, 1, 2, 3, 4, 5, 8)
 #: Of a clustered run: noisy counts of two labels at four centres, the two that either keeps, and their batches.
-NOISY, KEPT, RECORDS_PER_BATCH = ((40, -3, 75, 12), (5, 60, 0, 61)), ((0, 2), (1, 3)), 10.0
+NOISY, KEPT, RECORDS_PER_BATCH = ((160, -3, 300, 48), (20, 240, 0, 244)), ((0, 2), (1, 3)), 40.0
 BY_COUNTS, MOST_BATCHES, PUBLIC_BATCHES = ((4, 8), (6, 6)), 50, 5
 COUNTS_SCALE, CENTERS_DELTA = 8.0, 1e-6
 #: Scales of the noise on centres. What they cost is worked out once.
@@ -805,6 +807,22 @@ def run_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def make_run(run_cache: Path, tmp_path: Path) -> Iterator[RunFactory]:
     yield RunFactory(run_cache, tmp_path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def known_tokenizers() -> Iterator[None]:
+    """What a test's run is written with is its model's tokenizer, unless it is planted afterwards."""
+    create = RunWriter.create
+
+    def created(path: Path, manifest: Manifest, *, tokenizer_json: str | None, **others: Any) -> RunWriter:
+        digest = None if tokenizer_json is None else decoding_digest(tokenizer_json)
+        if digest is not None:
+            KNOWN_TOKENIZERS[digest] = "of a test"
+        return create(path, manifest, tokenizer_json=tokenizer_json, **others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunWriter, "create", created)
+        yield
 
 
 @pytest.fixture

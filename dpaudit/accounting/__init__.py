@@ -19,6 +19,7 @@ from dpaudit.accounting.ex_post import theorem1_cost as theorem1_cost
 from dpaudit.accounting.rebalancing import batches_by_counts as batches_by_counts
 from dpaudit.accounting.rebalancing import kept_by_counts as kept_by_counts
 from dpaudit.accounting.rebalancing import noise_covers as noise_covers
+from dpaudit.accounting.rebalancing import noise_reach as noise_reach
 from dpaudit.accounting.rebalancing import noise_tail as noise_tail
 from dpaudit.accounting.rebalancing import rebalancing_epsilon as rebalancing_epsilon
 from dpaudit.accounting.rebalancing import rebalancing_events as rebalancing_events

@@ -147,6 +147,33 @@ def noise_tail(total: int, scale: float, counts: int) -> float:
     return min(0.0, float((counts * np.log(moments) + tilts * total).min()))
 
 
+def noise_reach(total: int, scale: float, counts: int) -> float:
+    """How likely noise is to reach as far as it did: log of a bound from above (Chernoff's), in nats.
+
+    Args:
+        total: the noise on all counts, added up, or what it is at least in absolute value; Laplace noise that was
+            rounded to integers, or noise with lighter tails.
+        scale: of the noise, in records.
+        counts: how many counts there are.
+
+    Returns:
+        log p, p >= P(the sum is |total| or more in absolute value); 0 where nothing is to be said.
+
+    Raises:
+        ValueError: the scale is not positive.
+    """
+    _require_positive("scale", scale)
+    rise = math.expm1(-1 / scale)
+    # Any tilt below 1 / scale gives a bound. These hold the best one closely, for one count and for many.
+    shares = np.concatenate([np.geomspace(1e-6, 0.5, 1000), 1 - np.geomspace(0.5, 1e-9, 1000)])
+    tilts = shares * min(1 / scale, 500.0)
+    up = np.exp(tilts - 0.5 / scale) * (rise / np.expm1(tilts - 1 / scale))
+    down = np.exp(-tilts - 0.5 / scale) * (rise / np.expm1(-tilts - 1 / scale))
+    moments = -math.expm1(-0.5 / scale) + (up + down) / 2  # E exp(tilt noise)
+    logs = counts * np.log(moments) - tilts * abs(total)
+    return min(0.0, math.log(2) + float(logs.min()))
+
+
 def _sensitivity(relation: Relation, records: int) -> int:
     if records < 1:
         raise ValueError(f"records must be at least 1, not {records}")

@@ -34,15 +34,22 @@ PREFIX, LONGEST = 60, 200
 _MOST_NAMED = 10
 
 
-def inspect_run(location: Path | str, engine: Engine | None = None, progress: Progress | None = None) -> InspectedRun:
-    """A run at a glance, with its audit's figures where it is finished; `engine` and `progress` are for `audit_run`.
+def inspect_run(
+    location: Path | str,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+    tokenizers: frozenset[str] = frozenset(),
+) -> InspectedRun:
+    """A run at a glance, with its audit's figures where it is finished; all else is for `audit_run`.
 
     Raises:
         InputError: there is no run that can be read.
     """
     reader = RunReader(location)
     manifest = reader.manifest
-    audited = None if manifest.claim is None else audit_run(location, progress=progress, engine=engine)
+    audited = (
+        None if manifest.claim is None else audit_run(location, progress=progress, engine=engine, tokenizers=tokenizers)
+    )
     checks, guarantees = ((), NOTHING) if audited is None else (audited.checks, audited.guarantees)
     return InspectedRun(
         run=reader.name,

@@ -26,8 +26,17 @@ from dpaudit.audit.samples import shown_samples
 from dpaudit.checks import CHECKS, Facts
 from dpaudit.checks.alternatives import DrawnStep
 from dpaudit.checks.claim import recomputed_epsilon
-from dpaudit.checks.disclosure import UNPUBLISHED
-from dpaudit.checks.facts import LONGEST_PREFIX, BatchFacts, ContextSums, SeenPublic, StepView, StepViews, known_places
+from dpaudit.checks.disclosure import acts_on_every_text
+from dpaudit.checks.facts import (
+    LONGEST_PREFIX,
+    BatchFacts,
+    ContextSums,
+    EqualRows,
+    SeenPublic,
+    StepView,
+    StepViews,
+    known_places,
+)
 from dpaudit.checks.integrity import unreadable_indexes
 from dpaudit.checks.partition import read_placement
 from dpaudit.checks.randomness import Draw, IndependenceTest
@@ -88,6 +97,7 @@ def audit_run(
     *,
     evidence: int = EVIDENCE,
     replay: Replay | None = None,
+    tokenizers: frozenset[str] = frozenset(),
     engine: Engine | None = None,
     held: Held | None = None,
 ) -> AuditResult:
@@ -99,6 +109,8 @@ def audit_run(
         progress: called with (batches read, batches declared).
         evidence: the level up to which every check that is about the run must have been made, for a pass.
         replay: what recomputing steps with the model and the data found.
+        tokenizers: digests (`dpaudit.runs.decoding_digest`) of tokenizers that the caller knows to be the model's own,
+            beside those that dpaudit knows.
         engine: where batches are read. None means all cores of this machine, or this process alone for a small run;
             the result is the same.
         held: the run's commitment and head, as somebody was given them when they were made.
@@ -137,6 +149,7 @@ def audit_run(
         grouping_cost(manifest, claim),
         replay,
         held or Held(),
+        tokenizers,
         clusters,
         places,
     )
@@ -253,7 +266,7 @@ def _sentence(verdict: Verdict, facts: Facts, failed: list[CheckResult], unseen:
             return f"The claim is not shown to hold: {named} would have to pass and could not be made."
         # A record that stands in every prompt is in the texts, whatever is published beside them.
         unfit = [check.id for check in failed] == ["disclosure.sensitive"]
-        if unfit and not failed[0].measured.startswith(UNPUBLISHED):
+        if unfit and not acts_on_every_text(failed[0]):
             return f"The record bears the claim out, but its settings are not fit to publish: {failed[0].measured}."
         if any(not check.id.startswith("claim.") for check in failed):
             return "The record cannot be relied on, so nothing supports the claim. Do not release these texts under it."
@@ -292,6 +305,12 @@ def _caveats(facts: Facts) -> Iterator[str]:
     if empty and claim.kind == "ex-post":
         which = f"batch {empty[0]} has" if len(empty) == 1 else f"{len(empty):,} batches have"
         yield f"{NEXT_TO_NOTHING} {which} no context, so that one more would decide the text alone."
+    if facts.equal:
+        more = f", and {len(facts.equal) - 1:,} more such sets" if len(facts.equal) > 1 else ""
+        yield (
+            f"{facts.equal[0]} are equal at every step, bit for bit{more}: they show one record, or records that begin "
+            "alike. The claim holds only if each is a record of its own."
+        )
     yield "What the run declares of itself is taken as true where no check of a higher level looks behind it."
     if facts.held.commitment is None:
         yield (
@@ -396,7 +415,7 @@ class BatchAuditor:
     def _read_steps(self, batch: BatchReader, facts: BatchFacts) -> None:
         manifest, header = self._reader.manifest, batch.header
         accountant = accountant_for(manifest, self._change)
-        losses = ContextSums(header.contexts)
+        losses, equal = ContextSums(header.contexts), EqualRows(header.contexts)
         if self._views.unruled:
             facts.unmade["mechanism.support-rules"] = self._views.unruled
         for position in range(len(batch.tokens)):
@@ -411,6 +430,7 @@ class BatchAuditor:
                     facts.note(check_id, position, problem)
                 losses.add(view)
                 _take_draw(facts, view, position, before)
+                equal.add(step.contexts)
                 if view.index is not None:
                     aggregator, clip = manifest.mechanism.aggregator, manifest.mechanism.clip
                     facts.divided[aggregator.divided_by(view.arrays, header.contexts, clip)] += 1
@@ -420,7 +440,7 @@ class BatchAuditor:
             facts.costs.append(math.nan if cost is None else cost.exact)
         if accountant is not None:
             facts.spent = accountant.detach(header.id)
-        facts.losses = losses.result(header.id)
+        facts.losses, facts.equal = losses.result(header.id), equal.result()
 
 
 def _take_draw(facts: BatchFacts, view: StepView, position: int, before: NDArray[np.integer]) -> None:

@@ -8,16 +8,24 @@ from typing import Any
 
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
+from dpaudit.results import CheckResult
 from dpaudit.runs import InputError, KeyedHash, Manifest
+from dpaudit.runs.manifest import SOFTWARE
 
 #: Leading hexadecimal digits that give a digest away: long enough for a million records to have none by chance.
 TELLING = 12
+#: The longest decimal number that is read as one: of 256 bits, and to spare.
+MOST_DIGITS = 100
 #: The most pairs of a label and a text that are tried as records: a second or two of hashing.
 MOST_PAIRS = 1 << 20
 WITHHELD = "withheld: a path on the machine of the run"
 
-#: Fields that are not published, but from which every text follows.
-UNPUBLISHED = ("prompt.text", "prompt.public_examples", "decoding.banned_words")
+#: The longest text that may be anybody's: a word of a setting, or a label. A record may be that very word, and to say
+#: so would tell of it; a longer one is no coincidence.
+LONGEST_WORD = 32
+LONGEST_LABEL = 64
+
+_LABELS = "batching.labels"
 _IN_EVERY_TEXT = "It acts on every text, and no epsilon here includes that. Do not release these texts."
 
 _BATCHING = (
@@ -31,8 +39,17 @@ _BATCHING = (
 )
 _RULES = ("least_tokens", "no_line_breaks", "no_repeated_ngram")
 _PROMPT = ("template", "digest", "max_example_tokens", "end", "one_line")
+_VERSION = re.compile(r"v?[0-9][0-9A-Za-z.!+_-]{0,40}")
 _HEXADECIMAL = re.compile(f"[0-9a-f]{{{TELLING},}}")
-_PATH = re.compile(r"""(?:^|[\s"'=(,;:])(?:/[\w.~-]+/|~/|[A-Za-z]:[\\/]|\\\\\w)|file:/""")
+_DECIMAL = re.compile(r"[0-9]{2,}")
+#: Where machines keep files: r/science/ and /yes/ are none, as a template or a mark may have them.
+_ROOTS = (
+    "Users|Volumes|afs|app|cluster|content|data|etc|export|gpfs|home|lustre|media|mnt|net|nfs|opt|private|proc|project"
+    "|projects|root|run|scratch|share|srv|storage|tmp|usr|var|work|workspace"
+)
+_PATH = re.compile(
+    rf"""(?:^|[\s"'=(,;:])(?:/(?:{_ROOTS})\d*/|/(?:[\w.~-]+/)+[\w-]+\.[A-Za-z]\w|~\w*/|[A-Za-z]:[\\/]|\\\\\w)|file:/"""
+)
 _LOCAL = ("/", "./", "../", "~", "\\")
 
 
@@ -42,7 +59,10 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     Only named fields, and numbers only if they are declared public.
     """
     privacy, batching, origins = manifest["privacy"], manifest["batching"], manifest["origins"]
-    said = {name: manifest[name] for name in ("format_version", "created", "origins", "software")}
+    said = {name: manifest[name] for name in ("format_version", "created", "origins")}
+    # Names and versions of a run's own choice could say anything.
+    versions = {name: manifest["software"].get(name, "") for name in SOFTWARE}
+    said["software"] = {name: version for name, version in versions.items() if _VERSION.fullmatch(version)}
     said["privacy"] = {name: privacy[name] for name in ("unit", "relation", "records_per_user_from")}
     if privacy["records_per_user_from"] == "declared":
         said["privacy"]["records_per_user"] = privacy["records_per_user"]
@@ -83,23 +103,26 @@ def _prompt(prompt: Mapping[str, Any]) -> dict[str, Any]:
     reference="docs/releasing.md",
 )
 def settings_are_fit_to_publish(facts: Facts) -> Outcome:
-    """Each text of a public report's settings against the key, the data's digest, the records' digests, and paths.
+    """Whatever a public report says of settings against the key, the data's digest, the records' digests, and paths.
 
-    Under the key it is also held against the records themselves, and so is what is not published, but acts on every
-    text: each line of a template of the user's own, the public examples and the banned words.
+    Names of fields, texts and numbers, in whatever digits these are written. Under the key, texts are also held against
+    the records themselves, and so is what is not published, but acts on every text: each line of a template of the
+    user's own, the public examples and the banned words. Labels and single words are not: a record may be such a word.
     """
     expected = "settings without a path, the key, a digest of the data or of a record, and a record's text"
     manifest = facts.manifest
-    texts = list(_texts(public_settings(manifest.model_dump(mode="json"))))
-    places = _digits(texts)
-    for field, text in texts:
-        # Labels are released with the texts; one such as /r/privacy is no place on a disk.
-        if not field.startswith("batching.labels") and _PATH.search(text):
+    said = list(_values(public_settings(manifest.model_dump(mode="json"))))
+    published = [(field, value) for field, value in said if isinstance(value, str)]
+    places = _digits(said)
+    for field, text in published:
+        # Labels are released with the texts; one such as /home/garden is no place on a disk.
+        if not field.startswith(_LABELS) and _PATH.search(text):
             return Outcome("fail", f"{field} holds a path", expected)
     for name, secret in (("the key", manifest.batching.key), ("the data's digest", manifest.data.digest)):
         if secret is not None and secret[:TELLING] in places:
             return Outcome("fail", f"{places[secret[:TELLING]]} holds {name}", expected)
-    texts += _unpublished(manifest)
+    unpublished = _unpublished(manifest)
+    texts = [(field, text) for field, text in (*published, *unpublished) if not _anybodys(field, text)]
     if len(texts) * max(1, len(manifest.batching.labels)) > MOST_PAIRS:
         return Outcome("skip", "not tried", expected, f"Too many labels: over {MOST_PAIRS:,} pairs with a text.")
     records: dict[str, str] = {}  # field by the digest that a record of that very text would have
@@ -110,19 +133,28 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     try:
         for count, assigned in enumerate(facts.reader.assignment(), start=1):
             if assigned.digest[:TELLING] in places:
-                said = f"{places[assigned.digest[:TELLING]]} holds the digest of the record in line {count}"
-                return Outcome("fail", f"{said} of the assignment", expected)
+                found = f"{places[assigned.digest[:TELLING]]} holds the digest of the record in line {count}"
+                return Outcome("fail", f"{found} of the assignment", expected)
             if assigned.digest in records:
-                said = f"{records[assigned.digest]} is the record in line {count} of the assignment, word for word"
-                return Outcome("fail", said, expected, _IN_EVERY_TEXT if said.startswith(UNPUBLISHED) else "")
+                field = records[assigned.digest]
+                found = f"{field} is the record in line {count} of the assignment, word for word"
+                in_every_text = field in dict(unpublished)
+                return Outcome("fail", found, expected, _IN_EVERY_TEXT if in_every_text else "")
     except InputError as error:
         return Outcome("skip", "not read", expected, str(error))
     if not count and facts.claim.unit == "context":
         return not_applicable(expected, "The claim is per context, and no assignment is recorded.")
     if not count and facts.manifest.data.records:
         return Outcome("skip", "nothing", expected, "The run records no assignment to compare with.")
-    unkeyed = "" if records else "Without batching.key no text could be held against the records."
-    return Outcome("pass", f"{len(texts)} texts, {count} records", expected, unkeyed)
+    unkeyed = (
+        "" if manifest.batching.key is not None else "Without batching.key no text could be held against the records."
+    )
+    return Outcome("pass", f"{len(published) + len(unpublished)} texts, {count} records", expected, unkeyed)
+
+
+def acts_on_every_text(check: CheckResult) -> bool:
+    """Whether a failure of disclosure.sensitive is about the texts themselves, whatever is published beside them."""
+    return check.detail == _IN_EVERY_TEXT
 
 
 def _unpublished(manifest: Manifest) -> list[tuple[str, str]]:
@@ -145,26 +177,55 @@ def _unpublished(manifest: Manifest) -> list[tuple[str, str]]:
     return sorted((field, form) for field, form in forms if form)
 
 
-def _texts(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
-    """Every text with the name of its field. Keys that the run chose are texts too, and name no field."""
-    if isinstance(value, str):
-        yield field, value
-    elif field == "software":
-        for number, entry in enumerate(value.items(), start=1):
-            yield from ((f"entry {number} of software", text) for text in entry)
-    elif isinstance(value, Mapping):
+def _anybodys(field: str, text: str) -> bool:
+    """Whether a text may be a record's by coincidence: one word, or a label."""
+    if field.startswith(_LABELS):
+        return len(text) <= LONGEST_LABEL
+    return len(text) <= LONGEST_WORD and len(text.split()) < 2
+
+
+def _values(value: Any, field: str = "") -> Iterator[tuple[str, Any]]:
+    """Every text, number and list of numbers with the name of its field, and every name that the run chose itself."""
+    if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _texts(inner, f"{field}.{name}" if field else name)
-    elif isinstance(value, list):
+            yield from _values(inner, f"{field}.{name}" if field else name)
+    elif isinstance(value, list | tuple):
+        if value and all(type(each) is int for each in value):
+            yield field, value
         for number, inner in enumerate(value):
-            yield from _texts(inner, f"{field}[{number}]")
+            yield from _values(inner, f"{field}[{number}]")
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        yield field, value
 
 
-def _digits(texts: list[tuple[str, str]]) -> dict[str, str]:
+def _spellings(value: Any) -> Iterator[str]:
+    """The hexadecimal digits that a reader could take a text, a number or a list of numbers for."""
+    if isinstance(value, str):
+        yield value.lower()
+        yield from (_hexadecimal(int(digits)) for digits in _DECIMAL.findall(value) if len(digits) <= MOST_DIGITS)
+    elif isinstance(value, list | tuple):
+        for width in (1, 2, 4, 8, 16):  # digits of a number: bytes, or more of them together
+            if all(0 <= each < 16**width for each in value):
+                yield "".join(f"{each:0{width}x}" for each in value)
+    elif isinstance(value, float):
+        yield from (value.hex().replace(".", ""), repr(value).replace(".", ""))
+        if value.is_integer():
+            yield _hexadecimal(int(value))
+    else:
+        yield from (_hexadecimal(value), str(abs(value)) if abs(value) < 10**MOST_DIGITS else "")
+
+
+def _hexadecimal(number: int) -> str:
+    """A number's digits, after the zeros that numbers drop: some digest of many begins with them."""
+    return "0" * (TELLING - 1) + f"{abs(number):x}"
+
+
+def _digits(said: list[tuple[str, Any]]) -> dict[str, str]:
     """Field by every run of so many hexadecimal digits that it could be the beginning of a digest."""
     return {
         run[start : start + TELLING]: field
-        for field, text in texts
-        for run in _HEXADECIMAL.findall(text.lower())
+        for field, value in said
+        for spelt in _spellings(value)
+        for run in _HEXADECIMAL.findall(spelt)
         for start in range(len(run) - TELLING + 1)
     }

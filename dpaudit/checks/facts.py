@@ -163,6 +163,42 @@ class SeenPublic:
         return cls(place, (header.label, tokens.astype("<i8").tobytes()), digest)
 
 
+class EqualRows:
+    """Which contexts of a batch had the same contributions at every step, bit for bit.
+
+    Attributes:
+        groups: slots that were alike so far, for each set of two or more.
+    """
+
+    #: So many values between a row's extremes agree by no chance; fewer may, where clipping takes the rest.
+    TELLING_VALUES = 16
+
+    def __init__(self, contexts: int) -> None:
+        """For a batch of so many contexts."""
+        self.groups = [list(range(contexts))] if contexts > 1 else []
+        self._values = np.zeros(contexts, dtype=np.int64)
+
+    def add(self, contexts: NDArray[np.floating] | None) -> None:
+        """Take in one step's contributions [n, S]; None, where they are not recorded, tells nothing apart."""
+        if contexts is None:
+            self.groups = []
+            return
+        parted: list[list[int]] = []
+        for group in self.groups:
+            alike: dict[bytes, list[int]] = {}
+            for slot in group:
+                alike.setdefault(contexts[slot].tobytes(), []).append(slot)
+            parted += [slots for slots in alike.values() if len(slots) > 1]
+        self.groups = parted
+        for slots in parted:
+            row = contexts[slots[0]]
+            self._values[slots] += int(((row > row.min()) & (row < row.max())).sum())
+
+    def result(self) -> list[list[int]]:
+        """The sets whose likeness is no chance."""
+        return [slots for slots in self.groups if self._values[slots[0]] >= self.TELLING_VALUES]
+
+
 @dataclass(frozen=True)
 class BatchLosses:
     """What one batch's tokens cost its contexts.
@@ -227,6 +263,7 @@ class BatchFacts:
         costs: the exact cost of each step, in nats; NaN where the record bounds nothing.
         spent: what `ExPostAccountant.attach` takes; None where there is nothing to account for.
         losses: what its tokens cost its contexts; None where the record does not say.
+        equal: sets of its contexts whose recorded contributions are the same at every step.
     """
 
     id: int
@@ -251,6 +288,7 @@ class BatchFacts:
     costs: list[float] = field(default_factory=list)
     spent: NDArray[np.float64] | None = None
     losses: BatchLosses | None = None
+    equal: list[list[int]] = field(default_factory=list)
 
     def note(self, check: str, position: int, problem: str) -> None:
         """Count a step check's objection and keep the first."""
@@ -273,6 +311,7 @@ class Facts:
         grouping: what grouping records by clusters cost one unit of the claim.
         replay: what recomputing with the model and the data found; None where nobody did.
         held: the run's commitment and head, where somebody was given them in time.
+        tokenizers: digests of tokenizers that the caller vouches for (`decoding_digest`).
         clusters: what the file `clusters` says; None where it cannot be read.
         places: where batches stand among clusters; None without a clustering, and where the run does not say.
         unbounded: batches with a step that could not be read, or whose cost the record does not give.
@@ -295,6 +334,8 @@ class Facts:
         losses: the largest absolute leave-one-out loss of each batch that has one, in nats.
         worst: the largest of all contexts; equal ones in order of batch and slot.
         left_out: how many contexts have a loss.
+        equal: sets of contexts of one batch whose recorded contributions are the same at every step, as caveats name
+            the first of them.
         steps: how many steps were read.
     """
 
@@ -309,6 +350,7 @@ class Facts:
     grouping: GroupingCost
     replay: Replay | None = None
     held: Held = field(default_factory=Held)
+    tokenizers: frozenset[str] = frozenset()
     clusters: Clusters | None = None
     places: ClusterPlaces | None = None
     unbounded: set[int] = field(default_factory=set)
@@ -329,6 +371,7 @@ class Facts:
     losses: dict[int, float] = field(default_factory=dict)
     worst: list[ContextLoss] = field(default_factory=list)
     left_out: int = 0
+    equal: list[str] = field(default_factory=list)
     steps: int = 0
     _public: dict[tuple[str | None, bytes], tuple[int, bytes]] = field(default_factory=dict)
     _likenesses: dict[bytes, str] = field(default_factory=dict)
@@ -364,6 +407,7 @@ class Facts:
             self.losses[batch.id] = abs(batch.losses.worst[0].loss)
             self.worst = heapq.nlargest(LISTED, [*self.worst, *batch.losses.worst], key=lambda each: abs(each.loss))
             self.left_out += batch.losses.contexts
+        self.equal += [f"{len(slots)} contexts of batch {batch.id}" for slots in batch.equal]
         for place, likeness in batch.likenesses:
             first = self._likenesses.setdefault(likeness, place)
             if first != place:

@@ -16,6 +16,7 @@ from dpaudit.accounting import (
     centers_epsilon,
     kept_by_counts,
     noise_covers,
+    noise_reach,
     noise_tail,
     rebalancing_epsilon,
     rebalancing_events,
@@ -30,7 +31,7 @@ from dpaudit.runs import Claim, Clustering, Clusters, Manifest
 _DOCS = "docs/mathematics.md#rebalancing"
 #: What two machines may differ by in working out the same cost.
 _ROUNDING = 1e-9
-#: How rarely the noise that is declared may be as small as what is found, for a failure.
+#: How rarely the noise that is declared may be as small or as large as what is found, for a failure.
 _RARELY = 1e-6
 #: Who has a say in a method's centres, counts apart.
 ORIGINS = {
@@ -142,7 +143,10 @@ def noised_centers_epsilon(clustering: Clustering, relation: Relation) -> float:
     reference=_DOCS,
 )
 def clusters_are_noised(facts: Facts) -> Outcome:
-    """The declared noise against its cost, and the kept centres and numbers of batches against the noisy counts."""
+    """The declared noise against its cost, the noisy counts against the number of records, and the choices by them.
+
+    These are the kept centres and the numbers of batches.
+    """
     clustering = facts.manifest.clustering
     if clustering.method == "none":
         expected = "no cluster without declared noise"
@@ -155,7 +159,7 @@ def clusters_are_noised(facts: Facts) -> Outcome:
         return Outcome("fail", problem, expected)
     if facts.clusters is None:
         return Outcome("skip", "nothing", expected, "The file clusters cannot be read: restore it.")
-    problem = _choice_problem(facts, clustering, facts.clusters)
+    problem = _choice_problem(facts, clustering, facts.clusters) or _reach_problem(facts, facts.clusters)
     if problem:
         return Outcome("fail", problem, expected)
     if clustering.origin == "public" and clustering.counts is None:
@@ -231,6 +235,36 @@ def _choice_problem(facts: Facts, clustering: Clustering, clusters: Clusters) ->
     if where := _differs(facts, batches, np.array(clusters.batches, dtype=np.int64)):
         return f"{where} has clusters of other numbers of batches than its noisy counts give"
     return None
+
+
+def _reach_problem(facts: Facts, clusters: Clusters) -> str | None:
+    """Where noisy counts are of no division of the data's records that the declared noise leaves them near.
+
+    Each record is in one count, so every count and every label's sum lies between 0 and the number of records, and all
+    of them add up to it. What is tried is paid for: one run in a million fails by chance, at most.
+    """
+    noise, records = facts.manifest.clustering.counts, facts.manifest.data.records
+    if noise is None or not clusters.noisy_counts:
+        return None
+    rows, size = clusters.noisy_counts, len(clusters.noisy_counts[0])
+    beyond = [
+        ("a noisy count", 1, max(_outside(count, records) for row in rows for count in row)),
+        ("a label's noisy counts", size, max(_outside(sum(row), records) for row in rows)),
+        ("all noisy counts together", size * len(rows), abs(sum(map(sum, rows)) - records)),
+    ]
+    tried = (size + 1) * len(rows) + 1
+    for what, counts, distance in beyond:
+        if noise_reach(distance, noise.scale, counts) < math.log(_RARELY / tried):
+            return (
+                f"{what} cannot have come from data.records, {records}: noise of scale {noise.scale:g} takes them "
+                f"{distance} records away in less than one run in a million"
+            )
+    return None
+
+
+def _outside(count: int, records: int) -> int:
+    """How far a noisy count lies from any that so many records can give."""
+    return max(-count, count - records, 0)
 
 
 def _differs(facts: Facts, due: NDArray[np.int64], found: NDArray[np.int64]) -> str | None:

@@ -8,19 +8,33 @@ from collections.abc import Iterator, Sequence
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import UNREAD, Outcome, RunCheck
 from dpaudit.runs import InputError, Manifest, Sample, Stopping
+from dpaudit.runs.layout import TOKENIZER
+from dpaudit.runs.text import KNOWN_TOKENIZERS
+
+_UNKNOWN_TOKENIZER = (
+    "Nothing shows that it is the model's own, and not one whose tokens spell records. Give the model's with "
+    "--tokenizer FILE, or replay the run with --data."
+)
 
 
 @RunCheck(
     id="release.text",
-    title="Released texts are the recorded tokens, decoded with the run's own tokenizer",
+    title="Released texts are the recorded tokens, decoded as the model's own tokenizer does",
     fails="A released text is not its recorded tokens, decoded",
     evidence=2,
-    why="The guarantee is about the sampled tokens. A text that was edited or replaced afterwards has none.",
+    why=(
+        "The guarantee is about the sampled tokens. A text that was edited or replaced afterwards has none, nor has "
+        "one that a tokenizer made up: its vocabulary may hold whole records."
+    ),
     remedy="Restore samples.jsonl, or generate the run again. Texts must not be edited after sampling.",
     reference="docs/run-directory.md",
 )
 def texts_are_the_tokens(facts: Facts) -> Outcome:
-    """samples.jsonl, byte for byte, against the sampled tokens, and each text against its tokens decoded anew."""
+    """samples.jsonl, byte for byte, against the sampled tokens, and each text against its tokens decoded anew.
+
+    The run's tokenizer decodes them, and must be one that is known or was given as the model's own; or a replay does,
+    with the model's.
+    """
     expected = "a line per text, in order, as sampled; text = its tokens decoded, less the stop sequence"
     problems = list(facts.texts)
     try:
@@ -38,6 +52,13 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
         return Outcome("fail", f"{len(problems)} difference{'s' * (len(problems) > 1)}; first: {problems[0]}", expected)
     if not lines:
         return Outcome("fail", "no released text", expected, "Finish the run before it is audited.")
+    if facts.replay is None and facts.reader.has(TOKENIZER):
+        digest = facts.reader.decoding_digest()
+        if digest is None or digest not in facts.tokenizers | KNOWN_TOKENIZERS.keys():
+            if facts.tokenizers:
+                return Outcome("fail", f"{TOKENIZER} decodes otherwise than the tokenizer that was given", expected)
+            measured = f"{len(lines)} samples equal, by the run's own {TOKENIZER}"
+            return Outcome("skip", measured, expected, _UNKNOWN_TOKENIZER)
     return Outcome("pass", f"{len(lines)} samples equal", expected)
 
 
@@ -91,10 +112,15 @@ def batches_follow_a_public_rule(facts: Facts) -> Outcome:
     reference="docs/claims.md",
 )
 def sequences_end_by_rule(facts: Facts) -> Outcome:
-    """Each text's end, and each batch's, against the stop sequences and the numbers of tokens of the manifest."""
+    """Each text's end, and each batch's, against the stop sequences and the numbers of tokens of the manifest.
+
+    The stop sequences against the mark that is said to end a text, where there is one.
+    """
     budget = facts.manifest.stopping.tokens_per_batch
     of_batch = "one text a batch" if budget is None else f"texts until a batch has {budget} tokens, which cut the last"
     expected = f"an end token in a text's own tokens, at its end only, or the public maximum length; {of_batch}"
+    if problem := _mark_problem(facts):
+        return Outcome("fail", problem, expected)
     if facts.stops:
         count = f"{len(facts.stops)} problem{'s' * (len(facts.stops) > 1)}"
         return Outcome("fail", f"{count}; first: {facts.stops[0]}", expected)
@@ -102,6 +128,19 @@ def sequences_end_by_rule(facts: Facts) -> Outcome:
         return Outcome("skip", "nothing", expected, "No batch could be read.")
     texts = sum(map(len, facts.sample_digests.values()))
     return Outcome("pass", f"{texts} texts of {len(facts.headers)} batches end so", expected)
+
+
+def _mark_problem(facts: Facts) -> str:
+    """Whether no stop sequence is the end mark of the run's prompt; empty where one is, or where nobody can tell."""
+    mark, decode = facts.manifest.prompt.end, facts.reader.decoder(special=True)
+    if mark is None or decode is None:
+        return ""
+    # Blanks at the edge of a mark may belong to a token before it.
+    bare = "".join(mark.split())
+    written = (decode(sequence) or "" for sequence in facts.manifest.stopping.sequences)
+    if any(bare in "".join(text.split()) if bare else mark in text for text in written):
+        return ""
+    return "none of stopping.sequences is the mark prompt.end"
 
 
 def stop_problems(samples: Sequence[Sample], stopping: Stopping) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpaudit.commands.places import reports_of
-from dpaudit.commands.terminal import note_in_log, progress_bar, tell
+from dpaudit.commands.terminal import note_in_log, progress_bar, session, tell
 
 if TYPE_CHECKING:
     from dpaudit.audit import Question
@@ -38,7 +38,14 @@ def audit_of(
         note_in_log("Auditing the run with what its replay found")
     with progress_bar("Auditing", "batches") as advance:
         return audit_run(
-            run_dir, question, progress=advance, evidence=evidence, replay=replay, engine=engine, held=held
+            run_dir,
+            question,
+            progress=advance,
+            evidence=evidence,
+            replay=replay,
+            tokenizers=session().tokenizers,
+            engine=engine,
+            held=held,
         )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.audits import audit_of, leave, with_quality
-from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, engine_options, output_options
+from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, engine_options, output_options, tokenizer_option
 from dpaudit.commands.places import folder_name, reports_of, spare_runs, writing
 from dpaudit.commands.terminal import note, output, show, tell
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.command(cls=TitledCommand)
 @click.argument("run_dirs", type=RUN_DIR, nargs=-1, required=True, metavar="RUN_DIR RUN_DIR [...]")
 @click.option("--out", type=NamedPath(path_type=Path, dir_okay=False), help="Write the comparison as HTML here.")
+@tokenizer_option
 @engine_options
 @output_options
 def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | None, as_json: bool) -> None:
@@ -76,6 +77,7 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
     multiple=True,
     help="What to call a run on figures. Repeat it, in the runs' order [default: their folders' names].",
 )
+@tokenizer_option
 @engine_options
 @output_options
 def figures(

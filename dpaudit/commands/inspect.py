@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpaudit.commands.options import RUN_DIR, TitledCommand, engine_options, output_options
-from dpaudit.commands.terminal import note, progress_bar, show, tell
+from dpaudit.commands.options import RUN_DIR, TitledCommand, engine_options, output_options, tokenizer_option
+from dpaudit.commands.terminal import note, progress_bar, session, show, tell
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--top", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many tokens of a step to show."
 )
+@tokenizer_option
 @engine_options
 @output_options
 def inspect(
@@ -47,7 +48,11 @@ def inspect(
         found = inspect_step(run_dir, batch, step, top)
     else:
         with progress_bar("Reading", "batches" if batch is None else "tokens") as advance:
-            found = inspect_run(run_dir, engine, advance) if batch is None else inspect_batch(run_dir, batch, advance)
+            found = (
+                inspect_run(run_dir, engine, advance, session().tokenizers)
+                if batch is None
+                else inspect_batch(run_dir, batch, advance)
+            )
     show(found, as_json, inspection.print_found)
     tell(inspection.WARNING)
     if deeper := inspection.deeper(found):

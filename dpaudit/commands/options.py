@@ -152,6 +152,28 @@ quiet_option = click.option(
 )
 
 
+def _vouched(_: click.Context, param: click.Parameter, files: tuple[Path, ...]) -> None:
+    """Keep the digests of tokenizers for `audit_of`."""
+    if not files:
+        return
+    from dpaudit.runs.reader import read_tokenizer
+
+    session().tokenizers = frozenset(map(read_tokenizer, files))
+
+
+tokenizer_option = click.option(
+    "--tokenizer",
+    cls=TitledOption,
+    heading=_REPLAY,
+    type=NamedPath(path_type=Path),
+    metavar="FILE",
+    multiple=True,
+    expose_value=False,
+    callback=_vouched,
+    help="The tokenizer.json of the run's model, or its folder, as you know it from elsewhere. Repeat it for several.",
+)
+
+
 def output_options(command: Command) -> Command:
     """Give a command the options that say what it prints: `as_json`, and --quiet, which `note` heeds."""
     json = click.option(
@@ -247,6 +269,7 @@ def audit_options(command: Command) -> Command:
         "--head", type=hex_digest, metavar="HEX", help="Hold the run against the digest that `generate` printed last."
     )
     @MODEL
+    @tokenizer_option
     @engine_options
     @output_options
     @wraps(command)

@@ -18,6 +18,7 @@ from dpaudit.commands.options import (
     model_engine_options,
     output_options,
     private_cache_option,
+    tokenizer_option,
 )
 from dpaudit.commands.places import report_folder, save_reports, spare_runs
 from dpaudit.commands.terminal import note, show
@@ -45,6 +46,7 @@ MEASURED = Path("benchmarks/results/latest.json")
 )
 @click.option("--no-evaluation", is_flag=True, help="Generate and audit alone.")
 @private_cache_option("for evaluations")
+@tokenizer_option
 @model_engine_options
 @output_options
 def table(

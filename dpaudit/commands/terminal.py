@@ -34,10 +34,12 @@ class Session:
 
     Attributes:
         quiet: neither progress nor notes.
+        tokenizers: digests of those that --tokenizer names.
         reader_left: what reads standard output went away, so what was printed is not whole.
     """
 
     quiet: bool = False
+    tokenizers: frozenset[str] = frozenset()
     reader_left: bool = False
 
 

@@ -42,6 +42,8 @@ MAX_COUNT = 1 << 40
 #: Of a centre, in absolute value: far beyond embeddings, and small enough for distances in float32.
 MAX_COORDINATE = 1e6
 
+#: What `Manifest.software` says of a run of ours, and all that a public report repeats of any.
+SOFTWARE = ("dpaudit", "numpy", "tokenizers", "torch", "transformers")
 SENSITIVITY = (
     "This directory is as sensitive as the private records it was made from. "
     "Only the texts in samples.jsonl are meant for release, and only after an audit."

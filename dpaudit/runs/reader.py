@@ -13,6 +13,7 @@ import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import ValidationError
@@ -26,7 +27,7 @@ from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import FORMAT_VERSION, Clusters, Manifest
 from dpaudit.runs.rules import ForbiddenTokens
 from dpaudit.runs.storage import RESTORE, Location, Storage, open_storage
-from dpaudit.runs.text import Decode, decoder_of, each_once, require_bounded
+from dpaudit.runs.text import Decode, decoder_of, decoding_digest, each_once, require_bounded
 
 MAX_MANIFEST_BYTES = 1 << 24
 MAX_CLUSTERS_BYTES = 1 << 24
@@ -35,6 +36,7 @@ MAX_LINE_BYTES = 1 << 26
 MAX_TOKENIZER_BYTES = 1 << 28
 _HASH_LINE = re.compile(r"^([0-9a-f]{64})  ([^\n]+)$")
 _Fields = TypeVar("_Fields", bound=Fields)
+_NAME_TOKENIZER = "Name the tokenizer.json of the run's model, in the form of the `tokenizers` library."
 RESUME = "Resume it with `dpaudit generate CONFIG.yaml --out RUN_DIR`, or restore it from a copy."
 
 
@@ -180,6 +182,14 @@ class RunReader(FolderReader):
             raise InputError(self.where(layout.TOKENIZER), reason, RESTORE) from None
         return text
 
+    def decoding_digest(self) -> str | None:
+        """By what the run's tokens become text (`text.decoding_digest`); None where no tokenizer can be read."""
+        try:
+            serialised = self.tokenizer_json()
+        except InputError:  # integrity.format says why
+            return None
+        return None if serialised is None else decoding_digest(serialised)
+
     def decoder(self, *, special: bool) -> Decode | None:
         """What decodes the run's tokens (`decoder_of`); None where it has no tokenizer that can be read."""
         try:
@@ -201,6 +211,26 @@ class RunReader(FolderReader):
             elif not (name in (layout.HASHES, layout.LOCK) or (name == layout.REPORT and folder)):
                 names.append(name)
         return sorted(names)
+
+
+def read_tokenizer(path: Path) -> str:
+    """The `decoding_digest` of a tokenizer.json, or of that in a folder. Raises InputError where it cannot be read."""
+    file = path / layout.TOKENIZER if path.is_dir() else path
+    try:
+        with open(file, "rb") as opened:
+            data = opened.read(MAX_TOKENIZER_BYTES + 1)
+        if len(data) > MAX_TOKENIZER_BYTES:
+            raise ValueError("it is too large")
+        text = data.decode("utf-8")
+        require_bounded(text)
+        digest = decoding_digest(text)
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else error
+        problem = f"this is no tokenizer that can be decoded with ({str(said)[:200]})."
+        raise InputError(str(file), problem, _NAME_TOKENIZER) from None
+    if digest is None:
+        raise InputError(str(file), "this is no tokenizer that can be decoded with.", _NAME_TOKENIZER)
+    return digest
 
 
 def whole_batches(storage: Storage) -> tuple[int, ...]:

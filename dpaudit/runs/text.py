@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -17,6 +18,13 @@ MAX_GROWTH = 64
 #: The longest token. Known vocabularies have runs of some hundred blanks.
 MAX_TOKEN_LENGTH = 1 << 10
 MAX_DECODERS = 16
+
+#: The largest id of a token that is looked at.
+MAX_TOKEN_ID = 1 << 22
+#: Public tokenizers by `decoding_digest`: whoever decodes with one of them adds nothing to the tokens.
+KNOWN_TOKENIZERS = {
+    "d2584cdc9e3c70dd9518a336edd033228e8dddf83ff5030d3ec0c4f6d9ccd224": "SmolLM2",
+}
 
 #: How much longer a token can become, by the kind of decoder. Others, and regular expressions, are not run.
 _GROWTH = {"ByteFallback": 1, "ByteLevel": 3, "BPEDecoder": 2, "CTC": 2, "Fuse": 1, "Metaspace": 1, "WordPiece": 1}
@@ -59,6 +67,30 @@ def pieces_of(serialised: str, vocabulary: int) -> list[bytes] | None:
     special = {token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special}
     tokens = (None if token in special else tokenizer.id_to_token(token) for token in range(vocabulary))
     return [b"" if token is None else spell(token.encode()) for token in tokens]
+
+
+def decoding_digest(serialised: str) -> str | None:
+    """SHA-256 of all that decides what text tokens are: each id's token, which are special, and the decoder.
+
+    Two forms of one tokenizer have the same digest, whatever else they say of how texts become tokens. None where the
+    tokenizer cannot be read.
+    """
+    from tokenizers import Tokenizer
+
+    tokenizer = _unless_it_fails(lambda: Tokenizer.from_str(serialised))
+    if tokenizer is None:
+        return None
+    ids = tokenizer.get_vocab(with_added_tokens=True).values()
+    size = max(tokenizer.get_vocab_size(with_added_tokens=True), 1 + max(ids, default=0))
+    if size > MAX_TOKEN_ID:
+        return None
+    special = sorted(token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special)
+    decoder = json.loads(serialised).get("decoder")
+    if isinstance(decoder, dict) and decoder.get("type") == "ByteLevel":
+        decoder = {"type": "ByteLevel"}  # its other fields are about encoding
+    tokens = [tokenizer.id_to_token(token) for token in range(size)]
+    said = json.dumps({"tokens": tokens, "special": special, "decoder": decoder}, sort_keys=True)
+    return hashlib.sha256(said.encode()).hexdigest()
 
 
 def _spelling(decoder: Any) -> Callable[[bytes], bytes] | None:

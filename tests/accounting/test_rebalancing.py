@@ -17,6 +17,7 @@ from dpaudit.accounting import (
     exponential_mechanism_epsilon,
     kept_by_counts,
     noise_covers,
+    noise_reach,
     noise_tail,
     rebalancing_epsilon,
     rebalancing_events,
@@ -144,6 +145,38 @@ def test_small_noise_is_no_likelier_than_the_bound(scale: float, counts: int, sh
     assert exact - 1e-9 <= bound <= 0
     if exact < -10:  # where it decides, Chernoff's bound is loose by the logarithm of a few standard deviations
         assert bound < 0.75 * exact + 3
+
+
+@given(scale=st.floats(0.05, 30), counts=st.integers(1, 12), share=st.floats(0, 3))
+def test_noise_that_reaches_far_is_no_likelier_than_the_bound(scale: float, counts: int, share: float) -> None:
+    """Against the exact distribution of the sum, by convolution."""
+    most = int(60 * scale) + 3
+    sizes = np.abs(np.arange(-most, most + 1))
+    one = (np.exp(-(sizes - 0.5) / scale) - np.exp(-(sizes + 0.5) / scale)) / 2
+    one[most] = -math.expm1(-0.5 / scale)
+    sums = np.ones(1)
+    for _ in range(counts):
+        sums = np.convolve(sums, one)
+    total = int(share * 8 * math.sqrt(counts) * scale)
+    found = np.abs(np.arange(len(sums)) - len(sums) // 2) >= total
+    exact = math.log(sums[found].sum() or 1e-300)
+    bound = noise_reach(total, scale, counts)
+    assert exact - 1e-9 <= bound <= 0 or exact < -25  # rounding of the convolution
+    if -25 < exact < -10:
+        assert bound < 0.75 * exact + 3
+    assert noise_reach(-total, scale, counts) == bound
+
+
+def test_noise_reaches_no_further_than_its_scale_allows() -> None:
+    assert noise_reach(0, 8.0, 8) == 0
+    assert noise_reach(200, 8.0, 1) < math.log(1e-6)
+    assert noise_reach(100, 8.0, 1) > math.log(1e-4)
+    assert noise_reach(1, 1e-3, 1000) < -400
+    assert noise_reach(1 << 40, 8.0, 8000) < -1e9
+    for scale in (1e-320, 1e-9, 1e9, 1e300):
+        assert noise_reach(0, scale, 5) == 0 and not math.isnan(noise_reach(1 << 50, scale, 5))
+    with pytest.raises(ValueError, match="scale"):
+        noise_reach(1, 0.0, 1)
 
 
 def test_a_bound_for_noise_that_is_missing_or_abundant() -> None:

@@ -826,7 +826,11 @@ def texts_of_a_batch_exchanged(run):
     run.edit_samples(lambda lines: lines.insert(0, lines.pop(1)))
 
 
-@fault("integrity.complete", "sampling.independence", **TEXTS | {"vocabulary": 200, "max_tokens": 12, "tokens_per_batch": 24, "seed": 1})
+@fault(
+    "integrity.complete",
+    "sampling.independence",
+    **TEXTS | {"vocabulary": 200, "max_tokens": 12, "tokens_per_batch": 24, "seed": 1},
+)
 def text_copied_within_a_batch(run):
     def copy(draft):
         half = draft.texts[0].length
@@ -905,12 +909,18 @@ def kept_centre_swapped(run):
 @fault("rebalancing.noise", **REBALANCED)
 def kept_centre_with_the_count_of_another(run):
     """Counts are equal, and the centre of higher index is kept."""
-    run.edit_clusters(noisy_counts=[[40, 40, 75, -31], [5, 60, 0, 61]], kept=[[1, 2], [1, 3]])
+    run.edit_clusters(noisy_counts=[[160, 160, 300, -31], [20, 240, 0, 244]], kept=[[1, 2], [1, 3]])
     run.rewrite(0, lambda draft: setattr(draft, "header", replace(draft.header, cluster=1)))
 
 
-plain("noisy_counts_altered", grouped(noisy_counts=[[40, -3, 75, 12], [5, 60, 0, 600]]), "rebalancing.noise",
+plain("noisy_counts_altered", grouped(noisy_counts=[[160, -3, 300, 48], [20, 240, 0, 260]]), "rebalancing.noise",
       **REBALANCED)  # fmt: skip
+plain("noisy_count_of_fewer_than_no_records", grouped(noisy_counts=[[160, -200, 400, 48], [20, 240, 0, 340]],
+      batches=[[3, 8], [6, 9]]), "rebalancing.noise", "partition.stable", **REBALANCED)  # fmt: skip
+plain("noisy_count_beyond_all_records", grouped(noisy_counts=[[160, -3, 1 << 40, 48], [20, 240, 0, 244]]),
+      "rebalancing.noise", **REBALANCED)  # fmt: skip
+plain("noisy_counts_of_half_the_records", grouped(noisy_counts=[[80, -3, 150, 24], [10, 120, 0, 122]]),
+      "rebalancing.noise", **REBALANCED)  # fmt: skip
 plain("batches_that_no_noisy_count_gives", grouped(batches=[[4, 8], [6, 7]]), "rebalancing.noise",
       "partition.stable", **REBALANCED)  # fmt: skip
 plain("private_kmeans", lambda run: run.edit_manifest({"clustering.method": "k-means", "clustering.origin": "private",
@@ -1020,7 +1030,23 @@ def record_as_the_example_in_a_template(run):
 
 
 plain("path_in_a_public_setting", manifest(prompt__template="/home/jane/prompts/pt"), "disclosure.sensitive")
-plain("path_among_versions", manifest(software={"tool": "1.0 in /home/jane/src"}), "disclosure.sensitive")
+plain("path_as_the_end_of_a_text", manifest(prompt__end="/home/jane/src"), "disclosure.sensitive",
+      text=False)  # fmt: skip
+plain("end_mark_that_ends_no_text", manifest(prompt__end="w7"), "release.stopping")
+
+
+@fault("disclosure.sensitive")
+def digest_of_a_record_as_a_stop_sequence(run):
+    digest = bytes.fromhex(next(RunReader(run.path).assignment()).digest)
+    run.edit_manifest({"stopping.sequences": [*RunReader(run.path).manifest.stopping.sequences, list(digest)]})
+
+
+@fault("disclosure.sensitive")
+def digest_of_a_record_as_a_number(run):
+    digest = int(next(RunReader(run.path).assignment()).digest, 16)
+    run.edit_manifest({"stopping.sequences": [*RunReader(run.path).manifest.stopping.sequences, [digest]]})
+
+
 plain("no_delta", manifest(claim__delta=0.0), "claim.delta", "claim.epsilon", **MEAN)
 plain("delta_of_one_record", manifest(claim__delta=1 / 1000), "claim.delta", **MEAN)
 plain("delta_beyond_the_records_shown", lambda run: run.edit_manifest({"data.records": 1, "claim.delta": 0.3})

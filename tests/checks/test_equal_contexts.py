@@ -1,0 +1,64 @@
+"""Contexts of a batch that are one record, shown again and again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpaudit.audit.disclosure import public_form
+from dpaudit.audit.run import BatchAuditor
+from dpaudit.checks.facts import EqualRows
+
+
+def steps(contexts: int, width: int, count: int, seed: int = 1) -> list[np.ndarray]:
+    generator = np.random.default_rng(seed)
+    return [generator.normal(size=(contexts, width)).astype(np.float32) for _ in range(count)]
+
+
+def found(rows: list[np.ndarray]) -> list[list[int]]:
+    equal = EqualRows(len(rows[0]))
+    for each in rows:
+        equal.add(each)
+    return equal.result()
+
+
+def test_rows_that_are_equal_throughout_are_found():
+    rows = steps(6, 12, 4)
+    for each in rows:
+        each[[3, 5]] = each[1]
+        each[4] = each[0]
+    assert found(rows) == [[0, 4], [1, 3, 5]]
+    rows[-1][5, 7] = np.nextafter(rows[-1][5, 7], np.float32(9))
+    assert found(rows) == [[0, 4], [1, 3]]
+
+
+def test_rows_that_clipping_made_equal_are_not_told():
+    rows = [np.sign(each) * 6 for each in steps(6, 2, 20)]
+    assert found(rows) == []
+    rows = [np.full((6, 12), -6.0) for _ in range(20)]
+    assert found(rows) == []
+
+
+def test_without_recorded_contexts_nothing_is_found():
+    equal = EqualRows(4)
+    equal.add(None)
+    assert equal.result() == []
+
+
+@pytest.mark.parametrize("aggregator", ["median", "mean"])
+def test_a_pass_says_so_and_a_public_report_does_not(make_run, monkeypatch, aggregator):
+    run = make_run(aggregator=aggregator, contexts=True)
+    clean = run.audit()
+    assert not any("bit for bit" in caveat for caveat in clean.caveats)
+    read = BatchAuditor.__call__
+
+    def alike(auditor, batch):
+        facts = read(auditor, batch)
+        facts.equal = [[0, 2, 3]] if batch else []
+        return facts
+
+    monkeypatch.setattr(BatchAuditor, "__call__", alike)
+    result = run.audit()
+    (said,) = [caveat for caveat in result.caveats if "bit for bit" in caveat]
+    assert result.verdict == "pass" and said.startswith("3 contexts of batch 1 are equal at every step")
+    assert public_form(result) == public_form(clean)
