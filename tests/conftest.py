@@ -125,7 +125,7 @@ class Spec:
     tokens_per_batch: int | None = None
     vocabulary: int = 12
     top_k: int | None = None
-    contexts: bool = False
+    contexts: bool | None = None
     dtype: str = "float32"
     rule: str = "hashed-records"
     relation: str = "add_remove"
@@ -143,6 +143,11 @@ class Spec:
     clusters: str = "none"
     rules: DecodingRules = NO_RULES
     seed: int = 0
+
+    @property
+    def keeps_contexts(self) -> bool:
+        """A mean's are part of its record, unless a test wants one without."""
+        return self.aggregator == "mean" if self.contexts is None else self.contexts
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -293,7 +298,7 @@ class Spec:
                 dtype=self.dtype if median else "float64",
                 vocabulary=self.vocabulary,
                 width=self.width,
-                contexts=self.contexts,
+                contexts=self.keeps_contexts,
             ),
             data=Data(records=RECORDS, digest=data_digest(assigned.digest for assigned in self.assignment)),
             model=Model(name="miniature"),
@@ -421,7 +426,7 @@ class Generator:
             log_probability=float(log_probabilities[index]),
             aggregate_digest=aggregate_digest(aggregate),
             arrays=arrays,
-            contexts=values.astype(spec.manifest.record.dtype) if spec.contexts and contexts else None,
+            contexts=values.astype(spec.manifest.record.dtype) if spec.keeps_contexts and contexts else None,
             support=support,
         )
 

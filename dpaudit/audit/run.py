@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -175,7 +175,7 @@ def _result(facts: Facts, curve: CurveSums, evidence: int) -> AuditResult:
         verdict=verdict,
         evidence=evidence,
         guarantee=_sentence(verdict, facts, failed, unseen),
-        caveats=tuple(_caveats(facts)) if verdict == "pass" else (),
+        caveats=tuple(_caveats(facts, checks)) if verdict == "pass" else (),
         claim=_claim_result(facts),
         guarantees=Guarantees(
             ex_post=ex_post(facts),
@@ -276,7 +276,7 @@ def _sentence(verdict: Verdict, facts: Facts, failed: list[CheckResult], unseen:
     )
 
 
-def _caveats(facts: Facts) -> Iterator[str]:
+def _caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
     """What a reader of a pass must know. `disclosure` knows the first ones by NEXT_TO_NOTHING: they tell of data."""
     claim, privacy = facts.claim, facts.manifest.privacy
     if said := next_to_nothing(claim.epsilon):
@@ -285,6 +285,11 @@ def _caveats(facts: Facts) -> Iterator[str]:
     if empty and claim.kind == "ex-post":
         which = f"batch {empty[0]} has" if len(empty) == 1 else f"{len(empty):,} batches have"
         yield f"{NEXT_TO_NOTHING} {which} no context, so that one more would decide the text alone."
+    if any(check.id == "mechanism.support-public" and check.status == "skip" for check in checks):
+        yield (
+            "After the first tokens of texts only the model shows that supports and anchors are public: replay the run "
+            "(mechanism.support-public)."
+        )
     yield "What the run declares of itself is taken as true where no check of a higher level looks behind it."
     if facts.manifest.claim_stated == "afterwards" and claim == facts.manifest.claim:
         yield "The run stated this claim itself, after it was generated."
@@ -389,12 +394,11 @@ class BatchAuditor:
             with np.errstate(all="ignore"):
                 for check_id, problem in objections(view):
                     facts.note(check_id, position, problem)
+                facts.unshown.update(unshown(view))
                 losses.add(view)
                 if view.index is not None:
                     place = facts.id.to_bytes(8, "big") + position.to_bytes(8, "big")
                     facts.sampling.add(view.aggregate, view.index, step.aggregate_digest + place)
-                    aggregator, clip = manifest.mechanism.aggregator, manifest.mechanism.clip
-                    facts.divided[aggregator.divided_by(view.arrays, header.contexts, clip)] += 1
                 cost = charged(view, accountant)
             # A step that bounds nothing is counted.
             facts.unbounded |= view.index is None or (cost is None and accountant is not None)
@@ -416,6 +420,13 @@ def objections(view: StepView) -> Iterator[tuple[str, str]]:
     for check_id, check in CHECKS.items():
         if isinstance(check, StepCheck) and (problem := check.objection(view)):
             yield check_id, problem
+
+
+def unshown(view: StepView) -> Iterator[str]:
+    """The step checks about which a step's record says nothing, by id."""
+    for check_id, check in CHECKS.items():
+        if isinstance(check, StepCheck) and check.unshown is not None and not check.shown(view):
+            yield check_id
 
 
 def charged(view: StepView, accountant: ExPostAccountant | None) -> Cost | None:
