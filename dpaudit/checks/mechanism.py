@@ -72,9 +72,8 @@ def _needs_contexts(facts: Facts, seen: str) -> Outcome:
     evidence=1,
     expected=_SUMS,
     why=(
-        "Over the actual number of contexts, a record moves the mean by up to twice what is charged, and by more where "
-        "a batch is smaller than the divisor. A record that is clipped with others, or counts several times, moves it "
-        "as far as it likes."
+        "A record that counts several times moves the mean further than is charged: over the actual number of contexts "
+        "up to twice as far, and by more where a batch is smaller than the divisor."
     ),
     remedy=(
         "Clip each context by itself, add all up, each once, and divide by the fixed divisor in every batch. Generate "
