@@ -1126,8 +1126,8 @@ _CHECKS = (
         "check-mechanism-support-private",
         "supports that differ after the same tokens pass",
         "dpaudit/checks/facts.py",
-        "if digest != seen.digest:",
-        "if not digest:",
+        "if taken.digest != seen.digest:",
+        "if not taken.digest:",
         (
             _FAULT_TABLE,
             _FAULTS,
