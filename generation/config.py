@@ -382,7 +382,8 @@ class RecordConfig(Fields):
 
     Attributes:
         contexts: whether every context's contributions are kept too, which are large over the whole vocabulary. null
-            for those that are differences over a truncated support, so that all figures can be worked out anew.
+            for those over a truncated support that are differences or go into a mean, so that all figures can be
+            worked out anew. What a mean is the sum of nothing else shows but a replay (mechanism.divisor).
     """
 
     contexts: bool | None = None
@@ -471,7 +472,10 @@ class Config(Fields):
     @property
     def records_contexts(self) -> bool:
         """Whether every context's contributions are recorded."""
-        return self.mechanism.over_support if self.record.contexts is None else self.record.contexts
+        mechanism, asked = self.mechanism, self.record.contexts
+        if asked is not None:
+            return asked
+        return mechanism.over_support or (mechanism.support.size is not None and mechanism.aggregator.sums)
 
     @model_validator(mode="after")
     def _prompt_batching_and_privacy_fit(self) -> Self:

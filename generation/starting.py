@@ -46,7 +46,7 @@ batching:
   # A batch gets about (records of a label) / batches_per_label records; 30 or more do well. Go by a size that you would
   # publish. Where the records were counted to choose it, say so below: chosen_from.batching: private.
   batches_per_label: 10
-  generate_per_label: 2    # texts per label; two of a label or more show that their supports agree
+  generate_per_label: 2    # texts per label; two of a label or more can be compared: their supports must agree
 
 """
 

@@ -118,8 +118,8 @@ class Spec:
 
     `greedy`, `below_clip` and `divide_by` make dishonest ones: the most probable token always, contexts that miss the
     clip, and sums divided by the number of "contexts", or by it where it is "larger" than the divisor;
-    `private_anchor` one whose anchor is the contexts' own mean, and `drawn` names one of DRAWN. Every context of a mean
-    run has its first token at -clip, as many tokens of a real vocabulary are, unless `floor` is False.
+    `private_anchor` one whose anchor is the contexts' own mean, and with `private_from` from that step of a text on;
+    `drawn` names one of DRAWN.
     Under `hashed-cells` a context shows two records; each batch has a cell of three and one of one beside. With `rules`
     on line breaks the fourth word holds one.
     `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four.
@@ -132,7 +132,7 @@ class Spec:
     tokens_per_batch: int | None = None
     vocabulary: int = 12
     top_k: int | None = None
-    contexts: bool = False
+    contexts: bool | None = None
     dtype: str = "float32"
     rule: str = "hashed-records"
     relation: str = "add_remove"
@@ -147,11 +147,16 @@ class Spec:
     drawn: str = ""
     below_clip: float = 0.0
     private_anchor: bool = False
+    private_from: int = 0
     divide_by: str = "divisor"
-    floor: bool = True
     clusters: str = "none"
     rules: DecodingRules = NO_RULES
     seed: int = 0
+
+    @property
+    def keeps_contexts(self) -> bool:
+        """A mean's are part of its record, unless a test wants one without."""
+        return self.aggregator == "mean" if self.contexts is None else self.contexts
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -302,7 +307,7 @@ class Spec:
                 dtype=self.dtype if median else "float64",
                 vocabulary=self.vocabulary,
                 width=self.width,
-                contexts=self.contexts,
+                contexts=self.keeps_contexts,
             ),
             data=Data(records=RECORDS, digest=data_digest(assigned.digest for assigned in self.assignment)),
             model=Model(name="miniature"),
@@ -495,13 +500,10 @@ class Generator:
         anchored = spec.mechanism.contribution.anchored
         arrays: dict[str, Any] = {}
         logits = self.random.normal(0, 3, (contexts, spec.vocabulary))
-        at_floor = spec.aggregator == "mean" and spec.floor and not anchored
-        if at_floor:
-            logits[:, 0] = -100
         if anchored:
             chosen = slice(None) if support is None else support
             logits = (logits + public)[:, chosen]
-            public = logits.mean(axis=0) if spec.private_anchor else public[chosen]
+            public = logits.mean(axis=0) if spec.private_anchor and len(text) >= spec.private_from else public[chosen]
             arrays[ANCHOR] = log_softmax(public, 1.0).astype(np.float32)
             values = differences(logits, arrays[ANCHOR])
         else:
@@ -511,7 +513,6 @@ class Generator:
             values = np.rint(values / values.dtype.type(spec.grid)) * values.dtype.type(spec.grid) + 0  # no -0.0
         if support is not None and not anchored:
             values = np.ascontiguousarray(values[:, support])
-            values[:, :at_floor] = -CLIP
         if spec.aggregator == "mean":
             aggregate = arrays["aggregate"] = values.sum(axis=0, dtype=np.float64) / spec.divided_by(contexts)
         else:
@@ -534,7 +535,7 @@ class Generator:
             log_probability=float(log_probabilities[index]),
             aggregate_digest=aggregate_digest(aggregate),
             arrays=arrays,
-            contexts=values.astype(spec.manifest.record.dtype) if spec.contexts and contexts else None,
+            contexts=values.astype(spec.manifest.record.dtype) if spec.keeps_contexts and contexts else None,
             support=support,
         )
 

@@ -84,7 +84,7 @@ def vouched(path: Path, spec) -> dict:
     tokenizer = Tokenizer.from_str(reader.tokenizer_json())
     return {
         "manifest": manifest,
-        "batches": {number: batch_content(reader, number, spec.contexts, tokenizer) for number in reader.batches},
+        "batches": {number: batch_content(reader, number, spec.keeps_contexts, tokenizer) for number in reader.batches},
         "samples": list(reader.sample_lines()),
         "assignment": list(reader.assignment()),
         "clusters": reader.clusters(),
@@ -94,8 +94,8 @@ def vouched(path: Path, spec) -> dict:
 def not_vouched(spec) -> dict:
     return (
         DECLARED
-        | ({} if spec.contexts else WITHOUT_CONTEXTS)
-        | (MEANS_WITHOUT_CONTEXTS if spec.aggregator == "mean" and not spec.contexts else {})
+        | ({} if spec.keeps_contexts else WITHOUT_CONTEXTS)
+        | (MEANS_WITHOUT_CONTEXTS if spec.aggregator == "mean" and not spec.keeps_contexts else {})
         | (OF_MEDIANS if spec.aggregator == "mean" else {})
         | ({} if spec.top_k is None else TRUNCATED)
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -195,7 +195,7 @@ def _result(facts: Facts, curve: CurveSums, evidence: int) -> AuditResult:
         verdict=verdict,
         evidence=evidence,
         guarantee=_sentence(verdict, facts, failed, unseen),
-        caveats=tuple(_caveats(facts)) if verdict == "pass" else (),
+        caveats=tuple(_caveats(facts, checks)) if verdict == "pass" else (),
         claim=_claim_result(facts),
         guarantees=Guarantees(
             ex_post=ex_post(facts),
@@ -296,7 +296,7 @@ def _sentence(verdict: Verdict, facts: Facts, failed: list[CheckResult], unseen:
     )
 
 
-def _caveats(facts: Facts) -> Iterator[str]:
+def _caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
     """What a reader of a pass must know. `disclosure` knows the first ones by NEXT_TO_NOTHING: they tell of data."""
     claim, privacy = facts.claim, facts.manifest.privacy
     if said := next_to_nothing(claim.epsilon):
@@ -310,6 +310,11 @@ def _caveats(facts: Facts) -> Iterator[str]:
         yield (
             f"{facts.equal[0]} are equal at every step, bit for bit{more}: they show one record, or records that begin "
             "alike. The claim holds only if each is a record of its own."
+        )
+    if any(check.id == "mechanism.support-public" and check.status == "skip" for check in checks):
+        yield (
+            "After the first tokens of texts only the model shows that supports and anchors are public: replay the run "
+            "(mechanism.support-public)."
         )
     yield "What the run declares of itself is taken as true where no check of a higher level looks behind it."
     if facts.held.commitment is None:
@@ -428,12 +433,10 @@ class BatchAuditor:
             with np.errstate(all="ignore"):
                 for check_id, problem in objections(view):
                     facts.note(check_id, position, problem)
+                facts.unshown.update(unshown(view))
                 losses.add(view)
                 _take_draw(facts, view, position, before)
                 equal.add(step.contexts)
-                if view.index is not None:
-                    aggregator, clip = manifest.mechanism.aggregator, manifest.mechanism.clip
-                    facts.divided[aggregator.divided_by(view.arrays, header.contexts, clip)] += 1
                 cost = charged(view, accountant)
             # A step that bounds nothing is counted.
             facts.unbounded |= view.index is None or (cost is None and accountant is not None)
@@ -466,6 +469,13 @@ def objections(view: StepView) -> Iterator[tuple[str, str]]:
     for check_id, check in CHECKS.items():
         if isinstance(check, StepCheck) and (problem := check.objection(view)):
             yield check_id, problem
+
+
+def unshown(view: StepView) -> Iterator[str]:
+    """The step checks about which a step's record says nothing, by id."""
+    for check_id, check in CHECKS.items():
+        if isinstance(check, StepCheck) and check.unshown is not None and not check.shown(view):
+            yield check_id
 
 
 def charged(view: StepView, accountant: ExPostAccountant | None) -> Cost | None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 INFINITE = Cost(math.inf, math.inf, math.inf)
 #: What is public is held against other batches' after so many tokens at most: longer texts seldom agree.
 LONGEST_PREFIX = 7
+#: Of each of those tokens.
+TOKEN_BYTES = 8
 #: How many of the worst contexts are listed.
 LISTED = 10
 
@@ -144,12 +146,16 @@ class StepViews:
         return StepView(self._manifest, batch.header, batch.step(position), forbidden)
 
 
+#: What a step's public part must follow from: the label, and the tokens of the text so far as int64.
+AfterPublic: TypeAlias = tuple[str | None, bytes]
+
+
 @dataclass(frozen=True)
 class SeenPublic:
-    """What a step took from the public prompt: its place, the label and tokens it must follow from, and its SHA-256."""
+    """What a step took from the public prompt: its place, what it must follow from, and its SHA-256."""
 
     place: str
-    after: tuple[str | None, bytes]
+    after: AfterPublic
     digest: bytes
 
     @classmethod
@@ -197,6 +203,22 @@ class EqualRows:
     def result(self) -> list[list[int]]:
         """The sets whose likeness is no chance."""
         return [slots for slots in self.groups if self._values[slots[0]] >= self.TELLING_VALUES]
+
+
+@dataclass
+class TakenPublic:
+    """What steps after the same label and tokens took from the public prompt.
+
+    Attributes:
+        batch, digest: of the first of them.
+        steps: how many there are.
+        compared: whether they are of two batches at least.
+    """
+
+    batch: int
+    digest: bytes
+    steps: int = 0
+    compared: bool = False
 
 
 @dataclass(frozen=True)
@@ -256,7 +278,7 @@ class BatchFacts:
         steps: how many of its steps were read.
         public: what its texts' first steps took from the public prompt, where they took anything.
         sample_digests: SHA-256 of its lines of samples.jsonl, as the steps imply them.
-        texts, stops, unmade, problems, first_problems, divided: as in Facts.
+        texts, stops, unmade, problems, first_problems, unshown: as in Facts.
         likenesses: SHA-256 of texts' aggregates and tokens, with their places; without those that another text could
             have by chance.
         unbounded: whether a step could not be read, or has a cost that the record does not give.
@@ -282,7 +304,7 @@ class BatchFacts:
     problems: Counter[str] = field(default_factory=Counter)
     first_problems: dict[str, str] = field(default_factory=dict)
     public: list[SeenPublic] = field(default_factory=list)
-    divided: Counter[Literal["divisor", "number"] | None] = field(default_factory=Counter)
+    unshown: Counter[str] = field(default_factory=Counter)
     likenesses: list[tuple[str, bytes]] = field(default_factory=list)
     unbounded: bool = False
     costs: list[float] = field(default_factory=list)
@@ -327,10 +349,9 @@ class Facts:
         unmade: why a step check could not be made, by its id.
         problems: how many steps each step check objected to, by its id.
         first_problems: the first of these objections.
-        compared_parts: how many steps that took something from the public prompt had another batch's after the same
-            label and tokens to agree with.
-        private_parts: those that did not agree.
-        divided: how many steps show what their sums of contexts were divided by (`Aggregator.divided_by`).
+        private_parts: steps that took something else from the public prompt than another did after the same label and
+            tokens.
+        unshown: how many steps' records do not hold what a step check looks at, by its id.
         losses: the largest absolute leave-one-out loss of each batch that has one, in nats.
         worst: the largest of all contexts; equal ones in order of batch and slot.
         left_out: how many contexts have a loss.
@@ -365,15 +386,14 @@ class Facts:
     unmade: dict[str, str] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
     first_problems: dict[str, str] = field(default_factory=dict)
-    compared_parts: int = 0
     private_parts: list[str] = field(default_factory=list)
-    divided: Counter[Literal["divisor", "number"] | None] = field(default_factory=Counter)
+    unshown: Counter[str] = field(default_factory=Counter)
     losses: dict[int, float] = field(default_factory=dict)
     worst: list[ContextLoss] = field(default_factory=list)
     left_out: int = 0
     equal: list[str] = field(default_factory=list)
     steps: int = 0
-    _public: dict[tuple[str | None, bytes], tuple[int, bytes]] = field(default_factory=dict)
+    _public: dict[AfterPublic, TakenPublic] = field(default_factory=dict)
     _likenesses: dict[bytes, str] = field(default_factory=dict)
 
     def take(self, batch: BatchFacts) -> None:
@@ -392,14 +412,15 @@ class Facts:
         self.steps += batch.steps
         self.sampling.take(batch.id, batch.sampling)
         self.independence.take(batch.id, batch.draws, batch.text_lengths)
-        self.divided.update(batch.divided)
+        self.unshown.update(batch.unshown)
         self.unmade |= batch.unmade
         self.problems.update(batch.problems)
         self.first_problems = batch.first_problems | self.first_problems
         for seen in batch.public:
-            compared, digest = self._public.setdefault(seen.after, (batch.id, seen.digest))
-            self.compared_parts += compared != batch.id  # texts of one batch have their records in common
-            if digest != seen.digest:
+            taken = self._public.setdefault(seen.after, TakenPublic(batch.id, seen.digest))
+            taken.steps += 1
+            taken.compared |= taken.batch != batch.id  # texts of one batch have their records in common
+            if taken.digest != seen.digest:
                 self.private_parts.append(seen.place)
         if self.ex_post is not None and batch.spent is not None:
             self.ex_post.attach(batch.id, batch.spent)
@@ -418,6 +439,15 @@ class Facts:
         if name not in self.digests:
             self.digests[name] = self.reader.digest(name)
         return self.digests[name]
+
+    @property
+    def compared_parts(self) -> Counter[int]:
+        """By how many tokens of their text stand before them: steps that another batch's could be held against."""
+        found: Counter[int] = Counter()
+        for (_, tokens), taken in self._public.items():
+            if taken.compared:
+                found[len(tokens) // TOKEN_BYTES] += taken.steps
+        return found
 
     def batch_cost(self, batch: int) -> Cost:
         """Ex-post cost of one batch in nats when the whole change falls on it; infinite where a step has no bound."""

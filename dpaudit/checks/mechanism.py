@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from dpaudit.checks.claim import recomputed_epsilon
-from dpaudit.checks.facts import LONGEST_PREFIX, Facts, StepView
+from dpaudit.checks.facts import Facts, StepView
+from dpaudit.checks.neighbors import logits_agree
 from dpaudit.checks.registry import COMMAND, Outcome, RunCheck, StepCheck, not_applicable
 from dpaudit.mechanisms import COME_AND_GO
 from dpaudit.results.rounding import rounded_up
 
-#: So many steps do not look divided by the number of their contexts by chance.
-FEWEST_DIVIDED = 3
+#: The level of what rests on the model, too.
+_REPLAYED = 3
+_SUMS = "sums of all recorded contexts, over the declared divisor"
 
 
 @RunCheck(
@@ -55,43 +59,35 @@ def contexts_are_clipped(view: StepView) -> str | None:
     return None if contexts is None else view.mechanism.contribution.clip_problem(view.arrays, contexts)
 
 
-@RunCheck(
+def _needs_contexts(facts: Facts, seen: str) -> Outcome:
+    """Sums whose terms are not all recorded: what replayed steps say of them."""
+    lacking = "The contexts of the others are not recorded: what a mean is the sum of cannot be seen without them."
+    return _from_replayed_steps(facts, seen, _SUMS, f"{lacking} Generate with record.contexts, or replay.")
+
+
+@StepCheck(
     id="mechanism.divisor",
-    title="Sums of contexts are divided by the declared divisor",
-    fails="Sums of contexts are divided by their number, not by the declared divisor",
+    title="Every mean is the sum of its recorded contexts over the declared divisor",
+    fails="A mean is not the sum of its recorded contexts over the declared divisor",
     evidence=1,
+    expected=_SUMS,
     why=(
-        "Over the actual number of contexts, a record moves the mean by up to twice what is charged, and by more where "
-        "a batch is smaller than the divisor."
+        "A record that counts several times moves the mean further than is charged: over the actual number of contexts "
+        "up to twice as far, and by more where a batch is smaller than the divisor."
     ),
     remedy=(
-        "Divide by the fixed divisor in every batch: over the actual number of contexts, a record moves a mean twice "
-        "as far, and further in a batch smaller than the divisor."
+        "Clip each context by itself, add all up, each once, and divide by the fixed divisor in every batch. Generate "
+        "again."
     ),
     reference="docs/mathematics.md",
+    shown=lambda view: view.contributions is not None,
+    unshown=_needs_contexts,
 )
-def divisor_is_the_declared_one(facts: Facts) -> Outcome:
-    """Each batch's smallest means: where every context is at the floor, n contexts give -n * clip / divisor.
-
-    -clip then tells of a sum divided by n, but not of differences: a slot that is empty gives 0, not the floor.
-    """
-    aggregator, batching = facts.manifest.mechanism.aggregator, facts.manifest.batching
-    anchored = facts.manifest.mechanism.contribution.anchored
-    divided, divisor = facts.divided, aggregator.model_dump().get("divisor")
-    if not divisor:
-        reason = aggregator.not_applicable.get("mechanism.divisor", "Nothing is divided.")
-        return not_applicable("a declared divisor", reason)
-    expected = f"sums divided by {divisor:g}"
-    if batching.rule == "hashed-slots" and batching.slots == divisor:
-        return Outcome("pass", f"every batch has {batching.slots} contexts by its rule: either way the same", expected)
-    if divided["number"] >= FEWEST_DIVIDED and not anchored:
-        return Outcome("fail", f"the smallest mean of {divided['number']} steps is -clip, as if divided by n", expected)
-    if facts.manifest.record.contexts:
-        return Outcome("pass", f"contexts of {facts.steps} steps are recorded (record.aggregate)", expected)
-    if divided["divisor"]:
-        return Outcome("pass", f"{divided['divisor']} of {facts.steps} steps reach the floor that it gives", expected)
-    lacking = "No batch has a token that is at -clip in all of its contexts. Generate with record.contexts, or replay."
-    return _from_replayed_steps(facts, expected, lacking)
+def divisor_is_the_declared_one(view: StepView) -> str | None:
+    """Each aggregate against the sum of the recorded contexts, over the divisor that the run declares."""
+    mechanism, contributions = view.mechanism, view.contributions
+    assert contributions is not None, "else nothing is shown"
+    return mechanism.aggregator.divisor_problem(view.arrays, contributions, mechanism.contribution)
 
 
 @RunCheck(
@@ -135,7 +131,10 @@ def bounds_are_of_the_unit(facts: Facts) -> Outcome:
     reference="docs/sharp-edges.md",
 )
 def public_parts_are_public(facts: Facts) -> Outcome:
-    """The first supports and anchors of every text against other batches' after the same label and tokens."""
+    """Supports and anchors against other batches' after the same label and tokens.
+
+    Where texts have parted nothing is left to compare: whether those steps' are public a replay shows.
+    """
     taken = {"support": facts.manifest.truncated, "anchor": facts.manifest.mechanism.contribution.anchored}
     what = " and ".join(name for name, is_taken in taken.items() if is_taken)
     if not what:
@@ -145,11 +144,19 @@ def public_parts_are_public(facts: Facts) -> Outcome:
     if private := facts.private_parts:
         found = f"{len(private)} steps differ from others after the same tokens; first {private[0]}"
         return Outcome("fail", found, expected, f"Generate again with {what} from a public prompt, on one machine.")
-    if facts.compared_parts:
-        found = f"{facts.compared_parts} steps, of up to {LONGEST_PREFIX} tokens before them, agree with another"
+    compared, steps = facts.compared_parts, facts.steps
+    if not compared:
+        lacking = "No two batches have a label in common. Generate two batches of a label, or replay."
+        return _from_replayed_steps(facts, "nothing", expected, lacking)
+    found = f"{compared.total()} of {steps} steps agree with another batch's, of up to {max(compared)} tokens before"
+    if compared.total() == steps:
         return Outcome("pass", found, expected)
-    lacking = "No two batches have a label in common. Generate two batches of a label, or replay."
-    return _from_replayed_steps(facts, expected, lacking)
+    later = (
+        f"The other {steps - compared.total()} steps follow tokens that no other batch has: that their {what} is "
+        "public only the model shows."
+    )
+    # What is left open is between the model and the record, as all that replay.logits is about.
+    return replace(_from_replayed_steps(facts, found, expected, later), evidence=_REPLAYED)
 
 
 @StepCheck(
@@ -183,8 +190,10 @@ def supports_keep_the_rules(view: StepView) -> str | None:
     return None if least <= len(support) <= most else f"the support has {len(support)} tokens where {most} are due"
 
 
-def _from_replayed_steps(facts: Facts, expected: str, lacking: str) -> Outcome:
-    """Where the record cannot show something, what replayed steps do; a skip without any."""
-    if facts.replay is not None and facts.replay.steps:
-        return Outcome("pass", f"{len(facts.replay.steps)} steps were recomputed (replay.logits)", expected, evidence=3)
-    return Outcome("skip", "nothing", expected, f"{lacking} {COMMAND}")
+def _from_replayed_steps(facts: Facts, seen: str, expected: str, lacking: str) -> Outcome:
+    """Where the record shows something of some steps only, `seen`, what replayed steps do; a skip without any."""
+    replayed = logits_agree(facts)
+    if replayed.status == "pass":
+        said = f"{replayed.measured} were recomputed (replay.logits)"
+        return Outcome("pass", said, expected, replayed.detail, evidence=_REPLAYED)
+    return Outcome("skip", seen, expected, f"{lacking} {COMMAND}")

@@ -102,11 +102,19 @@ class Check(ABC, Generic[Function]):
 
 @dataclass(kw_only=True)
 class StepCheck(Check[StepFunction]):
-    """A check of every step of those runs for which `applies` holds and whose aggregator it is about."""
+    """A check of every step of those runs for which `applies` holds and whose aggregator it is about.
+
+    Attributes:
+        shown: whether a step's record holds what the check looks at. It passes only where all steps' records do.
+        unshown: the outcome where some do not, from what the run's other steps show, in words: a skip, or what a replay
+            shows instead.
+    """
 
     expected: str
     applies: Callable[[Manifest], bool] = lambda _: True
     otherwise: str = ""
+    shown: Callable[[StepView], bool] = lambda _: True
+    unshown: Callable[[Facts, str], Outcome] | None = None
 
     def not_about(self, manifest: Manifest) -> str:
         """Why the check is not about a run, as a sentence; empty where it is."""
@@ -114,8 +122,8 @@ class StepCheck(Check[StepFunction]):
         return by_mechanism or ("" if self.applies(manifest) else self.otherwise)
 
     def objection(self, view: StepView) -> str | None:
-        """What the check objects to in a step; None where it is not about the run."""
-        return None if self.not_about(view.manifest) else self.function(view)
+        """What the check objects to in a step; None where it is not about the run, or the record does not show it."""
+        return self.function(view) if not self.not_about(view.manifest) and self.shown(view) else None
 
     def result(self, facts: Facts) -> CheckResult:
         """From the problems that were noted while the run was read."""
@@ -127,6 +135,8 @@ class StepCheck(Check[StepFunction]):
         if not facts.steps or self.id in facts.unmade:
             reason = facts.unmade.get(self.id, "No step could be read.")
             return self.entry(Outcome("skip", "nothing", self.expected, reason))
+        if self.unshown is not None and (hidden := facts.unshown[self.id]):
+            return self.entry(self.unshown(facts, f"{facts.steps - hidden} of {facts.steps} steps"))
         return self.entry(Outcome("pass", f"{facts.steps} steps hold", self.expected))
 
 

@@ -310,6 +310,7 @@ class Aggregator(Fields, ABC):
         name: as configs and run.json have it.
         kinds: of claims that its runs support; the first is the one that a run states of itself.
         dtype: in which its runs are recorded, the least precision in which its bounds hold.
+        sums: whether it adds all contexts up, so that only the contexts themselves show what it did.
         by_theorem1: whether comparisons state the bound of the paper's Theorem 1, too, worked out on its box.
         not_applicable: checks that are not about it, with the reason.
     """
@@ -317,6 +318,7 @@ class Aggregator(Fields, ABC):
     name: ClassVar[str]
     kinds: ClassVar[tuple[ClaimKind, ...]] = ("ex-post",)
     dtype: ClassVar[Literal["float32", "float64"]] = "float64"
+    sums: ClassVar[bool] = False
     by_theorem1: ClassVar[bool] = False
     not_applicable: ClassVar[Mapping[str, str]] = {
         "record.sides": "Only runs of order statistics record sides.",
@@ -399,8 +401,8 @@ class Aggregator(Fields, ABC):
         """The aggregate [S] once a context with these contributions [S] joins (neighbors.addition); None: not known."""
         return None
 
-    def divided_by(self, arrays: Arrays, contexts: int, clip: float) -> Literal["divisor", "number"] | None:
-        """What sums of contexts were divided by: the declared divisor or their number; None where it does not show."""
+    def divisor_problem(self, arrays: Arrays, contributions: Floats, contribution: Contribution) -> str | None:
+        """Why the arrays are not sums of these contributions [n, S] over the declared divisor (mechanism.divisor)."""
         return None
 
     def deviation(self, arrays: Arrays, again: Recomputed) -> Deviation:

@@ -51,6 +51,7 @@ class Mean(Aggregator):
     name: ClassVar[str] = "mean"
     kinds: ClassVar[tuple[ClaimKind, ...]] = ("approximate", "ex-post")
     dtype: ClassVar[Literal["float32", "float64"]] = "float64"
+    sums: ClassVar[bool] = True
     not_applicable: ClassVar[Mapping[str, str]] = {
         "record.sides": "Only runs of order statistics record sides.",
         "neighbors.addition": "For the mean the bound follows from the clip and the divisor alone.",
@@ -115,21 +116,16 @@ class Mean(Aggregator):
     def definition_problem(
         self, arrays: Arrays, contributions: Floats, width: int, contribution: Contribution
     ) -> str | None:
+        """See `Aggregator`: all that a mean is, `divisor_problem` looks at."""
+        return None
+
+    def divisor_problem(self, arrays: Arrays, contributions: Floats, contribution: Contribution) -> str | None:
         """See `Aggregator`."""
         mean = contributions.sum(axis=0, dtype=np.float64) / self.divisor
         rounding = (4 + len(contributions)) * contribution.clip * float(np.finfo(arrays["aggregate"].dtype).eps)
         if np.allclose(mean, arrays["aggregate"], rtol=0, atol=rounding):
             return None
         return "the aggregate is not the sum of the recorded contexts over the declared divisor"
-
-    def divided_by(self, arrays: Arrays, contexts: int, clip: float) -> Literal["divisor", "number"] | None:
-        """See `Aggregator`: where every context is at the floor, n of them give -n * clip / divisor."""
-        if not contexts or math.isclose(contexts, self.divisor, rel_tol=_EQUAL):
-            return None
-        smallest = float(arrays["aggregate"].min())
-        if math.isclose(smallest, -clip * contexts / self.divisor, rel_tol=_EQUAL):
-            return "divisor"
-        return "number" if math.isclose(smallest, -clip, rel_tol=_EQUAL) else None
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import pytest
 
 from dpaudit.accounting import LowerBound
 from dpaudit.audit import audit_run
+from dpaudit.mechanisms import log_probability
+from dpaudit.results.replay import ReplayedStep
+from dpaudit.runs import aggregate_digest
 
 REPLAYED = ("neighbors.regenerated", "replay.logits", "replay.lower-bound")
 
@@ -92,34 +98,121 @@ def test_an_assignment_that_cannot_be_read_is_said(make_run):
     assert checks["integrity.format"].status == "fail"
 
 
-def test_a_divisor_must_show(make_run):
-    """A declared divisor that no step bears out is no pass: by n or by 4, four contexts give the same mean."""
-    for fields, status in [
-        ({}, "pass"),
-        ({"contexts": True, "floor": False}, "pass"),
-        ({"floor": False}, "skip"),
-        ({"sizes": (4, 4)}, "skip"),
-        ({"sizes": (4, 4), "rule": "hashed-slots", "floor": False}, "pass"),
-        ({"sizes": (0, 0)}, "skip"),
-        ({"sizes": (4, 4), "rule": "paper-slices", "unit": "context", "floor": False}, "skip"),
-    ]:
-        result = make_run(aggregator="mean", **fields).audit()
-        (check,) = (check for check in result.checks if check.id == "mechanism.divisor")
-        assert (check.status, check.evidence) == (status, 1)
-        assert result.verdict == ("pass" if status == "pass" else "fail")
+def check_of(result, check_id):
+    (check,) = (check for check in result.checks if check.id == check_id)
+    return check
 
 
-def test_a_replay_shows_the_divisor(make_run):
-    class Step:
-        batch, position, difference, tolerance, problem = 0, 0, 0.0, 1.0, ""
+MEANS = (
+    {"aggregator": "mean"},
+    {"aggregator": "mean", "sizes": (4, 4)},
+    {"aggregator": "mean", "sizes": (4, 4), "rule": "hashed-slots"},
+    {"aggregator": "mean", "sizes": (4, 4), "rule": "paper-slices", "unit": "context"},
+    {"aggregator": "mean", "sizes": (4,)},
+    {"aggregator": "mean", "sizes": (1, 2), "top_k": 5},
+    {"aggregator": "mean", "sizes": (6, 5), "contribution": "differences"},
+)
 
-    class Replay:
-        assignment, texts, steps, left_out, attack = "", "", (Step(),), (), None
 
-    run = make_run(aggregator="mean", floor=False)
-    result = audit_run(run.path, replay=Replay())
-    (check,) = (check for check in result.checks if check.id == "mechanism.divisor")
-    assert (check.status, check.evidence, result.verdict) == ("pass", 3, "pass")
+def test_what_a_mean_is_the_sum_of_its_contexts_show(make_run):
+    """Without them nothing does: by n or by 4, four contexts give one mean, and a weight shows nowhere."""
+    for kind in MEANS:
+        shown, hidden = (make_run(**kind, contexts=contexts).audit() for contexts in (True, False))
+        check = check_of(shown, "mechanism.divisor")
+        assert (check.status, check.evidence, shown.verdict) == ("pass", 1, "pass")
+        check = check_of(hidden, "mechanism.divisor")
+        assert (check.status, check.evidence, check.applicable, hidden.verdict) == ("skip", 1, True, "fail")
+        assert check.measured.startswith("0 of ")
+        assert "record.contexts" in check.detail and "--data FILE --evidence 4" in check.detail
+
+
+def test_a_mean_without_contexts_has_nothing_to_hide(make_run):
+    """Its sums have no terms, so they are shown: 0. One batch that has some is enough to leave the run open."""
+    result = make_run(aggregator="mean", sizes=(0, 0), contexts=False).audit()
+    assert (check_of(result, "mechanism.divisor").status, result.verdict) == ("pass", "pass")
+    result = make_run(aggregator="mean", sizes=(0, 3), contexts=False, max_tokens=1).audit()
+    check = check_of(result, "mechanism.divisor")
+    assert (check.status, check.measured, result.verdict) == ("skip", "1 of 2 steps", "fail")
+
+
+def test_few_contexts_that_agree_are_no_other_divisor(make_run):
+    """Six contexts that favour six tokens, over 4: the mean of the others is -c, as if it were over 6."""
+    run = make_run(aggregator="mean", sizes=(6, 6), divisor=4.0, max_tokens=1)
+
+    def favouring(draft):
+        rows = np.full((6, 12), -6.0)
+        rows[np.arange(6), np.arange(6)] = 6.0
+        (step,) = draft.steps
+        mean = rows.sum(axis=0) / 4
+        draft.edit(
+            0,
+            contexts=rows,
+            aggregate=mean,
+            aggregate_digest=aggregate_digest(mean),
+            log_probability=log_probability(mean, step.token, run.spec.mechanism.temperature),
+        )
+
+    for batch in range(2):
+        run.rewrite(batch, favouring)
+    run.rehash()
+    assert run.audit().verdict == "pass"
+
+
+class Replayed:
+    """A replay that recomputed some steps, and nothing else."""
+
+    assignment, noise, texts, left_out, attack = "", None, "", (), None
+
+    def __init__(self, *steps):
+        self.steps = steps
+
+
+STEP = ReplayedStep(batch=0, position=1, difference=0.0, tolerance=1.0)
+
+
+def test_a_replay_shows_what_the_record_leaves_open(make_run):
+    """As far as it went, which the check says. A replay that shows nothing, or other values, shows nothing here."""
+    coarse = dataclasses.replace(STEP, difference=0.5)
+    wrong = dataclasses.replace(STEP, difference=2.0)
+    for kind, check_id in (
+        ({"aggregator": "mean", "contexts": False}, "mechanism.divisor"),
+        ({"top_k": 5, "sizes": (4,)}, "mechanism.support-public"),
+        ({"top_k": 5, "sizes": (4, 4)}, "mechanism.support-public"),
+    ):
+        run = make_run(**kind)
+        for steps, status in (((STEP,), "pass"), ((STEP, wrong), "skip"), ((coarse,), "skip"), ((), "skip")):
+            result = audit_run(run.path, replay=Replayed(*steps), evidence=3)
+            check = check_of(result, check_id)
+            assert (check.status, result.verdict == "pass") == (status, status == "pass")
+            if status == "pass":
+                assert check.evidence == 3
+                assert check.measured.startswith("1 of ") and "recomputed" in check.measured
+                assert "99% of all are wrong" in check.detail
+
+
+def test_what_later_steps_took_from_a_public_prompt_only_a_replay_shows(make_run):
+    """Two batches part at the second token: a support, or an anchor, of private logits from there on."""
+    for start, status in ((0, "fail"), (1, "skip")):
+        run = make_run(
+            aggregator="mean",
+            contribution="differences",
+            top_k=5,
+            sizes=(4, 5),
+            private_anchor=True,
+            private_from=start,
+        )
+        result = run.audit()
+        check = check_of(result, "mechanism.support-public")
+        assert (check.status, result.verdict) == (status, "pass" if status == "skip" else "fail")
+    assert check.evidence == 3 and "mechanism.support-public" in result.not_checked
+    assert check.measured == f"2 of {result.run['steps']} steps agree with another batch's, of up to 0 tokens before"
+    assert any("mechanism.support-public" in caveat for caveat in result.caveats)
+    result = audit_run(run.path, evidence=3)
+    assert result.verdict == "fail" and "mechanism.support-public" in result.guarantee
+    result = make_run(top_k=5, sizes=(4, 5), max_tokens=1).audit()
+    check = check_of(result, "mechanism.support-public")
+    assert (check.status, check.evidence, check.measured[:6]) == ("pass", 1, "2 of 2")
+    assert not any("mechanism.support-public" in caveat for caveat in result.caveats)
 
 
 def test_a_support_must_have_another_to_agree_with(make_run):
@@ -179,11 +272,6 @@ def test_only_what_an_attack_shows_with_confidence_refutes_a_claim_and_only_an_a
 
         result = audit_run(make_run(aggregator=aggregator).path, replay=Replay())
         assert {check.id: check.status for check in result.checks}["replay.lower-bound"] == "pass"
-
-
-def test_two_steps_do_not_tell_a_divisor(make_run):
-    result = make_run(aggregator="mean", sizes=(8, 6), max_tokens=1, divide_by="contexts").audit()
-    assert {check.id: check.status for check in result.checks}["mechanism.divisor"] == "skip"
 
 
 def test_a_maximum_over_some_batches_is_not_judged(make_run):

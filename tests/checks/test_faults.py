@@ -423,8 +423,15 @@ def joined_by(cell: int) -> Callable[[Any], None]:
     return plant
 
 
+def with_contexts(draft, change: Callable[[Any], Any]) -> None:
+    """Other recorded contexts in all steps, and their number in the header."""
+    for position, step in enumerate(draft.steps):
+        draft.edit(position, contexts=change(step.contexts))
+    draft.header = replace(draft.header, contexts=len(draft.steps[0].contexts))
+
+
 def more_contexts(draft):
-    draft.header = replace(draft.header, contexts=draft.header.contexts + 1)
+    with_contexts(draft, lambda rows: np.concatenate([rows, rows[:1]]))
 
 
 # A batch's contexts are those of the cells of two: one of three or of one is none, and no other record makes it one.
@@ -432,7 +439,7 @@ plain("cell_of_three_shown", joined_by(0), "partition.disjoint", **CELLS)
 plain("cell_of_one_shown", of_cell(lambda lines, cell: lines.remove(cell[0]), 0), "partition.disjoint", **CELLS)
 plain("cell_of_two_not_shown", joined_by(5), "partition.disjoint", **CELLS)
 plain("mean_over_more_contexts_than_cells", lambda run: run.rewrite(0, more_contexts), "partition.disjoint",
-      rule="hashed-cells", sizes=(5, 3), **MEAN)  # fmt: skip
+      "mechanism.divisor", rule="hashed-cells", sizes=(5, 3), **MEAN)  # fmt: skip
 plain("record_in_another_cell", of_cell(lambda _, cell: cell[0].__setitem__(2, "4"), 5), "partition.stable", **CELLS)
 plain("record_of_a_cell_left_out", of_cell(lambda _, cell: cell[0].__setitem__(slice(1, 3), "--"), 5),
       "partition.stable", **CELLS)  # fmt: skip
@@ -465,15 +472,17 @@ plain("below_the_clip", altered("central", (0, 3), np.nextafter(np.float32(-CLIP
 plain("beyond_the_clip", altered("central", (3, 3), CLIP + 1e-5), "record.range", **EVEN)
 plain("unsorted_central", altered("central", (0, slice(None)), CLIP), "record.range", **EVEN)
 plain("nan_in_the_middle", altered("central", (1, 3), np.nan), "record.range", "record.aggregate", "claim.epsilon")
-plain("nan_in_aggregate", altered("aggregate", 3, np.nan), "record.range", "record.aggregate", **MEAN)
+plain("nan_in_aggregate", altered("aggregate", 3, np.nan), "record.range", "record.aggregate",
+      "mechanism.divisor", **MEAN)  # fmt: skip
 
 GRID = {"grid": 0.125}
 plain("beyond_the_clip_on_a_grid", altered("central", (3, 3), CLIP + 0.125), "record.range", **EVEN, **GRID)
 plain("unsorted_central_on_a_grid", altered("central", (0, slice(None)), CLIP), "record.range", **EVEN, **GRID)
 plain("grid_declared_of_means_that_have_none", manifest(mechanism__grid=0.125), "integrity.format", **MEAN)
-plain("mean_one_step_off_on_a_grid", altered("aggregate", 3, 0.125 / 4), "record.aggregate", **MEAN, **GRID)
-plain("mean_larger_than_contexts_allow_on_a_grid", altered("aggregate", 3, 6.125), "record.range", "record.aggregate",
+plain("mean_one_step_off_on_a_grid", altered("aggregate", 3, 0.125 / 4), "record.aggregate", "mechanism.divisor",
       **MEAN, **GRID)  # fmt: skip
+plain("mean_larger_than_contexts_allow_on_a_grid", altered("aggregate", 3, 6.125), "record.range", "record.aggregate",
+      "mechanism.divisor", **MEAN, **GRID)  # fmt: skip
 plain("grid_that_the_record_is_not_on", manifest(mechanism__grid=0.25), "record.range", "record.aggregate",
       "mechanism.clip", "claim.epsilon", contexts=True, **GRID)  # fmt: skip
 plain("grid_of_another_record", manifest(mechanism__grid=2.0**-6), "integrity.format", "claim.epsilon", **GRID)
@@ -490,10 +499,7 @@ def opposite_infinities(run):
 
 @fault("record.range", "partition.disjoint", "mechanism.divisor", **MEAN)
 def aggregate_larger_than_contexts_allow(run):
-    def change(draft):
-        draft.header = replace(draft.header, contexts=1)
-
-    run.rewrite(0, change)
+    run.rewrite(0, lambda draft: with_contexts(draft, lambda rows: rows[:1]))
 
 
 @fault("record.range", "mechanism.support-public", top_k=5, text=False)
@@ -510,11 +516,11 @@ plain("support_outside_vocabulary", altered("support", 4, 12), "record.range", "
 
 # --- record.aggregate ------------------------------------------------------------------------------------------------
 
-plain("aggregate_altered", altered("aggregate", 3, 0.125), "record.aggregate", **MEAN)
+plain("aggregate_altered", altered("aggregate", 3, 0.125), "record.aggregate", "mechanism.divisor", **MEAN)
 plain("edited_tensor", altered("central", (1, 3), 0.125), "record.aggregate", "claim.epsilon")
 plain("edited_context", altered("contexts", (0, 3), 0.125), "record.aggregate", "record.sides", contexts=True)
 plain("context_of_a_mean_not_a_number", altered("contexts", (0, 3), np.nan),
-      "record.range", "record.aggregate", "mechanism.clip", contexts=True, **MEAN)  # fmt: skip
+      "record.range", "mechanism.divisor", "mechanism.clip", **MEAN)  # fmt: skip
 plain("context_not_a_number", altered("contexts", (0, 3), np.nan),
       "record.range", "record.aggregate", "record.sides", "mechanism.clip", contexts=True)  # fmt: skip
 plain("smaller_clip_declared", manifest(mechanism__clip=5.0), "record.range", "record.aggregate", "mechanism.clip",
@@ -522,9 +528,8 @@ plain("smaller_clip_declared", manifest(mechanism__clip=5.0), "record.range", "r
 plain("context_and_central_disagree", altered("central", (0, 3), -CLIP), "record.aggregate", contexts=True)
 plain("higher_temperature_declared", manifest(mechanism__temperature=2.0), "record.aggregate")
 plain("lower_temperature_declared", manifest(mechanism__temperature=1.0), "record.aggregate", "claim.epsilon")
-plain("divisor_not_the_declared_one", manifest(mechanism__divisor=4.5), "record.range", "record.aggregate",
-      "mechanism.divisor", contexts=True, **MEAN)  # fmt: skip
-plain("divisor_larger_than_it_was", manifest(mechanism__divisor=4.5), "record.range", sizes=(5, 5), **MEAN)
+plain("divisor_not_the_declared_one", manifest(mechanism__divisor=4.5), "mechanism.divisor", **MEAN)
+plain("divisor_larger_than_it_was", manifest(mechanism__divisor=4.5), "mechanism.divisor", sizes=(5, 5), **MEAN)
 
 
 @fault("record.aggregate")
@@ -542,7 +547,7 @@ def log_probability_slightly_off(run):
     run.rewrite(0, lambda draft: draft.edit(0, log_probability=draft.steps[0].log_probability - 1e-7))
 
 
-@fault("record.range", "record.aggregate", aggregator="mean", sizes=(0, 2))
+@fault("record.range", "mechanism.divisor", aggregator="mean", sizes=(0, 2))
 def mean_of_no_contexts_is_not_zero(run):
     ones = np.ones(12)
     run.rewrite(0, lambda draft: draft.edit(0, aggregate=ones, aggregate_digest=aggregate_digest(ones)))
@@ -1113,6 +1118,53 @@ plain("divided_by_the_number_of_contexts", become(divide_by="contexts"), "mechan
       sizes=(8, 6), divisor=4.0, **MEAN)  # fmt: skip
 plain("divided_by_the_larger_number", become(divide_by="larger"), "mechanism.divisor",
       sizes=(2, 3, 8, 9, 8, 9), divisor=4.0, **MEAN)  # fmt: skip
+
+
+def summed(change: Callable[[Any], Any], *steps: int) -> Callable[[Any], None]:
+    """What steps of batch 0, or all of them, make of their contexts; everything else follows as it should.
+
+    `change` gives the mean from contexts [n, S]. It is kept within what the divisor allows.
+    """
+
+    def plant(run: Any) -> None:
+        def edit(draft: Any) -> None:
+            mechanism, most = run.spec.mechanism, CLIP * draft.header.contexts / run.spec.divisor
+            for position in steps or range(len(draft.steps)):
+                step = draft.steps[position]
+                arrays = {**step.arrays, "aggregate": np.clip(change(step.contexts), -most, most)}
+                index = step.token if step.support is None else int(np.searchsorted(step.support, step.token))
+                aggregate = mechanism.aggregate(arrays)
+                draft.edit(
+                    position,
+                    aggregate=arrays["aggregate"],
+                    aggregate_digest=aggregate_digest(aggregate),
+                    log_probability=log_probability(aggregate, index, mechanism.temperature),
+                )
+
+        run.rewrite(0, edit)
+
+    return plant
+
+
+FOUR = {"sizes": (4, 4), "divisor": 4.0, **MEAN}
+weighted = summed(lambda rows: (rows.sum(axis=0) + 9 * rows[0]) / 4)
+filled = summed(lambda rows: rows[1:].sum(axis=0) / 3)
+plain("one_step_divided_by_the_number", summed(lambda rows: rows.sum(axis=0) / len(rows), 1), "mechanism.divisor",
+      sizes=(8, 6), divisor=4.0, **MEAN)  # fmt: skip
+plain("all_steps_but_one_divided_by_the_number", summed(lambda rows: rows.sum(axis=0) / len(rows), 0, 2),
+      "mechanism.divisor", sizes=(8, 6), divisor=4.0, **MEAN)  # fmt: skip
+plain("one_context_weighted_ten_times", weighted, "mechanism.divisor", **FOUR)
+plain("one_context_weighted_ten_times_over_a_support", weighted, "mechanism.divisor", top_k=5, **FOUR)
+plain("one_difference_weighted_ten_times", weighted, "mechanism.divisor",
+      contribution="differences", top_k=5, **FOUR)  # fmt: skip
+plain("clipped_after_the_sum", summed(lambda rows: 3 * rows.sum(axis=0) / 4), "mechanism.divisor", **FOUR)
+plain("one_context_left_out_of_the_sum", summed(lambda rows: rows[1:].sum(axis=0) / 4), "mechanism.divisor", **FOUR)
+plain("filled_slots_alone", filled, "mechanism.divisor", rule="hashed-slots", **FOUR)
+plain("filled_slots_alone_of_differences", filled, "mechanism.divisor",
+      contribution="differences", top_k=5, rule="hashed-slots", **FOUR)  # fmt: skip
+plain("loudest_context_for_the_mean", summed(lambda rows: rows[rows.sum(axis=1).argmax()]), "mechanism.divisor",
+      **FOUR)  # fmt: skip
+plain("median_for_the_mean", summed(lambda rows: np.median(rows, axis=0)), "mechanism.divisor", **FOUR)
 plain("contexts_that_miss_the_clip", become(below_clip=0.5), "mechanism.clip", contexts=True, dtype="float64")
 
 
@@ -1155,7 +1207,7 @@ plain("anchor_that_is_no_number", altered("anchor", 3, np.nan), "record.range", 
 plain("difference_beyond_the_clip", altered("contexts", (0, 3), CLIP + 1), "record.range", "record.aggregate",
       "mechanism.clip", **ANCHORED)  # fmt: skip
 plain("differences_of_what_is_no_distribution", become(below_clip=0.5), "mechanism.clip", **ANCHORED)
-plain("differences_divided_by_their_number", become(divide_by="contexts"), "record.aggregate",
+plain("differences_divided_by_their_number", become(divide_by="contexts"), "mechanism.divisor",
       **{**ANCHORED, "sizes": (8, 6, 8)}, divisor=4.0, **MEAN)  # fmt: skip
 
 

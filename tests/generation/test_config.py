@@ -406,3 +406,19 @@ def test_numbers_for_clusters_need_what_they_are_for(tmp_path: Path, clustered: 
 def test_configs_are_read_without_pytorch() -> None:
     code = "import sys, dpaudit.generation.config; assert not {'torch', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_contexts_are_recorded_where_a_mean_over_few_tokens_needs_them(settings: Settings) -> None:
+    """Over the whole vocabulary they are too large; medians are held against their central values."""
+    top = {"support": {"kind": "public-top-k", "size": 5}}
+    for mechanism, asked, recorded in (
+        ({**MEAN, **top}, None, True),
+        ({**MEAN, **top}, False, False),
+        (MEAN, None, False),
+        (MEAN, True, True),
+        ({**MEAN, **top, "contribution": "differences"}, None, True),
+        ({**top, "contribution": "differences"}, None, True),
+        (top, None, False),
+    ):
+        config = Config.model_validate(settings(mechanism=mechanism, record={"contexts": asked}))
+        assert config.records_contexts == recorded, mechanism

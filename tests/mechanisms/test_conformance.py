@@ -509,6 +509,7 @@ def problems(mechanism: Mechanism, arrays: Arrays, values: Floats) -> list[str]:
     found = [
         aggregator.range_problem(arrays, len(values), contribution),
         aggregator.definition_problem(arrays, values, 2, contribution),
+        aggregator.divisor_problem(arrays, values, contribution),
         aggregator.sides_problem(arrays, values, len(values), CLIP),
         aggregator.sides_problem(arrays, None, len(values), CLIP),
     ]
