@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import UNREAD, Outcome, RunCheck
 from dpaudit.runs import InputError, Manifest, Sample, Stopping
+from dpaudit.runs.layout import SAMPLES
 
 
 @RunCheck(
@@ -23,22 +24,26 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
     """samples.jsonl, byte for byte, against the sampled tokens, and each text against its tokens decoded anew."""
     expected = "a line per text, in order, as sampled; text = its tokens decoded, less the stop sequence"
     problems = list(facts.texts)
-    try:
-        lines = [hashlib.sha256(f"{line}\n".encode()).digest() for line in facts.reader.sample_lines()]
-    except InputError as error:
-        return Outcome("fail", "samples.jsonl cannot be read", expected, str(error))
     # Extra keys, spacing and the order of lines would be released too, so nothing but the one form is accepted.
     recorded = [digest for batch_id in sorted(facts.sample_digests) for digest in facts.sample_digests[batch_id]]
-    differing = [number for number, pair in enumerate(zip(lines, recorded, strict=False), 1) if pair[0] != pair[1]]
-    if differing and len(lines) == len(recorded):
-        problems.append(f"line {differing[0]} of samples.jsonl is not the one that the record implies")
+    lines = differing = 0
+    try:
+        if SAMPLES in facts.unreadable:
+            raise facts.unreadable[SAMPLES]
+        for lines, line in enumerate(facts.reader.sample_lines(), 1):
+            if not differing and recorded[lines - 1 : lines] != [hashlib.sha256(f"{line}\n".encode()).digest()]:
+                differing = lines
+    except InputError as error:
+        return Outcome("fail", "samples.jsonl cannot be read", expected, str(error))
+    if differing and lines == len(recorded):
+        problems.append(f"line {differing} of samples.jsonl is not the one that the record implies")
     if facts.replay is not None and facts.replay.texts:
         problems.append(facts.replay.texts)
     if problems:
         return Outcome("fail", f"{len(problems)} difference{'s' * (len(problems) > 1)}; first: {problems[0]}", expected)
     if not lines:
         return Outcome("fail", "no released text", expected, "Finish the run before it is audited.")
-    return Outcome("pass", f"{len(lines)} samples equal", expected)
+    return Outcome("pass", f"{lines} samples equal", expected)
 
 
 @RunCheck(
