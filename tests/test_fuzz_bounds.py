@@ -1,7 +1,6 @@
-"""Mutated and made-up run directories in a process of limited means: none costs much memory or time, or ends in exit 3.
+"""Mutated and made-up run directories in a process of limited means: none costs much, and none ends in exit code 3.
 
-What an audit may take beyond an honest one's is the same for all of them, whatever they declare, and whatever size their
-files have.
+What an audit may take is the same for all of them, whatever they declare, and whatever size their files have.
 """
 
 from __future__ import annotations
@@ -64,15 +63,18 @@ for line in sys.stdin:
 def auditor(place: Path) -> Iterator[Callable[..., tuple[int, int, float, str]]]:
     """Runs a command in the one process that reads all directories."""
     environment = {**os.environ, "COLUMNS": "200"}
-    with (place / "stderr").open("wb") as errors, subprocess.Popen(
-        [sys.executable, "-c", AUDITOR],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        cwd=place,
-        env=environment,
-        text=True,
-    ) as process:
+    with (
+        (place / "stderr").open("wb") as errors,
+        subprocess.Popen(
+            [sys.executable, "-c", AUDITOR],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=place,
+            env=environment,
+            text=True,
+        ) as process,
+    ):
         assert process.stdin and process.stdout
 
         def audit(*command: str) -> tuple[int, int, float, str]:
@@ -190,7 +192,7 @@ def vocabulary_made_up(run: Any, rng: random.Random) -> str:
     elif kind == "added":
         content["added_tokens"] = [{"id": n, "content": f"a{n}", "special": n % 2 == 0} for n in range(many)]
     else:
-        content["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": rng.choice(("AA==", "//8=", "AAAA" * 9))}
+        content["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": rng.choice(("AA==", "//8="))}
     (run / "tokenizer.json").write_text(json.dumps(content))
     return f"tokenizer.json with {many} {kind}"
 
@@ -227,13 +229,8 @@ def metadata_made_up(run: Any, rng: random.Random) -> str:
     which = rng.choice(("zarr.json", "token/zarr.json", "constant/zarr.json"))
 
     def change(entries: list[Any]) -> list[Any]:
-        whole = rng.random() < 0.5
-        return [
-            each._replace(data=text.encode() if whole else each.data.replace(b'"attributes": {', b'"attributes": ' + text.encode() + b",{"))
-            if each.name == which
-            else each
-            for each in entries
-        ]
+        begun = rng.choice((b"", b'{"attributes": '))
+        return [each._replace(data=begun + text.encode()) if each.name == which else each for each in entries]
 
     run.rezip(0, change)
     return f"{which} of {said}"
@@ -319,9 +316,5 @@ def test_no_directory_costs_much_or_ends_in_an_internal_error(make_run, tmp_path
                 wrong.append(f"{command} {said}: {code} {output}")
             shutil.rmtree(run.path)
     largest, longest = max(costs), max(costs, key=lambda each: each[1])
-    if os.environ.get("COSTS"):
-        for each in sorted(costs, key=lambda each: -each[1])[:25]:
-            print(each)
-    print(f"honest: {honest:.3f} s; most memory: {largest}; most time: {longest}")
     over = [each for each in costs if each[0] > MEGABYTES or each[1] > TIMES * honest]
-    assert (wrong, over) == ([], [])
+    assert (wrong, over) == ([], []), f"an honest audit takes {honest:.3f} s"

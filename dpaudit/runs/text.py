@@ -24,7 +24,7 @@ MAX_DECODERS = 16
 #: Of all tokens of a text: 32 letters for each of the most tokens that there may be.
 MAX_TEXT_LENGTH = 1 << 20
 #: Of a tokenizer without its merges: of 250,000 tokens with scores it takes 17 million bytes, and 750,000 values.
-MAX_VOCABULARY_BYTES, MAX_VOCABULARY_VALUES = 20 << 20, 1 << 20
+MAX_VOCABULARY_BYTES, MAX_VOCABULARY_VALUES = 20 << 20, 800_000
 
 #: How much longer a token can become, by the kind of decoder. Others, and regular expressions, are not run.
 _GROWTH = {"ByteFallback": 1, "ByteLevel": 3, "BPEDecoder": 2, "CTC": 2, "Fuse": 1, "Metaspace": 1, "WordPiece": 1}
