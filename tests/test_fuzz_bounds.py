@@ -315,6 +315,5 @@ def test_no_directory_costs_much_or_ends_in_an_internal_error(make_run, tmp_path
             if code not in (0, 1, 2) or "Traceback" in output or "panicked" in output:
                 wrong.append(f"{command} {said}: {code} {output}")
             shutil.rmtree(run.path)
-    largest, longest = max(costs), max(costs, key=lambda each: each[1])
     over = [each for each in costs if each[0] > MEGABYTES or each[1] > TIMES * honest]
     assert (wrong, over) == ([], []), f"an honest audit takes {honest:.3f} s"
