@@ -508,8 +508,8 @@ _RUNS = (
         "batches-header-id-unchecked",
         "a batch file may be that of another batch",
         "dpaudit/runs/batches.py",
-        "if self.header.id != batch or not 0 <=",
-        "if not 0 <=",
+        "if self.header.id != batch:",
+        "if self.header.id < 0:",
         (_BAD_INPUT, _HOSTILE, _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
