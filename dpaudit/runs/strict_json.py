@@ -21,6 +21,8 @@ def load(text: str | bytes, most: int = MAX_VALUES) -> Any:
     # Each value but the first comes after one of these; more of them may stand inside strings.
     if sum(map(text.count, marks)) > most:
         raise ValueError(f"it has more than {most:,} values")
+    if isinstance(text, bytes):
+        text = text.decode("utf-8")  # else the parser would guess, and take what is none
     try:
         return json.loads(text, parse_int=_integer, parse_constant=_refuse_constant, object_pairs_hook=_each_once)
     except RecursionError:
