@@ -43,8 +43,8 @@ from dpaudit.runs import (
     encoded_centers,
     texts_digest,
 )
+from dpaudit.runs.layout import MAX_CLUSTERS_BYTES
 from dpaudit.runs.manifest import MAX_BATCHES, MAX_COORDINATE
-from dpaudit.runs.reader import MAX_CLUSTERS_BYTES
 
 _EMBEDDING = "clustering.embedding"
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
 
 from dpaudit.cli import main
 from dpaudit.runs import RunReader, without_stop
+from dpaudit.runs.text import Decode
 
 SMALL = {"vocabulary": 8, "max_tokens": 3}
 KINDS = {
@@ -81,10 +81,10 @@ def vouched(path: Path, spec) -> dict:
         for parent in parents:
             place = place[parent]
         place.pop(last)
-    tokenizer = Tokenizer.from_str(reader.tokenizer_json())
+    decode = reader.decoder(special=False)
     return {
         "manifest": manifest,
-        "batches": {number: batch_content(reader, number, spec.keeps_contexts, tokenizer) for number in reader.batches},
+        "batches": {number: batch_content(reader, number, spec.keeps_contexts, decode) for number in reader.batches},
         "samples": list(reader.sample_lines()),
         "assignment": list(reader.assignment()),
         "clusters": reader.clusters(),
@@ -101,13 +101,13 @@ def not_vouched(spec) -> dict:
     )
 
 
-def batch_content(reader: RunReader, number: int, contexts: bool, tokenizer: Tokenizer) -> tuple:
+def batch_content(reader: RunReader, number: int, contexts: bool, decode: Decode) -> tuple:
     with reader.batch(number) as batch:
         tokens = batch.tokens.tolist()
         steps = [step_content(step, contexts) for step in batch.steps()]
         samples, sequences = list(batch.samples()), reader.manifest.stopping.sequences
         # The stop sequence is not released, so nothing vouches for how it would read.
-        decoded = [tokenizer.decode(without_stop(sample.tokens, sequences)) for sample in samples]
+        decoded = [decode(without_stop(sample.tokens, sequences)) for sample in samples]
         return batch.header, tokens, samples, decoded, steps
 
 

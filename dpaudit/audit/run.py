@@ -109,7 +109,7 @@ def audit_run(
         progress: called with (batches read, batches declared).
         evidence: the level up to which every check that is about the run must have been made, for a pass.
         replay: what recomputing steps with the model and the data found.
-        tokenizers: digests (`dpaudit.runs.decoding_digest`) of tokenizers that the caller knows to be the model's own,
+        tokenizers: digests (`dpaudit.runs.Vocabulary`) of tokenizers that the caller knows to be the model's own,
             beside those that dpaudit knows.
         engine: where batches are read. None means all cores of this machine, or this process alone for a small run;
             the result is the same.

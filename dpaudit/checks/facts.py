@@ -333,7 +333,7 @@ class Facts:
         grouping: what grouping records by clusters cost one unit of the claim.
         replay: what recomputing with the model and the data found; None where nobody did.
         held: the run's commitment and head, where somebody was given them in time.
-        tokenizers: digests of tokenizers that the caller vouches for (`decoding_digest`).
+        tokenizers: digests of tokenizers that the caller vouches for (`Vocabulary.digest`).
         clusters: what the file `clusters` says; None where it cannot be read.
         places: where batches stand among clusters; None without a clustering, and where the run does not say.
         unbounded: batches with a step that could not be read, or whose cost the record does not give.

@@ -10,7 +10,7 @@ from dpaudit.checks.partition import Placement
 from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.runs import Held, InputError, RunReader, commitment_of
 from dpaudit.runs.commitment import SETTLED
-from dpaudit.runs.layout import ASSIGNMENT, CLUSTERS, HASHES, MANIFEST, SAMPLES, STEPS, TOKENIZER, batch_of
+from dpaudit.runs.layout import ASSIGNMENT, CLUSTERS, HASHES, MANIFEST, SAMPLES, STEPS, TOKENIZER, batch_of, most_bytes
 from dpaudit.runs.reader import RESUME
 from dpaudit.runs.storage import RESTORE
 
@@ -44,7 +44,7 @@ def unreadable_indexes(reader: RunReader, placement: Placement) -> Iterator[tupl
         HASHES: reader.hashes,
         ASSIGNMENT: placement.require,
         CLUSTERS: reader.clusters,
-        TOKENIZER: reader.tokenizer_json,
+        TOKENIZER: reader.tokenizer,
     }
     for name, read in contents.items():
         try:
@@ -74,8 +74,9 @@ def digests_match(facts: Facts) -> Outcome:
     try:
         recorded = facts.reader.hashes()
         present = facts.reader.files()
-        # What integrity.format refused is not hashed: a hostile file may be of any size.
-        compared = [name for name in present if name in recorded and name not in facts.unreadable]
+        # Neither what integrity.format refused nor what no format has is hashed: it may be of any size.
+        fit = [name for name in present if most_bytes(name) is not None and name not in facts.unreadable]
+        compared = [name for name in fit if name in recorded]
         found = {name: facts.digest(name) for name in compared}
         altered = [name for name in compared if found[name] != recorded[name]]
     except InputError as error:

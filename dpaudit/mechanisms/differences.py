@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpaudit.mechanisms.interfaces import ANCHOR, MASKED, Arrays, Contribution, Doubles, Floats
+from dpaudit.mechanisms.interfaces import ANCHOR, MASKED, Arrays, Contribution, Doubles, Floats, blocks
 
 #: How far from 1 float32 puts the sum of probabilities.
 _ROUNDING = 1e-4
@@ -64,14 +64,19 @@ class AnchoredDifferences(Contribution):
 
         A value at -c stands for any below it, and one at c for any above.
         """
+        anchor = arrays[ANCHOR].astype(np.float64)
+        wrong = sum(self._unlike(anchor, values[rows]) for rows in blocks(*values.shape))
+        return f"{wrong} of {len(values)} contexts are no clipped log-probabilities over the support" if wrong else None
+
+    def _unlike(self, anchor: Doubles, values: Floats) -> int:
+        """How many of some contexts are no clipped log-probabilities."""
         clip = np.asarray(self.clip).astype(values.dtype)
         with np.errstate(all="ignore"):
-            probabilities = np.exp(arrays[ANCHOR].astype(np.float64) + values)
+            probabilities = np.exp(anchor + values)
         least = np.where(values > -clip, probabilities, 0.0).sum(axis=1)
         most = np.where((values < clip).all(axis=1), probabilities.sum(axis=1), np.inf)
         slack = np.exp((self.grid or 0.0) / 2) * (1 + _ROUNDING)
-        wrong = int((~((least <= slack) & (most >= 1 / slack))).sum())
-        return f"{wrong} of {len(values)} contexts are no clipped log-probabilities over the support" if wrong else None
+        return int((~((least <= slack) & (most >= 1 / slack))).sum())
 
 
 def _log_sums(logits: Floats) -> Doubles:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
@@ -114,10 +114,14 @@ def log_probability(values: Floats, token: int, temperature: float, fixed: Fixed
 ClaimKind: TypeAlias = Literal["ex-post", "approximate"]
 #: And what a figure can be: those, or a loss that was seen, which guarantees nothing.
 Kind: TypeAlias = Literal["ex-post", "approximate", "empirical"]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+#: Of any setting: far beyond all that mean anything, and small enough that no product of a few overflows float64.
+MAX_NUMBER = 1e15
+Positive = Annotated[float, Field(gt=0, le=MAX_NUMBER, allow_inf_nan=False)]
 
 #: Multiples of a grid up to here, and midpoints between two, are exact in float32.
 MAX_GRID_STEPS = 1 << 22
+#: Of a step's contributions, what is looked at together.
+BLOCK_VALUES = 1 << 20
 #: What sums in float64 may differ by, in logit units.
 FLOAT64_ROUNDING = 1e-9
 
@@ -235,8 +239,8 @@ class Contribution(Fields, ABC):
 
     def range_problem(self, name: str, values: Floats) -> str | None:
         """Why recorded contributions, or values taken from among them, cannot be such; None where they can."""
-        # A comparison with NaN is false, so this refuses NaN too.
-        if (np.abs(values) <= self.clip).all():
+        # The extremes of values with a NaN are NaN, and a comparison with it is false.
+        if not values.size or (-self.clip <= values.min() and values.max() <= self.clip):
             return None
         return f"{name} holds a value that is not finite or outside [-{self.clip:g}, {self.clip:g}]"
 
@@ -417,6 +421,12 @@ class Aggregator(Fields, ABC):
     def tolerance(self, again: Recomputed) -> float:
         """How large a `deviation`'s difference rounding in the model can make, in logit units."""
         return max(largest_absolute(end - again.aggregate) for end in again.ends) + FLOAT64_ROUNDING
+
+
+def blocks(length: int, width: int) -> Iterator[slice]:
+    """Slices of a long axis beside one of `width`, so that what is worked out at a time takes some megabytes."""
+    each = max(1, BLOCK_VALUES // max(1, width))
+    return (slice(start, start + each) for start in range(0, length, each))
 
 
 def largest_absolute(values: NDArray[np.floating[Any]]) -> float:

@@ -20,6 +20,7 @@ from dpaudit.mechanisms.interfaces import (
     Recomputed,
     ReducedStep,
     StepArray,
+    blocks,
     largest_absolute,
     log_probability,
 )
@@ -166,8 +167,11 @@ class Median(Aggregator):
         if contribution.range_problem("contexts", contributions):
             return "contexts lie beyond the clip, so their median is not defined"
         kept = self.arrays(len(contributions), width, contribution.clip)["central"].rows[0] // 2
-        again = central_order_statistics(contributions, contribution.clip, kept)
-        if np.array_equal(again, arrays["central"]):
+        central, clip = arrays["central"], contribution.clip
+        if all(
+            np.array_equal(central_order_statistics(contributions[:, columns], clip, kept), central[:, columns])
+            for columns in blocks(central.shape[1], len(contributions))
+        ):
             return None
         return "central values are not those of the recorded contexts"
 
@@ -192,7 +196,10 @@ class Median(Aggregator):
             return "a context that holds the median is marked as below it"
         if len(holders) > 1 and (np.diff(np.sort(moving[1], axis=0), axis=0) == 0).any():
             return "a context holds two places"
-        if contributions is not None and not _sides_fit(central, sides, holders, contributions):
+        if contributions is not None and not all(
+            _sides_fit(central[:, at], sides[:, at], holders[:, at], contributions[:, at])
+            for at in blocks(central.shape[1], n)
+        ):
             return "a context's side, or the holder of a median, contradicts the recorded logits"
         return None
 

@@ -35,7 +35,7 @@ from dpaudit.runs.manifest import Stopping as Stopping
 from dpaudit.runs.reader import RunReader as RunReader
 from dpaudit.runs.rules import DecodingRules as DecodingRules
 from dpaudit.runs.rules import ForbiddenTokens as ForbiddenTokens
-from dpaudit.runs.text import decoding_digest as decoding_digest
+from dpaudit.runs.text import Vocabulary as Vocabulary
 from dpaudit.runs.writer import BatchExistsError as BatchExistsError
 from dpaudit.runs.writer import BatchStore as BatchStore
 from dpaudit.runs.writer import RunWriter as RunWriter

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import struct
 import zipfile
 from collections.abc import Collection, Mapping
@@ -23,6 +22,7 @@ from numcodecs import Blosc
 
 from dpaudit.runs.encoding import AnyArray
 from dpaudit.runs.storage import writing
+from dpaudit.runs.strict_json import load
 
 #: Level 1 of zstd is within 3% of level 5 here, and four times as fast. Bits of equal weight together, in blocks that
 #: fit a core's cache: 5% smaller and faster than bytes in small blocks.
@@ -32,17 +32,15 @@ _BYTES = {"cname": "zstd", "clevel": 1, "shuffle": "noshuffle", "blocksize": 0}
 #: Under other keys zarr would not find the chunks and read fill values in their place.
 _CHUNK_KEYS = {"name": "default", "configuration": {"separator": "/"}}
 #: No chunk may be larger, decompressed; a hostile file cannot make the reader allocate more.
-MAX_CHUNK_BYTES = 1 << 30
-MAX_METADATA_BYTES = 1 << 24
-#: Some two million entries, more than a batch of 300,000 tokens has.
-MAX_DIRECTORY_BYTES = 1 << 28
-#: The ends of a zip file that say how large its directory is, that of a large file, and where either is looked for.
-_ENDING, _ENDING64, _IN_ZIP64, _TAIL = struct.Struct("<12xI6x"), struct.Struct("<40xQ8x"), (1 << 32) - 1, 1 << 17
+MAX_CHUNK_BYTES = 1 << 27
+MAX_METADATA_BYTES = 1 << 22
+#: Some 250,000 entries, more than a batch of the most tokens has.
+MAX_DIRECTORY_BYTES = 1 << 24
 #: A Blosc buffer is at most so much larger than what is in it.
 _BLOSC_BYTES = 16
 #: What a zip file spends on an entry beside its contents and twice its name; and, where it is large, on a far entry's
 #: place and on its end.
-_ENTRY_BYTES, _PLACE64_BYTES, _ENDING64_BYTES = 30 + 46, 28, 56 + 20
+_ENTRY_BYTES, _ENDING_BYTES, _PLACE64_BYTES, _ENDING64_BYTES = 30 + 46, 22, 28, 56 + 20
 #: The earliest date that a zip file can say; when a batch was written is nobody's business.
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 
@@ -141,6 +139,25 @@ class ArchiveWriter:
                 raise
 
 
+class _Bounded:
+    """A file of which so many bytes at most are read at a time, whatever sizes a zip declares in it, and wherever.
+
+    Attributes:
+        most: so many.
+    """
+
+    def __init__(self, file: io.BufferedReader, most: int) -> None:
+        self._file, self.most = file, most
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        """So many bytes, or all the rest. Raises ValueError where these are more than `most`."""
+        data = self._file.read(self.most + 1) if size < 0 else b""
+        if max(size, len(data)) > self.most:
+            raise ValueError(f"{max(size, len(data))} bytes are to be read at once; at most {self.most} are")
+        return data if size < 0 else self._file.read(size)
+
+
 class ArchiveReader:
     """Reads a batch file that it does not trust. ValueError, KeyError and whatever decoders say of damaged bytes.
 
@@ -149,11 +166,11 @@ class ArchiveReader:
         close: closes it.
     """
 
-    def __init__(self, path: Path) -> None:
-        with open(path, "rb") as file:
-            _require_modest_directory(file)
-        self._zip = zipfile.ZipFile(path)
-        self.file, self.close = cast(io.BufferedReader, self._zip.fp), self._zip.close
+    def __init__(self, file: io.BufferedReader) -> None:
+        self.file, self.close = file, file.close
+        self._bounded = _Bounded(file, MAX_DIRECTORY_BYTES)
+        self._zip = zipfile.ZipFile(cast(IO[bytes], self._bounded))
+        self._bounded.most = MAX_CHUNK_BYTES + _BLOSC_BYTES
         self._specs: dict[str, ArraySpec] = {}
 
     def metadata(self, array: str = "") -> dict[str, Any]:
@@ -161,7 +178,7 @@ class ArchiveReader:
         entry = self._zip.getinfo(_metadata_entry(array))
         if entry.file_size > MAX_METADATA_BYTES or _is_compressed(entry):
             raise ValueError(f"{entry.filename} is too large, or compressed by the zip itself")
-        metadata = json.loads(self._zip.read(entry))
+        metadata = load(self._zip.read(entry))
         if not isinstance(metadata, dict):
             raise ValueError(f"{entry.filename} is not an object")
         return metadata
@@ -236,7 +253,7 @@ class ArchiveReader:
     def _require_no_more_bytes(self, listed: list[zipfile.ZipInfo]) -> None:
         """Comments, other fields and gaps could hold anything."""
         present = os.fstat(self.file.fileno()).st_size
-        entered = sum(entry.file_size + _ENTRY_BYTES + 2 * len(entry.filename) for entry in listed) + _ENDING.size
+        entered = sum(entry.file_size + _ENTRY_BYTES + 2 * len(entry.filename) for entry in listed) + _ENDING_BYTES
         large = present > zipfile.ZIP64_LIMIT or len(listed) > zipfile.ZIP_FILECOUNT_LIMIT
         most = entered + large * (_ENDING64_BYTES + _PLACE64_BYTES * len(listed))
         if not entered <= present <= most:
@@ -251,21 +268,6 @@ def _json_bytes(content: Mapping[str, Any]) -> bytes:
 def _group(attributes: Any) -> dict[str, Any]:
     """The group's zarr.json."""
     return {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
-
-
-def _require_modest_directory(file: IO[bytes]) -> None:
-    """Raises ValueError where a zip declares a directory that zipfile would take too much memory to read."""
-    file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-    tail = file.read(_TAIL)
-    ending = tail[-_ENDING.size :]
-    sizes = _ENDING.unpack(ending) if len(ending) == _ENDING.size and ending.startswith(b"PK\x05\x06") else ()
-    if not sizes or sizes[0] >= _IN_ZIP64:
-        # Whatever else the file ends in, zipfile looks for a large file's record there.
-        starts = (match.start() for match in re.finditer(b"PK\x06\x06", tail))
-        sizes = tuple(_ENDING64.unpack_from(tail, s)[0] for s in starts if s + _ENDING64.size <= len(tail))
-    for declared in sizes:
-        if declared > MAX_DIRECTORY_BYTES:
-            raise ValueError(f"its directory is said to have {declared} bytes; at most {MAX_DIRECTORY_BYTES} are read")
 
 
 def _metadata_entry(array: str) -> str:

@@ -24,6 +24,7 @@ behind them.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 from bisect import bisect_right
@@ -43,12 +44,20 @@ from dpaudit.runs import encoding
 from dpaudit.runs.archive import ArchiveReader, ArchiveWriter, ArraySpec
 from dpaudit.runs.encoding import AnyArray
 from dpaudit.runs.errors import InputError
-from dpaudit.runs.manifest import MAX_CONTEXTS, Manifest, StopReason
+from dpaudit.runs.manifest import MAX_BATCHES, MAX_CONTEXTS, MAX_TOKENS, Manifest, Name, StopReason, Token
 
 DIGEST_BYTES = 32
+#: Of a step's arrays in memory: 64 contexts of 256,000 tokens in float64. An audit takes up to three times as much.
+MAX_STEP_BYTES = 1 << 27
+MAX_TEXT = 1 << 22
 REGENERATE = "Restore the file from a copy. Only if it never was whole: delete it and generate again."
 _REAL = {"float32": "<f4", "float64": "<f8"}
 _CONTEXTS, _SUPPORT, _CONSTANT = "contexts", "support", "constant"
+
+
+#: Of a batch, a text in it, or a centre.
+Number = Annotated[int, Field(ge=0, lt=MAX_BATCHES)]
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
 
 
 @dataclass(frozen=True)
@@ -57,10 +66,10 @@ class BatchHeader:
 
     __pydantic_config__ = Fields.model_config
 
-    id: int
-    contexts: int
-    label: str | None = None
-    cluster: int | None = None
+    id: Number
+    contexts: Annotated[int, Field(ge=0, le=MAX_CONTEXTS)]
+    label: Name | None = None
+    cluster: Number | None = None
 
 
 @dataclass(frozen=True)
@@ -95,12 +104,12 @@ class Sample(Fields):
         stop: why it ended; "budget" where the batch's public number of tokens was spent.
     """
 
-    id: int
-    number: int
-    label: str | None
-    cluster: int | None
-    tokens: tuple[int, ...]
-    text: str | None
+    id: Number
+    number: Number
+    label: Name | None
+    cluster: Number | None
+    tokens: Annotated[tuple[Token, ...], Field(max_length=MAX_TOKENS)]
+    text: Text | None
     stop: StopReason
 
     @property
@@ -136,6 +145,7 @@ class BatchArrays:
     """
 
     def __init__(self, manifest: Manifest, contexts: int) -> None:
+        """Raises InputError where a step would take more memory than anyone is asked to have."""
         size, real, grid = manifest.most_support, _REAL[manifest.record.dtype], manifest.mechanism.contribution.grid
         described = manifest.mechanism.arrays(contexts, manifest.record.width)
         self._ascending = [name for name, array in described.items() if array.ascending]
@@ -155,6 +165,7 @@ class BatchArrays:
             if code := _code(array, dtype, grid):
                 self._codes[name] = code
             self.stored[name] = ArraySpec(code.stored if code else dtype, shape, most)
+        _require_modest(self.given, contexts, size)
         if self._ascending:
             self.stored[_CONSTANT] = ArraySpec("|u1", ((size + 7) // 8,), most)
 
@@ -193,6 +204,15 @@ class BatchArrays:
             return row
         padding = np.full((*row.shape[:-1], missing), -1 if name == _SUPPORT else 0, dtype=row.dtype)
         return np.concatenate((row, padding), axis=-1)
+
+
+def _require_modest(given: Mapping[str, tuple[str, tuple[int, ...]]], contexts: int, tokens: int) -> None:
+    """Before anything of such a step is allocated."""
+    taken = sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in given.values())
+    if taken > MAX_STEP_BYTES:
+        problem = f"a step of {contexts:,} contexts and {tokens:,} tokens takes {taken:,} bytes; at most "
+        remedy = "Sample from a public top-k support, leave contexts out of the record, or make smaller batches."
+        raise InputError("record", f"{problem}{MAX_STEP_BYTES:,} are read.", remedy)
 
 
 @contextmanager
@@ -305,9 +325,9 @@ class BatchWriter:
 class _Text(Fields):
     """One text: its number of tokens, why it ended, and the text, which is None where only tokens are released."""
 
-    length: Annotated[int, Field(ge=1)]
+    length: Annotated[int, Field(ge=1, le=MAX_TOKENS)]
     stop: StopReason
-    text: str | None
+    text: Text | None
 
 
 class _Beginning(Fields):
@@ -319,7 +339,7 @@ class _Beginning(Fields):
 class _Ending(Fields):
     """Attributes of the `token` array: what is known of a batch after its last step."""
 
-    texts: tuple[_Text, ...]
+    texts: Annotated[tuple[_Text, ...], Field(max_length=MAX_TOKENS)]
 
 
 class BatchReader:
@@ -333,14 +353,14 @@ class BatchReader:
         spans: which of them each text has.
     """
 
-    def __init__(self, path: Path, where: str, manifest: Manifest, batch: int) -> None:
-        """Raises InputError when the file is not a whole batch of this run."""
+    def __init__(self, file: io.BufferedReader, where: str, manifest: Manifest, batch: int) -> None:
+        """Takes over an open file. Raises InputError when it is not a whole batch of this run."""
         self.where = where
         with self._reading(), ExitStack() as refused:
-            self._archive = archive = ArchiveReader(path)
-            refused.callback(archive.close)
+            refused.callback(file.close)
+            self._archive = archive = ArchiveReader(file)
             self.header = _Beginning.model_validate_json(json.dumps(archive.metadata()["attributes"])).header
-            if self.header.id != batch or not 0 <= self.header.contexts <= MAX_CONTEXTS:
+            if self.header.id != batch:
                 raise ValueError(f"the header is of batch {self.header.id} with {self.header.contexts} contexts")
             self._arrays = BatchArrays(manifest, self.header.contexts)
             declared, most = archive.metadata("token"), manifest.stopping.most_tokens

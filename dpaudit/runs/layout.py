@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import sys
 
 MANIFEST = "run.json"
 SAMPLES = "samples.jsonl"
@@ -19,6 +20,20 @@ REPORT = "report"
 #: Says who is writing, where a folder cannot be locked itself; not part of the record.
 LOCK = "writer.lock"
 
+MAX_CLUSTERS_BYTES = 1 << 24
+#: The most bytes of each file. Those without a number are read line by line or chunk by chunk, and may be large.
+_MOST_BYTES = {
+    MANIFEST: 1 << 22,
+    PUBLIC: 1 << 22,
+    CLUSTERS: MAX_CLUSTERS_BYTES,
+    #: That of 260,000 tokens and 510,000 merges has 33.4 million.
+    TOKENIZER: 34 << 20,
+    HASHES: 1 << 26,
+    LOCK: 1 << 12,
+    SAMPLES: sys.maxsize,
+    ASSIGNMENT: sys.maxsize,
+}
+
 _STEPS_FILE = re.compile(r"^(\d{8})\.zip$")
 _PARTIAL = re.compile(r"^(.+?)(\.[0-9a-f]{8})?\.part$")
 
@@ -26,6 +41,14 @@ _PARTIAL = re.compile(r"^(.+?)(\.[0-9a-f]{8})?\.part$")
 def steps_file(batch: int) -> str:
     """Path of a batch's step file, relative to the run directory."""
     return f"{STEPS}/{batch:08d}.zip"
+
+
+def most_bytes(name: str) -> int | None:
+    """The most bytes that a file of this name may have; None where the format has no such name."""
+    folder, _, last = name.rpartition("/")
+    if folder == STEPS:
+        return None if batch_of(last) is None else sys.maxsize
+    return _MOST_BYTES.get(name)
 
 
 def batch_of(name: str) -> int | None:

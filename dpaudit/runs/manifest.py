@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from datetime import datetime
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from dpaudit.mechanisms import (
+    MAX_NUMBER,
     MAX_VOCABULARY,
     BatchingRule,
     ClaimKind,
@@ -16,6 +18,7 @@ from dpaudit.mechanisms import (
     Relation,
     Unit,
 )
+from dpaudit.runs.layout import MAX_CLUSTERS_BYTES
 from dpaudit.runs.rules import DecodingRules, ForbiddenTokens
 
 FORMAT_VERSION: Literal[1] = 1
@@ -24,9 +27,17 @@ Origin = Literal["public", "private"]
 ClusteringMethod = Literal["none", "k-means", "chang", "dpm", "public-centers", "public-centers-rebalanced"]
 StopReason = Literal["end-token", "max-tokens", "budget"]
 
-#: Bounds on what a manifest may declare, so that a hostile one cannot make the reader allocate at will.
+#: Bounds on what a manifest may declare, so that a hostile one cannot make the reader allocate at will. Every number,
+#: text and list has one.
 MAX_CONTEXTS = 1 << 20
-MAX_TOKENS = 1 << 20
+MAX_TOKENS = 1 << 15
+MAX_RECORDS = 1 << 40
+MAX_LABELS = 1 << 14
+#: Stop sequences, and tokens of one: every step of an audit is held against each.
+MAX_SEQUENCES, MAX_SEQUENCE = 1 << 8, 1 << 8
+#: Characters of a name, a label or a version.
+MAX_NAME = 1 << 10
+MAX_SOFTWARE = 1 << 8
 MAX_BATCHES = 1 << 24
 MAX_WIDTH = 64
 MAX_CENTERS = 1 << 20
@@ -49,18 +60,34 @@ SENSITIVITY = (
     "Only the texts in samples.jsonl are meant for release, and only after an audit."
 )
 
+
+def _on_the_calendar(created: str) -> str:
+    datetime.fromisoformat(created)  # raises ValueError
+    return created
+
+
+Name = Annotated[str, Field(max_length=MAX_NAME)]
+Labels = Annotated[tuple[Name, ...], Field(max_length=MAX_LABELS)]
+Token = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
+Count = Annotated[int, Field(ge=1, le=MAX_BATCHES)]
+NotNegative = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
+Software = Annotated[dict[Name, Name], Field(max_length=MAX_SOFTWARE)]
 #: Of one label.
 PublicExamples = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=MAX_TEMPLATE)], ...],
     Field(min_length=1, max_length=MAX_PUBLIC_EXAMPLES, strict=False),
 ]
-Created = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$")]
+Created = Annotated[
+    str,
+    Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"),
+    AfterValidator(_on_the_calendar),
+]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 SettingName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 PublicTokens = Annotated[tuple[Annotated[int, Field(ge=0, lt=MAX_VOCABULARY)], ...], Field(max_length=MAX_PROMPT)]
 Setting = (
     Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
-    | Annotated[float, Field(allow_inf_nan=False)]
+    | Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER, allow_inf_nan=False)]
     | Annotated[str, Field(max_length=256)]
 )
 
@@ -76,7 +103,7 @@ class Claim(Fields):
         unit: what one unit of that difference is.
     """
 
-    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    epsilon: NotNegative
     delta: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
     kind: ClaimKind
     relation: Relation = "add_remove"
@@ -130,14 +157,14 @@ class Batching(Fields):
     """
 
     rule: BatchingRule
-    batches: Annotated[int, Field(ge=1, le=MAX_BATCHES)]
-    batches_per_label: Annotated[int, Field(ge=1)] | None = None
-    generate_per_label: Annotated[int, Field(ge=1)] | None = None
-    generate_per_cluster: Annotated[int, Field(ge=1)] | None = None
+    batches: Count
+    batches_per_label: Count | None = None
+    generate_per_label: Count | None = None
+    generate_per_cluster: Count | None = None
     slots: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     cells: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
-    examples_per_context: Annotated[int, Field(ge=1)] = 1
-    labels: tuple[str, ...] = ()
+    examples_per_context: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] = 1
+    labels: Labels = ()
     key: Annotated[str, Field(pattern=r"^([0-9a-f]{2}){16,64}$")] | None = None
 
     @model_validator(mode="after")
@@ -181,7 +208,9 @@ class Stopping(Fields):
     """
 
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)]
-    sequences: tuple[tuple[int, ...], ...] = ()
+    sequences: Annotated[
+        tuple[Annotated[tuple[Token, ...], Field(max_length=MAX_SEQUENCE)], ...], Field(max_length=MAX_SEQUENCES)
+    ] = ()
     tokens_per_batch: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
 
     @model_validator(mode="after")
@@ -205,7 +234,7 @@ class Sampling(Fields):
     """
 
     generator: Literal["os-entropy", "test-seed"] = "os-entropy"
-    seed: int | None = None
+    seed: Annotated[int, Field(ge=-(1 << 127), lt=1 << 128)] | None = None
 
     @model_validator(mode="after")
     def _seed_belongs_to_tests(self) -> Sampling:
@@ -241,10 +270,10 @@ class Model(Fields):
         rows: contexts that went through it together.
     """
 
-    name: str
+    name: Name
     digest: Digest | None = None
-    dtype: str | None = None
-    device: str | None = None
+    dtype: Name | None = None
+    device: Name | None = None
     rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
 
 
@@ -264,14 +293,14 @@ class Prompt(Fields):
             decoding rule looks at it.
     """
 
-    template: str
+    template: Name
     digest: Digest | None = None
-    max_example_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_example_tokens: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
     text: Annotated[str, Field(min_length=1, max_length=MAX_TEMPLATE)] | None = None
     end: Annotated[str, Field(min_length=1, max_length=MAX_END)] | None = None
     one_line: bool = False
-    public_examples: dict[str, PublicExamples] = Field(default_factory=dict)
-    public: tuple[PublicTokens, ...] = ()
+    public_examples: Annotated[dict[Name, PublicExamples], Field(max_length=MAX_LABELS)] = Field(default_factory=dict)
+    public: Annotated[tuple[PublicTokens, ...], Field(max_length=MAX_LABELS)] = ()
 
 
 class Data(Fields):
@@ -287,13 +316,13 @@ class Data(Fields):
         label_values: what the label column holds for each label, in their order; None where it holds their names.
     """
 
-    records: Annotated[int, Field(ge=0)]
+    records: Annotated[int, Field(ge=0, le=MAX_RECORDS)]
     digest: Digest | None = None
     source: Literal["path", "dataset"] = "path"
-    text: str = "text"
-    label: str | None = "label"
-    split: str | None = None
-    label_values: tuple[str, ...] | None = None
+    text: Name = "text"
+    label: Name | None = "label"
+    split: Name | None = None
+    label_values: Labels | None = None
 
 
 class CountsNoise(Fields):
@@ -341,17 +370,17 @@ class Clustering(Fields):
     settings: Annotated[dict[SettingName, Setting], Field(max_length=64)] = Field(default_factory=dict)
     public_digest: Digest | None = None
     origin: Literal["public", "noised", "private"] | None = None
-    embedding: str | None = None
+    embedding: Name | None = None
     embedding_digest: Digest | None = None
     normalized: bool | None = None
     centers: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
     keep: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
     digest: Digest | None = None
-    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    epsilon: NotNegative | None = None
     delta: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] | None = None
     counts: CountsNoise | None = None
     records_per_batch: Positive | None = None
-    most_batches: Annotated[int, Field(ge=1, le=MAX_BATCHES)] | None = None
+    most_batches: Count | None = None
 
     @model_validator(mode="after")
     def _fields_fit_the_method(self) -> Clustering:
@@ -372,6 +401,11 @@ class Clustering(Fields):
         return self
 
 
+_Value = TypeVar("_Value")
+#: Of a label.
+_Row = Annotated[tuple[_Value, ...], Field(max_length=MAX_CENTERS)]
+
+
 class Clusters(Fields):
     """The file `clusters`. Rows are labels in the manifest's order.
 
@@ -386,10 +420,12 @@ class Clusters(Fields):
     """
 
     method: ClusteringMethod = "none"
-    centers: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$")] = ""
-    noisy_counts: tuple[tuple[Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)], ...], ...] = ()
-    kept: tuple[tuple[Annotated[int, Field(ge=0, lt=MAX_CENTERS)], ...], ...] = ()
-    batches: tuple[tuple[Annotated[int, Field(ge=1, le=MAX_BATCHES)], ...], ...] = ()
+    centers: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$", max_length=MAX_CLUSTERS_BYTES)] = ""
+    noisy_counts: Annotated[
+        tuple[_Row[Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]], ...], Field(max_length=MAX_LABELS)
+    ] = ()
+    kept: Annotated[tuple[_Row[Annotated[int, Field(ge=0, lt=MAX_CENTERS)]], ...], Field(max_length=MAX_LABELS)] = ()
+    batches: Annotated[tuple[_Row[Count], ...], Field(max_length=MAX_LABELS)] = ()
 
 
 class Manifest(Fields):
@@ -421,7 +457,7 @@ class Manifest(Fields):
     """
 
     format_version: Literal[1] = FORMAT_VERSION
-    sensitivity: str = SENSITIVITY
+    sensitivity: Annotated[str, Field(max_length=MAX_TEMPLATE)] = SENSITIVITY
     created: Created
     privacy: Privacy = Privacy()
     mechanism: Mechanism
@@ -435,7 +471,7 @@ class Manifest(Fields):
     data: Data
     model: Model
     prompt: Prompt
-    software: dict[str, str] = Field(default_factory=dict)
+    software: Software = Field(default_factory=dict)
     claim: Claim | None = None
     claim_stated: Literal["beforehand", "afterwards"] = "afterwards"
     nonce: Digest | None = None
@@ -488,7 +524,7 @@ class Manifest(Fields):
         labels = self.batching.labels or (None,)
         return self.prompt.public[labels.index(label)] if self.prompt.public and label in labels else ()
 
-    def forbidden_tokens(self, tokenizer_json: str | None) -> ForbiddenTokens:
+    def forbidden_tokens(self, tokenizer_json: str | bytes | None) -> ForbiddenTokens:
         """What the decoding rules forbid. Raises InputError where that cannot be told with this tokenizer."""
         fewest, sequences = self.mechanism.support.size or 1, self.stopping.sequences
         return ForbiddenTokens(self.decoding, sequences, self.record.vocabulary, fewest, tokenizer_json)

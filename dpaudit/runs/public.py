@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field
 
@@ -16,8 +16,19 @@ from dpaudit.mechanisms import Fields, Positive, Support
 from dpaudit.runs import layout
 from dpaudit.runs.batches import Sample
 from dpaudit.runs.errors import InputError
-from dpaudit.runs.manifest import MAX_BATCHES, Created, Digest, Manifest, Model, Prompt, Sampling, Stopping
-from dpaudit.runs.reader import MAX_MANIFEST_BYTES, FolderReader
+from dpaudit.runs.manifest import (
+    Count,
+    Created,
+    Digest,
+    Labels,
+    Manifest,
+    Model,
+    Prompt,
+    Sampling,
+    Software,
+    Stopping,
+)
+from dpaudit.runs.reader import FolderReader
 from dpaudit.runs.rules import DecodingRules
 from dpaudit.runs.storage import Location, Storage, open_storage
 
@@ -56,14 +67,14 @@ class PublicTexts(Fields):
     private: Literal["nothing"] = "nothing"
     created: Created
     mechanism: PublicMechanism
-    labels: tuple[str, ...]
-    batches: Annotated[int, Field(ge=1, le=MAX_BATCHES)]
+    labels: Labels
+    batches: Count
     stopping: Stopping
     decoding: DecodingRules = DecodingRules()
     sampling: Sampling
     model: Model
     prompt: Prompt
-    software: dict[str, str] = Field(default_factory=dict)
+    software: Software = Field(default_factory=dict)
     samples: Digest
 
     @classmethod
@@ -116,7 +127,7 @@ class PublicReader(FolderReader):
             )
         if not storage.exists(layout.PUBLIC):
             raise InputError(self.name, "these are no public-only texts: there is no public.json.", _AGAIN)
-        self.public = self._fields(layout.PUBLIC, MAX_MANIFEST_BYTES, PublicTexts)
+        self.public = self._fields(layout.PUBLIC, PublicTexts)
         if self.digest(layout.SAMPLES) != self.public.samples:
             problem = "these are other texts than public.json is about."
             raise InputError(self.where(layout.SAMPLES), problem, _AGAIN)

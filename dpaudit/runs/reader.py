@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -27,13 +26,11 @@ from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import FORMAT_VERSION, Clusters, Manifest
 from dpaudit.runs.rules import ForbiddenTokens
 from dpaudit.runs.storage import RESTORE, Location, Storage, open_storage
-from dpaudit.runs.text import Decode, decoder_of, decoding_digest, each_once, require_bounded
+from dpaudit.runs.strict_json import MAX_VALUES, load
+from dpaudit.runs.text import Decode, Vocabulary
 
-MAX_MANIFEST_BYTES = 1 << 24
-MAX_CLUSTERS_BYTES = 1 << 24
-MAX_LINE_BYTES = 1 << 26
-#: A tokenizer of a million tokens has some 100 MB.
-MAX_TOKENIZER_BYTES = 1 << 28
+#: The longest texts have 32,768 tokens.
+MAX_LINE_BYTES = 1 << 22
 _HASH_LINE = re.compile(r"^([0-9a-f]{64})  ([^\n]+)$")
 _Fields = TypeVar("_Fields", bound=Fields)
 _NAME_TOKENIZER = "Name the tokenizer.json of the run's model, in the form of the `tokenizers` library."
@@ -76,16 +73,22 @@ class FolderReader:
         """A file's name for messages."""
         return self._storage.where(name)
 
-    def _fields(self, name: str, limit: int, kind: type[_Fields]) -> _Fields:
-        """What a JSON file of at most so many bytes holds, validated."""
-        text, where = self._read(name, limit), self.where(name)
+    def _fields(self, name: str, kind: type[_Fields]) -> _Fields:
+        """What a JSON file holds, validated."""
+        text, where = self._read(name), self.where(name)
         _json(text, where)
         with _validating(where):
             return kind.model_validate_json(text)
 
-    def _read(self, name: str, limit: int) -> str:
-        with self._storage.open(name, limit) as file:
-            return self._decoded(file.read(limit), name)
+    def _read(self, name: str) -> str:
+        return self._decoded(self._bytes(name), name)
+
+    def _bytes(self, name: str) -> bytes:
+        """All of a file whose size is limited: no more of it, though it should grow while it is read."""
+        most = layout.most_bytes(name)
+        assert most is not None
+        with self._storage.open(name) as file:
+            return file.read(most)
 
     def _lines(self, name: str) -> Iterator[tuple[str, str]]:
         """Where each line of a text file is, for messages, and the line without its end."""
@@ -97,6 +100,8 @@ class FolderReader:
                     return
                 if not line.endswith(b"\n"):
                     raise InputError(where, "the file ends inside a line, or a line is too long.", RESTORE)
+                if line.count(b"[") + line.count(b"{") + line.count(b",") > MAX_VALUES:
+                    raise InputError(f"{where}, line {number}", f"it has more than {MAX_VALUES} values.", RESTORE)
                 yield f"{where}, line {number}", self._decoded(line[:-1], name)
 
     def _decoded(self, data: bytes, name: str) -> str:
@@ -118,7 +123,7 @@ class RunReader(FolderReader):
         storage = open_storage(location)
         storage.require_run()
         super().__init__(storage)
-        text, where = self._read(layout.MANIFEST, MAX_MANIFEST_BYTES), self.where(layout.MANIFEST)
+        text, where = self._read(layout.MANIFEST), self.where(layout.MANIFEST)
         fields = _json(text, where)
         version = fields.get("format_version") if isinstance(fields, dict) else None
         if type(version) is not int or version != FORMAT_VERSION:
@@ -138,8 +143,7 @@ class RunReader(FolderReader):
     def batch(self, batch: int) -> BatchReader:
         """Open one batch. Raises InputError when its file is not a whole batch of this run."""
         name = layout.steps_file(batch)
-        with self._storage.local(name) as path:
-            return BatchReader(path, self.where(name), self.manifest, batch)
+        return BatchReader(self._storage.local(name), self.where(name), self.manifest, batch)
 
     def assignment(self) -> Iterator[Assigned]:
         """The lines of `assignment`, in the file's order."""
@@ -151,7 +155,7 @@ class RunReader(FolderReader):
 
     def clusters(self) -> Clusters:
         """What `clusters` says of how records were grouped: its shapes are those that run.json gives it."""
-        clusters = self._fields(layout.CLUSTERS, MAX_CLUSTERS_BYTES, Clusters)
+        clusters = self._fields(layout.CLUSTERS, Clusters)
         if problem := clusters_problem(clusters, self.manifest):
             raise InputError(self.where(layout.CLUSTERS), f"{problem}.", RESTORE)
         return clusters
@@ -172,35 +176,38 @@ class RunReader(FolderReader):
 
     def tokenizer_json(self) -> str | None:
         """The recorded tokenizer, fit to decode with, or None when the run has none."""
+        return None if self.tokenizer() is None else self._read(layout.TOKENIZER)
+
+    def tokenizer(self) -> Vocabulary | None:
+        """What decodes the run's tokens, or None when it has no tokenizer. Raises InputError where it is none."""
         if not self.has(layout.TOKENIZER):
             return None
-        text = self._read(layout.TOKENIZER, MAX_TOKENIZER_BYTES)
         try:
-            require_bounded(text)
+            return Vocabulary.of(self._bytes(layout.TOKENIZER))
         except ValueError as error:
             reason = f"this is no tokenizer that can be decoded with ({str(error)[:200]})."
             raise InputError(self.where(layout.TOKENIZER), reason, RESTORE) from None
-        return text
 
     def decoding_digest(self) -> str | None:
-        """By what the run's tokens become text (`text.decoding_digest`); None where no tokenizer can be read."""
+        """By what the run's tokens become text (`Vocabulary.digest`); None where no tokenizer can be read."""
         try:
-            serialised = self.tokenizer_json()
+            vocabulary = self.tokenizer()
         except InputError:  # integrity.format says why
             return None
-        return None if serialised is None else decoding_digest(serialised)
+        return None if vocabulary is None else vocabulary.digest
 
     def decoder(self, *, special: bool) -> Decode | None:
-        """What decodes the run's tokens (`decoder_of`); None where it has no tokenizer that can be read."""
+        """What decodes the run's tokens (`Vocabulary.decode`); None where it has no tokenizer that can be read."""
         try:
-            serialised = self.tokenizer_json()
+            vocabulary = self.tokenizer()
         except InputError:  # integrity.format says why
             return None
-        return None if serialised is None else decoder_of(serialised, special=special)
+        return None if vocabulary is None else partial(vocabulary.decode, special=special)
 
     def forbidden_tokens(self) -> ForbiddenTokens:
         """What the run's decoding rules forbid. Raises InputError where that cannot be told."""
-        return self.manifest.forbidden_tokens(self.tokenizer_json() if self.manifest.decoding.any else None)
+        known = self.manifest.decoding.any and self.tokenizer() is not None
+        return self.manifest.forbidden_tokens(self._bytes(layout.TOKENIZER) if known else None)
 
     def files(self) -> list[str]:
         """Names of all files of the record, relative to the directory and sorted; without `hashes` and reports."""
@@ -214,23 +221,18 @@ class RunReader(FolderReader):
 
 
 def read_tokenizer(path: Path) -> str:
-    """The `decoding_digest` of a tokenizer.json, or of that in a folder. Raises InputError where it cannot be read."""
-    file = path / layout.TOKENIZER if path.is_dir() else path
+    """The `Vocabulary.digest` of a tokenizer.json, or of that in a folder. Raises InputError where there is none."""
+    file, most = (path / layout.TOKENIZER if path.is_dir() else path), layout.most_bytes(layout.TOKENIZER) or 0
     try:
         with open(file, "rb") as opened:
-            data = opened.read(MAX_TOKENIZER_BYTES + 1)
-        if len(data) > MAX_TOKENIZER_BYTES:
+            data = opened.read(most + 1)
+        if len(data) > most:
             raise ValueError("it is too large")
-        text = data.decode("utf-8")
-        require_bounded(text)
-        digest = decoding_digest(text)
+        return Vocabulary.of(data).digest
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else error
         problem = f"this is no tokenizer that can be decoded with ({str(said)[:200]})."
         raise InputError(str(file), problem, _NAME_TOKENIZER) from None
-    if digest is None:
-        raise InputError(str(file), "this is no tokenizer that can be decoded with.", _NAME_TOKENIZER)
-    return digest
 
 
 def whole_batches(storage: Storage) -> tuple[int, ...]:
@@ -242,13 +244,9 @@ def whole_batches(storage: Storage) -> tuple[int, ...]:
 def _json(text: str, where: str) -> Any:
     """What JSON holds. Raises InputError where readers could differ over it: keys come once, and numbers are finite."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=each_once)
-    except (ValueError, RecursionError) as error:
+        return load(text)
+    except ValueError as error:
         raise InputError(where, f"this is not JSON that can be read ({str(error)[:200]}).", RESTORE) from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 @contextmanager

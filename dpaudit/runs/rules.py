@@ -37,7 +37,7 @@ class DecodingRules(Fields):
         banned_words: what no text holds, letter by letter, inside longer words too.
     """
 
-    least_tokens: Annotated[int, Field(ge=0)] = 0
+    least_tokens: Annotated[int, Field(ge=0, le=1 << 15)] = 0
     no_line_breaks: bool = False
     no_repeated_ngram: Annotated[int, Field(ge=2, le=MAX_NGRAM)] | None = None
     banned_words: Annotated[tuple[Word, ...], Field(max_length=MAX_WORDS, strict=False)] = ()
@@ -61,7 +61,7 @@ class ForbiddenTokens:
         sequences: Iterable[Sequence[int]],
         vocabulary: int,
         fewest: int,
-        tokenizer_json: str | None,
+        tokenizer_json: str | bytes | None,
     ) -> None:
         """Work out what does not depend on a text.
 

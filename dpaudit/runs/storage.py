@@ -40,7 +40,6 @@ RESTORE = "Restore the run directory from a copy, or generate the run again."
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory"})
 #: Of a remote file, at most so much is in memory.
 BLOCK_BYTES = 1 << 24
-_MAX_LOCK_BYTES = 1 << 12
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 #: What flock says where it cannot lock a folder: NFS and Lustre, by how they are mounted.
 _NO_FLOCK = frozenset({errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
@@ -88,12 +87,12 @@ class Storage(ABC):
         """What a folder holds; steps/ must not be a link."""
 
     @abstractmethod
-    def open(self, name: str, limit: int | None = None) -> AbstractContextManager[io.BufferedReader]:
-        """A plain file as a stream, of at most `limit` bytes: no link, folder or device."""
+    def open(self, name: str) -> AbstractContextManager[io.BufferedReader]:
+        """A plain file as a stream, of no more bytes than `layout.most_bytes` says: no link, folder or device."""
 
     @abstractmethod
-    def local(self, name: str) -> AbstractContextManager[Path]:
-        """A plain file on this machine. Once it is open it may lose its name: open it within the block."""
+    def local(self, name: str) -> io.BufferedReader:
+        """A plain file of any size, opened on this machine; whoever asks closes it."""
 
     @abstractmethod
     def lock(self) -> Callable[[], None]:
@@ -126,6 +125,16 @@ class Storage(ABC):
                 file.writelines(parts)
             self.publish(built, name, replace=True)
 
+    def _require_named(self, name: str) -> None:
+        """Refuse a name that the format does not have, before anything is asked about the file."""
+        if layout.most_bytes(name) is None:
+            raise InputError(self.where(name), "this is no file of format 1.", "Remove it from the run directory.")
+
+    def _require_size(self, name: str, size: int) -> None:
+        most = layout.most_bytes(name)
+        if most is not None and size > most:
+            raise InputError(self.where(name), f"the file is larger than {most} bytes.", RESTORE)
+
     def _create_lock(self, create: Callable[[bytes], None]) -> Callable[[], None]:
         """Be the one who creates the lock file, which says who that is; returns what deletes it."""
         since = datetime.now(UTC).isoformat(timespec="seconds")
@@ -147,7 +156,7 @@ class Storage(ABC):
     def _lock_note(self) -> bytes:
         """What the lock file says; empty when it is gone or too large to be one."""
         try:
-            with self.open(layout.LOCK, _MAX_LOCK_BYTES) as file:
+            with self.open(layout.LOCK) as file:
                 return file.read()
         except InputError:
             return b""
@@ -230,14 +239,27 @@ class _Folder(Storage):
             return [Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
     @contextmanager
-    def open(self, name: str, limit: int | None = None) -> Iterator[io.BufferedReader]:
-        path = self._plain(name, limit)
-        with _refused(str(path)), open(path, "rb") as file:
+    def open(self, name: str) -> Iterator[io.BufferedReader]:
+        self._require_named(name)
+        with self.local(name) as file, _refused(self.where(name)):
+            self._require_size(name, os.fstat(file.fileno()).st_size)
             yield file
 
-    @contextmanager
-    def local(self, name: str) -> Iterator[Path]:
-        yield self._plain(name)
+    def local(self, name: str) -> io.BufferedReader:
+        """Opened before it is looked at, so that nobody can put another file in its place in between."""
+        where, (folder, _, last) = self.where(name), name.rpartition("/")
+        with _missing(where), ExitStack() as opened:
+            parent = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+            opened.callback(os.close, parent)
+            if folder:
+                parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+                opened.callback(os.close, parent)
+            # A pipe that nobody writes to would keep us waiting.
+            handle = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise InputError(where, "this is not a plain file.", RESTORE)
+        return open(handle, "rb")
 
     def lock(self) -> Callable[[], None]:
         """Lock the folder itself, so that no file is left in the record; where that cannot be done, by a file."""
@@ -295,19 +317,6 @@ class _Folder(Storage):
         with _refused(self.where(name), "cannot be used as a directory", "Name another one."):
             (self._path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def _plain(self, name: str, limit: int | None = None) -> Path:
-        """The path of a plain file. Refuses links, folders, devices and what is too large."""
-        path = self._path / name
-        try:
-            found = path.lstat()
-        except OSError as error:
-            reason = "the file is missing" if isinstance(error, FileNotFoundError) else str(error.strerror)
-            raise InputError(str(path), f"{reason}.", RESTORE) from None
-        if not stat.S_ISREG(found.st_mode):
-            raise InputError(str(path), "this is not a plain file.", RESTORE)
-        _require_size(str(path), found.st_size, limit)
-        return path
-
     def _write_lock(self, note: bytes) -> None:
         path = self._path / layout.LOCK
         with writing(str(path)):
@@ -355,18 +364,19 @@ class _Remote(Storage):
             return [Entry(each["name"].rstrip("/").rpartition("/")[2], each["type"] == "directory") for each in found]
 
     @contextmanager
-    def open(self, name: str, limit: int | None = None) -> Iterator[io.BufferedReader]:
+    def open(self, name: str) -> Iterator[io.BufferedReader]:
         """Stream a file, neither more of it nor less than its stated size."""
-        size = self._size(name, limit)
+        self._require_named(name)
+        size = self._size(name)
+        self._require_size(name, size)
         with self._asking(name):
             file = self._files.open(self._path(name), "rb", block_size=BLOCK_BYTES)
         stated: Any = _Stated(file, size, partial(self._asking, name))
         with file, io.BufferedReader(stated) as stream:
             yield stream
 
-    @contextmanager
-    def local(self, name: str) -> Iterator[Path]:
-        """Download the file; it is deleted when the block ends."""
+    def local(self, name: str) -> io.BufferedReader:
+        """Download the file; it has lost its name when this returns."""
         size = self._size(name)
         with _private_folder() as folder:
             free = shutil.disk_usage(folder).free
@@ -376,7 +386,7 @@ class _Remote(Storage):
             copy = folder / "file"
             with self.open(name) as source, writing(str(copy)), open(copy, "wb") as file:
                 shutil.copyfileobj(source, file, BLOCK_BYTES)
-            yield copy
+            return open(copy, "rb")
 
     def lock(self) -> Callable[[], None]:
         """Create a lock object."""
@@ -424,7 +434,7 @@ class _Remote(Storage):
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
-    def _size(self, name: str, limit: int | None = None) -> int:
+    def _size(self, name: str) -> int:
         """Size of a plain file in bytes."""
         with self._asking(name):
             self._files.invalidate_cache()
@@ -432,7 +442,6 @@ class _Remote(Storage):
         size = found.get("size")
         if found.get("type") != "file" or not isinstance(size, int):
             raise InputError(self.where(name), "this is not a plain file of a stated size.", RESTORE)
-        _require_size(self.where(name), size, limit)
         return size
 
     @contextmanager
@@ -480,6 +489,19 @@ def _refused(where: str, problem: str = "cannot be read", remedy: str = "Check i
 
 
 @contextmanager
+def _missing(where: str) -> Iterator[None]:
+    """Name the file that cannot be opened."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            problem = "this is not a plain file."
+        else:
+            problem = "the file is missing." if error.errno == errno.ENOENT else f"{error.strerror}."
+        raise InputError(where, problem, RESTORE) from None
+
+
+@contextmanager
 def _private_folder() -> Iterator[Path]:
     """A temporary folder for its owner alone, in TMPDIR."""
     with writing(tempfile.gettempdir()):
@@ -491,11 +513,6 @@ def _private_folder() -> Iterator[Path]:
 def _create_private(path: Path) -> None:
     """Create a file that its owner alone may read. Raises FileExistsError where there is one."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-
-
-def _require_size(where: str, size: int, limit: int | None) -> None:
-    if limit is not None and size > limit:
-        raise InputError(where, f"the file is larger than {limit} bytes.", RESTORE)
 
 
 def _rename_to_free(built: Path, path: Path) -> None:

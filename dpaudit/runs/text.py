@@ -6,9 +6,13 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from typing import Any, TypeAlias, TypeVar
+
+from dpaudit.mechanisms import MAX_VOCABULARY
+from dpaudit.runs.strict_json import load
 
 Decode: TypeAlias = Callable[[Sequence[int]], str | None]
 _Result = TypeVar("_Result")
@@ -18,17 +22,24 @@ MAX_GROWTH = 64
 #: The longest token. Known vocabularies have runs of some hundred blanks.
 MAX_TOKEN_LENGTH = 1 << 10
 MAX_DECODERS = 16
+#: Of all tokens of a text: 32 letters for each of the most tokens that there may be.
+MAX_TEXT_LENGTH = 1 << 20
+#: Of a tokenizer without its merges: of 250,000 tokens with scores it takes 17 million bytes, and 750,000 values.
+MAX_VOCABULARY_BYTES, MAX_VOCABULARY_VALUES = 20 << 20, 800_000
 
-#: The largest id of a token that is looked at.
-MAX_TOKEN_ID = 1 << 22
-#: Public tokenizers by `decoding_digest`: whoever decodes with one of them adds nothing to the tokens.
+#: Public tokenizers by `Vocabulary.digest`: whoever decodes with one of them adds nothing to the tokens.
 KNOWN_TOKENIZERS = {
-    "d2584cdc9e3c70dd9518a336edd033228e8dddf83ff5030d3ec0c4f6d9ccd224": "SmolLM2",
+    "3e6d6bc1d32acd6a1bfadfae99a6eb20e822df7ca1ac2ef993a3076e6e0826cd": "SmolLM2",
 }
 
 #: How much longer a token can become, by the kind of decoder. Others, and regular expressions, are not run.
 _GROWTH = {"ByteFallback": 1, "ByteLevel": 3, "BPEDecoder": 2, "CTC": 2, "Fuse": 1, "Metaspace": 1, "WordPiece": 1}
 
+#: A list of texts, or of pairs of texts. Nothing is tried twice, so that it takes time in proportion to its length.
+_STRING = rb'"(?:[^"\\]|\\.)*+"'
+_PAIR = rb"\[\s*+" + _STRING + rb"\s*+,\s*+" + _STRING + rb"\s*+\]"
+_MERGE = rb"(?:" + _STRING + rb"|" + _PAIR + rb")"
+_MERGES = re.compile(rb'(?<!\\)"merges"\s*+:\s*+\[\s*+(?:' + _MERGE + rb"(?:\s*+,\s*+" + _MERGE + rb")*+)?+\s*+\]")
 _BYTE = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
 #: How byte-level tokenizers write bytes: as letters of Latin-1 where these can be seen, else as those from U+0100 on.
 _SEEN = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
@@ -37,60 +48,128 @@ _BYTES = {chr(byte): byte for byte in _SEEN} | {
 }
 
 
-def decoder_of(serialised: str, *, special: bool) -> Decode | None:
-    """What decodes tokens by a tokenizer.json that `require_bounded` lets pass; None where it cannot be read.
+@dataclass(frozen=True)
+class Vocabulary:
+    """What tokens say by a tokenizer.json, of which nothing else is read: neither merges nor how text is taken apart.
 
-    It shows end-of-text and the like where `special`, and gives None for tokens that the tokenizer cannot decode.
+    Attributes:
+        tokens: the text of each token id.
+        special: texts of tokens such as end-of-text, which a decoded text may leave out.
+        decoder: as the file has it.
     """
-    from tokenizers import Tokenizer
 
-    tokenizer = _unless_it_fails(lambda: Tokenizer.from_str(serialised))
-    if tokenizer is None:
-        return None
-    return lambda tokens: _unless_it_fails(  # as for a negative token id
-        lambda: str(tokenizer.decode(list(tokens), skip_special_tokens=not special))
-    )
+    tokens: Mapping[int, str]
+    special: frozenset[str]
+    decoder: Any
+
+    @classmethod
+    def of(cls, serialised: str | bytes) -> Vocabulary:
+        """Raises ValueError for a tokenizer whose decoding nothing bounds, or that readers may read differently."""
+        # Merges are half of a tokenizer, and of no use here: a list of texts or of pairs of them, passed over whole.
+        data = _MERGES.sub(b'"merges":[]', serialised if isinstance(serialised, bytes) else serialised.encode())
+        if len(data) > MAX_VOCABULARY_BYTES:
+            raise ValueError(f"its vocabulary takes more than {MAX_VOCABULARY_BYTES:,} bytes")
+        tokenizer = load(data, MAX_VOCABULARY_VALUES)
+        if not isinstance(tokenizer, dict):
+            raise ValueError("this is not an object")
+        if not _growth(tokenizer.get("decoder")) <= MAX_GROWTH:
+            raise ValueError("the decoder is not one whose work is bounded")
+        tokens = _model_tokens(tokenizer.get("model"))
+        special = _add_tokens(tokens, tokenizer.get("added_tokens") or [])
+        if any(len(token) > MAX_TOKEN_LENGTH for token in tokens.values()):
+            raise ValueError(f"a token is longer than {MAX_TOKEN_LENGTH} characters")
+        return cls(tokens, special, tokenizer.get("decoder"))
+
+    def decode(self, tokens: Sequence[int], *, special: bool) -> str | None:
+        """The text of tokens, with end-of-text and the like where `special`; ids that stand for none are passed over.
+
+        None where an id is negative, the text would be longer than any model writes, or the decoder cannot be run.
+        """
+        if min(tokens, default=0) < 0:
+            return None
+        said = [self.tokens[token] for token in tokens if token in self.tokens]
+        said = said if special else [token for token in said if token not in self.special]
+        if self.decoder is None:
+            return " ".join(said)
+        if sum(map(len, said)) > MAX_TEXT_LENGTH or self._library is None:
+            return None
+        return _unless_it_fails(lambda: str(self._library.decode(said)))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all that decides what text tokens are: each id's token, which are special, and the decoder.
+
+        Two forms of one tokenizer have the same digest, whatever else they say of how texts become tokens.
+        """
+        decoder = self.decoder
+        if isinstance(decoder, dict) and decoder.get("type") == "ByteLevel":
+            decoder = {"type": "ByteLevel"}  # its other fields are about encoding
+        tokens = [self.tokens.get(token) for token in range(1 + max(self.tokens, default=-1))]
+        said = json.dumps({"tokens": tokens, "special": sorted(self.special), "decoder": decoder}, sort_keys=True)
+        return hashlib.sha256(said.encode()).hexdigest()
+
+    @cached_property
+    def _library(self) -> Any:
+        """The decoder, run by the library that the format is of; None where it cannot read it."""
+        from tokenizers import Tokenizer
+
+        nothing = {"type": "WordLevel", "vocab": {}, "unk_token": ""}
+        bare = json.dumps({"version": "1.0", "added_tokens": [], "model": nothing, "decoder": self.decoder})
+        return _unless_it_fails(lambda: Tokenizer.from_str(bare).decoder)
 
 
-def pieces_of(serialised: str, vocabulary: int) -> list[bytes] | None:
-    """What each token adds to a text that `decoder_of` decodes without special tokens, in UTF-8; for ids below V.
+def pieces_of(serialised: str | bytes, vocabulary: int) -> list[bytes] | None:
+    """What each token adds to a text that is decoded without special tokens, in UTF-8; for ids below V.
 
     A text's own bytes are those of its tokens in a row, but for a blank that a decoder takes off its beginning. None
     where the tokenizer cannot be read, or its decoder does not put texts together so.
     """
-    from tokenizers import Tokenizer
-
-    tokenizer = _unless_it_fails(lambda: Tokenizer.from_str(serialised))
-    spell = _spelling(json.loads(serialised).get("decoder")) if tokenizer is not None else None
-    if tokenizer is None or spell is None:
+    try:
+        known = Vocabulary.of(serialised)
+    except ValueError:
         return None
-    special = {token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special}
-    tokens = (None if token in special else tokenizer.id_to_token(token) for token in range(vocabulary))
-    return [b"" if token is None else spell(token.encode()) for token in tokens]
-
-
-def decoding_digest(serialised: str) -> str | None:
-    """SHA-256 of all that decides what text tokens are: each id's token, which are special, and the decoder.
-
-    Two forms of one tokenizer have the same digest, whatever else they say of how texts become tokens. None where the
-    tokenizer cannot be read.
-    """
-    from tokenizers import Tokenizer
-
-    tokenizer = _unless_it_fails(lambda: Tokenizer.from_str(serialised))
-    if tokenizer is None:
+    spell = _spelling(known.decoder)
+    if spell is None:
         return None
-    ids = tokenizer.get_vocab(with_added_tokens=True).values()
-    size = max(tokenizer.get_vocab_size(with_added_tokens=True), 1 + max(ids, default=0))
-    if size > MAX_TOKEN_ID:
-        return None
-    special = sorted(token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special)
-    decoder = json.loads(serialised).get("decoder")
-    if isinstance(decoder, dict) and decoder.get("type") == "ByteLevel":
-        decoder = {"type": "ByteLevel"}  # its other fields are about encoding
-    tokens = [tokenizer.id_to_token(token) for token in range(size)]
-    said = json.dumps({"tokens": tokens, "special": special, "decoder": decoder}, sort_keys=True)
-    return hashlib.sha256(said.encode()).hexdigest()
+    tokens = (known.tokens.get(token) for token in range(vocabulary))
+    return [b"" if token is None or token in known.special else spell(token.encode()) for token in tokens]
+
+
+def _model_tokens(model: Any) -> dict[int, str]:
+    """The text of each id, whatever the kind of model. Raises ValueError where there are none, or two of an id."""
+    match model:
+        case {"vocab": dict(ids)}:
+            if not all(type(number) is int and 0 <= number < MAX_VOCABULARY for number in ids.values()):
+                raise ValueError("a token's id is no number of a token")
+            tokens = {number: token for token, number in ids.items()}
+        case {"vocab": list(rows)}:
+            if not all(isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) for row in rows):
+                raise ValueError("a token is not a text and its score")
+            tokens = {number: row[0] for number, row in enumerate(rows)}
+        case _:
+            raise ValueError("its model has no vocabulary")
+    if len(tokens) != len(model["vocab"]) or len(set(tokens.values())) != len(tokens):
+        raise ValueError("two tokens have one id, or one text")
+    return tokens
+
+
+def _add_tokens(tokens: dict[int, str], added: Any) -> frozenset[str]:
+    """Add a tokenizer's own tokens to the model's, and say which of them are special. Raises ValueError for others."""
+    special, texts = set(), {token: number for number, token in tokens.items()}
+    if not isinstance(added, list):
+        raise ValueError("added_tokens is not a list")
+    for entry in added:
+        match entry:
+            case {"id": int(number), "content": str(token), "special": bool(hidden)} if type(number) is int:
+                # The library would give a token of the model the model's id, whatever is said here.
+                if texts.setdefault(token, number) != number or tokens.setdefault(number, token) != token:
+                    raise ValueError("an added token has the id or the text of another")
+                if not 0 <= number < MAX_VOCABULARY:
+                    raise ValueError("a token's id is no number of a token")
+                special |= {token} if hidden else set()
+            case _:
+                raise ValueError("an added token is not an id, a text and whether it is special")
+    return frozenset(special)
 
 
 def _spelling(decoder: Any) -> Callable[[bytes], bytes] | None:
@@ -135,28 +214,6 @@ def _unless_it_fails(call: Callable[[], _Result]) -> _Result | None:
         return None
 
 
-def require_bounded(serialised: str) -> None:
-    """Raises ValueError for a tokenizer whose decoding nothing bounds, or that is not JSON with each key once."""
-    try:
-        tokenizer = json.loads(serialised, object_pairs_hook=each_once)
-        if not isinstance(tokenizer, dict):
-            raise ValueError("this is not an object")
-        if not _growth(tokenizer.get("decoder")) <= MAX_GROWTH:
-            raise ValueError("the decoder is not one whose work is bounded")
-        if any(isinstance(token, str) and len(token) > MAX_TOKEN_LENGTH for token in _tokens(tokenizer)):
-            raise ValueError(f"a token is longer than {MAX_TOKEN_LENGTH} characters")
-    except RecursionError:
-        raise ValueError("its JSON is too deep") from None
-
-
-def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """For `json.loads`: an object whose every reader finds the same in it. Raises ValueError for a doubled key."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is doubled")
-    return found
-
-
 def _growth(decoder: Any) -> float:
     match decoder:
         case None:
@@ -171,15 +228,3 @@ def _growth(decoder: Any) -> float:
         case {"type": str(kind)}:
             return _GROWTH.get(kind, math.inf)
     return math.inf
-
-
-def _tokens(tokenizer: dict[str, Any]) -> Iterator[Any]:
-    """Every token's text, whatever the kind of model."""
-    model, added = tokenizer.get("model"), tokenizer.get("added_tokens")
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    if isinstance(vocabulary, dict):
-        yield from vocabulary
-    for entry in vocabulary if isinstance(vocabulary, list) else ():
-        yield from entry if isinstance(entry, list) else ()
-    for entry in added if isinstance(added, list) else ():
-        yield entry.get("content") if isinstance(entry, dict) else None

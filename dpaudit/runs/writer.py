@@ -22,8 +22,9 @@ from dpaudit.runs.batches import BatchHeader, BatchWriter
 from dpaudit.runs.clusters import clusters_problem
 from dpaudit.runs.commitment import SETTLED, commitment_of, new_nonce
 from dpaudit.runs.errors import InputError
+from dpaudit.runs.layout import MAX_CLUSTERS_BYTES
 from dpaudit.runs.manifest import MAX_CONTEXTS, Claim, Clusters, Manifest
-from dpaudit.runs.reader import MAX_CLUSTERS_BYTES, FolderReader, RunReader, whole_batches
+from dpaudit.runs.reader import FolderReader, RunReader, whole_batches
 from dpaudit.runs.storage import Location, Storage, open_storage
 
 

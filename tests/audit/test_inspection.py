@@ -171,7 +171,8 @@ def test_objections_of_a_step_are_told_where_they_are(make_run, dpaudit):
 
 def test_a_token_that_is_not_in_the_support(make_run):
     run = make_run(top_k=5)
-    support = RunReader(run.path).batch(0).step(0).support
+    with RunReader(run.path).batch(0) as batch:
+        support = batch.step(0).support
     absent = next(token for token in range(run.spec.vocabulary) if token not in support)
     run.rewrite(0, lambda draft: draft.edit(0, token=absent))
     step = inspect_step(run.path, 0, 0)
@@ -445,7 +446,7 @@ def test_a_batch_says_why_it_ended(make_run):
 
 def test_what_a_run_says_drives_neither_terminal_nor_table(make_run):
     run = make_run(sizes=(4, 5, 3))
-    hostile = "[red]\x1b[2J\u202e<script>\n" + "x" * 5000
+    hostile = "[red]\x1b[2J\u202e<script>\n" + "x" * 900
     run.edit_manifest({"batching.labels": [hostile]})
     for number in range(3):
         run.rewrite(number, lambda draft: object.__setattr__(draft.header, "label", hostile))

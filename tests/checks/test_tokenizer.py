@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from dpaudit.audit import audit_run
 from dpaudit.results import CheckResult
 from dpaudit.results.replay import Replay
-from dpaudit.runs import RunReader, decoding_digest, without_stop
+from dpaudit.runs import RunReader, Vocabulary, without_stop
 from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 
@@ -97,16 +97,15 @@ def test_the_example_has_a_tokenizer_that_is_known():
 def test_one_tokenizer_in_two_forms_has_one_digest(make_run):
     """What says how texts become tokens may differ: it decides no text."""
     text = (make_run() / "tokenizer.json").read_text()
-    digest = decoding_digest(text)
+    digest = Vocabulary.of(text).digest
     altered = json.loads(text) | {"truncation": None, "normalizer": {"type": "Lowercase"}}
-    assert digest is not None
-    assert (
-        digest == decoding_digest(json.dumps(altered, indent=1)) == decoding_digest(Tokenizer.from_str(text).to_str())
-    )
+    for other in (json.dumps(altered, indent=1), Tokenizer.from_str(text).to_str()):
+        assert Vocabulary.of(other).digest == digest
     special = json.loads(text)
     special["added_tokens"][0]["special"] = False
-    assert decoding_digest(json.dumps(special)) != digest
-    assert decoding_digest("{}") is None
+    assert Vocabulary.of(json.dumps(special)).digest != digest
+    with pytest.raises(ValueError, match="no vocabulary"):
+        Vocabulary.of("{}")
 
 
 def test_verify_takes_the_tokenizer_from_its_user(make_run, monkeypatch, dpaudit_code, tmp_path):

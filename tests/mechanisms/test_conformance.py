@@ -494,7 +494,7 @@ def check_round_trip(case: Case, folder: Path) -> None:
         for given_arrays, values, ids in zip(arrays, batches, supports, strict=True):
             writer.write(Step(3, -1.0, bytes(32), given_arrays, values if kept and n else None, ids))
         writer.finish(text=None, stop="max-tokens")
-        with BatchReader(path, "batch.zip", manifest, 0) as read:
+        with BatchReader(path.open("rb"), "batch.zip", manifest, 0) as read:
             for step, given_arrays, values, ids in zip(read.steps(), arrays, batches, supports, strict=True):
                 assert same(dict(step.arrays), given_arrays)
                 assert step.contexts is None or step.contexts.tobytes() == values.tobytes()

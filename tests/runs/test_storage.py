@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import resource
+import shutil
 import stat
 import subprocess
 import sys
@@ -347,11 +348,16 @@ class TestReading:
                 assert batch.digest() == RunReader(url).digest("steps/00000001.zip")
             assert os.listdir(temporary) == []
 
-    def test_downloads_are_private(self, urls):
+    def test_downloads_are_private(self, urls, monkeypatch):
+        """Nobody else can look into the folder that they are written to, and none has a name once it is there."""
+        modes, usage = [], shutil.disk_usage
         for generator, url in urls():
             write(generator, url)
-            with open_storage(url).local("steps/00000000.zip") as path:
-                assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+            with monkeypatch.context() as patch:
+                patch.setattr("shutil.disk_usage", lambda path: modes.append(path.stat().st_mode) or usage(path))
+                with open_storage(url).local("steps/00000000.zip") as file:
+                    assert os.fstat(file.fileno()).st_nlink == 0
+        assert modes and {stat.S_IMODE(mode) for mode in modes} == {0o700}
 
     def test_download_that_is_no_batch_is_deleted(self, urls, temporary):
         for generator, url in urls():
@@ -384,7 +390,7 @@ class TestReading:
                 reader = RunReader(url)
                 with open_storage(url).open("clusters") as file:
                     limit = len(file.read()) - 1
-                patch.setattr("dpaudit.runs.reader.MAX_CLUSTERS_BYTES", limit)
+                patch.setattr("dpaudit.runs.layout._MOST_BYTES", {"clusters": limit})
                 patch.setattr(MemoryFileSystem, "_open", None)
                 patch.setattr(SharedFiles, "_open", None)
                 with pytest.raises(InputError, match=f"clusters: the file is larger than {limit} bytes"):

@@ -1,0 +1,47 @@
+"""JSON of files that nobody vouches for: bounded before it is parsed, and read alike by every reader."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+#: Values of a file, and of a tokenizer's vocabulary. A value takes up to 300 bytes in memory, and an error as much.
+MAX_VALUES = 1 << 18
+#: Of a whole number: far beyond every bound that a field has, so that the field can be named.
+_MAX_DIGITS = 1 << 10
+
+
+def load(text: str | bytes, most: int = MAX_VALUES) -> Any:
+    """What JSON holds, where all readers agree on it: keys come once, and numbers are finite.
+
+    Raises:
+        ValueError: it is no such JSON, may have more than `most` values, or is too deep.
+    """
+    marks: tuple[Any, ...] = ("[", "{", ",") if isinstance(text, str) else (b"[", b"{", b",")
+    # Each value but the first comes after one of these; more of them may stand inside strings.
+    if sum(map(text.count, marks)) > most:
+        raise ValueError(f"it has more than {most:,} values")
+    if isinstance(text, bytes):
+        text = text.decode("utf-8")  # else the parser would guess, and take what is none
+    try:
+        return json.loads(text, parse_int=_integer, parse_constant=_refuse_constant, object_pairs_hook=_each_once)
+    except RecursionError:
+        raise ValueError("it is too deep") from None
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"a number has more than {_MAX_DIGITS:,} digits")
+    return int(digits)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose every reader finds the same in it."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is doubled")
+    return found
