@@ -26,7 +26,7 @@ import pytest
 from dpaudit.runs import RunReader
 from dpaudit.runs.archive import ArchiveWriter
 from dpaudit.runs.batches import BatchArrays, BatchHeader, _whole_arrays
-from tests.test_fuzz import DAMAGE, KINDS, replaced
+from tests.test_fuzz import DAMAGE, KINDS
 
 MEGABYTES, TIMES = 512, 10
 #: Whose audit is the honest one that others' time is measured by.
@@ -242,6 +242,11 @@ def entries_many(run: Any, rng: random.Random) -> str:
     return f"{many} entries"
 
 
+def large(place: Path) -> bool:
+    """Whether a file, or what a link leads to, is one to be read by nobody."""
+    return place.is_file() and place.stat().st_size >= 1 << 26
+
+
 def step_large(run: Any, rng: random.Random) -> str:
     """A batch of one step whose arrays are zeros, which take next to no room on disk."""
     vocabulary, contexts = 1 << rng.randrange(10, 21), rng.randrange(1 << rng.randrange(1, 9))
@@ -283,6 +288,8 @@ MADE_UP = [
     step_large,
 ]
 ANY = [*DAMAGE, *MADE_UP]
+#: What leaves a file that nothing here can read, in the order in which one may come after another.
+LAST = "sparse zip_made_up replaced"
 
 
 @pytest.mark.parametrize(
@@ -299,14 +306,13 @@ def test_no_directory_costs_much_or_ends_in_an_internal_error(make_run, tmp_path
             rng = random.Random(f"bounds {trial}")
             run = make_run(**KINDS[rng.choice(list(KINDS))])
             said = [f"{trial}"]
-            # Who wrote to a pipe that stands in a file's place would wait for ever.
-            for change in sorted(rng.sample(ANY, rng.choice((1, 1, 1, 2))), key=lambda each: each is replaced):
+            for change in sorted(rng.sample(ANY, rng.choice((1, 1, 1, 2))), key=lambda each: LAST.find(each.__name__)):
                 try:
                     said.append(change(run, rng))
                 except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, zipfile.BadZipFile):
                     said.append("what an earlier change left cannot be changed so")
             hashed = (run / "hashes").exists() <= (run / "hashes").is_file()
-            if hashed and rng.random() < 0.5 and all(place.lstat().st_size < 1 << 26 for place in run.path.rglob("*")):
+            if hashed and rng.random() < 0.5 and not any(map(large, run.path.rglob("*"))):
                 with suppress(OSError):
                     run.rehash()
             command = rng.choice((*["verify"] * 8, "inspect", "compare"))

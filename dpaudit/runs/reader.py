@@ -26,11 +26,11 @@ from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import FORMAT_VERSION, Clusters, Manifest
 from dpaudit.runs.rules import ForbiddenTokens
 from dpaudit.runs.storage import RESTORE, Location, Storage, open_storage
-from dpaudit.runs.strict_json import MAX_VALUES, load
+from dpaudit.runs.strict_json import load
 from dpaudit.runs.text import Decode, Vocabulary
 
 #: The longest texts have 32,768 tokens.
-MAX_LINE_BYTES = 1 << 22
+MAX_LINE_BYTES, MAX_LINE_VALUES = 1 << 22, 1 << 16
 _HASH_LINE = re.compile(r"^([0-9a-f]{64})  ([^\n]+)$")
 _Fields = TypeVar("_Fields", bound=Fields)
 _NAME_TOKENIZER = "Name the tokenizer.json of the run's model, in the form of the `tokenizers` library."
@@ -100,8 +100,8 @@ class FolderReader:
                     return
                 if not line.endswith(b"\n"):
                     raise InputError(where, "the file ends inside a line, or a line is too long.", RESTORE)
-                if line.count(b"[") + line.count(b"{") + line.count(b",") > MAX_VALUES:
-                    raise InputError(f"{where}, line {number}", f"it has more than {MAX_VALUES} values.", RESTORE)
+                if line.count(b"[") + line.count(b"{") + line.count(b",") > MAX_LINE_VALUES:
+                    raise InputError(f"{where}, line {number}", f"it has more than {MAX_LINE_VALUES} values.", RESTORE)
                 yield f"{where}, line {number}", self._decoded(line[:-1], name)
 
     def _decoded(self, data: bytes, name: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
-#: Values of a file, and of a tokenizer's vocabulary. A value takes up to 300 bytes in memory, and an error as much.
-MAX_VALUES = 1 << 18
+#: Values of a file, unless it has a limit of its own. One takes up to 300 bytes in memory, and an error about it more.
+MAX_VALUES = 1 << 17
 #: Of a whole number: far beyond every bound that a field has, so that the field can be named.
 _MAX_DIGITS = 1 << 10
 

@@ -722,12 +722,12 @@ _RUNS = (
         (_BOUNDS, _HOSTILE),
     ),
     Mutant(
-        "integrity-foreign-files-hashed",
-        "a file of a name that the format does not have is hashed",
-        "dpaudit/checks/integrity.py",
-        "if most_bytes(name) is not None and name not in facts.unreadable",
-        "if name not in facts.unreadable",
-        (_HOSTILE, _BOUNDS),
+        "storage-foreign-name-opened",
+        "a file of a name that the format does not have is opened, and hashed",
+        "dpaudit/runs/storage.py",
+        "if layout.most_bytes(name) is None:",
+        "if not name:",
+        (_BOUNDS, _HOSTILE),
     ),
     Mutant(
         "decoder-added-token-hides-another",
