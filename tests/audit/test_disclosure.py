@@ -436,11 +436,6 @@ def a_digest(run: Run) -> str:
 
 FAULTS: dict[str, tuple[str, Callable[[Run], Any], str]] = {
     "a record as the model's name": ("model.name", a_record, "model.name is the record"),
-    "a digest as an integer": (
-        "stopping.sequences",
-        lambda run: [*run.spec.sequences, [int(a_digest(run), 16)]],
-        "stopping.sequences[3][0] holds the digest of the record",
-    ),
     "a digest as bytes": (
         "stopping.sequences",
         lambda run: [*run.spec.sequences, list(bytes.fromhex(a_digest(run)[:16]))],

@@ -53,7 +53,8 @@ def spelt(tokenizer: dict[str, Any]) -> None:
 
 
 def added(tokenizer: dict[str, Any]) -> None:
-    entry = tokenizer["added_tokens"][0]
+    entry, words = tokenizer["added_tokens"][0], tokenizer["model"]["vocab"]
+    del words[next(word for word, number in words.items() if number == 4)]
     tokenizer["added_tokens"].append({**entry, "id": 4, "content": SECRET, "special": False})
 
 

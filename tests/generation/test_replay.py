@@ -426,7 +426,7 @@ def test_a_text_that_the_models_own_tokenizer_does_not_give_is_found(own_run: Ma
         rewrite(run, sample.id, lambda steps: None, text=text)
     found = replay_run(run, str(data_file), steps=1, left_out=0, trials=0)
     assert found.texts == "batch 0, text 0: the model's own tokenizer decodes its tokens to another text"
-    assert (release(run), release(run, found)) == ("pass", "fail")
+    assert (release(run), release(run, found)) == ("skip", "fail")
 
 
 def test_a_record_of_other_contexts_fails(own_run: MakeRun, data_file: Path) -> None:
@@ -561,7 +561,7 @@ LACKING: list[tuple[dict[str, Any], str]] = [
     ({"prompt__template": "own"}, "prompt"),
     ({"prompt__digest": "0" * 64}, "prompt.digest"),
     ({"prompt__max_example_tokens": None}, "prompt"),
-    ({"prompt__max_example_tokens": 10**12}, "the model takes 256"),
+    ({"prompt__max_example_tokens": 4_000_000}, "the model takes 256"),
     ({"batching__generate_per_label": 1}, "batching.batches"),
     ({"record__vocabulary": 273}, "record.vocabulary"),
     ({"claim": None}, "not finished"),

@@ -125,10 +125,10 @@ def test_wheel_installs_and_runs_in_a_clean_environment(make_run: Callable[[], A
     assert Path(installed).is_relative_to(tmp_path / "clean")
     assert top_level == ["None"] * len(NOT_FOUND)
     assert about["Version"] in output("dpaudit", "--version")
-    output("dpaudit", "report", str(run), "--out", "report")
+    output("dpaudit", "report", str(run), "--out", "report", "--tokenizer", str(run))
     written = {path.name for path in (folder / "report").iterdir()}
     assert written >= {"report.html", "report.json", "report.md", "junit.xml"}
-    verify = ("verify", str(run))
+    verify = ("verify", str(run), "--tokenizer", str(run))
     output("python", "-P", "-m", "dpaudit", *verify)
     # Without -P, Python looks in the folder first, and would take its own `types` from there. Ours it must not.
     shutil.rmtree(folder / "types")

@@ -21,6 +21,7 @@ import pytest
 
 from dpaudit import reports
 from dpaudit.cli import main
+from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 SECONDS, ADDRESSES = 60, 4 << 30
 #: What reading a run may add to what a process takes anyway.
@@ -30,6 +31,9 @@ CHILD = f"""
 import contextlib, json, os, pathlib, re, resource, signal, sys, traceback
 resource.setrlimit(resource.RLIMIT_AS, ({ADDRESSES}, {ADDRESSES}))
 from dpaudit.cli import main
+from dpaudit.runs.text import KNOWN_TOKENIZERS
+from dpaudit.runs.text import KNOWN_TOKENIZERS
+KNOWN_TOKENIZERS.update(dict.fromkeys(os.environ["KNOWN"].split()))  # as conftest does in its process
 
 def kilobytes(what):
     return int(re.search(what + r":\\s*(\\d+) kB", pathlib.Path("/proc/self/status").read_text()).group(1))
@@ -53,7 +57,7 @@ for number, path in enumerate(json.load(sys.stdin)):
 
 def verified(runs, place):
     """What `dpaudit verify` makes of run directories: (exit code, all it printed, megabytes it grew by) by name."""
-    environment = {**os.environ, "COLUMNS": "200"}
+    environment = {**os.environ, "COLUMNS": "200", "KNOWN": " ".join(KNOWN_TOKENIZERS)}
     paths = json.dumps([str(run) for run in runs.values()])
     done = subprocess.run(
         [sys.executable, "-c", CHILD], input=paths, cwd=place, env=environment, capture_output=True, text=True

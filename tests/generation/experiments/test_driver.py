@@ -53,7 +53,7 @@ def table_file(tmp_path: Path, settings: Callable[..., dict[str, Any]]) -> Path:
     """A mean row, a median row, and one whose data is not there."""
     mean = {"aggregator": "mean", "divisor": 4.0, "clip": 2.0}
     configs = {
-        "rows/mean": settings(mechanism=mean, privacy={"delta": DELTA}, decoding=SECRET),
+        "rows/mean": settings(mechanism=mean, privacy={"delta": DELTA}, decoding=SECRET, record={"contexts": True}),
         "rows/median": settings(decoding=SECRET),
         "gone": settings(data={"path": str(tmp_path / "nowhere.csv")}),
     }
