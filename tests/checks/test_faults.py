@@ -452,7 +452,7 @@ plain("cells_of_another_size", manifest(batching__examples_per_context=3), "part
 
 
 plain("batching_from_private_counts", manifest(origins__batching="private"), "partition.public-parameters")
-plain("other_data_digest", manifest(data__digest="0" * 64), "partition.disjoint")
+plain("other_data_digest", manifest(data__digest="5e" * 32), "partition.disjoint")
 plain("other_number_of_records", manifest(data__records=999), "partition.disjoint")
 plain("other_number_of_slots", manifest(batching__slots=1000), *BOTH, **SLOTS)
 
@@ -1047,9 +1047,10 @@ def digest_of_a_record_as_a_stop_sequence(run):
 
 
 @fault("disclosure.sensitive")
-def digest_of_a_record_as_a_number(run):
-    digest = int(next(RunReader(run.path).assignment()).digest, 16)
-    run.edit_manifest({"stopping.sequences": [*RunReader(run.path).manifest.stopping.sequences, [digest]]})
+def digest_of_a_record_as_numbers(run):
+    digest = next(RunReader(run.path).assignment()).digest
+    numbers = [int(digest[at : at + 4], 16) for at in range(0, 16, 4)]
+    run.edit_manifest({"stopping.sequences": [*RunReader(run.path).manifest.stopping.sequences, numbers]})
 
 
 plain("no_delta", manifest(claim__delta=0.0), "claim.delta", "claim.epsilon", **MEAN)

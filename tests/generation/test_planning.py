@@ -22,11 +22,12 @@ def test_a_plan_is_what_the_run_turns_out_to_be(
 ) -> None:
     for asked in ({}, MEAN, {"decoding": {"max_tokens": 4, "tokens_per_batch": 9}}):
         config, run = make_config(**asked), RunReader(generated(**asked))
-        found, weighed = plan(config), []
+        found, weighed, contexts = plan(config), [], []
         for batch in run.batches:
             with run.batch(batch) as opened:
                 weighed += [sum(array.nbytes for array in step.arrays.values()) for step in opened.steps()]
-        assert found.contexts == tuple(run.batch(batch).header.contexts for batch in run.batches)
+                contexts.append(opened.header.contexts)
+        assert found.contexts == tuple(contexts)
         assert (found.records, found.labels, found.tokens) == (
             run.manifest.data.records,
             2,
