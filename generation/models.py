@@ -26,6 +26,7 @@ from transformers.utils.hub import cached_file
 from dpaudit.generation.config import ModelConfig
 from dpaudit.generation.sources import PACKAGE, locate
 from dpaudit.runs import InputError
+from dpaudit.runs.layout import TOKENIZER
 
 FIELD = "model.name"
 CACHE_VARIABLE = "DPAUDIT_CACHE"
@@ -246,6 +247,23 @@ def _require_digest(name: str, wanted: str | None, found: str) -> None:
     if wanted is not None and found != wanted:
         problem = f"this is not the model of the run: {name!r} has the digest {found[:12]}..., not {wanted[:12]}..."
         raise InputError(FIELD, problem, "Name the folder of the very model with --model.")
+
+
+def tokenizer_file(name: str) -> Path | None:
+    """Where the tokenizer.json is of a model that was loaded before; None where it has none.
+
+    Raises:
+        InputError: there is no such model.
+    """
+    source = origin_of(name, FIELD)
+    if isinstance(source, Path):
+        gguf = _gguf_file(source)
+        file = (source if gguf is None else _converted(gguf)) / TOKENIZER
+        return file if file.is_file() else None
+    with contextlib.suppress(OSError):
+        found = cached_file(source, TOKENIZER)
+        return None if found is None else Path(found)
+    return None
 
 
 def cache_folder() -> Path:

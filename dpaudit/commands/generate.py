@@ -94,9 +94,9 @@ def generate(
             )
         else:
             given = " ".join(f"--{name} {digest}" for name, digest in _digests(out).items())
-            verify = f"dpaudit verify {shlex.quote(str(out))} {given}"
-            note(f"Give whoever has the commitment the head, too. They check both: {verify}")
-            note(f"Run written to {out}. Next: dpaudit report {shlex.quote(str(out))}")
+            run = f"{shlex.quote(str(out))}{_own_tokenizer(settings.model.name, out)}"
+            note(f"Give whoever has the commitment the head, too. They check both: dpaudit verify {run} {given}")
+            note(f"Run written to {out}. Next: dpaudit report {run}")
 
 
 def _digests(out: Location) -> dict[str, str | None]:
@@ -105,6 +105,19 @@ def _digests(out: Location) -> dict[str, str | None]:
 
     reader = RunReader(out)
     return {"commitment": reader.manifest.commitment, "head": reader.head()}
+
+
+def _own_tokenizer(model: str, out: Location) -> str:
+    """The option that tells audits of a run what its model's tokenizer is, where they do not know it."""
+    from dpaudit.generation.models import tokenizer_file
+    from dpaudit.runs import RunReader
+    from dpaudit.runs.reader import read_tokenizer
+    from dpaudit.runs.text import KNOWN_TOKENIZERS
+
+    digest, file = RunReader(out).decoding_digest(), tokenizer_file(model)
+    if file is None or digest is None or digest in KNOWN_TOKENIZERS or read_tokenizer(file) != digest:
+        return ""
+    return f" --tokenizer {shlex.quote(str(file))}"
 
 
 def generate_run(

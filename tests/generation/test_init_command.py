@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,17 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmarks.tiny import byte_tokenizer
+from dpaudit.cli import main
+from dpaudit.commands.generate import _own_tokenizer
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, load_config
 from dpaudit.generation.events import RecordsPlaced
 from dpaudit.generation.sources import locate
 from dpaudit.generation.starting import PLACEHOLDER
 from dpaudit.runs import InputError, RunReader
+from dpaudit.runs.reader import read_tokenizer
+from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 VALUES = ["--label-value", "a", "--label-value", "b"]
 Dpaudit = Callable[..., tuple[int, str, str]]
@@ -206,6 +212,23 @@ def test_a_run_says_what_it_can_be_held_against(
     reader = RunReader(tmp_path / "more")
     assert code == 0
     assert json.loads(out) == {"run": "more", "commitment": reader.manifest.commitment, "head": reader.head()}
+
+
+def test_a_run_of_a_model_that_audits_do_not_know_names_its_tokenizer(
+    generated: Callable[..., Path], tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, model = generated(decoding={"test_seed": None}), str(tiny_folder)
+    assert _own_tokenizer(model, run) == ""
+    monkeypatch.delitem(KNOWN_TOKENIZERS, read_tokenizer(run))
+    option, file = _own_tokenizer(model, run).split()
+    assert (option, Path(file)) == ("--tokenizer", tiny_folder / "tokenizer.json")
+    for given, code in (([option, file], "0"), ([], "1")):
+        with pytest.raises(SystemExit, match=code):
+            main(["verify", str(run), "-q", *given])
+    other = tmp_path / "other"
+    shutil.copytree(tiny_folder, other)
+    (other / "tokenizer.json").write_text(byte_tokenizer().backend_tokenizer.to_str().replace('"a"', '"a2"'))
+    assert _own_tokenizer(str(other), run) == ""
 
 
 @pytest.mark.parametrize("quiet", [[], ["--quiet"]], ids=str)
