@@ -159,7 +159,7 @@ def clusters_are_noised(facts: Facts) -> Outcome:
         return Outcome("fail", problem, expected)
     if facts.clusters is None:
         return Outcome("skip", "nothing", expected, "The file clusters cannot be read: restore it.")
-    problem = _choice_problem(facts, clustering, facts.clusters) or _reach_problem(facts, facts.clusters)
+    problem = _reach_problem(facts, facts.clusters) or _choice_problem(facts, clustering, facts.clusters)
     if problem:
         return Outcome("fail", problem, expected)
     if clustering.origin == "public" and clustering.counts is None:

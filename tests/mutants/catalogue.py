@@ -1639,7 +1639,7 @@ _CHECKS = (
         "check-rebalancing-noise-without-reach",
         "noisy counts may lie anywhere, whatever records there are",
         "dpaudit/checks/rebalancing.py",
-        "_choice_problem(facts, clustering, facts.clusters) or _reach_problem(facts, facts.clusters)",
+        "_reach_problem(facts, facts.clusters) or _choice_problem(facts, clustering, facts.clusters)",
         "_choice_problem(facts, clustering, facts.clusters)",
         (_FAULT_TABLE, _FAULTS),
     ),
