@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -132,13 +132,8 @@ class ModelStep:
             return math.nan
         return log_probability(self._sampled_from(self._aggregate), self.index, self.mechanism.temperature)
 
-    def compared(self, public: Floats, rounding: float = 0.0) -> ReplayedStep:
-        """Hold the recorded step against the model's.
-
-        Args:
-            public: the public prompt's logits, float32 [1, V]; [0, V] where the mechanism takes nothing from them.
-            rounding: how far these may be off, in logit units.
-        """
+    def compared(self) -> ReplayedStep:
+        """Hold the recorded step against the model's."""
         step, place = self.recorded, (self._batch, self._position)
         if self.problem:
             return ReplayedStep(*place, math.inf, self.tolerance, self.problem)
@@ -150,14 +145,7 @@ class ModelStep:
         gap = abs(self.log_probability() - step.log_probability)
         if not gap <= self.nats + FLOAT64_ROUNDING:
             problems.append(f"the token's log-probability is {gap:.3g} nats off")
-        gaps = list(self._public_gaps(public[0], rounding)) if len(public) else []
-        problems += [problem for off, most, problem in gaps if not off <= most]
-        difference, tolerance = found.difference, self.tolerance
-        if difference <= tolerance:
-            # What rounding excuses of the public part is as much of a difference as that of the private one.
-            difference = max([difference, *(off for off, _, _ in gaps)])
-            tolerance = max([tolerance, *(most for _, most, _ in gaps)])
-        return ReplayedStep(*place, difference, tolerance, "; ".join(filter(None, problems)))
+        return ReplayedStep(*place, found.difference, self.tolerance, "; ".join(filter(None, problems)))
 
     def recorded_losses(self, slots: Sequence[int]) -> NDArray[np.float64]:
         """What leaving each slot out changes, in nats, by the record; NaN where it does not say."""
@@ -175,37 +163,6 @@ class ModelStep:
     def _sampled_from(self, aggregate: NDArray[np.floating]) -> NDArray[np.floating]:
         """Aggregated contributions with the recorded anchor."""
         return with_anchor(dict(self.recorded.arrays), aggregate)
-
-    def _public_gaps(self, public: Floats, rounding: float) -> Iterator[tuple[float, float, str]]:
-        """How far support and anchor are off the public prompt's, how far rounding can put them, and what more says."""
-        if self.recorded.support is not None:
-            off, wrong = self._support_gap(self.recorded.support, public, 2 * rounding)
-            yield off, 2 * rounding, f"{wrong} tokens of the support are not the public prompt's"
-        if self.public.anchor is not None:
-            yield self._anchor_gap(self.public.anchor, public, 2 * rounding)
-
-    def _support_gap(self, support: NDArray[np.integer], public: Floats, most: float) -> tuple[float, int]:
-        """How far from the last of the public prompt's tokens one stands on the other side; how many beyond `most`."""
-        chosen = self.mechanism.support
-        again = chosen.tokens(public, ruled=True)  # where there are no rules, no logit is -inf
-        assert again is not None
-        last = float(public[again].min())
-        if chosen.size and chosen.margin and len(again) < chosen.most(len(public)):
-            last = float(np.sort(public[again])[-chosen.size]) - chosen.margin
-        gaps = np.abs(public[np.setxor1d(again, support)] - last)
-        return largest_absolute(gaps), int(np.count_nonzero(~(gaps <= most)))
-
-    def _anchor_gap(self, anchor: Floats, public: Floats, most: float) -> tuple[float, float, str]:
-        """The anchor must be the public prompt's over the recorded support: a logit is off, and their sum."""
-        logits = public if self.recorded.support is None else public[self.recorded.support]
-        try:
-            again = self.mechanism.contribution.anchor(logits)
-        except ValueError as error:
-            return math.inf, most, str(error)
-        assert again is not None
-        gap = largest_absolute(anchor - again)
-        most += float(np.spacing(np.abs(again).max()))  # either is rounded to float32 once more
-        return gap, most, f"the anchor is {gap:.3g} off the public prompt's"
 
 
 def support_problem(support: NDArray[np.integer] | None, vocabulary: int) -> str:

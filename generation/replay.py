@@ -7,43 +7,34 @@ operating system's entropy. The checks judge what is found. See docs/replay.md.
 from __future__ import annotations
 
 import math
-import re
 import secrets
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
 
 from dpaudit.generation.aggregation import Floats
 from dpaudit.generation.attack import CANARIES, attack, declared_step
-from dpaudit.generation.config import NO_LABELS, DataConfig, ModelConfig
-from dpaudit.generation.grouping import recompute_grouping
-from dpaudit.generation.head import Head
+from dpaudit.generation.config import DataConfig
 from dpaudit.generation.model_step import (
-    UNIT_ROUNDOFF,
     ModelStep,
     largest_kept,
-    rounding_tolerance,
     support_problem,
 )
-from dpaudit.generation.models import LanguageModel, load_model
-from dpaudit.generation.partition import Batch, Context, Partition, groups_of, partition
-from dpaudit.generation.passes import CachedPrompts, logits_for, next_logits, out_of_memory, planned_rows
-from dpaudit.generation.prompts import Prompts, template
+from dpaudit.generation.partition import Batch, Context
+from dpaudit.generation.passes import CachedPrompts, logits_for, out_of_memory, planned_rows
+from dpaudit.generation.public_parts import public_steps, recompute_public
+from dpaudit.generation.rebuilt import Rebuilt, of_options
 from dpaudit.generation.records import Record, read_records
 from dpaudit.generation.sources import PACKAGE
-from dpaudit.mechanisms import COME_AND_GO, FLOAT64_ROUNDING, MASKED, PublicPart, context_change
+from dpaudit.mechanisms import COME_AND_GO, FLOAT64_ROUNDING, PublicPart, context_change
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
-from dpaudit.runs import BatchReader, Claim, InputError, KeyedHash, Manifest, RunReader, data_digest, without_stop
-from dpaudit.runs.assignment import KEY_BYTES
-from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
+from dpaudit.runs import BatchReader, Claim, InputError, RunReader
 from dpaudit.runs.reader import RESUME
 from dpaudit.runs.storage import Location
 
@@ -57,15 +48,6 @@ ATTACK_TOKENS = 3
 CANARY_TEXT = "zebra quartz " * 64
 
 Progress = Callable[[int, int], None]
-
-
-class RunParts(NamedTuple):
-    """A run's batches in order of id, and what their texts come from."""
-
-    manifest: Manifest
-    model: LanguageModel
-    prompts: Prompts
-    batches: Sequence[Batch]
 
 
 def replay_run(
@@ -103,7 +85,7 @@ def replay_run(
     if asked is None or not reader.batches:
         raise InputError(reader.name, "the run is not finished.", RESUME)
     positions, slots, attacked, total = _plan(reader, steps, chosen, left_out, trials)
-    done = 0
+    total, done = total + public_steps(reader), 0
 
     def tick(passes: int) -> None:
         nonlocal done
@@ -125,30 +107,14 @@ def replay_run(
             steps=tuple(found),
             left_out=tuple(left),
             attack=None if attacked is None else replayer.attack(attacked, trials, asked),
-            texts=replayer.text_problem(),
+            texts=replayer.named.text_problem(),
+            public=recompute_public(reader, replayer.named, tick),
         )
     except Exception as error:
         if not out_of_memory(error):
             raise
         remedy = "Replay it on a machine with more memory."
         raise InputError(reader.name, "memory is too small for a batch of this run.", remedy) from None
-
-
-def rebuild(reader: RunReader, data: str, records: Sequence[Record]) -> RunParts:
-    """What a finished run was generated from, as its record, its data and its model say.
-
-    Args:
-        reader: the run.
-        data: where the records are, for errors.
-        records: the run's private ones.
-
-    Raises:
-        InputError: as `replay_run` does, or the recorded assignment is not what the rule gives.
-    """
-    rebuilt = _Rebuilt(reader, data, lambda: records, None)
-    if problem := rebuilt.assignment_problem():
-        raise InputError(reader.name, f"{problem}.", "Restore the run, or generate it again.")
-    return rebuilt.parts
 
 
 def _plan(
@@ -199,124 +165,7 @@ def _needed(spans: Sequence[range], positions: set[int], slots: Sequence[int]) -
     return [range(span.start, position + 1) for span, position in last if position in span]
 
 
-class _Rebuilt:
-    """A run with its data and its model.
-
-    Attributes:
-        noise: see `dpaudit.results.replay.Replay`.
-    """
-
-    def __init__(self, reader: RunReader, data: str, read: Callable[[], Sequence[Record]], model: str | None) -> None:
-        """Raises InputError where what is `read`, which `data` names, or the model is not the run's."""
-        self._reader, self._manifest = reader, reader.manifest
-        self._where = reader.where(MANIFEST)
-        self._clusters = reader.clusters()
-        self._require_rule()
-        self._records = read()
-        self._require_own(data)
-        self._centers, self.noise = recompute_grouping(self._manifest, self._clusters, self._records, self._where)
-        self._parts = self._partition(self._records)
-        self._model = self._load(model)
-        self._head = Head.of(self._model.network) if self._manifest.mechanism.over_support else None
-        self._prompts = self._worded()
-
-    @property
-    def parts(self) -> RunParts:
-        """What the run was generated from."""
-        return RunParts(self._manifest, self._model, self._prompts, self._parts.batches)
-
-    def _refused(self, field: str, problem: str) -> InputError:
-        """What is wrong with a field of run.json."""
-        return InputError(f"{self._where}: {field}", problem, "Only runs of `dpaudit generate` can be replayed.")
-
-    def _require_rule(self) -> None:
-        """Raises InputError where run.json declares less of how records became batches than this generator does."""
-        batching, part = self._manifest.batching, "label" if self._manifest.clustering.method == "none" else "cluster"
-        if len(batching.key or "") != 2 * KEY_BYTES:
-            raise self._refused("batching.key", f"the run gives no key of {KEY_BYTES} bytes.")
-        hashed = part == "label" and batching.rule != "paper-slices"
-        for field in (f"generate_per_{part}", *["batches_per_label"] * hashed):
-            if not getattr(batching, field):
-                raise self._refused(f"batching.{field}", "the run does not say this.")
-        if sum(len(group.ids) for group in groups_of(batching, self._clusters)) != batching.batches:
-            problem = f"this is {batching.batches}, which is not generate_per_{part} for each of the {part}s."
-            remedy = "Restore the run, or generate it again."
-            raise InputError(f"{self._where}: batching.batches", problem, remedy)
-
-    def _partition(self, records: Iterable[Record]) -> Partition:
-        return partition(self._manifest.batching, self._clusters, records, self._centers)
-
-    def _require_own(self, data: str) -> None:
-        """Raises InputError where the records are not the run's."""
-        named, records = self._manifest.data, self._records
-        if named.digest is None:
-            raise self._refused("data.digest", "the run does not say which data it used.")
-        hashing = KeyedHash(bytes.fromhex(self._manifest.batching.key or ""))
-        digest = data_digest(sorted(hashing.digest(record.label, record.text) for record in records))
-        if digest != named.digest:
-            problem = (
-                f"this is not the data of the run: {len(records)} records with the digest {digest[:12]}..., "
-                f"where the run had {named.records} with {named.digest[:12]}..."
-            )
-            raise InputError(data, problem, _THE_DATA)
-
-    def _load(self, name: str | None) -> LanguageModel:
-        """The run's model, by its name or another."""
-        named = self._manifest.model
-        if named.digest is None or named.dtype not in UNIT_ROUNDOFF:
-            lacking = "digest" if named.digest is None else "dtype"
-            raise self._refused(f"model.{lacking}", "the run does not say which model it used.")
-        # A run that was made on a CPU is computed bit for bit only there.
-        device = "cpu" if named.device == "cpu" else "auto"
-        with _of_options():
-            config = ModelConfig.model_validate({"name": name or named.name, "dtype": named.dtype, "device": device})
-            model = load_model(config, named.digest)
-        if model.vocabulary != self._manifest.record.vocabulary:
-            problem = f"this is {self._manifest.record.vocabulary}, but the model scores {model.vocabulary} tokens."
-            raise self._refused("record.vocabulary", problem)
-        return model
-
-    def _worded(self) -> Prompts:
-        """The run's prompts."""
-        named, model, batching = self._manifest.prompt, self._model, self._manifest.batching
-        examples, most = batching.examples_per_context, named.max_example_tokens
-        if named.template != "own" and (named.text, named.end) != (None, None):
-            raise self._refused("prompt.template", "the run has a template of its own, and names another.")
-        if (named.template not in ("pt", "it") and named.text is None) or most is None:
-            problem = "the run names no template, or no length of examples, that this version knows."
-            raise self._refused("prompt", problem)
-        try:
-            wording = template(named.template, model.tokenizer, named.text, named.end)
-        except InputError as error:
-            raise self._refused(error.where, error.problem) from None
-        if wording.shows_label and not batching.labels:
-            raise self._refused("batching.labels", "the run has none, and its prompts show them.")
-        if wording.digest != named.digest:
-            problem = f"the run's template {named.template!r} has another digest than this version's."
-            if named.text is not None:
-                problem = "this is not the digest of the run's own prompt.text and prompt.end."
-            raise InputError(f"{self._where}: prompt.digest", problem, "Replay with the dpaudit that made the run.")
-        if model.positions is not None and examples * most > model.positions:
-            problem = f"examples may take {examples * most} tokens, but the model takes {model.positions}."
-            raise self._refused("prompt.max_example_tokens", problem)
-        if examples * len(named.text or "") > LONGEST_FRAME:
-            raise self._refused("prompt.text", f"{examples} examples in it are too long for any model.")
-        labels, rules = batching.labels or NO_LABELS, self._manifest.forbidden_tokens(model.tokenizer_json)
-        prompts = Prompts(model, wording, labels, examples, most, named.one_line, named.public_examples, rules)
-        if named.public not in ((), tuple(map(prompts.public_tokens, labels))):
-            raise self._refused("prompt.public", "these are not the tokens of the template's public prompts.")
-        return prompts
-
-    def assignment_problem(self) -> str:
-        """The first line of the recorded assignment that the rule does not give; empty where there is none."""
-        pairs = zip_longest(self._reader.assignment(), self._parts.assignment)
-        for number, (recorded, derived) in enumerate(pairs, start=1):
-            if recorded != derived:
-                return f"line {number} of {ASSIGNMENT} is not what the rule gives for the data"
-        return ""
-
-
-class _Replayer(_Rebuilt):
+class _Replayer(Rebuilt):
     """A run with its data and its model, ready to be computed again."""
 
     def __init__(self, reader: RunReader, data: str, model: str | None, tick: Callable[[int], None]) -> None:
@@ -334,21 +183,10 @@ class _Replayer(_Rebuilt):
         try:
             config = DataConfig.model_validate({**place, **columns, "labels": labels})
         except ValidationError:
-            raise self._refused("data", "its column names or labels cannot be used.") from None
-        with _of_options():
+            where, remedy = f"{self._where}: data", "Only runs of `dpaudit generate` can be replayed."
+            raise InputError(where, "its column names or labels cannot be used.", remedy) from None
+        with of_options():
             return read_records(config).records
-
-    def text_problem(self) -> str:
-        """The first text that is not its tokens decoded with the model's own tokenizer; empty where there is none."""
-        for batch_id in self._reader.batches:
-            with self._reader.batch(batch_id) as recorded:
-                if recorded.tokens.min() < 0:
-                    return f"batch {batch_id}: a token is none of the model's"
-                for sample in recorded.samples():
-                    own = self._model.decode(without_stop(sample.tokens, self._manifest.stopping.sequences))
-                    if sample.text is not None and sample.text != own:
-                        return f"{sample.place}: the model's own tokenizer decodes its tokens to another text"
-        return ""
 
     def teacher_force(
         self, batch_id: int, positions: set[int], slots: Sequence[int]
@@ -360,18 +198,14 @@ class _Replayer(_Rebuilt):
                 self._tick(sum(map(len, needed)) + len(slots) * len(recorded.tokens))
                 found = [ReplayedStep(batch_id, p, math.inf, 0.0, obstacle) for p in sorted(positions)]
                 return found, [LeftOut(batch_id, slot, math.nan, math.nan, 0.0) for slot in slots]
-            batch, found = self._parts.batches[batch_id], []
+            batch, found = self.partition.batches[batch_id], []
             prompts = self._cached(batch.label, batch.contexts)
-            wanted = self._manifest.needs_public and bool(positions)
-            public_prompt = self._prompts.public(batch.label, self._manifest.stopping.max_tokens, wanted)
             losses, log_probability, squares = np.zeros(len(slots)), 0.0, 0.0
-            for position, (private, public) in self._along(recorded, needed, prompts, public_prompt):
+            for position, private in self._along(recorded, needed, prompts):
                 if slots or position in positions:
                     here = self._model_step(recorded, position, private)
                     if position in positions:
-                        logits = next_logits(public)
-                        scored = logits[logits > MASKED]
-                        found.append(here.compared(logits, self._rounding(float(np.abs(scored).max(initial=0.0)))))
+                        found.append(here.compared())
                     if slots:
                         losses += here.recorded_losses(slots)
                         log_probability += here.log_probability()
@@ -381,39 +215,34 @@ class _Replayer(_Rebuilt):
             left = []
             for slot, loss in zip(slots, losses, strict=True):
                 without, prompts = 0.0, self._cached(batch.label, self._contexts_without(batch, slot))
-                for position, (private,) in self._along(recorded, recorded.spans, prompts):
+                for position, private in self._along(recorded, recorded.spans, prompts):
                     without += self._model_step(recorded, position, private).log_probability()
                 left.append(LeftOut(batch_id, slot, float(loss), log_probability - without, tolerance))
             return found, left
 
     def _along(
-        self, recorded: BatchReader, spans: Iterable[range], *prompts: CachedPrompts
-    ) -> Iterator[tuple[int, list[CachedPrompts]]]:
+        self, recorded: BatchReader, spans: Iterable[range], prompts: CachedPrompts
+    ) -> Iterator[tuple[int, CachedPrompts]]:
         """Prompts with a batch's tokens, at each step of its texts that is in `spans`."""
         for span in spans:
-            going_on = [each.fork() for each in prompts]
+            going_on = prompts.fork()
             for position in span:
                 yield position, going_on
                 self._tick(1)
-                for each in going_on if position + 1 < span.stop else ():
-                    each.append(int(recorded.tokens[position]))
+                if position + 1 < span.stop:
+                    going_on.append(int(recorded.tokens[position]))
 
     def _model_step(self, recorded: BatchReader, position: int, private: CachedPrompts) -> ModelStep:
         step, mechanism = recorded.step(position), self._manifest.mechanism
-        problem = support_problem(step.support, self._model.vocabulary)
+        problem = support_problem(step.support, self.named.model.vocabulary)
         looked_at, _ = logits_for(private, PublicPart(None if problem else step.support), mechanism)
         raw: Floats = looked_at.cpu().numpy()
-        rounding = self._rounding(max(mechanism.clip, largest_kept(raw, mechanism)))
+        rounding = self.named.rounding(max(mechanism.clip, largest_kept(raw, mechanism)))
         return ModelStep(mechanism, raw, step, rounding, recorded.header.id, position, problem)
-
-    def _rounding(self, scale: float) -> float:
-        """How far logits may be off, in logit units; `scale`: the largest number around."""
-        config, dtype = self._model.network.config.get_text_config(), self._manifest.model.dtype or "float32"
-        return rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
 
     def attack(self, batch_id: int, trials: int, claim: Claim) -> Attacked:
         """Attack the declared mechanism on a batch's contexts, with the canary record as one more."""
-        manifest, batch = self._manifest, self._parts.batches[batch_id]
+        manifest, batch = self._manifest, self.partition.batches[batch_id]
         mechanism, canary = manifest.mechanism, (Record(batch.label, CANARY_TEXT),)
         tokens = min(ATTACK_TOKENS, manifest.stopping.max_tokens)  # no guarantee covers longer texts
         most = manifest.privacy.records_per_user
@@ -421,7 +250,7 @@ class _Replayer(_Rebuilt):
         return attack(
             declared_step(mechanism),
             self._cached(batch.label, (*batch.contexts, canary), tokens),
-            self._prompts.public(batch.label, tokens, manifest.needs_public),
+            self.named.prompts.public(batch.label, tokens, manifest.needs_public),
             mechanism,
             relation="add_remove" if change is None else change.relation,
             ruled=manifest.decoding.any,
@@ -435,23 +264,23 @@ class _Replayer(_Rebuilt):
         """Contexts in passes of the run's own shape, so that they round as they did there."""
         manifest = self._manifest
         most = manifest.stopping.max_tokens if tokens is None else tokens
-        planned = planned_rows(self._model, self._prompts.places, most)
+        planned = planned_rows(self.named.model, self.named.prompts.places, most)
         rows = min(manifest.model.rows or planned, planned)
-        if self._model.device.type == "cpu":  # where the number of rows moves no bit
+        if self.named.model.device.type == "cpu":  # where the number of rows moves no bit
             rows = min(rows, max(1, len(contexts)))
-        return self._prompts.alone(label, contexts, rows, most, self._head)
+        return self.named.prompts.alone(label, contexts, rows, most, self.named.head)
 
     def _obstacle(self, recorded: BatchReader) -> str:
         """Why a batch cannot be computed again as it is recorded; empty where it can."""
         header = recorded.header
-        batch = self._parts.batches[header.id] if header.id < len(self._parts.batches) else None
+        batch = self.partition.batches[header.id] if header.id < len(self.partition.batches) else None
         if batch is None or batch.public_label != header.label:
             return "the rule gives no such batch with this label"
         if batch.cluster != header.cluster:
             return "the rule gives this batch to another cluster"
         if len(batch.contexts) != header.contexts:
             return f"the record has {header.contexts} contexts, and the rule gives {len(batch.contexts)}"
-        if not (recorded.tokens.min() >= 0 and recorded.tokens.max() < self._model.vocabulary):
+        if not (recorded.tokens.min() >= 0 and recorded.tokens.max() < self.named.model.vocabulary):
             return "a recorded token is none of the model's"
         return ""
 
@@ -460,22 +289,7 @@ class _Replayer(_Rebuilt):
         if self._manifest.batching.rule not in COME_AND_GO:
             return batch.contexts[:slot] + batch.contexts[slot + 1 :]
         gone = batch.contexts[slot][0]
-        rest = self._partition(record for record in self._records if record != gone)
-        changed = [new.id for new, old in zip(rest.batches, self._parts.batches, strict=True) if new != old]
+        rest = self.partitioned(record for record in self.records if record != gone)
+        changed = [new.id for new, old in zip(rest.batches, self.partition.batches, strict=True) if new != old]
         assert changed == [batch.id], "a hashed record's place depends on that record alone"
         return rest.batches[batch.id].contexts
-
-
-_THE_DATA = "Give the very data that the run was made from."
-
-
-@contextmanager
-def _of_options() -> Iterator[None]:
-    """Speak of the command's options where an error speaks of a config's fields, which cannot be changed here."""
-    try:
-        yield
-    except InputError as error:
-        where = {"data.path": "--data", "data.dataset": "--data", "model.name": "--model"}.get(error.where, error.where)
-        problem = re.sub(r"data\.label(s|_values)\b", "the run's labels", error.problem)
-        fixed = problem != error.problem or "data." in error.remedy
-        raise InputError(where, problem, _THE_DATA if fixed else error.remedy) from None

@@ -47,6 +47,7 @@ from dpaudit.mechanisms import (
     with_anchor,
 )
 from dpaudit.results import AuditResult, CheckResult
+from dpaudit.results.replay import PublicParts, PublicReplay
 from dpaudit.runs import (
     Assigned,
     BatchHeader,
@@ -753,8 +754,12 @@ class Run:
         reader = RunReader(self.path)
         self.held = Held(reader.manifest.commitment if commitment else None, reader.head() if head else None)
 
-    def audit(self) -> AuditResult:
-        return audit_run(self.path, held=self.held)
+    def audit(self, replay: PublicReplay | None = None) -> AuditResult:
+        return audit_run(self.path, held=self.held, replay=replay)
+
+    def audit_with_model(self) -> AuditResult:
+        """The audit where a replay found that supports and anchors are the public prompt's."""
+        return self.audit(PublicReplay("", PublicParts(steps=1, wrong=0, first="", difference=0.0, tolerance=1e-4)))
 
     @cached_property
     def exact(self) -> float:

@@ -47,7 +47,7 @@ from dpaudit.checks.sampling import RunSampling, SamplingTest
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange, context_change
 from dpaudit.results import Asked, AuditResult, BatchResult, CheckResult, ClaimResult, Empirical, Guarantees, Verdict
-from dpaudit.results.replay import Replay
+from dpaudit.results.replay import PublicReplay
 from dpaudit.results.rounding import exactly, rounded_up
 from dpaudit.runs import BatchReader, Claim, Held, InputError, Manifest, RunReader, without_stop
 from dpaudit.runs.layout import STEPS, steps_file
@@ -96,7 +96,7 @@ def audit_run(
     progress: Progress | None = None,
     *,
     evidence: int = EVIDENCE,
-    replay: Replay | None = None,
+    replay: PublicReplay | None = None,
     tokenizers: frozenset[str] = frozenset(),
     engine: Engine | None = None,
     held: Held | None = None,
@@ -108,7 +108,7 @@ def audit_run(
         question: tests another claim than the run's own.
         progress: called with (batches read, batches declared).
         evidence: the level up to which every check that is about the run must have been made, for a pass.
-        replay: what recomputing steps with the model and the data found.
+        replay: what recomputing steps with the model found, and with the data where they were given.
         tokenizers: digests (`dpaudit.runs.Vocabulary`) of tokenizers that the caller knows to be the model's own,
             beside those that dpaudit knows.
         engine: where batches are read. None means all cores of this machine, or this process alone for a small run;
@@ -313,7 +313,7 @@ def _caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
         )
     if any(check.id == "mechanism.support-public" and check.status == "skip" for check in checks):
         yield (
-            "After the first tokens of texts only the model shows that supports and anchors are public: replay the run "
+            "Where no other text has the same tokens before, only the model shows that supports and anchors are public "
             "(mechanism.support-public)."
         )
     yield "What the run declares of itself is taken as true where no check of a higher level looks behind it."

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ExPostAccountant, rounded_sum
 from dpaudit.mechanisms import ANCHOR, ContextChange, ReducedStep, log_probability
 from dpaudit.results import ContextLoss
-from dpaudit.results.replay import Replay
+from dpaudit.results.replay import PublicReplay, Replay
 from dpaudit.runs import (
     BatchHeader,
     BatchReader,
@@ -331,7 +331,7 @@ class Facts:
         independence: that on whether they were drawn independently.
         placement: where the records went.
         grouping: what grouping records by clusters cost one unit of the claim.
-        replay: what recomputing with the model and the data found; None where nobody did.
+        replayed: what recomputing with the model found, and with the data where they were given; None where nobody did.
         held: the run's commitment and head, where somebody was given them in time.
         tokenizers: digests of tokenizers that the caller vouches for (`Vocabulary.digest`).
         clusters: what the file `clusters` says; None where it cannot be read.
@@ -369,7 +369,7 @@ class Facts:
     independence: IndependenceTest
     placement: Placement
     grouping: GroupingCost
-    replay: Replay | None = None
+    replayed: PublicReplay | None = None
     held: Held = field(default_factory=Held)
     tokenizers: frozenset[str] = frozenset()
     clusters: Clusters | None = None
@@ -433,6 +433,11 @@ class Facts:
             first = self._likenesses.setdefault(likeness, place)
             if first != place:
                 self.copies.append(f"{place} repeats {first}, aggregates and tokens alike")
+
+    @property
+    def replay(self) -> Replay | None:
+        """What recomputing with the model and the data found; None where nobody did."""
+        return self.replayed if isinstance(self.replayed, Replay) else None
 
     def digest(self, name: str) -> str:
         """SHA-256 of a file that can be read, in hexadecimal. Raises InputError where it cannot."""

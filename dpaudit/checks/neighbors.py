@@ -15,6 +15,8 @@ from dpaudit.mechanisms import ContextChange, log_probability
 from dpaudit.results.replay import LeftOut
 from dpaudit.results.rounding import rounded_up
 
+#: Why a replay on another machine may show nothing.
+ROUNDED = "Rounding may hide as much as that. Replay where the run was made: there the difference must be 0."
 _MATHEMATICS, _REPLAY = "docs/mathematics.md", "docs/replay.md"
 _UNSOUND = (
     "Do not release. A bound that an actual neighbour exceeds is no bound: where all other checks pass, report this as "
@@ -172,12 +174,16 @@ def logits_agree(facts: Facts) -> Outcome:
     largest = max(step.difference for step in steps)
     coarsest = max(step.tolerance for step in steps)
     said = f"{len(steps)} of {facts.steps} steps; differences up to {largest:.2g} ({coarsest:.2g} may be rounding)"
-    if largest > _FINE_LOGITS * facts.manifest.mechanism.clip:
-        lacking = "Rounding may hide as much as that. Replay where the run was made: there the difference must be 0."
-        return Outcome("skip", said, expected, lacking)
+    if rounding_hides(largest, facts):
+        return Outcome("skip", said, expected, ROUNDED)
     share = 1 - (1 - _POWER) ** (1 / len(steps))
     more = f"If drawn at random, they would have shown with {_POWER:.0%} probability that {share:.0%} of all are wrong."
     return Outcome("pass", said, expected, more)
+
+
+def rounding_hides(difference: float, facts: Facts) -> bool:
+    """Whether values that differ by so many logit units, perhaps by rounding, are too far apart to show anything."""
+    return difference > _FINE_LOGITS * facts.manifest.mechanism.clip
 
 
 @RunCheck(

@@ -50,13 +50,13 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
         return Outcome("fail", "samples.jsonl cannot be read", expected, str(error))
     if differing and lines == len(recorded):
         problems.append(f"line {differing} of samples.jsonl is not the one that the record implies")
-    if facts.replay is not None and facts.replay.texts:
-        problems.append(facts.replay.texts)
+    if facts.replayed is not None and facts.replayed.texts:
+        problems.append(facts.replayed.texts)
     if problems:
         return Outcome("fail", f"{len(problems)} difference{'s' * (len(problems) > 1)}; first: {problems[0]}", expected)
     if not lines:
         return Outcome("fail", "no released text", expected, "Finish the run before it is audited.")
-    if facts.replay is None and facts.reader.has(TOKENIZER):
+    if facts.replayed is None and facts.reader.has(TOKENIZER):
         digest = facts.reader.decoding_digest()
         if digest is None or digest not in facts.tokenizers | KNOWN_TOKENIZERS.keys():
             if facts.tokenizers:

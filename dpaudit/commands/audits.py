@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from dpaudit.commands.places import reports_of
 from dpaudit.commands.terminal import note_in_log, progress_bar, session, tell
 
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
     from dpaudit.engines import Engine
     from dpaudit.results import AuditResult
     from dpaudit.results.quality import Quality
-    from dpaudit.results.replay import Replay
+    from dpaudit.results.replay import PublicReplay
     from dpaudit.runs import Held
     from dpaudit.runs.storage import Location
 
@@ -27,7 +25,7 @@ def audit_of(
     question: Question | None = None,
     *,
     evidence: int = 2,
-    replay: Replay | None = None,
+    replay: PublicReplay | None = None,
     engine: Engine | None = None,
     held: Held | None = None,
 ) -> AuditResult:
@@ -51,27 +49,31 @@ def audit_of(
 
 def replay_of(
     run_dir: Location, data: str | None, model: str | None = None, question: Question | None = None, **amounts: Any
-) -> Replay | None:
-    """What a replay finds, with its own default where an amount is None; None without data."""
-    if data is None:
-        if model is not None:
-            raise click.UsageError("--model is for a replay, which needs --data.")
+) -> PublicReplay | None:
+    """What a replay finds, with its own default where an amount is None.
+
+    Without data, a replay of what is public with the model; None without either.
+    """
+    if data is None and model is None:
         return None
     from dpaudit.runs import RunReader
 
     stated = RunReader(run_dir).manifest.claim  # a mistyped path is told before torch is loaded
     asked = question.asked_of(stated) if question is not None and stated is not None else stated
+    from dpaudit.generation.public_parts import replay_public
     from dpaudit.generation.replay import replay_run
 
     given = {name: amount for name, amount in amounts.items() if amount is not None}
-    note_in_log("Reading the data and loading the model")
-    with progress_bar("Replaying", "passes") as advance:
+    note_in_log("Loading the model" if data is None else "Reading the data and loading the model")
+    with progress_bar("Replaying", "steps") as advance:
 
         def show(done: int, total: int) -> None:
             if done <= 1:
-                note_in_log(f"Replaying {total} forward passes")
+                note_in_log(f"Replaying {total} steps")
             advance(done, total)
 
+        if data is None:
+            return replay_public(run_dir, model=model, progress=show)
         return replay_run(run_dir, data, model=model, claim=asked, progress=show, **given)
 
 

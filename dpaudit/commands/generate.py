@@ -96,7 +96,8 @@ def generate(
             given = " ".join(f"--{name} {digest}" for name, digest in _digests(out).items())
             run = f"{shlex.quote(str(out))}{_own_tokenizer(settings.model.name, out)}"
             note(f"Give whoever has the commitment the head, too. They check both: dpaudit verify {run} {given}")
-            note(f"Run written to {out}. Next: dpaudit report {run}")
+            replayed = f" --model {shlex.quote(settings.model.name)}" if _has_public_parts(out) else ""
+            note(f"Run written to {out}. Next: dpaudit report {run}{replayed}")
 
 
 def _digests(out: Location) -> dict[str, str | None]:
@@ -105,6 +106,13 @@ def _digests(out: Location) -> dict[str, str | None]:
 
     reader = RunReader(out)
     return {"commitment": reader.manifest.commitment, "head": reader.head()}
+
+
+def _has_public_parts(out: Location) -> bool:
+    """Whether a finished run took supports or anchors from public prompts, which its model shows."""
+    from dpaudit.runs import RunReader
+
+    return RunReader(out).manifest.needs_public
 
 
 def _own_tokenizer(model: str, out: Location) -> str:

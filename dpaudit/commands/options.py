@@ -128,7 +128,7 @@ MODEL = click.option(
     heading=_REPLAY,
     type=NamedPath(path_type=str),
     metavar="NAME",
-    help="Where the run's model is [default: where the run says].",
+    help="Where the run's model is [with --data: where the run says]. Without --data, recompute what is public.",
 )
 
 

@@ -1,4 +1,4 @@
-"""What a replay with the model and the data found. `dpaudit.generation.replay` makes it, and the checks judge it."""
+"""What a replay found, with the model alone or with the data too. `dpaudit.generation` makes it, checks judge it."""
 
 from __future__ import annotations
 
@@ -61,20 +61,50 @@ class Attacked:
 
 
 @dataclass(frozen=True)
-class Replay:
-    """All that a replay found.
+class PublicParts:
+    """What a run took from its public prompts, recomputed at every step.
+
+    Attributes:
+        steps: how many these are.
+        wrong: how many contradict the record by more than rounding.
+        first: the first of them, in words; empty where there is none.
+        difference: the largest difference between recorded and recomputed values, in logit units.
+        tolerance: how large it may be, by the rounding of the model's dtype.
+    """
+
+    steps: int
+    wrong: int
+    first: str
+    difference: float
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class PublicReplay:
+    """All that a replay found with the model alone.
+
+    Attributes:
+        texts: where a text is not its tokens decoded with the model's own tokenizer; empty where all are.
+        public: None in a run whose steps take nothing from a public prompt.
+    """
+
+    texts: str
+    public: PublicParts | None
+
+
+@dataclass(frozen=True)
+class Replay(PublicReplay):
+    """All that a replay found with the model and the data.
 
     Attributes:
         assignment: where the declared rule, run on the data, contradicts the recorded assignment; empty where it does
             not.
         noise: absolute differences of noisy counts and counts of the data, added up; None in a run without noisy
             counts. Together with the noisy counts it tells of exact ones: it is not for reports.
-        texts: where a text is not its tokens decoded with the model's own tokenizer; empty where all are.
     """
 
     assignment: str
     noise: int | None
-    texts: str
     steps: tuple[ReplayedStep, ...]
     left_out: tuple[LeftOut, ...]
     attack: Attacked | None

@@ -27,8 +27,8 @@ from dpaudit.generation.manifest import changed_contexts, ex_post_epsilon
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import CachedPrompts, logits_for, next_logits, out_of_memory
 from dpaudit.generation.prompts import Prompts
+from dpaudit.generation.rebuilt import RunParts, rebuild
 from dpaudit.generation.records import Record, read_public_examples, read_records
-from dpaudit.generation.replay import RunParts, rebuild
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.mechanisms import MASKED, Arrays, PublicPart, log_probability
 from dpaudit.results.likelihood import MechanismLikelihood, Spent

@@ -17,7 +17,7 @@ from dpaudit.runs import InputError, RunReader
 KINDS = {
     "median": {},
     "mean": {"aggregator": "mean", "contexts": True},
-    "supports": {"top_k": 5},
+    "supports": {"top_k": 2, "sizes": (4, 5, 4), "seed": 1},
     "users": {"unit": "user", "records_per_user": 2, "width": 3},
     "replaced": {"relation": "replace", "width": 3},
     "slots": {"rule": "hashed-slots", "sizes": (4, 4)},
@@ -67,7 +67,7 @@ def test_a_runs_figures_are_the_audits(run):
     found, audited = inspect_run(run.path), run.audit()
     assert found.batches == audited.batches
     assert (found.ex_post, found.approximate) == (audited.guarantees.ex_post, audited.guarantees.approximate)
-    assert (found.verdict, found.claim) == ("pass", audited.claim)
+    assert (found.verdict, found.claim) == (audited.verdict, audited.claim)
     assert found.problems == ()
 
 

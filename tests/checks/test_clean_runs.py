@@ -139,7 +139,7 @@ def test_rules_that_a_run_happens_to_keep_pass(make_run, failed):
         run = make_run(top_k=5, seed=seed)
         run.edit_manifest(rules)
         run.rehash()
-        result = run.audit()
+        result = run.audit_with_model()
         assert failed(result) == set() and result.verdict == "pass"
         (check,) = (check for check in result.checks if check.id == "mechanism.support-rules")
         assert check.status == "pass" and check.measured.endswith("steps hold")

@@ -10,7 +10,7 @@ import pytest
 from dpaudit.accounting import LowerBound
 from dpaudit.audit import audit_run
 from dpaudit.mechanisms import log_probability
-from dpaudit.results.replay import ReplayedStep
+from dpaudit.results.replay import Attacked, LeftOut, PublicParts, PublicReplay, Replay, ReplayedStep
 from dpaudit.runs import aggregate_digest
 
 REPLAYED = ("neighbors.regenerated", "replay.logits", "replay.lower-bound")
@@ -117,7 +117,7 @@ MEANS = (
 def test_what_a_mean_is_the_sum_of_its_contexts_show(make_run):
     """Without them nothing does: by n or by 4, four contexts give one mean, and a weight shows nowhere."""
     for kind in MEANS:
-        shown, hidden = (make_run(**kind, contexts=contexts).audit() for contexts in (True, False))
+        shown, hidden = (make_run(**kind, contexts=contexts).audit_with_model() for contexts in (True, False))
         check = check_of(shown, "mechanism.divisor")
         assert (check.status, check.evidence, shown.verdict) == ("pass", 1, "pass")
         check = check_of(hidden, "mechanism.divisor")
@@ -158,13 +158,9 @@ def test_few_contexts_that_agree_are_no_other_divisor(make_run):
     assert run.audit().verdict == "pass"
 
 
-class Replayed:
-    """A replay that recomputed some steps, and nothing else."""
-
-    assignment, noise, texts, left_out, attack = "", None, "", (), None
-
-    def __init__(self, *steps):
-        self.steps = steps
+def replayed(*steps, public=None, left_out=(), attack=None):
+    """A replay that found this, and nothing else."""
+    return Replay("", public, "", None, steps, left_out, attack)
 
 
 STEP = ReplayedStep(batch=0, position=1, difference=0.0, tolerance=1.0)
@@ -174,20 +170,30 @@ def test_a_replay_shows_what_the_record_leaves_open(make_run):
     """As far as it went, which the check says. A replay that shows nothing, or other values, shows nothing here."""
     coarse = dataclasses.replace(STEP, difference=0.5)
     wrong = dataclasses.replace(STEP, difference=2.0)
-    for kind, check_id in (
-        ({"aggregator": "mean", "contexts": False}, "mechanism.divisor"),
-        ({"top_k": 5, "sizes": (4,)}, "mechanism.support-public"),
-        ({"top_k": 5, "sizes": (4, 4)}, "mechanism.support-public"),
-    ):
-        run = make_run(**kind)
-        for steps, status in (((STEP,), "pass"), ((STEP, wrong), "skip"), ((coarse,), "skip"), ((), "skip")):
-            result = audit_run(run.path, replay=Replayed(*steps), evidence=3)
-            check = check_of(result, check_id)
-            assert (check.status, result.verdict == "pass") == (status, status == "pass")
-            if status == "pass":
-                assert check.evidence == 3
-                assert check.measured.startswith("1 of ") and "recomputed" in check.measured
-                assert "99% of all are wrong" in check.detail
+    run = make_run(aggregator="mean", contexts=False)
+    for steps, status in (((STEP,), "pass"), ((STEP, wrong), "skip"), ((coarse,), "skip"), ((), "skip")):
+        result = audit_run(run.path, replay=replayed(*steps), evidence=3)
+        check = check_of(result, "mechanism.divisor")
+        assert (check.status, result.verdict == "pass") == (status, status == "pass")
+        if status == "pass":
+            assert check.evidence == 3
+            assert check.measured.startswith("1 of ") and "recomputed" in check.measured
+            assert "99% of all are wrong" in check.detail
+
+
+def test_the_model_alone_shows_what_is_public(make_run):
+    """Of all steps. Where rounding may hide something, it shows nothing."""
+    for sizes in ((4,), (4, 4)):
+        run = make_run(top_k=5, sizes=sizes)
+        for difference, wrong, status in ((0.0, 0, "pass"), (0.5, 0, "skip"), (0.0, 1, "fail"), (0.5, 1, "fail")):
+            found = PublicReplay(
+                "", PublicParts(6, wrong, "batch 0, step 1: 2 tokens are not" * wrong, difference, 1.0)
+            )
+            result = audit_run(run.path, replay=found)
+            check = check_of(result, "mechanism.support-public")
+            assert (check.status, check.evidence) == (status, 3)
+            assert (result.verdict == "fail") == (status == "fail")
+            assert ("all 6 steps recomputed" in check.measured) == (status == "pass")
 
 
 def test_what_later_steps_took_from_a_public_prompt_only_a_replay_shows(make_run):
@@ -203,9 +209,15 @@ def test_what_later_steps_took_from_a_public_prompt_only_a_replay_shows(make_run
         )
         result = run.audit()
         check = check_of(result, "mechanism.support-public")
-        assert (check.status, result.verdict) == (status, "pass" if status == "skip" else "fail")
-    assert check.evidence == 3 and "mechanism.support-public" in result.not_checked
+        assert (check.status, result.verdict) == (status, "fail")
+    assert check.evidence == 1 and "mechanism.support-public" in result.not_checked
     assert check.measured == f"2 of {result.run['steps']} steps agree with another batch's, of up to 0 tokens before"
+    assert "--model" in check.detail and "mechanism.support-public" in result.guarantee
+    # Some texts part later: that a support is public is seen after a token, and open after more.
+    run = make_run(top_k=2, sizes=(4, 5, 4), seed=1)
+    result = run.audit()
+    check = check_of(result, "mechanism.support-public")
+    assert (check.status, check.evidence, result.verdict) == ("skip", 3, "pass"), check.measured
     assert any("mechanism.support-public" in caveat for caveat in result.caveats)
     result = audit_run(run.path, evidence=3)
     assert result.verdict == "fail" and "mechanism.support-public" in result.guarantee
@@ -225,28 +237,16 @@ def test_a_support_must_have_another_to_agree_with(make_run):
 def test_coarse_rounding_shows_nothing_but_equality(make_run):
     """In bfloat16 elsewhere than where a run was made, a replay could not tell a forged record."""
     for difference, tolerance, status in [(0.0, 9.0, "pass"), (0.1, 9.0, "skip"), (1e-3, 9.0, "pass")]:
-
-        class Step:
-            batch, position, problem = 0, 0, ""
-
-        class Replay:
-            assignment, texts, steps, left_out, attack = "", "", (Step(),), (), None
-
-        Step.difference, Step.tolerance = difference, tolerance
-        result = audit_run(make_run().path, replay=Replay(), evidence=3)
+        step = dataclasses.replace(STEP, difference=difference, tolerance=tolerance)
+        result = audit_run(make_run().path, replay=replayed(step), evidence=3)
         (check,) = (check for check in result.checks if check.id == "replay.logits")
         assert check.status == status
         assert result.verdict == ("pass" if status == "pass" else "fail")
 
 
 def test_a_loss_that_rounding_could_make_shows_nothing(make_run):
-    class LeftOut:
-        batch, slot, recorded, regenerated, tolerance = 0, 0, 0.1, 3.0, 5.0
-
-    class Replay:
-        assignment, noise, texts, steps, left_out, attack = "", None, "", (), (LeftOut(),), None
-
-    result = audit_run(make_run().path, replay=Replay())
+    left_out = LeftOut(batch=0, slot=0, recorded=0.1, regenerated=3.0, tolerance=5.0)
+    result = audit_run(make_run().path, replay=replayed(left_out=(left_out,)))
     checks = {check.id: check.status for check in result.checks}
     assert checks["neighbors.regenerated"] == "skip"
 
@@ -263,14 +263,8 @@ def test_without_a_bound_no_loss_is_within_it(make_run):
 def test_only_what_an_attack_shows_with_confidence_refutes_a_claim_and_only_an_approximate_one(make_run):
     """An ex-post claim is about one output: what all outputs together show is no objection to it."""
     for aggregator, epsilon, estimate in [("mean", 0.1, 99.0), ("median", 99.0, 99.5)]:
-
-        class Attacked:
-            bound, trials, beyond, worst = LowerBound(1e-4, 0.95, epsilon, estimate, ()), 20, 0, ""
-
-        class Replay:
-            assignment, noise, texts, steps, left_out, attack = "", None, "", (), (), Attacked()
-
-        result = audit_run(make_run(aggregator=aggregator).path, replay=Replay())
+        attack = Attacked(LowerBound(1e-4, 0.95, epsilon, estimate, ()), trials=20, beyond=0, worst="")
+        result = audit_run(make_run(aggregator=aggregator).path, replay=replayed(attack=attack))
         assert {check.id: check.status for check in result.checks}["replay.lower-bound"] == "pass"
 
 

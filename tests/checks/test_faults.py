@@ -21,7 +21,7 @@ from dpaudit.accounting import LowerBound
 from dpaudit.audit import audit_run
 from dpaudit.checks import CHECKS
 from dpaudit.mechanisms import Median, log_probability
-from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
+from dpaudit.results.replay import Attacked, LeftOut, PublicParts, Replay, ReplayedStep
 from dpaudit.runs import DecodingRules, KeyedHash, RunReader, aggregate_digest, data_digest
 
 CLIP = 6.0
@@ -1244,6 +1244,7 @@ CLEAN = Replay(
     assignment="",
     noise=None,
     texts="",
+    public=PublicParts(6, 0, "", 1e-6, 1e-4),
     steps=(STEP, replace(STEP, batch=1, position=2)),
     left_out=(LEFT_OUT, replace(LEFT_OUT, slot=2)),
     attack=ATTACKED,
@@ -1263,6 +1264,11 @@ FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
     "other_logits": (replace(CLEAN, steps=(STEP, replace(STEP, difference=0.1))), {}, {"replay.logits"}),
     "no_number": (replace(CLEAN, steps=(replace(STEP, difference=math.nan),)), {}, {"replay.logits"}),
     "other_sides": (replace(CLEAN, steps=(replace(STEP, problem="3 sides are wrong"),)), {}, {"replay.logits"}),
+    "supports_that_are_not_public": (
+        replace(CLEAN, public=PublicParts(6, 1, "batch 1, step 2: 1 tokens are not", 0.5, 1e-4)),
+        {"top_k": 5},
+        {"mechanism.support-public"},
+    ),
     "other_loss": (with_left_out(regenerated=0.02), {}, {"neighbors.regenerated"}),
     "no_loss": (with_left_out(recorded=math.nan), {}, {"neighbors.regenerated"}),
     "loss_beyond_the_bound": (with_left_out(recorded=99.0, regenerated=99.0), {}, {"neighbors.removal"}),
@@ -1322,7 +1328,7 @@ def failing(make_run, name: str) -> tuple[Any, Path]:
     planted = FAULTS[name]
     run = make_run(**planted.kind)
     if run.spec not in CLEAN_KINDS:
-        assert run.audit().verdict == "pass", name
+        assert run.audit_with_model().verdict == "pass", name
         CLEAN_KINDS.add(run.spec)
     planted.plant(run)
     if name not in DIGESTS:

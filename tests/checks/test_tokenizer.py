@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from dpaudit.audit import audit_run
 from dpaudit.results import CheckResult
-from dpaudit.results.replay import Replay
+from dpaudit.results.replay import PublicReplay
 from dpaudit.runs import RunReader, Vocabulary, without_stop
 from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.text import KNOWN_TOKENIZERS
@@ -82,7 +82,7 @@ def test_a_tokenizer_that_is_given_or_a_replay_is_enough(make_run, monkeypatch):
     monkeypatch.delitem(KNOWN_TOKENIZERS, own)
     assert release(run.audit()).status == "skip"
     assert audit_run(run.path, tokenizers=frozenset({own})).verdict == "pass"
-    replay = Replay(assignment="", noise=None, texts="", steps=(), left_out=(), attack=None)
+    replay = PublicReplay(texts="", public=None)
     assert release(audit_run(run.path, replay=replay)).status == "pass"
 
 

@@ -18,6 +18,7 @@ from dpaudit.generation.events import BatchDone, Event
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.passes import next_logits
 from dpaudit.generation.prompts import Prompts, RuledPrompt, template
+from dpaudit.generation.public_parts import replay_public
 from dpaudit.generation.replay import replay_run
 from dpaudit.mechanisms import Support
 from dpaudit.runs import DecodingRules, ForbiddenTokens, InputError, RunReader, without_stop
@@ -119,8 +120,9 @@ def test_a_replay_finds_what_the_record_alone_does_not_show(own_run: MakeRun, da
     values = json.loads((run / "run.json").read_text())
     values["decoding"]["banned_words"] = WORDS
     (run / "run.json").write_text(json.dumps(values))
-    found = replay_run(run, str(data_file), steps=1000, left_out=0, trials=0)
-    assert any("tokens of the support are not the public prompt's" in step.problem for step in found.steps)
+    found = replay_public(run).public
+    assert found is not None and 0 < found.wrong < found.steps
+    assert "tokens of the support are not the public prompt's" in found.first
     run = own_run(**RULES)
     values = json.loads((run / "run.json").read_text())
     values["prompt"]["public"][1][0] += 1

@@ -30,10 +30,11 @@ from dpaudit.generation.model_step import rounding_tolerance
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.passes import OwnCache
 from dpaudit.generation.prompts import Prompts, RuledPrompt, template
+from dpaudit.generation.public_parts import obstacle, replay_public
 from dpaudit.generation.records import Record
 from dpaudit.generation.replay import replay_run
 from dpaudit.mechanisms import PublicPart, Relation, Unit, log_probability, median_of
-from dpaudit.results.replay import Attacked, Replay
+from dpaudit.results.replay import Attacked, PublicReplay, Replay
 from dpaudit.runs import (
     BatchWriter,
     Claim,
@@ -60,7 +61,13 @@ SLICES = {
 }
 #: A batch with several contexts under `conftest.KEY`; its number of contexts is even, and odd.
 EVEN, ODD = 0, 1
-CHECKED = ("neighbors.regenerated", "partition.stable", "replay.logits", "replay.lower-bound")
+CHECKED = (
+    "mechanism.support-public",
+    "neighbors.regenerated",
+    "partition.stable",
+    "replay.logits",
+    "replay.lower-bound",
+)
 
 
 def rewrite(run: Path, batch: int, change: Callable[[Steps], None], text: str | None = None) -> None:
@@ -112,7 +119,7 @@ def edit_manifest(run: Path, **fields: Any) -> None:
     rehash(run)
 
 
-def outcomes(run: Path, found: Replay) -> dict[str, str]:
+def outcomes(run: Path, found: PublicReplay) -> dict[str, str]:
     return {c.id: c.status for c in audit_run(run, evidence=4, replay=found).checks if c.id in CHECKED}
 
 
@@ -378,7 +385,6 @@ CHANGES: list[tuple[int, dict[str, Any], Callable[[Steps], None], str]] = [
     (EVEN, {}, unknown_token, "none of the model's"),
     (EVEN, CONTEXTS, altered_contexts, "recorded contexts are"),
     (EVEN, {"mechanism": MEAN}, altered_mean, ""),
-    (EVEN, FROM_TOP, private_support, "not the public prompt's"),
     (EVEN, FROM_TOP, descending_support, "ascending"),
     (EVEN, FROM_TOP, absent_token, "not in the support"),
 ]
@@ -396,6 +402,41 @@ def test_a_changed_record_fails(own_run: MakeRun, data_file: Path) -> None:
         assert judged["replay.logits"] == "fail", change
         if change in (swapped_sides, moved_holder, no_number, unknown_token):
             assert judged["neighbors.regenerated"] == "fail", change
+
+
+def test_what_the_public_prompt_does_not_give_is_found_without_the_data(own_run: MakeRun, data_file: Path) -> None:
+    """At every step, several texts in a pass; with the data, too."""
+    run = own_run(**FROM_TOP)
+    told: list[tuple[int, int]] = []
+    honest = replay_public(run, progress=lambda *counts: told.append(counts))
+    steps = sum(len(sample.tokens) for sample in RunReader(run).samples())
+    assert honest.public is not None and honest.texts == ""
+    assert (honest.public.steps, honest.public.wrong, honest.public.difference) == (steps, 0, 0.0)
+    assert told[-1] == (steps, steps) and 0 < honest.public.tolerance < 0.01
+    assert outcomes(run, honest)["mechanism.support-public"] == "pass"
+    rewrite(run, EVEN, private_support)
+    for found in (replay_public(run), replay_run(run, str(data_file), steps=1, left_out=0, trials=0)):
+        assert found.public is not None and found.public.wrong == 1
+        assert found.public.first == f"batch {EVEN}, step 1: 2 tokens of the support are not the public prompt's"
+        assert outcomes(run, found)["mechanism.support-public"] == "fail"
+    rewrite(run, ODD, unknown_token)
+    found = replay_public(run)
+    assert found.public is not None and "is none of the model's" in found.public.first + found.texts
+
+
+def test_what_follows_no_public_prompt_is_told(own_run: MakeRun) -> None:
+    manifest = RunReader(own_run(**FROM_TOP)).manifest
+    label, most = (manifest.batching.labels or ("",))[0], manifest.stopping.max_tokens
+    for given, count, token, said in (
+        (label, most, 0, ""),
+        ("another", 1, 0, "label"),
+        (None, 1, 0, "label"),
+        (label, 1, -1, "none of the model's"),
+        (label, 1, manifest.record.vocabulary, "none of the model's"),
+        (label, most + 1, 0, "longer than stopping.max_tokens"),
+    ):
+        found = obstacle(manifest, given, np.full(count, token))
+        assert said in found and bool(found) == bool(said)
 
 
 @pytest.mark.usefixtures("masked_token")

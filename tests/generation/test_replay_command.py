@@ -52,7 +52,7 @@ class Asked:
     def __call__(self, run: Path, data: str, **amounts: Any) -> Replay:
         amounts.pop("progress")
         self.amounts = {"data": data, **amounts}
-        return Replay("", None, "", (self.step,), (), None)
+        return Replay("", None, "", None, (self.step,), (), None)
 
 
 @pytest.fixture
@@ -114,10 +114,10 @@ def test_a_log_has_a_line_for_each_phase_of_a_replay(
     def replay(*_: object, progress: Callable[[int, int], None], **__: object) -> Replay:
         for done in range(1, 8):
             progress(done, 7)
-        return Replay("", None, "", (ReplayedStep(0, 0, 0.0, 1.0),), (), None)
+        return Replay("", None, "", None, (ReplayedStep(0, 0, 0.0, 1.0),), (), None)
 
     monkeypatch.setattr("dpaudit.generation.replay.replay_run", replay)
-    begun = ["Reading the data and loading the model", "Replaying 7 forward passes"]
+    begun = ["Reading the data and loading the model", "Replaying 7 steps"]
     begun += ["Auditing the run with what its replay found"]
     assert dpaudit("report", run, "--data", "x.csv")[2].splitlines()[:3] == begun
     lines = dpaudit("replay", run, "--data", "x y.csv", "--model", "m")[2].splitlines()
@@ -143,8 +143,6 @@ def test_a_command_line_that_cannot_be_meant_is_refused(dpaudit: Command, make_r
         (["replay", run, "--data", "x", "--step", "0:-1"], "BATCH:POSITION"),
         (["replay", run, "--data", "x", "--step", "0:1", "--steps", "2"], "--steps or --step"),
         (["replay", run, "--data", "x", "--trials", "-1"], "--trials"),
-        (["verify", run, "--model", "m"], "--data"),
-        (["report", run, "--model", "m"], "--data"),
     ):
         code, out, err = dpaudit(*arguments)
         assert (code, out) == (2, "")

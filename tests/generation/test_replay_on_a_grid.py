@@ -72,7 +72,7 @@ def with_array(step: Step, name: str, array: NDArray[Any]) -> Step:
 
 
 def compared(mechanism: Mechanism, step: Step, raw: Logits) -> ReplayedStep:
-    return ModelStep(mechanism, raw, step, TOLERANCE, 0, 0).compared(raw[:0])
+    return ModelStep(mechanism, raw, step, TOLERANCE, 0, 0).compared()
 
 
 def agrees(found: ReplayedStep) -> bool:

@@ -130,7 +130,7 @@ def test_every_text_begins_from_its_batchs_prompts_bit_for_bit(made: Callable[..
     for sections in KINDS[:3]:
         run = made(**sections)
         reader, replayer = RunReader(run), _Replayer(RunReader(run), str(data_file), None, lambda _: None)
-        for batch in replayer._parts.batches:
+        for batch in replayer.partition.batches:
             with reader.batch(batch.id) as opened:
                 for span in opened.spans:
                     prompts = replayer._cached(batch.label, batch.contexts)

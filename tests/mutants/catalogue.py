@@ -1050,8 +1050,8 @@ _CHECKS = (
         "replay-next-text-after-the-last",
         "a replay feeds a text behind the one before it",
         "generation/replay.py",
-        "going_on = [each.fork() for each in prompts]",
-        "going_on = list(prompts)",
+        "going_on = prompts.fork()",
+        "going_on = prompts",
         ("tests/generation/test_texts.py",),
     ),
     Mutant(
@@ -1199,10 +1199,26 @@ _CHECKS = (
     Mutant(
         "replay-anchor-excused",
         "an anchor that is off by what rounding may do counts as equal",
-        "generation/model_step.py",
-        "difference = max([difference, *(off for off, _, _ in gaps)])",
-        "pass",
-        ("tests/generation/test_anchored.py",),
+        "dpaudit/checks/mechanism.py",
+        "if rounding_hides(recomputed.difference, facts):",
+        "if False:",
+        (_EVIDENCE, "tests/generation/test_anchored.py"),
+    ),
+    Mutant(
+        "public-replay-looks-at-the-last-step-alone",
+        "A step's support is compared where the text ends, and nowhere else.",
+        "generation/public_parts.py",
+        "            found.take(place, list(_gaps(",
+        "            found.take(place, [] if offset + 1 < len(span) else list(_gaps(",
+        ("tests/generation/test_replay.py",),
+    ),
+    Mutant(
+        "check-public-parts-of-first-tokens-alone",
+        "Supports that agree at the first token of texts are taken for all.",
+        "dpaudit/checks/mechanism.py",
+        "if max(compared, default=0) == 0:",
+        "if not compared:",
+        (_EVIDENCE,),
     ),
     Mutant(
         "differences-beside-masked-tokens",
@@ -2046,7 +2062,7 @@ _GENERATION = (
     Mutant(
         "replay-public-prompt-believed",
         "a replay takes the recorded tokens of public prompts as they are",
-        "generation/replay.py",
+        "generation/rebuilt.py",
         "if named.public not in ((), tuple(map(prompts.public_tokens, labels))):",
         "if len(named.public) not in (0, len(labels)):",
         ("tests/generation/test_decoding_rules.py",),
@@ -2367,7 +2383,7 @@ _GENERATION = (
     Mutant(
         "replay-other-data-accepted",
         "a replay takes any data for the run's",
-        "generation/replay.py",
+        "generation/rebuilt.py",
         "if digest != named.digest:",
         "if not digest:",
         (f"{_GEN}/test_replay.py", f"{_GEN}/test_replay_command.py"),
@@ -2383,7 +2399,7 @@ _GENERATION = (
     Mutant(
         "replay-assignment-unchecked",
         "a record's recorded place is not held against the rule",
-        "generation/replay.py",
+        "generation/rebuilt.py",
         "            if recorded != derived:\n",
         "            if (recorded is None) != (derived is None):\n",
         (f"{_GEN}/test_replay.py",),
@@ -2728,7 +2744,7 @@ _GENERATION = (
     Mutant(
         "likelihood-in-other-batches-than-recorded",
         "a run's likelihood is that of batches which its assignment does not have",
-        "generation/replay.py",
+        "generation/rebuilt.py",
         "if problem := rebuilt.assignment_problem():",
         'if problem := "":',
         (f"{_GEN}/evaluation/test_run_likelihood.py",),

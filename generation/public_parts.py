@@ -1,0 +1,210 @@
+"""A run against its model alone: supports and anchors of all steps from the public prompts. No data is needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.generation.aggregation import Floats
+from dpaudit.generation.config import NO_LABELS
+from dpaudit.generation.model_step import support_problem
+from dpaudit.generation.passes import PUBLIC_ROWS, Passes, out_of_memory, passes_for
+from dpaudit.generation.rebuilt import NamedModel
+from dpaudit.mechanisms import ANCHOR, MASKED, Mechanism, largest_absolute
+from dpaudit.results.replay import PublicParts, PublicReplay
+from dpaudit.runs import BatchReader, InputError, Manifest, RunReader, Step
+from dpaudit.runs.reader import RESUME
+from dpaudit.runs.storage import Location
+
+
+def replay_public(
+    run: Location, *, model: str | None = None, progress: Callable[[int, int], None] | None = None
+) -> PublicReplay:
+    """Recompute what a run took from its public prompts, at every step, with its model and without its data.
+
+    Memory is that of a few texts: it does not grow with the run.
+
+    Args:
+        run: a finished run directory of `dpaudit generate`.
+        model: where the run's model is; None where the manifest says.
+        progress: called with (steps done, steps in all).
+
+    Raises:
+        InputError: the run cannot be replayed, or the model is not the run's.
+    """
+    reader = RunReader(run)
+    if reader.manifest.claim is None or not reader.batches:
+        raise InputError(reader.name, "the run is not finished.", RESUME)
+    total, done = public_steps(reader), 0
+
+    def tick(steps: int) -> None:
+        nonlocal done
+        done += steps
+        if progress is not None:
+            progress(done, total)
+
+    named = NamedModel(reader, model)
+    try:
+        return PublicReplay(texts=named.text_problem(), public=recompute_public(reader, named, tick))
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        remedy = "Replay it on a machine with more memory."
+        raise InputError(reader.name, "memory is too small for the public prompts of this run.", remedy) from None
+
+
+def public_steps(reader: RunReader) -> int:
+    """How many steps `recompute_public` goes through."""
+    if not reader.manifest.needs_public:
+        return 0
+    found = 0
+    for batch in reader.batches:
+        with reader.batch(batch) as opened:
+            found += len(opened.tokens)
+    return found
+
+
+def recompute_public(reader: RunReader, named: NamedModel, tick: Callable[[int], None]) -> PublicParts | None:
+    """Hold each step's support and anchor against the public prompt's, followed by the text's own tokens.
+
+    Args:
+        reader: the run.
+        named: its model and prompts.
+        tick: told of steps that are done.
+
+    Returns:
+        None in a run whose steps take nothing from a public prompt.
+    """
+    manifest = reader.manifest
+    if not manifest.needs_public:
+        return None
+    passes = passes_for(named.model, PUBLIC_ROWS, named.prompts.places, manifest.stopping.max_tokens)
+    found = _Found()
+    texts = _texts(reader)
+    # As many texts as a pass has rows for: it takes little longer than a pass of one.
+    while together := list(islice(texts, PUBLIC_ROWS)):
+        with ExitStack() as stack:
+            opened = {batch: stack.enter_context(reader.batch(batch)) for batch in dict(together)}
+            _follow(manifest, named, passes, [(opened[batch], span) for batch, span in together], found, tick)
+    return PublicParts(found.steps, found.wrong, found.first, found.difference, found.tolerance)
+
+
+def _texts(reader: RunReader) -> Iterator[tuple[int, range]]:
+    """Each text's batch and steps."""
+    for batch in reader.batches:
+        with reader.batch(batch) as opened:
+            spans = opened.spans
+        yield from ((batch, span) for span in spans)
+
+
+class _Found:
+    """See `PublicParts`."""
+
+    def __init__(self) -> None:
+        self.steps = self.wrong = 0
+        self.first = ""
+        self.difference = self.tolerance = 0.0
+
+    def take(self, place: str, gaps: Sequence[tuple[float, float, str]]) -> None:
+        """Take in one step: how far each of its parts is off, how far rounding can put it, and what more says."""
+        self.steps += 1
+        if problems := [problem for off, most, problem in gaps if not off <= most]:
+            self.wrong += 1
+            self.first = self.first or f"{place}: {'; '.join(problems)}"
+        self.difference = max([self.difference, *(off for off, _, _ in gaps)])
+        self.tolerance = max([self.tolerance, *(most for _, most, _ in gaps)])
+
+
+def _follow(
+    manifest: Manifest,
+    named: NamedModel,
+    passes: Passes,
+    texts: Sequence[tuple[BatchReader, range]],
+    found: _Found,
+    tick: Callable[[int], None],
+) -> None:
+    """Feed several texts to their public prompts, a token of each in a pass."""
+    going_on = []
+    for recorded, span in texts:
+        label, tokens = recorded.header.label, recorded.tokens[span.start : span.stop]
+        if problem := obstacle(manifest, label, tokens):
+            for position in span:
+                found.take(f"batch {recorded.header.id}, step {position}", [(math.inf, 0.0, problem)])
+            tick(len(span))
+            continue
+        prompt = named.prompts.public_tokens(label or "")
+        going_on.append((recorded, span, passes.start([prompt], prompt[:-1])))
+    rows, offset = [prompts for *_, prompts in going_on], 0
+    while going_on:
+        for recorded, span, prompts in going_on:
+            step, text = recorded.step(span[offset]), recorded.tokens[span.start : span.start + offset].tolist()
+            logits = named.prompts.allowed(recorded.header.label or "", text, prompts.logits)[0].cpu().numpy()
+            rounding = named.rounding(float(np.abs(logits[logits > MASKED]).max(initial=0.0)))
+            place = f"batch {recorded.header.id}, step {span[offset]}"
+            found.take(place, list(_gaps(manifest.mechanism, step, logits, 2 * rounding)))
+            tick(1)
+        offset += 1
+        going_on = [each for each in going_on if offset < len(each[1])]
+        passes.advance([(prompts, int(recorded.tokens[span[offset - 1]])) for recorded, span, prompts in going_on])
+    for prompts in rows:
+        passes.finish(prompts)
+
+
+def obstacle(manifest: Manifest, label: str | None, tokens: NDArray[np.integer]) -> str:
+    """Why a text cannot follow a public prompt of this run; empty where it can."""
+    if (label or "") not in (manifest.batching.labels or NO_LABELS):
+        return "the run has no public prompt of this label"
+    if not (tokens.min() >= 0 and tokens.max() < manifest.record.vocabulary):
+        return "a recorded token is none of the model's"
+    if len(tokens) > manifest.stopping.max_tokens:
+        return "the text is longer than stopping.max_tokens"
+    return ""
+
+
+def _gaps(mechanism: Mechanism, step: Step, public: Floats, most: float) -> Iterator[tuple[float, float, str]]:
+    """How far support and anchor are off the public prompt's, how far rounding can put them, and what more says.
+
+    Args:
+        mechanism: the run's.
+        step: the record.
+        public: the public prompt's logits, float32 [V], -inf where a rule forbids a token.
+        most: how far two of these may be off from each other, in logit units.
+    """
+    support, anchor = step.support, step.arrays.get(ANCHOR)
+    if problem := support_problem(support, len(public)):
+        yield math.inf, most, problem
+        return
+    if support is not None:
+        off, wrong = _support_gap(mechanism, support, public, most)
+        yield off, most, f"{wrong} tokens of the support are not the public prompt's"
+    if anchor is not None:
+        yield _anchor_gap(mechanism, anchor, public if support is None else public[support], most)
+
+
+def _support_gap(mechanism: Mechanism, support: NDArray[np.integer], public: Floats, most: float) -> tuple[float, int]:
+    """How far from the last of the public prompt's tokens one stands on the other side; how many beyond `most`."""
+    chosen = mechanism.support
+    again = chosen.tokens(public, ruled=True)  # where there are no rules, no logit is -inf
+    assert again is not None
+    last = float(public[again].min())
+    if chosen.size and chosen.margin and len(again) < chosen.most(len(public)):
+        last = float(np.sort(public[again])[-chosen.size]) - chosen.margin
+    gaps = np.abs(public[np.setxor1d(again, support)] - last)
+    return largest_absolute(gaps), int(np.count_nonzero(~(gaps <= most)))
+
+
+def _anchor_gap(mechanism: Mechanism, anchor: Floats, logits: Floats, most: float) -> tuple[float, float, str]:
+    """The anchor must be the public prompt's over the recorded support: a logit is off, and their sum."""
+    try:
+        again = mechanism.contribution.anchor(logits)
+    except ValueError as error:
+        return math.inf, most, str(error)
+    assert again is not None
+    gap = largest_absolute(anchor - again)
+    most += float(np.spacing(np.abs(again).max()))  # either is rounded to float32 once more
+    return gap, most, f"the anchor is {gap:.3g} off the public prompt's"

@@ -1,0 +1,213 @@
+"""What a finished run was generated from: its model and prompts as run.json names them, batches from the data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import zip_longest
+from typing import NamedTuple
+
+from dpaudit.generation.config import NO_LABELS, ModelConfig
+from dpaudit.generation.grouping import recompute_grouping
+from dpaudit.generation.head import Head
+from dpaudit.generation.model_step import UNIT_ROUNDOFF, rounding_tolerance
+from dpaudit.generation.models import LanguageModel, load_model
+from dpaudit.generation.partition import Batch, Partition, groups_of, partition
+from dpaudit.generation.prompts import Prompts, template
+from dpaudit.generation.records import Record
+from dpaudit.runs import InputError, KeyedHash, Manifest, RunReader, data_digest, without_stop
+from dpaudit.runs.assignment import KEY_BYTES
+from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
+
+#: Characters of a prompt without its examples; a run directory may ask for any.
+LONGEST_FRAME = 1 << 22
+_THE_DATA = "Give the very data that the run was made from."
+
+
+class RunParts(NamedTuple):
+    """A run's batches in order of id, and what their texts come from."""
+
+    manifest: Manifest
+    model: LanguageModel
+    prompts: Prompts
+    batches: Sequence[Batch]
+
+
+def rebuild(reader: RunReader, data: str, records: Sequence[Record]) -> RunParts:
+    """What a finished run was generated from, as its record, its data and its model say.
+
+    Args:
+        reader: the run.
+        data: where the records are, for errors.
+        records: the run's private ones.
+
+    Raises:
+        InputError: as `replay_run` does, or the recorded assignment is not what the rule gives.
+    """
+    rebuilt = Rebuilt(reader, data, lambda: records, None)
+    if problem := rebuilt.assignment_problem():
+        raise InputError(reader.name, f"{problem}.", "Restore the run, or generate it again.")
+    return RunParts(reader.manifest, rebuilt.named.model, rebuilt.named.prompts, rebuilt.partition.batches)
+
+
+class NamedModel:
+    """The model and the prompts that a run names.
+
+    Attributes:
+        head: the model's, where the run's mechanism scores the support alone.
+    """
+
+    def __init__(self, reader: RunReader, name: str | None) -> None:
+        """Load the model, by its `name` or the run's. Raises InputError where it or a prompt is not the run's."""
+        self._reader, self._manifest = reader, reader.manifest
+        self._where = reader.where(MANIFEST)
+        self.model = self._load(name)
+        self.head = Head.of(self.model.network) if self._manifest.mechanism.over_support else None
+        self.prompts = self._worded()
+
+    def rounding(self, scale: float) -> float:
+        """How far logits may be off, in logit units; `scale`: the largest number around."""
+        config, dtype = self.model.network.config.get_text_config(), self._manifest.model.dtype or "float32"
+        return rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
+
+    def text_problem(self) -> str:
+        """The first text that is not its tokens decoded with the model's own tokenizer; empty where there is none."""
+        for batch_id in self._reader.batches:
+            with self._reader.batch(batch_id) as recorded:
+                if recorded.tokens.min() < 0:
+                    return f"batch {batch_id}: a token is none of the model's"
+                for sample in recorded.samples():
+                    own = self.model.decode(without_stop(sample.tokens, self._manifest.stopping.sequences))
+                    if sample.text is not None and sample.text != own:
+                        return f"{sample.place}: the model's own tokenizer decodes its tokens to another text"
+        return ""
+
+    def _refused(self, field: str, problem: str) -> InputError:
+        return _refused(self._where, field, problem)
+
+    def _load(self, name: str | None) -> LanguageModel:
+        named = self._manifest.model
+        if named.digest is None or named.dtype not in UNIT_ROUNDOFF:
+            lacking = "digest" if named.digest is None else "dtype"
+            raise self._refused(f"model.{lacking}", "the run does not say which model it used.")
+        # A run that was made on a CPU is computed bit for bit only there.
+        device = "cpu" if named.device == "cpu" else "auto"
+        with of_options():
+            config = ModelConfig.model_validate({"name": name or named.name, "dtype": named.dtype, "device": device})
+            model = load_model(config, named.digest)
+        if model.vocabulary != self._manifest.record.vocabulary:
+            problem = f"this is {self._manifest.record.vocabulary}, but the model scores {model.vocabulary} tokens."
+            raise self._refused("record.vocabulary", problem)
+        return model
+
+    def _worded(self) -> Prompts:
+        """The run's prompts."""
+        named, model, batching = self._manifest.prompt, self.model, self._manifest.batching
+        examples, most = batching.examples_per_context, named.max_example_tokens
+        if named.template != "own" and (named.text, named.end) != (None, None):
+            raise self._refused("prompt.template", "the run has a template of its own, and names another.")
+        if (named.template not in ("pt", "it") and named.text is None) or most is None:
+            problem = "the run names no template, or no length of examples, that this version knows."
+            raise self._refused("prompt", problem)
+        try:
+            wording = template(named.template, model.tokenizer, named.text, named.end)
+        except InputError as error:
+            raise self._refused(error.where, error.problem) from None
+        if wording.shows_label and not batching.labels:
+            raise self._refused("batching.labels", "the run has none, and its prompts show them.")
+        if wording.digest != named.digest:
+            problem = f"the run's template {named.template!r} has another digest than this version's."
+            if named.text is not None:
+                problem = "this is not the digest of the run's own prompt.text and prompt.end."
+            raise InputError(f"{self._where}: prompt.digest", problem, "Replay with the dpaudit that made the run.")
+        if model.positions is not None and examples * most > model.positions:
+            problem = f"examples may take {examples * most} tokens, but the model takes {model.positions}."
+            raise self._refused("prompt.max_example_tokens", problem)
+        if examples * len(named.text or "") > LONGEST_FRAME:
+            raise self._refused("prompt.text", f"{examples} examples in it are too long for any model.")
+        labels, rules = batching.labels or NO_LABELS, self._manifest.forbidden_tokens(model.tokenizer_json)
+        prompts = Prompts(model, wording, labels, examples, most, named.one_line, named.public_examples, rules)
+        if named.public not in ((), tuple(map(prompts.public_tokens, labels))):
+            raise self._refused("prompt.public", "these are not the tokens of the template's public prompts.")
+        return prompts
+
+
+class Rebuilt:
+    """A run with its data and its model.
+
+    Attributes:
+        records: the run's.
+        noise: see `dpaudit.results.replay.Replay`.
+        partition: what the declared rule makes of the records.
+        named: the run's model and prompts.
+    """
+
+    def __init__(self, reader: RunReader, data: str, read: Callable[[], Sequence[Record]], model: str | None) -> None:
+        """Raises InputError where what is `read`, which `data` names, or the model is not the run's."""
+        self._reader, self._manifest = reader, reader.manifest
+        self._where = reader.where(MANIFEST)
+        self._clusters = reader.clusters()
+        self._require_rule()
+        self.records = read()
+        self._require_own(data)
+        self._centers, self.noise = recompute_grouping(self._manifest, self._clusters, self.records, self._where)
+        self.partition = self.partitioned(self.records)
+        self.named = NamedModel(reader, model)
+
+    def partitioned(self, records: Iterable[Record]) -> Partition:
+        """What the declared rule makes of these records."""
+        return partition(self._manifest.batching, self._clusters, records, self._centers)
+
+    def assignment_problem(self) -> str:
+        """The first line of the recorded assignment that the rule does not give; empty where there is none."""
+        pairs = zip_longest(self._reader.assignment(), self.partition.assignment)
+        for number, (recorded, derived) in enumerate(pairs, start=1):
+            if recorded != derived:
+                return f"line {number} of {ASSIGNMENT} is not what the rule gives for the data"
+        return ""
+
+    def _require_rule(self) -> None:
+        """Raises InputError where run.json declares less of how records became batches than this generator does."""
+        batching, part = self._manifest.batching, "label" if self._manifest.clustering.method == "none" else "cluster"
+        if len(batching.key or "") != 2 * KEY_BYTES:
+            raise _refused(self._where, "batching.key", f"the run gives no key of {KEY_BYTES} bytes.")
+        hashed = part == "label" and batching.rule != "paper-slices"
+        for field in (f"generate_per_{part}", *["batches_per_label"] * hashed):
+            if not getattr(batching, field):
+                raise _refused(self._where, f"batching.{field}", "the run does not say this.")
+        if sum(len(group.ids) for group in groups_of(batching, self._clusters)) != batching.batches:
+            problem = f"this is {batching.batches}, which is not generate_per_{part} for each of the {part}s."
+            remedy = "Restore the run, or generate it again."
+            raise InputError(f"{self._where}: batching.batches", problem, remedy)
+
+    def _require_own(self, data: str) -> None:
+        """Raises InputError where the records are not the run's."""
+        named, records = self._manifest.data, self.records
+        if named.digest is None:
+            raise _refused(self._where, "data.digest", "the run does not say which data it used.")
+        hashing = KeyedHash(bytes.fromhex(self._manifest.batching.key or ""))
+        digest = data_digest(sorted(hashing.digest(record.label, record.text) for record in records))
+        if digest != named.digest:
+            problem = (
+                f"this is not the data of the run: {len(records)} records with the digest {digest[:12]}..., "
+                f"where the run had {named.records} with {named.digest[:12]}..."
+            )
+            raise InputError(data, problem, _THE_DATA)
+
+
+def _refused(where: str, field: str, problem: str) -> InputError:
+    """What is wrong with a field of run.json."""
+    return InputError(f"{where}: {field}", problem, "Only runs of `dpaudit generate` can be replayed.")
+
+
+@contextmanager
+def of_options() -> Iterator[None]:
+    """Speak of the command's options where an error speaks of a config's fields, which cannot be changed here."""
+    try:
+        yield
+    except InputError as error:
+        where = {"data.path": "--data", "data.dataset": "--data", "model.name": "--model"}.get(error.where, error.where)
+        problem = re.sub(r"data\.label(s|_values)\b", "the run's labels", error.problem)
+        fixed = problem != error.problem or "data." in error.remedy
+        raise InputError(where, problem, _THE_DATA if fixed else error.remedy) from None
