@@ -99,8 +99,14 @@ def build_manifest(
             **config.prompt.model_dump(include={"max_example_tokens", "text", "end", "one_line"}),
         ),
         software={"python": platform.python_version(), **{name: metadata.version(name) for name in installed}},
-        claim=claim_beforehand(config, len(assignment), privacy, clustering),
+        claim=claim_beforehand(config, units(config, len(assignment), batching), privacy, clustering),
     )
+
+
+def units(config: Config, records: int, batching: Batching) -> int:
+    """How many there are of what a delta must suit: the records; where the claim is per context, slots if more."""
+    slots = batching.batches * (config.batching.slots or 0) if config.privacy.unit == "context" else 0
+    return max(records, slots)
 
 
 def ex_post_epsilon(tokens: float, clustering: Clustering) -> float:
@@ -249,7 +255,7 @@ def claim_beforehand(config: Config, records: int, privacy: Privacy, clustering:
 
     Args:
         config: all settings.
-        records: how many there are.
+        records: how many there are, see `units`.
         privacy: see `declared_privacy`.
         clustering: its cost is part of the claim; what is found later need not be right.
 

@@ -11,6 +11,7 @@ import secrets
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -64,7 +65,8 @@ def replay_run(
 ) -> Replay:
     """Recompute parts of a run with its model and its data.
 
-    Memory is that of one batch: it does not grow with the run.
+    Memory is that of one batch: it does not grow with the run. A KeyboardInterrupt ends it once the model is at work,
+    and what is done by then is kept.
 
     Args:
         run: a finished run directory of `dpaudit generate`.
@@ -95,21 +97,21 @@ def replay_run(
 
     replayer = _Replayer(reader, data, model, tick)
     try:
+        assignment, texts = replayer.assignment_problem(), replayer.named.text_problem()
         found: list[ReplayedStep] = []
         left: list[LeftOut] = []
-        for batch in sorted(positions.keys() | slots.keys()):
-            batch_steps, batch_left = replayer.teacher_force(batch, positions[batch], slots[batch])
-            found += batch_steps
-            left += batch_left
-        return Replay(
-            assignment=replayer.assignment_problem(),
-            noise=replayer.noise,
-            steps=tuple(found),
-            left_out=tuple(left),
-            attack=None if attacked is None else replayer.attack(attacked, trials, asked),
-            texts=replayer.named.text_problem(),
-            public=recompute_public(reader, replayer.named, tick),
-        )
+        public = attack = None
+        whole = False
+        with suppress(KeyboardInterrupt):
+            public = recompute_public(reader, replayer.named, tick)
+            # In no order, so that what is done when somebody stops is as random as all of it.
+            for batch in sorted(positions.keys() | slots.keys(), key=lambda _: secrets.randbits(64)):
+                batch_steps, batch_left = replayer.teacher_force(batch, positions[batch], slots[batch])
+                found += batch_steps
+                left += batch_left
+            attack = None if attacked is None else replayer.attack(attacked, trials, asked)
+            whole = True
+        return Replay(texts, public, assignment, replayer.noise, tuple(found), tuple(left), attack, whole)
     except Exception as error:
         if not out_of_memory(error):
             raise

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dpaudit.audit.factors import NEXT_TO_NOTHING, change, factor, next_to_nothing
+from dpaudit.audit.caveats import public_caveats
+from dpaudit.audit.factors import change, factor, next_to_nothing
 from dpaudit.audit.guarantees import NOTHING
 from dpaudit.checks.disclosure import public_settings
 from dpaudit.checks.registry import CHECKS, COMMAND
@@ -98,11 +98,7 @@ def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: str) ->
     if passed and claim is not None and not withheld and (said := next_to_nothing(claim.epsilon)):
         yield said
     declared = bool(manifest) and manifest["privacy"]["records_per_user_from"] == "declared"
-    public = {str(manifest["privacy"]["records_per_user"])} if declared else set()
-    for said in result.caveats:
-        # A caveat with a figure in it may quote the records, unless that figure is one that was declared.
-        if not said.startswith(NEXT_TO_NOTHING) and set(re.findall(r"\d+(?:[.,]\d+)*", said)) <= public:
-            yield said
+    yield from public_caveats(result.caveats, manifest["privacy"]["records_per_user"] if declared else None)
     if result.asked:
         yield (
             "The claim was given to the audit, and need not be the run's own. "

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 import dpaudit
 from dpaudit.accounting import Cost, ExPostAccountant
-from dpaudit.audit.factors import NEXT_TO_NOTHING, change, factor, next_to_nothing
+from dpaudit.audit.caveats import caveats
+from dpaudit.audit.factors import change, factor
 from dpaudit.audit.guarantees import NOTHING, CurveSums, approximate, attack, ex_post, figures, ledger, neighbours
 from dpaudit.audit.samples import shown_samples
 from dpaudit.checks import CHECKS, Facts
@@ -195,7 +196,7 @@ def _result(facts: Facts, curve: CurveSums, evidence: int) -> AuditResult:
         verdict=verdict,
         evidence=evidence,
         guarantee=_sentence(verdict, facts, failed, unseen),
-        caveats=tuple(_caveats(facts, checks)) if verdict == "pass" else (),
+        caveats=tuple(caveats(facts, checks)) if verdict == "pass" else (),
         claim=_claim_result(facts),
         guarantees=Guarantees(
             ex_post=ex_post(facts),
@@ -294,47 +295,6 @@ def _sentence(verdict: Verdict, facts: Facts, failed: list[CheckResult], unseen:
         f"of outputs would be more than {factor(claim.epsilon)} times as probable, plus {delta} (approximate DP, "
         "whatever the data)."
     )
-
-
-def _caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
-    """What a reader of a pass must know. `disclosure` knows the first ones by NEXT_TO_NOTHING: they tell of data."""
-    claim, privacy = facts.claim, facts.manifest.privacy
-    if said := next_to_nothing(claim.epsilon):
-        yield said
-    empty = [batch for batch, header in sorted(facts.headers.items()) if not header.contexts]
-    if empty and claim.kind == "ex-post":
-        which = f"batch {empty[0]} has" if len(empty) == 1 else f"{len(empty):,} batches have"
-        yield f"{NEXT_TO_NOTHING} {which} no context, so that one more would decide the text alone."
-    if facts.equal:
-        more = f", and {len(facts.equal) - 1:,} more such sets" if len(facts.equal) > 1 else ""
-        yield (
-            f"{facts.equal[0]} are equal at every step, bit for bit{more}: they show one record, or records that begin "
-            "alike. The claim holds only if each is a record of its own."
-        )
-    if any(check.id == "mechanism.support-public" and check.status == "skip" for check in checks):
-        yield (
-            "Where no other text has the same tokens before, only the model shows that supports and anchors are public "
-            "(mechanism.support-public)."
-        )
-    yield "What the run declares of itself is taken as true where no check of a higher level looks behind it."
-    if facts.held.commitment is None:
-        yield (
-            "No commitment from before the run was given to this audit: settings, places of records and texts could "
-            "have been changed later, and all else recomputed."
-        )
-    elif facts.held.head is None:
-        yield (
-            "No head from the end of the run was given to this audit: texts could have been drawn again or cut "
-            "later, and all else recomputed."
-        )
-    if facts.manifest.claim_stated == "afterwards" and claim == facts.manifest.claim:
-        yield "The run stated this claim itself, after it was generated."
-    most = privacy.records_per_user
-    if claim.unit == "user" and privacy.records_per_user_from == "declared":
-        yield f"That no user has more than {most} records is declared by the run; the record cannot show it."
-    elif claim.unit == "user":
-        yield f"No user of this data has more than {most} records; the claim holds for users with no more than that."
-    yield "A pass means that the number is right, not that it is small enough."
 
 
 def _summary(facts: Facts) -> dict[str, Any]:

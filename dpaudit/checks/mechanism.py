@@ -136,7 +136,9 @@ def public_parts_are_public(facts: Facts) -> Outcome:
     Where texts have parted nothing is left to compare: whether those steps' are public only the model shows. Without it
     steps after a text's first token must be among those that agree: who takes private supports may begin there.
     """
-    taken = {"support": facts.manifest.truncated, "anchor": facts.manifest.mechanism.contribution.anchored}
+    mechanism = facts.manifest.mechanism
+    # Of the whole vocabulary nothing is chosen but by rules, and mechanism.support-rules recomputes those.
+    taken = {"support": mechanism.support.size is not None, "anchor": mechanism.contribution.anchored}
     what = " and ".join(name for name, is_taken in taken.items() if is_taken)
     if not what:
         expected = "one support after the same label and tokens, or the whole vocabulary"

@@ -130,7 +130,7 @@ def regeneration_agrees(facts: Facts) -> Outcome:
         return Outcome("skip", "not run", expected, COMMAND)
     left_out = facts.replay.left_out
     if not left_out:
-        lacking = "The replay left no context out: there is none, or --left-out is 0."
+        lacking = "The replay left no context out: there is none, --left-out is 0, or it was stopped."
         return Outcome("skip", "nothing", expected, lacking)
     apart = [found for found in left_out if not abs(found.recorded - found.regenerated) <= found.tolerance]
     if apart:
@@ -164,7 +164,7 @@ def logits_agree(facts: Facts) -> Outcome:
         return Outcome("skip", "not run", expected, COMMAND)
     steps = facts.replay.steps
     if not steps:
-        return Outcome("skip", "nothing", expected, "The replay recomputed no step: --steps is 0.")
+        return Outcome("skip", "nothing", expected, "The replay recomputed no step: --steps is 0, or it was stopped.")
     wrong = [step for step in steps if step.problem or not step.difference <= step.tolerance]
     if wrong:
         first = wrong[0]
@@ -211,7 +211,7 @@ def attack_stays_below(facts: Facts) -> Outcome:
         return Outcome("skip", "not run", expected, COMMAND)
     found = facts.replay.attack
     if found is None:
-        return Outcome("skip", "nothing", expected, "The replay made no attack: --trials is 0.")
+        return Outcome("skip", "nothing", expected, "The replay made no attack: --trials is 0, or it was stopped.")
     if found.beyond:
         beyond = f"{found.beyond} of {2 * found.trials} texts exceed their bound; {found.worst}"
         return Outcome("fail", beyond, expected)

@@ -69,12 +69,17 @@ def replay_of(
 
         def show(done: int, total: int) -> None:
             if done <= 1:
-                note_in_log(f"Replaying {total} steps")
+                note_in_log(
+                    f"Replaying {total} steps; Ctrl-C keeps those that are done" if data else f"Replaying {total} steps"
+                )
             advance(done, total)
 
         if data is None:
             return replay_public(run_dir, model=model, progress=show)
-        return replay_run(run_dir, data, model=model, claim=asked, progress=show, **given)
+        found = replay_run(run_dir, data, model=model, claim=asked, progress=show, **given)
+    if not found.whole:
+        tell("dpaudit: the replay was stopped: the audit says what it had shown by then.")
+    return found
 
 
 def quality_of(run_dir: Location) -> tuple[Quality | None, str]:

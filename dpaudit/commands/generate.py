@@ -112,7 +112,8 @@ def _has_public_parts(out: Location) -> bool:
     """Whether a finished run took supports or anchors from public prompts, which its model shows."""
     from dpaudit.runs import RunReader
 
-    return RunReader(out).manifest.needs_public
+    mechanism = RunReader(out).manifest.mechanism
+    return mechanism.support.size is not None or mechanism.contribution.anchored
 
 
 def _own_tokenizer(model: str, out: Location) -> str:

@@ -185,8 +185,9 @@ def replay(
 ) -> None:
     """Recompute a run with its model and its data.
 
-    Audits the run with all that this shows: recorded values, sides and supports of random steps, every record's place,
-    the loss of random contexts that are left out, and an attack on neighbouring data.
+    Audits the run with all that this shows: supports and anchors of all steps, recorded values and sides of random
+    ones, every record's place, the loss of random contexts that are left out, and an attack on neighbouring data. With
+    the defaults that is a minute or two on two cores for a run like the demo's. Ctrl-C keeps what is done by then.
 
     \b
     Example:

@@ -79,14 +79,19 @@ def progress_bars(unit: str) -> Any:
 def progress_bar(title: str, unit: str) -> Iterator[Progress]:
     """One bar, as a function of how much is done and of the total; in a log, a line now and then."""
     with progress_bars(unit) as bars:
-        task, told = bars.add_task(title, total=None), time.monotonic()
+        task = bars.add_task(title, total=None)
+        begun = told = None
 
         def show(done: int, total: int) -> None:
-            nonlocal told
+            nonlocal begun, told
             bars.update(task, completed=done, total=total)
-            if bars.disable and time.monotonic() - told >= PATIENCE:
-                told = time.monotonic()
-                note(f"{title}: {done:,} of {total:,} {unit}")
+            now = time.monotonic()
+            if begun is None:  # what was loaded before is no measure of what is left
+                begun, told = now, now - PATIENCE / 2
+            if bars.disable and now - told >= PATIENCE:
+                told = now
+                left = (now - begun) * (total - done) / max(done, 1)
+                note(f"{title}: {done:,} of {total:,} {unit}, some {left:,.0f} s left")
 
         yield show
 

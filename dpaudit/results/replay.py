@@ -101,6 +101,7 @@ class Replay(PublicReplay):
             not.
         noise: absolute differences of noisy counts and counts of the data, added up; None in a run without noisy
             counts. Together with the noisy counts it tells of exact ones: it is not for reports.
+        whole: whether nobody stopped it: what was not done by then is not there.
     """
 
     assignment: str
@@ -108,3 +109,4 @@ class Replay(PublicReplay):
     steps: tuple[ReplayedStep, ...]
     left_out: tuple[LeftOut, ...]
     attack: Attacked | None
+    whole: bool = True

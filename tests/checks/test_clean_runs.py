@@ -145,6 +145,15 @@ def test_rules_that_a_run_happens_to_keep_pass(make_run, failed):
         assert check.status == "pass" and check.measured.endswith("steps hold")
 
 
+def test_rules_over_the_whole_vocabulary_are_all_that_a_support_follows_from(make_run):
+    """Any number of batches shows that: nothing of the model decides."""
+    for kind in ({"sizes": (4,)}, {"sizes": (4, 5, 3)}):
+        result = make_run(**kind, rules=RULES).audit()
+        checks = {check.id: check for check in result.checks}
+        assert checks["mechanism.support-public"].measured == "the whole vocabulary"
+        assert checks["mechanism.support-rules"].status == result.verdict == "pass"
+
+
 def test_rules_that_nobody_can_recompute_are_not_passed(make_run, failed):
     run = make_run(top_k=5, text=False)
     run.edit_manifest({"decoding.banned_words": ["w55"]})

@@ -62,3 +62,20 @@ def test_a_pass_says_so_and_a_public_report_does_not(make_run, monkeypatch, aggr
     (said,) = [caveat for caveat in result.caveats if "bit for bit" in caveat]
     assert result.verdict == "pass" and said.startswith("3 contexts of batch 1 are equal at every step")
     assert public_form(result) == public_form(clean)
+
+
+def test_no_number_that_was_declared_lets_a_caveat_out(make_run, monkeypatch):
+    """Two equal contexts, and users of two records."""
+    run = make_run(unit="user", records_per_user=2, contexts=True, width=3)
+    clean, read = run.audit(), BatchAuditor.__call__
+
+    def alike(auditor, batch):
+        facts = read(auditor, batch)
+        facts.equal = [[0, 1]] if batch == 1 else []
+        return facts
+
+    monkeypatch.setattr(BatchAuditor, "__call__", alike)
+    result = run.audit()
+    assert any(caveat.startswith("2 contexts of batch 1") for caveat in result.caveats)
+    assert public_form(result) == public_form(clean)
+    assert any("more than 2 records is declared" in caveat for caveat in public_form(result).caveats)

@@ -5,6 +5,7 @@ The test of docs/faults.md plants them all (test_fault_table.py).
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
@@ -22,7 +23,8 @@ from dpaudit.audit import audit_run
 from dpaudit.checks import CHECKS
 from dpaudit.mechanisms import Median, log_probability
 from dpaudit.results.replay import Attacked, LeftOut, PublicParts, Replay, ReplayedStep
-from dpaudit.runs import DecodingRules, KeyedHash, RunReader, aggregate_digest, data_digest
+from dpaudit.runs import DecodingRules, KeyedHash, RunReader, aggregate_digest, commitment_of, data_digest
+from dpaudit.runs.commitment import SETTLED
 
 CLIP = 6.0
 ODD, EVEN = {"sizes": (5, 4)}, {"sizes": (4, 5)}
@@ -128,6 +130,16 @@ def clusters_of_something_else(run):
 @fault("integrity.commitment")
 def commitment_of_another_run(run):
     run.edit_manifest({"commitment": "0" * 64})
+    run.list_digests()
+
+
+@fault("integrity.commitment")
+def commitment_that_guesses_can_be_tested_against(run):
+    """Without the nonce; whoever has the digests is told that they hold."""
+    run.edit_manifest({"nonce": None})
+    names = [name for name in SETTLED if (run.path / name).exists()]
+    digests = {name: hashlib.sha256((run.path / name).read_bytes()).hexdigest() for name in names}
+    run.edit_manifest({"commitment": commitment_of(RunReader(run.path).manifest, digests)})
     run.list_digests()
 
 
@@ -1320,6 +1332,7 @@ DIGESTS = {
     "edited_manifest",
     "commitment_of_another_run",
     "no_commitment",
+    "commitment_that_guesses_can_be_tested_against",
 }
 
 

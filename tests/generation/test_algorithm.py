@@ -154,6 +154,17 @@ def test_a_mean_run_claims_its_guarantee_rounded_up(generated: MakeRun) -> None:
     assert 0 <= claim.epsilon - accountant.epsilon(5, claim.delta, "rdp").epsilon < 1e-4
 
 
+def test_a_delta_suits_the_slots_that_a_claim_per_context_is_about(generated: MakeRun) -> None:
+    """Empty ones, too: a record may come into each."""
+    slots = {"batching": {"slots": 9}, "privacy": {"unit": "context"}, "record": {"contexts": True}}
+    run = generated(mechanism=MEAN, **slots)
+    manifest = RunReader(run).manifest
+    assert manifest.claim is not None
+    contexts = 9 * manifest.batching.batches
+    assert contexts > manifest.data.records and contexts**-1.1 * 0.99 < manifest.claim.delta < 1 / contexts
+    assert {check.id: check.status for check in audit_run(run).checks}["claim.delta"] == "pass"
+
+
 def test_a_claim_of_the_config_is_kept(generated: MakeRun) -> None:
     claim = RunReader(generated(claim={"epsilon": 99.0})).manifest.claim
     assert claim is not None

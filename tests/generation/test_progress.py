@@ -40,4 +40,7 @@ def test_a_log_has_a_line_now_and_then(monkeypatch, capfd) -> None:
     with terminal.progress_bar("Replaying", "passes") as show:
         for done in range(6):
             show(done, 1234)
-    assert capfd.readouterr().err.splitlines() == ["Replaying: 2 of 1,234 passes", "Replaying: 5 of 1,234 passes"]
+    assert capfd.readouterr().err.splitlines() == [
+        "Replaying: 2 of 1,234 passes, some 7,392 s left",
+        "Replaying: 5 of 1,234 passes, some 7,374 s left",
+    ]

@@ -424,6 +424,24 @@ def test_what_the_public_prompt_does_not_give_is_found_without_the_data(own_run:
     assert found.public is not None and "is none of the model's" in found.public.first + found.texts
 
 
+def test_what_is_done_by_then_is_kept_where_somebody_stops_a_replay(own_run: MakeRun, data_file: Path) -> None:
+    run, steps = own_run(**FROM_TOP), 0
+    for stop in (0.1, 0.9, 1.0):
+
+        def interrupt(done: int, total: int, share: float = stop) -> None:
+            if done >= share * total:
+                raise KeyboardInterrupt
+
+        found = replay_run(run, str(data_file), steps=100, left_out=0, trials=1, progress=interrupt)
+        assert not found.whole and found.attack is None and found.texts == found.assignment == ""
+        assert (found.public is None) == (stop == 0.1)
+        assert steps <= len(found.steps) and (len(found.steps) > 0) == (stop > 0.1)
+        steps = len(found.steps)
+        judged = outcomes(run, found)
+        assert judged["replay.lower-bound"] == "skip" and "fail" not in judged.values()
+    assert replay_run(run, str(data_file), steps=1, left_out=0, trials=0).whole
+
+
 def test_what_follows_no_public_prompt_is_told(own_run: MakeRun) -> None:
     manifest = RunReader(own_run(**FROM_TOP)).manifest
     label, most = (manifest.batching.labels or ("",))[0], manifest.stopping.max_tokens

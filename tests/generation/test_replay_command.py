@@ -117,7 +117,7 @@ def test_a_log_has_a_line_for_each_phase_of_a_replay(
         return Replay("", None, "", None, (ReplayedStep(0, 0, 0.0, 1.0),), (), None)
 
     monkeypatch.setattr("dpaudit.generation.replay.replay_run", replay)
-    begun = ["Reading the data and loading the model", "Replaying 7 steps"]
+    begun = ["Reading the data and loading the model", "Replaying 7 steps; Ctrl-C keeps those that are done"]
     begun += ["Auditing the run with what its replay found"]
     assert dpaudit("report", run, "--data", "x.csv")[2].splitlines()[:3] == begun
     lines = dpaudit("replay", run, "--data", "x y.csv", "--model", "m")[2].splitlines()

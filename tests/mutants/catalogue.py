@@ -1213,6 +1213,22 @@ _CHECKS = (
         ("tests/generation/test_replay.py",),
     ),
     Mutant(
+        "check-commitment-without-nonce",
+        "A commitment that guesses can be tested against passes.",
+        "dpaudit/checks/integrity.py",
+        "if facts.manifest.nonce is None:",
+        "if False:",
+        (_FAULTS, _FAULT_TABLE),
+    ),
+    Mutant(
+        "disclosure-caveats-by-their-figures",
+        "What a caveat tells of records is published where its number is one that was declared.",
+        "dpaudit/audit/caveats.py",
+        "if caveat in public)",
+        "if caveat in public or caveat.startswith(f'{declared_users} '))",
+        ("tests/checks/test_equal_contexts.py",),
+    ),
+    Mutant(
         "check-public-parts-of-first-tokens-alone",
         "Supports that agree at the first token of texts are taken for all.",
         "dpaudit/checks/mechanism.py",

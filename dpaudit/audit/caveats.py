@@ -1,0 +1,73 @@
+"""What a reader of a pass must know beside it, and which of it readers outside may be told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dpaudit.audit.factors import NEXT_TO_NOTHING, next_to_nothing
+from dpaudit.checks import Facts
+from dpaudit.results import CheckResult
+
+_DECLARED = "What the run declares of itself is taken as true where no check of a higher level looks behind it."
+_PUBLIC_PARTS = (
+    "Where no other text has the same tokens before, only the model shows that supports and anchors are public "
+    "(mechanism.support-public)."
+)
+_NO_COMMITMENT = (
+    "No commitment from before the run was given to this audit: settings, places of records and texts could "
+    "have been changed later, and all else recomputed."
+)
+_NO_HEAD = (
+    "No head from the end of the run was given to this audit: texts could have been drawn again or cut "
+    "later, and all else recomputed."
+)
+_STATED_AFTERWARDS = "The run stated this claim itself, after it was generated."
+_NUMBER_ALONE = "A pass means that the number is right, not that it is small enough."
+_FIXED = frozenset({_DECLARED, _PUBLIC_PARTS, _NO_COMMITMENT, _NO_HEAD, _STATED_AFTERWARDS, _NUMBER_ALONE})
+
+
+def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
+    """All of them, for readers inside."""
+    claim, privacy = facts.claim, facts.manifest.privacy
+    if said := next_to_nothing(claim.epsilon):
+        yield said
+    empty = [batch for batch, header in sorted(facts.headers.items()) if not header.contexts]
+    if empty and claim.kind == "ex-post":
+        which = f"batch {empty[0]} has" if len(empty) == 1 else f"{len(empty):,} batches have"
+        yield f"{NEXT_TO_NOTHING} {which} no context, so that one more would decide the text alone."
+    if facts.equal:
+        more = f", and {len(facts.equal) - 1:,} more such sets" if len(facts.equal) > 1 else ""
+        yield (
+            f"{facts.equal[0]} are equal at every step, bit for bit{more}: they show one record, or records that begin "
+            "alike. The claim holds only if each is a record of its own."
+        )
+    if any(check.id == "mechanism.support-public" and check.status == "skip" for check in checks):
+        yield _PUBLIC_PARTS
+    yield _DECLARED
+    if facts.held.commitment is None:
+        yield _NO_COMMITMENT
+    elif facts.held.head is None:
+        yield _NO_HEAD
+    if facts.manifest.claim_stated == "afterwards" and claim == facts.manifest.claim:
+        yield _STATED_AFTERWARDS
+    if claim.unit == "user" and privacy.records_per_user_from == "declared":
+        yield _declared_users(privacy.records_per_user)
+    elif claim.unit == "user":
+        most = privacy.records_per_user
+        yield f"No user of this data has more than {most} records; the claim holds for users with no more than that."
+    yield _NUMBER_ALONE
+
+
+def public_caveats(said: Iterable[str], declared_users: int | None) -> Iterator[str]:
+    """Those of an audit's caveats that tell nothing of the records: known sentences alone, whatever the others say.
+
+    Args:
+        said: the audit's.
+        declared_users: how many records a user has by declaration; None where that is not public.
+    """
+    public = _FIXED | (set() if declared_users is None else {_declared_users(declared_users)})
+    yield from (caveat for caveat in said if caveat in public)
+
+
+def _declared_users(most: int | None) -> str:
+    return f"That no user has more than {most} records is declared by the run; the record cannot show it."
