@@ -36,7 +36,7 @@ class Obstacle:
     Attributes:
         check: the check that fails or cannot be made.
         field: of the config.
-        problem: what is wrong there, as a sentence. Never holds text of a private record.
+        problem: what is wrong there, without a full stop. Never holds text of a private record.
         remedy: what would do instead, as a sentence.
         meant: the config itself says that its run is for no release, so that telling is enough.
     """
@@ -48,7 +48,11 @@ class Obstacle:
     meant: bool = False
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.problem} ({self.check}) {self.remedy}"
+        return str(self.error())
+
+    def error(self, otherwise: str = "") -> InputError:
+        """As an error, whose remedy goes on with `otherwise`."""
+        return InputError(self.field, f"{self.problem} ({self.check}).", f"{self.remedy} {otherwise}".rstrip())
 
 
 Finder = Callable[[Config, Records | None], Iterator[Obstacle]]
@@ -71,10 +75,8 @@ def refuse(found: Sequence[Obstacle], otherwise: str = "") -> None:
     """
     refused = [each for each in found if not each.meant]
     if refused:
-        first, more = refused[0], len(refused) - 1
-        others = f" ({more} more to mend after this one.)" if more else ""
-        remedy = f"{first.remedy}{others} {otherwise}".rstrip()
-        raise InputError(first.field, f"{first.problem} ({first.check})", remedy)
+        more = len(refused) - 1
+        raise refused[0].error(f"({more} more to mend after this one.) {otherwise}" if more else otherwise)
 
 
 def _randomness(config: Config, _: Records | None) -> Iterator[Obstacle]:
@@ -82,7 +84,7 @@ def _randomness(config: Config, _: Records | None) -> Iterator[Obstacle]:
         yield Obstacle(
             "mechanism.randomness",
             "decoding.test_seed",
-            "whoever knows the seed can repeat every draw, so the run fails its audit: it is for tests.",
+            "whoever knows the seed can repeat every draw, so the run fails its audit: it is for tests",
             "Leave it out for texts that are to be released.",
             meant=True,
         )
@@ -93,7 +95,7 @@ def _clusters(config: Config, _: Records | None) -> Iterator[Obstacle]:
         yield Obstacle(
             "rebalancing.noise",
             "clustering.method",
-            "k-means finds its centres on private records without noise, so no epsilon holds.",
+            "k-means finds its centres on private records without noise, so no epsilon holds",
             "Take public centres, or noised ones: chang or dpm.",
         )
 
@@ -104,7 +106,7 @@ def _origins(config: Config, _: Records | None) -> Iterator[Obstacle]:
             yield Obstacle(
                 check,
                 f"chosen_from.{section}",
-                "private records were looked at to choose numbers, and no epsilon pays for that.",
+                "private records were looked at to choose numbers, and no epsilon pays for that",
                 "Choose them by public texts or sizes, and say public then, and only then.",
             )
 
@@ -116,7 +118,7 @@ def _sums(config: Config, _: Records | None) -> Iterator[Obstacle]:
         yield Obstacle(
             "mechanism.divisor",
             "record.contexts",
-            f"contexts are not recorded, and nothing else in a run's record shows what a {aggregator.name} is made of.",
+            f"contexts are not recorded, and nothing else in a run's record shows what a {aggregator.name} is made of",
             "Leave it out: they are small over this support."
             if truncated
             else "Say true, at 4 bytes a context and token of the vocabulary in each step; or take a mechanism.support "
@@ -140,7 +142,7 @@ def _uncompared(config: Config, _: Records | None) -> Iterator[Obstacle]:
         yield Obstacle(
             "mechanism.support-public",
             f"batching.{name}",
-            "no label has a second batch, so no record shows that what steps take from the public prompt is public.",
+            "no label has a second batch, so no record shows that what steps take from the public prompt is public",
             "Generate 2 batches or more of a label: their supports and anchors must agree.",
         )
 
@@ -163,7 +165,7 @@ def _delta(config: Config, data: Records | None) -> Iterator[Obstacle]:
         yield Obstacle(
             "claim.delta",
             field,
-            f"this is {delta:g}, and of {units:,} {counted} a guarantee at {1 / units:g} or more could give one away.",
+            f"this is {delta:g}, and of {units:,} {counted} a guarantee at {1 / units:g} or more could give one away",
             f"Choose it below {1 / units:g} without looking at the data, such as {small_delta(units):g}.",
         )
 
@@ -197,7 +199,7 @@ def _claimed(config: Config, data: Records | None) -> Iterator[Obstacle]:
         yield Obstacle(
             "claim.epsilon",
             "claim.epsilon",
-            f"this is {claim.epsilon:g}, and {what} {rounded_up(spent)}.",
+            f"this is {claim.epsilon:g}, and {what} {rounded_up(spent)}",
             "Claim that, or lower mechanism.clip or the tokens of a batch, or raise the divisor or the temperature."
             if accountant is not None
             else "Claim more, or give clusters less.",
@@ -233,7 +235,7 @@ def _disclosed(config: Config, data: Records | None) -> Iterator[Obstacle]:
             yield Obstacle(
                 "disclosure.sensitive",
                 "prompt.end",
-                "a public report would hold this mark, which looks like a path of this machine.",
+                "a public report would hold this mark, which looks like a path of this machine",
                 "Take another mark.",
             )
     tried = [(field, text) for field, text in acting if not is_anybodys(field, text)]
@@ -241,7 +243,7 @@ def _disclosed(config: Config, data: Records | None) -> Iterator[Obstacle]:
         yield Obstacle(
             "disclosure.sensitive",
             "prompt.public_examples",
-            f"{len(tried):,} texts of {len(config.data.groups):,} labels are more than an audit holds against records.",
+            f"{len(tried):,} texts of {len(config.data.groups):,} labels are more than an audit holds against records",
             "Give fewer examples, or fewer labels.",
         )
         return
@@ -251,7 +253,7 @@ def _disclosed(config: Config, data: Records | None) -> Iterator[Obstacle]:
         yield Obstacle(
             "disclosure.sensitive",
             field.replace("batching.labels", "data.labels"),
-            "one of these texts is a private record, word for word, and would act on texts or be published.",
+            "one of these texts is a private record, word for word, and would act on texts or be published",
             "Take it out; write others, or take what is nobody's secret.",
         )
 

@@ -50,7 +50,7 @@ MEASURED = Path("benchmarks/results/latest.json")
 @click.option(
     "--unverified",
     is_flag=True,
-    help="Run rows that cannot pass their audit, too: the table then says that their claims are not shown.",
+    help="Run rows that cannot pass their audit, too: the table says that they did not.",
 )
 @private_cache_option("for evaluations")
 @tokenizer_option
