@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from dpaudit.accounting import (
     ApproximateAccountant,
+    CentersMethod,
     centers_epsilon,
     rebalancing_epsilon,
     rebalancing_events,
@@ -68,7 +69,9 @@ def obstacles(config: Config, data: Records | None = None) -> tuple[Obstacle, ..
 
 
 def refuse(found: Sequence[Obstacle], otherwise: str = "") -> None:
-    """Refuse a config with any obstacle that it does not name itself. `otherwise`: what else can be done, as a sentence.
+    """Refuse a config with any obstacle that it does not name itself.
+
+    `otherwise` is what else can be done, as a sentence.
 
     Raises:
         InputError: names the field of the first of them.
@@ -218,7 +221,8 @@ def _spent_on_clusters(config: Config, most_per_user: int | None) -> tuple[float
     # Its scales take other libraries to work out.
     from dpaudit.generation.grouping import expected_statement
 
-    method, delta = "chang" if clustering.method == "chang" else "dpm", clustering.delta or 0.0
+    method: CentersMethod = "chang" if clustering.method == "chang" else "dpm"
+    delta = clustering.delta or 0.0
     unit = Privacy(unit=privacy.unit, relation=privacy.relation)
     settings = expected_statement(config, unit, None).settings
     return 0.0, centers_epsilon(method, dict(settings), delta, privacy.relation)
@@ -227,7 +231,8 @@ def _spent_on_clusters(config: Config, most_per_user: int | None) -> tuple[float
 def _disclosed(config: Config, data: Records | None) -> Iterator[Obstacle]:
     """Settings that are published, or act on every text, against paths and the records themselves."""
     examples = read_public_examples(config)
-    acting = acting_texts(config.prompt.text, (text for each in examples.values() for text in each), config.decoding.banned_words)
+    shown = [text for each in examples.values() for text in each]
+    acting = acting_texts(config.prompt.text, shown, config.decoding.banned_words)
     published = [(f"{LABELS}[{number}]", label) for number, label in enumerate(config.data.labels or ())]
     if config.chosen_from.settings == "public":
         published += [("model.name", config.model.name), ("prompt.end", config.prompt.end or "")]

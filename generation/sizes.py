@@ -79,7 +79,13 @@ class Pricing:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Records of a batch, into how many batches each label's records are hashed, and how many of those are generated."""
+    """Sizes of a run.
+
+    Attributes:
+        contexts: records of a batch.
+        batches: into how many of them each label's records are hashed.
+        generated: how many of those are generated.
+    """
 
     contexts: int
     batches: int
@@ -114,9 +120,8 @@ def _too_few(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputError:
     records, least = wish.records or 0, sizes.generated * wish.labels
     at = "" if pricing is None else f" at epsilon {stated(pricing.claim(sizes.contexts))}"
     given = "no text" if not sizes.batches else f"{sizes.batches * wish.labels:,} texts"
-    problem = (
-        f"{records:,} records give {given} of {sizes.contexts:,} records each{at}, and {least:,} are asked for or needed."
-    )
+    found = f"{records:,} records give {given} of {sizes.contexts:,} records each{at}"
+    problem = f"{found}, and {least:,} are asked for or needed."
     ways = [f"{least * sizes.contexts:,} records or more"]
     if wish.texts is not None and sizes.batches >= GENERATED:
         ways.insert(0, f"--texts {sizes.batches * wish.labels}")

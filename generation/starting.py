@@ -66,7 +66,7 @@ batching:
   # A batch gets about (records of a label) / batches_per_label records; 30 or more do well. Go by a size that you would
   # publish. Where the records were counted to choose it, say so below: chosen_from.batching: private.
   batches_per_label: {batches}{why}
-  generate_per_label: {generated}    # texts per label; two of a label or more can be compared: their supports must agree
+  generate_per_label: {generated}    # texts per label; 2 of a label or more can be compared: their supports must agree
 
 """
 
@@ -190,7 +190,8 @@ def _require_possible(own: Own, text: str) -> int | None:
 
 def _prompt(template: TemplateName, labelled: bool) -> str:
     """The section `prompt`."""
-    kind, examples = ("Texts about {label}", "{LABEL: [TEXT, ...]}") if labelled else ("Texts of one kind", "[TEXT, ...]")
+    unlabelled, with_labels = ("Texts of one kind", "[TEXT, ...]"), ("Texts about {label}", "{LABEL: [TEXT, ...]}")
+    kind, examples = with_labels if labelled else unlabelled
     said = _OWN.format(kind=kind) if template == "own" else _PAPERS.format(name=template)
     return _PROMPT.format(template=said, examples=examples)
 

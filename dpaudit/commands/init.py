@@ -44,7 +44,7 @@ POSITIVE_COUNT = click.IntRange(min=1)
 @click.option(
     "--template",
     type=click.Choice(["it", "pt", "own"]),
-    help="Of prompts: `it` for instruction-tuned models, `pt` for others, or `own` words [default: what fits the model].",
+    help="`it` for instruction-tuned models, `pt` for others, or `own` words [default: what fits the model].",
 )
 @click.option("--records", type=POSITIVE_COUNT, metavar="N", help="About how many there are, as everyone may know.")
 @click.option("--texts", type=POSITIVE_COUNT, metavar="N", help="How many to write, at least [default: all they give].")
@@ -130,7 +130,7 @@ def _asked(own: Own, aggregator: str) -> Own:
     """What was not given, as someone at the terminal answers; nothing for the default."""
     from dpaudit.generation.starting import template_for
 
-    def ask(question: str, kind: click.ParamType) -> Any:
+    def ask(question: str, kind: click.ParamType[Any]) -> Any:
         answer = click.prompt(question, default="", type=_Optional(kind), show_default=False, err=True)
         return answer or None
 
@@ -148,12 +148,12 @@ def _asked(own: Own, aggregator: str) -> Own:
     return own
 
 
-class _Optional(click.ParamType):
+class _Optional(click.ParamType[Any]):
     """A value of another type, or nothing."""
 
     name = "value"
 
-    def __init__(self, kind: click.ParamType) -> None:
+    def __init__(self, kind: click.ParamType[Any]) -> None:
         self._kind = kind
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -172,7 +172,6 @@ def _yield(own: Own, found: First) -> str:
     labels = f", {counted(len(own.labels), 'label')}" if own.labels else ""
     each = round(records / groups / sizes.batches)
     cost = "" if found.epsilon is None else f", at epsilon {stated(found.epsilon)}"
-    said = f"{counted(records, 'record')}{labels}: {counted(sizes.generated * groups, 'text')} of some {each} each{cost}"
-    if own.records is None:
-        said += f". More with --records N, about how many, if that may be known"
-    return said
+    texts = counted(sizes.generated * groups, "text")
+    more = ". More with --records N, about how many, if that may be known" if own.records is None else ""
+    return f"{counted(records, 'record')}{labels}: {texts} of some {each} each{cost}{more}"

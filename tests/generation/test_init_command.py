@@ -350,8 +350,7 @@ def test_records_give_as_many_texts_as_their_batches_are_large(dpaudit: Dpaudit,
 def test_an_epsilon_decides_how_large_batches_are(dpaudit: Dpaudit, tmp_path: Path) -> None:
     own, seen = own_records(tmp_path, 1200), []
     for asked in (0.5, 1.0, 2.7448, 3.0, 10.0):
-        code, _, err = dpaudit("init", "own.yaml", *own, "--records", 1200, "--epsilon", asked, "--force")
-        assert code == 0
+        assert dpaudit("init", "own.yaml", *own, "--records", 1200, "--epsilon", asked, "--force")[0] == 0
         config = load_config(tmp_path / "own.yaml")
         divisor = config.mechanism.model_dump()["divisor"]
         claimed = []

@@ -75,9 +75,7 @@ def forced(canary: str, folder: Path, encoder: Path) -> Iterator[tuple[str, str,
     yield "claim.delta", "clustering.delta", {**clustered, "clustering": noised}
 
 
-def test_what_is_refused_would_not_pass(
-    settings: Settings, canary: str, tmp_path: Path, encoder_folder: Path
-) -> None:
+def test_what_is_refused_would_not_pass(settings: Settings, canary: str, tmp_path: Path, encoder_folder: Path) -> None:
     for number, (check, field, sections) in enumerate(forced(canary, tmp_path, encoder_folder)):
         values = settings(**({"decoding": REAL} | sections))
         values["batching"] = {name: value for name, value in values["batching"].items() if value is not None}
@@ -96,7 +94,8 @@ def test_what_is_refused_would_not_pass(
 def some_sections(chosen: random.Random) -> dict[str, Any]:
     """A config's sections by chance; most of them go together."""
     mechanism: dict[str, Any] = chosen.choice([MEAN, {}, {"aggregator": "central", "central": 2}])
-    mechanism = mechanism | chosen.choice([TOP, TOP, {}, {"support": {"kind": "public-top-k", "size": 9, "margin": 0.5}}])
+    margin = {"support": {"kind": "public-top-k", "size": 9, "margin": 0.5}}
+    mechanism = mechanism | chosen.choice([TOP, TOP, {}, margin])
     mechanism = mechanism | chosen.choice([ANCHORED, {}])
     unit = chosen.choice(["record", "record", "context", "user"])
     privacy: dict[str, Any] = {"unit": unit, "relation": chosen.choice(["add_remove", "replace"])}

@@ -49,7 +49,7 @@ def test_a_dry_run_writes_nothing_and_says_it_in_80_columns(
     before = set(tmp_path.iterdir())
     code, said, _ = dpaudit("generate", "mean.yaml", "--dry-run")
     assert code == 0
-    for part in ("10 records, 2 labels", "4, at most 5 tokens each", "δ = 1e-5", "s here, once", "kB", "decoding.test_seed"):
+    for part in ("10 records, 2 labels", "4, at most 5 tokens each", "δ = 1e-5", "s here, once", "kB", "test_seed:"):
         assert part in said
     assert max(map(len, said.splitlines())) <= 80
     code, said, _ = dpaudit("generate", "mean.yaml", "--dry-run", "--json")
