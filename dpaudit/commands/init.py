@@ -18,7 +18,8 @@ from dpaudit.commands.terminal import note, output
 if TYPE_CHECKING:
     from dpaudit.generation.starting import First, Own
 
-POSITIVE_COUNT = click.IntRange(min=1)
+#: As in dpaudit.runs.manifest, which is not loaded for this.
+POSITIVE_COUNT = click.IntRange(1, 1 << 40)
 
 
 @click.command()

@@ -381,6 +381,9 @@ def test_what_records_do_not_give_is_refused_with_numbers_that_do(dpaudit: Dpaud
         assert not (tmp_path / "own.yaml").exists()
     code, _, err = dpaudit("init", "own.yaml", *own, "--records", 20)
     assert code == 2 and "no text" in err and "records or more" in err
+    for many in (["--texts", 1 << 40], ["--texts", 1 << 24, "--records", 1 << 40], ["--records", 1 << 40]):
+        code, _, err = dpaudit("init", "own.yaml", *own, *many, "--label-value", "west")
+        assert code == 2 and "16,777,216 batches" in err
     assert "16,384" in dpaudit("init", "own.yaml", *own, "--epsilon", 1e-6)[2]
     assert "known once" in dpaudit("init", "own.yaml", *own, "--epsilon", 1, "--aggregator", "central")[2]
 
@@ -420,6 +423,16 @@ def test_the_template_fits_the_model(dpaudit: Dpaudit, tmp_path: Path, tiny_fold
             assert dpaudit("init", "own.yaml", *own, *named, "--template", template, "--force")[0] == 0
             assert load_config(tmp_path / "own.yaml").prompt.id == template
     assert dpaudit("init", "two.yaml", *own[:2], "--no-labels", "--template", "it")[0] == 2
+
+
+def test_names_of_settings_in_paths_and_labels_stay(dpaudit: Dpaudit, tmp_path: Path) -> None:
+    label = "divisor: 32 margin: 0.125} no_line_breaks: true"
+    (tmp_path / "name: x delta: 1.0e-5 .csv").write_text(f"text,label\none,{label}\n")
+    arguments = ["--data", "name: x delta: 1.0e-5 .csv", "--label-value", label, "--records", 9000, "--template", "pt"]
+    assert dpaudit("init", "own.yaml", *arguments, "--epsilon", 1)[0] == 0
+    config = load_config(tmp_path / "own.yaml")
+    assert (config.data.path, config.data.labels) == (arguments[1], (label,))
+    assert not config.decoding.no_line_breaks
 
 
 def test_on_a_terminal_it_asks_for_what_was_not_given(
