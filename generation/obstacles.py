@@ -124,7 +124,7 @@ def _sums(config: Config, _: Records | None) -> Iterator[Obstacle]:
             f"contexts are not recorded, and nothing else in a run's record shows what a {aggregator.name} is made of",
             "Leave it out: they are small over this support."
             if truncated
-            else "Say true, at 4 bytes a context and token of the vocabulary in each step; or take a mechanism.support "
+            else "Say true, at 8 bytes a context and token of the vocabulary in each step; or take a mechanism.support "
             "of public-top-k, over which contexts are recorded and small.",
         )
 
