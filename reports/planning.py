@@ -39,6 +39,9 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "claim", _EX_POST if plan.claim is None else claim_words(plan.claim)
     yield "time", f"at most some {_span(plan.seconds)} here, once the model is loaded"
     yield "disk", f"at most {_size(plan.stored)}"
+    yield "audit", " ".join(plan.obstacles) or "nothing here keeps the run from passing it"
+    if not plan.knows_tokenizer:
+        yield "tokenizer", "not one that audits know: name it to them with --tokenizer FILE"
 
 
 def _span(seconds: float) -> str:

@@ -9,23 +9,16 @@ from typing import Any
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
 from dpaudit.results import CheckResult
-from dpaudit.runs import InputError, KeyedHash, Manifest
+from dpaudit.runs import InputError, KeyedHash
+from dpaudit.runs.disclosed import LABELS, MOST_PAIRS, PATH, acting_texts, is_anybodys
 from dpaudit.runs.manifest import SOFTWARE
 
 #: Leading hexadecimal digits that give a digest away: long enough for a million records to have none by chance.
 TELLING = 12
 #: The longest decimal number that is read as one: of 256 bits, and to spare.
 MOST_DIGITS = 100
-#: The most pairs of a label and a text that are tried as records: a second or two of hashing.
-MOST_PAIRS = 1 << 20
 WITHHELD = "withheld: a path on the machine of the run"
 
-#: The longest text that may be anybody's: a word of a setting, or a label. A record may be that very word, and to say
-#: so would tell of it; a longer one is no coincidence.
-LONGEST_WORD = 32
-LONGEST_LABEL = 64
-
-_LABELS = "batching.labels"
 _IN_EVERY_TEXT = "It acts on every text, and no epsilon here includes that. Do not release these texts."
 
 _BATCHING = (
@@ -42,14 +35,6 @@ _PROMPT = ("template", "digest", "max_example_tokens", "end", "one_line")
 _VERSION = re.compile(r"v?[0-9][0-9A-Za-z.!+_-]{0,40}")
 _HEXADECIMAL = re.compile(f"[0-9a-f]{{{TELLING},}}")
 _DECIMAL = re.compile(r"[0-9]{2,}")
-#: Where machines keep files: r/science/ and /yes/ are none, as a template or a mark may have them.
-_ROOTS = (
-    "Users|Volumes|afs|app|cluster|content|data|etc|export|gpfs|home|lustre|media|mnt|net|nfs|opt|private|proc|project"
-    "|projects|root|run|scratch|share|srv|storage|tmp|usr|var|work|workspace"
-)
-_PATH = re.compile(
-    rf"""(?:^|[\s"'=(,;:])(?:/(?:{_ROOTS})\d*/|/(?:[\w.~-]+/)+[\w-]+\.[A-Za-z]\w|~\w*/|[A-Za-z]:[\\/]|\\\\\w)|file:/"""
-)
 _LOCAL = ("/", "./", "../", "~", "\\")
 
 
@@ -79,7 +64,7 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
         said["decoding"] = {name: manifest["decoding"][name] for name in _RULES}
         said["prompt"] = _prompt(manifest["prompt"])
         said["model"] = {name: manifest["model"][name] for name in ("name", "digest", "dtype")}
-        if said["model"]["name"].startswith(_LOCAL) or _PATH.search(said["model"]["name"]):
+        if said["model"]["name"].startswith(_LOCAL) or PATH.search(said["model"]["name"]):
             said["model"]["name"] = WITHHELD
     return said
 
@@ -116,13 +101,14 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     places = _digits(said)
     for field, text in published:
         # Labels are released with the texts; one such as /home/garden is no place on a disk.
-        if not field.startswith(_LABELS) and _PATH.search(text):
+        if not field.startswith(LABELS) and PATH.search(text):
             return Outcome("fail", f"{field} holds a path", expected)
     for name, secret in (("the key", manifest.batching.key), ("the data's digest", manifest.data.digest)):
         if secret is not None and secret[:TELLING] in places:
             return Outcome("fail", f"{places[secret[:TELLING]]} holds {name}", expected)
-    unpublished = _unpublished(manifest)
-    texts = [(field, text) for field, text in (*published, *unpublished) if not _anybodys(field, text)]
+    examples = [text for each in manifest.prompt.public_examples.values() for text in each]
+    unpublished = acting_texts(manifest.prompt.text, examples, manifest.decoding.banned_words)
+    texts = [(field, text) for field, text in (*published, *unpublished) if not is_anybodys(field, text)]
     if len(texts) * max(1, len(manifest.batching.labels)) > MOST_PAIRS:
         return Outcome("skip", "not tried", expected, f"Too many labels: over {MOST_PAIRS:,} pairs with a text.")
     records: dict[str, str] = {}  # field by the digest that a record of that very text would have
@@ -155,33 +141,6 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
 def acts_on_every_text(check: CheckResult) -> bool:
     """Whether a failure of disclosure.sensitive is about the texts themselves, whatever is published beside them."""
     return check.detail == _IN_EVERY_TEXT
-
-
-def _unpublished(manifest: Manifest) -> list[tuple[str, str]]:
-    """Texts that every prompt or text follows from, as they are and as white space hides what they say.
-
-    A template is taken as a whole and by its lines.
-    """
-    template, examples = manifest.prompt.text or "", manifest.prompt.public_examples.values()
-    parts = {
-        "prompt.text": [template, *template.split("\n")],
-        "prompt.public_examples": [text for each in examples for text in each],
-        "decoding.banned_words": manifest.decoding.banned_words,
-    }
-    forms = {
-        (field, form)
-        for field, texts in parts.items()
-        for text in texts
-        for form in (text, text.strip(), " ".join(text.split()))
-    }
-    return sorted((field, form) for field, form in forms if form)
-
-
-def _anybodys(field: str, text: str) -> bool:
-    """Whether a text may be a record's by coincidence: one word, or a label."""
-    if field.startswith(_LABELS):
-        return len(text) <= LONGEST_LABEL
-    return len(text) <= LONGEST_WORD and len(text.split()) < 2
 
 
 def _values(value: Any, field: str = "") -> Iterator[tuple[str, Any]]:

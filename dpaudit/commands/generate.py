@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from dpaudit.engines import Engine
-    from dpaudit.generation.config import Config, DataConfig
+    from dpaudit.generation.config import Config
     from dpaudit.generation.events import Event, RecordsPlaced
+    from dpaudit.generation.obstacles import Obstacle
     from dpaudit.runs.storage import Location
 
 #: Batches with fewer contexts than this are warned of; with WELL or more, noise seldom decides a token.
@@ -43,6 +44,11 @@ FEW, WELL = 8, 30
     is_flag=True,
     help="Show what the texts cost so far, ex-post. To stop or repeat a run because of it voids its claim.",
 )
+@click.option(
+    "--unverified",
+    is_flag=True,
+    help="Generate what cannot pass its audit, too: for experiments whose texts are not released.",
+)
 @model_engine_options
 @output_options
 def generate(
@@ -51,6 +57,7 @@ def generate(
     dry_run: bool,
     public_only: bool,
     show_epsilon: bool,
+    unverified: bool,
     engine: Engine | None,
     as_json: bool,
 ) -> None:
@@ -58,6 +65,8 @@ def generate(
 
     A run that was interrupted goes on at its first unfinished batch. On a Ray cluster every worker reads the data and
     loads the model itself, and writes to the run directory: all nodes must reach them.
+
+    A config whose run could not pass `dpaudit verify` is refused with the reason before the model is loaded.
 
     \b
     Example:
@@ -78,10 +87,10 @@ def generate(
         raise click.UsageError("--public-only works in this process: leave out --workers and --engine.")
     settings = load_config(config)
     if out is None:
-        _show_plan(config, settings, as_json)
+        _show_plan(config, settings, unverified, as_json)
         return
     try:
-        generate_run(settings, out, last_part(out), engine, public_only, show_epsilon)
+        generate_run(settings, out, last_part(out), engine, public_only, show_epsilon, unverified)
     except InputError as error:
         raise in_config(config, error) from None
     with output():
@@ -136,9 +145,17 @@ def generate_run(
     engine: Engine | None = None,
     public_only: bool = False,
     show_epsilon: bool = False,
+    unverified: bool = False,
 ) -> None:
-    """Write a run, or go on with it, or write its baseline (`public_only`), and show how far it is under `title`."""
-    _look_at_data(config.data, public_only)
+    """Write a run, or go on with it, or write its baseline (`public_only`), and show how far it is under `title`.
+
+    What keeps it from passing its audit is told; what the config does not say itself is refused unless `unverified`.
+    """
+    if public_only:
+        _require_labels(config)
+    else:
+        for obstacle in _look_at_data(config, unverified):
+            tell(f"dpaudit: warning: {title}: {obstacle}")
     from dpaudit.generation.algorithm import generate as run_algorithm
     from dpaudit.generation.public import generate_public
 
@@ -150,26 +167,38 @@ def generate_run(
             run_algorithm(config, out, shown, engine)
 
 
-def _look_at_data(data: DataConfig, public_only: bool = False) -> None:
-    """Read what can be wrong with the data before the libraries are, which take seconds."""
-    from dpaudit.generation.records import require_records
+def _require_labels(config: Config) -> None:
     from dpaudit.generation.starting import require_labels
 
-    require_labels(data)
-    if data.path is not None and not public_only:
-        require_records(data)
+    require_labels(config.data)
 
 
-def _show_plan(path: Path, config: Config, as_json: bool) -> None:
+def _look_at_data(config: Config, unverified: bool) -> tuple[Obstacle, ...]:
+    """What keeps the run from passing its audit, of the settings and of the data.
+
+    Raises:
+        InputError: the data cannot be used, or an obstacle is neither what the config says itself nor `unverified`.
+    """
+    from dpaudit.generation.obstacles import obstacles, refuse
+    from dpaudit.generation.records import read_records
+
+    _require_labels(config)
+    found = obstacles(config, read_records(config.data))
+    if not unverified:
+        refuse(found, "--unverified generates it all the same, for no release.")
+    return found
+
+
+def _show_plan(path: Path, config: Config, unverified: bool, as_json: bool) -> None:
     """Say what a run of a config would be."""
     from dpaudit.generation.config import in_config
     from dpaudit.runs import InputError
 
     try:
-        _look_at_data(config.data)
+        known = _look_at_data(config, unverified)
         from dpaudit.generation.planning import plan
 
-        found = plan(config)
+        found = plan(config, known)
     except InputError as error:
         raise in_config(path, error) from None
     from dpaudit.reports.planning import print_plan

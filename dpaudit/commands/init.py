@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from dpaudit.commands.options import NamedPath, output_options
+from dpaudit.commands.options import POSITIVE, NamedPath, output_options
 from dpaudit.commands.places import writing
 from dpaudit.commands.terminal import note, output
+
+if TYPE_CHECKING:
+    from dpaudit.generation.starting import First, Own
+
+#: As in dpaudit.runs.manifest, which is not loaded for this.
+POSITIVE_COUNT = click.IntRange(1, 1 << 40)
 
 
 @click.command()
@@ -33,6 +41,15 @@ from dpaudit.commands.terminal import note, output
     help="A label, as everyone may know it: none is read off the data. Repeat it.",
 )
 @click.option("--no-labels", is_flag=True, help="Your records have no labels: write a prompt of your own for them.")
+@click.option("--model", metavar="NAME", help="A Hugging Face name or a folder [default: the example's].")
+@click.option(
+    "--template",
+    type=click.Choice(["it", "pt", "own"]),
+    help="`it` for instruction-tuned models, `pt` for others, or `own` words [default: what fits the model].",
+)
+@click.option("--records", type=POSITIVE_COUNT, metavar="N", help="About how many there are, as everyone may know.")
+@click.option("--texts", type=POSITIVE_COUNT, metavar="N", help="How many to write, at least [default: all they give].")
+@click.option("--epsilon", type=POSITIVE, help="The most that a mean may claim: it decides how large batches are.")
 @click.option("--force", is_flag=True, help="Overwrite CONFIG.")
 @output_options
 def init(
@@ -43,27 +60,44 @@ def init(
     label: str | None,
     label_values: tuple[str, ...],
     no_labels: bool,
+    model: str | None,
+    template: Literal["it", "pt", "own"] | None,
+    records: int | None,
+    texts: int | None,
+    epsilon: float | None,
     force: bool,
     as_json: bool,
 ) -> None:
     """Write a commented config for `dpaudit generate`.
 
-    CONFIG is dpaudit.yaml unless named. Without --data it is the example, which runs as it stands.
+    CONFIG is dpaudit.yaml unless named. Without --data it is the example, which runs as it stands. On a terminal it
+    asks for what matters and was not given; an empty answer takes the default.
 
     \b
     Example:
       dpaudit init mine.yaml --data records.csv --text body --label topic \\
-        --label-value sport --label-value tech
+        --label-value sport --label-value tech --records 1200 --epsilon 3
     """
-    from dpaudit.generation.starting import PARTS, PLACEHOLDER, first_config, missing_parts
+    from dpaudit.generation.starting import MODEL, PARTS, PLACEHOLDER, Own, example_config, first_config, missing_parts
     from dpaudit.runs import InputError
 
-    if data is None and (text or label or label_values or no_labels):
-        raise click.UsageError("--text, --label, --label-value and --no-labels are about --data, which is not given.")
+    about = (text, label, label_values, no_labels, model, template, records, texts, epsilon)
+    if data is None and any(about):
+        about_data = "--text, --label, --no-labels, --model, --template, --records, --texts and --epsilon"
+        raise click.UsageError(f"{about_data} are about --data, which is not given.")
     if no_labels and (label or label_values):
         raise click.UsageError("--no-labels does not go with --label and --label-value.")
-    column = None if no_labels else label or "label"
-    written = first_config(aggregator, data, text or "text", column, label_values)
+    if no_labels and template not in (None, "own"):
+        raise click.UsageError("--no-labels goes with --template own: the others show a label.")
+    if aggregator != "mean" and epsilon is not None:
+        raise click.UsageError("--epsilon is for --aggregator mean: that of others is known once the texts are.")
+    written, said = example_config(aggregator), ""
+    if data is not None:
+        column = None if no_labels else label or "label"
+        own = Own(data, text or "text", column, label_values, model or MODEL, template, records, texts, epsilon)
+        own = _asked(own, aggregator) if _is_terminal() and not as_json else own
+        found = first_config(aggregator, own)
+        written, said = found.text, _yield(own, found)
     with writing(config, "CONFIG"):
         try:
             with config.open("w" if force and config.is_file() else "x", encoding="utf-8") as file:
@@ -76,6 +110,8 @@ def init(
     then = shlex.join(["dpaudit", "generate", config_name, "--out", run])
     with output():
         click.echo(json.dumps({"config": str(config), "next": then}) if as_json else f"  {config}")
+    if said:
+        note(said)
     if data is None:
         note(f"The example's model and texts need: {PARTS}")
     elif missing := missing_parts(written):
@@ -85,3 +121,58 @@ def init(
     if no_labels:
         note(f"First say in {config}, prompt.text, what your texts are.")
     note(f"Next: {then}")
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _asked(own: Own, aggregator: str) -> Own:
+    """What was not given, as someone at the terminal answers; nothing for the default."""
+    from dpaudit.generation.starting import template_for
+
+    def ask(question: str, kind: click.ParamType[Any]) -> Any:
+        answer = click.prompt(question, default="", type=_Optional(kind), show_default=False, err=True)
+        return answer or None
+
+    if own.template is None and own.label is not None:
+        fits = template_for(own.model)
+        own = replace(own, template=ask(f"Template, it, pt or own [{fits}]", click.Choice(["it", "pt", "own"])))
+    if own.records is None and (own.labels or own.label is None):
+        question = "About how many records there are, as everyone may know [not to be said]"
+        own = replace(own, records=ask(question, POSITIVE_COUNT))
+    if own.epsilon is None and aggregator == "mean":
+        own = replace(own, epsilon=ask("Epsilon, at most [that of batches of 32]", POSITIVE))
+    if own.texts is None:
+        default = "two of a label" if own.records is None else "all they give"
+        own = replace(own, texts=ask(f"Texts, at least [{default}]", POSITIVE_COUNT))
+    return own
+
+
+class _Optional(click.ParamType[Any]):
+    """A value of another type, or nothing."""
+
+    name = "value"
+
+    def __init__(self, kind: click.ParamType[Any]) -> None:
+        self._kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse one answer."""
+        return self._kind.convert(value, param, ctx) if value != "" else ""
+
+
+def _yield(own: Own, found: First) -> str:
+    """How many texts the records give, in a line; empty where the labels are to be filled in."""
+    from dpaudit.reports.text import counted
+    from dpaudit.results.rounding import stated
+
+    if not own.labels and own.label is not None:
+        return ""
+    groups, sizes, records = len(own.labels) or 1, found.sizes, own.records or found.records or 0
+    labels = f", {counted(len(own.labels), 'label')}" if own.labels else ""
+    each = round(records / groups / sizes.batches)
+    cost = "" if found.epsilon is None else f", at epsilon {stated(found.epsilon)}"
+    texts = counted(sizes.generated * groups, "text")
+    more = ". More with --records N, about how many, if that may be known" if own.records is None else ""
+    return f"{counted(records, 'record')}{labels}: {texts} of some {each} each{cost}{more}"

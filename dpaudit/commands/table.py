@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +47,11 @@ MEASURED = Path("benchmarks/results/latest.json")
     help="Contexts that the model continues by a token in a second [default: from benchmarks/results/latest.json].",
 )
 @click.option("--no-evaluation", is_flag=True, help="Generate and audit alone.")
+@click.option(
+    "--unverified",
+    is_flag=True,
+    help="Run rows that cannot pass their audit, too: the table says that they did not.",
+)
 @private_cache_option("for evaluations")
 @tokenizer_option
 @model_engine_options
@@ -56,6 +63,7 @@ def table(
     dry_run: bool,
     tokens_per_second: float | None,
     no_evaluation: bool,
+    unverified: bool,
     private_cache: Path | None,
     engine: Engine | None,
     as_json: bool,
@@ -63,7 +71,8 @@ def table(
     """Generate, audit and evaluate a table of runs.
 
     Prints the table beside the paper's figures, and writes table.md, table.csv and table.json, unless --only chose some
-    of its rows. The same command goes on where it stopped; a row that fails does not stop the others.
+    of its rows. The same command goes on where it stopped; a row that fails does not stop the others. Rows that could
+    not pass their audit are refused before the first one runs.
 
     \b
     Exit codes: 0 all claims hold, 1 an audit did not pass, 2 a row could not be run, 3 internal error.
@@ -82,7 +91,36 @@ def table(
         raise click.UsageError("--tokens-per-second is for --dry-run.")
     if out is None:
         raise click.UsageError("Name a folder with --out, or ask for a --dry-run.")
-    _run_table(rows, out, only, not no_evaluation, private_cache, engine, as_json)
+    if not unverified:
+        _require_possible(rows.only(only))
+    _run_table(rows, out, only, not no_evaluation, unverified, private_cache, engine, as_json)
+
+
+def _require_possible(table: Table) -> None:
+    """Raises InputError where rows could not pass their audits. What else is wrong with a row it says at its turn."""
+    from dpaudit.generation.config import in_config
+    from dpaudit.generation.obstacles import Obstacle, obstacles, refuse
+    from dpaudit.generation.records import Records, read_records
+    from dpaudit.runs import InputError
+
+    @cache
+    def read(data: DataConfig) -> Records | None:
+        with suppress(InputError):
+            return None if data.path is None else read_records(data)
+        return None
+
+    refused: dict[Path, tuple[Obstacle, ...]] = {}
+    for row in table.rows:
+        with suppress(InputError):
+            found = obstacles(row.config, read(row.config.data))
+            refused |= {row.path: found} if any(not each.meant for each in found) else {}
+    if refused:
+        path, found = next(iter(refused.items()))
+        rows = "This row" if len(refused) == 1 else f"{len(refused)} rows"
+        try:
+            refuse(found, f"{rows} could not pass; --unverified runs the table all the same.")
+        except InputError as error:
+            raise in_config(path, error) from None
 
 
 def _estimate_table(table: Table, tokens_per_second: float | None, as_json: bool) -> None:
@@ -103,6 +141,7 @@ def _run_table(
     out: Path,
     only: tuple[str, ...],
     evaluated: bool,
+    unverified: bool,
     private_cache: Path | None,
     engine: Engine | None,
     as_json: bool,
@@ -113,7 +152,7 @@ def _run_table(
     from dpaudit.results.quality_file import write_private
 
     def make(row: Row, run: Path) -> None:
-        generate_run(row.config, run, row.name, engine)
+        generate_run(row.config, run, row.name, engine, unverified=unverified)
 
     def compare(row: Row, run: Path) -> None:
         from dpaudit.generation.algorithm import require_made_with

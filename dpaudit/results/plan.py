@@ -18,6 +18,8 @@ class Plan(Result):
         claim: fixed beforehand; None for an ex-post one.
         seconds: on this machine, where no text ends early; loading the model is left out.
         stored: bytes of all steps before they are compressed.
+        obstacles: what keeps the run from passing its audit, as sentences; empty where nothing is known to.
+        knows_tokenizer: whether audits know the model's tokenizer; others are to be named to them.
     """
 
     records: int
@@ -29,3 +31,5 @@ class Plan(Result):
     claim: ClaimResult | None
     seconds: float
     stored: int
+    obstacles: tuple[str, ...]
+    knows_tokenizer: bool

@@ -75,7 +75,7 @@ UNRUN = {
     "dpaudit replay RUN_DIR --data records.csv": REPLAYS,
     "dpaudit report mine-run --data mine.csv": REPLAYS,
     "dpaudit verify RUN_DIR --model HuggingFaceTB/SmolLM2-135M": REPLAYS,
-    "dpaudit table examples/laptop/table.yaml --out laptop --private-cache laptop-cache": TABLES,
+    "dpaudit table examples/laptop/table.yaml --out laptop --unverified --private-cache laptop-cache": TABLES,
     "dpaudit table examples/paper/results.yaml --out results": TABLES,
     "head$ export RAY_AUTH_MODE=token && ray get-auth-token --generate": MACHINES,
     "dpaudit verify mine-run --epsilon 3": GENERATES,

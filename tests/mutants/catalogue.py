@@ -1247,8 +1247,8 @@ _CHECKS = (
     Mutant(
         "disclosure-banned-words",
         "banned words are not held against the records",
-        "dpaudit/checks/disclosure.py",
-        '"decoding.banned_words": manifest.decoding.banned_words,',
+        "dpaudit/runs/disclosed.py",
+        '"decoding.banned_words": banned,',
         "",
         ("tests/generation/test_anchored.py",),
     ),
@@ -1630,7 +1630,7 @@ _CHECKS = (
     Mutant(
         "checks-disclosure-word-of-a-record-told",
         "a record that is a word of a setting fails a run, and so tells of itself",
-        "dpaudit/checks/disclosure.py",
+        "dpaudit/runs/disclosed.py",
         "return len(text) <= LONGEST_WORD and len(text.split()) < 2",
         "return False",
         ("tests/audit/test_disclosure.py",),
@@ -1638,7 +1638,7 @@ _CHECKS = (
     Mutant(
         "checks-disclosure-labels-never-records",
         "a column of texts that was taken for that of labels is published",
-        "dpaudit/checks/disclosure.py",
+        "dpaudit/runs/disclosed.py",
         "return len(text) <= LONGEST_LABEL",
         "return True",
         ("tests/audit/test_disclosure.py",),
@@ -1662,7 +1662,7 @@ _CHECKS = (
     Mutant(
         "checks-disclosure-slash-is-a-path",
         "/r/science/ is taken for a place on a disk",
-        "dpaudit/checks/disclosure.py",
+        "dpaudit/runs/disclosed.py",
         "(?:/(?:{_ROOTS})\\d*/|",
         "(?:/\\w+/|",
         ("tests/audit/test_disclosure.py",),
@@ -1686,8 +1686,8 @@ _CHECKS = (
     Mutant(
         "checks-record-in-template-unseen",
         "no line of a template of the user's own is held against the records",
-        "dpaudit/checks/disclosure.py",
-        '"prompt.text": [template, *template.split("\\n")],',
+        "dpaudit/runs/disclosed.py",
+        '"prompt.text": [whole, *whole.split("\\n")],',
         "",
         ("tests/generation/test_own_prompts.py",),
     ),

@@ -305,7 +305,8 @@ def test_the_commands_take_a_clustering(
 ) -> None:
     """From YAML to a report that names the clusters; progress tells no text."""
     config, run = tmp_path / "config.yaml", tmp_path / "run"
-    settings = clustered(CHANG, mechanism=MEAN, privacy={"delta": 1e-2}).model_dump(mode="json", exclude_unset=True)
+    made = clustered(CHANG, mechanism=MEAN, privacy={"delta": 1e-2}, record={"contexts": True})
+    settings = made.model_dump(mode="json", exclude_unset=True)
     config.write_text(yaml.safe_dump(settings))
     main(["generate", str(config), "--out", str(run)])
     with pytest.raises(SystemExit) as reported:
