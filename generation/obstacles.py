@@ -6,7 +6,6 @@ Nothing here judges a run: that a config has no obstacle is no promise that its 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,9 +24,6 @@ from dpaudit.mechanisms import context_change
 from dpaudit.results.rounding import rounded_up
 from dpaudit.runs import InputError, Privacy
 from dpaudit.runs.disclosed import LABELS, MOST_PAIRS, PATH, acting_texts, is_anybodys
-
-#: The paper's choice of delta: records ** -1.1.
-DELTA_EXPONENT = -1.1
 
 
 @dataclass(frozen=True)
@@ -129,27 +125,6 @@ def _sums(config: Config, _: Records | None) -> Iterator[Obstacle]:
         )
 
 
-def _uncompared(config: Config, _: Records | None) -> Iterator[Obstacle]:
-    """Supports and anchors of a label's batches are held against each other, for a start at their first tokens."""
-    mechanism, batching, clustering = config.mechanism, config.batching, config.clustering
-    of_public = mechanism.support.size is not None or config.decoding.any or mechanism.contribution.anchored
-    if not of_public:
-        return
-    name, batches = "generate_per_label", batching.generate_per_label
-    if clustering is not None:
-        # How many centres dpm finds, and how many distinct ones the others do, is known later.
-        clusters = math.inf if clustering.method == "dpm" else clustering.keep or clustering.centers or 1
-        most = min(batching.batches_per_cluster or batching.most_batches or 1, batching.generate_per_cluster)
-        name, batches = "generate_per_cluster", 2 if clusters * most > 1 else 1
-    if batches < 2:
-        yield Obstacle(
-            "mechanism.support-public",
-            f"batching.{name}",
-            "no label has a second batch, so no record shows that what steps take from the public prompt is public",
-            "Generate 2 batches or more of a label: their supports and anchors must agree.",
-        )
-
-
 def _delta(config: Config, data: Records | None) -> Iterator[Obstacle]:
     """As the audit has it: below one over the records, or over the contexts where each is a unit of the claim."""
     claim, clustering, approximate = config.claim, config.clustering, config.mechanism.claim_kind == "approximate"
@@ -157,8 +132,6 @@ def _delta(config: Config, data: Records | None) -> Iterator[Obstacle]:
     delta, field = (config.privacy.delta, "privacy.delta") if claim is None else (claim.delta, "claim.delta")
     if not approximate:
         delta, field = 0.0 if clustering is None else clustering.delta or 0.0, "clustering.delta"
-    elif delta is None:
-        delta = None if data is None else records**DELTA_EXPONENT
     counted, units = "records", records
     if config.rule == "hashed-slots" and config.privacy.unit == "context":
         shown = config.batching.slots or 1
@@ -263,4 +236,4 @@ def _disclosed(config: Config, data: Records | None) -> Iterator[Obstacle]:
         )
 
 
-_FINDERS: tuple[Finder, ...] = (_clusters, _origins, _sums, _uncompared, _delta, _claimed, _disclosed, _randomness)
+_FINDERS: tuple[Finder, ...] = (_clusters, _origins, _sums, _delta, _claimed, _disclosed, _randomness)

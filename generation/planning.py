@@ -47,6 +47,7 @@ def plan(config: Config, obstacles: Sequence[Obstacle] = ()) -> Plan:
         seconds=rounds * (prompts + step * max(0, tokens - texts)),
         stored=round(stored * tokens * len(batches)),
         obstacles=tuple(map(str, obstacles)),
+        public_parts=ready.manifest.public_parts,
         knows_tokenizer=_knows_tokenizer(ready.model),
     )
 

@@ -40,6 +40,8 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "time", f"at most some {_span(plan.seconds)} here, once the model is loaded"
     yield "disk", f"at most {_size(plan.stored)}"
     yield "audit", " ".join(plan.obstacles) or "nothing here keeps the run from passing it"
+    if plan.public_parts:
+        yield "model", f"audits recompute each {' and '.join(plan.public_parts)} with --model NAME; without it, few"
     if not plan.knows_tokenizer:
         yield "tokenizer", "not one that audits know: name it to them with --tokenizer FILE"
 

@@ -136,10 +136,7 @@ def public_parts_are_public(facts: Facts) -> Outcome:
     Where texts have parted nothing is left to compare: whether those steps' are public only the model shows. Without it
     steps after a text's first token must be among those that agree: who takes private supports may begin there.
     """
-    mechanism = facts.manifest.mechanism
-    # Of the whole vocabulary nothing is chosen but by rules, and mechanism.support-rules recomputes those.
-    taken = {"support": mechanism.support.size is not None, "anchor": mechanism.contribution.anchored}
-    what = " and ".join(name for name, is_taken in taken.items() if is_taken)
+    what = " and ".join(facts.manifest.public_parts)
     if not what:
         expected = "one support after the same label and tokens, or the whole vocabulary"
         return Outcome("pass", "the whole vocabulary", expected)

@@ -105,8 +105,7 @@ def generate(
             given = " ".join(f"--{name} {digest}" for name, digest in _digests(out).items())
             run = f"{shlex.quote(str(out))}{_own_tokenizer(settings.model.name, out)}"
             note(f"Give whoever has the commitment the head, too. They check both: dpaudit verify {run} {given}")
-            replayed = f" --model {shlex.quote(settings.model.name)}" if _has_public_parts(out) else ""
-            note(f"Run written to {out}. Next: dpaudit report {run}{replayed}")
+            note(f"Run written to {out}. Next: dpaudit report {run}{_of_public_parts(settings.model.name, out)}")
 
 
 def _digests(out: Location) -> dict[str, str | None]:
@@ -117,12 +116,11 @@ def _digests(out: Location) -> dict[str, str | None]:
     return {"commitment": reader.manifest.commitment, "head": reader.head()}
 
 
-def _has_public_parts(out: Location) -> bool:
-    """Whether a finished run took supports or anchors from public prompts, which its model shows."""
+def _of_public_parts(model: str, out: Location) -> str:
+    """The option that makes audits of a run recompute what it took from public prompts; empty where that is nothing."""
     from dpaudit.runs import RunReader
 
-    mechanism = RunReader(out).manifest.mechanism
-    return mechanism.support.size is not None or mechanism.contribution.anchored
+    return f" --model {shlex.quote(model)}" if RunReader(out).manifest.public_parts else ""
 
 
 def _own_tokenizer(model: str, out: Location) -> str:

@@ -19,6 +19,7 @@ class Plan(Result):
         seconds: on this machine, where no text ends early; loading the model is left out.
         stored: bytes of all steps before they are compressed.
         obstacles: what keeps the run from passing its audit, as sentences; empty where nothing is known to.
+        public_parts: what steps take from public prompts, which audits recompute with the model.
         knows_tokenizer: whether audits know the model's tokenizer; others are to be named to them.
     """
 
@@ -32,4 +33,5 @@ class Plan(Result):
     seconds: float
     stored: int
     obstacles: tuple[str, ...]
+    public_parts: tuple[str, ...]
     knows_tokenizer: bool

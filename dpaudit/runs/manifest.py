@@ -510,6 +510,12 @@ class Manifest(Fields):
         return self.truncated or self.mechanism.contribution.anchored
 
     @property
+    def public_parts(self) -> tuple[str, ...]:
+        """What each step takes from the public prompt by its logits: of a support, not what rules decide."""
+        support = ("support",) if self.mechanism.support.size is not None else ()
+        return (*support, *["anchor"] * self.mechanism.contribution.anchored)
+
+    @property
     def most_support(self) -> int:
         """The most tokens that a step samples from."""
         return self.mechanism.support.most(self.record.vocabulary)

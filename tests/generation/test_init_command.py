@@ -62,7 +62,7 @@ def test_a_config_for_own_data_generates_and_passes_its_audit(
     )
     (tmp_path / "own.yaml").write_text(small.replace("batches_per_label: 10", "batches_per_label: 2"))
     assert dpaudit(*then[1:])[0] == 0
-    code, out, err = dpaudit("verify", then[-1])
+    code, out, err = dpaudit("verify", then[-1], "--model", tiny_folder)
     assert code == 0, out + err
 
 

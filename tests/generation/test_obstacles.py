@@ -16,6 +16,7 @@ from dpaudit.audit import audit_run
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, load_config
 from dpaudit.generation.obstacles import obstacles, refuse, small_delta
+from dpaudit.generation.public_parts import replay_public
 from dpaudit.generation.records import read_records
 from dpaudit.runs import InputError, RunReader
 
@@ -28,7 +29,6 @@ REAL = {"max_tokens": 2, "test_seed": None}
 MEAN = {"aggregator": "mean", "divisor": 4.0, "clip": 2.0}
 TOP = {"support": {"kind": "public-top-k", "size": 12}}
 ANCHORED = {"contribution": "differences", "clip": 0.5}
-ONE = {"batches_per_label": 2, "generate_per_label": 1}
 DELTA = {"privacy": {"delta": 1e-3}}
 TEXT = "lorem ipsum of nobody"
 
@@ -44,12 +44,8 @@ def forced(canary: str, folder: Path, encoder: Path) -> Iterator[tuple[str, str,
     yield "partition.public-parameters", "chosen_from.batching", {"chosen_from": {"batching": "private"}}
     yield "mechanism.divisor", "record.contexts", {"mechanism": MEAN, **DELTA}
     yield "mechanism.divisor", "record.contexts", {"mechanism": top_mean, **DELTA, "record": {"contexts": False}}
-    yield "mechanism.support-public", "batching.generate_per_label", {"mechanism": TOP, "batching": ONE}
-    yield "mechanism.support-public", "batching.generate_per_label", {"mechanism": ANCHORED, "batching": ONE}
-    rules = {"decoding": {**REAL, "no_line_breaks": True}}
-    yield "mechanism.support-public", "batching.generate_per_label", {**rules, "batching": ONE}
     yield "claim.delta", "privacy.delta", {"mechanism": top_mean, "privacy": {"delta": 0.1}}
-    slots = {"batching": {"slots": 4}, "privacy": {"unit": "context"}}
+    slots = {"batching": {"slots": 40}, "privacy": {"unit": "context", "delta": 0.02}}
     yield "claim.delta", "privacy.delta", {"mechanism": top_mean, **slots}
     yield "claim.delta", "claim.delta", {"mechanism": top_mean, "claim": {"epsilon": 1e3, "delta": 0.1}}
     yield "claim.epsilon", "claim.epsilon", {"mechanism": top_mean, "claim": {"epsilon": 0.5, "delta": 1e-3}}
@@ -69,7 +65,6 @@ def forced(canary: str, folder: Path, encoder: Path) -> Iterator[tuple[str, str,
         csv.writer(file).writerows([("text",), *[(f"{TEXT} {number}",) for number in range(9)]])
     rebalanced = {"centers": 2, "keep": 1, "epsilon": 0.5, "embedding": str(encoder), "public": str(texts)}
     one = {**clustered, "clustering": {"method": "public-centers-rebalanced", **rebalanced}}
-    yield "mechanism.support-public", "batching.generate_per_cluster", {**one, "mechanism": TOP}
     yield "claim.epsilon", "claim.epsilon", {**one, "claim": {"epsilon": 0.25}}
     noised = {"method": "dpm", "epsilon": 2.0, "delta": 0.1, "embedding": str(encoder), "public": str(texts)}
     yield "claim.delta", "clustering.delta", {**clustered, "clustering": noised}
@@ -83,7 +78,8 @@ def test_what_is_refused_would_not_pass(settings: Settings, canary: str, tmp_pat
         found = obstacles(config, read_records(config.data))
         assert (check, field) in {(each.check, each.field) for each in found}, sections
         assert not any(canary in str(each) for each in found)
-        result = audit_run(Path(generate(config, tmp_path / str(number))))
+        run = Path(generate(config, tmp_path / str(number)))
+        result = audit_run(run, replay=replay_public(run))
         assert result.verdict == "fail"
         unseen = {each.id for each in result.checks if each.status == "fail"}
         unseen |= {each.id for each in result.checks if each.status == "skip" and each.applicable and each.evidence < 3}
@@ -127,7 +123,7 @@ def test_what_is_accepted_passes_and_nothing_else_does(make_config: MakeConfig, 
             run = Path(generate(config, tmp_path / str(len(verdicts))))
         except (ValidationError, InputError):
             continue
-        result = audit_run(run)
+        result = audit_run(run, replay=replay_public(run))
         verdicts.append(result.verdict)
         assert (result.verdict == "pass") == (not found), (sections, result.guarantee)
     assert set(verdicts) == {"pass", "fail"}
@@ -154,7 +150,7 @@ def test_a_claim_for_users_goes_by_the_data_where_it_says_no_more(make_config: M
 
 
 def test_only_configs_for_other_ends_among_ours_cannot_pass() -> None:
-    """The paper's were tuned on the records, its mean is over all tokens, and likelihoods need one batch alone."""
+    """The paper's were tuned on the records, and its mean is over all tokens."""
     for path in sorted([*ROOT.glob("examples/**/*.yaml"), *ROOT.glob("generation/demos/*.yaml")]):
         if "rows:" in path.read_text():
             continue
@@ -166,8 +162,6 @@ def test_only_configs_for_other_ends_among_ours_cannot_pass() -> None:
             expected.add("claim.tuning")
         if config.mechanism.aggregator.name == "mean" and config.mechanism.support.size is None:
             expected.add("mechanism.divisor")
-        if "likelihood/" in str(path):
-            expected.add("mechanism.support-public")
         if config.clustering is not None and config.clustering.method == "k-means":
             expected.add("rebalancing.noise")
         assert {each.check for each in obstacles(config)} == expected, path
