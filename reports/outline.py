@@ -280,7 +280,8 @@ def ledger(result: AuditResult, depth: int = 8, breadth: int = 60) -> tuple[Tree
     trees = []
     for entry in result.ledger:
         between = neighbours(entry.relation, entry.unit, records)
-        trees.append(Tree(entry.kind, between, _node(entry, shown[entry.kind], depth, breadth)))
+        figure = partial(_figure, shown=shown[entry.kind], claim=result.claim)
+        trees.append(Tree(entry.kind, between, _node(entry, figure, depth, breadth)))
     return tuple(trees)
 
 
@@ -406,7 +407,7 @@ def _ex_post_block(result: AuditResult) -> KindBlock:
         bound(value, ex_post_digits(result))
         for value in (found.exact, found.theorem1, found.rise, found.fall, found.rebalancing, found.total)
     )
-    delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else None
+    delta = _delta(found.delta, claim) if found.delta else None
     saved = saving(found.theorem1, found.exact)
     parts = (
         ("Generation, exact", _nats(exact)),
@@ -431,7 +432,7 @@ def _approximate_block(result: AuditResult) -> KindBlock:
             remark = "No approximate guarantee follows from what the run declares public."
         return KindBlock("approximate", _claim_lines(claim), (), remark)
     epsilon, rdp = (bound_against(value, claim.epsilon if claim else None) for value in (found.epsilon, found.rdp))
-    delta = delta_bound(found.delta, claim.delta if claim else None)
+    delta = _delta(found.delta, claim)
     tokens = counted(found.tokens, "token")
     low = NOT_COMPUTED if found.epsilon_lower is None else lower_bound(found.epsilon_lower)
     inside = " inside ε, accounted for jointly" if found.rebalancing else ""
@@ -472,7 +473,7 @@ def _empirical_block(result: AuditResult) -> KindBlock:
     if (attack := found.attack) is not None:
         least = lower_bound(attack.epsilon)
         sure = f"({nearest(100 * attack.confidence, 3).rstrip('0').rstrip('.')}% confidence)"
-        delta = delta_bound(attack.delta)
+        delta = _delta(attack.delta, result.claim)
         parts += [
             ("Attack: ε at least", f"{_nats(least)} {sure}"),
             ("At δ", delta),
@@ -498,8 +499,12 @@ def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
     return tuple((nearest(at.epsilon), nearest(at.delta, 3), lower_bound(at.delta_lower, 3)) for at in points)
 
 
+def _figure(entry: LedgerEntry, shown: Callable[[float], str], claim: ClaimResult | None) -> str:
+    return _nats(shown(entry.value)) + (f", δ = {_delta(entry.delta, claim)}" if entry.delta else "")
+
+
 def _node(
-    entry: LedgerEntry, shown: Callable[[float], str], depth: int, breadth: int, inherited: str | None = None
+    entry: LedgerEntry, figure: Callable[[LedgerEntry], str], depth: int, breadth: int, inherited: str | None = None
 ) -> Node:
     """A node down to `depth` levels; a reference that the parent has too is not repeated."""
     listed = entry.children[:breadth] if depth > 1 else ()
@@ -509,10 +514,10 @@ def _node(
     rule = words and f"{words} {len(listed) + omitted:,}"
     return Node(
         name=one_line(entry.name, LABEL_LENGTH) or "unnamed",
-        figure=_nats(shown(entry.value)) + (f", δ = {delta_bound(entry.delta)}" if entry.delta else ""),
+        figure=figure(entry),
         rule=f"{rule}, not listed here" if rule and not listed else rule,
         reference="" if entry.reference == inherited else one_line(cited(entry.reference), LABEL_LENGTH),
-        children=tuple(_node(child, shown, depth - 1, breadth, entry.reference) for child in listed),
+        children=tuple(_node(child, figure, depth - 1, breadth, entry.reference) for child in listed),
         left_out=f"{omitted:,} more, not listed here" if listed and omitted else "",
     )
 
@@ -539,6 +544,12 @@ def _claim_lines(
         claimed = (_nats(stated(claim.epsilon)), stated(claim.delta), neighbours_of(claim))
     found = (epsilon or NOT_COMPUTED, delta or ("none" if epsilon else NOT_COMPUTED), neighbour or NOT_COMPUTED)
     return tuple(zip(("ε", "δ", "Neighbours"), claimed, found, strict=True))
+
+
+def _delta(value: float, claim: ClaimResult | None) -> str:
+    """A delta beside the claim's: written as that is, where they are one."""
+    claimed = claim.delta if claim else None
+    return stated(value) if value == claimed else delta_bound(value, claimed)
 
 
 def _nats(figure: str) -> str:

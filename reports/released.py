@@ -154,7 +154,7 @@ class Texts:
                 yield Piece(_words(text))
             return
         told = {token.at: token for token in costs.dearest}
-        linked = {token.at for token in costs.dearest[:_NAMED]}
+        linked = {token.at for token in costs.dearest[:_NAMED] if not token.text.isspace()}  # a link needs a name
         plain = ""
         for at, ((start, end), cost) in enumerate(zip(pairwise((0, *costs.ends)), costs.exact, strict=True)):
             words, mark = text[start:end], self._mark(cost)
