@@ -700,6 +700,18 @@ def test_verify_names_what_was_not_made_with_its_command(make_run, capfd):
     assert f"Run `dpaudit report {run.path} --data FILE --evidence 4`." in err
 
 
+def test_commands_name_the_run_for_a_shell(make_run, tmp_path):
+    place = tmp_path / "a run; with blanks"
+    make_run().path.rename(place)
+    result = audit_run(place)
+    details = [check.detail for check in result.checks if "dpaudit report" in check.detail]
+    assert details and all(shlex.quote(str(place)) in detail for detail in details)
+    assert "RUN_DIR" not in result.to_json()
+    assert str(place) not in public_form(result).to_json()
+    unread = audit_run(tmp_path / "is not there")
+    assert "RUN_DIR" not in unread.to_json()
+
+
 # --- the document ----------------------------------------------------------------------------------------------------
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "releasing.md"

@@ -19,7 +19,7 @@ from dpaudit.reports.html import render_html
 from dpaudit.reports.markdown import render_markdown
 from dpaudit.reports.outline import SIGNED_BY, claim_origin, commands, signed_off
 from dpaudit.reports.wording import SEVERAL_CONTEXTS
-from dpaudit.results import AuditResult
+from dpaudit.results import NEXT_TO_NOTHING, AuditResult
 from dpaudit.results.rounding import bound, stated
 
 Samples = Mapping[str, Callable[[], AuditResult]]
@@ -241,6 +241,51 @@ def test_the_script_takes_no_label_for_a_word_of_its_own() -> None:
     assert " in WORDS" not in SCRIPT
     assert "Object.hasOwn(WORDS, text)" in SCRIPT
     assert "listed ${noun}" in SCRIPT
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_guarantee_of_next_to_nothing_is_called_that_and_one_caveat_is_bold(samples: Samples) -> None:
+    said = (f"{NEXT_TO_NOTHING} the factor e^40 is a number with 18 digits.", f"{NEXT_TO_NOTHING} batch 0 has none.")
+    result = samples["median"]().model_copy(update={"caveats": (*said, "Another caveat.")})
+    html = render_html(result)
+    verdict = html.partition("<main")[2].partition("</section>")[0]
+    assert "Pass: the claim holds, and bounds next to nothing" in verdict
+    assert all(each in verdict for each in said) and "Another caveat." not in verdict
+    assert html.count('<strong class="caveat">') == 1
+    assert "Another caveat." in section(html, "not-checked")
+    assert "next to nothing" not in render_html(samples["median"]()).partition("Glossary")[0]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_was_agreed_stands_beside_the_runs_own_claim(samples: Samples) -> None:
+    median = samples["median"]()
+    assert median.claim is not None
+    assert "Agreed (--epsilon) none given – –" in section(render_html(median), "claimed")
+    asked = {"asked": ("epsilon",), "own_claim": median.claim.model_copy(update={"epsilon": 7.25})}
+    words = section(render_html(median.model_copy(update=asked)), "claimed")
+    assert "Claimed 7.25 nats 0 add or remove one record Recomputed 1.669 nats" in words
+    assert "Agreed (--epsilon) 2.5 nats – –" in words
+    public = samples["public"]().model_copy(update={"asked": ("epsilon",)})
+    words = section(render_html(public), "claimed")
+    assert "Claimed withheld withheld withheld" in words and "Agreed (--epsilon) 2.5 nats" in words
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_settings_that_are_not_set_are_left_out_and_blanks_can_be_seen(samples: Samples) -> None:
+    median = samples["median"]()
+    prompt = {"end": "\n", "text": None, "public": [[31, 41, 59]], "public_examples": {}}
+    run = {**median.run, "manifest": {**median.run["manifest"], "prompt": prompt}}
+    words = section(render_html(median.model_copy(update={"run": run})), "settings")
+    assert 'prompt end "\\n"' in words
+    assert not any(said in words for said in ("not set", "divisor", "public_examples", "31", "empty"))
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_is_not_about_a_run_is_not_called_unmade(samples: Samples) -> None:
+    html = render_html(samples["median"]())
+    card = html[html.index('id="check-rebalancing.noise"') :].partition("</article>")[0]
+    assert "Not about this run" in card and "Not made" not in card
+    assert "rebalancing.noise" not in section(html, "not-checked")
 
 
 def test_the_contents_lead_to_every_part(results: dict[str, AuditResult], html_of: Pages) -> None:
