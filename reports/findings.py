@@ -204,11 +204,11 @@ def statements(result: AuditResult, check: CheckResult) -> Iterator[Statement]:
         if check.status != "skip" or name != MEASURED:
             yield Statement(name, words)
     if check.detail and not (check.status == "fail" and check.detail == remedy):
-        yield Statement(HERE if mended else DETAIL_NAMES[check.status], check.detail)
+        yield Statement(HERE if mended else DETAIL_NAMES[check.status], cited(check.detail))
     if check.why:
         yield Statement(WHY, check.why)
     if mended:
-        yield Statement(REMEDY, remedy)
+        yield Statement(REMEDY, cited(remedy))
     yield Statement("Evidence", evidence(check.evidence), minor=True)
     if check.reference:
         yield Statement("Reference", cited(check.reference), minor=True)
