@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,6 +13,8 @@ from dpaudit.results import AuditResult, CheckResult, Status
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 
 MEASURED = "Measured"
+#: A place in the documentation, as checks and the ledger name it.
+_PLACE = re.compile(r"docs/([\w-]+)\.md(?:#([\w-]+))?")
 #: The most checks that are named one by one.
 MOST_NAMED = 16
 #: What stands above the cells of a `Rung`.
@@ -168,6 +171,13 @@ def why_skipped(result: AuditResult, check: CheckResult) -> str:
     return f"{why} {one_line(check.detail)}".rstrip()
 
 
+def status_name(result: AuditResult, check: CheckResult) -> str:
+    """How a check came out, in a word or a few: what is not about a run was not left unmade."""
+    if check.status == "skip" and check.id not in result.not_checked:
+        return "Not about this run"
+    return STATUS_NAMES[check.status]
+
+
 def needed(result: AuditResult) -> set[str]:
     """Ids of the checks that were not made and that a pass needs."""
     return {check.id for group in unmade(result) if group.needed for check in group.checks}
@@ -194,14 +204,24 @@ def statements(result: AuditResult, check: CheckResult) -> Iterator[Statement]:
         if check.status != "skip" or name != MEASURED:
             yield Statement(name, words)
     if check.detail and not (check.status == "fail" and check.detail == remedy):
-        yield Statement(HERE if mended else DETAIL_NAMES[check.status], check.detail)
+        yield Statement(HERE if mended else DETAIL_NAMES[check.status], cited(check.detail))
     if check.why:
         yield Statement(WHY, check.why)
     if mended:
-        yield Statement(REMEDY, remedy)
+        yield Statement(REMEDY, cited(remedy))
     yield Statement("Evidence", evidence(check.evidence), minor=True)
     if check.reference:
-        yield Statement("Reference", check.reference, minor=True)
+        yield Statement("Reference", cited(check.reference), minor=True)
+
+
+def cited(reference: str) -> str:
+    """A reference that can be followed from paper: places in the documentation by their page and heading."""
+    return _PLACE.sub(lambda found: _place(*found.groups()), reference)
+
+
+def _place(page: str, heading: str | None) -> str:
+    where = f", “{heading.replace('-', ' ')}”" if heading else ""
+    return f"documentation of dpaudit, page {page}{where}"
 
 
 def rungs(result: AuditResult) -> tuple[Rung, ...]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Iterable
 from functools import cache, partial
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dpaudit.reports import costs, figures, findings, outline, quality, wording
+from dpaudit.reports import costs, figures, findings, outline, quality, released, wording
 from dpaudit.reports.figure_files import in_page
+from dpaudit.reports.released import Piece
 from dpaudit.reports.text import LABEL_LENGTH, one_line, printable
 from dpaudit.results import AuditResult, CheckResult
 
@@ -30,6 +32,8 @@ def render_html(result: AuditResult) -> str:
         findings=findings,
         costs=costs,
         quality=quality,
+        released=released,
+        texts=released.Texts(result),
         contents=outline.contents(result),
         batch_costs=costs.batch_costs(result),
         curve_description=costs.curve_described(result.tokens),
@@ -39,6 +43,10 @@ def render_html(result: AuditResult) -> str:
         anchor=lambda check: anchors[id(check)],
         path=one_line(result.run.get("path") or "", LABEL_LENGTH),
     )
+
+
+#: Words at whose hyphens a line would break. They fit the narrowest column.
+_HYPHENED = re.compile(r"((?<!\S)(?:\(?--[\w-]{1,20}\)?(?: [\w.]{1,6}(?!\S))?|(?=\S*-)\S{1,24}(?!\S)))")
 
 
 @cache
@@ -54,7 +62,13 @@ def environment() -> Environment:
     script = (Path(__file__).parent / "templates" / "report.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     loaded.filters.update(
-        plain=printable, line=one_line, label=partial(one_line, limit=LABEL_LENGTH), spans=_spans, breakable=_breakable
+        plain=printable,
+        line=one_line,
+        label=partial(one_line, limit=LABEL_LENGTH),
+        spans=_spans,
+        options=_options,
+        marked=_marked,
+        breakable=_breakable,
     )
     loaded.globals.update(wording=wording, script=Markup(script), script_digest=digest)  # noqa: S704 - our own script
     return loaded
@@ -68,7 +82,33 @@ def _breakable(path: str) -> Markup:
 def _spans(text: str) -> Markup:
     """Escaped text, with what stands between backticks as code."""
     parts = re.split("`([^`]+)`", text)
-    return Markup().join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
+    return Markup().join(
+        Markup("<code>{}</code>").format(_options(part)) if at % 2 else part for at, part in enumerate(parts)
+    )
+
+
+def _options(command: str) -> Markup:
+    """Escaped text whose short words with a hyphen stay whole, and so do options with their values."""
+    parts = _HYPHENED.split(command)
+    whole = Markup('<span class="whole">{}</span>')
+    return Markup().join(whole.format(part) if at % 2 else part for at, part in enumerate(parts))
+
+
+def _marked(pieces: Iterable[Piece]) -> Markup:
+    """A text's tokens as HTML. One with a row leads to it; what is said of one is shown where it is pointed at."""
+    shown = list(pieces)
+    first = shown[0].words.lstrip("\n")
+    breaks = len(shown[0].words) - len(first)  # made visible, or a text would seem to begin further down
+    return Markup().join(map(_mark, [shown[0]._replace(words="↵" * breaks + first), *shown[1:]]))
+
+
+def _mark(piece: Piece) -> Markup | str:
+    if not (piece.mark or piece.said):
+        return piece.words
+    said = Markup(' data-said="{}"').format(piece.said) if piece.said else ""
+    if piece.row:
+        return Markup('<a class="t{}" href="#{}"{}>{}</a>').format(piece.mark, piece.row, said, piece.words)
+    return Markup('<span class="t{}"{}>{}</span>').format(piece.mark, said, piece.words)
 
 
 def _anchors(checks: tuple[CheckResult, ...]) -> dict[int, str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
 
 from dpaudit.reports import findings, outline, quality, wording
 from dpaudit.reports.costs import batch_costs, curve_described, directions_described, growth_described, losses_described
+from dpaudit.reports.released import NO_TEXT, PAGE, Texts
 from dpaudit.reports.text import LABEL_LENGTH, one_line
 from dpaudit.results import AuditResult
 
@@ -18,11 +20,7 @@ def render_markdown(result: AuditResult) -> str:
     """The whole report as GitHub Markdown: blocks with a blank line between."""
     blocks = list(_verdict(result))
     for name, title in outline.contents(result).items():
-        if name in _SECTIONS:
-            blocks += [f"## {title}", *_SECTIONS[name](result)]
-        if name == "claimed":
-            audience, holds = outline.audience(result)
-            blocks.append(f"> **{audience}** {holds}")
+        blocks += [f"## {title}", *_SECTIONS[name](result)]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -63,18 +61,11 @@ def _fenced(text: str, language: str) -> str:
 def _verdict(result: AuditResult) -> Iterator[str]:
     yield f"# {wording.STATUS_MARKS[result.verdict]} {outline.headline(result)}"
     yield f"**{escaped(result.guarantee)}**"
-    yield from map(escaped, result.caveats)
+    yield from map(escaped, outline.empty_bounds(result))
     yield f"Claim: {escaped(outline.claim_sentence(result))}"
-    yield f"{findings.tally(result)}."
-    groups = findings.unmade(result)
-    yield findings.evidence_asked(result) + (" Not made:" if groups else "")
-    lines = []
-    for group in groups:
-        named = ", ".join(map(code, group.ids)) if len(group.ids) <= findings.MOST_NAMED else group.named
-        remedy = f": {escaped(group.remedy)}" if group.remedy else ""
-        lines.append(f"{named}{' (needed for a pass)' if group.needed else ''}{remedy}")
-    if lines:
-        yield _items(lines)
+    yield f"{findings.tally(result)}. {findings.evidence_asked(result)}"
+    audience, holds = outline.audience(result)
+    yield f"> **{audience}** {holds}"
 
 
 def _claimed(result: AuditResult) -> Iterator[str]:
@@ -85,8 +76,8 @@ def _claimed(result: AuditResult) -> Iterator[str]:
         yield f"### {wording.KIND_TITLES[block.kind]}"
         yield wording.KIND_MEANINGS[block.kind]
         if block.lines:
-            rows = [tuple(map(escaped, line)) for line in block.lines]
-            yield table(("Quantity", "Claimed", "Recomputed"), rows)
+            rows = [tuple(map(escaped, row)) for row in block.rows(result.asked)]
+            yield table(("", *(name for name, _, _ in block.lines)), rows)
         if block.parts:
             yield _items(f"{name}: {escaped(value)}" for name, value in block.parts)
         if block.kind == "empirical" and outline.attack_curve(result):
@@ -169,16 +160,33 @@ def _checks(result: AuditResult) -> Iterator[str]:
 
 
 def _not_checked(result: AuditResult) -> Iterator[str]:
-    not_made, not_about = findings.checks_not_made(result), findings.checks_not_about(result)
-    if not (not_made or not_about):
-        yield "Every check was made."
-    not_made_title = "Not made; nothing here speaks for or against these:"
-    for title, skipped in ((not_made_title, not_made), ("Not about this run:", not_about)):
-        if skipped:
-            shown = 3 if any(check.detail for check in skipped) else 2  # a column with nothing in it is left away
-            rows = [(code(check.id), escaped(check.title), escaped(check.detail))[:shown] for check in skipped]
-            yield title
-            yield table(("Check", "Title", "Missing")[:shown], rows)
+    lines = []
+    for group in findings.unmade(result):
+        named = ", ".join(map(code, group.ids)) if len(group.ids) <= findings.MOST_NAMED else group.named
+        remedy = f": {_with_commands(group.remedy)}" if group.remedy else ""
+        lines.append(f"{named}{' (needed for a pass)' if group.needed else ''}{remedy}")
+    if lines:
+        yield "Not made; nothing here speaks for or against these:"
+        yield _items(lines)
+    else:
+        yield "Every check that is about this run was made."
+    if not_about := findings.checks_not_about(result):
+        yield "Not about this run, which has no part that they look at:"
+        yield _items(f"{code(check.id)}: {escaped(check.detail)}" for check in not_about)
+    if caveats := outline.other_caveats(result):
+        yield f"### {wording.TRUSTED}"
+        yield _items(map(escaped, caveats))
+
+
+def _with_commands(text: str) -> str:
+    """Escaped, with what stands between backticks as code, to be pasted."""
+    parts = re.split("`([^`]+)`", one_line(text))
+    return "".join(code(part, len(part)) if at % 2 else _within(part) for at, part in enumerate(parts))
+
+
+def _within(text: str) -> str:
+    """Escaped, where it stands within a line, with the blanks at its ends."""
+    return escaped(f"x{text}x")[1:-1]
 
 
 def _quality(result: AuditResult) -> Iterator[str]:
@@ -198,14 +206,26 @@ def _quality(result: AuditResult) -> Iterator[str]:
 
 
 def _samples(result: AuditResult) -> Iterator[str]:
-    yield wording.SAMPLES_LEAD
-    for title, about, text, remark in outline.samples(result):
-        yield f"### {title}"
-        yield escaped(about)
-        if text:
-            yield _fenced(text, "text")
-        if remark:
-            yield remark
+    texts = Texts(result)
+    yield f"{wording.SAMPLES_LEAD} {escaped(texts.left_out)}".rstrip()
+    for shown in islice(texts, PAGE):
+        yield f"### {shown.title}"
+        yield escaped(shown.about)
+        if shown.pieces:
+            yield _fenced("".join(piece.words for piece in shown.pieces if piece.words != NO_TEXT), "text")
+        if shown.remark:
+            yield shown.remark
+    if len(texts) > PAGE:
+        yield f"The other {len(texts) - PAGE:,} texts are in report.html."
+
+
+def _sign_off(result: AuditResult) -> Iterator[str]:
+    yield _items(
+        [
+            *(f"{name}{f' ({hint})' if hint else ''}:" for name, hint in outline.SIGNED_BY.items()),
+            *(f"{name}: {code(known)}" for name, known in outline.signed_off(result)),
+        ]
+    )
 
 
 def _settings(result: AuditResult) -> Iterator[str]:
@@ -232,7 +252,7 @@ def _glossary(_: AuditResult) -> Iterator[str]:
     yield _items(f"**{term}**: {meaning}" for term, meaning in wording.GLOSSARY.items())
 
 
-#: What makes the blocks of each part of a report; a signature has no place in chat.
+#: What makes the blocks of each part of a report.
 _SECTIONS: dict[str, Callable[[AuditResult], Iterator[str]]] = {
     "claimed": _claimed,
     "ledger": _ledger,
@@ -247,6 +267,7 @@ _SECTIONS: dict[str, Callable[[AuditResult], Iterator[str]]] = {
     "settings": _settings,
     "reproduce": _reproduce,
     "glossary": _glossary,
+    "sign-off": _sign_off,
 }
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, get_args
 
 from dpaudit.reports import wording
 from dpaudit.reports.costs import batch_costs, curve_described, directions, ex_post_digits, growth_described, losses
-from dpaudit.reports.findings import checks_with, is_public, unmade
+from dpaudit.reports.findings import checks_with, cited, is_public, unmade
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
 from dpaudit.reports.wording import LOWER_BOUND, neighbours, or_absent
 from dpaudit.results import (
+    NEXT_TO_NOTHING,
     Approximate,
     Asked,
     AuditResult,
@@ -30,7 +32,6 @@ from dpaudit.results.inspection import Neighbours
 from dpaudit.results.rounding import (
     bound,
     bound_against,
-    bound_beside,
     delta_bound,
     lower_bound,
     nearest,
@@ -40,13 +41,26 @@ from dpaudit.results.rounding import (
 
 NOT_CLAIMED = "not claimed"
 NOT_COMPUTED = "not computed"
+NOT_GIVEN = "none given"
 WITHHELD = "withheld"
 
-SIGNED_BY = ("Name", "Role", "Date", "ε accepted (nats)", "Signature")
+#: What whoever accepts a run writes down, and what belongs there.
+SIGNED_BY = {
+    "Purpose of the release": "for whom, and what for",
+    "Kept until": "this report and the run directory",
+    "Reviewer": "who read all texts",
+    "Role": "",
+    "ε accepted (nats)": "with its kind and neighbours",
+    "Date and signature": "",
+}
 MOST_BATCHES, MOST_CONTEXTS, MOST_POINTS = 50, 20, 12
 CURVE_COLUMNS = ("ε (nats)", "Smallest δ, estimated", "δ at least")
 WORST_COLUMNS = ("Batch", "Slot", "Empirical loss (nats)", "Ex-post bound of the batch, exact (nats)")
 
+#: The row of what was given to the audit, by the option that gives its figure.
+_AGREED = "Agreed (--epsilon)"
+#: Which fields of a claim a line of a kind is about.
+_OPTIONS = {"ε": {"epsilon"}, "δ": {"delta"}, "Neighbours": {"relation", "unit"}}
 #: Entries of the run's summary that say which software audited it.
 _VERSIONS = ("dpaudit", "dp_accounting")
 #: The evidence level that the commands ask for unless told, and the first that needs the private data.
@@ -62,6 +76,7 @@ class KindBlock(NamedTuple):
         parts: what the recomputed figure is made of.
         remark: what is absent or what to mind.
         brief: the parts again, by a short label each, for where there is little room.
+        own: the run's own claim, a cell for each line, where the one that was tested was given to the audit.
     """
 
     kind: Kind
@@ -69,6 +84,20 @@ class KindBlock(NamedTuple):
     parts: tuple[tuple[str, str], ...]
     remark: str
     brief: tuple[tuple[str, str], ...] = ()
+    own: tuple[str, ...] = ()
+
+    def rows(self, asked: Sequence[Asked]) -> tuple[tuple[str, ...], ...]:
+        """Claimed, recomputed and agreed, with a cell for each line; agreed are the `asked` fields of the claim."""
+        if not self.lines:
+            return ()
+        names, claimed, recomputed = zip(*self.lines, strict=True)
+        rows = (("Claimed", *(self.own or claimed)), ("Recomputed", *recomputed))
+        if claimed[0] == NOT_CLAIMED:
+            return rows
+        agreed = [
+            cell if _OPTIONS[name] & set(asked) else wording.ABSENT for name, cell in zip(names, claimed, strict=True)
+        ]
+        return (*rows, (_AGREED, *(agreed if asked else (NOT_GIVEN, *agreed[1:]))))
 
 
 class Column(NamedTuple):
@@ -111,12 +140,23 @@ def headline(result: AuditResult) -> str:
     if result.verdict == "error":
         return "Error: this run could not be audited"
     if result.verdict == "pass":
+        nothing = ", and bounds next to nothing" if empty_bounds(result) else ""
         unstated = "a claim that is withheld here holds" if is_public(result) else "every check that ran succeeded"
-        return f"Pass: {unstated if result.claim is None else 'the claim holds'}"
+        return f"Pass: {unstated if result.claim is None else 'the claim holds'}{nothing}"
     failed = [check.id for check in result.checks if check.status == "fail"]
     if "claim.epsilon" in failed:
         return "Fail: the run cost more than it claims"
     return f"Fail: {counted(len(failed), 'check')} failed" if failed else "Fail: not every check could be passed"
+
+
+def empty_bounds(result: AuditResult) -> list[str]:
+    """The caveats that say that a guarantee rules out next to nothing."""
+    return [caveat for caveat in result.caveats if caveat.startswith(NEXT_TO_NOTHING)]
+
+
+def other_caveats(result: AuditResult) -> list[str]:
+    """What else a reader of the guarantee must know: mostly what it takes on trust."""
+    return [caveat for caveat in result.caveats if not caveat.startswith(NEXT_TO_NOTHING)]
 
 
 def audience(result: AuditResult) -> tuple[str, str]:
@@ -159,13 +199,20 @@ def contents(result: AuditResult) -> dict[str, str]:
         "quality": result.quality is not None and not public,
         "samples": bool(result.samples) and not public,
     }
-    parts = {"claimed": wording.SECTIONS["claimed"], "sign-off": "Sign-off"} | wording.SECTIONS
-    return {name: title for name, title in parts.items() if present.get(name, True)}
+    return {name: title for name, title in wording.SECTIONS.items() if present.get(name, True)}
 
 
 def kind_blocks(result: AuditResult) -> tuple[KindBlock, ...]:
     """The three kinds, each on its own, in a fixed order."""
-    return (_ex_post_block(result), _approximate_block(result), _empirical_block(result))
+    blocks = (_ex_post_block(result), _approximate_block(result), _empirical_block(result))
+    own, kind = result.own_claim, result.claim.kind if result.claim else None
+    if own is not None:
+        cells = (_nats(stated(own.epsilon)), stated(own.delta), neighbours_of(own))
+    elif result.asked and is_public(result):
+        cells = (WITHHELD,) * 3
+    else:
+        return blocks
+    return tuple(block._replace(own=cells) if block.lines and block.kind == kind else block for block in blocks)
 
 
 def batch_columns(result: AuditResult) -> tuple[Column, ...]:
@@ -233,7 +280,8 @@ def ledger(result: AuditResult, depth: int = 8, breadth: int = 60) -> tuple[Tree
     trees = []
     for entry in result.ledger:
         between = neighbours(entry.relation, entry.unit, records)
-        trees.append(Tree(entry.kind, between, _node(entry, shown[entry.kind], depth, breadth)))
+        figure = partial(_figure, shown=shown[entry.kind], claim=result.claim)
+        trees.append(Tree(entry.kind, between, _node(entry, figure, depth, breadth)))
     return tuple(trees)
 
 
@@ -308,11 +356,10 @@ def _claim_options(result: AuditResult, names: Sequence[str]) -> str:
 
 
 def signed_off(result: AuditResult) -> tuple[tuple[str, str], ...]:
-    """What whoever accepts the run signs for: names with what is known, or with nothing where there is to write."""
+    """The files that whoever accepts the run signs for, with their digests."""
     digests = _part(result.run, "digests")
     files = () if is_public(result) else ("run.json", "samples.jsonl")
-    known = ((f"SHA-256 of {name}", one_line(digests[name], LABEL_LENGTH)) for name in files if name in digests)
-    return (*((name, "") for name in SIGNED_BY), *known)
+    return tuple((f"SHA-256 of {name}", one_line(digests[name], LABEL_LENGTH)) for name in files if name in digests)
 
 
 def _part(run: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -341,6 +388,8 @@ def settings(run: Mapping[str, Any]) -> tuple[tuple[str, tuple[Setting, ...]], .
     versions |= {"generated with": manifest["software"]} if "software" in manifest else {}
     configuration = {name: value for name, value in run.items() if name not in (*_VERSIONS, "digests", "manifest")}
     configuration |= {name: value for name, value in manifest.items() if name != "software"}
+    if isinstance(prompt := configuration.get("prompt"), Mapping):  # token ids of a prompt say nothing to a reader
+        configuration["prompt"] = {name: value for name, value in prompt.items() if name != "public"}
     parts = (("Configuration", configuration), ("Versions", versions), ("Digests", _part(run, "digests")))
     return tuple((title, _entries(list(held.items()), depth=1)) for title, held in parts if held)
 
@@ -358,7 +407,7 @@ def _ex_post_block(result: AuditResult) -> KindBlock:
         bound(value, ex_post_digits(result))
         for value in (found.exact, found.theorem1, found.rise, found.fall, found.rebalancing, found.total)
     )
-    delta = bound_beside(found.delta, claim.delta if claim else None) if found.delta else None
+    delta = _delta(found.delta, claim) if found.delta else None
     saved = saving(found.theorem1, found.exact)
     parts = (
         ("Generation, exact", _nats(exact)),
@@ -383,7 +432,7 @@ def _approximate_block(result: AuditResult) -> KindBlock:
             remark = "No approximate guarantee follows from what the run declares public."
         return KindBlock("approximate", _claim_lines(claim), (), remark)
     epsilon, rdp = (bound_against(value, claim.epsilon if claim else None) for value in (found.epsilon, found.rdp))
-    delta = bound_beside(found.delta, claim.delta if claim else None)
+    delta = _delta(found.delta, claim)
     tokens = counted(found.tokens, "token")
     low = NOT_COMPUTED if found.epsilon_lower is None else lower_bound(found.epsilon_lower)
     inside = " inside ε, accounted for jointly" if found.rebalancing else ""
@@ -424,7 +473,7 @@ def _empirical_block(result: AuditResult) -> KindBlock:
     if (attack := found.attack) is not None:
         least = lower_bound(attack.epsilon)
         sure = f"({nearest(100 * attack.confidence, 3).rstrip('0').rstrip('.')}% confidence)"
-        delta = bound(attack.delta)
+        delta = _delta(attack.delta, result.claim)
         parts += [
             ("Attack: ε at least", f"{_nats(least)} {sure}"),
             ("At δ", delta),
@@ -447,11 +496,15 @@ def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
     points = () if found is None else found.curve
     if len(points) > MOST_POINTS:
         points = tuple(points[index * (len(points) - 1) // (MOST_POINTS - 1)] for index in range(MOST_POINTS))
-    return tuple((nearest(at.epsilon), nearest(at.delta, 3), lower_bound(at.delta_lower)) for at in points)
+    return tuple((nearest(at.epsilon), nearest(at.delta, 3), lower_bound(at.delta_lower, 3)) for at in points)
+
+
+def _figure(entry: LedgerEntry, shown: Callable[[float], str], claim: ClaimResult | None) -> str:
+    return _nats(shown(entry.value)) + (f", δ = {_delta(entry.delta, claim)}" if entry.delta else "")
 
 
 def _node(
-    entry: LedgerEntry, shown: Callable[[float], str], depth: int, breadth: int, inherited: str | None = None
+    entry: LedgerEntry, figure: Callable[[LedgerEntry], str], depth: int, breadth: int, inherited: str | None = None
 ) -> Node:
     """A node down to `depth` levels; a reference that the parent has too is not repeated."""
     listed = entry.children[:breadth] if depth > 1 else ()
@@ -461,10 +514,10 @@ def _node(
     rule = words and f"{words} {len(listed) + omitted:,}"
     return Node(
         name=one_line(entry.name, LABEL_LENGTH) or "unnamed",
-        figure=_nats(shown(entry.value)) + (f", δ = {delta_bound(entry.delta)}" if entry.delta else ""),
+        figure=figure(entry),
         rule=f"{rule}, not listed here" if rule and not listed else rule,
-        reference="" if entry.reference == inherited else one_line(entry.reference, LABEL_LENGTH),
-        children=tuple(_node(child, shown, depth - 1, breadth, entry.reference) for child in listed),
+        reference="" if entry.reference == inherited else one_line(cited(entry.reference), LABEL_LENGTH),
+        children=tuple(_node(child, figure, depth - 1, breadth, entry.reference) for child in listed),
         left_out=f"{omitted:,} more, not listed here" if listed and omitted else "",
     )
 
@@ -493,16 +546,20 @@ def _claim_lines(
     return tuple(zip(("ε", "δ", "Neighbours"), claimed, found, strict=True))
 
 
+def _delta(value: float, claim: ClaimResult | None) -> str:
+    """A delta beside the claim's: written as that is, where they are one."""
+    claimed = claim.delta if claim else None
+    return stated(value) if value == claimed else delta_bound(value, claimed)
+
+
 def _nats(figure: str) -> str:
     return f"{figure} nats" if any(character.isdigit() for character in figure) else figure
 
 
 def _entries(items: list[tuple[object, object]], depth: int) -> tuple[Setting, ...]:
-    """Entries of a mapping, those without a value named together at its end."""
-    listed = [(one_line(name, LABEL_LENGTH), value) for name, value in items[:_SETTINGS_ITEMS]]
-    shown = [_setting(name, value, depth) for name, value in listed if value is not None]
-    if unset := ", ".join(name for name, value in listed if value is None):
-        shown.append(Setting("not set", unset))
+    """Entries of a mapping, without those that are not set or hold nothing."""
+    items = [(name, value) for name, value in items if value is not None and value not in ("", [], (), {})]
+    shown = [_setting(one_line(name, LABEL_LENGTH), value, depth) for name, value in items[:_SETTINGS_ITEMS]]
     if len(items) > _SETTINGS_ITEMS:
         more = counted(len(items) - _SETTINGS_ITEMS, "more entry", "more entries")
         shown.append(Setting("…", f"{more} in report.json"))
@@ -513,7 +570,8 @@ def _setting(name: str, value: object, depth: int) -> Setting:
     if depth >= _SETTINGS_DEPTH and isinstance(value, Mapping | list | tuple):
         return Setting(name, "nested too deeply to show")
     if isinstance(value, Mapping):
-        return Setting(name, "" if value else "none", _entries(list(value.items()), depth + 1))
+        entries = _entries(list(value.items()), depth + 1)
+        return Setting(name, "" if entries else "none", entries)
     if isinstance(value, list | tuple):
         if any(isinstance(item, Mapping | list | tuple) for item in value):
             return Setting(name, "", _entries([(str(index), item) for index, item in enumerate(value)], depth + 1))
@@ -528,29 +586,6 @@ def _scalar(value: object) -> str:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return stated(value) if isinstance(value, float) else one_line(value) or "empty"
-
-
-def samples(result: AuditResult) -> Iterator[tuple[str, str, str, str]]:
-    """Each text: which and why this one; what it cost and is labelled with; its beginning; what is missing of it.
-
-    None for readers outside, whatever the result holds.
-    """
-    batches = {batch.id: batch for batch in result.batches}
-    for sample in () if is_public(result) else result.samples:
-        about, batch = [counted(sample.tokens, "token")], batches.get(sample.batch)
-        of_all = ""
-        if batch is not None and batch.texts > 1:
-            about.insert(0, f"the first of {batch.texts:,} texts")
-            of_all = f" of all {batch.steps:,} tokens"
-        if batch is not None and batch.exact is not None:
-            about.append(f"exact ex-post cost{of_all} {bound(batch.exact, ex_post_digits(result))} nats")
-        if sample.label is not None:
-            about.append(f"label {_label(sample.label)}")
-        cut = sample.characters - len(sample.text or "")
-        remark = f"{counted(cut, 'more character')} in samples.jsonl." if cut > 0 else ""
-        if not sample.text:
-            none = "The run releases its token ids, and no text."
-            remark = none if sample.text is None else "The text is empty."
-        why = "the middle one by cost" if sample.chosen == "median" else f"the {sample.chosen}"
-        yield f"Batch {sample.batch}, {why}", ", ".join(about), printable(sample.text or ""), remark
+    if isinstance(value, float):
+        return stated(value)
+    return one_line(value) or (json.dumps(str(value)) if value else "empty")  # white space, made visible

@@ -121,18 +121,27 @@ SAMPLES_LEAD: Final = (
     "release.text says. What is released is all texts or none: to leave out a costly one would give it away."
 )
 
+MARKS_LEAD: Final = (
+    "A token is underlined by what it cost, exactly. Point at one, or go to it with the keyboard, for its rise and "
+    "fall, its probability, what else was likely, and how far a neighbour could move it. A dot is a token that shows "
+    "nothing: a part of a letter, or the end."
+)
+
+TRUSTED: Final = "What this rests on besides"
+
 #: The parts of a report after the verdict, in their order, by the id that links lead to.
 SECTIONS: Final[dict[str, str]] = {
-    "claimed": "Claimed and recomputed",
-    "ledger": "How the figures come about",
-    "batches": "What each batch cost",
+    "claimed": "Claimed, recomputed and agreed",
+    "samples": "The released texts",
+    "not-checked": "What was not checked",
+    "sign-off": "Sign-off",
     "tokens": "What each token cost",
     "directions": "Rise and fall",
     "losses": "Losses of left-out contexts against the bound",
-    "checks": "Evidence and checks",
-    "not-checked": "What was not checked",
+    "batches": "What each batch cost",
+    "ledger": "How the figures come about",
     "quality": "Quality of the texts",
-    "samples": "Samples of the released texts",
+    "checks": "Evidence and checks",
     "settings": "Configuration, versions and digests",
     "reproduce": "How to reproduce this report",
     "glossary": "Glossary",

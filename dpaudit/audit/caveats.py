@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dpaudit.audit.factors import NEXT_TO_NOTHING, next_to_nothing
+from dpaudit.audit.factors import next_to_nothing
 from dpaudit.checks import Facts
-from dpaudit.results import CheckResult
+from dpaudit.results import NEXT_TO_NOTHING, CheckResult
 
 _DECLARED = "What the run declares of itself is taken as true where no check of a higher level looks behind it."
 _PUBLIC_PARTS = (

@@ -18,13 +18,13 @@ from pydantic import BaseModel
 
 from dpaudit.accounting import ApproximateAccountant, Method, rebalancing_events, rounded_sum
 from dpaudit.audit.guarantees import NOTHING
-from dpaudit.audit.samples import bound
 from dpaudit.mechanisms import ClaimKind, Mechanism, context_change
 from dpaudit.results import (
     Affordable,
     Afforded,
     Approximate,
     AuditResult,
+    BatchResult,
     BudgetCurve,
     BudgetPanel,
     ComparedRun,
@@ -327,10 +327,15 @@ def _no_answer(reason: str) -> Afforded:
     return Afforded(tokens=None, all_generated=False, reason=reason)
 
 
+def _bound(batch: BatchResult) -> float:
+    """A batch's exact cost, in nats; without one, or where it is no number, nothing bounds it."""
+    return math.inf if batch.exact is None or math.isnan(batch.exact) else batch.exact
+
+
 def batch_spread(name: str, result: AuditResult) -> Spread | None:
     """How a run's ex-post costs (nats) spread over its batches; None where its cost as a whole is not finite."""
     run = _measured("ex-post", name, result)
-    costs = sorted(bound(batch) for batch in result.batches)
+    costs = sorted(_bound(batch) for batch in result.batches)
     if not isinstance(run, _ExPostRun) or not costs:
         return None
     least, lower, median, upper, most = (costs[math.ceil(share * (len(costs) - 1) / 4)] for share in range(5))

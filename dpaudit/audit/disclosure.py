@@ -9,7 +9,7 @@ from dpaudit.audit.caveats import public_caveats
 from dpaudit.audit.factors import change, factor, next_to_nothing
 from dpaudit.audit.guarantees import NOTHING
 from dpaudit.checks.disclosure import public_settings
-from dpaudit.checks.registry import CHECKS, COMMAND
+from dpaudit.checks.registry import CHECKS, COMMAND, command_for
 from dpaudit.results import AuditResult, CheckResult
 from dpaudit.results.rounding import exactly
 
@@ -122,12 +122,13 @@ def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: str) ->
 
 def _checks(result: AuditResult) -> tuple[CheckResult, ...]:
     """Outcomes, with what each check compares in place of what it measured here, and its fixed words."""
+    own = command_for(COMMAND, str(result.run.get("path", "")))
     return tuple(
         CheckResult(
             **check.model_dump(include={"id", "title", "status", "evidence", "applicable", "reference"}),
             measured="",
             expected=CHECKS[check.id].compares if check.id in CHECKS else "",
-            detail=COMMAND if COMMAND in check.detail else "",
+            detail=COMMAND if own in check.detail else "",
             why=CHECKS[check.id].why if check.id in CHECKS else "",
             remedy=CHECKS[check.id].remedy if check.id in CHECKS else "",
         )

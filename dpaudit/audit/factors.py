@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 
-from dpaudit.results import ClaimResult
+from dpaudit.results import NEXT_TO_NOTHING, ClaimResult
 from dpaudit.results.rounding import exactly, exponential
 
 #: A larger factor says no more than its exponent does.
 _MOST_FACTOR = 1000
 #: Beyond this epsilon, in nats, a factor has five digits and more, and rules out next to nothing.
 _MOST_TELLING = 10
-
-#: How a caveat about an empty guarantee begins.
-NEXT_TO_NOTHING = "This bounds next to nothing:"
 
 _CHANGE = {"add_remove": "added or removed", "replace": "replaced by another"}
 

@@ -23,12 +23,13 @@ from dpaudit.accounting import Cost, ExPostAccountant
 from dpaudit.audit.caveats import caveats
 from dpaudit.audit.factors import change, factor
 from dpaudit.audit.guarantees import NOTHING, CurveSums, approximate, attack, ex_post, figures, ledger, neighbours
-from dpaudit.audit.samples import shown_samples
+from dpaudit.audit.samples import DearTokens, released_texts
 from dpaudit.checks import CHECKS, Facts
 from dpaudit.checks.alternatives import DrawnStep
 from dpaudit.checks.claim import recomputed_epsilon
 from dpaudit.checks.disclosure import acts_on_every_text
 from dpaudit.checks.facts import (
+    INFINITE,
     LONGEST_PREFIX,
     BatchFacts,
     ContextSums,
@@ -36,20 +37,30 @@ from dpaudit.checks.facts import (
     SeenPublic,
     StepView,
     StepViews,
+    TokenFacts,
     known_places,
 )
 from dpaudit.checks.integrity import unreadable_indexes
 from dpaudit.checks.partition import read_placement
 from dpaudit.checks.randomness import Draw, IndependenceTest
 from dpaudit.checks.rebalancing import grouping_cost
-from dpaudit.checks.registry import Outcome, StepCheck, printable, registered
+from dpaudit.checks.registry import Outcome, StepCheck, pasteable, printable, registered
 from dpaudit.checks.release import stop_problems, text_problems
 from dpaudit.checks.sampling import RunSampling, SamplingTest
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange, context_change
-from dpaudit.results import Asked, AuditResult, BatchResult, CheckResult, ClaimResult, Empirical, Guarantees, Verdict
+from dpaudit.results import (
+    Asked,
+    AuditResult,
+    BatchResult,
+    CheckResult,
+    ClaimResult,
+    Empirical,
+    Guarantees,
+    Verdict,
+)
 from dpaudit.results.replay import PublicReplay
-from dpaudit.results.rounding import exactly, rounded_up
+from dpaudit.results.rounding import bound_against, exactly
 from dpaudit.runs import BatchReader, Claim, Held, InputError, Manifest, RunReader, without_stop
 from dpaudit.runs.layout import STEPS, steps_file
 from dpaudit.runs.manifest import MAX_WIDTH
@@ -131,7 +142,7 @@ def audit_run(
         if claim is None:
             raise InputError(str(path), "the run states no claim: it is not finished.", RESUME)
     except InputError as error:
-        return _unreadable(error, evidence)
+        return _unreadable(str(path), error, evidence)
     question = question or Question()
     claim, clusters = question.asked_of(claim), None
     change = _bounded_change(manifest, claim)
@@ -154,13 +165,15 @@ def audit_run(
         clusters,
         places,
     )
-    curve = CurveSums(manifest.stopping.most_tokens)
-    _read(facts, curve, engine, progress)
-    result = _result(facts, curve, evidence)
-    return result.model_copy(update={"asked": question.asked})
+    curve, dear = CurveSums(manifest.stopping.most_tokens), DearTokens()
+    _read(facts, curve, dear, engine, progress)
+    result = _result(facts, curve, dear, evidence)
+    stated = manifest.claim if question.asked else None
+    own = None if stated is None else ClaimResult.model_validate(stated.model_dump() | _most_records(manifest, stated))
+    return result.model_copy(update={"asked": question.asked, "own_claim": own})
 
 
-def _read(facts: Facts, curve: CurveSums, engine: Engine | None, progress: Progress | None) -> None:
+def _read(facts: Facts, curve: CurveSums, dear: DearTokens, engine: Engine | None, progress: Progress | None) -> None:
     """Take in what every batch on disk says, in order. What cannot be read is noted and judged later."""
     for name, error in unreadable_indexes(facts.reader, facts.placement):
         facts.unreadable[name] = error
@@ -174,13 +187,14 @@ def _read(facts: Facts, curve: CurveSums, engine: Engine | None, progress: Progr
         for done, batch in enumerate(found, start=1):
             facts.take(batch)
             curve.take(batch.costs)
+            dear.take(batch)
             if progress:
                 progress(done, facts.manifest.batching.batches)
 
 
-def _result(facts: Facts, curve: CurveSums, evidence: int) -> AuditResult:
+def _result(facts: Facts, curve: CurveSums, dear: DearTokens, evidence: int) -> AuditResult:
     """Evaluate all checks and put the result together."""
-    checks = tuple(check.result(facts) for check in registered())
+    checks = tuple(pasteable(check.result(facts), facts.reader.name) for check in registered())
     failed = [check for check in checks if check.status in ("fail", "error")]
     unmade = [check for check in checks if check.status == "skip" and check.applicable]
     unseen = [check for check in unmade if check.evidence <= evidence]
@@ -214,7 +228,7 @@ def _result(facts: Facts, curve: CurveSums, evidence: int) -> AuditResult:
         checks=checks,
         not_checked=tuple(check.id for check in unmade),
         run=_summary(facts),
-        samples=shown_samples(facts.reader, batches),
+        samples=released_texts(facts.reader, dear),
     )
 
 
@@ -253,6 +267,10 @@ def _bounded_change(manifest: Manifest, claim: Claim) -> ContextChange | None:
     return change if change is None or manifest.mechanism.bounds(change, manifest.record.width) else None
 
 
+def _most_records(manifest: Manifest, claim: Claim) -> dict[str, Any]:
+    return {"records_per_user": manifest.privacy.records_per_user if claim.unit == "user" else None}
+
+
 def _claim_result(facts: Facts) -> ClaimResult:
     return ClaimResult.model_validate(facts.claim.model_dump() | neighbours(facts))
 
@@ -277,7 +295,7 @@ def _sentence(verdict: Verdict, facts: Facts, failed: list[CheckResult], unseen:
     epsilon, delta = exactly(claim.epsilon), exactly(claim.delta)
     if claim.kind == "ex-post":
         recomputed = recomputed_epsilon(facts)
-        found = rounded_up(math.inf if recomputed is None else recomputed)
+        found = bound_against(math.inf if recomputed is None else recomputed, claim.epsilon)
         if claim.delta:
             return (
                 f"{aggregation} on noised clusters: {changed}, no set of outcomes would be "
@@ -320,10 +338,11 @@ def _summary(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _unreadable(error: InputError, evidence: int) -> AuditResult:
+def _unreadable(path: str, error: InputError, evidence: int) -> AuditResult:
     unread = Outcome("skip", "not run", "a run that can be read", "The run cannot be read.")
     failed = Outcome("fail", "unreadable", "a run directory of format 1", str(error))
-    checks = tuple(check.entry(failed if check.id == "integrity.format" else unread) for check in registered())
+    entries = (check.entry(failed if check.id == "integrity.format" else unread) for check in registered())
+    checks = tuple(pasteable(entry, path) for entry in entries)
     return AuditResult(
         verdict="error",
         evidence=evidence,
@@ -381,6 +400,7 @@ class BatchAuditor:
         manifest, header = self._reader.manifest, batch.header
         accountant = accountant_for(manifest, self._change)
         losses, equal = ContextSums(header.contexts), EqualRows(header.contexts)
+        facts.tokens = None if accountant is None else TokenFacts(batch.tokens)
         if self._views.unruled:
             facts.unmade["mechanism.support-rules"] = self._views.unruled
         for position in range(len(batch.tokens)):
@@ -398,6 +418,8 @@ class BatchAuditor:
                 _take_draw(facts, view, position, before)
                 equal.add(step.contexts)
                 cost = charged(view, accountant)
+                if facts.tokens is not None:
+                    facts.tokens.add(position, view, cost or INFINITE)
             # A step that bounds nothing is counted.
             facts.unbounded |= view.index is None or (cost is None and accountant is not None)
             facts.costs.append(math.nan if cost is None else cost.exact)

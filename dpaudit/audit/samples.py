@@ -1,49 +1,181 @@
-"""The few released texts that a report for readers inside shows, with why it shows these."""
+"""The released texts that a report for readers inside shows, with what each of their tokens cost."""
 
 from __future__ import annotations
 
+import codecs
+import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import accumulate
+from typing import NamedTuple
 
-from dpaudit.results import SAMPLE_LENGTH, BatchResult, Chosen, SampleText
-from dpaudit.runs import InputError, RunReader
+import numpy as np
 
-#: Which batches are shown: how far down a ranking, and why.
-_BY_COST: tuple[tuple[float, Chosen], ...] = ((0.0, "costliest"), (0.5, "median"), (1.0, "cheapest"))
-_IN_ORDER: tuple[tuple[float, Chosen], ...] = ((0.0, "first"), (1.0, "last"))
+from dpaudit.checks.facts import BatchFacts, TokenFacts
+from dpaudit.results import ALL_SAMPLES_LENGTH, SAMPLE_LENGTH, Alternative, DearToken, SampleText, TokenCosts
+from dpaudit.runs import InputError, RunReader, Sample, Vocabulary, without_stop
+
+#: So many tokens' costs are kept, of the costliest batches.
+MOST_TOKENS = 200_000
+#: So many of them, the dearest, are told in full.
+MOST_DEAR = 3_000
+#: Characters of a token's text.
+_LONGEST = 40
 
 
-def bound(batch: BatchResult) -> float:
-    """A batch's exact cost, in nats; without one, or where it is no number, nothing bounds it."""
-    return math.inf if batch.exact is None or math.isnan(batch.exact) else batch.exact
+class _Kept(NamedTuple):
+    """One batch: how many tokens each of its texts has, and what is known of them."""
+
+    lengths: list[int]
+    found: TokenFacts
 
 
-def shown_samples(reader: RunReader, batches: Sequence[BatchResult]) -> tuple[SampleText, ...]:
-    """The first texts of the costliest, the middle and the cheapest batch, or of the first and the last without costs.
+class DearTokens:
+    """What the tokens of a run cost, batch by batch: of the costliest batches, where they are too many."""
 
-    They are what samples.jsonl says, whether or not it is what was sampled: release.text says that. Empty where the
-    file cannot be read.
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._kept: list[tuple[float, int, _Kept]] = []
+        self._count = 0
+
+    def take(self, batch: BatchFacts) -> None:
+        """Take in a batch that was read to its end."""
+        if batch.error is not None or batch.tokens is None:
+            return
+        found = batch.tokens
+        found.costs[np.isnan(found.costs)] = math.inf  # what is no number bounds nothing
+        kept = _Kept(batch.text_lengths, found)
+        heapq.heappush(self._kept, (float(found.costs[:, 0].sum()), -batch.id, kept))
+        self._count += len(found.tokens)
+        while self._count > MOST_TOKENS:
+            self._count -= len(heapq.heappop(self._kept)[2].found.tokens)
+
+    def by_batch(self) -> dict[int, _Kept]:
+        """What was kept, by the batch's id."""
+        return {-id_: kept for _, id_, kept in self._kept}
+
+
+def released_texts(reader: RunReader, dear: DearTokens) -> tuple[SampleText, ...]:
+    """The texts of samples.jsonl in order, up to ALL_SAMPLES_LENGTH characters.
+
+    They are what the file says, whether or not it is what was sampled: release.text says that. Empty where the file
+    cannot be read.
     """
-    ranked, places = list(batches), _IN_ORDER
-    if any(batch.exact is not None for batch in batches):
-        ranked, places = sorted(batches, key=lambda batch: (-bound(batch), batch.id)), _BY_COST
-    chosen: dict[int, Chosen] = {}
-    for share, why in places if ranked else ():
-        chosen.setdefault(ranked[int(share * (len(ranked) - 1))].id, why)  # of several reasons the first
-    found: dict[int, SampleText] = {}
     try:
-        for sample in reader.samples() if chosen else ():
-            if sample.id in chosen and sample.id not in found:
-                found[sample.id] = SampleText(
-                    batch=sample.id,
-                    chosen=chosen[sample.id],
-                    label=sample.label,
-                    text=None if sample.text is None else sample.text[:SAMPLE_LENGTH],
-                    characters=len(sample.text or ""),
-                    tokens=len(sample.tokens),
-                )
-            if len(found) == len(chosen):
-                break
+        samples = list(_beginnings(reader.samples()))
     except InputError:  # integrity.format and release.text say what is wrong with the file
         return ()
-    return tuple(found[batch] for batch in chosen if batch in found)
+    costs = _Costs(reader, dear, samples)
+    return tuple(
+        SampleText(
+            batch=sample.id,
+            number=sample.number,
+            label=sample.label,
+            text=None if sample.text is None else sample.text[:SAMPLE_LENGTH],
+            characters=len(sample.text or ""),
+            tokens=len(sample.tokens),
+            costs=costs.of(sample),
+        )
+        for sample in samples
+    )
+
+
+def _beginnings(samples: Iterator[Sample]) -> Iterator[Sample]:
+    """The first texts, as many as a result holds."""
+    left = ALL_SAMPLES_LENGTH
+    for sample in samples:
+        left -= min(len(sample.text or ""), SAMPLE_LENGTH) + 1  # a text of nothing takes room, too
+        if left < 0:
+            return
+        yield sample
+
+
+class _Costs:
+    """Costs of the tokens of samples, where the record has these very tokens and they spell the text."""
+
+    def __init__(self, reader: RunReader, dear: DearTokens, samples: Sequence[Sample]) -> None:
+        self._kept, self._sequences = dear.by_batch(), reader.manifest.stopping.sequences
+        self._vocabulary: Vocabulary | None = None
+        with suppress(InputError):  # integrity.format says why
+            self._vocabulary = reader.tokenizer()
+        spans = {(sample.id, sample.number): span for sample in samples if (span := self._span(sample)) is not None}
+        flat = np.concatenate(
+            [np.zeros(0), *(self._kept[id_].found.costs[span, 0] for (id_, _), span in spans.items())]
+        )
+        told = np.zeros(len(flat), dtype=bool)
+        told[np.argsort(-flat, kind="stable")[:MOST_DEAR]] = True
+        starts = accumulate((len(span) for span in spans.values()), initial=0)
+        #: Of each text: where its tokens stand in its batch, and [tokens] which of them are told in full.
+        self._texts = {
+            key: (span, told[start : start + len(span)])
+            for (key, span), start in zip(spans.items(), starts, strict=False)
+        }
+
+    def of(self, sample: Sample) -> TokenCosts | None:
+        """What the tokens of a sample cost."""
+        if (sample.id, sample.number) not in self._texts or self._vocabulary is None or sample.text is None:
+            return None
+        span, told = self._texts[sample.id, sample.number]
+        kept = without_stop(sample.tokens, self._sequences)
+        ends = _ends(kept, sample.text, self._vocabulary.piece)
+        if ends is None:
+            return None
+        ends += [len(sample.text)] * (len(sample.tokens) - len(kept))
+        ends = [end for end in ends if end <= SAMPLE_LENGTH]
+        exact = self._kept[sample.id].found.costs[span, 0][: len(ends)]
+        dearest = [at for at in np.argsort(-exact, kind="stable").tolist() if told[at]]
+        return TokenCosts(
+            ends=tuple(ends),
+            exact=tuple(exact.tolist()),
+            dearest=tuple(self._in_full(sample, span.start, at, ends) for at in dearest),
+        )
+
+    def _span(self, sample: Sample) -> range | None:
+        """Where a sample's tokens stand in its batch; None where other ones do, or nothing is known of them."""
+        batch = self._kept.get(sample.id)
+        if batch is None or sample.number >= len(batch.lengths):
+            return None
+        start = sum(batch.lengths[: sample.number])
+        span = range(start, start + batch.lengths[sample.number])
+        return span if batch.found.tokens[span].tolist() == list(sample.tokens) else None
+
+    def _in_full(self, sample: Sample, start: int, at: int, ends: Sequence[int]) -> DearToken:
+        found = self._kept[sample.id].found
+        exact, rise, fall = found.costs[start + at].tolist()
+        others = zip(found.others[start + at].tolist(), found.likely[start + at].tolist(), strict=True)
+        return DearToken(
+            at=at,
+            text=(sample.text or "")[ends[at - 1] if at else 0 : ends[at]][:_LONGEST],
+            exact=exact,
+            rise=rise,
+            fall=fall,
+            probability=float(found.probabilities[start + at]),
+            likeliest=tuple(
+                Alternative(text=self._said(token), probability=probability)
+                for token, probability in others
+                if not math.isnan(probability)
+            ),
+        )
+
+    def _said(self, token: int) -> str:
+        """What another token says; a special one by its name."""
+        if self._vocabulary is None:
+            return ""
+        piece = (self._vocabulary.piece(token) or b"").decode("utf-8", "replace")
+        return (piece or self._vocabulary.tokens.get(token, f"token {token}"))[:_LONGEST]
+
+
+def _ends(tokens: Sequence[int], text: str, piece: Callable[[int], bytes | None]) -> list[int] | None:
+    """Where each token ends in the text, in characters; None where the tokens do not spell it."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    said, ends = "", []
+    for place, token in enumerate(tokens, start=1):
+        found = piece(token)
+        if found is None:
+            return None
+        said += decoder.decode(found, final=place == len(tokens))
+        ends.append(len(said))
+    if said == f" {text}":  # decoders take a blank off the beginning
+        said, ends = text, [max(0, end - 1) for end in ends]
+    return ends if said == text else None

@@ -13,7 +13,7 @@ from typing import get_args
 from dpaudit.accounting import Method, rounded_sum
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import UNREAD, Outcome, RunCheck, judge_origin
-from dpaudit.results.rounding import rounded_up, stated
+from dpaudit.results.rounding import bound_against, rounded_up, stated
 
 _CLAIMS, _MATHEMATICS = "docs/claims.md", "docs/mathematics.md"
 #: Claims are stated with some decimals; a wrong sum that is no further off than this explains a claim.
@@ -44,7 +44,7 @@ def epsilon_is_covered(facts: Facts) -> Outcome:
         return Outcome("fail", "no such figure", expected, detail)
     # Written so that a NaN fails.
     if recomputed <= claim.epsilon:
-        return Outcome("pass", f"epsilon {rounded_up(recomputed)}", expected)
+        return Outcome("pass", f"epsilon {bound_against(recomputed, claim.epsilon)}", expected)
     return Outcome("fail", f"epsilon {rounded_up(recomputed)}", expected, _why_exceeded(facts, recomputed))
 
 

@@ -259,6 +259,46 @@ class ContextSums:
         return BatchLosses(len(self._losses), worst)
 
 
+#: How many others of a step's most probable tokens are noted.
+ALTERNATIVES = 3
+
+
+class TokenFacts:
+    """What each token of a batch cost and what else could have been drawn, a row for each of its T steps.
+
+    Attributes:
+        tokens: int32 [T] ids.
+        costs: float64 [T, 3] exact cost, rise and fall, in nats; infinite where nothing bounds them.
+        probabilities: float64 [T] of the sampled token, by the record; NaN where it has none.
+        others: int32 [T, ALTERNATIVES] the most probable other tokens, likeliest first.
+        likely: float64 [T, ALTERNATIVES] their probabilities; NaN where there is no such token.
+    """
+
+    def __init__(self, tokens: NDArray[np.int32]) -> None:
+        """For a batch of these tokens, of which none was read."""
+        self.tokens = tokens
+        self.costs = np.full((len(tokens), 3), math.inf)
+        self.probabilities = np.full(len(tokens), math.nan)
+        self.others = np.zeros((len(tokens), ALTERNATIVES), dtype=np.int32)
+        self.likely = np.full((len(tokens), ALTERNATIVES), math.nan)
+
+    def add(self, position: int, view: StepView, cost: Cost) -> None:
+        """Take in one step."""
+        self.costs[position] = cost.exact, cost.rise, cost.fall
+        logarithm, at = view.log_probability, view.index
+        if logarithm is None or at is None:
+            return
+        self.probabilities[position] = math.exp(min(logarithm, 0.0))
+        scores, support = view.aggregate, view.step.support
+        most = min(ALTERNATIVES + 1, len(scores))
+        likely = np.flatnonzero(scores >= np.partition(scores, len(scores) - most)[-most])  # most need no order
+        likely = likely[np.argsort(-scores[likely], kind="stable")]
+        likely = likely[likely != at][:ALTERNATIVES]
+        beyond = (scores[likely].astype(np.float64) - float(scores[at])) / view.mechanism.temperature
+        self.others[position, : len(likely)] = likely if support is None else support[likely]
+        self.likely[position, : len(likely)] = np.minimum(np.exp(logarithm + beyond), 1.0)
+
+
 @dataclass
 class BatchFacts:
     """Everything that is learnt from one batch's file. Its size does not grow with the vocabulary.
@@ -286,6 +326,7 @@ class BatchFacts:
         spent: what `ExPostAccountant.attach` takes; None where there is nothing to account for.
         losses: what its tokens cost its contexts; None where the record does not say.
         equal: sets of its contexts whose recorded contributions are the same at every step.
+        tokens: what each of its tokens cost; None where there is nothing to account for.
     """
 
     id: int
@@ -311,6 +352,7 @@ class BatchFacts:
     spent: NDArray[np.float64] | None = None
     losses: BatchLosses | None = None
     equal: list[list[int]] = field(default_factory=list)
+    tokens: TokenFacts | None = None
 
     def note(self, check: str, position: int, problem: str) -> None:
         """Count a step check's objection and keep the first."""

@@ -7,6 +7,7 @@ from the whole run and returns an outcome. Both are small functions in their fam
 from __future__ import annotations
 
 import inspect
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -148,8 +149,22 @@ class RunCheck(Check[RunFunction]):
         return self.entry(self.function(facts))
 
 
+#: Stands in remedies for the run, until it is known which.
+_RUN_DIR = "RUN_DIR"
 #: The command that makes the checks that need the model and the data.
 COMMAND = "Run `dpaudit report RUN_DIR --data FILE --evidence 4`."
+
+
+def command_for(text: str, run: str) -> str:
+    """`text` with the run, as its reader named it, in place of RUN_DIR: what a shell takes for it."""
+    return text.replace(_RUN_DIR, shlex.quote(printable(run)))
+
+
+def pasteable(check: CheckResult, run: str) -> CheckResult:
+    """A check whose commands name the run. The one place where they come to: every format shows them as they are."""
+    return check.model_copy(update={name: command_for(getattr(check, name), run) for name in ("detail", "remedy")})
+
+
 #: What to do where a check needs every batch.
 UNREAD = "Not every batch could be read: restore them."
 

@@ -13,7 +13,6 @@ from dpaudit.results.quality import Quality
 
 Status = Literal["pass", "fail", "warn", "skip", "error"]
 Verdict = Literal["pass", "fail", "error"]
-Chosen = Literal["costliest", "median", "cheapest", "first", "last"]
 Asked = Literal["epsilon", "delta", "relation", "unit"]
 
 
@@ -22,8 +21,10 @@ def finite_or_text(value: float) -> float | Literal["inf", "-inf", "nan"]:
     return value if math.isfinite(value) else cast(Literal["inf", "-inf", "nan"], str(float(value)))
 
 
-#: How much of a released text a result holds.
-SAMPLE_LENGTH = 600
+#: How a caveat about an empty guarantee begins.
+NEXT_TO_NOTHING = "This bounds next to nothing:"
+#: How many characters of a released text a result holds, and of all of them.
+SAMPLE_LENGTH, ALL_SAMPLES_LENGTH = 20_000, 2_000_000
 
 Number = Annotated[float, PlainSerializer(finite_or_text, when_used="json")]
 
@@ -246,23 +247,67 @@ class TokenCurve(Result):
     unbounded: int = 0
 
 
-class SampleText(Result):
-    """The beginning of one released text, from samples.jsonl: of its batch the first one.
+class Alternative(Result):
+    """A token that could have been drawn in place of one: its text, and its probability by the record."""
+
+    text: str
+    probability: Number
+
+
+class DearToken(Result):
+    """One token of a text in full. Costs are for the whole change falling on its batch, in nats.
 
     Attributes:
-        batch: which one.
-        chosen: why it is shown: its place among the batches by exact ex-post cost, or in order where none has a cost.
+        at: which of the text's tokens, from 0.
+        text: the token alone; empty where it is a part of a character, or ends the text.
+        exact, rise, fall: as in ExPost. A neighbour's probability lies between probability * e^-fall and
+            probability * e^rise.
+        probability: of the token, by the record.
+        likeliest: the most probable others.
+    """
+
+    at: int
+    text: str
+    exact: Number
+    rise: Number
+    fall: Number
+    probability: Number
+    likeliest: tuple[Alternative, ...]
+
+
+class TokenCosts(Result):
+    """What each token of a text cost.
+
+    Attributes:
+        ends: where each ends in the text, in characters; the same twice for one that shows none.
+        exact: its exact cost in nats, infinite where nothing bounds it.
+        dearest: those of them that are among the dearest of all texts, dearest first.
+    """
+
+    ends: tuple[int, ...]
+    exact: tuple[Number, ...]
+    dearest: tuple[DearToken, ...]
+
+
+class SampleText(Result):
+    """One released text, from samples.jsonl.
+
+    Attributes:
+        batch, number: which one: the batch, and which of its texts, from 0.
         text: at most SAMPLE_LENGTH characters; None where the run releases token ids alone.
         characters: of the whole text.
         tokens: of the text, its end included.
+        costs: None where the record gives none, where they would be too many, and where the text is not what its
+            tokens spell.
     """
 
     batch: int
-    chosen: Chosen
+    number: int
     label: str | None
     text: str | None
     characters: int
     tokens: int
+    costs: TokenCosts | None = None
 
 
 class CheckResult(Result):
@@ -308,7 +353,9 @@ class AuditResult(Result):
         run: summary of the manifest, software versions and digests.
         quality: how good the texts are, where that was evaluated. No part of the audit, and never public.
         asked: fields of the claim that were given to the audit, in place of the run's own.
-        samples: a few of the released texts. Never public: the verdict does not say that they may be.
+        samples: the released texts, in order, up to ALL_SAMPLES_LENGTH characters. Never public: the verdict does not
+            say that they may be.
+        own_claim: the run's own claim, where `asked` gave another. Never public.
     """
 
     schema_version: Literal["1"] = "1"
@@ -328,6 +375,7 @@ class AuditResult(Result):
     quality: Quality | None = None
     asked: tuple[Asked, ...] = ()
     samples: tuple[SampleText, ...] = ()
+    own_claim: ClaimResult | None = None
 
 
 def report_schema() -> dict[str, Any]:

@@ -30,9 +30,9 @@ def bound(value: float, digits: int = DIGITS) -> str:
     return _shown(value, digits, ROUND_CEILING)
 
 
-def lower_bound(value: float) -> str:
+def lower_bound(value: float, digits: int = DIGITS) -> str:
     """A figure that says "at least this": rounded down."""
-    return _shown(value, DIGITS, ROUND_FLOOR)
+    return _shown(value, digits, ROUND_FLOOR)
 
 
 def nearest(value: float, digits: int = DIGITS) -> str:
@@ -53,9 +53,10 @@ def exactly(number: float) -> str:
     return _short_exponent(short if float(short := f"{number:g}") == number else repr(number))
 
 
-def delta_bound(value: float) -> str:
-    """A delta that was computed: up to three significant digits, rounded up."""
-    number = _rounded(value, _DELTA_DIGITS, ROUND_CEILING).normalize() if value else Decimal(0)
+def delta_bound(value: float, claimed: float | None = None) -> str:
+    """A delta that was computed: up to three significant digits, rounded up; more where that is past its claim."""
+    digits = _digits_beside(value, claimed, _DELTA_DIGITS)
+    number = _rounded(value, digits, ROUND_CEILING).normalize() if value else Decimal(0)
     return f"{number:f}" if number == 0 or number >= _SMALLEST_DELTA else f"{number:e}"
 
 
@@ -85,11 +86,11 @@ def exponential(epsilon: float) -> str:
     return f"{above.normalize(Context(prec=_FACTOR_DIGITS, rounding=ROUND_CEILING)):f}"
 
 
-def _digits_beside(value: float, claimed: float | None) -> int:
+def _digits_beside(value: float, claimed: float | None, least: int = DIGITS) -> int:
     """How many digits it takes for rounding a bound up not to push it past the claim, if any, that it stands beside."""
     if claimed is None or not (math.isfinite(value) and math.isfinite(claimed)) or value > claimed:
-        return DIGITS
-    for digits in range(DIGITS, _ENOUGH_DIGITS):
+        return least
+    for digits in range(least, _ENOUGH_DIGITS):
         if _rounded(value, digits, ROUND_CEILING) <= Decimal(repr(float(claimed))):
             return digits
     return _ENOUGH_DIGITS

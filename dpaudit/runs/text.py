@@ -108,6 +108,21 @@ class Vocabulary:
         said = json.dumps({"tokens": tokens, "special": sorted(self.special), "decoder": decoder}, sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()
 
+    def piece(self, token: int) -> bytes | None:
+        """What a token adds to a text that is decoded without special tokens, in UTF-8.
+
+        A text's own bytes are those of its tokens in a row, but for a blank that a decoder takes off its beginning.
+        None where the decoder does not put texts together so.
+        """
+        if self._spell is None:
+            return None
+        said = self.tokens.get(token)
+        return b"" if said is None or said in self.special else self._spell(said.encode())
+
+    @cached_property
+    def _spell(self) -> Callable[[bytes], bytes] | None:
+        return _spelling(self.decoder)
+
     @cached_property
     def _library(self) -> Any:
         """The decoder, run by the library that the format is of; None where it cannot read it."""
@@ -119,20 +134,13 @@ class Vocabulary:
 
 
 def pieces_of(serialised: str | bytes, vocabulary: int) -> list[bytes] | None:
-    """What each token adds to a text that is decoded without special tokens, in UTF-8; for ids below V.
-
-    A text's own bytes are those of its tokens in a row, but for a blank that a decoder takes off its beginning. None
-    where the tokenizer cannot be read, or its decoder does not put texts together so.
-    """
+    """`Vocabulary.piece` of every token, for ids below V; None where the tokenizer cannot be read, or has no pieces."""
     try:
         known = Vocabulary.of(serialised)
     except ValueError:
         return None
-    spell = _spelling(known.decoder)
-    if spell is None:
-        return None
-    tokens = (known.tokens.get(token) for token in range(vocabulary))
-    return [b"" if token is None or token in known.special else spell(token.encode()) for token in tokens]
+    pieces = [piece for piece in map(known.piece, range(vocabulary)) if piece is not None]
+    return pieces if len(pieces) == vocabulary else None
 
 
 def _model_tokens(model: Any) -> dict[int, str]:

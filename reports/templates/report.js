@@ -62,6 +62,7 @@
         item.classList.toggle("filtered", !matches);
         left += matches;
       }
+      for (const each of part.querySelectorAll(".rest")) each.open = Boolean(wanted);
       for (const group of part.querySelectorAll(".family")) {
         group.classList.toggle("filtered", !group.querySelector(".check:not(.filtered)"));
       }
@@ -73,6 +74,28 @@
 
   for (const table of document.querySelectorAll("table.sortable")) makeSortable(table);
   for (const part of document.querySelectorAll("[data-filter]")) makeFilter(part);
+
+  // Within a text the arrow keys go from token to token, so that Tab need not stop at each.
+  addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const here = event.target.closest("blockquote [data-said]");
+    if (!step || !here) return;
+    const tokens = [...here.closest("blockquote").querySelectorAll("[data-said]")];
+    const next = tokens[tokens.indexOf(here) + step];
+    if (!next) return;
+    if (!next.href) next.tabIndex = -1;
+    next.focus();
+    event.preventDefault();
+  });
+
+  // A link to a folded part opens it.
+  const unfold = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let each = target?.closest("details"); each; each = each.parentElement.closest("details")) each.open = true;
+    target?.scrollIntoView();
+  };
+  addEventListener("hashchange", unfold);
+  if (location.hash) unfold();
 
   // Nothing folded is lost on paper.
   let folded = [];

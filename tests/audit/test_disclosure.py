@@ -379,10 +379,13 @@ def test_no_released_text_is_in_a_public_report(empty_figures, make_run, tmp_pat
     assert public.samples == ()
     internal = documents(result, tmp_path / "internal")
     for name, text in documents(public, tmp_path / "public").items():
-        assert "Samples of the released texts" not in text, name
+        assert "The released texts" not in text and "likeliest" not in text.partition("<body>")[2].lower(), name
+        assert '"exact"' not in text, name
         assert not any(json.dumps(shown) in text for shown in texts), name
     assert all(json.dumps(shown, ensure_ascii=False) in internal["report.json"] for shown in texts)
-    assert all("Samples of the released texts" in internal[name] for name in ("report.html", "report.md"))
+    assert all("The released texts" in internal[name] for name in ("report.html", "report.md"))
+    assert all(said in internal["report.html"] for said in ("data-said", "Likeliest others"))
+    assert '"likeliest"' in internal["report.json"]
 
 
 def test_why_a_check_matters_and_how_to_mend_it_are_its_fixed_words(make_run):
@@ -689,11 +692,24 @@ def test_findings_of_an_unreadable_run_are_written_too(tmp_path, capfd):
 
 
 def test_verify_names_what_was_not_made_with_its_command(make_run, capfd):
-    assert dpaudit("verify", make_run().path) == 0
+    run = make_run()
+    assert dpaudit("verify", run.path) == 0
     err = capfd.readouterr().err
     assert "dpaudit: not made: " in err
     assert "replay.logits" in err
-    assert "Run `dpaudit report RUN_DIR --data FILE --evidence 4`." in err
+    assert f"Run `dpaudit report {run.path} --data FILE --evidence 4`." in err
+
+
+def test_commands_name_the_run_for_a_shell(make_run, tmp_path):
+    place = tmp_path / "a run; with blanks"
+    make_run().path.rename(place)
+    result = audit_run(place)
+    details = [check.detail for check in result.checks if "dpaudit report" in check.detail]
+    assert details and all(shlex.quote(str(place)) in detail for detail in details)
+    assert "RUN_DIR" not in result.to_json()
+    assert str(place) not in public_form(result).to_json()
+    unread = audit_run(tmp_path / "is not there")
+    assert "RUN_DIR" not in unread.to_json()
 
 
 # --- the document ----------------------------------------------------------------------------------------------------

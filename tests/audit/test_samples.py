@@ -1,12 +1,16 @@
-"""Which released texts a result shows, and how much of them."""
+"""Which released texts a result shows, how much of them, and what their tokens cost."""
 
 from __future__ import annotations
 
 import json
+import math
+
+import pytest
 
 from dpaudit.audit import audit_run
+from dpaudit.audit.inspection import inspect_batch, inspect_step
 from dpaudit.results import SAMPLE_LENGTH
-from dpaudit.runs import RunReader
+from dpaudit.runs import RunReader, without_stop
 
 
 def rewrite(run, number: int, **fields) -> None:
@@ -16,32 +20,78 @@ def rewrite(run, number: int, **fields) -> None:
     (run / "samples.jsonl").write_text("\n".join([*lines, ""]), "utf-8")
 
 
-def test_costliest_middle_and_cheapest_batch_are_shown_as_released(make_run):
-    run = make_run(sizes=(3, 20, 5, 9, 30))
-    result = run.audit()
-    ranked = [batch.id for batch in sorted(result.batches, key=lambda batch: -batch.exact)]
-    assert [(shown.batch, shown.chosen) for shown in result.samples] == [
-        (ranked[0], "costliest"),
-        (ranked[2], "median"),
-        (ranked[4], "cheapest"),
-    ]
-    released = {sample.id: sample for sample in RunReader(run.path).samples()}
-    for shown in result.samples:
-        sample = released[shown.batch]
+def test_every_text_is_shown_as_released_with_what_its_tokens_cost(make_run):
+    run = make_run(sizes=(3, 20, 5))
+    result, reader = run.audit(), RunReader(run.path)
+    released = list(reader.samples())
+    assert [(shown.batch, shown.number) for shown in result.samples] == [(each.id, each.number) for each in released]
+    for shown, sample, batch in zip(result.samples, released, result.batches, strict=True):
         assert (shown.text, shown.label, shown.tokens) == (sample.text, sample.label, len(sample.tokens))
+        costs, steps = shown.costs, inspect_batch(run.path, batch.id).costs
+        assert costs.exact == tuple(step.exact for step in steps)
+        assert costs.ends[-1] == len(sample.text)
+        kept = without_stop(sample.tokens, reader.manifest.stopping.sequences)
+        decode = reader.decoder(special=False)
+        spelt = [decode(kept[: place + 1]) for place in range(len(kept))]
+        assert [sample.text[:end] for end in costs.ends[: len(kept)]] == spelt
+        assert [token.exact for token in costs.dearest] == sorted(costs.exact, reverse=True)
+        for token in costs.dearest:
+            step = steps[token.at]
+            assert (token.rise, token.fall) == (step.rise, step.fall)
+            assert token.probability == pytest.approx(math.exp(step.log_probability), rel=1e-5)
 
 
-def test_a_batch_is_shown_once(make_run):
-    assert [shown.chosen for shown in make_run(sizes=(4,)).audit().samples] == ["costliest"]
-    assert len(make_run(sizes=(4, 5)).audit().samples) == 2
+def test_the_likeliest_others_are_those_of_the_step(make_run):
+    run = make_run(sizes=(4, 5))
+    for shown in run.audit().samples:
+        for token in shown.costs.dearest:
+            step = inspect_step(run.path, shown.batch, token.at)
+            others = [other for other in step.top if other.token != step.sampled.token][:3]
+            assert [other.text.strip() for other in token.likeliest] == [other.text for other in others]
+            for told, other in zip(token.likeliest, others, strict=True):
+                assert told.probability == pytest.approx(other.probability, rel=1e-5)
+
+
+def test_texts_of_one_batch_have_their_own_tokens(make_run):
+    run = make_run(sizes=(6, 7), tokens_per_batch=9)
+    shown = [sample for sample in run.audit().samples if sample.batch == 0]
+    steps = inspect_batch(run.path, 0).costs
+    assert len(shown) > 1
+    assert [cost for sample in shown for cost in sample.costs.exact] == [step.exact for step in steps]
+
+
+def test_a_text_that_its_tokens_do_not_spell_has_no_costs(make_run):
+    run = make_run(sizes=(4, 5))
+    rewrite(run, 0, text="Something else.")
+    rewrite(run, 1, tokens=[0, 0, 0])
+    assert [shown.costs for shown in run.audit().samples] == [None, None]
+
+
+def test_only_so_many_tokens_are_told_of(make_run, monkeypatch):
+    run = make_run(sizes=(4, 5, 6))
+    everything = run.audit()
+    costs = sorted((cost for shown in everything.samples for cost in shown.costs.exact), reverse=True)
+    monkeypatch.setattr("dpaudit.audit.samples.MOST_DEAR", 3)
+    told = [token.exact for shown in run.audit().samples for token in shown.costs.dearest]
+    assert sorted(told, reverse=True) == costs[:3]
+    lengths = {shown.batch: shown.tokens for shown in everything.samples}
+    costliest = max(everything.batches, key=lambda batch: batch.exact).id
+    monkeypatch.setattr("dpaudit.audit.samples.MOST_TOKENS", lengths[costliest])
+    assert [shown.batch for shown in run.audit().samples if shown.costs is not None] == [costliest]
+
+
+def test_only_so_many_texts_are_shown(make_run, monkeypatch):
+    run = make_run(sizes=(4, 5, 6))
+    monkeypatch.setattr("dpaudit.audit.samples.ALL_SAMPLES_LENGTH", len(run.audit().samples[0].text) + 1)
+    assert [shown.batch for shown in run.audit().samples] == [0]
 
 
 def test_a_long_text_is_cut_and_says_how_long_it_is(make_run):
     run = make_run(sizes=(4, 5))
-    rewrite(run, 0, text="word " * 1000)
+    rewrite(run, 0, text="word " * 10_000)
     shown = next(shown for shown in run.audit().samples if shown.batch == 0)
-    assert shown.text == ("word " * 1000)[:SAMPLE_LENGTH]
-    assert shown.characters == 5000
+    assert shown.text == ("word " * 10_000)[:SAMPLE_LENGTH]
+    assert shown.characters == 50_000
 
 
 def test_a_run_without_texts_has_samples_without_texts(make_run):

@@ -197,12 +197,13 @@ def test_the_skip_link_leads_to_the_result(reader: Reader) -> None:
     page = reader.open("clean").page
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    assert page.url.endswith("#main")
+    page.wait_for_url("**#main")
 
 
 def test_tables_are_sorted_by_a_click(reader: Reader) -> None:
     for name in ["clean", "public"]:
         shown = reader.open(name)
+        shown.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
         tables = shown.page.locator("table.sortable")
         if name == "clean":
             assert tables.count() > 0
@@ -222,6 +223,44 @@ def test_tables_are_sorted_by_a_click(reader: Reader) -> None:
             assert values == sorted(values)
             assert rows.count() == before
         assert shown.told == []
+
+
+def test_a_token_tells_what_it_cost_to_pointer_and_keyboard(reader: Reader) -> None:
+    shown = reader.open("clean", PHONE)
+    said = "(node) => getComputedStyle(node, '::after').content"
+    text = shown.page.locator("blockquote").nth(4)
+    token = text.locator("span[data-said]").first
+    assert token.evaluate(said) == "none"
+    token.hover()
+    assert "cost" in token.evaluate(said)
+    assert shown.problems() == {}  # what is told fits the window
+    shown.page.mouse.move(0, 0)
+    link = text.locator("a[data-said]").first
+    link.focus()
+    assert "neighbour" in link.evaluate(said)
+    shown.page.keyboard.press("ArrowRight")
+    focused = shown.page.evaluate("document.activeElement.dataset.said")
+    assert focused and focused != link.get_attribute("data-said")
+    assert shown.told == []
+
+
+def test_a_dear_token_leads_to_its_row_and_a_batch_to_its_text(reader: Reader) -> None:
+    for script in (True, False):
+        page = reader.open("clean", java_script_enabled=script).page
+        page.locator("blockquote a[data-said]").first.click()
+        assert page.locator("tr:target").is_visible()
+    page = reader.open("clean").page
+    page.locator("#batches").click()
+    page.locator("details[open] table a[href^='#text-']").first.click()
+    assert page.locator("article:target blockquote").is_visible()
+
+
+def test_a_report_is_short_until_it_is_unfolded(reader: Reader) -> None:
+    page = reader.open("clean", {"width": 1280, "height": 900}).page
+    assert page.evaluate("document.documentElement.scrollHeight") < 5_000
+    assert len(page.locator("body").inner_text().split()) < 1_600
+    banner = page.locator(".banner").bounding_box()
+    assert banner["y"] + banner["height"] < 900
 
 
 def test_a_filter_leaves_what_was_asked_for(reader: Reader) -> None:

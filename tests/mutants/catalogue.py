@@ -485,8 +485,8 @@ _RUNS = (
         "rules-special-tokens-say-something",
         "a word is not seen across a special token",
         "dpaudit/runs/text.py",
-        "if token is None or token in known.special else",
-        "if token is None else",
+        "if said is None or said in self.special else",
+        "if said is None else",
         (_RULES,),
     ),
     Mutant(
@@ -1826,8 +1826,8 @@ _RESULTS = (
         "audit-asked-claim-forgotten",
         "the fields that were asked about are not named in the result",
         "dpaudit/audit/run.py",
-        'model_copy(update={"asked": question.asked})',
-        'model_copy(update={"asked": ()})',
+        'model_copy(update={"asked": question.asked, ',
+        'model_copy(update={"asked": (), ',
         (_AUDIT, _CLI),
     ),
     Mutant(
@@ -1943,11 +1943,11 @@ _RESULTS = (
         ("tests/results/test_quality_file.py",),
     ),
     Mutant(
-        "samples-costliest-is-cheapest",
-        "the costliest batch's text is that of the cheapest",
+        "samples-tokens-one-off",
+        "a token of a text has the cost of the one before it",
         "dpaudit/audit/samples.py",
-        "key=lambda batch: (-bound(batch), batch.id)",
-        "key=lambda batch: (bound(batch), batch.id)",
+        "start = sum(batch.lengths[: sample.number])",
+        "start = max(0, sum(batch.lengths[: sample.number]) - 1)",
         ("tests/audit/test_samples.py",),
     ),
 )
@@ -2794,8 +2794,8 @@ _REPORTS = (
         "reports-lower-ends-rounded-up",
         "lower ends are rounded up",
         "dpaudit/results/rounding.py",
-        "return _shown(value, DIGITS, ROUND_FLOOR)",
-        "return _shown(value, DIGITS, ROUND_CEILING)",
+        "return _shown(value, digits, ROUND_FLOOR)",
+        "return _shown(value, digits, ROUND_CEILING)",
         ("tests/reports/test_written_reports.py", _TERMINAL, _MARKDOWN, _HTML),
     ),
     Mutant(

@@ -8,7 +8,7 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -16,16 +16,17 @@ from dpaudit.audit.comparison import compare_runs
 from dpaudit.reports.compare import render_comparison_html
 from dpaudit.reports.html import render_html
 from dpaudit.results import (
+    Alternative,
     Approximate,
     Attack,
     AuditResult,
     BatchResult,
     CheckResult,
-    Chosen,
     ClaimResult,
     Comparison,
     ContextLoss,
     CurvePoint,
+    DearToken,
     Empirical,
     ExPost,
     Guarantees,
@@ -34,6 +35,7 @@ from dpaudit.results import (
     SampleText,
     Status,
     TokenBand,
+    TokenCosts,
     TokenCurve,
 )
 
@@ -138,10 +140,30 @@ def band(middle: tuple[float, ...], count: int) -> TokenBand:
     )
 
 
-def sample(batch: int, chosen: Chosen = "costliest", **fields: Any) -> SampleText:
+def sample(batch: int, **fields: Any) -> SampleText:
     text = f"The text of batch {batch},\nin two lines."
-    defaults = {"label": "sport", "text": text, "characters": len(text), "tokens": 12}
-    return SampleText(**{"batch": batch, "chosen": chosen, **defaults, **fields})
+    defaults = {"number": 0, "label": "sport", "text": text, "characters": len(text), "tokens": 12}
+    return SampleText(**{"batch": batch, **defaults, **fields})
+
+
+def shaded(batch: int, words: tuple[str, ...], cost: float = 0.4, **fields: Any) -> SampleText:
+    """A text of these tokens, whose costs halve from one to the next."""
+    text, exact = "".join(words), tuple(cost / 2**place for place in range(len(words)))
+    ends = tuple(len("".join(words[: place + 1])) for place in range(len(words)))
+    told = tuple(
+        DearToken(
+            at=place,
+            text=word,
+            exact=exact[place],
+            rise=exact[place] / 2,
+            fall=exact[place],
+            probability=0.25,
+            likeliest=(Alternative(text=" else", probability=0.5), Alternative(text="\n", probability=0.125)),
+        )
+        for place, word in enumerate(words)
+    )
+    costs = TokenCosts(ends=ends, exact=exact, dearest=told)
+    return sample(batch, text=text, characters=len(text), tokens=len(words), costs=costs, **fields)
 
 
 def empirical(rows: tuple[BatchResult, ...]) -> Empirical:
@@ -204,8 +226,10 @@ def empirical_ledger(found: Empirical) -> LedgerEntry:
     return entry("leave-one-out", largest, "maximum", "empirical", children=(batch,), omitted=39)
 
 
+#: Tokens: one shows nothing, one is a line break, and the last are of little cost.
+WORDS = ("The", " text", "", " of", " batch", " 0", ",", "\n", "in", " two", " lines", ".")
 NO_LOSSES = Empirical(leave_one_out_max=None, contexts=0, worst=())
-REPLAY = "Run `dpaudit report RUN_DIR --data FILE --evidence 4`."
+REPLAY = "Run `dpaudit report 'runs/bbc median' --data FILE --evidence 4`."
 CLAIM = ClaimResult(epsilon=2.5, delta=0.0, kind="ex-post", relation="add_remove", unit="record")
 
 
@@ -236,7 +260,7 @@ def median_run(count: int = 40, **changes: Any) -> AuditResult:
             ),
             "not_checked": ("replay.logits", "replay.lower-bound"),
             "run": run_summary(),
-            "samples": tuple(sample(row.id, chosen) for row, chosen in zip(rows, get_args(Chosen)[:3], strict=False)),
+            "samples": (shaded(0, WORDS), *map(sample, range(1, 4)))[: len(rows)],
             **changes,
         }
     )
@@ -291,7 +315,10 @@ def public_run() -> AuditResult:
             "ledger": (),
             "batches": (),
             "tokens": None,
-            "checks": tuple(each.model_copy(update={"measured": ""}) for each in run.checks),
+            "checks": tuple(
+                each.model_copy(update={"measured": "", "detail": each.detail.replace("'runs/bbc median'", "RUN_DIR")})
+                for each in run.checks
+            ),
             "run": {"dpaudit": "0.1.0"},
             "samples": (),
         }
@@ -414,8 +441,8 @@ def hostile_run() -> AuditResult:
         run=run,
         samples=(
             sample(0, label=HOSTILE, text=HOSTILE, characters=100_000),
-            sample(1, "median", text="\ufffe```\n~~~\n" * 40, characters=320),
-            sample(2, "cheapest", text=None, characters=0),
+            shaded(1, ("\ufffe```\n~~~\n" * 40, HOSTILE, '" onmouseover="alert(1)', "\u202e")),
+            sample(2, text=None, characters=0),
         ),
     )
 

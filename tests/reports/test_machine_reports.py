@@ -61,7 +61,7 @@ def test_junit_is_red_where_a_pass_needed_a_check_that_was_not_made(samples: Sam
     result = samples["median"]().model_copy(update={"evidence": 3, "verdict": "fail"})
     failure = _cases(result)["replay.logits"].find("failure")
     assert failure is not None
-    assert "evidence level 3 was asked for. Run `dpaudit report RUN_DIR" in (failure.get("message") or "")
+    assert "evidence level 3 was asked for. Run `dpaudit report 'runs/bbc median'" in (failure.get("message") or "")
     assert _cases(result)["replay.lower-bound"].find("skipped") is not None
 
 

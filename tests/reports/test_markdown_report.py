@@ -10,6 +10,7 @@ from markdown_it import MarkdownIt
 from dpaudit.reports import outline
 from dpaudit.reports.findings import families
 from dpaudit.reports.markdown import code, escaped, render_markdown
+from dpaudit.reports.released import PAGE
 from dpaudit.reports.wording import SECTIONS
 from dpaudit.results import AuditResult
 
@@ -52,12 +53,13 @@ def test_no_html_no_links_no_extra_headings(samples: Samples) -> None:
             outline.kind_blocks(result),
             result.ledger,
             families(result),
-            result.samples,
+            result.samples[:PAGE],
+            outline.other_caveats(result)[:1],  # the heading above them
             outline.settings(result.run),
         ]
         sections = {title for title in SECTIONS.values() if f"\n## {title}\n" in text}
         assert found.count("heading_open") == 1 + len(sections) + sum(map(len, ours))
-        assert found.count("fence") == 1 + sum(bool(sample.text) for sample in result.samples)
+        assert found.count("fence") == 1 + sum(bool(sample.text) for sample in result.samples[:PAGE])
 
 
 def test_escaped_text_reads_back_as_itself() -> None:
@@ -103,13 +105,12 @@ def test_a_public_report_has_no_place_for_what_was_measured(samples: Samples) ->
     assert "Claim: Withheld from this report." in withheld
 
 
-def test_a_column_with_nothing_in_it_is_left_away(samples: Samples) -> None:
-    public = samples["public"]()
-    checks = tuple(check.model_copy(update={"detail": ""}) for check in public.checks)
-    text = render_markdown(public.model_copy(update={"checks": checks})).partition("## What was not checked")[2]
-    assert "Missing" not in text
-    assert text.count("| Check | Title |\n| --- | --- |\n") == 2
-    assert "| Check | Title | Missing |" in render_markdown(public)
+def test_what_was_not_made_is_told_apart_from_what_is_not_about_the_run(samples: Samples) -> None:
+    text = render_markdown(samples["median"]()).partition("## What was not checked")[2].partition("\n## ")[0]
+    not_made, _, not_about = text.partition("Not about this run")
+    command = "Run `dpaudit report 'runs/bbc median' --data FILE --evidence 4`."
+    assert f"`replay.logits`, `replay.lower-bound`: {command}" in not_made
+    assert "rebalancing.noise" in not_about and "rebalancing.noise" not in not_made
 
 
 def test_a_thousand_batches_list_fifty(large_run: AuditResult) -> None:

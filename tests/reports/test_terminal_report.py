@@ -36,7 +36,7 @@ def test_clean_summary_is_read_in_five_seconds(samples: Samples) -> None:
     for said in (
         "claimed       ε ≤ 2.5 nats",
         "4 passed, 2 not made, 1 not about this run. Checked up to evidence",
-        "Run `dpaudit report RUN_DIR",
+        "Run `dpaudit report 'runs/bbc",
         "A caveat that stands beside",
     ):
         assert said in text

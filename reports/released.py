@@ -1,0 +1,223 @@
+"""The released texts as a report for readers inside shows them: every token marked by what it cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+from dpaudit.reports.costs import ex_post_digits
+from dpaudit.reports.findings import is_public
+from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
+from dpaudit.results import AuditResult, DearToken, SampleText, TokenCosts
+from dpaudit.results.rounding import bound, lower_bound, nearest
+
+#: Texts that are open at a time, and rows of a text's table.
+PAGE, MOST_ROWS = 50, 10
+#: Where the marks begin, as shares of the dearest token of all that are shown; below the first there is none.
+_MARKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
+#: How many tokens of a text are named under its title, and lead to their row.
+_NAMED = 3
+#: Stands for a token that shows none of its own: a part of a character, or the end.
+NO_TEXT = "·"
+DEAREST_COLUMNS = ("Token", "Exact (nats)", "Rise", "Fall", "Probability", "A neighbour's", "Likeliest others")
+_DIGITS = 3  # of a probability
+
+
+class Piece(NamedTuple):
+    """A token of a text, or several in a row that nothing is to be said of.
+
+    Attributes:
+        mark: 0 for none, to 4 for the dearest.
+        said: what it cost, in a sentence; empty where that is not known in full.
+        row: the id of its row; empty where it has none.
+    """
+
+    words: str
+    mark: int = 0
+    said: str = ""
+    row: str = ""
+
+
+class Row(NamedTuple):
+    """A dear token: an id, and a cell for each of DEAREST_COLUMNS."""
+
+    id: str
+    cells: tuple[str, ...]
+
+
+class ShownText(NamedTuple):
+    """One text: what it is, what it cost, itself, and its dearest tokens. `remark` says what is missing of it."""
+
+    id: str
+    title: str
+    about: str
+    pieces: tuple[Piece, ...]
+    rows: tuple[Row, ...]
+    remark: str
+
+
+class Texts:
+    """All texts of a result that are shown. None for readers outside, whatever the result holds."""
+
+    def __init__(self, result: AuditResult) -> None:
+        """Nothing is made before it is asked for: texts may be many."""
+        self._result, self._samples = result, () if is_public(result) else result.samples
+        self._batches = {batch.id: batch for batch in result.batches}
+        finite = [cost for sample in self._samples for cost in _exact(sample.costs) if math.isfinite(cost)]
+        self._dearest = max(finite, default=0.0)
+        #: Ids of the batches of which a text is shown.
+        self.batches = frozenset(sample.batch for sample in self._samples)
+        #: Whether any text's tokens have costs.
+        self.marked = any(sample.costs is not None for sample in self._samples)
+
+    def __len__(self) -> int:
+        """How many texts are shown."""
+        return len(self._samples)
+
+    def __iter__(self) -> Iterator[ShownText]:
+        """Each in order."""
+        return map(self._shown, self._samples)
+
+    def pages(self) -> Iterator[tuple[str, Iterator[ShownText]]]:
+        """The texts by PAGE at a time, with what to call them."""
+        for start in range(0, len(self), PAGE):
+            found = self._samples[start : start + PAGE]
+            yield f"Texts {start + 1:,} to {start + len(found):,} of {len(self):,}", map(self._shown, found)
+
+    @property
+    def legend(self) -> tuple[str, ...]:
+        """What each mark begins at; empty where nothing is marked."""
+        return tuple(f"{nearest(share * self._dearest, 3)} nats" for share in _MARKS) if self._dearest else ()
+
+    @property
+    def left_out(self) -> str:
+        """How many texts are not shown, and of which tokens no more is told than marks; empty where all is shown."""
+        of_all = sum(batch.texts for batch in self._result.batches)
+        said = []
+        if self._samples and of_all > len(self):
+            said.append(f"These are the first {len(self):,} of {of_all:,} texts: read the others in samples.jsonl.")
+        if self._samples and not self.marked and self._result.guarantees.ex_post is not None:
+            said.append("No token is marked: what each cost is not known, or the record's tokens spell other texts.")
+        told = sum(len(sample.costs.dearest) for sample in self._samples if sample.costs is not None)
+        tokens = sum(len(_exact(sample.costs)) for sample in self._samples)
+        if told < tokens:
+            said.append(
+                f"The {told:,} dearest of {tokens:,} tokens are told in full; `dpaudit inspect` tells of the others."
+            )
+        return " ".join(said)
+
+    def _shown(self, sample: SampleText) -> ShownText:
+        anchor = f"text-{sample.batch}-{sample.number}"
+        rows = () if sample.costs is None else sample.costs.dearest[:MOST_ROWS]
+        return ShownText(
+            id=anchor,
+            title=f"Batch {sample.batch}" + (f", text {sample.number}" if self._has_several(sample) else ""),
+            about=", ".join(self._about(sample)),
+            pieces=tuple(self._pieces(sample, anchor)),
+            rows=tuple(Row(f"{anchor}-{token.at}", _cells(token)) for token in rows),
+            remark=" ".join(self._remarks(sample)),
+        )
+
+    def _has_several(self, sample: SampleText) -> bool:
+        batch = self._batches.get(sample.batch)
+        return sample.number > 0 or (batch is not None and batch.texts > 1)
+
+    def _about(self, sample: SampleText) -> Iterator[str]:
+        """How long it is, what it cost and is labelled with, and which of its tokens cost most."""
+        if sample.label is not None:
+            yield f"label {one_line(sample.label, LABEL_LENGTH) or 'empty'}"
+        yield counted(sample.tokens, "token")
+        batch, shown = self._batches.get(sample.batch), partial(bound, digits=ex_post_digits(self._result))
+        if batch is not None and batch.exact is not None:
+            whole = f"its batch of {batch.steps:,} tokens" if batch.texts > 1 else "exact ex-post"
+            yield f"{whole} {shown(batch.exact)} nats"
+        if sample.costs is not None and sample.costs.dearest:
+            named = (f"{_quoted(token.text)} {bound(token.exact)}" for token in sample.costs.dearest[:_NAMED])
+            yield f"dearest tokens {', '.join(named)}"
+
+    def _remarks(self, sample: SampleText) -> Iterator[str]:
+        if not sample.text:
+            yield "The run releases its token ids, and no text." if sample.text is None else "The text is empty."
+        if (cut := sample.characters - len(sample.text or "")) > 0:
+            yield f"{counted(cut, 'more character')} in samples.jsonl."
+        if sample.text and sample.costs is None and self.marked:
+            yield "Not marked: the record's tokens do not spell this text, or are too many to tell of."
+
+    def _pieces(self, sample: SampleText, anchor: str) -> Iterator[Piece]:
+        """The text's tokens; those of which nothing is to be said, together."""
+        text, costs = sample.text or "", sample.costs
+        if costs is None:
+            if text:
+                yield Piece(_words(text))
+            return
+        told = {token.at: token for token in costs.dearest}
+        linked = {token.at for token in costs.dearest[:_NAMED] if not token.text.isspace()}  # a link needs a name
+        plain = ""
+        for at, ((start, end), cost) in enumerate(zip(pairwise((0, *costs.ends)), costs.exact, strict=True)):
+            words, mark = text[start:end], self._mark(cost)
+            if mark == 0 and at not in told:
+                plain += words
+                continue
+            if plain:
+                yield Piece(_words(plain))
+                plain = ""
+            said = _sentence(told[at]) if at in told else ""
+            yield Piece(_words(words) or NO_TEXT, mark, said, f"{anchor}-{at}" if at in linked else "")
+        plain += text[costs.ends[-1] if costs.ends else 0 :]
+        if plain:
+            yield Piece(_words(plain))
+
+    def _mark(self, cost: float) -> int:
+        if not math.isfinite(cost):
+            return len(_MARKS)
+        return sum(cost >= share * self._dearest for share in _MARKS) if self._dearest else 0
+
+
+def _exact(costs: TokenCosts | None) -> tuple[float, ...]:
+    return () if costs is None else costs.exact
+
+
+def _words(text: str) -> str:
+    return printable(text, max(len(text), 1))
+
+
+def _quoted(text: str) -> str:
+    """A token in quotes, its line breaks visible."""
+    if not text:
+        return NO_TEXT
+    return f"“{_words(text)}”".replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _probability(value: float) -> str:
+    return nearest(value, _DIGITS)
+
+
+def _reach(token: DearToken) -> str:
+    """Between which probabilities a neighbour could have put the token."""
+    if not all(map(math.isfinite, (token.probability, token.rise, token.fall))):
+        return "not bounded"
+    low = token.probability * math.exp(-token.fall)
+    high = token.probability * math.exp(min(token.rise, -math.log(token.probability))) if token.probability else 0.0
+    return f"{lower_bound(low, _DIGITS)} to {bound(min(high, 1.0), _DIGITS)}"
+
+
+def _others(token: DearToken) -> str:
+    return ", ".join(f"{_quoted(other.text)} {_probability(other.probability)}" for other in token.likeliest)
+
+
+def _sentence(token: DearToken) -> str:
+    """What a token cost, for whoever points at it."""
+    others = _others(token)
+    return (
+        f"{_quoted(token.text)} cost {bound(token.exact)} nats (rise {bound(token.rise)}, fall {bound(token.fall)}). "
+        f"Probability {_probability(token.probability)}; a neighbour's {_reach(token)}."
+        + (f" Likeliest others: {others}." if others else "")
+    )
+
+
+def _cells(token: DearToken) -> tuple[str, ...]:
+    costs = (bound(cost) for cost in (token.exact, token.rise, token.fall))
+    return (_quoted(token.text), *costs, _probability(token.probability), _reach(token), _others(token))
