@@ -1769,7 +1769,7 @@ _RESULTS = (
     Mutant(
         "audit-commitment-not-given-unsaid",
         "a pass does not say that nobody held a commitment",
-        "dpaudit/audit/run.py",
+        "dpaudit/audit/caveats.py",
         "if facts.held.commitment is None:",
         "if facts.held.commitment is None and facts.held.head is not None:",
         (_COMMITMENT, _CLI),
