@@ -111,6 +111,8 @@ def replay_run(
                 left += batch_left
             attack = None if attacked is None else replayer.attack(attacked, trials, asked)
             whole = True
+        found.sort(key=lambda step: (step.batch, step.position))
+        left.sort(key=lambda each: (each.batch, each.slot))
         return Replay(texts, public, assignment, replayer.noise, tuple(found), tuple(left), attack, whole)
     except Exception as error:
         if not out_of_memory(error):
