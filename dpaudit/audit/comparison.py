@@ -411,7 +411,7 @@ def _digest(conditions: tuple[Any, ...]) -> str:
 
 def _summary(name: str, result: AuditResult) -> ComparedRun:
     mechanism = _part(result, "mechanism", Mechanism)
-    stated = {} if mechanism is None else mechanism.model_dump()
+    stated = {} if mechanism is None else mechanism.model_dump() | {"aggregator": mechanism.aggregator.title}
     return ComparedRun(
         name=name,
         verdict=result.verdict,
@@ -424,6 +424,8 @@ def _summary(name: str, result: AuditResult) -> ComparedRun:
         texts=sum(batch.texts for batch in result.batches),
         tokens=sum(batch.steps for batch in result.batches),
         longest_batch=max((batch.steps for batch in result.batches), default=0),
+        released=result.released,
+        samples=result.samples,
         claim=result.claim,
         guarantees=NOTHING if result.verdict == "error" else result.guarantees,
     )

@@ -46,9 +46,20 @@ from dpaudit.checks.release import stop_problems, text_problems
 from dpaudit.checks.sampling import RunSampling, SamplingTest
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange, context_change
-from dpaudit.results import Asked, AuditResult, BatchResult, CheckResult, ClaimResult, Empirical, Guarantees, Verdict
+from dpaudit.results import (
+    VERY_SHORT,
+    Asked,
+    AuditResult,
+    BatchResult,
+    CheckResult,
+    ClaimResult,
+    Empirical,
+    Guarantees,
+    TextCounts,
+    Verdict,
+)
 from dpaudit.results.replay import Replay
-from dpaudit.results.rounding import exactly, rounded_up
+from dpaudit.results.rounding import bound_against, exactly
 from dpaudit.runs import BatchReader, Claim, Held, InputError, Manifest, RunReader, without_stop
 from dpaudit.runs.layout import STEPS, steps_file
 from dpaudit.runs.manifest import MAX_WIDTH
@@ -214,6 +225,9 @@ def _result(facts: Facts, curve: CurveSums, evidence: int) -> AuditResult:
         not_checked=tuple(check.id for check in unmade),
         run=_summary(facts),
         samples=shown_samples(facts.reader, batches),
+        released=TextCounts(
+            texts=sum(map(len, facts.sample_digests.values())), empty=facts.empty, very_short=facts.very_short
+        ),
     )
 
 
@@ -257,7 +271,7 @@ def _claim_result(facts: Facts) -> ClaimResult:
 
 
 def _sentence(verdict: Verdict, facts: Facts, failed: list[CheckResult], unseen: list[CheckResult]) -> str:
-    claim, aggregation = facts.claim, f"{facts.manifest.mechanism.aggregator.name.capitalize()} aggregation"
+    claim, aggregation = facts.claim, f"{facts.manifest.mechanism.aggregator.title.capitalize()} aggregation"
     if verdict == "error":
         return "No guarantee can be stated: the run cannot be read as a whole."
     if verdict == "fail":
@@ -274,25 +288,25 @@ def _sentence(verdict: Verdict, facts: Facts, failed: list[CheckResult], unseen:
         return f"The claim does not hold: {reasons}. Do not release these texts under it."
     changed = change(_claim_result(facts))
     epsilon, delta = exactly(claim.epsilon), exactly(claim.delta)
+    recomputed = recomputed_epsilon(facts)
+    found = bound_against(math.inf if recomputed is None else recomputed, claim.epsilon)
     if claim.kind == "ex-post":
-        recomputed = recomputed_epsilon(facts)
-        found = rounded_up(math.inf if recomputed is None else recomputed)
         if claim.delta:
             return (
                 f"{aggregation} on noised clusters: {changed}, no set of outcomes would be "
                 f"more probable than with a factor e^epsilon on each outcome, plus {delta}. For this outcome epsilon "
-                f"is at most {epsilon} (data-dependent ex-post epsilon, recomputed from the record as {found}; other "
-                f"outcomes have other ones, and delta is about sets of outcomes, not about this one)."
+                f"is at most {epsilon} (ex-post, recomputed as {found}; other outcomes have other ones, and "
+                "delta is about sets of outcomes, not about this one)."
             )
         return (
             f"{aggregation} would have produced these very texts with a probability that "
-            f"differs by at most a factor {factor(claim.epsilon)} {changed} (data-dependent ex-post epsilon, "
-            f"recomputed from the record as {found}; it holds for this data and these texts only)."
+            f"differs by at most a factor {factor(claim.epsilon)} {changed} (ex-post, recomputed as {found}; for "
+            "this data and these texts only)."
         )
     return (
         f"{aggregation} is ({epsilon}, {delta})-differentially private: {changed}, no set "
         f"of outputs would be more than {factor(claim.epsilon)} times as probable, plus {delta} (approximate DP, "
-        "whatever the data)."
+        f"whatever the data; recomputed as {found})."
     )
 
 
@@ -313,14 +327,13 @@ def _caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
         )
     if any(check.id == "mechanism.support-public" and check.status == "skip" for check in checks):
         yield (
-            "After the first tokens of texts only the model shows that supports and anchors are public: replay the run "
-            "(mechanism.support-public)."
+            "Only a replay shows that supports and anchors after texts' first tokens are public."
         )
-    yield "What the run declares of itself is taken as true where no check of a higher level looks behind it."
+    yield "What the run declares is taken as true where no check looks behind it."
     if facts.held.commitment is None:
         yield (
-            "No commitment from before the run was given to this audit: settings, places of records and texts could "
-            "have been changed later, and all else recomputed."
+            "No commitment was given: settings, places of records and texts may be later than the run, and all else "
+            "recomputed."
         )
     elif facts.held.head is None:
         yield (
@@ -328,7 +341,7 @@ def _caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
             "later, and all else recomputed."
         )
     if facts.manifest.claim_stated == "afterwards" and claim == facts.manifest.claim:
-        yield "The run stated this claim itself, after it was generated."
+        yield "The run stated this claim itself, afterwards."
     most = privacy.records_per_user
     if claim.unit == "user" and privacy.records_per_user_from == "declared":
         yield f"That no user has more than {most} records is declared by the run; the record cannot show it."
@@ -410,6 +423,9 @@ class BatchAuditor:
         for sample in samples:
             facts.sample_digests.append(hashlib.sha256(sample.line().encode()).digest())
             tokens = without_stop(sample.tokens, stopping.sequences)
+            empty = not tokens if sample.text is None else not sample.text.strip()
+            facts.empty += empty
+            facts.very_short += not empty and len(tokens) < VERY_SHORT
             decoded = self._decode(tokens) if self._decode and sample.text is not None else None
             facts.texts += text_problems(sample, decoded, manifest)
         facts.stops += stop_problems(samples, stopping)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import sys
+import textwrap
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -134,10 +135,14 @@ def tell(message: str) -> None:
         discard_rest(sys.stderr)
 
 
-def note(message: str) -> None:
-    """Say something on stderr that --quiet does without."""
-    if not session().quiet:
-        tell(message)
+def note(message: str, *, wrapped: bool = False) -> None:
+    """Say something on stderr that --quiet does without; `wrapped`, its lines fit there, indented from the second."""
+    if session().quiet:
+        return
+    if wrapped:
+        width = _console(stderr=True).width
+        message = textwrap.fill(message, width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+    tell(message)
 
 
 def note_in_log(message: str) -> None:

@@ -4,6 +4,7 @@ from dpaudit.mechanisms import Kind as Kind
 from dpaudit.mechanisms import Relation as Relation
 from dpaudit.mechanisms import Unit as Unit
 from dpaudit.results.audit import SAMPLE_LENGTH as SAMPLE_LENGTH
+from dpaudit.results.audit import VERY_SHORT as VERY_SHORT
 from dpaudit.results.audit import Approximate as Approximate
 from dpaudit.results.audit import Asked as Asked
 from dpaudit.results.audit import Attack as Attack
@@ -22,6 +23,7 @@ from dpaudit.results.audit import Number as Number
 from dpaudit.results.audit import Result as Result
 from dpaudit.results.audit import SampleText as SampleText
 from dpaudit.results.audit import Status as Status
+from dpaudit.results.audit import TextCounts as TextCounts
 from dpaudit.results.audit import TokenBand as TokenBand
 from dpaudit.results.audit import TokenCurve as TokenCurve
 from dpaudit.results.audit import Verdict as Verdict

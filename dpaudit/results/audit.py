@@ -25,6 +25,9 @@ def finite_or_text(value: float) -> float | Literal["inf", "-inf", "nan"]:
 #: How much of a released text a result holds.
 SAMPLE_LENGTH = 600
 
+#: A text with fewer tokens before its end is very short.
+VERY_SHORT = 5
+
 Number = Annotated[float, PlainSerializer(finite_or_text, when_used="json")]
 
 
@@ -265,6 +268,20 @@ class SampleText(Result):
     tokens: int
 
 
+class TextCounts(Result):
+    """How many texts are released, and how many of them say nothing or next to it.
+
+    Attributes:
+        texts: all of them.
+        empty: those of white space alone; of token ids without text, those that end at once.
+        very_short: the others with fewer than VERY_SHORT tokens before their end.
+    """
+
+    texts: int
+    empty: int
+    very_short: int
+
+
 class CheckResult(Result):
     """One check's outcome.
 
@@ -309,6 +326,7 @@ class AuditResult(Result):
         quality: how good the texts are, where that was evaluated. No part of the audit, and never public.
         asked: fields of the claim that were given to the audit, in place of the run's own.
         samples: a few of the released texts. Never public: the verdict does not say that they may be.
+        released: how many texts there are, and how many are empty or very short. Never public; None where unknown.
     """
 
     schema_version: Literal["1"] = "1"
@@ -328,6 +346,7 @@ class AuditResult(Result):
     quality: Quality | None = None
     asked: tuple[Asked, ...] = ()
     samples: tuple[SampleText, ...] = ()
+    released: TextCounts | None = None
 
 
 def report_schema() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from dpaudit.mechanisms import ClaimKind, Relation, Unit
-from dpaudit.results.audit import ClaimResult, Guarantees, Number, Result, Verdict
+from dpaudit.results.audit import ClaimResult, Guarantees, Number, Result, SampleText, TextCounts, Verdict
 from dpaudit.results.quality import PRIVATE, Added, Digest, Measure, PerToken, Scores
 
 
@@ -236,6 +236,8 @@ class ComparedRun(Result):
         contribution, aggregator, clip, temperature, divisor: as the run states them; None where it states none.
         contexts, texts, tokens: summed over the batches.
         longest_batch: in tokens.
+        released: how many of the texts are empty or very short; None where unknown.
+        samples: a few of the texts. As private as the figures beside them.
     """
 
     name: str
@@ -253,6 +255,8 @@ class ComparedRun(Result):
     texts: int
     tokens: int
     longest_batch: int
+    released: TextCounts | None = None
+    samples: tuple[SampleText, ...] = ()
     claim: ClaimResult | None
     guarantees: Guarantees
 

@@ -53,10 +53,16 @@ def exactly(number: float) -> str:
     return _short_exponent(short if float(short := f"{number:g}") == number else repr(number))
 
 
-def delta_bound(value: float) -> str:
-    """A delta that was computed: up to three significant digits, rounded up."""
-    number = _rounded(value, _DELTA_DIGITS, ROUND_CEILING).normalize() if value else Decimal(0)
+def delta_bound(value: float, digits: int = _DELTA_DIGITS) -> str:
+    """A delta that was computed: up to three significant digits, or so many, rounded up."""
+    number = _rounded(value, digits, ROUND_CEILING).normalize() if value else Decimal(0)
     return f"{number:f}" if number == 0 or number >= _SMALLEST_DELTA else f"{number:e}"
+
+
+def delta_beside(value: float, claimed: float | None) -> str:
+    """As `delta_bound`, with more digits where rounding up would push it past the claim, if any, beside it."""
+    digits = _digits_beside(value, claimed, _DELTA_DIGITS)
+    return delta_bound(value, digits)
 
 
 def _short_exponent(number: str) -> str:
@@ -85,18 +91,21 @@ def exponential(epsilon: float) -> str:
     return f"{above.normalize(Context(prec=_FACTOR_DIGITS, rounding=ROUND_CEILING)):f}"
 
 
-def _digits_beside(value: float, claimed: float | None) -> int:
+def _digits_beside(value: float, claimed: float | None, least: int = DIGITS) -> int:
     """How many digits it takes for rounding a bound up not to push it past the claim, if any, that it stands beside."""
     if claimed is None or not (math.isfinite(value) and math.isfinite(claimed)) or value > claimed:
-        return DIGITS
-    for digits in range(DIGITS, _ENOUGH_DIGITS):
+        return least
+    for digits in range(least, _ENOUGH_DIGITS):
         if _rounded(value, digits, ROUND_CEILING) <= Decimal(repr(float(claimed))):
             return digits
     return _ENOUGH_DIGITS
 
 
 def digits_against(value: float | None, claimed: float | None) -> int:
-    """As `bound_beside` needs; for a figure that exceeds its claim six decimals at least, like the check's."""
+    """How many digits a bound needs that rounding up must not push past its claim.
+
+    A figure that exceeds its claim has six decimals at least, like the check's.
+    """
     if value is None:
         return DIGITS
     if claimed is not None and math.isfinite(value) and value > claimed:
@@ -104,13 +113,8 @@ def digits_against(value: float | None, claimed: float | None) -> int:
     return _digits_beside(value, claimed)
 
 
-def bound_beside(value: float, claimed: float | None) -> str:
-    """A bound with as many digits as it takes for rounding up not to push it past the claim, if any, beside it."""
-    return bound(value, _digits_beside(value, claimed))
-
-
 def bound_against(value: float, claimed: float | None) -> str:
-    """As `bound_beside`, with the digits of `digits_against`."""
+    """A bound with the digits of `digits_against`."""
     return bound(value, digits_against(value, claimed))
 
 
