@@ -26,7 +26,7 @@ from dpaudit.reports.outline import neighbours_of
 from dpaudit.reports.quality import ADDED_NOTE, METHODS, WARNING, difference, shown
 from dpaudit.reports.terminal import print_caveats
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line, printable
-from dpaudit.reports.wording import ABSENT, KIND_TITLES, NOT_COMPARABLE, PRIVATE_FIGURES, PRIVATE_REPORT, or_absent
+from dpaudit.reports.wording import ABSENT, KIND_TITLES, PRIVATE_FIGURES, PRIVATE_REPORT, or_absent
 from dpaudit.results import (
     VERY_SHORT,
     Affordable,
@@ -373,24 +373,25 @@ def _mechanism(run: ComparedRun) -> str:
 def _about(run: ComparedRun, runs: _Runs) -> tuple[str, str]:
     """What a run is and how much came out of it, and its epsilons; empty where nothing is known."""
     settings = (("clip", run.clip), ("temperature", run.temperature))
-    what = [_mechanism(run), *(f"{name} {stated(value)}" for name, value in settings if value is not None)]
+    what = [_mechanism(run).capitalize(), *(f"{name} {stated(value)}" for name, value in settings if value is not None)]
+    about = [", ".join(filter(None, what))]
     if run.verdict != "error":
-        what += [counted(run.contexts, "context"), counted(run.batches, "batch", "batches")]
-        what.append(f"texts: {findings.texts(run.released)}" if run.released else counted(run.texts, "text"))
+        about.append(f"{counted(run.contexts, 'context')} in {counted(run.batches, 'batch', 'batches')}")
+        about.append(f"Texts: {findings.texts(run.released) if run.released else f'{run.texts:,}'}")
     claim, spent = run.claim, []
     if claim is not None:
-        spent.append(f"{claim.kind} epsilon {_claimed(run, claim.kind).text} claimed")
+        spent.append(f"{KIND_TITLES[claim.kind]}: {_claimed(run, claim.kind).text} claimed")
         if total := _total(run, claim.kind, runs):
             spent.append(f"{total} recomputed")
-    return ", ".join(filter(None, what)), ", ".join(spent)
+    return "".join(f"{said}. " for said in filter(None, about)).strip(), ", ".join(spent)
 
 
 def _texts(run: ComparedRun) -> Iterator[tuple[str, str]]:
     """Each of a run's texts that are shown, below what it is."""
     for sample in run.samples:
-        about = (None if sample.label is None else one_line(sample.label, LABEL_LENGTH), f"{sample.chosen} batch")
+        about = f"Batch {sample.batch}" + ("" if sample.label is None else f", {one_line(sample.label, LABEL_LENGTH)}")
         text = printable(sample.text or "").strip() or ("(token ids alone)" if sample.text is None else "(empty)")
-        yield ", ".join(filter(None, about)), text + ("…" if sample.characters > len(sample.text or "") else "")
+        yield about, text + ("…" if sample.characters > len(sample.text or "") else "")
 
 
 def _ex_post_cells(run: ComparedRun, runs: _Runs) -> tuple[Cell, ...]:

@@ -28,7 +28,7 @@ from dpaudit.results.rounding import (
     DIGITS,
     bound,
     bound_against,
-    delta_beside,
+    delta_bound,
     digits_against,
     lower_bound,
     nearest,
@@ -109,7 +109,7 @@ def _said_of_run(run: InspectedRun) -> Iterator[tuple[str, str]]:
     if claim is not None and (approximate := run.approximate) is not None:
         stands = claim.kind == "approximate"
         epsilon = bound_against(approximate.epsilon, claim.epsilon if stands else None)
-        delta = delta_beside(approximate.delta, claim.delta if stands else None)
+        delta = delta_bound(approximate.delta, claim.delta if stands else None)
         yield "approximate", f"{epsilon} nats at δ = {delta}, {approximate.method}"
     for check in run.problems:
         words = "; ".join(filter(None, (check.measured or check.title, check.detail)))

@@ -30,7 +30,6 @@ from dpaudit.results.inspection import Neighbours
 from dpaudit.results.rounding import (
     bound,
     bound_against,
-    delta_beside,
     delta_bound,
     lower_bound,
     nearest,
@@ -358,7 +357,7 @@ def _ex_post_block(result: AuditResult) -> KindBlock:
         bound(value, ex_post_digits(result))
         for value in (found.exact, found.theorem1, found.rise, found.fall, found.rebalancing, found.total)
     )
-    delta = delta_beside(found.delta, claim.delta if claim else None) if found.delta else None
+    delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else None
     saved = saving(found.theorem1, found.exact)
     parts = (
         ("Generation, exact", _nats(exact)),
@@ -383,7 +382,7 @@ def _approximate_block(result: AuditResult) -> KindBlock:
             remark = "No approximate guarantee follows from what the run declares public."
         return KindBlock("approximate", _claim_lines(claim), (), remark)
     epsilon, rdp = (bound_against(value, claim.epsilon if claim else None) for value in (found.epsilon, found.rdp))
-    delta = delta_beside(found.delta, claim.delta if claim else None)
+    delta = delta_bound(found.delta, claim.delta if claim else None)
     tokens = counted(found.tokens, "token")
     low = NOT_COMPUTED if found.epsilon_lower is None else lower_bound(found.epsilon_lower)
     inside = " inside ε, accounted for jointly" if found.rebalancing else ""

@@ -16,7 +16,7 @@ from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES
 from dpaudit.results import AuditResult, CheckResult, Status
 from dpaudit.results.quality import Quality
-from dpaudit.results.rounding import bound_against, delta_beside, delta_bound, exponential, lower_bound, stated
+from dpaudit.results.rounding import bound_against, delta_bound, exponential, lower_bound, stated
 
 _STYLES: dict[Status, str] = {
     "fail": "bold red",
@@ -76,7 +76,7 @@ def epsilons(result: AuditResult) -> str:
     said = f"Claimed ε ≤ {stated(claim.epsilon)}"
     if found is not None and not outline.caution(result):
         said += f", recomputed ε ≤ {bound_against(found, claim.epsilon)}"
-    return said + (f", δ = {delta_beside(claim.delta, claim.delta)}" if claim.delta else "")
+    return said + (f", δ = {delta_bound(claim.delta, claim.delta)}" if claim.delta else "")
 
 
 def _sentence(result: AuditResult) -> str:
@@ -94,7 +94,7 @@ def _print_failed(result: AuditResult, console: Console) -> None:
             if said:
                 print_pair(label.lower(), one_line(said), console)
     if rest := failed[_MOST_CHECKS:]:
-        console.print(Text(f"Failed too: {', '.join(map(_id, rest[:findings.MOST_NAMED]))}."))
+        console.print(Text(f"Failed too: {', '.join(map(_id, rest[: findings.MOST_NAMED]))}."))
     if failed:
         ids = _id(failed[0]) if len(failed) == 1 else "ID"
         console.print(Text(f"Explained by `dpaudit checks {ids}`.", style="dim"))
@@ -141,7 +141,7 @@ def print_demo(runs: Mapping[str, tuple[AuditResult, Sequence[tuple[str, str]]]]
         if result.verdict == "pass" and result.claim is not None:
             times = f"{exponential(result.claim.epsilon)} times"
             if result.claim.kind == "approximate":
-                least = delta_beside(result.claim.delta, result.claim.delta)
+                least = delta_bound(result.claim.delta, result.claim.delta)
                 meant.append(f"whatever comes out of the {name.lower()} at most {times} as probable, but for {least}")
             else:
                 private = "a figure to be kept like the records"

@@ -21,6 +21,7 @@ from dpaudit.audit.guarantees import NOTHING
 from dpaudit.audit.samples import bound
 from dpaudit.mechanisms import ClaimKind, Mechanism, context_change
 from dpaudit.results import (
+    SAMPLE_LENGTH,
     Affordable,
     Afforded,
     Approximate,
@@ -28,6 +29,7 @@ from dpaudit.results import (
     BudgetCurve,
     BudgetPanel,
     ComparedRun,
+    ComparedText,
     Comparison,
     ExPost,
     LeftOut,
@@ -44,6 +46,8 @@ from dpaudit.runs.rules import DecodingRules
 _KINDS: tuple[ClaimKind, ClaimKind] = ("ex-post", "approximate")
 #: The most lengths that a budget curve has evenly; a run's own length may come on top.
 _POINTS = 64
+#: The texts of a run that stand beside those of others.
+_TEXTS = 3
 _NO_SETTINGS = "the run states no settings that its guarantee could be worked out from"
 _NO_CURVE = "the record gives no cost by token position"
 
@@ -425,10 +429,20 @@ def _summary(name: str, result: AuditResult) -> ComparedRun:
         tokens=sum(batch.steps for batch in result.batches),
         longest_batch=max((batch.steps for batch in result.batches), default=0),
         released=result.released,
-        samples=result.samples,
+        samples=tuple(_texts(result)),
         claim=result.claim,
         guarantees=NOTHING if result.verdict == "error" else result.guarantees,
     )
+
+
+def _texts(result: AuditResult) -> Iterator[ComparedText]:
+    """The first text of each label, then others, up to _TEXTS: those of runs of the same labels stand side by side."""
+    labels = [sample.label for sample in result.samples]
+    first = [labels.index(sample.label) == place for place, sample in enumerate(result.samples)]
+    ranked = sorted(zip(first, result.samples, strict=True), key=lambda found: (not found[0], found[1].label or ""))
+    for _, sample in ranked[:_TEXTS]:
+        text = None if sample.text is None else sample.text[:SAMPLE_LENGTH]
+        yield ComparedText(batch=sample.batch, label=sample.label, text=text, characters=sample.characters)
 
 
 def _caution(result: AuditResult) -> str:

@@ -326,9 +326,7 @@ def _caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
             "alike. The claim holds only if each is a record of its own."
         )
     if any(check.id == "mechanism.support-public" and check.status == "skip" for check in checks):
-        yield (
-            "Only a replay shows that supports and anchors after texts' first tokens are public."
-        )
+        yield ("Only a replay shows that supports and anchors after texts' first tokens are public.")
     yield "What the run declares is taken as true where no check looks behind it."
     if facts.held.commitment is None:
         yield (

@@ -59,7 +59,9 @@ def demo(out: Path, as_json: bool) -> None:
             for result in results.values():
                 if result.verdict != "pass":
                     print_summary(result, stdout())
-            print_demo({_TITLES[name]: (result, _first_texts(out / name)) for name, result in results.items()}, stdout())
+            print_demo(
+                {_TITLES[name]: (result, _first_texts(out / name)) for name, result in results.items()}, stdout()
+            )
             texts = ", ".join(f"{name}/samples.jsonl" for name in results)
             click.echo(f"In {out}: {texts},\n  {', '.join(links.values())}, comparison.html")
             click.echo("Next: dpaudit init mine.yaml --data YOUR_RECORDS.csv")

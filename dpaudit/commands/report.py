@@ -146,8 +146,9 @@ def verify(
         from dpaudit.reports.findings import unmade
         from dpaudit.reports.terminal import print_failures
 
-        with output():
-            print_failures(result, stdout())
+        if result.verdict != "pass":  # else there is nothing to print, whether or not anybody reads it
+            with output():
+                print_failures(result, stdout())
         lacking = (f"not made: {group.described}" for group in unmade(result))
         for line in (f"{result.verdict}: {result.guarantee}", *result.caveats, *lacking):
             note(f"dpaudit: {line}", wrapped=True)

@@ -102,7 +102,12 @@ def progress_steps() -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def output() -> Iterator[None]:
-    """What is printed inside may have lost its reader (`| head`): that ends the output and not the command."""
+    """What is printed inside may have lost its reader (`| head`): that ends the output and not the command.
+
+    Where standard output is closed nobody reads it from the start.
+    """
+    if sys.stdout is None:
+        session().reader_left = True
     try:
         yield
     except BrokenPipeError:

@@ -36,6 +36,7 @@ from dpaudit.results.comparison import Afforded as Afforded
 from dpaudit.results.comparison import BudgetCurve as BudgetCurve
 from dpaudit.results.comparison import BudgetPanel as BudgetPanel
 from dpaudit.results.comparison import ComparedRun as ComparedRun
+from dpaudit.results.comparison import ComparedText as ComparedText
 from dpaudit.results.comparison import Comparison as Comparison
 from dpaudit.results.comparison import LeftOut as LeftOut
 from dpaudit.results.comparison import QualityColumn as QualityColumn

@@ -53,16 +53,11 @@ def exactly(number: float) -> str:
     return _short_exponent(short if float(short := f"{number:g}") == number else repr(number))
 
 
-def delta_bound(value: float, digits: int = _DELTA_DIGITS) -> str:
-    """A delta that was computed: up to three significant digits, or so many, rounded up."""
+def delta_bound(value: float, claimed: float | None = None) -> str:
+    """A delta that was computed: up to three significant digits, rounded up; more where that is past its claim."""
+    digits = _digits_beside(value, claimed, _DELTA_DIGITS)
     number = _rounded(value, digits, ROUND_CEILING).normalize() if value else Decimal(0)
     return f"{number:f}" if number == 0 or number >= _SMALLEST_DELTA else f"{number:e}"
-
-
-def delta_beside(value: float, claimed: float | None) -> str:
-    """As `delta_bound`, with more digits where rounding up would push it past the claim, if any, beside it."""
-    digits = _digits_beside(value, claimed, _DELTA_DIGITS)
-    return delta_bound(value, digits)
 
 
 def _short_exponent(number: str) -> str:
