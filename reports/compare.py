@@ -231,7 +231,7 @@ def outcomes(comparison: Comparison) -> tuple[str, ...]:
             said.append(_HINDSIGHT)
     if not said:
         said = ["No two runs have figures that hold and can be set side by side."]
-    said += [f"Run {runs.number[run]} {one_line(caution)}." for run, caution in runs.cautions.items()]
+    said += [f"Run {runs.label(run)} {one_line(caution)}." for run, caution in runs.cautions.items()]
     unread = [runs.number[run.name] for run in comparison.runs if run.verdict == "error"]
     return (*said, *(f"Run {number} cannot be read as a whole, so it has no figures." for number in unread))
 
@@ -332,6 +332,8 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
             found.append(_spread_table(comparison, runs))
         found += _quality_tables(comparison, kind, runs)
     found = [_starred(table, comparison, runs) for table in found]
+    if _HINDSIGHT in outcomes(comparison):  # once is enough
+        found = [replace(table, notes=tuple(note for note in table.notes if note != _HINDSIGHT)) for table in found]
     return (*found, *_quality_tables(comparison, None, runs), empirical)
 
 
@@ -340,7 +342,9 @@ def _starred(table: ComparisonTable, comparison: Comparison, runs: _Runs) -> Com
     kind, listed = table.kind, {number for number, _ in table.rows}
     doubtful = (run for run in comparison.runs if run.caution and kind is not None and _total(run, kind, runs))
     starred = listed.intersection(runs.number[run.name] for run in doubtful)
-    return replace(table, starred=frozenset(starred), notes=(*table.notes, *runs.warnings(starred)))
+    # The caption of a figure has it already.
+    notes = () if table.figure else runs.warnings(starred)
+    return replace(table, starred=frozenset(starred), notes=(*table.notes, *notes))
 
 
 def _left_out(comparison: Comparison, kind: Kind, numbers: Mapping[str, int]) -> Iterator[str]:
@@ -460,6 +464,7 @@ def _budget_table(panel: BudgetPanel, runs: _Runs, name: str) -> ComparisonTable
             else:
                 cells.append(Cell(runs.shown(curve.run, curve.kind, curve.epsilon[place]), curve.kind))
         rows.append((runs.number[curve.run], tuple(cells)))
+    warned = runs.warnings({runs.number[curve.run] for curve in panel.curves})
     return ComparisonTable(
         f"{KIND_TITLES[panel.kind]} by length (nats; {neighbours_of(panel)})",
         panel.kind,
@@ -467,7 +472,7 @@ def _budget_table(panel: BudgetPanel, runs: _Runs, name: str) -> ComparisonTable
         tuple(rows),
         (_BUDGET_NOTES[panel.kind],),
         budget_curves(panel, runs.number, runs.digits, name, runs.cautions),
-        BUDGETS_CAPTION,
+        " ".join((BUDGETS_CAPTION, *warned)),
     )
 
 
@@ -513,7 +518,7 @@ def _spread_table(comparison: Comparison, runs: _Runs) -> ComparisonTable:
         tuple(rows),
         ("How uneven the cost is. Quartiles are costs of actual batches: of two middle costs, the higher.",),
         spreads([(runs.label(spread.run), spread) for spread in comparison.spreads], "; ".join(described)),
-        _SPREADS_CAPTION,
+        " ".join((_SPREADS_CAPTION, *runs.warnings({number for number, _ in rows}))),
     )
 
 

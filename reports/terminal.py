@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpaudit.reports import findings, outline, quality
-from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
+from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, wrapped
 from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES
 from dpaudit.results import AuditResult, CheckResult, Status
 from dpaudit.results.quality import Quality
@@ -27,7 +27,7 @@ _STYLES: dict[Status, str] = {
 }
 _INDENT, _NAME_WIDTH, _NARROWEST = "  ", 14, 20
 #: Failed checks, and as many warnings, that a summary describes; lines that its caveats may take.
-_MOST_CHECKS, _MOST_CAVEAT_LINES = 3, 5
+_MOST_CHECKS, _MOST_CAVEAT_LINES = 3, 4
 #: How a remedy's command begins.
 _COMMAND = "Run `"
 
@@ -36,7 +36,7 @@ def print_summary(result: AuditResult, console: Console) -> None:
     """What a reader needs before anything else; of a run without a claim that can be read the verdict alone.
 
     Verdict and epsilon, the guarantee, what failed, the texts, the checks and what they left open, and caveats. A
-    passing run takes 13 lines of 80 columns at most, for a report has the rest.
+    passing run takes 13 lines of 80 columns, for a report has the rest.
     """
     console.print(Text(" ".join(filter(None, (_sentence(result), epsilons(result)))), style=_STYLES[result.verdict]))
     if result.verdict == "error" and result.claim is None:
@@ -54,12 +54,12 @@ def print_summary(result: AuditResult, console: Console) -> None:
         said = f"ε ≥ {lower_bound(attack.epsilon)} at δ = {delta_bound(attack.delta)}, a lower bound and no guarantee"
         console.print(Text(f"Attack: {said}."))
     if result.quality is not None and not findings.is_public(result):
+        console.print(Text(quality.TITLE, style="bold"), Text("– private: no epsilon pays for these.", style="dim"))
         for label, said in quality.brief(result.quality):
             print_pair(label, said, console)
-        console.print(Text("These figures are private: no epsilon pays for them.", style="dim"))
     console.print(Text(f"{findings.tally(result)}. Level {result.evidence} was asked for."))
     for said in _left_open(result):
-        console.print(Text(said))
+        console.print(Text(wrapped(said, console.width)), soft_wrap=True)
     print_caveats(result.caveats, _MOST_CAVEAT_LINES, "`dpaudit verify` says them", console)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import sys
-import textwrap
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -145,8 +144,9 @@ def note(message: str, *, wrapped: bool = False) -> None:
     if session().quiet:
         return
     if wrapped:
-        width = _console(stderr=True).width
-        message = textwrap.fill(message, width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+        from dpaudit.reports.text import wrapped as in_lines
+
+        message = in_lines(message, _console(stderr=True).width, "  ")
     tell(message)
 
 
