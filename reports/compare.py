@@ -608,7 +608,7 @@ def _claimed(run: ComparedRun, kind: Kind) -> Cell:
     claim = run.claim
     if claim is None or claim.kind != kind:
         return Cell(ABSENT)
-    return Cell(stated(claim.epsilon) + (f", δ {stated(claim.delta)}" if claim.delta else ""), kind)
+    return Cell(stated(claim.epsilon) + (f", δ {delta_bound(claim.delta, claim.delta)}" if claim.delta else ""), kind)
 
 
 def _neighbours(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind) -> Cell:
