@@ -60,7 +60,8 @@ def print_summary(result: AuditResult, console: Console) -> None:
     console.print(Text(f"{findings.tally(result)}. Level {result.evidence} was asked for."))
     for said in _left_open(result):
         console.print(Text(wrapped(said, console.width)), soft_wrap=True)
-    print_caveats(result.caveats, _MOST_CAVEAT_LINES, "`dpaudit verify` says them", console)
+    elsewhere = "the report has them" if findings.is_public(result) else "`dpaudit verify` says them"
+    print_caveats(result.caveats, _MOST_CAVEAT_LINES, elsewhere, console)
 
 
 def epsilons(result: AuditResult) -> str:
