@@ -339,7 +339,7 @@ def _caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
             "later, and all else recomputed."
         )
     if facts.manifest.claim_stated == "afterwards" and claim == facts.manifest.claim:
-        yield "The run stated this claim itself, afterwards."
+        yield "The run stated this claim itself, after it was generated."
     most = privacy.records_per_user
     if claim.unit == "user" and privacy.records_per_user_from == "declared":
         yield f"That no user has more than {most} records is declared by the run; the record cannot show it."

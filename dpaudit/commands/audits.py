@@ -107,8 +107,6 @@ def leave(*results: AuditResult) -> None:
     for result in results:
         for check in causes(result):
             # What is for readers outside holds neither what was measured nor where.
-            said = [check.id, check.measured or check.title, check.detail]
-            if result.claim is None and check.detail:  # such as a mistyped path
-                said = [check.detail]
+            said = (check.id, check.measured or check.title, check.detail)
             tell(f"dpaudit: {': '.join(filter(None, said))}")
     sys.exit(max(EXIT_CODES[result.verdict] for result in results))

@@ -61,13 +61,13 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
 
 
 def _require_runs(run_dirs: tuple[Location, ...]) -> None:
-    """Say what is no run, such as a mistyped path or a public baseline, before anything is worked out."""
+    """Refuse what is no run, such as a mistyped path or a public baseline, before anything is worked out."""
     from dpaudit.runs import InputError, RunReader
 
     problems = []
     for path in run_dirs:
         try:
-            _ = RunReader(path).manifest
+            RunReader(path)
         except InputError as error:
             problems.append(error)
     for problem in problems[:-1]:
