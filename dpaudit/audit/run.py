@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -421,9 +421,9 @@ class BatchAuditor:
         for sample in samples:
             facts.sample_digests.append(hashlib.sha256(sample.line().encode()).digest())
             tokens = without_stop(sample.tokens, stopping.sequences)
-            empty = not tokens if sample.text is None else not sample.text.strip()
-            facts.empty += empty
-            facts.very_short += not empty and len(tokens) < VERY_SHORT
+            short = shortness(sample.text, tokens)
+            facts.empty += short == "empty"
+            facts.very_short += short == "very short"
             decoded = self._decode(tokens) if self._decode and sample.text is not None else None
             facts.texts += text_problems(sample, decoded, manifest)
         facts.stops += stop_problems(samples, stopping)
@@ -458,6 +458,13 @@ class BatchAuditor:
         if accountant is not None:
             facts.spent = accountant.detach(header.id)
         facts.losses, facts.equal = losses.result(header.id), equal.result()
+
+
+def shortness(text: str | None, tokens: Sequence[int]) -> Literal["empty", "very short", ""]:
+    """What a text is called that says nothing or next to it: its tokens without their end, and None for no text."""
+    if not tokens if text is None else not text.strip():
+        return "empty"
+    return "very short" if len(tokens) < VERY_SHORT else ""
 
 
 def _take_draw(facts: BatchFacts, view: StepView, position: int, before: NDArray[np.integer]) -> None:
