@@ -65,6 +65,8 @@ def _verdict(result: AuditResult) -> Iterator[str]:
     yield f"**{escaped(result.guarantee)}**"
     yield from map(escaped, result.caveats)
     yield f"Claim: {escaped(outline.claim_sentence(result))}"
+    if result.released is not None and not findings.is_public(result):
+        yield f"Texts: {findings.texts(result.released)}."
     yield f"{findings.tally(result)}."
     groups = findings.unmade(result)
     yield findings.evidence_asked(result) + (" Not made:" if groups else "")

@@ -700,6 +700,15 @@ def test_many_pairs_have_no_sentence_each() -> None:
     assert said[-1] == "The tables below have 5 more pairs."
 
 
+def test_a_figure_has_the_digits_that_its_claim_needs_here_as_in_the_report() -> None:
+    found = approximate(40).model_copy(update={"epsilon": 13.2, "rdp": 15.96137})
+    claim = ClaimResult(epsilon=15.9614, delta=found.delta, kind="approximate", relation="add_remove", unit="record")
+    mean = run(mean=found).model_copy(update={"claim": claim})
+    comparison = compare_runs({"mean": mean, "median": SHORT})
+    for text in (shown(comparison), render_comparison_html(comparison)):
+        assert "15.9614" in text and "15.97" not in text
+
+
 def test_a_caveat_that_runs_share_is_said_once() -> None:
     runs = [
         SHORT.model_copy(update={"caveats": caveats})

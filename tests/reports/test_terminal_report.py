@@ -6,11 +6,14 @@ import io
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
 from dpaudit.audit.comparison import compare_runs
 from dpaudit.reports.compare import print_comparison
+from dpaudit.reports.html import render_html
+from dpaudit.reports.markdown import render_markdown
 from dpaudit.reports.terminal import print_summary
 from dpaudit.results import AuditResult, TextCounts
 
@@ -82,6 +85,7 @@ def test_comparison_keeps_kinds_in_tables_of_their_own(samples: Samples) -> None
             assert heading in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_empty_and_very_short_texts_are_counted_beside_the_verdict(samples: Samples) -> None:
     for empty, short, said in [
         (0, 0, "Texts: 40, none of them empty or very short."),
@@ -95,6 +99,8 @@ def test_empty_and_very_short_texts_are_counted_beside_the_verdict(samples: Samp
         assert run.released == released
         public = result.model_copy(update={"audience": "public"})
         assert said not in _printed(lambda console, public=public: print_summary(public, console))
+        assert said in render_markdown(result) and said not in render_markdown(public)
+        assert said in render_html(result) and said not in render_html(public)
 
 
 def test_commands_and_caveats_are_not_cut(samples: Samples) -> None:
