@@ -62,12 +62,13 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
 
 def _require_runs(run_dirs: tuple[Location, ...]) -> None:
     """Refuse what is no run, such as a mistyped path or a public baseline, before anything is worked out."""
-    from dpaudit.runs import InputError, RunReader
+    from dpaudit.runs import InputError
+    from dpaudit.runs.storage import open_storage
 
     problems = []
     for path in run_dirs:
         try:
-            RunReader(path)
+            open_storage(path).require_run()
         except InputError as error:
             problems.append(error)
     for problem in problems[:-1]:
