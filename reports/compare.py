@@ -384,9 +384,10 @@ def _about(run: ComparedRun, runs: _Runs) -> tuple[str, str]:
         about.append(f"Texts: {findings.texts(run.released) if run.released else f'{run.texts:,}'}")
     claim, spent = run.claim, []
     if claim is not None:
-        spent.append(f"{KIND_TITLES[claim.kind]}: {_claimed(run, claim.kind).text} claimed")
-        if total := _total(run, claim.kind, runs):
-            spent.append(f"{total} recomputed")
+        spent.append(f"{KIND_TITLES[claim.kind]}: ε ≤ {stated(claim.epsilon)} claimed")
+        if (value := _epsilon(run, claim.kind)) is not None:
+            spent.append(f"ε ≤ {runs.shown(run.name, claim.kind, value)} recomputed")
+        spent += [f"δ = {delta_bound(claim.delta, claim.delta)}"] * bool(claim.delta)
     return "".join(f"{said}. " for said in filter(None, about)).strip(), ", ".join(spent)
 
 
@@ -598,10 +599,17 @@ def _quality_titles(columns: list[QualityColumn]) -> list[str]:
 
 def _total(run: ComparedRun, kind: Kind, runs: _Runs) -> str | None:
     """A run's epsilon of one kind with its delta; None where it has none."""
+    found = run.guarantees.ex_post if kind == "ex-post" else run.guarantees.approximate
+    value = _epsilon(run, kind)
+    return None if value is None or found is None else runs.shown(run.name, kind, value, found.delta)
+
+
+def _epsilon(run: ComparedRun, kind: Kind) -> float | None:
+    """A run's recomputed epsilon of one kind, in nats; None where it has none."""
     ex_post, approximate = run.guarantees.ex_post, run.guarantees.approximate
     if kind == "ex-post":
-        return None if ex_post is None else runs.shown(run.name, kind, ex_post.total, ex_post.delta)
-    return None if approximate is None else runs.shown(run.name, kind, approximate.epsilon, approximate.delta)
+        return None if ex_post is None else ex_post.total
+    return None if approximate is None else approximate.epsilon
 
 
 def _claimed(run: ComparedRun, kind: Kind) -> Cell:
