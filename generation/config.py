@@ -628,7 +628,7 @@ def load_config(path: Path) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise _input_error(path, error) from None
+        raise input_error(path, error) from None
 
 
 def in_config(path: Path, error: InputError) -> InputError:
@@ -700,8 +700,8 @@ def read_yaml(path: Path, fields: Iterable[str]) -> dict[str, Any]:
     return values
 
 
-def _input_error(path: Path, error: ValidationError) -> InputError:
-    """The first of a config's mistakes in the words of its author."""
+def input_error(path: Path, error: ValidationError) -> InputError:
+    """The first of a config's mistakes, or of a table's, in the words of its author."""
     first, *others = error.errors(include_url=False)
     context, kind = first.get("ctx", {}), first["type"]
     location, given = first["loc"], first["input"]

@@ -19,6 +19,8 @@ from dpaudit.runs.manifest import MAX_PUBLIC_EXAMPLES, MAX_TEMPLATE
 
 #: What may separate the fields of a .csv, where nobody says.
 DELIMITERS = (",", ";", "\t", "|")
+#: What is said of a row without a column that a config names.
+NO_COLUMN = "there is no such column."
 
 
 @dataclass(frozen=True, order=True)
@@ -172,7 +174,7 @@ def _value(row: Row, column: str, setting: str) -> str:
     if column not in row.values and row.has_all_columns:
         # The columns are not named here: where a header line is missing, they are a private record.
         remedy = f"Name one of its {len(row.values)} columns in {setting}; all of them must have names."
-        raise InputError(where, "there is no such column.", remedy)
+        raise InputError(where, NO_COLUMN, remedy)
     value = row.values.get(column)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)

@@ -15,7 +15,7 @@ from dpaudit.reports.html import environment
 from dpaudit.reports.terminal import plain_table
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.results import ClusterComparison, ClusteredBy
-from dpaudit.results.rounding import bound
+from dpaudit.results.rounding import bound, delta_bound
 
 #: The methods by their names in configs, in words.
 TITLES = {
@@ -95,7 +95,7 @@ def cells(method: ClusteredBy) -> tuple[str, ...]:
     # Such methods keep others' centres, by noised counts of records.
     chosen = method.origin == "noised" and method.method.endswith("-rebalanced")
     origin = "noised counts" if chosen else ORIGINS[method.origin]
-    return (origin, *counts, epsilon, bound(method.delta), f"{method.v_measure:.3f}")
+    return (origin, *counts, epsilon, delta_bound(method.delta), f"{method.v_measure:.3f}")
 
 
 def _note(comparison: ClusterComparison) -> str:

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Literal
+from typing import Literal, NamedTuple
 from urllib.parse import quote
 
 from rich.cells import cell_len
@@ -17,15 +17,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dpaudit.reports import findings
 from dpaudit.reports.costs import digits_for
 from dpaudit.reports.figure_files import in_page
 from dpaudit.reports.figures import ACCOUNTANTS, BUDGETS_CAPTION, Drawing, budget_curves, spreads
 from dpaudit.reports.html import environment
 from dpaudit.reports.outline import neighbours_of
 from dpaudit.reports.quality import ADDED_NOTE, METHODS, WARNING, difference, shown
-from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
-from dpaudit.reports.wording import ABSENT, KIND_TITLES, NOT_COMPARABLE, PRIVATE_FIGURES, PRIVATE_REPORT, or_absent
+from dpaudit.reports.terminal import print_caveats
+from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line, printable
+from dpaudit.reports.wording import ABSENT, KIND_TITLES, PRIVATE_FIGURES, PRIVATE_REPORT, or_absent
 from dpaudit.results import (
+    VERY_SHORT,
     Affordable,
     Approximate,
     BudgetPanel,
@@ -36,12 +39,20 @@ from dpaudit.results import (
     QualityColumn,
     SameLength,
 )
-from dpaudit.results.rounding import bound, delta_bound, lower_bound, nearest, saving, stated
+from dpaudit.results.rounding import bound, delta_bound, digits_against, lower_bound, nearest, saving, stated
 
 _FIRST, _GAP, _WIDEST_WORD = len("Run"), 2, 24  # columns of a terminal
 #: The most pairs of runs that the outcome has a sentence for.
 _MOST_PAIRS = 10
 _HINDSIGHT = "Hindsight: cutting these texts there because of the cost is a choice that no epsilon pays for."
+_SETTINGS, _COUNTS = ("Verdict", "Mechanism", "Clip", "Temp."), ("Texts", "Empty", "Very short")
+_BETWEEN = "Neighbours"
+_SHORT = f"Very short: texts of fewer than {VERY_SHORT} tokens, but for empty ones."
+_AFTERWARDS = "Known only after the run, for the text that came out. Private: depends on the data."
+_BEFOREHAND = "Fixed by public settings and δ in advance, for every text that could come out."
+_APART = "Figures of the two kinds cannot be compared: the smaller is not the stronger guarantee."
+_SAID_BY = "`dpaudit verify` says them"
+_MORE = "--out FILE.html and --json have all of it: the texts, epsilon by length, costs and losses by batch."
 _SPREADS_CAPTION = "Box: the middle half of the batches; coloured line: the median batch; whiskers: least and most."
 #: What follows on the kind of epsilon that budget curves show.
 _BUDGET_NOTES: dict[Kind, str] = {
@@ -65,7 +76,7 @@ class ComparisonTable:
     """One table: a row of cells for each run, by the run's number, and figures of one kind at most.
 
     A page shows `figure` below it, with its `caption`. `starred` are the runs whose figures cannot be relied on, which
-    a note explains.
+    a note explains. A terminal shows the columns of `brief` alone, and `brief_note`; nothing where both are empty.
 
     Raises:
         ValueError: a cell holds a figure of another kind than the table's.
@@ -79,6 +90,8 @@ class ComparisonTable:
     figure: Drawing | None = None
     caption: str = ""
     starred: frozenset[int] = frozenset()
+    brief: tuple[str, ...] = ()
+    brief_note: str = ""
 
     def run(self, number: int) -> str:
         """A run's number, with a star where its figures here cannot be relied on."""
@@ -94,6 +107,18 @@ class ComparisonTable:
                 raise ValueError(f"{self.title}: figures of two kinds cannot share a table")
 
 
+class _Shown(NamedTuple):
+    """What a page says of a run; `texts` each have a heading."""
+
+    name: str
+    link: str | None
+    run: ComparedRun
+    caveats: tuple[str, ...]
+    about: str
+    epsilons: str
+    texts: tuple[tuple[str, str], ...]
+
+
 class _Runs:
     """Every run's number, and how many digits its figures of a kind have: one number never shows in two ways.
 
@@ -103,6 +128,7 @@ class _Runs:
     def __init__(self, comparison: Comparison) -> None:
         self.number = {run.name: number for number, run in enumerate(comparison.runs, start=1)}
         self.cautions = {run.name: run.caution for run in comparison.runs if run.caution}
+        self.claims = {run.name: run.claim for run in comparison.runs}
         self.digits: dict[tuple[str, Kind], int] = {}
         for run in comparison.runs:
             self.digits[run.name, "ex-post"] = digits_for(run.claim, run.guarantees.ex_post)
@@ -118,31 +144,50 @@ class _Runs:
         return tuple(f"* run {number}: {one_line(caution)}." for number, caution in starred if number in numbers)
 
     def shown(self, run: str, kind: Kind, value: float, delta: float | None = None) -> str:
-        """One of a run's figures, rounded up, with its delta."""
-        return bound(value, self.digits[run, kind]) + _beside(delta)
+        """One of a run's figures, rounded up, with its delta; never past a claim of that kind that it keeps."""
+        claim = self.claims[run]
+        claimed = claim.epsilon if claim is not None and claim.kind == kind and value <= claim.epsilon else None
+        return bound(value, max(self.digits[run, kind], digits_against(value, claimed))) + _beside(delta)
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """The comparison as tables that fit the console; one that is too wide goes on in a second."""
+    """What came of it, the runs, and the tables that a terminal has room for: two runs take 40 lines of 80 columns."""
     for said in outcomes(comparison):
         console.print(Text(said, style="bold"))
     console.print()
     own, shared = _caveats(comparison)
     for number, run in enumerate(comparison.runs, start=1):
         console.print(Text(f"run {number}  {run.verdict.upper()}  {_name(run)}"), soft_wrap=True)
-        for said in (run.guarantee, *own[run.name]):
-            console.print(Text(one_line(said)))
-    for said in shared:
-        console.print(Text(said))
-    console.print()
-    for table in tables(comparison):
+        print_caveats(own[run.name], 2, _SAID_BY, console)
+    print_caveats(shared, 3, _SAID_BY, console)
+    for table in filter(None, map(_brief, tables(comparison))):
+        console.print()
         console.print(Text(table.title, style="bold"))
         for piece in _printed(table, console.width):
             console.print(piece)
-        for note in table.notes:
-            console.print(Text(note, style="dim"))
-        console.print()
-    console.print(Text(NOT_COMPARABLE))
+        if table.brief_note:
+            console.print(Text(table.brief_note, style="dim"))
+    console.print()
+    console.print(Text(_APART))
+    console.print(Text(_MORE, style="dim"))
+
+
+def _brief(table: ComparisonTable) -> ComparisonTable | None:
+    """What a terminal shows of a table: a part of its columns, of the runs that have anything there; None if none.
+
+    What all figures hold for stands in the title.
+    """
+    places = [place for place, name in enumerate(table.header) if name in table.brief]
+    rows = [(number, cells) for number, cells in table.rows if any(cells[at].text != ABSENT for at in places)]
+    if not rows:
+        return None
+    title, between = table.title, {cells[at].text for _, cells in rows for at in places if table.header[at] == _BETWEEN}
+    if len(between) == 1:
+        places = [at for at in places if table.header[at] != _BETWEEN]
+        title = f"{title}, {between.pop()}"
+    header = tuple(table.header[at] for at in places)
+    kept = tuple((number, tuple(cells[at] for at in places)) for number, cells in rows)
+    return replace(table, title=title, header=header, rows=kept)
 
 
 def render_comparison_html(comparison: Comparison, links: Mapping[str, str] | None = None) -> str:
@@ -153,6 +198,7 @@ def render_comparison_html(comparison: Comparison, links: Mapping[str, str] | No
     # Quoting the colon keeps a path from being read as a scheme such as javascript:.
     targets = {name: quote(path) for name, path in (links or {}).items()}
     own, shared = _caveats(comparison)
+    runs = _Runs(comparison)
     private = any(
         run.guarantees.ex_post is not None or run.guarantees.empirical.leave_one_out_max is not None
         for run in comparison.runs
@@ -160,7 +206,10 @@ def render_comparison_html(comparison: Comparison, links: Mapping[str, str] | No
     template = environment().get_template("comparison.html.j2")
     return template.render(
         outcomes=outcomes(comparison),
-        runs=[(_name(run), targets.get(run.name), run, own[run.name]) for run in comparison.runs],
+        runs=[
+            _Shown(_name(run), targets.get(run.name), run, own[run.name], *_about(run, runs), tuple(_texts(run)))
+            for run in comparison.runs
+        ],
         caveats=shared,
         tables=tables(comparison),
         in_page=in_page,
@@ -182,7 +231,7 @@ def outcomes(comparison: Comparison) -> tuple[str, ...]:
             said.append(_HINDSIGHT)
     if not said:
         said = ["No two runs have figures that hold and can be set side by side."]
-    said += [f"Run {runs.number[run]} {one_line(caution)}." for run, caution in runs.cautions.items()]
+    said += [f"Run {runs.label(run)} {one_line(caution)}." for run, caution in runs.cautions.items()]
     unread = [runs.number[run.name] for run in comparison.runs if run.verdict == "error"]
     return (*said, *(f"Run {number} cannot be read as a whole, so it has no figures." for number in unread))
 
@@ -237,26 +286,32 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
     general = ComparisonTable(
         "Runs",
         None,
-        ("Verdict", "Mechanism", "Clip", "Temp.", "Batches", "Contexts", "Texts", "Tokens", "Longest"),
+        (*_SETTINGS, "Batches", "Contexts", *_COUNTS, "Tokens", "Longest"),
         rows(_run_cells),
-        ("Contexts, texts and tokens are summed over the batches; the longest batch is in tokens.",),
+        (f"Contexts, texts and tokens are summed over the batches; the longest batch is in tokens. {_SHORT}",),
+        brief=(*_SETTINGS[1:], "Contexts", *_COUNTS, "Tokens"),
+        brief_note=_SHORT,
     )
     ex_post = ComparisonTable(
         "Ex-post epsilon (nats)",
         "ex-post",
-        ("Claimed", "Exact", "Theorem 1", "Saving", "Rise", "Fall", "Total", "Neighbours"),
+        ("Claimed", "Exact", "Theorem 1", "Saving", "Rise", "Fall", "Total", _BETWEEN),
         rows(lambda run: _ex_post_cells(run, runs)),
         (
-            "Known only after the run, for the text that came out. Private: depends on the data. "
+            f"{_AFTERWARDS} "
             "Exact is the larger of rise and fall; the total adds rebalancing. A δ is that of noised centres.",
         ),
+        brief=("Claimed", "Total", "Exact", "Theorem 1", "Saving", _BETWEEN),
+        brief_note=_AFTERWARDS,
     )
     approximate = ComparisonTable(
         "Approximate DP (epsilon in nats)",
         "approximate",
-        ("Claimed", "Epsilon", "Lower end", "By Rényi DP", "Delta", "Method", "Tokens", "Neighbours"),
+        ("Claimed", "Epsilon", "Lower end", "By Rényi DP", "Delta", "Method", "Tokens", _BETWEEN),
         rows(lambda run: _approximate_cells(run, runs)),
-        ("Fixed by public settings and δ in advance, for every text that could come out.",),
+        (_BEFOREHAND,),
+        brief=("Claimed", "Epsilon", "By Rényi DP", "Delta", _BETWEEN),
+        brief_note=_BEFOREHAND,
     )
     empirical = ComparisonTable(
         "Empirical losses (nats)",
@@ -277,6 +332,8 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
             found.append(_spread_table(comparison, runs))
         found += _quality_tables(comparison, kind, runs)
     found = [_starred(table, comparison, runs) for table in found]
+    if _HINDSIGHT in outcomes(comparison):  # once is enough
+        found = [replace(table, notes=tuple(note for note in table.notes if note != _HINDSIGHT)) for table in found]
     return (*found, *_quality_tables(comparison, None, runs), empirical)
 
 
@@ -285,7 +342,9 @@ def _starred(table: ComparisonTable, comparison: Comparison, runs: _Runs) -> Com
     kind, listed = table.kind, {number for number, _ in table.rows}
     doubtful = (run for run in comparison.runs if run.caution and kind is not None and _total(run, kind, runs))
     starred = listed.intersection(runs.number[run.name] for run in doubtful)
-    return replace(table, starred=frozenset(starred), notes=(*table.notes, *runs.warnings(starred)))
+    # The caption of a figure has it already.
+    notes = () if table.figure else runs.warnings(starred)
+    return replace(table, starred=frozenset(starred), notes=(*table.notes, *notes))
 
 
 def _left_out(comparison: Comparison, kind: Kind, numbers: Mapping[str, int]) -> Iterator[str]:
@@ -300,13 +359,44 @@ def _cells(texts: Iterable[str], kind: Kind | None = None) -> tuple[Cell, ...]:
 
 
 def _run_cells(run: ComparedRun) -> tuple[Cell, ...]:
-    counts = (run.batches, run.contexts, run.texts, run.tokens, run.longest_batch)
+    found = run.released
+    short = (None, None) if found is None else (found.empty, found.very_short)
+    counts = (run.batches, run.contexts, run.texts, *short, run.tokens, run.longest_batch)
     # Counts of what was read before it broke off are counts of nothing.
-    amounts = [ABSENT if run.verdict == "error" else f"{count:,}" for count in counts]
-    named = " of ".join(name for name in (run.aggregator, run.contribution) if name is not None)
-    mechanism = one_line(named, LABEL_LENGTH) or ABSENT
+    amounts = [ABSENT if run.verdict == "error" or count is None else f"{count:,}" for count in counts]
+    mechanism = _mechanism(run) or ABSENT
     settings = (or_absent(run.clip, stated), or_absent(run.temperature, stated))
     return (Cell(run.verdict.upper(), words=True), Cell(mechanism, words=True), *_cells((*settings, *amounts)))
+
+
+def _mechanism(run: ComparedRun) -> str:
+    named = " of ".join(name for name in (run.aggregator, run.contribution) if name is not None)
+    return one_line(named, LABEL_LENGTH)
+
+
+def _about(run: ComparedRun, runs: _Runs) -> tuple[str, str]:
+    """What a run is and how much came out of it, and its epsilons; empty where nothing is known."""
+    settings = (("clip", run.clip), ("temperature", run.temperature))
+    what = [_mechanism(run).capitalize(), *(f"{name} {stated(value)}" for name, value in settings if value is not None)]
+    about = [", ".join(filter(None, what))]
+    if run.verdict != "error":
+        about.append(f"{counted(run.contexts, 'context')} in {counted(run.batches, 'batch', 'batches')}")
+        about.append(f"Texts: {findings.texts(run.released) if run.released else f'{run.texts:,}'}")
+    claim, spent = run.claim, []
+    if claim is not None:
+        spent.append(f"{KIND_TITLES[claim.kind]}: ε ≤ {stated(claim.epsilon)} claimed")
+        if (value := _epsilon(run, claim.kind)) is not None:
+            spent.append(f"ε ≤ {runs.shown(run.name, claim.kind, value)} recomputed")
+        spent += [f"δ = {delta_bound(claim.delta, claim.delta)}"] * bool(claim.delta)
+    return "".join(f"{said}. " for said in filter(None, about)).strip(), ", ".join(spent)
+
+
+def _texts(run: ComparedRun) -> Iterator[tuple[str, str]]:
+    """Each of a run's texts that are shown, below what it is."""
+    for sample in run.samples:
+        about = f"Batch {sample.batch}" + ("" if sample.label is None else f", {one_line(sample.label, LABEL_LENGTH)}")
+        text = printable(sample.text or "").strip() or ("(token ids alone)" if sample.text is None else "(empty)")
+        yield about, text + ("…" if sample.characters > len(sample.text or "") else "")
 
 
 def _ex_post_cells(run: ComparedRun, runs: _Runs) -> tuple[Cell, ...]:
@@ -467,15 +557,19 @@ def _quality_tables(comparison: Comparison, kind: Kind | None, runs: _Runs) -> I
             "Figures of different n, features, settings, versions or real texts cannot be compared: each has a column "
             "of its own."
         )
+    numbers = {run.name: runs.number[run.name] for run in chosen}
     if beside:
-        notes += [ADDED_NOTE, *_added(columns, titles, {run.name: runs.number[run.name] for run in chosen})]
+        notes += [ADDED_NOTE, *_added(columns, titles, numbers)]
     notes += [
         f"{title}: {one_line(column.features, LABEL_LENGTH)}." for title, column in zip(titles, columns, strict=True)
     ]
     others = ("Public only", "Real texts") if beside else ("Real texts",)
     header = [*["Epsilon (nats)"] * (kind is not None), *(name for title in titles for name in (title, *others))]
     title = "Quality of runs without an epsilon" if kind is None else f"Quality beside {kinds[kind]}"
-    yield ComparisonTable(title, kind, tuple(header), tuple(rows), tuple(notes))
+    brief = ("Internal: no epsilon pays for publishing these.", *_added(columns, titles, numbers))
+    yield ComparisonTable(
+        title, kind, tuple(header), tuple(rows), tuple(notes), brief=tuple(header), brief_note=" ".join(brief)
+    )
 
 
 def _added(columns: list[QualityColumn], titles: list[str], numbers: Mapping[str, int]) -> Iterator[str]:
@@ -505,17 +599,24 @@ def _quality_titles(columns: list[QualityColumn]) -> list[str]:
 
 def _total(run: ComparedRun, kind: Kind, runs: _Runs) -> str | None:
     """A run's epsilon of one kind with its delta; None where it has none."""
+    found = run.guarantees.ex_post if kind == "ex-post" else run.guarantees.approximate
+    value = _epsilon(run, kind)
+    return None if value is None or found is None else runs.shown(run.name, kind, value, found.delta)
+
+
+def _epsilon(run: ComparedRun, kind: Kind) -> float | None:
+    """A run's recomputed epsilon of one kind, in nats; None where it has none."""
     ex_post, approximate = run.guarantees.ex_post, run.guarantees.approximate
     if kind == "ex-post":
-        return None if ex_post is None else runs.shown(run.name, kind, ex_post.total, ex_post.delta)
-    return None if approximate is None else runs.shown(run.name, kind, approximate.epsilon, approximate.delta)
+        return None if ex_post is None else ex_post.total
+    return None if approximate is None else approximate.epsilon
 
 
 def _claimed(run: ComparedRun, kind: Kind) -> Cell:
     claim = run.claim
     if claim is None or claim.kind != kind:
         return Cell(ABSENT)
-    return Cell(stated(claim.epsilon) + (f", δ {stated(claim.delta)}" if claim.delta else ""), kind)
+    return Cell(stated(claim.epsilon) + (f", δ {delta_bound(claim.delta, claim.delta)}" if claim.delta else ""), kind)
 
 
 def _neighbours(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind) -> Cell:

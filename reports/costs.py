@@ -16,6 +16,8 @@ from dpaudit.results import Approximate, AuditResult, BatchResult, ClaimResult, 
 from dpaudit.results.inspection import StepCost
 from dpaudit.results.rounding import DIGITS, bound, digits_against, lower_bound, nearest, saving
 
+#: Fewer batches, or tokens at a place, are drawn one by one: they have neither bins nor quantiles.
+FEWEST_BINNED = 10
 #: The most points of a curve that a figure draws.
 MOST_DRAWN = 512
 
@@ -38,6 +40,18 @@ class BatchCosts:
     theorem1: list[float]
     unbounded: int
     digits: int
+
+    @property
+    def few(self) -> bool:
+        """Whether they are so few that each is drawn: bins of a batch or two show a shape that is not there."""
+        return len(self.finite) < FEWEST_BINNED
+
+    @property
+    def marks(self) -> str:
+        """What their figure's marks are."""
+        if self.few:
+            return "Each dot is a batch: filled by exact cost, hollow by Theorem 1."
+        return "Bars count batches by exact cost, the outline by Theorem 1."
 
     def described(self) -> str:
         """The distribution in a sentence or two, with Theorem 1's figure for the costliest batch."""
@@ -117,9 +131,10 @@ def curve_described(curve: TokenCurve | None) -> str:
     if (band := curve.band) is not None:  # how far tokens at one place differ, where the middle one is costliest
         at = max(range(len(band.median)), key=lambda index: _or_infinite(band.median[index]))
         start, end = band.first[at], band.last[at]
+        among = "all tokens" if band.tokens[at] < FEWEST_BINNED else "eight of ten tokens"
         place = f"position {start}" if start == end else f"positions {start} to {end}"
         said += (
-            f" The median token is costliest at {place}: {bound(band.median[at])} nats, eight of ten tokens there "
+            f" The median token is costliest at {place}: {bound(band.median[at])} nats, {among} there "
             f"between {lower_bound(band.low[at])} and {bound(band.high[at])} nats."
         )
     return said + left_out

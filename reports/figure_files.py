@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 from markupsafe import Markup
 
 from dpaudit.reports import figures, outline
-from dpaudit.reports.costs import POINTS, batch_costs, curve_described, ex_post_digits
+from dpaudit.reports.costs import FEWEST_BINNED, POINTS, batch_costs, curve_described, ex_post_digits
 from dpaudit.reports.figures import BAR, GRID, INK, LINE_HEIGHT, LINES, MARK, Drawing, Format, Series
 from dpaudit.reports.findings import evidence_asked
 from dpaudit.reports.markdown import code, escaped
@@ -45,11 +45,12 @@ _CAUTION_NOTE = "Its audit did not pass: nothing here is a bound until it does."
 _MEAN_MARK, _CAUTION_MARK = "†", "‡"
 _EXPLAINED = {
     "batch-histogram": "Exact ex-post epsilon of each batch (nats), as bars; the outline is the same by Theorem 1. "
+    f"Fewer than {FEWEST_BINNED} batches: a dot each, hollow by Theorem 1. "
     "Dashed: the largest exact one. Dotted: the mean. Each tick below the axis is a batch, where there are at most "
     "100.",
     "token-curve": "Exact ex-post cost of a token (nats) by its position, over the batches that reached it. "
-    "Solid: the mean. Dotted: the median. Area: from 10% to 90% of the tokens there, rounded outward. Below: how many "
-    "batches did.",
+    "Solid: the mean. Dotted: the median. Area: from 10% to 90% of the tokens there, rounded outward; a bar for "
+    f"fewer than {FEWEST_BINNED}, with a dot as the median. Below: how many batches did.",
     "growth": "Ex-post epsilon of generation (nats), had no batch of the run gone beyond so many tokens. Solid: exact. "
     "Dashed: by Theorem 1.",
     "directions": "Rise and fall of each batch (nats): how much more, and how much less, probable a neighbour can have "

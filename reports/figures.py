@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.reports import costs
-from dpaudit.reports.costs import MOST_POINTS, BatchCosts, Pairs, ex_post_digits, percent, thinned
+from dpaudit.reports.costs import FEWEST_BINNED, MOST_POINTS, BatchCosts, Pairs, ex_post_digits, percent, thinned
 from dpaudit.reports.outline import neighbours_of
 from dpaudit.reports.text import counted
-from dpaudit.results import AuditResult, BudgetPanel, ExPost, Kind, Spread, TokenCurve
+from dpaudit.results import AuditResult, BudgetPanel, ExPost, Kind, Spread, TokenBand, TokenCurve
 from dpaudit.results.likelihood import MechanismLikelihood, Spent
 from dpaudit.results.rounding import bound, delta_bound, saving
 
@@ -43,6 +43,7 @@ MOST_RUNS = len(LINES) * len(_DASHES)
 _HEIGHT, _SQUARE_HEIGHT = 3.1, 3.6  # inches
 LINE_HEIGHT = 0.2  # inches, of a legend or of a note
 _MOST_BINS, _MOST_RUG_TICKS = 40, 100
+_BATCH_AXIS = "Ex-post epsilon of a batch (nats)"
 _ROW_WIDTH, _LEGEND_WIDTH = 20, 42  # letters in a line of a run's name, beside its row and in a legend
 #: Fewer batches than these are no figure of pairs; more than MOST_POINTS share a grid of so many cells a side.
 _FEWEST_POINTS, _CELLS = 2, 40
@@ -96,28 +97,19 @@ def of_run(result: AuditResult, *, alone: bool = False) -> list[Drawing]:
 
 
 def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | None:
-    """Histogram of per-batch epsilon with the maximum marked; None where no batch has a finite cost.
+    """Per-batch epsilon with the maximum marked; None where no batch has a finite cost.
 
-    `alone`: no page explains the figure, so it gets a legend, and the mean.
+    A histogram, or a dot for each batch where they are few. `alone`: no page explains the figure, so it gets a legend,
+    and the mean.
     """
     found = costs.batch_costs(result)
     if found is None or not found.finite:
         return None
 
     def draw(figure: FigureBase) -> None:
-        axes = _axes(figure, "Ex-post epsilon of a batch (nats)", "Batches")
-        along_x = axes.get_xaxis_transform()  # x in nats, y as a fraction of the height
         values = found.finite
-        everything = values + found.theorem1
-        bins = min(_MOST_BINS, max(5, math.ceil(2 * math.sqrt(len(values)))))
-        span = (min(everything), max(everything))
-        axes.hist(values, bins=bins, range=span, color=BAR, rwidth=0.9, label="exact")
-        axes.hist(found.theorem1, bins=bins, range=span, color=INK, histtype="step", linewidth=1.1, label="Theorem 1")
-        if len(values) <= _MOST_RUG_TICKS:
-            axes.vlines(values, -0.03, 0.0, colors=INK, linewidth=0.8, clip_on=False, transform=along_x)
-            axes.tick_params(axis="x", length=0, pad=9)
-        _whole_numbers(axes.yaxis, 5)
-        axes.margins(y=0.08)
+        axes = _draw_dots(figure, found) if found.few else _draw_bins(figure, found)
+        along_x = axes.get_xaxis_transform()  # x in nats, y as a fraction of the height
         if not found.unbounded:
             axes.axvline(found.values[0], color=MARK, linewidth=1.6, linestyle=(0, (4, 2)), label="largest exact")
             axes.plot([found.values[0]], [1.0], "v", color=MARK, markersize=8, clip_on=False, transform=along_x)
@@ -130,7 +122,7 @@ def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | No
             figure.legend(loc="outside lower center", ncols=2)
 
     height = _HEIGHT + 2 * LINE_HEIGHT * alone
-    return Drawing("batch-histogram", "Histogram of the cost of each batch", found.described(), draw, height)
+    return Drawing("batch-histogram", "Cost of each batch", found.described(), draw, height)
 
 
 def token_curve(result: AuditResult) -> Drawing | None:
@@ -147,14 +139,18 @@ def token_curve(result: AuditResult) -> Drawing | None:
         marker = "o" if len(curve.position) == 1 else ""
         if band is not None:  # the range between two quantiles as an area, with the median in it
             middle = [(first + last) / 2 for first, last in zip(band.first, band.last, strict=True)]
-            low, high, label, opacity = _gaps(band.low), _gaps(band.high), "10% to 90% of tokens", 0.25
-            if marker:
-                axes.vlines(middle, low, high, colors=BAR, linewidth=9, alpha=opacity, label=label)
+            low, centre, high = drawn_band(band)
+            label, opacity = "10% to 90% of tokens", 0.25
+            # So few tokens have no quantiles that a curve could go through: the extremes and a dot for each place.
+            few = max(band.tokens) < FEWEST_BINNED
+            if marker or few:
+                label = "least to most" if few else label
+                axes.vlines(middle, low, high, colors=BAR, linewidth=9 if marker else 3, alpha=opacity, label=label)
             else:
                 area: dict[str, Any] = {"facecolor": (BAR, opacity), "edgecolor": BAR, "linewidth": 0.6}
                 axes.fill_between(middle, low, high, label=label, **area)
-            median: dict[str, Any] = {"color": INK, "linewidth": 1.5, "marker": marker, "markersize": 3}
-            axes.plot(middle, _gaps(band.median), ":", label="median", **median)
+            median: dict[str, Any] = {"color": INK, "linewidth": 1.5, "marker": "o" if few else marker, "markersize": 3}
+            axes.plot(middle, centre, linestyle="none" if few else ":", label="median", **median)
         axes.plot(curve.position, _gaps(curve.mean), color=BAR, linewidth=1.8, marker=marker, label="mean")
         if band is not None:
             _from_zero(axes, (*curve.mean, *band.high))
@@ -447,6 +443,44 @@ def likelihoods(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> D
 
     height = _HEIGHT + 0.3 + LINE_HEIGHT * sum(map(_lines, wrapped))
     return Drawing("likelihood", "Epsilon against held-out likelihood", f"{described}.", draw, height)
+
+
+def drawn_band(band: TokenBand) -> tuple[list[float], list[float], list[float]]:
+    """Low, median and high as they are drawn: a gap in all where one is not finite, and the median between the two."""
+    low, high = np.array(band.low), np.array(band.high)
+    finite = np.isfinite(low) & np.isfinite(high) & np.isfinite(band.median)
+    drawn = (low, np.clip(band.median, low, high), high)
+    found_low, median, found_high = (np.where(finite, values, math.nan).tolist() for values in drawn)
+    return found_low, median, found_high
+
+
+def _draw_bins(figure: FigureBase, found: BatchCosts) -> Axes:
+    """A histogram of the batches' costs, with a tick for each where they are not many."""
+    axes = _axes(figure, _BATCH_AXIS, "Batches")
+    values = found.finite
+    everything = values + found.theorem1
+    bins = min(_MOST_BINS, max(5, math.ceil(2 * math.sqrt(len(values)))))
+    span = (min(everything), max(everything))
+    axes.hist(values, bins=bins, range=span, color=BAR, rwidth=0.9, label="exact")
+    axes.hist(found.theorem1, bins=bins, range=span, color=INK, histtype="step", linewidth=1.1, label="Theorem 1")
+    if len(values) <= _MOST_RUG_TICKS:
+        ticks = axes.get_xaxis_transform()
+        axes.vlines(values, -0.03, 0.0, colors=INK, linewidth=0.8, clip_on=False, transform=ticks)
+        axes.tick_params(axis="x", length=0, pad=9)
+    _whole_numbers(axes.yaxis, 5)
+    axes.margins(y=0.08)
+    return axes
+
+
+def _draw_dots(figure: FigureBase, found: BatchCosts) -> Axes:
+    """A dot for each batch by its exact cost, and below by Theorem 1's."""
+    axes = _axes(figure, _BATCH_AXIS, "")
+    axes.plot(found.finite, [1.0] * len(found.finite), "o", color=BAR, alpha=0.7, markersize=8, label="exact")
+    hollow: dict[str, Any] = {"color": INK, "markerfacecolor": "none", "markersize": 8, "label": "Theorem 1"}
+    axes.plot(found.theorem1, [0.0] * len(found.theorem1), "o", **hollow)
+    axes.set_yticks([0, 1], ["Theorem 1", "exact"])
+    axes.set_ylim(-0.7, 1.7)
+    return axes
 
 
 def _axes(figure: FigureBase, across: str, up: str, grid: Literal["y", "both"] = "y") -> Axes:

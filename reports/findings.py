@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
 from dpaudit.reports.wording import DETAIL_NAMES, FAMILIES, HERE, REMEDY, STATUS_NAMES, WHY, evidence
-from dpaudit.results import AuditResult, CheckResult, Status
+from dpaudit.results import VERY_SHORT, AuditResult, CheckResult, Status, TextCounts
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 
 MEASURED = "Measured"
@@ -118,6 +118,13 @@ def tally(result: AuditResult) -> str:
     counts += [(len(checks_not_made(result)), "not made"), (len(checks_not_about(result)), "not about this run")]
     said = [f"{count} {name}" for count, name in counts if count]
     return "Checks: " + (", ".join(said) if said else "none ran")
+
+
+def texts(found: TextCounts) -> str:
+    """How many texts are released, and how many of them say nothing or next to it."""
+    named = ((found.empty, "empty"), (found.very_short, f"very short (fewer than {VERY_SHORT} tokens)"))
+    said = " and ".join(f"{count:,} {what}" for count, what in named if count)
+    return f"{found.texts:,}, {said or 'none of them empty or very short'}"
 
 
 def evidence_asked(result: AuditResult) -> str:

@@ -28,7 +28,7 @@ from dpaudit.results.rounding import (
     DIGITS,
     bound,
     bound_against,
-    bound_beside,
+    delta_bound,
     digits_against,
     lower_bound,
     nearest,
@@ -109,7 +109,7 @@ def _said_of_run(run: InspectedRun) -> Iterator[tuple[str, str]]:
     if claim is not None and (approximate := run.approximate) is not None:
         stands = claim.kind == "approximate"
         epsilon = bound_against(approximate.epsilon, claim.epsilon if stands else None)
-        delta = bound_beside(approximate.delta, claim.delta if stands else None)
+        delta = delta_bound(approximate.delta, claim.delta if stands else None)
         yield "approximate", f"{epsilon} nats at δ = {delta}, {approximate.method}"
     for check in run.problems:
         words = "; ".join(filter(None, (check.measured or check.title, check.detail)))
@@ -217,23 +217,35 @@ def _print_pairs(pairs: Iterable[tuple[str, str]], console: Console) -> None:
 
 
 def _print_table(title: str, header: tuple[str, ...], rows: list[_Row], among: int, console: Console) -> None:
-    """Columns of figures, which are never cut, and one of words, which wraps where there is no room."""
-    table = Table(
-        box=box.SIMPLE_HEAD, padding=(0, _GAP - 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold"
-    )
-    for heading in header[:-1]:
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column(header[-1], overflow="fold", min_width=_NARROWEST)
-    for figures, words, style in rows:
-        table.add_row(*figures, Text(words), style=style)
+    """Columns of figures, which are never cut, and one of words, which wraps where there is no room.
+
+    What has no room beside the first columns goes on below them, behind the first one again.
+    """
     more = f" (the first {len(rows)} of {among:,}; --json has all)" if len(rows) < among else ""
     console.print()
     console.print(Text.assemble((title, "bold"), more))
     columns = zip(header[:-1], *(figures for figures, _, _ in rows), strict=True)
-    needed = sum(_GAP + max(map(cell_len, column)) for column in columns) + _NARROWEST
-    # Where the console is too narrow for its figures, it wraps the table's lines: cut figures would say less.
-    room = console.options.update(width=max(console.width, needed))
-    console.print(Segments(console.render(table, room)), crop=False, end="")
+    needed = [*(_GAP + max(map(cell_len, column)) for column in columns), _NARROWEST]
+    pieces = [[0]]
+    for place in range(1, len(needed)):
+        if len(pieces[-1]) > 1 and sum(needed[other] for other in (*pieces[-1], place)) > console.width:
+            pieces.append([0])
+        pieces[-1].append(place)
+    for piece in pieces:
+        table = Table(
+            box=box.SIMPLE_HEAD, padding=(0, _GAP - 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold"
+        )
+        for place in piece:
+            if place < len(needed) - 1:
+                table.add_column(header[place], justify="right", no_wrap=True)
+            else:
+                table.add_column(header[place], overflow="fold", min_width=_NARROWEST)
+        for figures, words, style in rows:
+            cells = (*figures, words)
+            table.add_row(*(Text(cells[place]) for place in piece), style=style)
+        # Where not even two columns have room, the console wraps the lines: cut figures would say less.
+        room = console.options.update(width=max(console.width, sum(needed[place] for place in piece)))
+        console.print(Segments(console.render(table, room)), crop=False, end="")
 
 
 def _token(text: str | None) -> str:

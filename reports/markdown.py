@@ -63,6 +63,8 @@ def _verdict(result: AuditResult) -> Iterator[str]:
     yield f"**{escaped(result.guarantee)}**"
     yield from map(escaped, outline.empty_bounds(result))
     yield f"Claim: {escaped(outline.claim_sentence(result))}"
+    if result.released is not None and not findings.is_public(result):
+        yield f"Texts: {findings.texts(result.released)}."
     yield f"{findings.tally(result)}. {findings.evidence_asked(result)}"
     audience, holds = outline.audience(result)
     yield f"> **{audience}** {holds}"

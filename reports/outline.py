@@ -407,7 +407,7 @@ def _ex_post_block(result: AuditResult) -> KindBlock:
         bound(value, ex_post_digits(result))
         for value in (found.exact, found.theorem1, found.rise, found.fall, found.rebalancing, found.total)
     )
-    delta = _delta(found.delta, claim) if found.delta else None
+    delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else None
     saved = saving(found.theorem1, found.exact)
     parts = (
         ("Generation, exact", _nats(exact)),
@@ -432,7 +432,7 @@ def _approximate_block(result: AuditResult) -> KindBlock:
             remark = "No approximate guarantee follows from what the run declares public."
         return KindBlock("approximate", _claim_lines(claim), (), remark)
     epsilon, rdp = (bound_against(value, claim.epsilon if claim else None) for value in (found.epsilon, found.rdp))
-    delta = _delta(found.delta, claim)
+    delta = delta_bound(found.delta, claim.delta if claim else None)
     tokens = counted(found.tokens, "token")
     low = NOT_COMPUTED if found.epsilon_lower is None else lower_bound(found.epsilon_lower)
     inside = " inside ε, accounted for jointly" if found.rebalancing else ""
@@ -473,7 +473,7 @@ def _empirical_block(result: AuditResult) -> KindBlock:
     if (attack := found.attack) is not None:
         least = lower_bound(attack.epsilon)
         sure = f"({nearest(100 * attack.confidence, 3).rstrip('0').rstrip('.')}% confidence)"
-        delta = _delta(attack.delta, result.claim)
+        delta = delta_bound(attack.delta)
         parts += [
             ("Attack: ε at least", f"{_nats(least)} {sure}"),
             ("At δ", delta),
@@ -500,7 +500,9 @@ def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
 
 
 def _figure(entry: LedgerEntry, shown: Callable[[float], str], claim: ClaimResult | None) -> str:
-    return _nats(shown(entry.value)) + (f", δ = {_delta(entry.delta, claim)}" if entry.delta else "")
+    return _nats(shown(entry.value)) + (
+        f", δ = {delta_bound(entry.delta, claim.delta if claim else None)}" if entry.delta else ""
+    )
 
 
 def _node(
@@ -544,12 +546,6 @@ def _claim_lines(
         claimed = (_nats(stated(claim.epsilon)), stated(claim.delta), neighbours_of(claim))
     found = (epsilon or NOT_COMPUTED, delta or ("none" if epsilon else NOT_COMPUTED), neighbour or NOT_COMPUTED)
     return tuple(zip(("ε", "δ", "Neighbours"), claimed, found, strict=True))
-
-
-def _delta(value: float, claim: ClaimResult | None) -> str:
-    """A delta beside the claim's: written as that is, where they are one."""
-    claimed = claim.delta if claim else None
-    return stated(value) if value == claimed else delta_bound(value, claimed)
 
 
 def _nats(figure: str) -> str:

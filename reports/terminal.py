@@ -5,17 +5,18 @@ Everything is built as rich Text, never as markup, so that square brackets in a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from dpaudit.reports import findings, outline, quality
-from dpaudit.reports.text import LABEL_LENGTH, one_line
-from dpaudit.reports.wording import DETAIL_NAMES, KIND_MEANINGS, KIND_TITLES, STATUS_NAMES
+from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, wrapped
+from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES
 from dpaudit.results import AuditResult, CheckResult, Status
 from dpaudit.results.quality import Quality
+from dpaudit.results.rounding import bound_against, delta_bound, exponential, lower_bound, stated
 
 _STYLES: dict[Status, str] = {
     "fail": "bold red",
@@ -25,50 +26,129 @@ _STYLES: dict[Status, str] = {
     "skip": "dim",
 }
 _INDENT, _NAME_WIDTH, _NARROWEST = "  ", 14, 20
+#: Failed checks, and as many warnings, that a summary describes; lines that its caveats may take.
+_MOST_CHECKS, _MOST_CAVEAT_LINES = 3, 4
+#: How a remedy's command begins.
+_COMMAND = "Run `"
 
 
 def print_summary(result: AuditResult, console: Console) -> None:
-    """Verdict, guarantee, what failed and why, what was not checked, claimed against recomputed."""
-    console.print(Text(outline.headline(result), style=_STYLES[result.verdict]))
+    """What a reader needs before anything else; of a run without a claim that can be read the verdict alone.
+
+    Verdict and epsilon, the guarantee, what failed, the texts, the checks and what they left open, and caveats. A
+    passing run takes 13 lines of 80 columns, for a report has the rest.
+    """
+    console.print(Text(" ".join(filter(None, (_sentence(result), epsilons(result)))), style=_STYLES[result.verdict]))
+    if result.verdict == "error" and result.claim is None:
+        return
     console.print(Text(one_line(result.guarantee)))
-    for caveat in result.caveats:
-        console.print(Text(one_line(caveat), style="yellow"))
-    failed = findings.checks_with(result, "fail", "error")
-    for check in failed:
-        console.print()
-        _print_check(check, result, console)
-    if failed:
-        console.print()
-    console.print(Text(f"{findings.tally(result)}. {findings.evidence_asked(result)}"))
-    for group in findings.unmade(result):
-        print_pair("not made", group.described, console)
+    _print_failed(result, console)
+    for check in findings.checks_with(result, "warn")[:_MOST_CHECKS]:
+        said = f"{one_line(check.id, LABEL_LENGTH)}: {one_line(check.title)} ({one_line(check.measured)})"
+        console.print(Text.assemble((STATUS_NAMES["warn"], _STYLES["warn"]), f" {said}"))
     if findings.is_public(result):
-        console.print()
-        console.print(Text(" ".join(outline.audience(result))))
-    if caution := outline.caution(result):
-        console.print()
-        console.print(Text(caution, style="yellow"))
-    trees = {tree.kind: tree for tree in outline.ledger(result, depth=2, breadth=3)}
-    for block in outline.kind_blocks(result):
-        if block.lines or block.parts:
-            console.print()
-            _print_block(block, trees.get(block.kind), console)
+        console.print(Text("Public: no figure from the records, no text, no digest of a record and no path."))
+    elif result.released is not None:
+        console.print(Text(f"Texts: {findings.texts(result.released)}."))
+    if (attack := result.guarantees.empirical.attack) is not None:
+        said = f"ε ≥ {lower_bound(attack.epsilon)} at δ = {delta_bound(attack.delta)}, a lower bound and no guarantee"
+        console.print(Text(f"Attack: {said}."))
     if result.quality is not None and not findings.is_public(result):
-        console.print()
-        console.print(Text(quality.TITLE, style="bold"), Text(f"– {quality.WARNING}", style="dim"))
+        console.print(Text(quality.TITLE, style="bold"), Text("– private: no epsilon pays for these.", style="dim"))
         for label, said in quality.brief(result.quality):
             print_pair(label, said, console)
-    for check in findings.checks_with(result, "warn"):
-        console.print()
-        _print_check(check, result, console)
+    console.print(Text(f"{findings.tally(result)}. Level {result.evidence} was asked for."))
+    for said in _left_open(result):
+        console.print(Text(wrapped(said, console.width)), soft_wrap=True)
+    elsewhere = "the report has them" if findings.is_public(result) else "`dpaudit verify` says them"
+    print_caveats(result.caveats, _MOST_CAVEAT_LINES, elsewhere, console)
 
 
-def print_texts(name: str, result: AuditResult, texts: Iterable[tuple[str | None, str]], console: Console) -> None:
-    """A run's texts, each behind its label, under the verdict and the claim that they go out with."""
-    console.print(Text(f"{name}: {result.verdict}", style=_STYLES[result.verdict]))
-    console.print(Text(outline.claim_sentence(result), style="dim"))
-    for label, text in texts:
-        print_pair(one_line(label or "", LABEL_LENGTH), one_line(text) or "(empty)", console)
+def epsilons(result: AuditResult) -> str:
+    """The claimed epsilon and the recomputed one, where it can be relied on, with the claim's delta; else empty."""
+    claim, guarantees = result.claim, result.guarantees
+    if claim is None:
+        return ""
+    found: float | None = None
+    if claim.kind == "ex-post" and guarantees.ex_post is not None:
+        found = guarantees.ex_post.total
+    elif claim.kind == "approximate" and guarantees.approximate is not None:
+        found = guarantees.approximate.epsilon
+    said = f"Claimed ε ≤ {stated(claim.epsilon)}"
+    if found is not None and not outline.caution(result):
+        said += f", recomputed ε ≤ {bound_against(found, claim.epsilon)}"
+    return said + (f", δ = {delta_bound(claim.delta, claim.delta)}" if claim.delta else "")
+
+
+def _sentence(result: AuditResult) -> str:
+    """The verdict in a few words; a sentence where the epsilons follow it."""
+    return f"{outline.headline(result)}{'.' if result.claim is not None else ''}"
+
+
+def _print_failed(result: AuditResult, console: Console) -> None:
+    """The first failed checks with what to do, the others by their ids."""
+    failed = findings.checks_with(result, "fail", "error")
+    for check in failed[:_MOST_CHECKS]:
+        name = Text.assemble((STATUS_NAMES[check.status], _STYLES[check.status]), f" {_id(check)}  ")
+        console.print(name + Text(one_line(check.title), style="bold"))
+        for label, said in (*findings.compared(result, check), (DETAIL_NAMES[check.status], check.detail)):
+            if said:
+                print_pair(label.lower(), one_line(said), console)
+    if rest := failed[_MOST_CHECKS:]:
+        console.print(Text(f"Failed too: {', '.join(map(_id, rest[: findings.MOST_NAMED]))}."))
+    if failed:
+        ids = _id(failed[0]) if len(failed) == 1 else "ID"
+        console.print(Text(f"Explained by `dpaudit checks {ids}`.", style="dim"))
+
+
+def _id(check: CheckResult) -> str:
+    return one_line(check.id, LABEL_LENGTH)
+
+
+def _left_open(result: AuditResult) -> Iterator[str]:
+    """The checks that were not made, by the command that makes them: what a pass needs in full, the others by id."""
+    commands: dict[str, list[str]] = {}
+    for group in findings.unmade(result):
+        if group.needed:
+            yield f"Not made: {group.described}"
+        else:
+            place = group.remedy.rfind(_COMMAND)
+            commands.setdefault(group.remedy[max(0, place) :], []).append(group.named)
+    for command, named in commands.items():
+        yield f"Not made: {', '.join(named)}. {command}".rstrip()
+
+
+def print_caveats(caveats: Sequence[str], most: int, elsewhere: str, console: Console) -> None:
+    """As many of the caveats, in a paragraph, as `most` lines hold, and how many more there are."""
+    for count in range(len(caveats), 0, -1):
+        more = f"{len(caveats) - count:,} more: {elsewhere}." if count < len(caveats) else ""
+        said = Text(" ".join(filter(None, (*map(one_line, caveats[:count]), more))), style="yellow")
+        if count == 1 or len(said.wrap(console, console.width)) <= most:
+            console.print(said)
+            return
+
+
+def print_demo(runs: Mapping[str, tuple[AuditResult, Sequence[tuple[str, str]]]], console: Console) -> None:
+    """Two texts of each run under its verdict, epsilon and contexts, and what the epsilons mean where all pass."""
+    meant: list[str] = []
+    for name, (result, texts) in runs.items():
+        contexts = counted(sum(batch.contexts for batch in result.batches), "context")
+        said = ", ".join(filter(None, (epsilons(result), contexts)))
+        released = "" if result.released is None else findings.texts(result.released)
+        console.print(Text.assemble((f"{name}: {result.verdict}", _STYLES[result.verdict]), f". {said}"))
+        console.print(Text(f"Texts: {released}.", style="dim"))
+        for label, text in texts:
+            print_pair(one_line(label, LABEL_LENGTH), one_line(text) or "(empty)", console, most=2)
+        if result.verdict == "pass" and result.claim is not None:
+            times = f"{exponential(result.claim.epsilon)} times"
+            if result.claim.kind == "approximate":
+                least = delta_bound(result.claim.delta, result.claim.delta)
+                meant.append(f"whatever comes out of the {name.lower()} at most {times} as probable, but for {least}")
+            else:
+                private = "a figure to be kept like the records"
+                meant.append(f"these very texts of the {name.lower()} at most {times} more or less so, {private}")
+    if meant:
+        console.print(Text(f"What that means: one record more or less makes {', and '.join(meant)}.", style="bold"))
 
 
 def print_quality(found: Quality, console: Console) -> None:
@@ -94,51 +174,54 @@ def print_higher_levels(result: AuditResult, console: Console) -> None:
 
 
 def print_failures(result: AuditResult, console: Console) -> None:
-    """One line for each check that failed, could not run or was needed and not made; nothing where there is none."""
+    """A paragraph for each check that failed, could not run or was needed and not made; nothing without any."""
     for check in findings.checks_with(result, "fail", "error"):
         line = Text.assemble((check.status.upper(), _STYLES[check.status]), f" {one_line(check.id, LABEL_LENGTH)}: ")
         named = (("measured ", check.measured), ("expected ", check.expected), ("", check.detail))
         found = [prefix + said for prefix, said in named if said] or [check.title]
         line.append("; ".join(map(one_line, found)))
-        console.print(line, soft_wrap=True)
+        print_paragraph(line, console)
     for group in findings.unmade(result):
         for check_id in group.ids if group.needed else ():
             said = f" {check_id}: not made, and evidence level {result.evidence} was asked for. {group.remedy}".rstrip()
-            console.print(Text.assemble(("SKIP", _STYLES["warn"]), said), soft_wrap=True)
+            print_paragraph(Text.assemble(("SKIP", _STYLES["warn"]), said), console)
 
 
-def _print_block(block: outline.KindBlock, tree: outline.Tree | None, console: Console) -> None:
-    console.print(Text(KIND_TITLES[block.kind], style="bold"), Text(f"– {KIND_MEANINGS[block.kind]}", style="dim"))
-    _, claimed, recomputed = zip(*block.lines, strict=True) if block.lines else ((), (), ())
-    for side, figures in (("claimed", claimed), ("recomputed", recomputed)):
-        if figures and figures[0] != outline.NOT_CLAIMED:
-            epsilon, delta, neighbours = figures
-            shown_delta = "" if delta in ("0", "none") else f", δ = {delta}"
-            unknown = epsilon in (outline.NOT_COMPUTED, outline.WITHHELD)
-            print_pair(side, epsilon if unknown else f"ε ≤ {epsilon}{shown_delta}, {neighbours}", console)
-    for label, said in block.brief:
-        print_pair(label, said, console)
-    if tree is not None and tree.root.children:
-        print_pair("made up of", outline.made_of(tree), console)
+def print_checks(rows: Iterable[Mapping[str, str | int]], console: Console) -> None:
+    """The catalogue of checks: id, level of evidence and title."""
+    for row in rows:
+        print_pair(f"{row['id']:<26} {row['evidence']}", str(row["title"]), console, width=30)
 
 
-def _print_check(check: CheckResult, result: AuditResult, console: Console) -> None:
-    name = Text.assemble((STATUS_NAMES[check.status], _STYLES[check.status]), f" {one_line(check.id, LABEL_LENGTH)}  ")
-    console.print(name + Text(one_line(check.title), style="bold"))
-    said = (*findings.compared(result, check), ("Why", check.why), (DETAIL_NAMES[check.status], check.detail))
-    for label, words in said:
-        if words:
-            print_pair(label.lower(), one_line(words), console)
-    print_pair("explained by", f"dpaudit checks {one_line(check.id, LABEL_LENGTH)}", console)
+def print_check(title: str, said: Iterable[tuple[str, str]], console: Console) -> None:
+    """One check of the catalogue."""
+    console.print(Text(title, style="bold"))
+    for name, words in said:
+        print_pair(name, words, console, width=10)
 
 
-def print_pair(label: str, said: str, console: Console, style: str = "") -> None:
-    """`said` behind its label, wrapped in a column of its own; no padding, so that copies hold no blanks."""
-    wrapped = Text(said, style=style).wrap(console, max(_NARROWEST, console.width - len(_INDENT) - _NAME_WIDTH))
-    for index, line in enumerate(wrapped):
+def print_paragraph(said: Text, console: Console) -> None:
+    """Wrapped, with all lines but the first indented."""
+    for index, line in enumerate(said.wrap(console, max(_NARROWEST, console.width - len(_INDENT)))):
+        line.rstrip()
+        console.print(Text.assemble(_INDENT if index else "", line), soft_wrap=True)
+
+
+def print_pair(
+    label: str, said: str, console: Console, style: str = "", width: int = _NAME_WIDTH, most: int | None = None
+) -> None:
+    """`said` behind its label, wrapped in a column of its own; no padding, so that copies hold no blanks.
+
+    The label's column has this `width`; what does not fit into `most` lines is left out, where that is given.
+    """
+    wrapped = Text(said, style=style).wrap(console, max(_NARROWEST, console.width - len(_INDENT) - width))
+    if most is not None and len(wrapped) > most:
+        wrapped[most - 1].truncate(max(_NARROWEST, console.width - len(_INDENT) - width) - 2)
+        wrapped[most - 1].append(" …")
+    for index, line in enumerate(wrapped[:most]):
         line.rstrip()
         name = label if index == 0 else ""
-        console.print(Text.assemble(_INDENT, (f"{name:<{_NAME_WIDTH}}", "dim"), line), soft_wrap=True)
+        console.print(Text.assemble(_INDENT, (f"{name:<{width}}", "dim"), line), soft_wrap=True)
 
 
 def plain_table(

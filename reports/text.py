@@ -7,6 +7,7 @@ overrides can make a line read as something else, and a label of a megabyte can 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ LABEL_LENGTH, PROSE_LENGTH = 120, 2_000
 _BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 #: Characters that drive a terminal or reorder a line, apart from line breaks.
 DRIVING = re.compile(f"[\x00-\x09\x0b-\x1f\x7f-\x9f{_BIDIRECTIONAL}]")
+_QUOTED = re.compile("(?:Run )?`[^`]*`")
 _LINE_SEPARATORS = re.compile("[\r\x85\u2028\u2029]")
 #: Controls and lone surrogates, apart from tabs and line breaks.
 _UNPRINTABLE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{_BIDIRECTIONAL}]")
@@ -41,6 +43,13 @@ def printable(text: object, limit: int = PROSE_LENGTH) -> str:
 def one_line(text: object, limit: int = PROSE_LENGTH) -> str:
     """As `printable`, with every run of white space turned into one space."""
     return " ".join(printable(text, limit).split())
+
+
+def wrapped(text: str, width: int, indent: str = "") -> str:
+    """The text in lines of this width, `indent` before all but the first; commands, in backticks, are not broken."""
+    held = _QUOTED.sub(lambda found: found[0].replace(" ", "\xa0"), text)
+    filled = textwrap.fill(held, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+    return filled.replace("\xa0", " ")
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

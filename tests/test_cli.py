@@ -107,8 +107,8 @@ def test_report(make_run, dpaudit, tmp_path, plant, code, message, as_json):
         assert bool(err) == (code == 2)
         assert strict_json(out)["verdict"] == VERDICTS[code]
     else:  # what to do with the report, and what comes next where it passed
-        assert ("Internal. This report is itself private." in err) == (plant is not unparsable)
-        gate = f"Next: dpaudit verify {run.path} --epsilon E --relation R --unit U, with the epsilon, "
+        assert (f"Report (private): {out_dir / 'report.html'}\n" in out) == out_dir.exists()
+        gate = f"Next: dpaudit verify {run.path} --epsilon E --relation R --unit U\n"
         assert (gate in err) == (code == 0)
     if plant is not unparsable:
         written = {p.name: p.read_text(encoding="utf-8") for p in out_dir.iterdir()}
@@ -234,11 +234,44 @@ def test_comparison_to_an_unwritable_place(make_run, dpaudit, tmp_path):
 
 
 def test_a_comparison_that_is_written_with_unread_runs_is_said_to_be(make_run, dpaudit, tmp_path):
-    run, page = make_run(), tmp_path / "comparison.html"
-    code, _, err = dpaudit("compare", run.path, tmp_path / "nowhere", "--out", page)
+    run, broken, page = make_run(), unparsable(make_run()), tmp_path / "comparison.html"
+    code, _, err = dpaudit("compare", run.path, broken.path, "--out", page)
     assert code == 2
     assert page.is_file()
-    assert f"{page} is written, with no figures of what cannot be read: {tmp_path / 'nowhere'}\n" in err
+    assert f"{page} is written, with no figures of what cannot be read: {broken.path}\n" in err
+
+
+def test_what_is_no_run_is_told_before_anything_is_compared(make_run, dpaudit, tmp_path):
+    run, page, baseline = make_run(), tmp_path / "comparison.html", tmp_path / "baseline"
+    baseline.mkdir()
+    (baseline / "public.json").write_text("{}")
+    code, out, err = dpaudit("compare", tmp_path / "nowhere", run.path, baseline, "--out", page)
+    assert (code, out, page.exists()) == (2, "", False)
+    nowhere, texts = err.splitlines()
+    assert nowhere == f"dpaudit: {tmp_path / 'nowhere'}: there is no such directory. Check the path."
+    assert str(baseline) in texts and "these are public-only texts" in texts
+
+
+def test_a_mistyped_path_takes_two_lines(dpaudit, tmp_path):
+    code, out, err = dpaudit("report", tmp_path / "nowhere")
+    assert (code, out.count("\n"), err.count("\n")) == (2, 1, 1)
+    assert "there is no such directory. Check the path." in err
+
+
+def test_the_report_of_a_pass_takes_fifteen_lines(make_run, dpaudit, tmp_path):
+    for settings in ({}, {"aggregator": "mean"}):
+        code, out, err = dpaudit("report", make_run(**settings).path, "--out", tmp_path / "out")
+        assert code == 0
+        assert len(out.splitlines()) + len(err.splitlines()) <= 15
+        assert "recomputed ε ≤" in out.splitlines()[0]
+
+
+def test_closed_output_is_no_success():
+    path = Path(__file__).parents[1] / "examples/runs/bbc-median"
+    for options, code in ((["verify", "--json", path], 141), (["checks"], 141), (["verify", path], 0)):
+        command = [sys.executable, "-m", "dpaudit", *map(str, options)]
+        found = subprocess.run(["bash", "-c", '"$@" >&-', "bash", *command], stderr=subprocess.DEVNULL, check=False)
+        assert found.returncode == code, options
 
 
 def test_compare_needs_two_different_runs(make_run, dpaudit):

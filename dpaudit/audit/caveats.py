@@ -8,14 +8,10 @@ from dpaudit.audit.factors import next_to_nothing
 from dpaudit.checks import Facts
 from dpaudit.results import NEXT_TO_NOTHING, CheckResult
 
-_DECLARED = "What the run declares of itself is taken as true where no check of a higher level looks behind it."
-_PUBLIC_PARTS = (
-    "Where no other text has the same tokens before, only the model shows that supports and anchors are public "
-    "(mechanism.support-public)."
-)
+_DECLARED = "What the run declares is taken as true where no check looks behind it."
+_PUBLIC_PARTS = "Only the model shows that all supports and anchors are public (mechanism.support-public)."
 _NO_COMMITMENT = (
-    "No commitment from before the run was given to this audit: settings, places of records and texts could "
-    "have been changed later, and all else recomputed."
+    "No commitment was given: settings, places of records and texts may be later than the run, and all else recomputed."
 )
 _NO_HEAD = (
     "No head from the end of the run was given to this audit: texts could have been drawn again or cut "

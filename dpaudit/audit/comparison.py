@@ -20,6 +20,7 @@ from dpaudit.accounting import ApproximateAccountant, Method, rebalancing_events
 from dpaudit.audit.guarantees import NOTHING
 from dpaudit.mechanisms import ClaimKind, Mechanism, context_change
 from dpaudit.results import (
+    SAMPLE_LENGTH,
     Affordable,
     Afforded,
     Approximate,
@@ -28,6 +29,7 @@ from dpaudit.results import (
     BudgetCurve,
     BudgetPanel,
     ComparedRun,
+    ComparedText,
     Comparison,
     ExPost,
     LeftOut,
@@ -44,6 +46,8 @@ from dpaudit.runs.rules import DecodingRules
 _KINDS: tuple[ClaimKind, ClaimKind] = ("ex-post", "approximate")
 #: The most lengths that a budget curve has evenly; a run's own length may come on top.
 _POINTS = 64
+#: The texts of a run that stand beside those of others.
+_TEXTS = 3
 _NO_SETTINGS = "the run states no settings that its guarantee could be worked out from"
 _NO_CURVE = "the record gives no cost by token position"
 
@@ -416,7 +420,7 @@ def _digest(conditions: tuple[Any, ...]) -> str:
 
 def _summary(name: str, result: AuditResult) -> ComparedRun:
     mechanism = _part(result, "mechanism", Mechanism)
-    stated = {} if mechanism is None else mechanism.model_dump()
+    stated = {} if mechanism is None else mechanism.model_dump() | {"aggregator": mechanism.aggregator.title}
     return ComparedRun(
         name=name,
         verdict=result.verdict,
@@ -429,9 +433,21 @@ def _summary(name: str, result: AuditResult) -> ComparedRun:
         texts=sum(batch.texts for batch in result.batches),
         tokens=sum(batch.steps for batch in result.batches),
         longest_batch=max((batch.steps for batch in result.batches), default=0),
+        released=result.released,
+        samples=tuple(_texts(result)),
         claim=result.claim,
         guarantees=NOTHING if result.verdict == "error" else result.guarantees,
     )
+
+
+def _texts(result: AuditResult) -> Iterator[ComparedText]:
+    """The first text of each label, then others, up to _TEXTS: those of runs of the same labels stand side by side."""
+    labels = [sample.label for sample in result.samples]
+    first = [labels.index(sample.label) == place for place, sample in enumerate(result.samples)]
+    ranked = sorted(zip(first, result.samples, strict=True), key=lambda found: (not found[0], found[1].label or ""))
+    for _, sample in ranked[:_TEXTS]:
+        text = None if sample.text is None else sample.text[:SAMPLE_LENGTH]
+        yield ComparedText(batch=sample.batch, label=sample.label, text=text, characters=sample.characters)
 
 
 def _caution(result: AuditResult) -> str:

@@ -290,7 +290,7 @@ def _headers(reader: RunReader) -> Iterator[BatchResult]:
 
 def _mechanism(manifest: Manifest) -> Iterator[str]:
     mechanism, vocabulary = manifest.mechanism, manifest.record.vocabulary
-    yield mechanism.aggregator.name + (" of differences" if mechanism.contribution.anchored else "")
+    yield mechanism.aggregator.title + (" of differences" if mechanism.contribution.anchored else "")
     yield f"clip {mechanism.clip:g}"
     yield f"temperature {mechanism.temperature:g}"
     for name, value in mechanism.aggregator:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,7 @@ from dpaudit.checks.sampling import RunSampling, SamplingTest
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange, context_change
 from dpaudit.results import (
+    VERY_SHORT,
     Asked,
     AuditResult,
     BatchResult,
@@ -57,6 +58,7 @@ from dpaudit.results import (
     ClaimResult,
     Empirical,
     Guarantees,
+    TextCounts,
     Verdict,
 )
 from dpaudit.results.replay import PublicReplay
@@ -229,6 +231,9 @@ def _result(facts: Facts, curve: CurveSums, dear: DearTokens, evidence: int) -> 
         not_checked=tuple(check.id for check in unmade),
         run=_summary(facts),
         samples=released_texts(facts.reader, dear),
+        released=TextCounts(
+            texts=sum(map(len, facts.sample_digests.values())), empty=facts.empty, very_short=facts.very_short
+        ),
     )
 
 
@@ -276,7 +281,7 @@ def _claim_result(facts: Facts) -> ClaimResult:
 
 
 def _sentence(verdict: Verdict, facts: Facts, failed: list[CheckResult], unseen: list[CheckResult]) -> str:
-    claim, aggregation = facts.claim, f"{facts.manifest.mechanism.aggregator.name.capitalize()} aggregation"
+    claim, aggregation = facts.claim, f"{facts.manifest.mechanism.aggregator.title.capitalize()} aggregation"
     if verdict == "error":
         return "No guarantee can be stated: the run cannot be read as a whole."
     if verdict == "fail":
@@ -293,25 +298,25 @@ def _sentence(verdict: Verdict, facts: Facts, failed: list[CheckResult], unseen:
         return f"The claim does not hold: {reasons}. Do not release these texts under it."
     changed = change(_claim_result(facts))
     epsilon, delta = exactly(claim.epsilon), exactly(claim.delta)
+    recomputed = recomputed_epsilon(facts)
+    found = bound_against(math.inf if recomputed is None else recomputed, claim.epsilon)
     if claim.kind == "ex-post":
-        recomputed = recomputed_epsilon(facts)
-        found = bound_against(math.inf if recomputed is None else recomputed, claim.epsilon)
         if claim.delta:
             return (
                 f"{aggregation} on noised clusters: {changed}, no set of outcomes would be "
                 f"more probable than with a factor e^epsilon on each outcome, plus {delta}. For this outcome epsilon "
-                f"is at most {epsilon} (data-dependent ex-post epsilon, recomputed from the record as {found}; other "
-                f"outcomes have other ones, and delta is about sets of outcomes, not about this one)."
+                f"is at most {epsilon} (ex-post, recomputed as {found}; other outcomes have other ones, and "
+                "delta is about sets of outcomes, not about this one)."
             )
         return (
             f"{aggregation} would have produced these very texts with a probability that "
-            f"differs by at most a factor {factor(claim.epsilon)} {changed} (data-dependent ex-post epsilon, "
-            f"recomputed from the record as {found}; it holds for this data and these texts only)."
+            f"differs by at most a factor {factor(claim.epsilon)} {changed} (ex-post, recomputed as {found}; for "
+            "this data and these texts only)."
         )
     return (
         f"{aggregation} is ({epsilon}, {delta})-differentially private: {changed}, no set "
         f"of outputs would be more than {factor(claim.epsilon)} times as probable, plus {delta} (approximate DP, "
-        "whatever the data)."
+        f"whatever the data; recomputed as {found})."
     )
 
 
@@ -389,6 +394,9 @@ class BatchAuditor:
         for sample in samples:
             facts.sample_digests.append(hashlib.sha256(sample.line().encode()).digest())
             tokens = without_stop(sample.tokens, stopping.sequences)
+            short = shortness(sample.text, tokens)
+            facts.empty += short == "empty"
+            facts.very_short += short == "very short"
             decoded = self._decode(tokens) if self._decode and sample.text is not None else None
             facts.texts += text_problems(sample, decoded, manifest)
         facts.stops += stop_problems(samples, stopping)
@@ -426,6 +434,13 @@ class BatchAuditor:
         if accountant is not None:
             facts.spent = accountant.detach(header.id)
         facts.losses, facts.equal = losses.result(header.id), equal.result()
+
+
+def shortness(text: str | None, tokens: Sequence[int]) -> Literal["empty", "very short", ""]:
+    """What a text is called that says nothing or next to it: its tokens without their end, and None for no text."""
+    if not tokens if text is None else not text.strip():
+        return "empty"
+    return "very short" if len(tokens) < VERY_SHORT else ""
 
 
 def _take_draw(facts: BatchFacts, view: StepView, position: int, before: NDArray[np.integer]) -> None:

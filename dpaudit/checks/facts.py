@@ -311,6 +311,7 @@ class BatchFacts:
         sampling: the evidence of its steps.
         draws: where the random numbers behind them lie.
         text_lengths: how many of its tokens each text has.
+        empty, very_short: how many of its texts are, as in TextCounts.
         error: why it could not be read to its end; None where it could.
         header: None where it could not be opened.
         digest: SHA-256 of its file, in hexadecimal.
@@ -338,6 +339,8 @@ class BatchFacts:
     steps: int = 0
     draws: list[Draw] = field(default_factory=list)
     text_lengths: list[int] = field(default_factory=list)
+    empty: int = 0
+    very_short: int = 0
     sample_digests: list[bytes] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
@@ -400,6 +403,7 @@ class Facts:
         equal: sets of contexts of one batch whose recorded contributions are the same at every step, as caveats name
             the first of them.
         steps: how many steps were read.
+        empty, very_short: how many texts are, as in TextCounts.
     """
 
     reader: RunReader
@@ -435,6 +439,8 @@ class Facts:
     left_out: int = 0
     equal: list[str] = field(default_factory=list)
     steps: int = 0
+    empty: int = 0
+    very_short: int = 0
     _public: dict[AfterPublic, TakenPublic] = field(default_factory=dict)
     _likenesses: dict[bytes, str] = field(default_factory=dict)
 
@@ -452,6 +458,8 @@ class Facts:
         self.texts += batch.texts
         self.stops += batch.stops
         self.steps += batch.steps
+        self.empty += batch.empty
+        self.very_short += batch.very_short
         self.sampling.take(batch.id, batch.sampling)
         self.independence.take(batch.id, batch.draws, batch.text_lengths)
         self.unshown.update(batch.unshown)

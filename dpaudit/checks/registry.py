@@ -236,10 +236,9 @@ def listed() -> list[dict[str, str | int]]:
     return [{name: getattr(check, name) for name in names} for check in registered()]
 
 
-def lines(row: dict[str, str | int]) -> Iterator[str]:
-    """One check as lines of text."""
-    yield str(row["title"])
+def described(row: dict[str, str | int]) -> Iterator[tuple[str, str]]:
+    """What is said of one check below its title, each behind its name."""
     for name in ("id", "evidence", "compares", "fails", "why", "remedy", "reference"):
-        shown = f"{row[name]}, {EVIDENCE_LEVELS[int(row[name])].compares}" if name == "evidence" else row[name]
-        if shown != "":
-            yield f"  {name:<10}{shown}"
+        shown = f"{row[name]}, {EVIDENCE_LEVELS[int(row[name])].compares}" if name == "evidence" else str(row[name])
+        if shown:
+            yield name, shown

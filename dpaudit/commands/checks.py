@@ -7,7 +7,7 @@ import json
 import click
 
 from dpaudit.commands.options import output_options
-from dpaudit.commands.terminal import output
+from dpaudit.commands.terminal import output, stdout
 
 
 @click.command()
@@ -30,7 +30,10 @@ def checks(check_id: str | None, as_json: bool) -> None:
     with output():
         if as_json:
             click.echo(json.dumps(rows if check_id is None else rows[0]))
-        elif check_id is None:
-            click.echo("\n".join(f"{row['id']:<28}{row['evidence']:<3}{row['title']}" for row in rows))
+            return
+        from dpaudit.reports.terminal import print_check, print_checks
+
+        if check_id is None:
+            print_checks(rows, stdout())
         else:
-            click.echo("\n".join(registry.lines(rows[0])))
+            print_check(str(rows[0]["title"]), registry.described(rows[0]), stdout())

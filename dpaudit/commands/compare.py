@@ -45,9 +45,10 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
         raise click.UsageError("Name two or more run directories.")
     if out is not None:
         spare_runs(out, run_dirs, f"Name a file elsewhere, or in {reports_of(run_dirs[0])}.", keep_folder=True)
-    results = {str(path): with_quality(audit_of(path, engine=engine), path, digests=True) for path in run_dirs}
-    if len(results) < len(run_dirs):
+    if len(set(map(str, run_dirs))) < len(run_dirs):
         raise click.UsageError("A run directory is named twice.")
+    _require_runs(run_dirs)
+    results = {str(path): with_quality(audit_of(path, engine=engine), path, digests=True) for path in run_dirs}
     comparison = compare_runs(results)
     if out is not None:
         with writing(out, "--out"):
@@ -57,6 +58,23 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
     if out is not None and unread:
         tell(f"dpaudit: {out} is written, with no figures of what cannot be read: {', '.join(unread)}")
     leave(*results.values())
+
+
+def _require_runs(run_dirs: tuple[Location, ...]) -> None:
+    """Refuse what is no run, such as a mistyped path or a public baseline, before anything is worked out."""
+    from dpaudit.runs import InputError
+    from dpaudit.runs.storage import open_storage
+
+    problems = []
+    for path in run_dirs:
+        try:
+            open_storage(path).require_run()
+        except InputError as error:
+            problems.append(error)
+    for problem in problems[:-1]:
+        tell(f"dpaudit: {problem}")
+    if problems:
+        raise problems[-1]
 
 
 @click.command(cls=TitledCommand)

@@ -17,6 +17,9 @@ from dpaudit.commands.terminal import output, stdout
 if TYPE_CHECKING:
     from dpaudit.results import AuditResult
 
+#: What sentences call the runs, and how many texts of each are shown.
+_TITLES, _SHOWN = {"mean": "Mean", "central": "Central mean"}, 2
+
 
 @click.command()
 @click.option("--out", type=NamedPath(path_type=Path), default=Path("dpaudit-demo"), show_default=True)
@@ -33,10 +36,8 @@ def demo(out: Path, as_json: bool) -> None:
     """
     from dpaudit.audit.comparison import compare_runs
     from dpaudit.generation.starting import demo_configs
-    from dpaudit.reports.compare import print_comparison
-    from dpaudit.reports.terminal import print_summary, print_texts
+    from dpaudit.reports.terminal import print_demo, print_summary
     from dpaudit.reports.write import write_comparison
-    from dpaudit.runs import RunReader
 
     results: dict[str, AuditResult] = {}
     for aggregator, config in demo_configs().items():
@@ -58,12 +59,22 @@ def demo(out: Path, as_json: bool) -> None:
             for result in results.values():
                 if result.verdict != "pass":
                     print_summary(result, stdout())
-            print_comparison(comparison, stdout())
-            for name, result in results.items():
-                texts = ((sample.label, sample.text or "") for sample in RunReader(out / name).samples())
-                click.echo()
-                print_texts(f"{name} run", result, texts, stdout())
-            click.echo("\nTexts:      " + "  ".join(str(out / name / "samples.jsonl") for name in results))
-            click.echo("Reports:    " + "  ".join(files.values()))
-            click.echo(f"Comparison: {page}")
+            print_demo(
+                {_TITLES[name]: (result, _first_texts(out / name)) for name, result in results.items()}, stdout()
+            )
+            texts = ", ".join(f"{name}/samples.jsonl" for name in results)
+            click.echo(f"In {out}: {texts},\n  {', '.join(links.values())}, comparison.html")
+            click.echo("Next: dpaudit init mine.yaml --data YOUR_RECORDS.csv")
     leave(*results.values())
+
+
+def _first_texts(run: Path) -> list[tuple[str, str]]:
+    """The first text of each of a run's first two labels."""
+    from dpaudit.runs import RunReader
+
+    found: dict[str, str] = {}
+    for sample in RunReader(run).samples():
+        found.setdefault(sample.label or "", sample.text or "")
+        if len(found) == _SHOWN:
+            break
+    return list(found.items())

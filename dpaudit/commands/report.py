@@ -75,7 +75,6 @@ def report(
       dpaudit report examples/runs/bbc-median --out /tmp/report
     """
     from dpaudit.audit.disclosure import public_form
-    from dpaudit.reports import outline
     from dpaudit.reports.terminal import print_summary
     from dpaudit.reports.write import write_sarif
     from dpaudit.runs import InputError
@@ -106,15 +105,12 @@ def report(
         paths = places.save_reports(result, folder)
         if not as_json:
             with output():
-                click.echo("\n".join(f"  {path}" for path in paths.values()))
+                click.echo(f"Report ({'public' if audience == PUBLIC else 'private'}): {paths['html']}")
         if open_it:
             click.launch(str(paths["html"]))
     # What is said beside a public report may be shared with it, and the run's path is not public.
-    if not as_json and audience != PUBLIC and result.claim is not None:
-        note(f"Internal. {outline.audience(result)[1]}")
-        if result.verdict == "pass":
-            gate = f"dpaudit verify {shlex.quote(str(run_dir))} --epsilon E --relation R --unit U"
-            note(f"Next: {gate}, with the epsilon, relation and unit that were agreed")
+    if not as_json and audience != PUBLIC and result.verdict == "pass":
+        note(f"Next: dpaudit verify {shlex.quote(str(run_dir))} --epsilon E --relation R --unit U")
     leave(result)
 
 
@@ -133,7 +129,7 @@ def verify(
 ) -> None:
     """Gate a release by the checks of `report`.
 
-    Prints a line per failure and writes no files.
+    Prints every failure and writes no files.
 
     \b
     Example:
@@ -150,11 +146,12 @@ def verify(
         from dpaudit.reports.findings import unmade
         from dpaudit.reports.terminal import print_failures
 
-        with output():
-            print_failures(result, stdout())
+        if result.verdict != "pass":  # else there is nothing to print, whether or not anybody reads it
+            with output():
+                print_failures(result, stdout())
         lacking = (f"not made: {group.described}" for group in unmade(result))
         for line in (f"{result.verdict}: {result.guarantee}", *result.caveats, *lacking):
-            note(f"dpaudit: {line}")
+            note(f"dpaudit: {line}", wrapped=True)
     leave(result)
 
 

@@ -72,7 +72,8 @@ def table(
 
     Prints the table beside the paper's figures, and writes table.md, table.csv and table.json, unless --only chose some
     of its rows. The same command goes on where it stopped; a row that fails does not stop the others. Rows that could
-    not pass their audit are refused before the first one runs.
+    not pass their audit are refused before the first one runs. Evaluations are of MAUVE and accuracy: held-out
+    likelihood is for `dpaudit evaluate`.
 
     \b
     Exit codes: 0 all claims hold, 1 an audit did not pass, 2 a row could not be run, 3 internal error.

@@ -106,7 +106,12 @@ def progress_steps() -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def output() -> Iterator[None]:
-    """What is printed inside may have lost its reader (`| head`): that ends the output and not the command."""
+    """What is printed inside may have lost its reader (`| head`): that ends the output and not the command.
+
+    Where standard output is closed nobody reads it from the start.
+    """
+    if sys.stdout is None:
+        session().reader_left = True
     try:
         yield
     except BrokenPipeError:
@@ -139,10 +144,15 @@ def tell(message: str) -> None:
         discard_rest(sys.stderr)
 
 
-def note(message: str) -> None:
-    """Say something on stderr that --quiet does without."""
-    if not session().quiet:
-        tell(message)
+def note(message: str, *, wrapped: bool = False) -> None:
+    """Say something on stderr that --quiet does without; `wrapped`, its lines fit there, indented from the second."""
+    if session().quiet:
+        return
+    if wrapped:
+        from dpaudit.reports.text import wrapped as in_lines
+
+        message = in_lines(message, _console(stderr=True).width, "  ")
+    tell(message)
 
 
 def note_in_log(message: str) -> None:

@@ -53,6 +53,11 @@ class Central(Median):
 
     central: Annotated[int, Field(ge=1, le=MAX_CENTRAL)]
 
+    @property
+    def title(self) -> str:
+        """See `Aggregator`."""
+        return "central mean"
+
     def arrays(self, contexts: int, width: int, clip: float) -> dict[str, StepArray]:
         """See `Aggregator`."""
         found = super().arrays(contexts, width + self.central // 2, clip)

@@ -330,6 +330,11 @@ class Aggregator(Fields, ABC):
         "mechanism.divisor": "Nothing is divided.",
     }
 
+    @property
+    def title(self) -> str:
+        """What sentences call it."""
+        return self.name
+
     # --- one step ---------------------------------------------------------------------------------------------------
 
     @abstractmethod

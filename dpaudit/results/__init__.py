@@ -6,6 +6,7 @@ from dpaudit.mechanisms import Unit as Unit
 from dpaudit.results.audit import ALL_SAMPLES_LENGTH as ALL_SAMPLES_LENGTH
 from dpaudit.results.audit import NEXT_TO_NOTHING as NEXT_TO_NOTHING
 from dpaudit.results.audit import SAMPLE_LENGTH as SAMPLE_LENGTH
+from dpaudit.results.audit import VERY_SHORT as VERY_SHORT
 from dpaudit.results.audit import Alternative as Alternative
 from dpaudit.results.audit import Approximate as Approximate
 from dpaudit.results.audit import Asked as Asked
@@ -25,6 +26,7 @@ from dpaudit.results.audit import Number as Number
 from dpaudit.results.audit import Result as Result
 from dpaudit.results.audit import SampleText as SampleText
 from dpaudit.results.audit import Status as Status
+from dpaudit.results.audit import TextCounts as TextCounts
 from dpaudit.results.audit import TokenBand as TokenBand
 from dpaudit.results.audit import TokenCosts as TokenCosts
 from dpaudit.results.audit import TokenCurve as TokenCurve
@@ -38,6 +40,7 @@ from dpaudit.results.comparison import Afforded as Afforded
 from dpaudit.results.comparison import BudgetCurve as BudgetCurve
 from dpaudit.results.comparison import BudgetPanel as BudgetPanel
 from dpaudit.results.comparison import ComparedRun as ComparedRun
+from dpaudit.results.comparison import ComparedText as ComparedText
 from dpaudit.results.comparison import Comparison as Comparison
 from dpaudit.results.comparison import LeftOut as LeftOut
 from dpaudit.results.comparison import QualityColumn as QualityColumn

@@ -26,6 +26,9 @@ NEXT_TO_NOTHING = "This bounds next to nothing:"
 #: How many characters of a released text a result holds, and of all of them.
 SAMPLE_LENGTH, ALL_SAMPLES_LENGTH = 20_000, 2_000_000
 
+#: A text with fewer tokens before its end is very short.
+VERY_SHORT = 5
+
 Number = Annotated[float, PlainSerializer(finite_or_text, when_used="json")]
 
 
@@ -310,6 +313,20 @@ class SampleText(Result):
     costs: TokenCosts | None = None
 
 
+class TextCounts(Result):
+    """How many texts are released, and how many of them say nothing or next to it.
+
+    Attributes:
+        texts: all of them.
+        empty: those of white space alone; of token ids without text, those that end at once.
+        very_short: the others with fewer than VERY_SHORT tokens before their end.
+    """
+
+    texts: int
+    empty: int
+    very_short: int
+
+
 class CheckResult(Result):
     """One check's outcome.
 
@@ -356,6 +373,7 @@ class AuditResult(Result):
         samples: the released texts, in order, up to ALL_SAMPLES_LENGTH characters. Never public: the verdict does not
             say that they may be.
         own_claim: the run's own claim, where `asked` gave another. Never public.
+        released: how many texts there are, and how many are empty or very short. Never public; None where unknown.
     """
 
     schema_version: Literal["1"] = "1"
@@ -376,6 +394,7 @@ class AuditResult(Result):
     asked: tuple[Asked, ...] = ()
     samples: tuple[SampleText, ...] = ()
     own_claim: ClaimResult | None = None
+    released: TextCounts | None = None
 
 
 def report_schema() -> dict[str, Any]:

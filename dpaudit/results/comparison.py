@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from dpaudit.mechanisms import ClaimKind, Relation, Unit
-from dpaudit.results.audit import ClaimResult, Guarantees, Number, Result, Verdict
+from dpaudit.results.audit import ClaimResult, Guarantees, Number, Result, TextCounts, Verdict
 from dpaudit.results.quality import PRIVATE, Added, Digest, Measure, PerToken, Scores
 
 
@@ -227,6 +227,15 @@ class QualityColumn(Result):
         return self
 
 
+class ComparedText(Result):
+    """The beginning of one of a run's texts; `text` is None where the run releases token ids alone."""
+
+    batch: int
+    label: str | None
+    text: str | None
+    characters: int
+
+
 class ComparedRun(Result):
     """One run of a comparison, as its audit found it; one that cannot be read as a whole has no figures.
 
@@ -236,6 +245,8 @@ class ComparedRun(Result):
         contribution, aggregator, clip, temperature, divisor: as the run states them; None where it states none.
         contexts, texts, tokens: summed over the batches.
         longest_batch: in tokens.
+        released: how many of the texts are empty or very short; None where unknown.
+        samples: a few of the texts, of as many labels as there are. As private as the figures beside them.
     """
 
     name: str
@@ -253,6 +264,8 @@ class ComparedRun(Result):
     texts: int
     tokens: int
     longest_batch: int
+    released: TextCounts | None = None
+    samples: tuple[ComparedText, ...] = ()
     claim: ClaimResult | None
     guarantees: Guarantees
 

@@ -97,7 +97,10 @@ def _digits_beside(value: float, claimed: float | None, least: int = DIGITS) -> 
 
 
 def digits_against(value: float | None, claimed: float | None) -> int:
-    """As `bound_beside` needs; for a figure that exceeds its claim six decimals at least, like the check's."""
+    """How many digits a bound needs that rounding up must not push past its claim.
+
+    A figure that exceeds its claim has six decimals at least, like the check's.
+    """
     if value is None:
         return DIGITS
     if claimed is not None and math.isfinite(value) and value > claimed:
@@ -105,13 +108,8 @@ def digits_against(value: float | None, claimed: float | None) -> int:
     return _digits_beside(value, claimed)
 
 
-def bound_beside(value: float, claimed: float | None) -> str:
-    """A bound with as many digits as it takes for rounding up not to push it past the claim, if any, beside it."""
-    return bound(value, _digits_beside(value, claimed))
-
-
 def bound_against(value: float, claimed: float | None) -> str:
-    """As `bound_beside`, with the digits of `digits_against`."""
+    """A bound with the digits of `digits_against`."""
     return bound(value, digits_against(value, claimed))
 
 

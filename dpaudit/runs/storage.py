@@ -222,8 +222,8 @@ class _Folder(Storage):
         try:
             self._path.stat()
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise InputError(self.where(), f"there is no such directory ({reason}).", "Check the path.") from None
+            reason = "" if isinstance(error, FileNotFoundError) else f" ({getattr(error, 'strerror', None) or error})"
+            raise InputError(self.where(), f"there is no such directory{reason}.", "Check the path.") from None
         if not self._path.is_dir():
             raise InputError(self.where(), "this is a file, not a run directory.", _NAME_RUN)
         super().require_run()

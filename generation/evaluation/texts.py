@@ -14,7 +14,7 @@ from typing import TypeAlias
 from pydantic import ValidationError
 
 from dpaudit.generation.config import DataConfig
-from dpaudit.generation.records import Record, read_records
+from dpaudit.generation.records import NO_COLUMN, Record, read_records
 from dpaudit.generation.sources import PACKAGE
 from dpaudit.results.quality import HeldOut, Texts
 from dpaudit.runs import InputError, KeyedHash, Manifest, RunReader, data_digest
@@ -300,4 +300,6 @@ def _renamed(error: InputError, setting: str) -> InputError:
         ("data.label", "--label"),
     ):
         parts = [part.replace(name, option) for part in parts]
+    if setting == "--test" and error.problem == NO_COLUMN:
+        parts[2] = "Rename its columns: --reference and --test are read by the same ones, --text and --label name them."
     return InputError(*parts)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from dpaudit.generation.config import Config, Count, DataConfig, Name, in_short, load_config, read_yaml
+from dpaudit.generation.config import Config, Count, DataConfig, Name, input_error, load_config, read_yaml
 from dpaudit.mechanisms import Fields, Positive, clash
 from dpaudit.results.experiments import Published
 from dpaudit.runs import InputError
@@ -208,7 +208,7 @@ def load_table(path: Path) -> Table:
     try:
         settings = TableConfig.model_validate(values)
     except ValidationError as error:
-        raise _input_error(path, error) from None
+        raise input_error(path, error) from None
     rows = []
     for row in settings.rows:
         file, dataset = path.parent / row.config, settings.datasets[row.dataset]
@@ -237,15 +237,3 @@ def _held_out(private: DataConfig, held_out: HeldOutConfig | None, where: str) -
     if (found.path, found.dataset, found.split) == (private.path, private.dataset, private.split):
         raise InputError(where, "the table's held_out texts are the private ones.", "Hold out texts that no run shows.")
     return found
-
-
-def _input_error(path: Path, error: ValidationError) -> InputError:
-    first, *others = error.errors(include_url=False)
-    context = first.get("ctx", {}) if first["type"] == "clash" else {}
-    field = ".".join(map(str, (*first["loc"], context["field"]) if context else first["loc"]))
-    given = in_short(context.get("given", first["input"]))
-    problem = {"missing": "this field is missing.", "extra_forbidden": "there is no such field."}.get(
-        first["type"], f"the value is {given}."
-    )
-    more = f" ({len(others)} more to mend after this one.)" if others else ""
-    return InputError(f"{path}: {field}", problem, f"Expected: {first['msg'].removeprefix('Input should be ')}.{more}")

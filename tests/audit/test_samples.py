@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
 from dpaudit.audit import audit_run
+from dpaudit.audit.disclosure import public_form
 from dpaudit.audit.inspection import inspect_batch, inspect_step
-from dpaudit.results import SAMPLE_LENGTH
+from dpaudit.audit.run import shortness
+from dpaudit.results import SAMPLE_LENGTH, VERY_SHORT, TextCounts
 from dpaudit.runs import RunReader, without_stop
+
+EXAMPLE = Path(__file__).parents[2] / "examples/runs/bbc-median"
 
 
 def rewrite(run, number: int, **fields) -> None:
@@ -114,3 +119,35 @@ def test_samples_that_cannot_be_read_are_not_shown(make_run):
 
 def test_an_unreadable_run_has_none(tmp_path):
     assert audit_run(tmp_path).samples == ()
+
+
+def test_empty_and_very_short_texts_are_counted(make_run):
+    found = set()
+    for fields in ({}, {"sizes": (3, 20, 5, 9, 30)}, {"max_tokens": 2}, {"max_tokens": 12, "sizes": (1, 2, 3, 4)}):
+        run = make_run(**fields)
+        reader = RunReader(run.path)
+        ends = reader.manifest.stopping.sequences
+        texts = [(sample.text, without_stop(sample.tokens, ends)) for sample in reader.samples()]
+        empty = [text for text, tokens in texts if (not tokens if text is None else not text.strip())]
+        short = [text for text, tokens in texts if text not in empty and len(tokens) < VERY_SHORT]
+        expected = TextCounts(texts=len(texts), empty=len(empty), very_short=len(short))
+        assert run.audit().released == expected
+        found |= {bool(empty), bool(short)}
+    assert found == {True, False}
+    assert public_form(run.audit()).released is None
+
+
+def test_the_examples_short_text_is_counted():
+    assert audit_run(EXAMPLE).released == TextCounts(texts=10, empty=0, very_short=1)
+
+
+def test_a_text_of_white_space_is_empty_and_not_very_short():
+    for text, tokens, said in [
+        (" \n", (5,) * 9, "empty"),
+        ("", (), "empty"),
+        (None, (), "empty"),
+        ("A b", (5,) * 4, "very short"),
+        (None, (5,), "very short"),
+        ("A b", (5,) * 5, ""),
+    ]:
+        assert shortness(text, tokens) == said

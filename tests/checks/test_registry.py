@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dpaudit.checks.registry import Outcome, lines, listed, registered
+from dpaudit.checks.registry import Outcome, described, listed, registered
 
 ABOUT = registered()
 
@@ -31,7 +31,7 @@ def test_a_result_has_the_words_whatever_came_out_and_keeps_what_it_knows_of_the
 
 def test_the_catalogue_explains_why() -> None:
     for row, about in zip(listed(), ABOUT, strict=True):
-        assert f"  why       {about.why}" in list(lines(row))
+        assert ("why", about.why) in list(described(row))
 
 
 def test_no_remedy_asks_for_another_run_because_of_a_figure() -> None:

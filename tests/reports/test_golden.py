@@ -14,13 +14,21 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dpaudit.audit.comparison import batch_spread
+from dpaudit.audit.comparison import batch_spread, compare_runs
+from dpaudit.checks import registry
 from dpaudit.reports.compare import print_comparison
 from dpaudit.reports.figure_files import CAPTIONS, FigureRun, figure_files
 from dpaudit.reports.machine import render_junit, render_sarif
 from dpaudit.reports.markdown import render_markdown
-from dpaudit.reports.terminal import print_failures, print_higher_levels, print_summary
-from dpaudit.results import AuditResult, Comparison
+from dpaudit.reports.terminal import (
+    print_check,
+    print_checks,
+    print_demo,
+    print_failures,
+    print_higher_levels,
+    print_summary,
+)
+from dpaudit.results import AuditResult, Comparison, TextCounts
 
 Results = dict[str, AuditResult]
 Golden = Callable[[str, str], None]
@@ -71,6 +79,34 @@ def test_comparison(comparison: Comparison, comparison_page: str, golden: Golden
     golden("comparison.txt", printed(lambda console: print_comparison(comparison, console)))
 
 
+def test_two_runs_take_forty_lines(results: Results, golden: Golden) -> None:
+    comparison = compare_runs({"runs/median": results["median"], "runs/mean": results["mean"]})
+    shown = printed(lambda console: print_comparison(comparison, console))
+    assert len(shown.splitlines()) <= 40
+    golden("comparison-of-two.txt", shown)
+
+
+def test_the_demo_ends_in_twenty_lines(results: Results, golden: Golden) -> None:
+    released = TextCounts(texts=12, empty=1, very_short=2)
+    texts = [("business", "A text of a few words."), ("sport", "A long text goes on and on. " * 20)]
+    mean, median = (results[name].model_copy(update={"released": released}) for name in ("mean", "median"))
+    shown = printed(lambda console: print_demo({"Mean": (mean, texts), "Median": (median, texts)}, console))
+    assert len(shown.splitlines()) <= 17, "the command adds three"
+    golden("demo.txt", shown)
+    failed = printed(lambda console: print_demo({"Mean": (results["failed"], texts)}, console))
+    assert "What that means" not in failed, "a run that fails promises nothing"
+
+
+def test_the_catalogue_of_checks_wraps(golden: Golden) -> None:
+    rows = registry.listed()
+    shown = printed(
+        lambda console: print_checks(rows, console),
+        lambda console: print_check(str(rows[0]["title"]), registry.described(rows[0]), console),
+    )
+    assert max(map(len, shown.splitlines())) <= 80
+    golden("checks.txt", shown)
+
+
 def test_captions(results: Results, golden: Golden) -> None:
     drawn = {name: results[name] for name in ("median", "mean", "failed", "infinite", "hostile")}
     runs = [FigureRun(name, f"runs/{name}", result, batch_spread(name, result)) for name, result in drawn.items()]
@@ -83,4 +119,5 @@ def test_every_golden_file_is_looked_at() -> None:
     machine = {f"{name}.{ending}" for name in (*PAGES, "unreadable") for ending in ("junit.xml", "sarif")}
     rest = {f"{name.replace(' ', '-')}.{ending}" for name in OTHERS for ending in ("md", "txt")}
     there = {path.name for path in Path(__file__).with_name("golden").iterdir()}
-    assert there == pages | machine | rest | {"comparison.txt", "likelihood.txt", CAPTIONS}
+    single = {"checks.txt", "comparison.txt", "comparison-of-two.txt", "demo.txt", "likelihood.txt", CAPTIONS}
+    assert there == pages | machine | rest | single

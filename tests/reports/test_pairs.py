@@ -8,12 +8,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
+from dpaudit.accounting import Cost
+from dpaudit.audit.guarantees import CurveSums
 from dpaudit.reports import costs, figures
 from dpaudit.reports.costs import MOST_DRAWN, curve_described, thinned
-from dpaudit.reports.figures import Drawing, growth, token_curve
-from dpaudit.results import AuditResult, TokenCurve
+from dpaudit.reports.figures import Drawing, drawn_band, growth, token_curve
+from dpaudit.results import AuditResult, TokenBand, TokenCurve
 from dpaudit.results.rounding import lower_bound
 
 Samples = Mapping[str, Callable[[], AuditResult]]
@@ -188,3 +192,59 @@ def test_tokens_that_nothing_bounds_are_counted_in_words_and_figure(samples: Sam
     assert drawing is not None
     drawing.draw(figure)
     assert "3 tokens without a bound" in [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+COSTS = st.floats(0, 1e5) | st.floats(0, 2) | st.sampled_from([math.inf, math.nan, 0.0, 5e-324])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(COSTS, max_size=6), min_size=1, max_size=14), st.sampled_from([6, 600]))
+def test_no_median_leaves_its_own_band(batches: list[list[float]], longest: int) -> None:
+    sums = CurveSums(longest)
+    for values in batches:
+        sums.take(values)
+    sums.take([0.5] * longest)
+    curve = sums.result([Cost(0.0, 0.0, 0.0)] * (longest + 1))
+    assert curve is not None and curve.band is not None
+    for low, median, high in zip(curve.band.low, curve.band.median, curve.band.high, strict=True):
+        assert low <= median <= high
+    for low, median, high in zip(*drawn_band(curve.band), strict=True):
+        assert low <= median <= high or all(map(math.isnan, (low, median, high)))
+
+
+def test_a_median_is_drawn_only_within_a_band_that_is_drawn() -> None:
+    band = TokenBand(first=(1, 2), last=(1, 2), tokens=(9, 9), low=(0.1, 0.1), median=(0.5, 0.2), high=(0.4, math.inf))
+    low, median, high = drawn_band(band)
+    assert (low[0], median[0], high[0]) == (0.1, 0.4, 0.4)
+    assert all(math.isnan(each[1]) for each in (low, median, high))
+
+
+def test_few_batches_are_dots_and_many_are_bins(samples: Samples) -> None:
+    result = samples["median"]()
+    for count in (2, 5, 9, 10, 40):
+        few = result.model_copy(update={"batches": result.batches[:count]})
+        axes = panel(figures.batch_histogram(few))
+        found = costs.batch_costs(few)
+        assert found is not None and found.few == (count < 10)
+        if count < 10:
+            assert not axes.patches
+            exact, theorem1 = axes.lines[0].get_xdata(), axes.lines[1].get_xdata()
+            assert sorted(exact) == sorted(found.finite) and sorted(theorem1) == sorted(found.theorem1)
+            assert "dot" in found.marks
+        else:
+            assert axes.patches and "Bars" in found.marks
+
+
+def test_few_tokens_at_a_place_have_no_curve_of_medians(samples: Samples) -> None:
+    result = samples["median"]()
+    assert result.tokens is not None and result.tokens.band is not None
+    for count in (5, 40):
+        band = result.tokens.band.model_copy(update={"tokens": (count,) * len(result.tokens.band.tokens)})
+        curve = result.tokens.model_copy(update={"band": band})
+        figure, drawing = Figure(), token_curve(result.model_copy(update={"tokens": curve}))
+        assert drawing is not None
+        drawing.draw(figure)
+        axes = next(axes for axes in figure.axes if axes.lines)
+        (median,) = [line for line in axes.lines if line.get_label() == "median"]
+        assert median.get_linestyle() == ("None" if count < 10 else ":")
+        assert ("all tokens there" in curve_described(curve)) == (count < 10)

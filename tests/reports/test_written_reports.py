@@ -16,7 +16,7 @@ from dpaudit.audit.comparison import compare_runs
 from dpaudit.reports.compare import render_comparison_html
 from dpaudit.reports.write import NoPlainFileError, write_comparison, write_reports, write_sarif
 from dpaudit.results import AuditResult
-from dpaudit.results.rounding import bound, bound_beside, lower_bound, nearest, saving, stated
+from dpaudit.results.rounding import bound, bound_against, delta_bound, lower_bound, nearest, saving, stated
 
 #: What is in a page is looked at elsewhere.
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -183,7 +183,10 @@ def test_rounding_up_never_makes_a_held_claim_look_broken() -> None:
         (2.49999, 2.5, "2.500"),
         (2.49999, 2.49999, "2.49999"),
         (3.1234567890123, 3.1234567890123, "3.1234567890123"),
-        (2.51, 2.5, "2.510"),
+        (2.51, 2.5, "2.510000"),
         (math.inf, 2.5, "infinite"),
     ]:
-        assert bound_beside(value, claimed) == shown
+        assert bound_against(value, claimed) == shown
+    for value, claimed, shown in [(4.4e-4, 4.4e-4, "4.4e-4"), (1e-5, 1e-5, "1e-5"), (1.23456e-5, 2e-5, "1.24e-5")]:
+        assert delta_bound(value, claimed) == shown
+    assert delta_bound(1.23456e-5, 1.23456e-5) == "1.23456e-5"

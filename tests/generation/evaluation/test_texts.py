@@ -169,6 +169,16 @@ def test_columns_and_labels(manifest: Any, tmp_path: Path) -> None:
         read_real(manifest, str(tmp_path / "none.csv"), "--test", RealData(""))
 
 
+def test_other_columns_of_the_test_texts_are_told_as_theirs(manifest: Any, tmp_path: Path) -> None:
+    file = tmp_path / "held-out.csv"
+    file.write_text("kind,body\nsport,A text.\n")
+    data = RealData(str(file), str(file))
+    for setting, remedy in (("--test", "Rename its columns"), ("--reference", "Name one of its 2 columns")):
+        with pytest.raises(InputError, match="there is no such column") as error:
+            read_real(manifest, str(file), setting, data)
+        assert str(file) in str(error.value) and remedy in str(error.value)
+
+
 def test_a_run_without_labels_reads_texts_alone(make_run: Callable[..., Run], tmp_path: Path) -> None:
     run = make_run()
     run.edit_manifest({"batching.labels": [], "batching.batches_per_label": None, "batching.generate_per_label": None})
