@@ -15,7 +15,7 @@ DIGITS = 4
 MOST_ROUNDED = 1e9
 _CHECK_DECIMALS, _MOST_CHECKED = 6, 1e6
 _FACTOR_DIGITS = 3
-_DELTA_DIGITS, _SMALLEST_DELTA = 3, Decimal("1e-3")
+_DELTA_DIGITS = 3
 #: Of 1e-05, as Python writes it.
 _EXPONENT = re.compile(r"(e-)0(?=\d)")
 _ALL_DIGITS = Context(prec=400)  # of any double
@@ -57,7 +57,7 @@ def delta_bound(value: float, claimed: float | None = None) -> str:
     """A delta that was computed: up to three significant digits, rounded up; more where that is past its claim."""
     digits = _digits_beside(value, claimed, _DELTA_DIGITS)
     number = _rounded(value, digits, ROUND_CEILING).normalize() if value else Decimal(0)
-    return f"{number:f}" if number == 0 or number >= _SMALLEST_DELTA else f"{number:e}"
+    return stated(float(number))  # written as the claim's
 
 
 def _short_exponent(number: str) -> str:

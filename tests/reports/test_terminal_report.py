@@ -107,7 +107,7 @@ def test_commands_and_caveats_are_not_cut(samples: Samples) -> None:
     caveats = tuple(f"Caveat {number} takes up the better part of a line of eighty columns." for number in range(9))
     result = samples["median"]().model_copy(update={"caveats": caveats})
     text = _printed(lambda console: print_summary(result, console))
-    assert "Run `dpaudit report RUN_DIR --data FILE --evidence 4`.\n" in text
+    assert "Run `dpaudit report 'runs/bbc median' --data FILE --evidence 4`.\n" in text
     shown = sum(caveat in " ".join(text.split()) for caveat in caveats)
     assert 1 < shown < 9
     assert f"{9 - shown} more: `dpaudit verify` says them." in " ".join(text.split())
