@@ -40,7 +40,7 @@ def records_are_placed_once(facts: Facts) -> Outcome:
     found, batching = f"{placed.records} records", facts.manifest.batching
     if batching.rule == "hashed-cells":
         shown = batching.examples_per_context * placed.contexts.total()
-        found += f"; {shown} of the {placed.in_batches} in generated batches are shown"
+        found += f"; {shown} of the {placed.by_batch.total()} in generated batches are shown"
     return Outcome("pass", found, expected)
 
 
@@ -141,20 +141,20 @@ class Placement:
     Attributes:
         error: why the file cannot be read to its end; None where it can. The rest is then of the lines before.
         records: how many lines it has.
-        in_batches: how many of them name a batch.
         digest: what `data.digest` of these records would be.
         problem: the first line that cannot be right, whatever the rule.
         misplaced: the first line that the declared rule does not give; None too where it lacks what it needs.
         contexts: how many contexts the lines make, by batch.
+        by_batch: how many lines name each batch.
     """
 
     error: InputError | None = None
     records: int = 0
-    in_batches: int = 0
     digest: str = ""
     problem: str | None = None
     misplaced: str | None = None
     contexts: Counter[int] = field(default_factory=Counter)
+    by_batch: Counter[int] = field(default_factory=Counter)
 
     def require(self) -> None:
         """Raise InputError where the file cannot be read."""
@@ -190,7 +190,8 @@ def _digests(reader: RunReader, placement: Placement, rule: _Rule | None) -> Ite
     places, previous = _Places(reader.manifest.batching, placement.contexts), ""
     for assigned in reader.assignment():
         placement.records += 1
-        placement.in_batches += assigned.batch is not None
+        if assigned.batch is not None:
+            placement.by_batch[assigned.batch] += 1
         problem = places.problem(assigned)
         if assigned.digest <= previous:
             problem = "its record's digest is repeated or out of order"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -143,7 +144,7 @@ def noised_centers_epsilon(clustering: Clustering, relation: Relation) -> float:
     reference=_DOCS,
 )
 def clusters_are_noised(facts: Facts) -> Outcome:
-    """The declared noise against its cost, the noisy counts against the number of records, and the choices by them.
+    """The declared noise against its cost, the noisy counts against the records, and the choices by them.
 
     These are the kept centres and the numbers of batches.
     """
@@ -240,31 +241,50 @@ def _choice_problem(facts: Facts, clustering: Clustering, clusters: Clusters) ->
 def _reach_problem(facts: Facts, clusters: Clusters) -> str | None:
     """Where noisy counts are of no division of the data's records that the declared noise leaves them near.
 
-    Each record is in one count, so every count and every label's sum lies between 0 and the number of records, and all
-    of them add up to it. What is tried is paid for: one run in a million fails by chance, at most.
+    Each record is in one count of its own label. So a label's counts add up to its records in generated batches at
+    least, and at most to all records but those of other labels there; and all counts add up to the number of records.
+    What is tried is paid for: one run in a million fails by chance, at most.
     """
     noise, records = facts.manifest.clustering.counts, facts.manifest.data.records
     if noise is None or not clusters.noisy_counts:
         return None
-    rows, size = clusters.noisy_counts, len(clusters.noisy_counts[0])
+    rows, size, placed = clusters.noisy_counts, len(clusters.noisy_counts[0]), _placed(facts)
+    most = [records - placed.total() + placed[label] for label in range(len(rows))]
+    singles = [_outside(count, 0, most[label]) for label, row in enumerate(rows) for count in row]
+    sums = [_outside(sum(row), placed[label], most[label]) for label, row in enumerate(rows)]
     beyond = [
-        ("a noisy count", 1, max(_outside(count, records) for row in rows for count in row)),
-        ("a label's noisy counts", size, max(_outside(sum(row), records) for row in rows)),
+        ("a noisy count", 1, max(singles)),
+        ("a label's noisy counts", size, max(sums)),
         ("all noisy counts together", size * len(rows), abs(sum(map(sum, rows)) - records)),
     ]
     tried = (size + 1) * len(rows) + 1
     for what, counts, distance in beyond:
         if noise_reach(distance, noise.scale, counts) < math.log(_RARELY / tried):
+            rest = ", and the assignment" if placed else ""
             return (
-                f"{what} cannot have come from data.records, {records}: noise of scale {noise.scale:g} takes them "
-                f"{distance} records away in less than one run in a million"
+                f"{what} cannot have come from data.records, {records}{rest}: noise of scale {noise.scale:g} takes "
+                f"them {distance} records away in less than one run in a million"
             )
     return None
 
 
-def _outside(count: int, records: int) -> int:
-    """How far a noisy count lies from any that so many records can give."""
-    return max(-count, count - records, 0)
+def _placed(facts: Facts) -> Counter[int]:
+    """How many records of each label, by its index, are surely there: those that the assignment has in its batches.
+
+    Nothing where the assignment is not one of all records: partition.disjoint objects.
+    """
+    placement, found = facts.placement, Counter[int]()
+    if facts.places is None or placement.records != facts.manifest.data.records or placement.problem is not None:
+        return found
+    for batch, records in placement.by_batch.items():
+        if batch < len(facts.places):
+            found[facts.places[batch].label] += records
+    return found
+
+
+def _outside(count: int, least: int, most: int) -> int:
+    """How far a noisy count lies from any that there can be without noise."""
+    return max(least - count, count - most, 0)
 
 
 def _differs(facts: Facts, due: NDArray[np.int64], found: NDArray[np.int64]) -> str | None:

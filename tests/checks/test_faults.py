@@ -938,6 +938,15 @@ plain("noisy_count_beyond_all_records", grouped(noisy_counts=[[160, -3, 1 << 40,
       "rebalancing.noise", **REBALANCED)  # fmt: skip
 plain("noisy_counts_of_half_the_records", grouped(noisy_counts=[[80, -3, 150, 24], [10, 120, 0, 122]]),
       "rebalancing.noise", **REBALANCED)  # fmt: skip
+
+
+@fault("rebalancing.noise", clusters="public-centers-rebalanced", sizes=(3, 4, 230, 230))
+def noisy_counts_of_fewer_records_than_a_label_has_in_its_batches(run):
+    """460 records in batches of the second label, and 240 by its counts, with which all else agrees."""
+    run.edit_clusters(noisy_counts=[[80, -3, 680, 3], [0, 120, 0, 120]])
+    run.edit_manifest({"clustering.records_per_batch": 20.0, "clustering.most_batches": 8})
+
+
 plain("batches_that_no_noisy_count_gives", grouped(batches=[[4, 8], [6, 7]]), "rebalancing.noise",
       "partition.stable", **REBALANCED)  # fmt: skip
 plain("private_kmeans", lambda run: run.edit_manifest({"clustering.method": "k-means", "clustering.origin": "private",

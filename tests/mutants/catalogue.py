@@ -1676,6 +1676,14 @@ _CHECKS = (
         (_FAULT_TABLE, _FAULTS),
     ),
     Mutant(
+        "check-rebalancing-placements-ignored",
+        "noisy counts may be of fewer records than a label has in its batches",
+        "dpaudit/checks/rebalancing.py",
+        "len(clusters.noisy_counts[0]), _placed(facts)",
+        "len(clusters.noisy_counts[0]), Counter[int]()",
+        (_FAULT_TABLE, _FAULTS),
+    ),
+    Mutant(
         "rebalancing-reach-of-one-side",
         "noise that falls is left out of what noise may be",
         "dpaudit/accounting/rebalancing.py",
