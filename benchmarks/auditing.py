@@ -113,8 +113,8 @@ def _account(steps: list[Step]) -> None:
 
 def _require_pass(run: Path, engine: Engine | None = None) -> None:
     result = audit_run(run, engine=engine)
-    if result.verdict != "pass":
-        raise RuntimeError(f"the run that is measured does not pass: {result.verdict}")
+    if failed := [check.id for check in result.checks if check.status in ("fail", "error")]:
+        raise RuntimeError(f"the run that is measured does not pass: {', '.join(failed)}")
 
 
 def _memory(few: int, many: int, shape: Shape) -> Row:

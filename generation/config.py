@@ -25,6 +25,7 @@ from dpaudit.runs.manifest import (
     MAX_END,
     MAX_TEMPLATE,
     MAX_TOKENS,
+    NotNegative,
     Origin,
     PublicExamples,
 )
@@ -47,7 +48,8 @@ _PLAIN = {
 _TYPE = re.compile(r"\[|constrained")
 #: Characters of a value in an error.
 _LINE = 80
-Count = Annotated[int, Field(ge=1)]
+#: Numbers of tokens, of what has one token at least, and of coordinates: no model takes more.
+Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 Slots = Annotated[int, Field(ge=1, le=MAX_CONTEXTS)]
 Batches = Annotated[int, Field(ge=1, le=MAX_BATCHES)]
 Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
@@ -165,8 +167,8 @@ class PromptConfig(Fields):
     end: str | None = None
     one_line: bool = False
     public_examples: dict[str, PublicExamples] | PublicExamples | Name | None = None
-    examples_per_context: Count = 1
-    max_example_tokens: Count = 96
+    examples_per_context: Tokens = 1
+    max_example_tokens: Tokens = 96
 
     @property
     def id(self) -> Literal["pt", "it", "own"]:
@@ -225,12 +227,12 @@ class BatchingConfig(Fields):
     """
 
     rule: Literal["hashed", "paper-slices"] = "hashed"
-    batches_per_label: Count | None = None
-    generate_per_label: Count = 1
+    batches_per_label: Batches | None = None
+    generate_per_label: Batches = 1
     batches_per_cluster: Batches | None = None
     records_per_batch: Positive | None = None
     most_batches: Batches | None = None
-    generate_per_cluster: Count = 1
+    generate_per_cluster: Batches = 1
     slots: Slots | None = None
     cells: Slots | None = None
     key: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
@@ -317,7 +319,7 @@ class ClusteringConfig(Fields):
     keep: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
     epsilon: Annotated[float, Field(ge=1e-9, allow_inf_nan=False)] | None = None
     delta: Delta | None = None
-    dimension: Count | None = None
+    dimension: Tokens | None = None
 
     @property
     def budget(self) -> float:
@@ -353,7 +355,7 @@ class DecodingConfig(DecodingRules):
 
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
     tokens_per_batch: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
-    test_seed: Annotated[int, Field(ge=0)] | None = None
+    test_seed: Annotated[int, Field(ge=0, lt=1 << 128)] | None = None
 
     @property
     def longest(self) -> int:
@@ -426,7 +428,7 @@ class ClaimConfig(Fields):
         delta: of the mean's approximate guarantee, or of noised centres.
     """
 
-    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    epsilon: NotNegative
     delta: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
 
 

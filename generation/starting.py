@@ -67,7 +67,7 @@ batching:
   # A batch gets about (records of a label) / batches_per_label records; 30 or more do well. Go by a size that you would
   # publish. Where the records were counted to choose it, say so below: chosen_from.batching: private.
   batches_per_label: {batches}{why}
-  generate_per_label: {generated}    # texts per label; 2 of a label or more can be compared: their supports must agree
+  generate_per_label: {generated}    # texts per label
 
 """
 
@@ -131,6 +131,11 @@ def example_config(aggregator: Demo) -> str:
     return _demo(aggregator).read_text(encoding="utf-8")
 
 
+def promises(aggregator: Demo) -> bool:
+    """Whether an aggregator's epsilon is known before its texts are."""
+    return demo_configs()[aggregator].mechanism.claim_kind == "approximate"
+
+
 def first_config(aggregator: Demo, own: Own) -> First:
     """A commented config for records of one's own, which follows the demo of an aggregator.
 
@@ -141,7 +146,7 @@ def first_config(aggregator: Demo, own: Own) -> First:
     title, *sections = _SECTION.split(example_config(aggregator))
     data = _data(own.data, own.text, own.label, own.labels)
     demo, delta = demo_configs()[aggregator], 1e-5 if own.records is None else min(1e-5, small_delta(own.records))
-    pricing = Pricing(demo.mechanism, demo.decoding.most_tokens, delta) if aggregator == "mean" else None
+    pricing = Pricing(demo.mechanism, demo.decoding.most_tokens, delta) if promises(aggregator) else None
     if not own.labels and own.label is not None and own.records is not None:
         raise InputError("--records", "how many texts they give goes by the labels.", "Name each with --label-value.")
     wish = Wish(len(own.labels) or 1, own.records, own.texts, own.epsilon)

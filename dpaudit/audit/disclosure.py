@@ -128,7 +128,7 @@ def _checks(result: AuditResult) -> tuple[CheckResult, ...]:
             **check.model_dump(include={"id", "title", "status", "evidence", "applicable", "reference"}),
             measured="",
             expected=CHECKS[check.id].compares if check.id in CHECKS else "",
-            detail=COMMAND if own in check.detail else "",
+            detail=COMMAND if own in check.detail or COMMAND in check.detail else "",
             why=CHECKS[check.id].why if check.id in CHECKS else "",
             remedy=CHECKS[check.id].remedy if check.id in CHECKS else "",
         )

@@ -399,6 +399,7 @@ class BatchAuditor:
             facts.very_short += short == "very short"
             decoded = self._decode(tokens) if self._decode and sample.text is not None else None
             facts.texts += text_problems(sample, decoded, manifest)
+            facts.said.add(sample.text is not None)
         facts.stops += stop_problems(samples, stopping)
         for sample, span in zip(samples, batch.spans, strict=True):
             if batch.header.contexts and sum(batch.log_probabilities[span].tolist()) < _NO_COINCIDENCE:

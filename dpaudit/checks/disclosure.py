@@ -59,12 +59,17 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     said["clustering"] = {"method": manifest["clustering"]["method"]}
     said["sampling"] = {"generator": manifest["sampling"]["generator"]}
     if origins["settings"] == "public":
-        said |= {name: manifest[name] for name in ("mechanism", "stopping", "record")}
+        said |= {name: manifest[name] for name in ("mechanism", "stopping")}
+        # How many values are kept follows from the most records of a user.
+        record = ("dtype", "vocabulary", "contexts", *["width"] * (privacy["records_per_user_from"] == "declared"))
+        said["record"] = {name: manifest["record"][name] for name in record}
         # A list of banned words is the user's own, and the public prompts' tokens spell the template.
         said["decoding"] = {name: manifest["decoding"][name] for name in _RULES}
         said["prompt"] = _prompt(manifest["prompt"])
         said["model"] = {name: manifest["model"][name] for name in ("name", "digest", "dtype")}
-        if said["model"]["name"].startswith(_LOCAL) or PATH.search(said["model"]["name"]):
+        name = said["model"]["name"]
+        # A name of the Hub has one slash at most.
+        if name.startswith(_LOCAL) or "\\" in name or name.count("/") > 1 or PATH.search(name):
             said["model"]["name"] = WITHHELD
     return said
 

@@ -343,6 +343,7 @@ class BatchFacts:
     very_short: int = 0
     sample_digests: list[bytes] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
+    said: set[bool] = field(default_factory=set)
     stops: list[str] = field(default_factory=list)
     unmade: dict[str, str] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
@@ -387,6 +388,7 @@ class Facts:
         digests: SHA-256 of files that were read, by name: see `digest`.
         sample_digests: SHA-256 of each batch's lines of samples.jsonl, as the steps imply them.
         texts: problems with texts, noted while their batches were open.
+        said: whether texts are recorded as such: all are, or none, or some.
         stops: problems with the ends of texts and of batches, noted likewise.
         copies: texts that repeat another one, noted likewise.
         unreadable: problems with files that are not what their names say, by name. Such a file is not looked at again,
@@ -426,6 +428,7 @@ class Facts:
     digests: dict[str, str] = field(default_factory=dict)
     sample_digests: dict[int, list[bytes]] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
+    said: set[bool] = field(default_factory=set)
     stops: list[str] = field(default_factory=list)
     copies: list[str] = field(default_factory=list)
     unreadable: dict[str, InputError] = field(default_factory=dict)
@@ -456,6 +459,7 @@ class Facts:
         self.sample_digests[batch.id] = batch.sample_digests
         self.digests[steps_file(batch.id)] = batch.digest
         self.texts += batch.texts
+        self.said |= batch.said
         self.stops += batch.stops
         self.steps += batch.steps
         self.empty += batch.empty

@@ -156,8 +156,13 @@ COMMAND = "Run `dpaudit report RUN_DIR --data FILE --evidence 4`."
 
 
 def command_for(text: str, run: str) -> str:
-    """`text` with the run, as its reader named it, in place of RUN_DIR: what a shell takes for it."""
-    return text.replace(_RUN_DIR, shlex.quote(printable(run)))
+    """`text` with the run, as its reader named it, in place of RUN_DIR: what a shell takes for it.
+
+    A name that cannot be printed as it is, or would reorder what stands around it, is nothing to paste: RUN_DIR stays.
+    """
+    if not run.isprintable():
+        return text
+    return text.replace(_RUN_DIR, shlex.quote(f"./{run}" if run.startswith("-") else run))
 
 
 def pasteable(check: CheckResult, run: str) -> CheckResult:

@@ -50,6 +50,8 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
         return Outcome("fail", "samples.jsonl cannot be read", expected, str(error))
     if differing and lines == len(recorded):
         problems.append(f"line {differing} of samples.jsonl is not the one that the record implies")
+    if len(facts.said) > 1:
+        problems.append("some lines have a text and others tokens alone: whoever releases texts leaves those out")
     if facts.replayed is not None and facts.replayed.texts:
         problems.append(facts.replayed.texts)
     if problems:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpaudit.commands.audits import audit_of, leave
+from dpaudit.commands.audits import audit_of, leave, replay_of
 from dpaudit.commands.generate import generate_run
 from dpaudit.commands.options import NamedPath, output_options
 from dpaudit.commands.places import save_reports, writing
@@ -44,7 +44,7 @@ def demo(out: Path, as_json: bool) -> None:
         run = out / aggregator
         if not (run / "hashes").exists():
             generate_run(config, run, aggregator)
-        results[aggregator] = audit_of(run)
+        results[aggregator] = audit_of(run, replay=replay_of(run, None, config.model.name))
         save_reports(results[aggregator], run / "report")
     comparison, page = compare_runs(results), out / "comparison.html"
     links = {name: f"{name}/report/report.html" for name in results}

@@ -16,7 +16,7 @@ from dpaudit.commands.places import writing
 from dpaudit.commands.terminal import note, output
 
 if TYPE_CHECKING:
-    from dpaudit.generation.starting import First, Own
+    from dpaudit.generation.starting import Demo, First, Own
 
 #: As in dpaudit.runs.manifest, which is not loaded for this.
 POSITIVE_COUNT = click.IntRange(1, 1 << 40)
@@ -78,7 +78,16 @@ def init(
       dpaudit init mine.yaml --data records.csv --text body --label topic \\
         --label-value sport --label-value tech --records 1200 --epsilon 3
     """
-    from dpaudit.generation.starting import MODEL, PARTS, PLACEHOLDER, Own, example_config, first_config, missing_parts
+    from dpaudit.generation.starting import (
+        MODEL,
+        PARTS,
+        PLACEHOLDER,
+        Own,
+        example_config,
+        first_config,
+        missing_parts,
+        promises,
+    )
     from dpaudit.runs import InputError
 
     about = (text, label, label_values, no_labels, model, template, records, texts, epsilon)
@@ -89,7 +98,7 @@ def init(
         raise click.UsageError("--no-labels does not go with --label and --label-value.")
     if no_labels and template not in (None, "own"):
         raise click.UsageError("--no-labels goes with --template own: the others show a label.")
-    if aggregator != "mean" and epsilon is not None:
+    if epsilon is not None and not promises(aggregator):
         raise click.UsageError("--epsilon is for --aggregator mean: that of others is known once the texts are.")
     written, said = example_config(aggregator), ""
     if data is not None:
@@ -127,9 +136,9 @@ def _is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _asked(own: Own, aggregator: str) -> Own:
+def _asked(own: Own, aggregator: Demo) -> Own:
     """What was not given, as someone at the terminal answers; nothing for the default."""
-    from dpaudit.generation.starting import template_for
+    from dpaudit.generation.starting import promises, template_for
 
     def ask(question: str, kind: click.ParamType[Any]) -> Any:
         answer = click.prompt(question, default="", type=_Optional(kind), show_default=False, err=True)
@@ -141,7 +150,7 @@ def _asked(own: Own, aggregator: str) -> Own:
     if own.records is None and (own.labels or own.label is None):
         question = "About how many records there are, as everyone may know [not to be said]"
         own = replace(own, records=ask(question, POSITIVE_COUNT))
-    if own.epsilon is None and aggregator == "mean":
+    if own.epsilon is None and promises(aggregator):
         own = replace(own, epsilon=ask("Epsilon, at most [that of batches of 32]", POSITIVE))
     if own.texts is None:
         default = "two of a label" if own.records is None else "all they give"

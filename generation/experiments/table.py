@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from dpaudit.generation.config import Config, Count, DataConfig, Name, input_error, load_config, read_yaml
+from dpaudit.generation.config import Batches, Config, DataConfig, Name, input_error, load_config, read_yaml
 from dpaudit.mechanisms import Fields, Positive, clash
 from dpaudit.results.experiments import Published
 from dpaudit.runs import InputError
@@ -45,7 +45,7 @@ class PublishedRow(PublishedQuality):
 
     epsilon: Annotated[float, Field(gt=0)]
     clustering_epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    clusters: Count | None = None
+    clusters: Batches | None = None
 
 
 class HeldOutConfig(Fields):

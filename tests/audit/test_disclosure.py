@@ -296,6 +296,8 @@ def test_users_counted_in_the_data_and_the_claim_for_them_are_private(make_run):
     assert counted.guarantees.approximate is None
     assert "7 records" not in counted.to_json()
     assert "records_per_user" not in counted.run["manifest"]["privacy"]
+    # Nor what was worked out from it.
+    assert "width" in declared.run["manifest"]["record"] and "width" not in counted.run["manifest"]["record"]
 
 
 def test_noise_that_is_scaled_by_counted_users_is_private_whatever_was_asked(make_run):
@@ -414,7 +416,7 @@ def test_an_unreadable_run_has_a_public_form(tmp_path):
 
 
 def test_a_folders_name_for_the_model_stays_on_the_machine(make_run):
-    for folder in ["/mnt/someone/weights", "../someone/weights", "~/someone", "C:\\someone"]:
+    for folder in ["/mnt/someone/weights", "../someone/weights", "~/someone", "C:\\someone", "work/someone/cohort"]:
         run = make_run()
         run.edit_manifest({"model.name": folder})
         run.rehash()

@@ -143,6 +143,17 @@ def commitment_that_guesses_can_be_tested_against(run):
     run.list_digests()
 
 
+@fault("release.text")
+def batch_whose_text_is_left_to_its_tokens(run):
+    """Whoever publishes the texts then publishes all but that batch's."""
+
+    def untold(draft: Any) -> None:
+        for text in draft.texts:
+            text.text = None
+
+    run.rewrite(1, untold)
+
+
 @fault("integrity.commitment")
 def no_commitment(run):
     run.edit_manifest({"commitment": None})

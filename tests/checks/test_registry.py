@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dpaudit.checks.registry import Outcome, described, listed, registered
+from dpaudit.checks.registry import Outcome, command_for, described, listed, registered
 
 ABOUT = registered()
 
@@ -47,3 +47,11 @@ def test_words_say_no_more_than_the_mathematics() -> None:
     assert "can cost more" in why["sampling.distribution"]
     assert "The bound or the record is wrong" in why["neighbors.removal"]
     assert "its own ex-post bound" in why["replay.lower-bound"]
+
+
+def test_commands_name_the_run_as_a_shell_takes_it():
+    command = "dpaudit verify RUN_DIR --model m"
+    for run, named in (("runs/a b", "'runs/a b'"), ("-x", "./-x"), ("it's", "'it'\"'\"'s'"), ("s3://a/b", "s3://a/b")):
+        assert command_for(command, run) == f"dpaudit verify {named} --model m"
+    for run in ("a\nb", "a\u202eb", "a\x1bb", "b\udcff"):
+        assert command_for(command, run) == command, "what cannot be shown as it is cannot be pasted"

@@ -187,6 +187,6 @@ def test_rounding_up_never_makes_a_held_claim_look_broken() -> None:
         (math.inf, 2.5, "infinite"),
     ]:
         assert bound_against(value, claimed) == shown
-    for value, claimed, shown in [(0.00044, 4.4e-4, "4.4e-4"), (1e-5, 1e-5, "1e-5"), (1.23456e-5, 2e-5, "1.24e-5")]:
+    for value, claimed, shown in [(4.4e-4, 4.4e-4, "0.00044"), (1e-5, 1e-5, "1e-5"), (1.23456e-5, 2e-5, "1.24e-5")]:
         assert delta_bound(value, claimed) == shown
     assert delta_bound(1.23456e-5, 1.23456e-5) == "1.23456e-5"

@@ -130,9 +130,12 @@ class TestRoundTrip:
     def test_audit_says_the_same_of_every_place(self, places, make_run):
         for generator, place in places():
             write(generator, place)
-            here, there = (json.loads(audit(at).to_json()) for at in (make_run(sizes=(3, 4)).path, place))
-            assert there["run"].pop("path") == str(place).removeprefix("file://")
-            del here["run"]["path"]
+            here, there = (
+                # Remedies name the run.
+                json.loads(audit(at).to_json().replace(str(at).removeprefix("file://"), "AT"))
+                for at in (make_run(sizes=(3, 4)).path, place)
+            )
+            assert there["run"]["path"] == "AT"
             for result in (here, there):
                 del result["run"]["manifest"]["commitment"], result["run"]["digests"]["run.json"]
             assert there == here
