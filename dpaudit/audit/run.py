@@ -182,7 +182,7 @@ def _read(facts: Facts, curve: CurveSums, dear: DearTokens, engine: Engine | Non
     try:
         batches = facts.reader.batches
     except InputError as error:
-        facts.unreadable[STEPS] = error
+        facts.unreadable[STEPS] = error.alone()
         return
     make_auditor = partial(BatchAuditor, facts.reader.location, facts.change)
     with closing((engine or _engine_for(facts.reader)).map(make_auditor, batches)) as found:
@@ -383,7 +383,7 @@ class BatchAuditor:
                 self._read_release(batch, facts)
                 self._read_steps(batch, facts)
         except InputError as error:
-            facts.error, facts.unbounded = error, True
+            facts.error, facts.unbounded = error.alone(), True
         return facts
 
     def _read_release(self, batch: BatchReader, facts: BatchFacts) -> None:

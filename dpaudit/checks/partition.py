@@ -174,7 +174,7 @@ def read_placement(reader: RunReader, places: ClusterPlaces | None = None) -> Pl
     try:
         placement.digest = data_digest(_digests(reader, placement, rule))
     except InputError as error:
-        placement.error = error
+        placement.error = error.alone()
     return placement
 
 

@@ -18,6 +18,10 @@ class InputError(ValueError):
         self.problem = problem
         self.remedy = remedy
 
+    def alone(self) -> InputError:
+        """What is wrong without how that was found: a traceback would keep all that was read by then in memory."""
+        return InputError(self.where, self.problem, self.remedy)
+
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
         """Pickle by the three parts, not by the message: worker processes hand these errors on."""
         return type(self), (self.where, self.problem, self.remedy)

@@ -1221,6 +1221,14 @@ _CHECKS = (
         (_FAULTS, _FAULT_TABLE),
     ),
     Mutant(
+        "audit-errors-keep-what-was-read",
+        "Of each batch that cannot be read, all that was read stays in memory.",
+        "dpaudit/audit/run.py",
+        "facts.error, facts.unbounded = error.alone(), True",
+        "facts.error, facts.unbounded = error, True",
+        ("tests/audit/test_batch.py",),
+    ),
+    Mutant(
         "disclosure-caveats-by-their-figures",
         "What a caveat tells of records is published where its number is one that was declared.",
         "dpaudit/audit/caveats.py",
