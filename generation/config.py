@@ -48,6 +48,8 @@ _PLAIN = {
 _TYPE = re.compile(r"\[|constrained")
 #: Characters of a value in an error.
 _LINE = 80
+#: Of a config, or a table of them.
+_MOST_BYTES = 1 << 22
 #: Numbers of tokens, of what has one token at least, and of coordinates: no model takes more.
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 Slots = Annotated[int, Field(ge=1, le=MAX_CONTEXTS)]
@@ -683,7 +685,11 @@ def read_yaml(path: Path, fields: Iterable[str]) -> dict[str, Any]:
     remedy = f"Give the sections {', '.join(fields)}."
     try:
         # The loader is a SafeLoader: it makes plain values only.
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise InputError(str(path), f"the file has more than {_MOST_BYTES:,} bytes.", remedy)
+        values = yaml.load(data.decode("utf-8"), Loader=_Loader)  # noqa: S506
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(str(path), f"the file cannot be read: {reason}.", "Give the path of a YAML config.") from None
@@ -694,6 +700,11 @@ def read_yaml(path: Path, fields: Iterable[str]) -> dict[str, Any]:
         where = f"{path}: line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or "the text cannot be parsed"
         raise InputError(where, f"this is not valid YAML: {problem}.", "Mend the line; indent with spaces.") from None
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        # Python reads no whole number of thousands of digits.
+        raise InputError(str(path), "a number is too long to be read.", remedy) from None
     if values is None:
         raise InputError(str(path), "the file is empty.", remedy)
     if not isinstance(values, dict):

@@ -18,8 +18,10 @@ from click.testing import CliRunner
 
 from dpaudit.checks import CATALOGUE
 from dpaudit.cli import cli, main
+from dpaudit.commands.options import MOST_EPSILON
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import RunReader
+from dpaudit.runs.manifest import MAX_NUMBER
 
 pytestmark = pytest.mark.usefixtures("empty_figures")
 
@@ -1061,3 +1063,12 @@ def test_imports_may_be_interrupted_or_fail(dpaudit, monkeypatch, raised, code, 
     found, out, err = dpaudit("checks")
     assert (found, out) == (code, "")
     assert said in err
+
+
+def test_no_epsilon_beyond_those_that_a_claim_can_have_is_tested(dpaudit, make_run):
+    """The option's bound is the field's."""
+    assert MOST_EPSILON == MAX_NUMBER
+    run = make_run().path
+    for command in ("verify", "report"):
+        code, _, err = dpaudit(command, run, "--epsilon", 1e16)
+        assert code == 2 and "--epsilon" in err

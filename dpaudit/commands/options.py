@@ -115,6 +115,8 @@ def hex_digest(text: str) -> str:
 
 #: As in dpaudit.results.quality, which is not loaded for this; a test compares them.
 MOST = 2**31 - 1
+#: As a manifest has it; likewise.
+MOST_EPSILON = 1e15
 RUN_DIR = RunLocation(path_type=Path)
 POSITIVE = FiniteRange(min=0, min_open=True)
 #: Between 0 and 1, and neither of them.
@@ -241,7 +243,9 @@ def audit_options(command: Command) -> Command:
     It gets the claim that is tested as one Question, `question`, and what was given of the run in time as one `held`.
     """
 
-    @_of_claim("--epsilon", type=FiniteRange(min=0), help="Test this epsilon instead of the claimed one.")
+    @_of_claim(
+        "--epsilon", type=FiniteRange(min=0, max=MOST_EPSILON), help="Test this epsilon instead of the claimed one."
+    )
     @_of_claim("--delta", type=FiniteRange(min=0, max=1), help="Test this delta instead of the claimed one.")
     @_of_claim("--relation", type=RELATIONS, help="Test this neighbouring relation instead of the claimed one.")
     @_of_claim(

@@ -12,11 +12,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dpaudit.results.quality import Quality
-from dpaudit.runs import InputError
+from dpaudit.runs import InputError, strict_json
 
 #: In the run's report folder, which is no part of the record: no digest covers it, and no check looks at it.
 EVALUATION = "evaluation.json"
-MAX_BYTES = 1 << 24
+MAX_BYTES, MAX_VALUES = 1 << 24, 1 << 18
 _AGAIN = "Delete it, and run `dpaudit evaluate` again."
 _ELSEWHERE = "Make the folder writable, or evaluate a copy of the run directory."
 
@@ -36,8 +36,8 @@ def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
     if content is None:
         return None
     try:
-        quality = Quality.model_validate_json(content)
-    except (ValidationError, RecursionError) as error:
+        quality = _parsed(content)
+    except ValueError as error:  # pydantic's, too
         # Neither the value nor a name from the file is repeated: it may hold anything.
         count = error.error_count() if isinstance(error, ValidationError) else 1
         wrong = f"this is no evaluation that this dpaudit wrote ({count} thing{'s' * (count > 1)} wrong in it)."
@@ -49,6 +49,12 @@ def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
     return quality
 
 
+def _parsed(content: bytes) -> Quality:
+    """An evaluation. Raises ValueError where it is none, before errors about each of very many values fill memory."""
+    strict_json.load(content, MAX_VALUES)
+    return Quality.model_validate_json(content)
+
+
 def write_quality(quality: Quality, folder: Path) -> Path:
     """Write the evaluation into a report folder; one that is there is replaced.
 
@@ -57,7 +63,7 @@ def write_quality(quality: Quality, folder: Path) -> Path:
         ValueError: it could not be read back, which is a defect of whoever made it.
     """
     path, content = folder / EVALUATION, quality.to_json().encode()
-    if len(content) > MAX_BYTES or Quality.model_validate_json(content) != quality:
+    if len(content) > MAX_BYTES or _parsed(content) != quality:
         raise ValueError("this evaluation could not be read back")
     write_private(path, content)
     return path

@@ -225,6 +225,8 @@ def test_text_that_is_no_config_is_refused(tmp_path: Path) -> None:
         ("data: !!python/object:os.system {}\n", "not valid YAML"),
         ("model: {name: x}\nmodel: {name: y}\n", "line 2, column 1: this is not valid YAML: a field is given twice"),
         ("[" * 5000, "nests too deeply"),
+        ("decoding: {max_tokens: " + "9" * 6000 + "}\n", "a number is too long to be read"),
+        ("#" * (1 << 22) + "\n", "the file has more than 4,194,304 bytes"),
     ):
         assert message in str(failure(write(tmp_path, text)))
     path = tmp_path / "config.yaml"

@@ -247,6 +247,8 @@ HOSTILE: dict[str, str | bytes] = {
         set_at("baseline", "added", 0, "measure", value="likelihood")
     ),
     "other texts": quality(samples="cd" * 32).to_json(),
+    "a key twice": quality().to_json().replace('"private":', '"private": "x", "private":', 1),
+    "errors about very many values": '{"downstream": [' + "{}," * 4_000_000 + "{}]}",
 }
 
 
