@@ -95,7 +95,7 @@ class _Rows:
         n, vocabulary = array.shape
         self._logits, self._support, self._contribution = array, support, contribution
         self._anchor = public.anchor
-        self._row_constants = np.empty((n, 1), dtype=np.float32)
+        self._row_constants = np.empty((n, contribution.row_numbers), dtype=np.float32)
         each(slices(n, max(n // (4 * cores()), BLOCK // 16 // max(vocabulary, 1), 1)), self._look_at)
         self.shape = n, vocabulary if support is None else len(support)
         most = min(max(BLOCK // max(n, 1), LEAST_COLUMNS), MOST_COLUMNS)

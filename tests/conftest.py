@@ -48,6 +48,7 @@ from dpaudit.mechanisms import (
 )
 from dpaudit.results import AuditResult, CheckResult
 from dpaudit.results.replay import PublicParts, PublicReplay
+from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
     Assigned,
     BatchHeader,
@@ -571,7 +572,7 @@ class Generator:
         if self.accountant is None:
             return None
         spec, (centers, delta) = self.spec, self.spec.centers_cost
-        epsilon = math.ceil((self.accountant.epsilon + spec.counts_epsilon + centers) * 1e4) / 1e4
+        epsilon = float(decimals(self.accountant.epsilon + spec.counts_epsilon + centers))
         return Claim(epsilon=epsilon, delta=delta, kind="ex-post", relation=spec.relation, unit=spec.unit)
 
     def create(self, path: Path) -> RunWriter:

@@ -24,6 +24,7 @@ class AnchoredDifferences(Contribution):
 
     name: ClassVar[str] = "differences"
     anchored: ClassVar[bool] = True
+    row_numbers: ClassVar[int] = 2
 
     def anchor(self, public: Floats) -> Floats:
         """See `Contribution`: log softmax of the public prompt's logits over the support."""
@@ -31,12 +32,16 @@ class AnchoredDifferences(Contribution):
         if not (np.isfinite(public).all() and (public > MASKED).all()):
             problem = "the public prompt has NaN, infinite or masked logits: take a support of its likeliest tokens, or"
             raise ValueError(f"{problem} another model")
-        anchor: Floats = (public.astype(np.float64) - _log_sums(public[None])[0]).astype(np.float32)
+        largest, log_sums = _log_sums(public[None])
+        anchor: Floats = ((public.astype(np.float64) - largest[0]) - log_sums[0]).astype(np.float32)
         return anchor
 
     def row_constants(self, logits: Floats) -> Floats:
-        """See `Contribution`: the logarithm of each row's sum of exponentials."""
-        constants: Floats = _log_sums(logits).astype(np.float32)
+        """See `Contribution`: the logarithm of each row's sum of exponentials, as its largest logit and the rest.
+
+        float32 holds either well. It would round their sum to 0.0001 and more where all logits lie far from zero.
+        """
+        constants: Floats = np.concatenate(_log_sums(logits), axis=1, dtype=np.float32)
         if not np.isfinite(constants).all():
             raise ValueError("the model gave NaN or infinite logits")
         return constants
@@ -45,7 +50,8 @@ class AnchoredDifferences(Contribution):
         """See `Contribution`."""
         assert anchor is not None
         clip = np.float32(self.clip)
-        np.subtract(logits, row_constants, out=out)
+        np.subtract(logits, row_constants[:, :1], out=out)
+        out -= row_constants[:, 1:]
         out -= anchor
         np.clip(out, -clip, clip, out=out)
         self.rounded(out)
@@ -79,11 +85,13 @@ class AnchoredDifferences(Contribution):
         return int((~((least <= slack) & (most >= 1 / slack))).sum())
 
 
-def _log_sums(logits: Floats) -> Doubles:
-    """Logarithms of the sums of exponentials of rows [n, S]: float64 [n, 1]. Each is of its own row alone."""
+def _log_sums(logits: Floats) -> tuple[Doubles, Doubles]:
+    """The largest of each row of logits [n, S], and the logarithm of its sum of exponentials without that.
+
+    Both float64 [n, 1]; of each row alone.
+    """
     with np.errstate(all="ignore"):  # what comes of NaN and infinities is refused by its result
         values = logits.astype(np.float64)
-        largest = values.max(axis=1, keepdims=True)
+        largest: Doubles = values.max(axis=1, keepdims=True)
         values -= largest
-        sums: Doubles = largest + np.log(np.exp(values, out=values).sum(axis=1, keepdims=True))
-    return sums
+        return largest, np.log(np.exp(values, out=values).sum(axis=1, keepdims=True))

@@ -169,6 +169,7 @@ class Contribution(Fields, ABC):
         name: as configs and run.json have it.
         anchored: whether there is an anchor. A step records it then, as `anchor`, and rows of logits are looked at over
             the support alone.
+        row_numbers: how many numbers `row_constants` gives of each row.
         clip: c, in logit units.
         grid: contributions are rounded to multiples of this power of two; None where they are not. It looks at one
             context alone, so it costs nothing.
@@ -176,6 +177,7 @@ class Contribution(Fields, ABC):
 
     name: ClassVar[str]
     anchored: ClassVar[bool] = False
+    row_numbers: ClassVar[int] = 1
 
     clip: Positive
     grid: Positive | None = None
@@ -201,7 +203,7 @@ class Contribution(Fields, ABC):
 
     @abstractmethod
     def row_constants(self, logits: Floats) -> Floats:
-        """What every column needs to know of whole rows of raw logits: float32 [n, 1].
+        """What every column needs to know of whole rows of raw logits: float32 [n, `row_numbers`].
 
         `logits`: [n, V]; over the support alone, [n, S], where contributions are anchored.
 

@@ -224,6 +224,8 @@ def read_tokenizer(path: Path) -> str:
     """The `Vocabulary.digest` of a tokenizer.json, or of that in a folder. Raises InputError where there is none."""
     file, most = (path / layout.TOKENIZER if path.is_dir() else path), layout.most_bytes(layout.TOKENIZER) or 0
     try:
+        if not file.is_file():  # a pipe would be waited for
+            raise ValueError("there is no such plain file")
         with open(file, "rb") as opened:
             data = opened.read(most + 1)
         if len(data) > most:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tokenizers import Tokenizer
 from dpaudit.audit import audit_run
 from dpaudit.results import CheckResult
 from dpaudit.results.replay import PublicReplay
-from dpaudit.runs import RunReader, Vocabulary, without_stop
+from dpaudit.runs import InputError, RunReader, Vocabulary, without_stop
 from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 
@@ -84,6 +85,13 @@ def test_a_tokenizer_that_is_given_or_a_replay_is_enough(make_run, monkeypatch):
     assert audit_run(run.path, tokenizers=frozenset({own})).verdict == "pass"
     replay = PublicReplay(texts="", public=None)
     assert release(audit_run(run.path, replay=replay)).status == "pass"
+
+
+def test_what_is_no_plain_file_is_no_tokenizer(tmp_path):
+    os.mkfifo(tmp_path / "tokenizer.json")
+    for path in (tmp_path, tmp_path / "tokenizer.json", tmp_path / "none"):
+        with pytest.raises(InputError, match="no such plain file"):
+            read_tokenizer(path)
 
 
 def test_tokens_alone_need_no_tokenizer(make_run, monkeypatch):
