@@ -23,6 +23,7 @@ from dpaudit.generation.manifest import (
     ex_post_claim,
     require_same_clusters,
     require_same_run,
+    with_budget,
 )
 from dpaudit.generation.models import LanguageModel, device_of, load_model
 from dpaudit.generation.partition import Partition, partition, partition_as_recorded
@@ -139,8 +140,9 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress = silent)
         clustering = expected_statement(config, privacy, existing)
         if begun is None:  # what these refuse is to be refused before noise is drawn
             declared_record(config, model, privacy)
-            claim_beforehand(config, len(data.records), privacy, clustering)
+            claim_beforehand(with_budget(config, privacy, clustering), len(data.records), privacy, clustering)
             clustering, clusters, centers = group(config, data.records, privacy, progress)
+    config = with_budget(config, privacy, clustering)
     batching = declared_batching(config, clusters, key)
     if begun is None or config.clustering is None:
         records = partition(batching, clusters, data.records, centers)

@@ -399,6 +399,9 @@ class PrivacyConfig(Fields):
     Attributes:
         unit: what neighbouring data sets differ by: a record, a context (prompt), or all records of a user.
         relation: whether it comes or goes, or is replaced by another.
+        epsilon: what a run of means may cost in all, in nats, at `delta`. Every context then has a budget of its own
+            (mechanism.budget), pays what it can really move, and is left out once that is spent, so that texts may be
+            of any length. Null for what all tokens cost at most, which is then claimed.
         delta: for the mean's approximate guarantee; null takes records ** -1.1.
         records_per_user: the most records that a user can have, for claims per user; null takes the largest number
             in the data, which then counts as public.
@@ -406,6 +409,7 @@ class PrivacyConfig(Fields):
 
     unit: Unit = "record"
     relation: Relation = "add_remove"
+    epsilon: Positive | None = None
     delta: Delta | None = None
     records_per_user: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
 
@@ -474,11 +478,16 @@ class Config(Fields):
         return "hashed-records" if self.batching.slots is None else "hashed-slots"
 
     @property
+    def has_budgets(self) -> bool:
+        """Whether every context has a budget of its own."""
+        return self.mechanism.budget is not None or self.privacy.epsilon is not None
+
+    @property
     def records_contexts(self) -> bool:
         """Whether every context's contributions are recorded."""
         mechanism, asked = self.mechanism, self.record.contexts
-        if asked is not None:
-            return asked
+        if asked is not None or self.has_budgets:
+            return asked is not False
         return mechanism.over_support or (mechanism.support.size is not None and mechanism.aggregator.sums)
 
     @model_validator(mode="after")
@@ -619,6 +628,24 @@ class Config(Fields):
                 raise clash("claim.delta", claimed, above)
         elif delta is not None and delta <= centers:
             raise clash("privacy.delta", delta, above)
+        return self
+
+    @model_validator(mode="after")
+    def _budgets_are_of_sums_and_recorded(self) -> Self:
+        if self.has_budgets and self.record.contexts is False:
+            raise clash("record.contexts", False, "null or true with budgets: what a context spends shows nowhere else")
+        if self.privacy.epsilon is None:
+            return self
+        aggregator, budget, delta = self.mechanism.aggregator, self.mechanism.budget, self.privacy.delta
+        if not aggregator.sums:
+            allowed = f"null for {aggregator.name}: what a context moves depends on the others there"
+            raise clash("privacy.epsilon", self.privacy.epsilon, allowed)
+        if delta is None:
+            raise clash("privacy.delta", None, "a number above 0 and below 1 with privacy.epsilon")
+        if budget is not None:
+            raise clash("mechanism.budget", budget, "null with privacy.epsilon, from which it is worked out")
+        if self.claim is not None:
+            raise clash("claim.epsilon", self.claim.epsilon, "left out with privacy.epsilon, which is what is claimed")
         return self
 
 

@@ -262,18 +262,13 @@ def claim_beforehand(config: Config, records: int, privacy: Privacy, clustering:
     Raises:
         InputError: nothing can be claimed under these settings.
     """
-    counts, centers = _clustering_epsilons(clustering)
-    accountant = ApproximateAccountant.of(
-        config.mechanism,
-        changed_contexts(privacy, config.rule),
-        laplace=rebalancing_events(counts, privacy.relation),
-        centers=centers,
-        centers_delta=clustering.delta or 0.0,
-    )
+    accountant = _accountant(config, privacy, clustering)
     if config.claim is not None:
         epsilon, delta = config.claim.epsilon, config.claim.delta
     elif accountant is None:
         return None
+    elif config.privacy.epsilon is not None and config.privacy.delta is not None:
+        epsilon, delta = config.privacy.epsilon, config.privacy.delta
     else:
         delta = _delta(config, records)
         if not accountant.delta_left(delta):
@@ -282,6 +277,44 @@ def claim_beforehand(config: Config, records: int, privacy: Privacy, clustering:
         # By the paper's accounting, which any other library can repeat; the audit also knows a tighter one.
         epsilon = round_up(accountant.epsilon(config.decoding.most_tokens, delta, "rdp").epsilon)
     return _claim(config, epsilon, delta)
+
+
+def with_budget(config: Config, privacy: Privacy, clustering: Clustering) -> Config:
+    """The config with the budget of each context that its `privacy.epsilon` leaves; without one, as it is.
+
+    Args:
+        config: all settings.
+        privacy: see `declared_privacy`.
+        clustering: its cost comes first.
+
+    Raises:
+        InputError: nothing is left.
+    """
+    epsilon, delta, change = config.privacy.epsilon, config.privacy.delta, changed_contexts(privacy, config.rule)
+    accountant = _accountant(config, privacy, clustering)
+    if epsilon is None or delta is None or change is None or accountant is None:
+        return config
+    try:
+        budget = accountant.most_rho_within(epsilon, delta) / change.half_steps**2
+    except ValueError as error:
+        raise InputError("privacy.epsilon", f"{error}.", "Raise it, or give clusters less.") from None
+    if not budget:
+        raise InputError("privacy.epsilon", f"this is {epsilon:g}, which leaves contexts nothing.", "Raise it.")
+    down = math.nextafter(budget, 0.0) if change.half_steps > 1 else budget
+    mechanism = config.mechanism.model_copy(update={"budget": down})
+    return config.model_copy(update={"mechanism": mechanism})
+
+
+def _accountant(config: Config, privacy: Privacy, clustering: Clustering) -> ApproximateAccountant | None:
+    """Of a config's mechanism with what its clusters cost; None where its cost is not known beforehand."""
+    counts, centers = _clustering_epsilons(clustering)
+    return ApproximateAccountant.of(
+        config.mechanism,
+        changed_contexts(privacy, config.rule),
+        laplace=rebalancing_events(counts, privacy.relation),
+        centers=centers,
+        centers_delta=clustering.delta or 0.0,
+    )
 
 
 def _claim(config: Config, epsilon: float, delta: float) -> Claim:

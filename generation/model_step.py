@@ -68,6 +68,7 @@ class ModelStep:
         batch: int,
         position: int,
         problem: str = "",
+        without: int | None = None,
     ) -> None:
         """Compute a batch's `step` from the model's logits, with the recorded support and anchor.
 
@@ -78,12 +79,15 @@ class ModelStep:
             rounding: how far a logit may be off by rounding, in logit units.
             batch, position: of the step.
             problem: of its support (`support_problem`).
+            without: the slot of a context that the logits leave out.
 
         Raises:
             InputError: the logits are no numbers.
         """
         self.mechanism, self.raw, self.recorded, self.rounding = mechanism, raw, step, rounding
         self._batch, self._position, self.problem = batch, position, problem
+        active = np.ones(len(raw), dtype=np.bool_) if step.active is None else step.active
+        self._active = active if without is None or step.active is None else np.delete(active, without)
         support, self.index = step.support, step.token
         if support is not None and not problem:
             self.index = int(np.searchsorted(support, step.token))
@@ -93,7 +97,7 @@ class ModelStep:
         if self.problem:
             return
         try:
-            self._aggregate = mechanism.aggregator.aggregate(aggregated(raw, self.public, mechanism))
+            self._aggregate = mechanism.aggregator.aggregate(aggregated(raw[self._active], self.public, mechanism))
         except ValueError as error:
             where = f"batch {batch}, step {position}"
             raise InputError(where, f"{error}.", "Replay on a machine like the one that made the run.") from None
@@ -105,7 +109,7 @@ class ModelStep:
         free = contribution.model_copy(update={"grid": None})
 
         def aggregate_of(values: Floats) -> NDArray[np.floating]:
-            return aggregator.aggregate(aggregator.step(values, contribution.clip, LEAST_WIDTH))
+            return aggregator.aggregate(aggregator.step(values[self._active], contribution.clip, LEAST_WIDTH))
 
         values = contributions(self.raw, self.public, free)
         return Recomputed(values, self.rounding, contribution, aggregate_of, self._aggregate)
@@ -153,7 +157,7 @@ class ModelStep:
         if not self.problem:
             with np.errstate(all="ignore"):  # a record may hold any numbers
                 reduced = self.mechanism.reduced(dict(step.arrays), self.index)
-                losses = self.mechanism.losses(reduced, step.contexts, n)
+                losses = self.mechanism.losses(reduced, step.given, n)
                 if losses is None and step.contexts is None:
                     # Where the aggregate alone is recorded, what goes is the model's.
                     contexts = contributions(self.raw, self.public, self.mechanism.contribution)

@@ -220,7 +220,7 @@ class _Replayer(Rebuilt):
             for slot, loss in zip(slots, losses, strict=True):
                 without, prompts = 0.0, self._cached(batch.label, self._contexts_without(batch, slot))
                 for position, private in self._along(recorded, recorded.spans, prompts):
-                    without += self._model_step(recorded, position, private).log_probability()
+                    without += self._model_step(recorded, position, private, slot).log_probability()
                 left.append(LeftOut(batch_id, slot, float(loss), log_probability - without, tolerance))
             return found, left
 
@@ -236,13 +236,15 @@ class _Replayer(Rebuilt):
                 if position + 1 < span.stop:
                     going_on.append(int(recorded.tokens[position]))
 
-    def _model_step(self, recorded: BatchReader, position: int, private: CachedPrompts) -> ModelStep:
+    def _model_step(
+        self, recorded: BatchReader, position: int, private: CachedPrompts, without: int | None = None
+    ) -> ModelStep:
         step, mechanism = recorded.step(position), self._manifest.mechanism
         problem = support_problem(step.support, self.named.model.vocabulary)
         looked_at, _ = logits_for(private, PublicPart(None if problem else step.support), mechanism)
         raw: Floats = looked_at.cpu().numpy()
         rounding = self.named.rounding(max(mechanism.clip, largest_kept(raw, mechanism)))
-        return ModelStep(mechanism, raw, step, rounding, recorded.header.id, position, problem)
+        return ModelStep(mechanism, raw, step, rounding, recorded.header.id, position, problem, without)
 
     def attack(self, batch_id: int, trials: int, claim: Claim) -> Attacked:
         """Attack the declared mechanism on a batch's contexts, with the canary record as one more."""

@@ -103,6 +103,7 @@ class _Open:
         private: the same with the tokens so far.
         public_prompt: the public prompt, likewise; None before it is needed.
         public: the same with the tokens so far.
+        spent: what each context has spent of its budget, [n].
     """
 
     batch: Batch
@@ -115,9 +116,13 @@ class _Open:
     private: CachedPrompts | None = None
     public_prompt: CachedPrompts | None = None
     public: CachedPrompts | None = None
+    spent: Doubles = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.spent = np.zeros(len(self.batch.contexts))
 
     @property
-    def spent(self) -> int:
+    def length(self) -> int:
         """How many tokens it has, of all its texts."""
         return self.earlier + len(self.tokens)
 
@@ -128,8 +133,9 @@ class _Open:
 
 #: A batch's step: what is public, the contexts' logits, and what of the public part is still to be taken.
 _Scored: TypeAlias = tuple[_Open, PublicPart, torch.Tensor, PublicPart]
-#: A batch's step before its draw: what is public, arrays, contributions [n, S] where contexts are recorded.
-_Prepared: TypeAlias = tuple[_Open, PublicPart, Arrays, Floats | None]
+#: A batch's step before its draw: what is public, arrays, contributions [n, S] where contexts are recorded, and what
+#: contexts will have spent, [n], where they have budgets.
+_Prepared: TypeAlias = tuple[_Open, PublicPart, Arrays, Floats | None, Doubles | None]
 
 
 class Worker:
@@ -299,7 +305,7 @@ class Worker:
                 remedy = "Lower model.rows, and give the same command again: batches that are whole are kept."
                 raise InputError("model.rows", "memory ran out while a token was recorded.", remedy) from None
             for batch in together:
-                progress(StepDone(batch.batch.id, batch.spent, self.epsilon))
+                progress(StepDone(batch.batch.id, batch.length, self.epsilon))
                 yield batch, self._stop(batch)
 
     def _public(self, batch: _Open) -> PublicPart:
@@ -335,9 +341,13 @@ class Worker:
         batch, public, logits, taken = scored
         mechanism, record = self._manifest.mechanism, self._manifest.record
         with self._logits_of(batch):
-            arrays = aggregated(logits, taken, mechanism, record.width)
             kept = contributions(logits, taken, mechanism.contribution) if record.contexts and len(logits) else None
-        return batch, public, arrays, kept
+            after = None
+            if mechanism.budget is not None and kept is not None:
+                after = mechanism.spend(kept, batch.spent)
+                logits = logits[torch.from_numpy(after > batch.spent)]
+            arrays = aggregated(logits, taken, mechanism, record.width)
+        return batch, public, arrays, kept, after
 
     @contextmanager
     def _logits_of(self, batch: _Open) -> Iterator[None]:
@@ -345,12 +355,12 @@ class Worker:
         try:
             yield
         except ValueError as error:
-            where = f"batch {batch.batch.id}, step {batch.spent}"
+            where = f"batch {batch.batch.id}, step {batch.length}"
             raise InputError(where, f"{error}.", "Try model.dtype float32, or another model.") from None
 
     def _draw(self, prepared: _Prepared) -> None:
         """Draw a token (Algorithm 1, line 8), record it and charge for it."""
-        batch, (support, _), arrays, kept = prepared
+        batch, (support, _), arrays, kept, after = prepared
         aggregate = self._manifest.mechanism.aggregate(arrays)
         draw = sample(aggregate, self._manifest.mechanism.temperature, batch.source)
         step = Step(
@@ -360,7 +370,9 @@ class Worker:
             arrays=arrays,
             contexts=None if kept is None else kept.astype(self._manifest.record.dtype),
             support=support,
+            spent=None if after is None else np.stack([batch.spent, after]),
         )
+        batch.spent = batch.spent if after is None else after
         self._charge(batch.batch.id, arrays, draw.index)
         batch.record.write(step)
         batch.tokens.append(step.token)
@@ -387,15 +399,15 @@ class Worker:
             return "end-token"
         if len(batch.tokens) == stopping.max_tokens:
             return "max-tokens"
-        return "budget" if batch.spent == stopping.tokens_per_batch else None
+        return "budget" if batch.length == stopping.tokens_per_batch else None
 
     def _end_text(self, batch: _Open, stop: StopReason, progress: Progress) -> Finished | None:
         """End a batch's text. The batch begins another one, or is finished where its tokens are spent."""
         stopping = self._manifest.stopping
         text = self._model.decode(without_stop(batch.tokens, stopping.sequences))
-        if self._several and batch.spent < stopping.most_tokens:
+        if self._several and batch.length < stopping.most_tokens:
             batch.record.end_text(text=text, stop=stop)
-            batch.earlier, batch.tokens = batch.spent, []
+            batch.earlier, batch.tokens = batch.length, []
             return None
         batch.record.finish(text=text, stop=stop)
         return self._finish(batch, progress)
@@ -412,4 +424,4 @@ class Worker:
             if self.accountant:
                 self.accountant.detach(batch.batch.id)
             return self._recorded(batch.batch.id, progress)
-        return self._finished(batch.batch.id, batch.spent, progress)
+        return self._finished(batch.batch.id, batch.length, progress)

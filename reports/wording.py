@@ -155,6 +155,7 @@ FAMILIES: Final[dict[str, str]] = {
     "release": "What is released",
     "partition": "Where records went",
     "mechanism": "The mechanism's settings",
+    "budget": "What every context has spent",
     "rebalancing": "Clusters and their noise",
     "composition": "What the claim adds up",
     "claim": "The claim",
@@ -166,6 +167,7 @@ FAMILIES: Final[dict[str, str]] = {
 METHOD_NAMES: Final[dict[str, str]] = {
     "rdp": "Rényi DP (rdp), the paper's method",
     "optimal": "optimal adaptive composition (optimal)",
+    "budgets": "what every context may spend, by zero-concentrated DP (budgets)",
 }
 
 #: How a node's children make it up.

@@ -121,7 +121,7 @@ class Spec:
     `greedy`, `below_clip` and `divide_by` make dishonest ones: the most probable token always, contexts that miss the
     clip, and sums divided by the number of "contexts", or by it where it is "larger" than the divisor;
     `private_anchor` one whose anchor is the contexts' own mean, and with `private_from` from that step of a text on;
-    `drawn` names one of DRAWN.
+    `drawn` names one of DRAWN, and `spent` one of SPENT, for a `budget`.
     Under `hashed-cells` a context shows two records; each batch has a cell of three and one of one beside. With `rules`
     on line breaks the fourth word holds one.
     `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four.
@@ -151,6 +151,8 @@ class Spec:
     private_anchor: bool = False
     private_from: int = 0
     divide_by: str = "divisor"
+    budget: float | None = None
+    spent: str = "own_budgets"
     clusters: str = "none"
     rules: DecodingRules = NO_RULES
     seed: int = 0
@@ -279,7 +281,7 @@ class Spec:
             fields["divisor"] = self.divisor
         if self.top_k is not None:
             fields["support"] = {"kind": "public-top-k", "size": self.top_k}
-        return Mechanism.model_validate(fields | {"grid": self.grid})
+        return Mechanism.model_validate(fields | {"grid": self.grid, "budget": self.budget})
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -483,6 +485,44 @@ DRAWN: dict[str, Callable[[Values, int, Sequence[int]], int]] = {
 }
 
 
+def own_budgets(mechanism: Mechanism, values: Values, before: Values, step: int) -> Values:
+    return mechanism.spend(values, before)
+
+
+def reset_midway(mechanism: Mechanism, values: Values, before: Values, step: int) -> Values:
+    """A process that was killed goes on with sums of nothing."""
+    return mechanism.spend(values, before * (step != 6))
+
+
+def a_token_too_long(mechanism: Mechanism, values: Values, before: Values, step: int) -> Values:
+    """Whoever has anything left takes part."""
+    return np.where(before < mechanism.budget, before + mechanism.costs(values), before)
+
+
+def half_price(mechanism: Mechanism, values: Values, before: Values, step: int) -> Values:
+    after = before + mechanism.costs(values) / 2
+    return np.where(after <= mechanism.budget, after, before)
+
+
+def by_the_others(mechanism: Mechanism, values: Values, before: Values, step: int) -> Values:
+    """Whoever is furthest from the sum of all is left out."""
+    odd = np.abs(values - values.mean(axis=0)).sum(axis=1).argmax()
+    return np.where(np.arange(len(before)) == odd, before, mechanism.spend(values, before))
+
+
+def all_stop_together(mechanism: Mechanism, values: Values, before: Values, step: int) -> Values:
+    """Nobody takes part any more once one context cannot pay."""
+    after = mechanism.spend(values, before)
+    return after if (after > before).all() else before
+
+
+#: What contexts may have spent after a draw: honestly first, then not.
+SPENT: dict[str, Callable[[Mechanism, Values, Values, int], Values]] = {
+    spend.__name__: spend
+    for spend in (own_budgets, reset_midway, a_token_too_long, half_price, by_the_others, all_stop_together)
+}
+
+
 class Generator:
     """The mechanism in miniature: random contexts, honest steps, its own running sum."""
 
@@ -492,6 +532,7 @@ class Generator:
         self.tokenizer = word_tokenizer(spec.vocabulary, broken=spec.rules.no_line_breaks)
         self.rules = spec.manifest.forbidden_tokens(self.tokenizer.to_str())
         self.accountant = ExPostAccountant(spec.mechanism, spec.change) if spec.aggregator == "median" else None
+        self.spent: dict[int, Values] = {}
 
     def step(self, batch: int, contexts: int, text: Sequence[int] = ()) -> Step:
         spec = self.spec
@@ -515,8 +556,13 @@ class Generator:
             values = np.rint(values / values.dtype.type(spec.grid)) * values.dtype.type(spec.grid) + 0  # no -0.0
         if support is not None and not anchored:
             values = np.ascontiguousarray(values[:, support])
+        paying, spent = values, None
+        if spec.budget is not None and contexts:
+            before = self.spent.get(batch, np.zeros(contexts))
+            after = self.spent[batch] = SPENT[spec.spent](spec.mechanism, values, before, len(text))
+            paying, spent = values[after > before], np.stack([before, after])
         if spec.aggregator == "mean":
-            aggregate = arrays["aggregate"] = values.sum(axis=0, dtype=np.float64) / spec.divided_by(contexts)
+            aggregate = arrays["aggregate"] = paying.sum(axis=0, dtype=np.float64) / spec.divided_by(contexts)
         else:
             arrays["central"] = central_order_statistics(values, CLIP, spec.width)
             if contexts:
@@ -539,6 +585,7 @@ class Generator:
             arrays=arrays,
             contexts=values.astype(spec.manifest.record.dtype) if spec.keeps_contexts and contexts else None,
             support=support,
+            spent=spent,
         )
 
     def batch(self, writer: RunWriter, batch: int) -> None:

@@ -58,15 +58,15 @@ class Composition:
     Attributes:
         epsilon: a sound upper bound, in nats.
         epsilon_lower: no accountant can go below this, since an adaptive adversary within the same ranges reaches it;
-            None for "rdp".
+            None where it is not worked out.
         delta: in (0, 1).
-        method: how `epsilon` was computed.
+        method: how `epsilon` was computed; "budgets" from what every context may spend, whatever the number of draws.
     """
 
     epsilon: float
     epsilon_lower: float | None
     delta: float
-    method: Method
+    method: Method | Literal["budgets"]
 
 
 def exponential_mechanism_epsilon(

@@ -64,6 +64,7 @@ def approximate(facts: Facts) -> Approximate | None:
         delta=facts.claim.delta,
         method=best.method,
         tokens=tokens,
+        rho=None if math.isinf(accountant.most_rho) else accountant.most_rho,
         sensitivity=unbounded if facts.change is None else mechanism.aggregator.sensitivity(facts.change),
         rebalancing=facts.grouping.counts,
         centers=facts.grouping.centers,
@@ -190,8 +191,11 @@ def _approximate_tree(facts: Facts) -> LedgerEntry | None:
         facts.manifest.mechanism.eta(facts.change) or 0.0,
         "docs/budgets.md#bounded-range",
     )
+    how = f"any one batch: {tokens} tokens, {found.method} composition"
+    if found.method == "budgets":
+        how = "any one batch: what one unit's contexts can spend, however many tokens it has"
     batch = approximately(
-        f"any one batch: {tokens} tokens, {found.method} composition",
+        how,
         drawn,
         "docs/budgets.md",
         delta=left,

@@ -13,13 +13,14 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 import dpaudit
 from dpaudit.accounting import Cost, ExPostAccountant
+from dpaudit.audit.budgets import BudgetSums
 from dpaudit.audit.caveats import caveats
 from dpaudit.audit.factors import change, factor
 from dpaudit.audit.guarantees import NOTHING, CurveSums, approximate, attack, ex_post, figures, ledger, neighbours
@@ -31,6 +32,7 @@ from dpaudit.checks.disclosure import acts_on_every_text
 from dpaudit.checks.facts import (
     INFINITE,
     LONGEST_PREFIX,
+    BatchBudgets,
     BatchFacts,
     ContextSums,
     EqualRows,
@@ -167,15 +169,35 @@ def audit_run(
         clusters,
         places,
     )
-    curve, dear = CurveSums(manifest.stopping.most_tokens), DearTokens()
-    _read(facts, curve, dear, engine, progress)
-    result = _result(facts, curve, dear, evidence)
+    sums = _Sums.of(manifest)
+    _read(facts, sums, engine, progress)
+    result = _result(facts, sums, evidence)
     stated = manifest.claim if question.asked else None
     own = None if stated is None else ClaimResult.model_validate(stated.model_dump() | _most_records(manifest, stated))
     return result.model_copy(update={"asked": question.asked, "own_claim": own})
 
 
-def _read(facts: Facts, curve: CurveSums, dear: DearTokens, engine: Engine | None, progress: Progress | None) -> None:
+class _Sums(NamedTuple):
+    """What is gathered for reports alone, beside the facts that checks look at."""
+
+    curve: CurveSums
+    dear: DearTokens
+    budgets: BudgetSums
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> _Sums:
+        """Of a run of which nothing was read."""
+        tokens = manifest.stopping.most_tokens
+        return cls(CurveSums(tokens), DearTokens(), BudgetSums(manifest.mechanism, tokens))
+
+    def take(self, batch: BatchFacts) -> None:
+        """Take in what one batch says. Batches come in ascending order."""
+        self.curve.take(batch.costs)
+        self.dear.take(batch)
+        self.budgets.take(batch)
+
+
+def _read(facts: Facts, sums: _Sums, engine: Engine | None, progress: Progress | None) -> None:
     """Take in what every batch on disk says, in order. What cannot be read is noted and judged later."""
     for name, error in unreadable_indexes(facts.reader, facts.placement):
         facts.unreadable[name] = error
@@ -188,13 +210,12 @@ def _read(facts: Facts, curve: CurveSums, dear: DearTokens, engine: Engine | Non
     with closing((engine or _engine_for(facts.reader)).map(make_auditor, batches)) as found:
         for done, batch in enumerate(found, start=1):
             facts.take(batch)
-            curve.take(batch.costs)
-            dear.take(batch)
+            sums.take(batch)
             if progress:
                 progress(done, facts.manifest.batching.batches)
 
 
-def _result(facts: Facts, curve: CurveSums, dear: DearTokens, evidence: int) -> AuditResult:
+def _result(facts: Facts, sums: _Sums, evidence: int) -> AuditResult:
     """Evaluate all checks and put the result together."""
     checks = tuple(pasteable(check.result(facts), facts.reader.name) for check in registered())
     failed = [check for check in checks if check.status in ("fail", "error")]
@@ -207,7 +228,7 @@ def _result(facts: Facts, curve: CurveSums, dear: DearTokens, evidence: int) -> 
     batches = tuple(_batch_result(facts, batch) for batch in sorted(facts.headers))
     by_tokens = facts.ex_post.by_tokens() if facts.ex_post else []
     if not math.isfinite(facts.ex_post_cost.exact):  # the sums may leave out a step or a batch
-        by_tokens = [facts.ex_post_cost] * (curve.positions + 1)
+        by_tokens = [facts.ex_post_cost] * (sums.curve.positions + 1)
     return AuditResult(
         verdict=verdict,
         evidence=evidence,
@@ -226,14 +247,15 @@ def _result(facts: Facts, curve: CurveSums, dear: DearTokens, evidence: int) -> 
         ),
         ledger=ledger(facts),
         batches=batches,
-        tokens=curve.result(by_tokens),
+        tokens=sums.curve.result(by_tokens),
         checks=checks,
         not_checked=tuple(check.id for check in unmade),
         run=_summary(facts),
-        samples=released_texts(facts.reader, dear),
+        samples=released_texts(facts.reader, sums.dear),
         released=TextCounts(
             texts=sum(map(len, facts.sample_digests.values())), empty=facts.empty, very_short=facts.very_short
         ),
+        budgets=sums.budgets.result(),
     )
 
 
@@ -410,6 +432,8 @@ class BatchAuditor:
         accountant = accountant_for(manifest, self._change)
         losses, equal = ContextSums(header.contexts), EqualRows(header.contexts)
         facts.tokens = None if accountant is None else TokenFacts(batch.tokens)
+        if manifest.mechanism.budget is not None and header.contexts:
+            facts.budgets = BatchBudgets(header.contexts)
         if self._views.unruled:
             facts.unmade["mechanism.support-rules"] = self._views.unruled
         for position in range(len(batch.tokens)):
@@ -426,6 +450,8 @@ class BatchAuditor:
                 losses.add(view)
                 _take_draw(facts, view, position, before)
                 equal.add(step.contexts)
+                if facts.budgets is not None:
+                    facts.budgets.add(step)
                 cost = charged(view, accountant)
                 if facts.tokens is not None:
                     facts.tokens.add(position, view, cost or INFINITE)

@@ -97,9 +97,9 @@ class StepView:
 
     @cached_property
     def contributions(self) -> NDArray[np.floating] | None:
-        """Every context's contribution [n, S] where the record shows them: all are recorded, or there are none."""
+        """What every context gave to the aggregate, [n, S], where the record shows it: all, or there are none."""
         if self.step.contexts is not None or self.header.contexts:
-            return self.step.contexts
+            return self.step.given
         return np.zeros((0, len(self.aggregate)), dtype=self.manifest.record.dtype)
 
     @cached_property
@@ -244,7 +244,7 @@ class ContextSums:
         """Take in one step."""
         losses = None
         if self._losses is not None and view.reduced is not None:
-            losses = view.mechanism.losses(view.reduced, view.step.contexts, len(self._losses))
+            losses = view.mechanism.losses(view.reduced, view.contributions, len(self._losses))
         if self._losses is None or losses is None or not np.isfinite(losses).all():
             self._losses = None
         else:
@@ -299,6 +299,28 @@ class TokenFacts:
         self.likely[position, : len(likely)] = np.minimum(np.exp(logarithm + beyond), 1.0)
 
 
+class BatchBudgets:
+    """Which contexts of one batch took part in its draws, and what they have spent by its last.
+
+    Attributes:
+        active: how many contexts took part in each draw.
+        left_out: whether a context was left out of any, [n].
+        spent: by each context after the last draw, [n], in nats of rho.
+    """
+
+    def __init__(self, contexts: int) -> None:
+        self.active: list[int] = []
+        self.left_out = np.zeros(contexts, dtype=np.bool_)
+        self.spent = np.zeros(contexts)
+
+    def add(self, step: Step) -> None:
+        """Take in one step, where contexts have budgets."""
+        if step.spent is not None and step.active is not None:
+            self.active.append(int(np.count_nonzero(step.active)))
+            self.left_out |= ~step.active
+            self.spent = step.spent[1]
+
+
 @dataclass
 class BatchFacts:
     """Everything that is learnt from one batch's file. Its size does not grow with the vocabulary.
@@ -328,6 +350,7 @@ class BatchFacts:
         losses: what its tokens cost its contexts; None where the record does not say.
         equal: sets of its contexts whose recorded contributions are the same at every step.
         tokens: what each of its tokens cost; None where there is nothing to account for.
+        budgets: how its contexts used theirs; None where they have none.
     """
 
     id: int
@@ -357,6 +380,7 @@ class BatchFacts:
     losses: BatchLosses | None = None
     equal: list[list[int]] = field(default_factory=list)
     tokens: TokenFacts | None = None
+    budgets: BatchBudgets | None = None
 
     def note(self, check: str, position: int, problem: str) -> None:
         """Count a step check's objection and keep the first."""

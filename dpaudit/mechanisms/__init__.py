@@ -1,5 +1,6 @@
 """What a mechanism is: contributions, aggregators, their record, their bounds and what their claims can say."""
 
+from dpaudit.mechanisms.budgets import zcdp_of_draw as zcdp_of_draw
 from dpaudit.mechanisms.central import Central as Central
 from dpaudit.mechanisms.differences import AnchoredDifferences as AnchoredDifferences
 from dpaudit.mechanisms.interfaces import ANCHOR as ANCHOR

@@ -377,6 +377,14 @@ class Aggregator(Fields, ABC):
         """Length of the interval that a draw's privacy losses lie in whatever the data, in nats; None without one."""
         return None
 
+    def ranges(self, contributions: Floats, clip: float, temperature: float) -> Doubles:
+        """The same for each context's coming or going alone, by its own contributions [n, S]: [n], above 0.
+
+        Raises:
+            NotImplementedError: it depends on other contexts, as it does but for sums.
+        """
+        raise NotImplementedError(f"what a context moves in a {self.name} depends on the others")
+
     def sensitivity(self, change: ContextChange) -> str:
         """How far a change moves the aggregate whatever the data, in words for reports; empty where nothing says."""
         return ""

@@ -90,6 +90,12 @@ class Mean(Aggregator):
         """See `Aggregator`."""
         return bounded_range(clip, temperature, self.divisor, change)
 
+    def ranges(self, contributions: Floats, clip: float, temperature: float) -> Doubles:
+        """See `Aggregator`. What rounding may move the sum by is part of it."""
+        own = np.ptp(contributions.astype(np.float64), axis=1)
+        ranges: Doubles = (own + 2 * clip * ROUNDING) / self.divisor / temperature * (1 + ROUNDING)
+        return ranges
+
     def sensitivity(self, change: ContextChange) -> str:
         """See `Aggregator`."""
         return mean_sensitivity(change).text

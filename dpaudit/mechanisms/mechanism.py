@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, SerializeAsAny, model_serializer, model_validator
 
+from dpaudit.mechanisms.budgets import admitted, zcdp_of_draw
 from dpaudit.mechanisms.central import Central
 from dpaudit.mechanisms.differences import AnchoredDifferences
 from dpaudit.mechanisms.interfaces import (
@@ -138,12 +140,15 @@ class Mechanism(Fields):
         aggregator: how contributions become one vector.
         temperature: what the aggregate is divided by.
         support: the tokens that are sampled from.
+        budget: the most that one context may spend in a run, in nats of zCDP's rho; before a draw that it cannot afford
+            it is left out. None where every context takes part in every draw.
     """
 
     contribution: SerializeAsAny[Contribution]
     aggregator: SerializeAsAny[Aggregator]
     temperature: Positive
     support: Support = Support()
+    budget: Positive | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -176,6 +181,13 @@ class Mechanism(Fields):
             raise clash("clip", self.clip, allowed)
         return self
 
+    @model_validator(mode="after")
+    def _what_a_context_moves_is_its_own(self) -> Mechanism:
+        if self.budget is not None and not self.aggregator.sums:
+            allowed = f"null: what a context moves in a {self.aggregator.name} depends on the others"
+            raise clash("budget", self.budget, allowed)
+        return self
+
     @model_serializer
     def _flat_fields(self) -> dict[str, Any]:
         return {
@@ -185,6 +197,7 @@ class Mechanism(Fields):
             "temperature": self.temperature,
             **self.aggregator.model_dump(),
             "support": self.support.model_dump(),
+            **({} if self.budget is None else {"budget": self.budget}),
         }
 
     @classmethod
@@ -240,6 +253,30 @@ class Mechanism(Fields):
     def eta(self, change: ContextChange) -> float | None:
         """Bounded range of one draw, in nats; None where nothing but the data bounds it."""
         return self.aggregator.eta(change, self.clip, self.temperature)
+
+    def rho(self, change: ContextChange) -> float | None:
+        """zCDP of a run of any number of tokens, by its contexts' budgets, rounded up; None without them.
+
+        What several contexts pay adds up by its roots, for their ranges do: each has the budget, and at every draw the
+        root of what all of them pay is at most the sum of the roots (docs/budgets.md, "Individual budgets").
+        """
+        if self.budget is None:
+            return None
+        return self.budget if change.half_steps == 1 else math.nextafter(self.budget * change.half_steps**2, math.inf)
+
+    def spend(self, contributions: Floats, spent: Doubles) -> Doubles:
+        """What contexts have spent after a draw, [n]; before it they had `spent`. It grows for those that take part.
+
+        Args:
+            contributions: [n, S] of all of them.
+            spent: [n], in nats of rho.
+        """
+        assert self.budget is not None, "without budgets every context takes part"
+        return admitted(self.costs(contributions), spent, self.budget)
+
+    def costs(self, contributions: Floats) -> Doubles:
+        """rho of one draw for each context by its own contributions [n, S]: [n], above 0, rounded up."""
+        return zcdp_of_draw(self.aggregator.ranges(contributions, self.clip, self.temperature))
 
     def reduced(self, arrays: Arrays, token: int, aggregate: Floats | None = None) -> ReducedStep:
         """A step less the columns that no neighbour can move.

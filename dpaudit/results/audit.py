@@ -87,6 +87,7 @@ class Approximate(Result):
         epsilon_lower: no accountant can do better than this for an exponential mechanism of this range.
         rdp: what Renyi accounting (the paper's method) gives for the same run.
         tokens: the most that a batch may have, which were accounted for.
+        rho: zCDP of any number of tokens, by its contexts' budgets; None where they have none.
         sensitivity: what moves a logit how far, in words.
         rebalancing: pure epsilon of the noisy counts, already in `epsilon`.
         centers, centers_delta: of the cluster centres, already in `epsilon` and `delta`.
@@ -101,6 +102,7 @@ class Approximate(Result):
     unit: Unit
     records_per_user: int | None = None
     tokens: int
+    rho: Number | None = None
     sensitivity: str
     rebalancing: Number
     centers: Number = 0.0
@@ -205,6 +207,31 @@ class BatchResult(Result):
     fall: Number | None
     leave_one_out_max: Number | None
     texts: int = 1
+
+
+class BudgetUse(Result):
+    """How a run's contexts used the budgets that each has of its own. Never public.
+
+    Attributes:
+        budget: the most that a context may spend, in nats of zCDP's rho.
+        worst_case: what all tokens that a batch may have would cost a context that moves each as far as any can.
+        contexts: of all batches.
+        left_out: how many of them a draw was made without, at least once.
+        spent: the least, the quartiles and the most that a context has spent, as shares of the budget, rounded up to
+            hundredths.
+        position: of tokens in their batch, 1-based.
+        active: the share of contexts that took part in those draws, over all batches.
+        fewest: the same for the batch where it was least.
+    """
+
+    budget: Number
+    worst_case: Number
+    contexts: int
+    left_out: int
+    spent: tuple[float, ...]
+    position: tuple[int, ...]
+    active: tuple[float, ...]
+    fewest: tuple[float, ...]
 
 
 class TokenBand(Result):
@@ -374,6 +401,7 @@ class AuditResult(Result):
             say that they may be.
         own_claim: the run's own claim, where `asked` gave another. Never public.
         released: how many texts there are, and how many are empty or very short. Never public; None where unknown.
+        budgets: how contexts used budgets of their own. Never public; None where they have none.
     """
 
     schema_version: Literal["1"] = "1"
@@ -395,6 +423,7 @@ class AuditResult(Result):
     samples: tuple[SampleText, ...] = ()
     own_claim: ClaimResult | None = None
     released: TextCounts | None = None
+    budgets: BudgetUse | None = None
 
 
 def report_schema() -> dict[str, Any]:

@@ -9,6 +9,7 @@ Arrays (T steps of all texts, R rows, S tokens in the support at most, n context
     constant          [R, ceil(S / 8)] uint8    bits of the tokens whose ascending values are all equal (where the
                                                 aggregator has an array of such values)
     contexts          [R, n, S]                 codes of every context's contribution (record.contexts, n > 0)
+    spent             [R, n] float64            what every context has spent after the step (mechanism.budget, n > 0)
     support           [R, S] int32              token ids, ascending, then -1 where there are fewer (public-top-k, or
                                                 decoding rules)
     token             [T] int32                 sampled token ids, one text's after another's; written last
@@ -52,7 +53,7 @@ MAX_STEP_BYTES = 1 << 27
 MAX_TEXT = 1 << 22
 REGENERATE = "Restore the file from a copy. Only if it never was whole: delete it and generate again."
 _REAL = {"float32": "<f4", "float64": "<f8"}
-_CONTEXTS, _SUPPORT, _CONSTANT = "contexts", "support", "constant"
+_CONTEXTS, _SUPPORT, _CONSTANT, _SPENT = "contexts", "support", "constant", "spent"
 
 
 #: Of a batch, a text in it, or a centre.
@@ -83,6 +84,8 @@ class Step:
         arrays: the mechanism's, by name (for a median central, sides and holder; for a mean aggregate).
         contexts: real [n, S], every context's contribution, where they are recorded.
         support: int [S], ids of the tokens it was sampled from, ascending, where these are not the whole vocabulary.
+        spent: [2, n], what every context had spent before the step and has spent after it, where contexts have budgets.
+            A batch's first step begins with zeros. Only what is spent after a step is stored.
     """
 
     token: int
@@ -91,6 +94,19 @@ class Step:
     arrays: Mapping[str, AnyArray]
     contexts: NDArray[np.floating] | None = None
     support: NDArray[np.integer] | None = None
+    spent: NDArray[np.float64] | None = None
+
+    @property
+    def active(self) -> NDArray[np.bool_] | None:
+        """Which contexts took part in the draw, [n]: those that paid for it. None where all did."""
+        return None if self.spent is None else self.spent[1] > self.spent[0]
+
+    @property
+    def given(self) -> NDArray[np.floating] | None:
+        """What every context gave to the aggregate, [n, S], where they are recorded: 0 where it took no part."""
+        if self.contexts is None or self.active is None:
+            return self.contexts
+        return np.where(self.active[:, None], self.contexts, 0)
 
 
 class Sample(Fields):
@@ -168,10 +184,14 @@ class BatchArrays:
         _require_modest(self.given, contexts, size)
         if self._ascending:
             self.stored[_CONSTANT] = ArraySpec("|u1", ((size + 7) // 8,), most)
+        if manifest.mechanism.budget is not None and contexts:  # beside the tokens' columns
+            self.given[_SPENT] = "<f8", (contexts,)
+            self.stored[_SPENT] = ArraySpec("<f8", (contexts,), most)
 
     def encoded(self, rows: dict[str, AnyArray]) -> dict[str, AnyArray]:
         """A step's arrays as they are stored. Raises ValueError where storing one would change its values."""
-        stored = {name: self._padded(name, row) for name, row in rows.items()}
+        beside = {name: rows[name] for name in rows if name == _SPENT}
+        stored = {name: self._padded(name, row) for name, row in rows.items() if name not in beside}
         for name, code in self._codes.items():
             with _named(name):
                 stored[name] = code.encode(stored[name])
@@ -181,11 +201,12 @@ class BatchArrays:
             order = encoding.stored_order(constant)
             stored |= {name: encoding.columns(stored[name], order) for name in self._ordered}
             stored[_CONSTANT] = np.packbits(constant)
-        return stored
+        return stored | beside
 
     def decoded(self, stored: dict[str, AnyArray]) -> dict[str, AnyArray]:
         """Undo `encoded`. Arrays of `stored` are overwritten."""
-        rows = dict(stored)
+        beside = {name: stored[name] for name in stored if name == _SPENT}
+        rows = {name: array for name, array in stored.items() if name not in beside}
         if self._ascending:
             places = encoding.stored_places(np.unpackbits(rows.pop(_CONSTANT), count=self._tokens).view(np.bool_))
             rows |= {name: encoding.totals(rows[name]) for name in self._ascending}
@@ -195,7 +216,7 @@ class BatchArrays:
             if not fewer or (rows[_SUPPORT][:fewer] < 0).any():
                 raise ValueError(f"{_SUPPORT} has no token, or one behind the last")
             rows = {name: row[..., :fewer] for name, row in rows.items()}
-        return rows
+        return rows | beside
 
     def _padded(self, name: str, row: AnyArray) -> AnyArray:
         """A step's array with as many columns as are stored."""
@@ -304,7 +325,8 @@ class BatchWriter:
 
     def _rows(self, step: Step) -> dict[str, AnyArray]:
         """The arrays of a step by name, integers in the dtype that a step has them in."""
-        beside = {_CONTEXTS: step.contexts, _SUPPORT: step.support}
+        after = None if step.spent is None else step.spent[-1]
+        beside = {_CONTEXTS: step.contexts, _SUPPORT: step.support, _SPENT: after}
         given: dict[str, AnyArray] = {name: row for name, row in beside.items() if row is not None} | dict(step.arrays)
         expected = self._arrays.given
         if given.keys() != expected.keys():
@@ -315,7 +337,8 @@ class BatchWriter:
             if np.dtype(dtype).kind in "iu":
                 with _named(name):
                     given[name] = encoding.integers(given[name], dtype)
-            shape = (*most[:-1], *tokens) if tokens and 0 < tokens[0] <= most[-1] else most
+            fewer = name != _SPENT and tokens and 0 < tokens[0] <= most[-1]
+            shape = (*most[:-1], *tokens) if fewer else most
             if given[name].shape != shape or given[name].dtype != np.dtype(dtype):
                 found = f"{given[name].dtype.str} {given[name].shape}"
                 raise ValueError(f"{name} must be {dtype} {shape}, not {found}")
@@ -424,12 +447,17 @@ class BatchReader:
         """One step's record. Raises InputError when it cannot be decoded."""
         with self._reading(f", step {position}"):
             rows = self._arrays.decoded({name: self._archive.chunk(name, position) for name in self._arrays.stored})
+            spent = rows.pop(_SPENT, None)
+            if spent is not None:
+                before = self._archive.chunk(_SPENT, position - 1) if position else np.zeros_like(spent)
+                spent = np.stack([before, spent])
         return Step(
             token=int(self.tokens[position]),
             log_probability=float(self.log_probabilities[position]),
             aggregate_digest=self._digest[position].tobytes(),
             contexts=rows.pop(_CONTEXTS, None),
             support=rows.pop(_SUPPORT, None),
+            spent=spent,
             arrays=rows,
         )
 

@@ -487,6 +487,8 @@ class Manifest(Fields):
                 f"record.dtype must be float64 for the {aggregator.name}: rounding in float32 moves it by more than "
                 "its guarantee allows one context"
             )
+        if self.mechanism.budget is not None and not self.record.contexts:
+            raise ValueError("mechanism.budget needs record.contexts: what a context spends is seen from nothing else")
         batching, clustered = self.batching, self.clustering.method != "none"
         if clustered and (batching.batches_per_label, batching.generate_per_label) != (None, None):
             raise ValueError("with a clustering, batching has no batches_per_label and no generate_per_label")

@@ -1,0 +1,187 @@
+"""All texts of toy decoders whose contexts have budgets of their own, and every neighbour's: Renyi divergences.
+
+Contributions depend on the prefix, as a model's do, so that who takes part depends on what came out so far.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dpaudit.mechanisms import ContextChange, Mechanism, zcdp_of_draw
+
+Doubles = NDArray[np.float64]
+Prefix = tuple[int, ...]
+#: Who takes part: sums before a draw and contributions [n, V] to sums after it.
+Spend = Callable[[Mechanism, NDArray[np.float32], Doubles], Doubles]
+
+CLIP = 1.0
+ORDERS = (1.01, 1.1, 1.5, 2.0, 4.0, 10.0, 32.0, 100.0, 256.0)
+#: Of float64, relative.
+SLACK = 1e-9
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Contexts by their seeds; one that is a pair takes the side of a token, or of all others, as far as the clip."""
+
+    mechanism: Mechanism
+    contexts: tuple[int | tuple[int, int], ...]
+    tokens: int = 3
+    vocabulary: int = 2
+    spend: Spend = Mechanism.spend
+
+    def contributions(self, prefix: Prefix) -> NDArray[np.float32]:
+        rows = [_contribution(context, prefix, self.vocabulary) for context in self.contexts]
+        return np.array(rows, dtype=np.float32).reshape(-1, self.vocabulary)
+
+    def texts(self) -> Doubles:
+        """Log-probabilities of all texts, in the order of their tokens."""
+        return np.array([*self._from((), np.zeros(len(self.contexts)), 0.0)])
+
+    def _from(self, prefix: Prefix, spent: Doubles, so_far: float) -> list[float]:
+        if len(prefix) == self.tokens:
+            return [so_far]
+        values = self.contributions(prefix)
+        after = self.spend(self.mechanism, values, spent) if len(values) else spent
+        aggregate = self.mechanism.aggregator.step(values[after > spent], CLIP, 0)["aggregate"]
+        scores = aggregate / self.mechanism.temperature
+        scores = scores - np.logaddexp.reduce(scores)
+        children = (self._from((*prefix, token), after, so_far + float(score)) for token, score in enumerate(scores))
+        return [*itertools.chain.from_iterable(children)]
+
+
+@cache
+def _contribution(context: int | tuple[int, int], prefix: Prefix, vocabulary: int) -> Doubles:
+    if isinstance(context, tuple):
+        side, sign = context
+        return np.where(np.arange(vocabulary) == side % vocabulary, sign, -sign) * CLIP
+    random = np.random.default_rng([context, len(prefix), *prefix])
+    return random.choice([-1.0, -0.5, 0.0, 0.5, 1.0], vocabulary) * CLIP * random.choice([0.1, 0.5, 1.0])
+
+
+def mean(budget: float, divisor: float) -> Mechanism:
+    flat = {"aggregator": "mean", "clip": CLIP, "temperature": 1.0, "divisor": divisor, "budget": budget}
+    return Mechanism.model_validate(flat)
+
+
+def divergence(order: float, left: Doubles, right: Doubles) -> float:
+    """Renyi's, of two distributions by their log-probabilities, in nats."""
+    return float(np.logaddexp.reduce(order * left - (order - 1) * right)) / (order - 1)
+
+
+def largest_share(one: Decoder, other: Decoder, rho: float) -> float:
+    """The largest divergence between two decoders either way, over order times rho."""
+    texts = one.texts(), other.texts()
+    return max(divergence(order, *pair) / (order * rho) for order in ORDERS for pair in (texts, texts[::-1]))
+
+
+def some_decoder(random: np.random.Generator, spend: Spend = Mechanism.spend) -> Decoder:
+    divisor = float(random.choice([0.7, 2.0, 6.0]))
+    tokens, vocabulary = int(random.integers(1, 5)), int(random.integers(2, 4))
+    cost = float(zcdp_of_draw(2 * CLIP / divisor))
+    # So much that a context of whole ranges takes part in some draws, and is left out of others; some spend it all.
+    draws = float(random.choice([random.uniform(0.3, tokens + 0.5), random.integers(1, tokens + 1)]))
+    budget = cost * draws * (1 + 1e-6)
+    crafted = [(int(random.integers(vocabulary)), int(random.choice([-1, 1]))) for _ in range(random.integers(0, 3))]
+    plain = random.integers(2**32, size=random.integers(0, 4)).tolist()
+    return Decoder(mean(budget, divisor), (*crafted, *plain), tokens, vocabulary, spend)
+
+
+def shares(decoder: Decoder, random: np.random.Generator) -> list[float]:
+    """Of all neighbours by a context that goes, of one where it is replaced, and of one where two go."""
+    mechanism, contexts = decoder.mechanism, decoder.contexts
+    found = []
+    for change, others in (
+        (ContextChange("add_remove"), [contexts[:i] + contexts[i + 1 :] for i in range(len(contexts))]),
+        (ContextChange("replace"), [(int(random.integers(2**32)), *contexts[1:])] if contexts else []),
+        (ContextChange("add_remove", 2), [contexts[2:]] if len(contexts) > 1 else []),
+    ):
+        rho = mechanism.rho(change)
+        assert rho is not None
+        found += [largest_share(decoder, replace(decoder, contexts=other), rho) for other in others]
+    return found
+
+
+def test_no_text_of_any_neighbour_costs_more_than_the_budget() -> None:
+    random = np.random.default_rng(22)
+    found = [share for _ in range(700) for share in shares(some_decoder(random), random)]
+    assert len(found) > 1500
+    assert max(found) <= 1 + SLACK
+    assert max(found) > 0.99, "a bound that nobody comes near is not tried"
+
+
+@pytest.mark.slow
+def test_no_text_of_many_more_neighbours_costs_more_than_the_budget() -> None:
+    random = np.random.default_rng(23)
+    found = [share for _ in range(8000) for share in shares(some_decoder(random), random)]
+    print(f"{len(found)} neighbours; the largest divergence is {max(found):.6f} of what is promised")
+    assert max(found) <= 1 + SLACK
+
+
+def by_the_aggregate(mechanism: Mechanism, values: NDArray[np.float32], spent: Doubles) -> Doubles:
+    """Nobody takes part where all of them together favour the first token."""
+    return spent if values[:, 0].sum() > 0 else mechanism.spend(values, spent)
+
+
+def a_token_too_long(mechanism: Mechanism, values: NDArray[np.float32], spent: Doubles) -> Doubles:
+    assert mechanism.budget is not None
+    return np.where(spent < mechanism.budget, spent + mechanism.costs(values), spent)
+
+
+def half_price(mechanism: Mechanism, values: NDArray[np.float32], spent: Doubles) -> Doubles:
+    assert mechanism.budget is not None
+    after = spent + mechanism.costs(values) / 2
+    return np.where(after <= mechanism.budget, after, spent)
+
+
+@pytest.mark.parametrize("spend", [by_the_aggregate, a_token_too_long, half_price])
+def test_decoders_that_break_the_rule_are_seen_to(spend: Spend) -> None:
+    random = np.random.default_rng(24)
+    found = [share for _ in range(150) for share in shares(some_decoder(random, spend), random)]
+    assert max(found) > 1.05
+
+
+def test_a_draw_costs_what_the_worst_of_its_range_does() -> None:
+    """Two outcomes at the ends of an interval of losses are the worst; all of them, and all orders."""
+    for eta in (0.01, 0.1, 0.5, 0.999, 1.001, 2.0, 6.0, 30.0):
+        upper = np.linspace(0, eta, 4001)
+        with np.errstate(divide="ignore"):
+            logs = np.log(np.array([-np.expm1(upper - eta), np.exp(upper - eta) - np.exp(-eta)]) / -np.expm1(-eta))
+        rho = float(zcdp_of_draw(eta))
+        largest = 0.0
+        for order in ORDERS:
+            exponents = logs + (order - 1) * np.array([upper, upper - eta])
+            largest = max(largest, float(np.logaddexp(*exponents).max()) / (order - 1) / order)
+        assert largest <= rho * (1 + 1e-7)
+        assert largest > rho * 0.97
+        assert rho <= eta**2 / 8 * (1 + 1e-12)
+
+
+def test_what_several_contexts_pay_adds_up_by_its_roots() -> None:
+    """`Mechanism.rho` rests on this: the root of a draw's cost grows no faster than its range."""
+    ranges = np.logspace(-5, 3, 5000)
+    assert (np.diff(zcdp_of_draw(ranges) / ranges**2) < 0).all()
+    assert float(zcdp_of_draw(np.inf)) == np.inf and float(zcdp_of_draw(0.0)) == 0.0
+
+
+def test_a_context_moves_log_probabilities_by_its_own_range() -> None:
+    random, mechanism = np.random.default_rng(25), mean(1.0, 2.0)
+    for _ in range(300):
+        values = random.uniform(-CLIP, CLIP, (random.integers(1, 6), random.integers(1, 9))).astype(np.float32)
+        ranges = mechanism.aggregator.ranges(values, CLIP, 1.0)
+
+        def scores(rows: NDArray[np.float32]) -> Doubles:
+            found: Doubles = mechanism.aggregator.step(rows, CLIP, 0)["aggregate"]
+            return found - np.logaddexp.reduce(found)
+
+        for context, allowed in enumerate(ranges):
+            moved = scores(values) - scores(np.delete(values, context, axis=0))
+            assert np.ptp(moved) <= allowed
+            assert np.ptp(moved) >= allowed - 1e-6
