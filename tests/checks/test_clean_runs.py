@@ -9,6 +9,7 @@ import numpy as np
 
 from dpaudit.checks import CATALOGUE, CHECKS
 from dpaudit.checks.facts import StepView
+from dpaudit.results.rounding import exactly
 from dpaudit.runs import DecodingRules, RunReader
 
 ALL_SIZES = (0, 1, 2, 3, 4, 5, 8)
@@ -89,6 +90,45 @@ RUNS = {
     "mean, noised centers": {"sizes": (3, 4, 5, 2), "clusters": "chang", "aggregator": "mean"},
     "mean, cells": {"sizes": ALL_SIZES, "aggregator": "mean", "rule": "hashed-cells"},
     "mean, slots": {"sizes": (4, 4), "aggregator": "mean", "rule": "hashed-slots"},
+    "budgets": {"sizes": ALL_SIZES, "aggregator": "mean", "budget": 0.9, "max_tokens": 12},
+    "budgets that are never spent": {"sizes": (4, 5), "aggregator": "mean", "budget": 50.0},
+    "budgets that pay for no token": {"sizes": (4, 5), "aggregator": "mean", "budget": 2e-3},
+    "budgets, several texts, differences": {
+        "sizes": (4, 0, 5),
+        "contribution": "differences",
+        "aggregator": "mean",
+        "top_k": 5,
+        "grid": 0.125,
+        "budget": 0.7,
+        "max_tokens": 9,
+        "tokens_per_batch": 20,
+    },
+    "budgets, replace": {"sizes": (3, 4), "aggregator": "mean", "relation": "replace", "budget": 0.5},
+    "budgets, slots": {"sizes": (4, 4), "aggregator": "mean", "rule": "hashed-slots", "budget": 0.5, "max_tokens": 9},
+    "budgets, cells per user": {
+        "sizes": (3, 4),
+        "aggregator": "mean",
+        "rule": "hashed-cells",
+        "unit": "user",
+        "records_per_user": 2,
+        "width": 3,
+        "budget": 0.5,
+        "max_tokens": 9,
+    },
+    "budgets, rebalanced": {
+        "sizes": (3, 4, 5, 2),
+        "clusters": "public-centers-rebalanced",
+        "aggregator": "mean",
+        "budget": 0.6,
+        "max_tokens": 9,
+    },
+    "budgets, noised centers": {
+        "sizes": (3, 4, 5, 2),
+        "clusters": "chang",
+        "aggregator": "mean",
+        "budget": 0.6,
+        "max_tokens": 9,
+    },
 }
 
 
@@ -102,7 +142,7 @@ def test_honest_run_passes(make_run, failed):
         # What a record alone can show is shown, unless the run has no such part.
         assert all(check.evidence > 2 or not check.applicable for check in skipped)
         assert ("record.sides" in {check.id for check in skipped}) == ("aggregator" in kind)
-        assert f"{result.claim.epsilon:g}" in result.guarantee
+        assert exactly(result.claim.epsilon) in result.guarantee
 
 
 def test_result_lists_every_check_of_the_catalogue_once(make_run):

@@ -1198,6 +1198,22 @@ plain("filled_slots_alone_of_differences", filled, "mechanism.divisor",
 plain("loudest_context_for_the_mean", summed(lambda rows: rows[rows.sum(axis=1).argmax()]), "mechanism.divisor",
       **FOUR)  # fmt: skip
 plain("median_for_the_mean", summed(lambda rows: np.median(rows, axis=0)), "mechanism.divisor", **FOUR)
+BUDGETS: dict[str, Any] = {"sizes": (6, 7), "budget": 0.9, "max_tokens": 12, "divisor": 4.0, **MEAN}
+for name, spent, check in (
+    ("budget_sums_that_start_anew", "reset_midway", "budget.sums"),
+    ("budget_sums_at_half_price", "half_price", "budget.sums"),
+    ("a_token_more_than_a_budget_pays_for", "a_token_too_long", "budget.limit"),
+    ("who_takes_part_decided_by_the_other_contexts", "by_the_others", "budget.activity"),
+    ("budgets_that_end_together", "all_stop_together", "budget.activity"),
+):
+    plain(name, become(spent=spent), check, **BUDGETS)
+plain("a_budget_of_more_than_the_claim", manifest(mechanism__budget=1.0), "claim.epsilon", "budget.activity", **BUDGETS)
+plain("a_budget_of_less_than_was_spent", manifest(mechanism__budget=0.5), "budget.limit", **BUDGETS)
+
+
+plain(
+    "contexts_that_take_part_without_paying", summed(lambda rows: rows.sum(axis=0) / 4), "mechanism.divisor", **BUDGETS
+)
 plain("contexts_that_miss_the_clip", become(below_clip=0.5), "mechanism.clip", contexts=True, dtype="float64")
 
 

@@ -44,6 +44,76 @@ _INDEPENDENT = "tests/runs/test_independent.py"
 
 _DECODERS = "tests/accounting/test_anchored_decoders.py"
 
+_BUDGETS = "tests/accounting/test_individual_budgets.py"
+_BUDGET_RUNS = "tests/generation/test_budgets.py"
+
+_INDIVIDUAL = (
+    Mutant(
+        "budgets-last-draw-free",
+        "a context takes part in one draw more than its budget pays for",
+        "dpaudit/mechanisms/budgets.py",
+        "np.where(after <= budget",
+        "np.where(spent < budget",
+        (_BUDGETS,),
+    ),
+    Mutant(
+        "budgets-largest-for-range",
+        "a context's range is its largest absolute contribution",
+        "dpaudit/mechanisms/mean.py",
+        "own = np.ptp(contributions.astype(np.float64), axis=1)",
+        "own = np.abs(contributions.astype(np.float64)).max(axis=1)",
+        (_BUDGETS,),
+    ),
+    Mutant(
+        "budgets-of-several-contexts-added",
+        "what several contexts spend is added up, not its roots",
+        "dpaudit/mechanisms/mechanism.py",
+        "self.budget * change.half_steps**2",
+        "self.budget * change.half_steps",
+        (_BUDGETS, _BUDGET_RUNS),
+    ),
+    Mutant(
+        "budgets-forgotten-between-draws",
+        "the generator forgets what contexts have spent",
+        "generation/worker.py",
+        "batch.spent = batch.spent if after is None else after",
+        "pass",
+        (_BUDGET_RUNS,),
+    ),
+    Mutant(
+        "budgets-all-added-up",
+        "a step's sum is held against all contexts, whoever took part",
+        "dpaudit/runs/batches.py",
+        "return np.where(self.active[:, None], self.contexts, 0)",
+        "return self.contexts",
+        (_CLEAN, _FAULTS),
+    ),
+    Mutant(
+        "budgets-limit-before-the-draw",
+        "the audit looks at what was spent before the last draw",
+        "dpaudit/checks/budgets.py",
+        "np.count_nonzero(~(spent[1] <= budget))",
+        "np.count_nonzero(~(spent[0] <= budget))",
+        (_FAULTS,),
+    ),
+    Mutant(
+        "budgets-falling-sums-pass",
+        "sums that fall are not looked at",
+        "dpaudit/checks/budgets.py",
+        "np.count_nonzero(~(after >= before))",
+        "np.count_nonzero(~(after >= 0))",
+        (_FAULTS,),
+    ),
+    Mutant(
+        "budgets-left-out-replayed",
+        "a replay adds up contexts that took no part",
+        "generation/model_step.py",
+        "aggregated(raw[self._active], self.public, mechanism)",
+        "aggregated(raw, self.public, mechanism)",
+        (_BUDGET_RUNS,),
+    ),
+)
+
 _ACCOUNTING = (
     Mutant(
         "differences-not-clipped-above",
@@ -3001,6 +3071,7 @@ _REPORTS = (
 )
 
 MUTANTS: tuple[Mutant, ...] = (
+    *_INDIVIDUAL,
     *_ACCOUNTING,
     *_RUNS,
     *_ENGINES,
