@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from dpaudit.accounting import zcdp_epsilon
 from dpaudit.checks import CATALOGUE
 from dpaudit.cli import cli, main
 from dpaudit.commands.options import MOST_EPSILON
@@ -777,6 +778,57 @@ def test_budget_refuses_unusable_settings(dpaudit):
         code, out, err = dpaudit(*BUDGET, "--batch-size", 64, "--records", 1000, *options)
         assert (code, out) == (2, ""), options
         assert err.count("Error: ") == 1
+
+
+def answer(dpaudit, *options):
+    code, out, err = dpaudit("budget", "--clip", 8, "--temperature", 1, "--records", 2127, "--delta", 1e-5, *options)
+    assert (code, err) == (0, ""), err
+    return out
+
+
+def test_budget_finds_the_fewest_contexts(dpaudit):
+    for method in ("rdp", "optimal"):
+        asked = ("--epsilon", 3, "--method", method, "--json")
+        found = strict_json(answer(dpaudit, "--tokens", 100, *asked))
+        assert found["tokens"] == 100 and found["epsilon"] <= 3
+        size = found["batch_size"]
+        assert strict_json(answer(dpaudit, "--batch-size", size, *asked))["tokens"] >= 100
+        assert strict_json(answer(dpaudit, "--batch-size", size - 1, *asked))["tokens"] < 100
+    assert answer(dpaudit, "--tokens", 100, "--epsilon", 3).startswith("120 contexts per batch are the fewest: 100 ")
+
+
+def test_budgets_of_their_own_are_for_any_number_of_tokens(dpaudit):
+    own = ("--epsilon", 2, "--individual")
+    found = strict_json(answer(dpaudit, *own, "--batch-size", 32, "--tokens", 96, "--json"))
+    worst = strict_json(answer(dpaudit, "--epsilon", 2, "--batch-size", 32, "--json"))
+    assert found["budget"] == found["rho"] and found["sure_tokens"] >= worst["tokens"]
+    assert zcdp_epsilon(found["rho"], 1e-5) <= 2 < zcdp_epsilon(found["rho"] * (1 + 1e-7), 1e-5)
+    # What it takes to be in all tokens, by the square of the share.
+    assert found["share"] ** 2 * 96 * (16 / 32) ** 2 / 8 == pytest.approx(found["budget"], rel=0.01)
+    for options, shared in ((["--relation", "replace"], 4), (["--group-size", 3], 9)):
+        fewer = strict_json(answer(dpaudit, *own, "--batch-size", 32, *options, "--json"))
+        assert fewer["rho"] == found["rho"] and fewer["budget"] == pytest.approx(found["rho"] / shared)
+    fewest = strict_json(answer(dpaudit, *own, "--tokens", 96, "--json"))
+    assert (
+        fewest["sure_tokens"]
+        >= 96
+        > strict_json(answer(dpaudit, *own, "--batch-size", fewest["batch_size"] - 1, "--json"))["sure_tokens"]
+    )
+    assert "in the first 3 of a batch" in answer(dpaudit, *own, "--batch-size", 32)
+    assert "in all 96 where" in answer(dpaudit, *own, "--batch-size", 32, "--tokens", 96)
+
+
+def test_budget_says_what_it_cannot_answer(dpaudit):
+    for options, said in (
+        (["--aggregator", "median", "--epsilon", 1, "--batch-size", 3], "nothing is fixed beforehand"),
+        (["--individual", "--tokens", 3, "--batch-size", 3], "needs --epsilon"),
+        (["--individual", "--epsilon", 3, "--batch-size", 3, "--divisor", "actual"], "needs a fixed divisor"),
+        (["--epsilon", 3], "give --epsilon and --tokens"),
+        (["--epsilon", 1e-6, "--tokens", 99999], "more than 1,048,576 contexts"),
+        (["--individual", "--epsilon", 1, "--batch-size", 3, "--rebalancing-epsilon", 2], "the rebalancing alone"),
+    ):
+        code, out, err = dpaudit("budget", "--clip", 8, "--temperature", 1, "--records", 2127, *options)
+        assert (code, out) == (2, "") and said in " ".join(err.split()), err
 
 
 def test_budget_with_settings_beyond_the_floats(dpaudit):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+from bisect import bisect_left
+from dataclasses import dataclass
 from decimal import ROUND_FLOOR
 from typing import TYPE_CHECKING, Any
 
@@ -12,26 +15,35 @@ from dpaudit.commands.options import POSITIVE, RELATIONS, FiniteRange, output_op
 from dpaudit.commands.terminal import output, stdout, tell
 
 if TYPE_CHECKING:
-    from dpaudit.accounting import Method
-    from dpaudit.mechanisms import DivisorKind, Relation
+    from dpaudit.accounting import ApproximateAccountant, Method
+    from dpaudit.mechanisms import ContextChange, DivisorKind, Relation
+
+#: Of a batch, and of its tokens, where fewer are looked for or more would say nothing.
+MOST_CONTEXTS, MOST_SURE = 1 << 20, 1 << 40
 
 
 @click.command()
-@click.option("--aggregator", type=click.Choice(["mean"]), required=True, help="Median has no budget known beforehand.")
+@click.option(
+    "--aggregator",
+    type=click.Choice(["mean", "median", "central"]),
+    default="mean",
+    show_default=True,
+    help="Only a mean's cost is known beforehand.",
+)
 @click.option("--clip", type=POSITIVE, required=True, help="Clip c: logits, or differences, lie in [-c, c].")
 @click.option("--temperature", type=POSITIVE, required=True)
 @click.option(
     "--batch-size",
     "sizes",
     type=POSITIVE,
-    required=True,
     multiple=True,
-    help="What the sum of contexts is divided by. Repeat it for a table.",
+    help="What the sum of contexts is divided by. Repeat it for a table; leave it out to find the fewest contexts.",
 )
 @click.option("--records", type=click.IntRange(min=1, max=10**12), required=True, help="Number of private records.")
 @click.option("--delta", type=FiniteRange(min=0, max=1, min_open=True, max_open=True), help="[default: N ** -1.1]")
 @click.option("--epsilon", type=POSITIVE, help="Find the most tokens within this epsilon.")
 @click.option("--tokens", type=click.IntRange(min=0), help="Find the epsilon of this many tokens per batch.")
+@click.option("--individual", is_flag=True, help="With budgets of their own, contexts keep any number within epsilon.")
 @click.option(
     "--method", type=click.Choice(["rdp", "optimal"]), default="rdp", show_default=True, help="Of composition."
 )
@@ -65,17 +77,30 @@ def budget(
     delta: float | None,
     epsilon: float | None,
     tokens: int | None,
+    individual: bool,
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Mean aggregation's epsilon from tokens, or the reverse.
+    """Mean aggregation's epsilon, tokens or contexts, from the two others.
 
     \b
-    Example:
-      dpaudit budget --aggregator mean --clip 9 --temperature 1.5 --batch-size 64 \\
-        --records 108000 --epsilon 10
+    Examples:
+      dpaudit budget --clip 9 --temperature 1.5 --records 108000 --batch-size 64 --epsilon 10
+      dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --epsilon 3
+      dpaudit budget --clip 2 --temperature 1 --records 108000 --batch-size 64 --epsilon 3 --individual
     """
-    if (epsilon is None) == (tokens is None):
+    if aggregator != "mean":
+        raise click.UsageError(
+            f"What a {aggregator} run costs is known from the texts that came out, by their record: nothing is fixed "
+            "beforehand. `dpaudit report` states it."
+        )
+    if individual and epsilon is None:
+        raise click.UsageError("--individual needs --epsilon: budgets are worked out from it.")
+    if individual and settings["divisor"] != "fixed":
+        raise click.UsageError("--individual needs a fixed divisor: the number of contexts tells who takes part.")
+    if not sizes and (epsilon is None or tokens is None):
+        raise click.UsageError("Without --batch-size give --epsilon and --tokens: the fewest contexts are found.")
+    if sizes and not individual and (epsilon is None) == (tokens is None):
         raise click.UsageError("Give either --epsilon or --tokens.")
     if len(set(sizes)) < len(sizes):
         raise click.UsageError("A batch size is named twice.")
@@ -90,60 +115,144 @@ def budget(
             "record whole would pass for private. Give a smaller --delta."
         )
     try:
-        found = [_budget_of(size, epsilon, tokens, delta=delta, **settings) for size in sizes]
+        asked = _Asked(epsilon, tokens, delta, **settings)
+        found = [(asked.own_budgets if individual else asked.of)(size) for size in sizes or [asked.fewest(individual)]]
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
     with output():
         if as_json:
             click.echo(json.dumps(found if len(found) > 1 else found[0]))
+        elif individual:
+            for each in found:
+                click.echo(_own_budgets_in_words(each))
         elif len(found) > 1:
             _print_budgets(found)
         else:
-            click.echo(_budget_in_words(found[0]))
+            words = _budget_in_words(found[0])
+            click.echo(words if sizes else f"{found[0]['batch_size']} contexts per batch are the fewest: {words}")
 
 
-def _budget_of(
-    size: float,
-    epsilon: float | None,
-    tokens: int | None,
-    *,
-    clip: float,
-    temperature: float,
-    delta: float,
-    method: Method,
-    relation: Relation,
-    divisor: DivisorKind,
-    group_size: int,
-    rebalancing_epsilon: float,
-) -> dict[str, Any]:
-    """What `dpaudit budget --json` prints for one batch size."""
-    from dpaudit import mechanisms
-    from dpaudit.accounting import ApproximateAccountant
-    from dpaudit.results import finite_or_text
+@dataclass(frozen=True)
+class _Asked:
+    """A question about mean runs, whatever the number of contexts that it is asked for."""
 
-    change = mechanisms.ContextChange(relation, group_size)
-    # All of the rebalancing on one count: the worst case, however records make up contexts.
-    accountant = ApproximateAccountant(
-        mechanisms.bounded_range(clip, temperature, size, change, divisor), laplace=(rebalancing_epsilon,)
+    epsilon: float | None
+    tokens: int | None
+    delta: float
+    clip: float
+    temperature: float
+    method: Method
+    relation: Relation
+    divisor: DivisorKind
+    group_size: int
+    rebalancing_epsilon: float
+
+    @property
+    def change(self) -> ContextChange:
+        """What one unit does to contexts."""
+        from dpaudit.mechanisms import ContextChange
+
+        return ContextChange(self.relation, self.group_size)
+
+    def accountant(self, size: float) -> ApproximateAccountant:
+        """Of batches of so many contexts. All of the rebalancing is on one count: the worst case, whatever they are."""
+        from dpaudit.accounting import ApproximateAccountant
+        from dpaudit.mechanisms import bounded_range
+
+        eta = bounded_range(self.clip, self.temperature, size, self.change, self.divisor)
+        return ApproximateAccountant(eta, laplace=(self.rebalancing_epsilon,))
+
+    def of(self, size: float) -> dict[str, Any]:
+        """What `dpaudit budget --json` prints for a batch size. Raises ValueError where there is no answer."""
+        from dpaudit.mechanisms import mean_sensitivity
+        from dpaudit.results import finite_or_text
+
+        accountant, tokens = self.accountant(size), self.tokens
+        if tokens is None:
+            assert self.epsilon is not None
+            tokens = accountant.affordable_tokens(self.epsilon, self.delta, self.method)
+        spent = accountant.epsilon(tokens, self.delta, self.method)
+        return {
+            "tokens": tokens,
+            "epsilon": finite_or_text(spent.epsilon),
+            "delta": self.delta,
+            "method": self.method,
+            "rho": finite_or_text(accountant.rho(tokens)),
+            "relation": self.relation,
+            "epsilon_lower": spent.epsilon_lower,
+            "batch_size": size,
+            "divisor": self.divisor,
+            "group_size": self.group_size,
+            "sensitivity": mean_sensitivity(self.change, self.divisor).text,
+            "rebalancing_epsilon": self.rebalancing_epsilon,
+        }
+
+    def own_budgets(self, size: float) -> dict[str, Any]:
+        """The same with `--individual`."""
+        from dpaudit.mechanisms import ContextChange, bounded_range, zcdp_of_draw
+
+        assert self.epsilon is not None
+        rho = self.accountant(size).most_rho_within(self.epsilon, self.delta)
+        budget = rho / self.change.half_steps**2
+        dearest = float(zcdp_of_draw(bounded_range(self.clip, self.temperature, size, ContextChange("add_remove"))))
+        sure = math.floor(budget / dearest) if dearest else MOST_SURE
+        # A draw costs at most by the square of its range: half of the clip's range costs at most a quarter.
+        share = min(1.0, math.sqrt(budget / dearest / self.tokens)) if self.tokens and dearest else None
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "rho": rho,
+            "budget": budget,
+            "batch_size": size,
+            "sure_tokens": min(sure, MOST_SURE),
+            "tokens": self.tokens,
+            "share": share,
+            "relation": self.relation,
+            "group_size": self.group_size,
+            "rebalancing_epsilon": self.rebalancing_epsilon,
+        }
+
+    def fewest(self, individual: bool) -> int:
+        """The fewest contexts whose tokens cost no more than epsilon, or can all be paid for by every context.
+
+        Raises:
+            ValueError: MOST_CONTEXTS are too few.
+        """
+        assert self.epsilon is not None and self.tokens is not None
+
+        def enough(size: int) -> bool:
+            if individual:
+                return bool(self.own_budgets(size)["sure_tokens"] >= self.tokens)
+            return self.accountant(size).epsilon(self.tokens or 0, self.delta, self.method).epsilon <= (
+                self.epsilon or 0.0
+            )
+
+        if not enough(MOST_CONTEXTS):
+            raise ValueError(
+                f"{self.tokens} tokens take more than {MOST_CONTEXTS:,} contexts at epsilon {self.epsilon:g}"
+            )
+        return 1 + bisect_left(range(1, MOST_CONTEXTS), True, key=enough)
+
+
+def _own_budgets_in_words(found: dict[str, Any]) -> str:
+    from dpaudit.results.rounding import delta_bound, lower_bound, stated
+
+    how = [found["relation"], *([f"{found['group_size']} contexts per unit"] * (found["group_size"] != 1))]
+    how += _rebalancing(found)
+    budget, sure = lower_bound(found["budget"]), f"{found['sure_tokens']:,}"
+    said = (
+        f"{found['batch_size']:g} contexts per batch, epsilon {stated(found['epsilon'])} at delta "
+        f"{delta_bound(found['delta'])} ({', '.join(how)}): every context has a budget of rho {budget}, for any number "
+        f"of tokens. It takes part in the first {sure} of a batch, whatever it says"
     )
-    if tokens is None:
-        assert epsilon is not None
-        tokens = accountant.affordable_tokens(epsilon, delta, method)
-    spent = accountant.epsilon(tokens, delta, method)
-    return {
-        "tokens": tokens,
-        "epsilon": finite_or_text(spent.epsilon),
-        "delta": delta,
-        "method": method,
-        "rho": finite_or_text(accountant.rho(tokens)),
-        "relation": relation,
-        "epsilon_lower": spent.epsilon_lower,
-        "batch_size": size,
-        "divisor": divisor,
-        "group_size": group_size,
-        "sensitivity": mechanisms.mean_sensitivity(change, divisor).text,
-        "rebalancing_epsilon": rebalancing_epsilon,
-    }
+    if found["share"] is None:
+        return f"{said}, and in more as it moves less than the clip lets it."
+    if found["share"] == 1:
+        return f"{said}: in all {found['tokens']:,}."
+    return (
+        f"{said}, and in all {found['tokens']:,} where its contributions have {100 * found['share']:.0f}% of the "
+        "clip's range or less."
+    )
 
 
 def _budget_in_words(found: dict[str, Any]) -> str:

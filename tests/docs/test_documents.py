@@ -99,6 +99,7 @@ def config_with(sections: dict[str, object]) -> Config:
 
 #: What reads a document's YAML. The release gate's steps are run in tests/test_disclosure.py.
 YAML = {
+    "budgets.md": config_with,
     "experiments.md": TableConfig.model_validate,
     "generation.md": config_with,
     "releasing.md": dict,

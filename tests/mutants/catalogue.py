@@ -94,7 +94,7 @@ _INDIVIDUAL = (
         "dpaudit/checks/budgets.py",
         "np.count_nonzero(~(spent[1] <= budget))",
         "np.count_nonzero(~(spent[0] <= budget))",
-        (_FAULTS,),
+        (_FAULT_TABLE,),
     ),
     Mutant(
         "budgets-falling-sums-pass",
@@ -102,7 +102,7 @@ _INDIVIDUAL = (
         "dpaudit/checks/budgets.py",
         "np.count_nonzero(~(after >= before))",
         "np.count_nonzero(~(after >= 0))",
-        (_FAULTS,),
+        (_FAULT_TABLE,),
     ),
     Mutant(
         "budgets-left-out-replayed",
