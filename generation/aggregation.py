@@ -6,7 +6,7 @@ the results, which are small, are moved. Every number is the plain definition's.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from dpaudit.mechanisms import ANCHOR, Arrays, Contribution, Mechanism, PublicPa
 Floats: TypeAlias = NDArray[np.float32]
 #: Raw logits [n, V]: an array or a tensor in float32, or a tensor in bfloat16; tensors on any device.
 Logits: TypeAlias = Floats | torch.Tensor
+Array = TypeVar("Array", Floats, torch.Tensor)
 #: What a step takes from the public prompt where it takes nothing.
 NOTHING_PUBLIC = PublicPart()
 
@@ -76,6 +77,23 @@ def contributions(logits: Logits, public: PublicPart, contribution: Contribution
 
     each(rows.blocks, fill)
     return result
+
+
+class Budgets:
+    """What contexts have spent of their budgets while a text grows that is no run's: attacks and held-out texts."""
+
+    def __init__(self, mechanism: Mechanism) -> None:
+        """Before the first token."""
+        self._mechanism, self._spent = mechanism, np.zeros(0)
+
+    def paying(self, logits: Array, public: PublicPart) -> Array:
+        """Raw logits [n, V] of those contexts that pay for the next draw, and so take part; all without budgets."""
+        if self._mechanism.budget is None or not len(logits):
+            return logits
+        before = self._spent if len(self._spent) else np.zeros(len(logits))
+        self._spent = self._mechanism.spend(contributions(logits, public, self._mechanism.contribution), before)
+        active = self._spent > before
+        return logits[active if isinstance(logits, np.ndarray) else torch.from_numpy(active)]
 
 
 class _Rows:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant, LowerBound, epsilon_lower_bound
-from dpaudit.generation.aggregation import NOTHING_PUBLIC, Floats, aggregated, contributions
+from dpaudit.generation.aggregation import NOTHING_PUBLIC, Budgets, Floats, aggregated
 from dpaudit.generation.passes import CachedPrompts, next_logits
 from dpaudit.generation.sampling import OsEntropy, sample
 from dpaudit.mechanisms import ContextChange, Mechanism, PublicPart, Relation
@@ -129,7 +129,7 @@ def _text(
     """Generate a text from one side (0 without the canary, 1 with it), by the operating system's entropy."""
     private, public, entropy = private.fork(), public.fork(), OsEntropy()
     accountant, loss = ExPostAccountant(declared, ContextChange(relation)), 0.0
-    budgets = _Budgets(declared), _Budgets(declared)
+    budgets = Budgets(declared), Budgets(declared)
     for position in range(tokens):
         logits = next_logits(public)  # none where nothing is taken from it
         part = declared.public_part(logits[0], ruled) if len(logits) else NOTHING_PUBLIC
@@ -144,21 +144,6 @@ def _text(
                 prompts.append(index if part.support is None else int(part.support[index]))
     cost = accountant.batch_cost(0)
     return _Text(loss, cost.fall, cost.rise)
-
-
-class _Budgets:
-    """What one neighbour's contexts have spent while a text grows."""
-
-    def __init__(self, declared: Mechanism) -> None:
-        self._mechanism, self._spent = declared, np.zeros(0)
-
-    def paying(self, logits: Floats, public: PublicPart) -> Floats:
-        """Raw logits [n, V] of those contexts that take part in a draw; all of them where they have no budgets."""
-        if self._mechanism.budget is None:
-            return logits
-        before = self._spent if len(self._spent) else np.zeros(len(logits))
-        self._spent = self._mechanism.spend(contributions(logits, public, self._mechanism.contribution), before)
-        return logits[self._spent > before]
 
 
 def _neighbours(

@@ -231,9 +231,35 @@ def outcomes(comparison: Comparison) -> tuple[str, ...]:
             said.append(_HINDSIGHT)
     if not said:
         said = ["No two runs have figures that hold and can be set side by side."]
+    said += _budgets_said(comparison, runs)
     said += [f"Run {runs.label(run)} {one_line(caution)}." for run, caution in runs.cautions.items()]
     unread = [runs.number[run.name] for run in comparison.runs if run.verdict == "error"]
     return (*said, *(f"Run {number} cannot be read as a whole, so it has no figures." for number in unread))
+
+
+def _budgets_said(comparison: Comparison, runs: _Runs) -> Iterator[str]:
+    """A sentence for each run whose contexts have budgets: its promise beside worst-case accounting at its own length.
+
+    Below which clip that would promise as much is how far contexts really moved the draws.
+    """
+    curves = {(c.run, c.accountant): c for panel in comparison.budgets for c in panel.curves}
+    for run in comparison.runs:
+        promised, found = curves.get((run.name, "budgets")), run.guarantees.approximate
+        if run.budgets is None or promised is None or found is None or run.name in runs.cautions:
+            continue
+        worst = curves.get((run.name, "optimal")) or curves.get((run.name, "rdp"))
+        if worst is None or found.tokens not in worst.tokens:
+            continue
+        of = dict(zip(worst.tokens, worst.epsilon, strict=True))[found.tokens]
+        number, tokens = runs.number[run.name], counted(found.tokens, "token")
+        epsilon, other = (runs.shown(run.name, "approximate", value) for value in (promised.epsilon[0], of))
+        yield f"Run {number}'s budgets promise ε {epsilon} for any length; worst-case accounting, {other} at {tokens}."
+        if run.clip is not None and run.budgets.moved:
+            moved = run.budgets.moved
+            yield (
+                f"Its contexts moved draws {100 * moved:.0f}% as far as clip {nearest(run.clip)} lets any: below a "
+                f"clip of about {nearest(moved * run.clip, 2)} budgets would gain nothing."
+            )
 
 
 def _within(found: Affordable, comparison: Comparison, runs: _Runs) -> Iterator[str]:

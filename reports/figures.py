@@ -48,7 +48,7 @@ _ROW_WIDTH, _LEGEND_WIDTH = 20, 42  # letters in a line of a run's name, beside 
 #: Fewer batches than these are no figure of pairs; more than MOST_POINTS share a grid of so many cells a side.
 _FEWEST_POINTS, _CELLS = 2, 40
 
-ACCOUNTANTS = {"exact": "exact", "theorem1": "Theorem 1", "rdp": "Rényi DP", "optimal": "optimal"}
+ACCOUNTANTS = {"exact": "exact", "theorem1": "Theorem 1", "rdp": "Rényi DP", "optimal": "optimal", "budgets": "budgets"}
 BUDGETS_CAPTION = (
     "A step for each length that was worked out: epsilon of everything, had no batch more tokens; ex-post, the maximum "
     "over n batches. A colour and a marker for each run, a dash for each accountant."
@@ -56,7 +56,8 @@ BUDGETS_CAPTION = (
 _BUDGET_AXES: dict[Kind, str] = {"ex-post": "Ex-post epsilon (nats)", "approximate": "Approximate DP epsilon (nats)"}
 _TIGHT: dict[str, Any] = {"linestyle": "-", "linewidth": 1.8}
 _LOOSE: dict[str, Any] = {"linestyle": (0, (5, 2)), "linewidth": 1.2}
-_ACCOUNTANT_STYLES = {"exact": _TIGHT, "theorem1": _LOOSE, "rdp": _LOOSE, "optimal": _TIGHT}
+_PROMISED: dict[str, Any] = {"linestyle": (0, (1, 1.5)), "linewidth": 1.8}
+_ACCOUNTANT_STYLES = {"exact": _TIGHT, "theorem1": _LOOSE, "rdp": _LOOSE, "optimal": _TIGHT, "budgets": _PROMISED}
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,15 @@ class ApproximateAccountant:
         by_ranges = exponential_mechanism_epsilon(self.eta, tokens, delta, method=method, laplace=self.laplace)
         return min(by_ranges, by_budgets, key=lambda found: found.epsilon)
 
+    def budgets_epsilon(self, delta: float) -> float:
+        """What any number of tokens costs by contexts' budgets, at `delta` of everything; infinite without them.
+
+        Raises:
+            ValueError: delta is not in (0, 1).
+        """
+        left = self.delta_left(delta)
+        return rounded_sum(self._of_budgets(left), self.centers) if left else math.inf
+
     def _of_budgets(self, delta: float) -> float:
         if math.isinf(self.most_rho):
             return math.inf

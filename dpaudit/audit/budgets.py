@@ -25,7 +25,7 @@ class BudgetSums:
         self._contexts = np.zeros(positions, dtype=np.int64)
         self._least = np.ones(positions)
         self._spent = np.zeros(_SHARES + 1, dtype=np.int64)
-        self._left_out = 0
+        self._left_out, self._paid = 0, 0.0
 
     def take(self, batch: BatchFacts) -> None:
         """Take in what one batch says, if it has contexts with budgets."""
@@ -39,6 +39,7 @@ class BudgetSums:
         self._least[:tokens] = np.minimum(self._least[:tokens], active / contexts)
         shares = np.ceil(np.clip(np.nan_to_num(use.spent / budget, nan=1.0), 0, 1) * _SHARES).astype(np.int64)
         self._spent += np.bincount(shares, minlength=_SHARES + 1)
+        self._paid += float(np.nan_to_num(np.clip(use.spent, 0, budget), nan=budget).sum())
         self._left_out += int(np.count_nonzero(use.left_out))
 
     def result(self) -> BudgetUse | None:
@@ -49,14 +50,16 @@ class BudgetSums:
         reached = np.flatnonzero(self._contexts)
         below = np.cumsum(self._spent)
         at = [int(np.searchsorted(below, max(1, math.ceil(share * contexts)))) for share in _QUANTILES]
-        eta = self._mechanism.eta(ContextChange("add_remove")) or 0.0
+        dearest = float(zcdp_of_draw(self._mechanism.eta(ContextChange("add_remove")) or 0.0))
+        draws = int(self._active.sum())
         return BudgetUse(
             budget=self._mechanism.budget,
-            worst_case=float(zcdp_of_draw(eta)) * self._positions,
+            worst_case=dearest * self._positions,
             contexts=contexts,
             left_out=self._left_out,
             spent=tuple(share / _SHARES for share in at),
             position=tuple(int(place) + 1 for place in reached),
             active=tuple(float(self._active[place] / self._contexts[place]) for place in reached),
             fewest=tuple(float(self._least[place]) for place in reached),
+            moved=min(1.0, math.sqrt(self._paid / (draws * dearest))) if draws and dearest else 0.0,
         )

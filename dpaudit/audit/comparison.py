@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
@@ -49,6 +49,7 @@ _POINTS = 64
 #: The texts of a run that stand beside those of others.
 _TEXTS = 3
 _NO_SETTINGS = "the run states no settings that its guarantee could be worked out from"
+_ANY_NUMBER = "any number of tokens is within it, for contexts have budgets of their own"
 _NO_CURVE = "the record gives no cost by token position"
 
 Part = TypeVar("Part", bound=BaseModel)
@@ -178,6 +179,8 @@ class _ApproximateRun:
     def within(self, budget: RunEpsilon) -> Afforded:
         if self.accountant is None or budget.delta is None:
             return _no_answer(_NO_SETTINGS)
+        if self.accountant.budgets_epsilon(budget.delta) <= budget.epsilon:
+            return _no_answer(_ANY_NUMBER)
         try:
             tokens = self.accountant.affordable_tokens(budget.epsilon, budget.delta, self._method)
         except ValueError as error:
@@ -185,16 +188,21 @@ class _ApproximateRun:
         return Afforded(tokens=tokens, all_generated=False, reason="")
 
     def budgets(self, lengths: Sequence[int]) -> Iterator[BudgetCurve]:
-        """By either accountant, whichever the run's own figure is by: settings alone decide both."""
+        """By either accountant, whichever the run's own figure is by: settings alone decide both. And by budgets."""
         assert self.accountant is not None
         together = sorted({*lengths, self.found.tokens})
+        by_budgets = self.accountant.budgets_epsilon(self.found.delta)
+        if math.isfinite(by_budgets):
+            yield _curve(self, "budgets", dict.fromkeys(together, by_budgets))
         for method in get_args(Method):
             known: dict[int, float] = {}
-            epsilons = self.accountant.epsilons(together, self.found.delta, method)
+            epsilons = replace(self.accountant, most_rho=math.inf).epsilons(together, self.found.delta, method)
             for length, epsilon in zip(together, epsilons, strict=True):
                 if epsilon is not None:
                     # The run's own figure comes from a finer grid, and a shorter run costs no more than the whole one.
-                    own = self.found.epsilon if method == self._method and length <= self.found.tokens else math.inf
+                    own = (
+                        self.found.epsilon if method == self.found.method and length <= self.found.tokens else math.inf
+                    )
                     known[length] = min(epsilon, own)
             if known:
                 yield _curve(self, method, known)
@@ -213,7 +221,7 @@ _Measured: TypeAlias = _ExPostRun | _ApproximateRun
 
 def _curve(
     run: _Measured,
-    accountant: Literal["exact", "theorem1", "rdp", "optimal"],
+    accountant: Literal["exact", "theorem1", "rdp", "optimal", "budgets"],
     epsilons: Mapping[int, float],
     batches: int | None = None,
 ) -> BudgetCurve:
@@ -437,6 +445,7 @@ def _summary(name: str, result: AuditResult) -> ComparedRun:
         samples=tuple(_texts(result)),
         claim=result.claim,
         guarantees=NOTHING if result.verdict == "error" else result.guarantees,
+        budgets=None if result.verdict == "error" else result.budgets,
     )
 
 

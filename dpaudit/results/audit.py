@@ -222,6 +222,9 @@ class BudgetUse(Result):
         position: of tokens in their batch, 1-based.
         active: the share of contexts that took part in those draws, over all batches.
         fewest: the same for the batch where it was least.
+        moved: how far contexts moved the draws that they took part in, as a share of what the clip lets any: the root
+            of what they paid over what such a one would have. A clip of about that share costs as much by worst-case
+            accounting.
     """
 
     budget: Number
@@ -232,6 +235,7 @@ class BudgetUse(Result):
     position: tuple[int, ...]
     active: tuple[float, ...]
     fewest: tuple[float, ...]
+    moved: float
 
 
 class TokenBand(Result):

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from dpaudit.mechanisms import ClaimKind, Relation, Unit
-from dpaudit.results.audit import ClaimResult, Guarantees, Number, Result, TextCounts, Verdict
+from dpaudit.results.audit import BudgetUse, ClaimResult, Guarantees, Number, Result, TextCounts, Verdict
 from dpaudit.results.quality import PRIVATE, Added, Digest, Measure, PerToken, Scores
 
 
@@ -107,7 +107,8 @@ class BudgetCurve(Result):
     """One run's epsilon, in nats, by the number of tokens that a batch may have.
 
     Attributes:
-        accountant: "exact" and "theorem1" are of the ex-post kind, "rdp" and "optimal" of the approximate one.
+        accountant: "exact" and "theorem1" are of the ex-post kind, the others of the approximate one. "budgets" is what
+            contexts' own promise whatever the length, beside what "rdp" and "optimal" give without them.
         batches: how many batches an ex-post epsilon is the maximum over; None for what settings alone give.
         delta: None where the kind has none.
         tokens: ascending.
@@ -119,7 +120,7 @@ class BudgetCurve(Result):
     """
 
     run: str
-    accountant: Literal["exact", "theorem1", "rdp", "optimal"]
+    accountant: Literal["exact", "theorem1", "rdp", "optimal", "budgets"]
     batches: int | None
     delta: Number | None
     tokens: tuple[int, ...]
@@ -247,6 +248,7 @@ class ComparedRun(Result):
         longest_batch: in tokens.
         released: how many of the texts are empty or very short; None where unknown.
         samples: a few of the texts, of as many labels as there are. As private as the figures beside them.
+        budgets: how contexts used budgets of their own; None where they have none. As private.
     """
 
     name: str
@@ -268,6 +270,7 @@ class ComparedRun(Result):
     samples: tuple[ComparedText, ...] = ()
     claim: ClaimResult | None
     guarantees: Guarantees
+    budgets: BudgetUse | None = None
 
 
 class Comparison(Result):

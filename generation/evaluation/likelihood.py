@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
-from dpaudit.generation.aggregation import NOTHING_PUBLIC, aggregated
+from dpaudit.generation.aggregation import NOTHING_PUBLIC, Budgets, aggregated
 from dpaudit.generation.algorithm import prepare
 from dpaudit.generation.config import Config
 from dpaudit.generation.evaluation.texts import RealData, hash_fraction, normalized_text, read_real, summary_of
@@ -233,8 +233,9 @@ class _Measurement:
                 rows = max(1, len(batch.contexts))
                 private = self._prompts.alone(label, batch.contexts, rows, self._most, self._head)
                 for number, text in enumerate(found):
+                    budgets = Budgets(self._mechanism)
                     for going, place, counts in _along(private, text):
-                        added = self._step(going, place, batch.id, number)
+                        added = self._step(going, place, budgets, batch.id, number)
                         if counts:
                             sums[number] += added
                         done += 1
@@ -266,22 +267,22 @@ class _Measurement:
             for text in self._held_out.texts[label]
         ]
 
-    def _step(self, going: CachedPrompts, place: _Place, batch: int, number: int) -> Doubles:
+    def _step(self, going: CachedPrompts, place: _Place, budgets: Budgets, batch: int, number: int) -> Doubles:
         """What one token adds to a text's sums; it is charged for."""
         if place.column is None:
             return np.array([0.0, 0.0, 0.0, 1.0])
         with _usable_logits():
-            arrays = self._arrays(going, place.public)
+            arrays = self._arrays(going, place.public, budgets)
         aggregate = self._mechanism.aggregate(arrays)
         for accountant in self._accountants[number : number + 1]:
             accountant.charge(batch, self._mechanism.reduced(arrays, place.column, aggregate))
         nats = log_probability(aggregate, place.column, self._mechanism.temperature)
         return np.array([-nats, -place.alone, 1.0, 1.0])
 
-    def _arrays(self, going: CachedPrompts, public: PublicPart) -> Arrays:
+    def _arrays(self, going: CachedPrompts, public: PublicPart, budgets: Budgets) -> Arrays:
         """A step as `dpaudit.generation.worker` aggregates it."""
         logits, taken = logits_for(going, public, self._mechanism)
-        return aggregated(logits, taken, self._mechanism, self._manifest.record.width)
+        return aggregated(budgets.paying(logits, taken), taken, self._mechanism, self._manifest.record.width)
 
     def result(self, name: str) -> MechanismLikelihood:
         """The figures of a config, with what its texts would cost."""

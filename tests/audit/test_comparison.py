@@ -532,6 +532,39 @@ def test_what_clusters_cost_is_in_every_curve() -> None:
     assert rdp.epsilon[-1] == pytest.approx(accountant(laplace=(0.2,)).epsilon(40, DELTA - 4e-6, "rdp").epsilon + 0.3)
 
 
+def test_what_budgets_promise_stands_beside_worst_case_accounting(make_run: Any) -> None:
+    kind = {"aggregator": "mean", "sizes": (6, 7), "max_tokens": 20, "divisor": 4.0}
+    own, worst = make_run(**kind, budget=0.9).audit(), make_run(**kind).audit()
+    comparison = compare_runs({"own": own, "worst": worst})
+    (panel,) = (panel for panel in comparison.budgets if panel.kind == "approximate")
+    curves = {(each.run, each.accountant): each for each in panel.curves}
+    assert curves.keys() == {
+        ("own", "budgets"),
+        *((name, by) for name in ("own", "worst") for by in ("rdp", "optimal")),
+    }
+    promised = own.guarantees.approximate
+    assert set(curves["own", "budgets"].epsilon) == {promised.epsilon}
+    for by in ("rdp", "optimal"):
+        assert curves["own", by].epsilon == pytest.approx(curves["worst", by].epsilon, rel=1e-2)
+        assert curves["own", by].epsilon[-1] > 3 * promised.epsilon
+    # The promise holds for any length: there is no number of tokens at which another epsilon ends.
+    _, affordable = of("approximate", comparison)
+    assert affordable is not None
+    own_at_worst, worst_at_own = affordable.cells[0][1], affordable.cells[1][0]
+    assert own_at_worst.tokens is None and "any number" in own_at_worst.reason
+    assert worst_at_own.tokens is not None and worst_at_own.tokens < 20
+    said = " ".join(outcomes(comparison))
+    assert re.search(
+        r"Run 1's budgets promise ε [\d.]+ for any length; worst-case accounting, [\d.]+ at 20 tokens", said
+    )
+    moved = own.budgets.moved
+    assert f"{100 * moved:.0f}% as far as clip 6.000 lets any: below a clip of about {6 * moved:.2g}" in said
+    assert "Run 2's budgets" not in said
+    assert own.budgets.moved**2 * sum(own.budgets.active) * 13 == pytest.approx(
+        13 * 20 * own.budgets.budget * 0.9 / own.budgets.worst_case, rel=0.2
+    )
+
+
 def test_long_curves_are_thinned_and_never_drawn_too_low() -> None:
     for length in [1, 63, 64, 65, 129, 1_000]:
         costs = [0.01 * (at + 1) for at in range(length)]
