@@ -44,6 +44,7 @@ def plan(config: Config, obstacles: Sequence[Obstacle] = ()) -> Plan:
         longest=config.decoding.longest,
         several=config.decoding.tokens_per_batch is not None,
         claim=None if claim is None else ClaimResult(**claim.model_dump()),
+        sure=ready.manifest.mechanism.sure_draws,
         seconds=rounds * (prompts + step * max(0, tokens - texts)),
         stored=round(stored * tokens * len(batches)),
         obstacles=tuple(map(str, obstacles)),

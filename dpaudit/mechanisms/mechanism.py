@@ -264,6 +264,15 @@ class Mechanism(Fields):
             return None
         return self.budget if change.half_steps == 1 else math.nextafter(self.budget * change.half_steps**2, math.inf)
 
+    @property
+    def sure_draws(self) -> int | None:
+        """How many draws a context's budget pays for, whatever it gives; None without budgets."""
+        if self.budget is None:
+            return None
+        dearest = float(zcdp_of_draw(self.eta(ContextChange("add_remove")) or 0.0))
+        # A relative 2^-30 for the rounding of the sum, up to a thousand million draws.
+        return math.floor(self.budget / dearest * (1 - 2.0**-30)) if dearest else 0
+
     def spend(self, contributions: Floats, spent: Doubles) -> Doubles:
         """What contexts have spent after a draw, [n]; before it they had `spent`. It grows for those that take part.
 

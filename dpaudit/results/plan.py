@@ -16,6 +16,7 @@ class Plan(Result):
         longest: the most of a text.
         several: whether a batch writes one text after another until its tokens are spent.
         claim: fixed beforehand; None for an ex-post one.
+        sure: how many tokens of a batch every context's own budget pays for, whatever it says; None without budgets.
         seconds: on this machine, where no text ends early; loading the model is left out.
         stored: bytes of all steps before they are compressed.
         obstacles: what keeps the run from passing its audit, as sentences; empty where nothing is known to.
@@ -30,6 +31,7 @@ class Plan(Result):
     longest: int
     several: bool
     claim: ClaimResult | None
+    sure: int | None
     seconds: float
     stored: int
     obstacles: tuple[str, ...]

@@ -15,8 +15,9 @@ from pydantic import ValidationError
 from dpaudit.accounting import zcdp_epsilon
 from dpaudit.audit import audit_run
 from dpaudit.generation import worker
-from dpaudit.generation.algorithm import generate
+from dpaudit.generation.algorithm import generate, prepare
 from dpaudit.generation.config import Config
+from dpaudit.generation.planning import plan
 from dpaudit.generation.replay import replay_run
 from dpaudit.runs import RunReader
 
@@ -117,6 +118,19 @@ def test_a_replay_leaves_out_who_was_left_out(generated: Callable[..., Path], da
     result = audit_run(run, evidence=4, replay=found)
     checks = {check.id: check.status for check in result.checks}
     assert [checks[name] for name in ("replay.logits", "neighbors.regenerated", "replay.lower-bound")] == ["pass"] * 3
+
+
+def test_a_plan_says_what_every_budget_pays_for(make_config: MakeConfig) -> None:
+    ready = prepare(make_config(**BUDGETS))
+    mechanism = ready.manifest.mechanism
+    sure = plan(make_config(**BUDGETS)).sure
+    assert sure is not None and mechanism.budget is not None
+    dearest, spent = np.array([[-mechanism.clip, mechanism.clip]], dtype=np.float32), np.zeros(1)
+    for draws in range(1, sure + 3):
+        after = mechanism.spend(dearest, spent)
+        assert (after > spent).all() == (draws <= sure)
+        spent = after
+    assert plan(make_config(mechanism=BUDGETS["mechanism"], decoding=DECODING)).sure is None
 
 
 def test_configs_that_budgets_do_not_fit(settings: Callable[..., dict[str, Any]]) -> None:
