@@ -201,9 +201,9 @@ def _path_rows(config: DataConfig, path: Path) -> Iterator[Row]:
         raise not_in_encoding(config, path) from None
 
 
-def not_in_encoding(config: DataConfig, path: Path) -> InputError:
-    """What to say of a file that is not in the encoding that its config names."""
-    remedy = "Name its own in data.encoding (a CSV that Excel wrote is often cp1252), or convert it to UTF-8."
+def not_in_encoding(config: DataConfig, path: Path, option: str = "in data.encoding") -> InputError:
+    """What to say of a file that is not in the encoding that its config names; `option` says where to name another."""
+    remedy = f"Name its own {option} (a CSV that Excel wrote is often cp1252), or convert it to UTF-8."
     return InputError(str(path), f"this is not {(config.encoding or 'UTF-8').upper()} text.", remedy)
 
 

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from dpaudit.generation.config import Config, DataConfig, load_config
 from dpaudit.generation.obstacles import obstacles, refuse, small_delta
-from dpaudit.generation.records import columns_of, not_in_encoding, read_records, require_records
+from dpaudit.generation.records import DELIMITERS, columns_of, not_in_encoding, read_records, require_records
 from dpaudit.generation.sizes import Pricing, Sizes, Wish
 from dpaudit.generation.sources import locate, missing_part
 from dpaudit.runs import InputError
@@ -77,7 +77,7 @@ class Own:
     """What a first config for records of one's own says.
 
     Attributes:
-        data: the records, as data.path.
+        data, encoding: the records, as data.path and data.encoding.
         text, label: their columns; `label` is None where there are no labels.
         labels: the public list of labels; empty where it is to be filled in.
         model: as model.name.
@@ -94,6 +94,7 @@ class Own:
     records: int | None = None
     texts: int | None = None
     epsilon: float | None = None
+    encoding: str | None = None
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def first_config(aggregator: Demo, own: Own) -> First:
             be one, the records give too few texts, or a run of the config could not pass its audit.
     """
     title, *sections = _SECTION.split(example_config(aggregator))
-    data = _data(own.data, own.text, own.label, own.labels)
+    data = _data(own)
     demo, delta = demo_configs()[aggregator], 1e-5 if own.records is None else min(1e-5, small_delta(own.records))
     pricing = Pricing(demo.mechanism, demo.decoding.most_tokens, delta) if promises(aggregator) else None
     if not own.labels and own.label is not None and own.records is not None:
@@ -258,15 +259,16 @@ def require_labels(data: DataConfig) -> None:
         )
 
 
-def _data(path: str, text: str, label: str | None, labels: tuple[str, ...]) -> str:
+def _data(own: Own) -> str:
     """The section `data`, with every value quoted as YAML needs it."""
+    path, text, label = own.data, own.text, own.label
     if text == label:
         raise InputError("--label", f"the column {label!r} is that of the texts.", "Name another column.")
-    require_columns(path, [text] if label is None else [text, label])
-    labels = labels or (PLACEHOLDER,)
+    require_columns(path, [text] if label is None else [text, label], own.encoding)
+    labels = own.labels or (PLACEHOLDER,)
     labelled: dict[str, Any] = {} if label is None else {"label": label, "labels": labels}
     try:
-        DataConfig(path=path, text=text, **labelled)
+        DataConfig(path=path, text=text, encoding=own.encoding, **labelled)
     except ValidationError as error:
         # The first value that cannot be one: by itself, or, of labels, for it was named before.
         field, *place = error.errors()[0]["loc"] or ("labels",)
@@ -278,11 +280,15 @@ def _data(path: str, text: str, label: str | None, labels: tuple[str, ...]) -> s
         wrong = labels[int(place[0]) if place else next(repeated)]
         remedy = "Give each once, not empty, in one line."
         raise InputError("--label-value", f"{wrong!r} cannot be a label.", remedy) from None
-    require_records(DataConfig(path=path, text=text))  # an unclosed quote, say, shows in the last line only
+    require_records(
+        DataConfig(path=path, text=text, encoding=own.encoding)
+    )  # an unclosed quote, say, shows in the last line only
     public = "public: written down here, not read off the data"
+    encoded = "" if own.encoding is None else f"  {_yaml('encoding', own.encoding)}\n"
     texts = (
         "data:\n"
         f"  {_yaml('path', path)}    # relative to where dpaudit is run\n"
+        f"{encoded}"
         f"  {_yaml('text', text)}    # the column of the texts\n"
     )
     if label is None:
@@ -301,7 +307,7 @@ def _yaml(name: str, value: str | list[str]) -> str:
     return f"{name}: {listed[1:-1]}"
 
 
-def require_columns(path: str, names: Sequence[str]) -> None:
+def require_columns(path: str, names: Sequence[str], encoding: str | None = None) -> None:
     """Look for columns in a file's header, or in its first row where it has none.
 
     Raises:
@@ -314,18 +320,34 @@ def require_columns(path: str, names: Sequence[str]) -> None:
     if file.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
         remedy = "Allowed: .csv, .jsonl, .parquet, or a folder."
         raise InputError(path, "this kind of file cannot be read.", remedy)
-    config = DataConfig.model_construct(None, text=names[0], label=names[-1], labels=tuple(names[1:]))
+    config = DataConfig.model_construct(
+        None, text=names[0], label=names[-1], labels=tuple(names[1:]), encoding=encoding
+    )
     try:
         columns = columns_of(config, file)
     except StopIteration:
         raise InputError(path, "the file is empty.", "Give a file with records.") from None
     except UnicodeError:
-        raise not_in_encoding(config, file) from None
+        raise not_in_encoding(config, file, "with --encoding") from None
+    except LookupError:
+        raise InputError(
+            "--encoding", f"Python knows none of the name {encoding!r}.", "Try cp1252 or utf-16."
+        ) from None
     except (ValueError, csv.Error):
         raise InputError(path, f"its first line is not one of a {file.suffix} file in UTF-8.", "Mend it.") from None
     for option, name in zip(("--text", "--label"), names, strict=False):
         if name not in columns:
             problem = f"{path} has no column {name!r}."
-            some = f"Name one of its {len(columns)} columns"
+            found = f"{len(columns)} columns" if len(columns) != 1 else _split_otherwise(config, file)
             why = "(not shown: without a header line they would be a record)"
-            raise InputError(option, problem, f"{some} {why}; all of them must have names.")
+            raise InputError(option, problem, f"Name one of its {found} {why}; all of them must have names.")
+
+
+def _split_otherwise(config: DataConfig, file: Path) -> str:
+    """How many columns a file of one has where something else than a comma separates them."""
+    if file.suffix.lower() == ".csv":
+        for delimiter in DELIMITERS[1:]:
+            columns = columns_of(config.model_copy(update={"delimiter": delimiter}), file)
+            if len(columns) > 1:
+                return f"{len(columns)} columns, if {delimiter!r} separates them"
+    return "1 column"

@@ -31,6 +31,7 @@ POSITIVE_COUNT = click.IntRange(1, 1 << 40)
     metavar="FILE",
     help="Your records: .csv, .jsonl, .parquet or a folder of LABEL/*.txt [default: the example's].",
 )
+@click.option("--encoding", metavar="NAME", help="Of a .csv or .jsonl, such as cp1252 [default: UTF-8, or UTF-16].")
 @click.option("--text", metavar="COLUMN", help="Their column of texts [default: text].")
 @click.option("--label", metavar="COLUMN", help="Their column of labels [default: label].")
 @click.option(
@@ -56,6 +57,7 @@ def init(
     config: Path,
     aggregator: Literal["mean", "central"],
     data: str | None,
+    encoding: str | None,
     text: str | None,
     label: str | None,
     label_values: tuple[str, ...],
@@ -90,9 +92,9 @@ def init(
     )
     from dpaudit.runs import InputError
 
-    about = (text, label, label_values, no_labels, model, template, records, texts, epsilon)
+    about = (encoding, text, label, label_values, no_labels, model, template, records, texts, epsilon)
     if data is None and any(about):
-        about_data = "--text, --label, --no-labels, --model, --template, --records, --texts and --epsilon"
+        about_data = "--encoding, --text, --label, --no-labels, --model, --template, --records, --texts and --epsilon"
         raise click.UsageError(f"{about_data} are about --data, which is not given.")
     if no_labels and (label or label_values):
         raise click.UsageError("--no-labels does not go with --label and --label-value.")
@@ -103,7 +105,9 @@ def init(
     written, said = example_config(aggregator), ""
     if data is not None:
         column = None if no_labels else label or "label"
-        own = Own(data, text or "text", column, label_values, model or MODEL, template, records, texts, epsilon)
+        own = Own(
+            data, text or "text", column, label_values, model or MODEL, template, records, texts, epsilon, encoding
+        )
         own = _asked(own, aggregator) if _is_terminal() and not as_json else own
         found = first_config(aggregator, own)
         written, said = found.text, _yield(own, found)

@@ -456,3 +456,16 @@ def test_on_a_terminal_it_asks_for_what_was_not_given(
     given = ["--template", "pt", "--records", "1200", "--epsilon", "3", "--texts", "4"]
     assert dpaudit("init", "own.yaml", *own, "--force", *given)[0] == 0
     assert dpaudit("init", "own.yaml", *own, "--force", "--json")[0] == 0
+
+
+def test_init_reads_records_in_an_encoding_of_their_own(dpaudit: Dpaudit, tmp_path: Path) -> None:
+    (tmp_path / "records.csv").write_text("topic;body\n" + "sport;Grüße\n" * 3, encoding="cp1252")
+    asked = ("init", "--data", "records.csv", "--text", "body", "--label", "topic", "--label-value", "sport")
+    code, _, err = dpaudit(*asked)
+    assert code == 2 and "--encoding (a CSV that Excel wrote is often cp1252)" in err
+    code, _, err = dpaudit(*asked, "--encoding", "klingon")
+    assert code == 2 and "--encoding: Python knows none of the name 'klingon'" in err
+    assert dpaudit(*asked, "--encoding", "cp1252")[0] == 0
+    assert load_config(tmp_path / "dpaudit.yaml").data.encoding == "cp1252"
+    code, _, err = dpaudit("init", "x.yaml", "--data", "records.csv", "--encoding", "cp1252")
+    assert code == 2 and "one of its 2 columns, if ';' separates them" in err
