@@ -9,7 +9,7 @@ from dpaudit.reports.costs import MOST_DRAWN
 from dpaudit.results import BudgetUse
 from dpaudit.results.rounding import bound, nearest
 
-COLUMNS = ("Position", "Took part, of all batches", "In the batch where fewest did")
+COLUMNS = ("Position", "Took part, over all batches", "In the batch with fewest")
 #: Rows of the table.
 MOST_ROWS = 12
 #: The last digit of a share.

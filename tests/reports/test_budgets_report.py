@@ -164,7 +164,7 @@ def test_a_public_report_has_the_promise_and_not_its_use(make_run: Callable[...,
     for text in (render_html(public), render_markdown(public)):
         assert TITLE not in text and "took part" not in text
         assert not SHARES.search(re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL))
-        assert "rho 0.9137 (zCDP) for the whole run, whatever the number of tokens" in text
+        assert "rho 0.9137 (zCDP) for all tokens, whatever their number" in text
 
 
 def test_the_approximate_block_names_what_budgets_promise() -> None:
@@ -172,7 +172,7 @@ def test_the_approximate_block_names_what_budgets_promise() -> None:
         return dict(kind_blocks(result)[1].parts)
 
     by_budgets = parts(budgets_run())
-    assert by_budgets["Budgets"] == "rho 0.1083 (zCDP) for the whole run, whatever the number of tokens"
+    assert by_budgets["Budgets"] == "rho 0.1083 (zCDP) for all tokens, whatever their number"
     assert by_budgets["Tokens accounted for"] == "any number; a batch has at most 48"
     assert "any number of tokens" in kind_blocks(budgets_run())[1].brief[0][1]
     assert "Budgets" not in parts(mean_run()) and parts(mean_run())["Tokens accounted for"] == "48"
