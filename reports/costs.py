@@ -286,7 +286,7 @@ def _pairs(rows: list[tuple[int, float | None, float | None]]) -> Pairs | None:
 
 def percent(share: float) -> str:
     """A share of 1 in percent, three digits."""
-    return f"{nearest(100 * share, 3)}%" if math.isfinite(share) else "infinite"
+    return f"{nearest(100 * share, 3)}%" if math.isfinite(share) else nearest(share)
 
 
 def _left_out(found: Pairs) -> str:

@@ -3,9 +3,9 @@
 In a page, colours are CSS variables with fallbacks, legible on light pages, dark ones and paper, and text is in the
 page's own font. A file has plain colours on white, for LaTeX and many viewers know no variables.
 
-All files are about ex-post costs, of the texts that were drawn. A mean run has them too, where its record bounds them,
-on one axis with a median run's: they are of one kind. What a mean run guarantees is of another, the same for every
-batch: it is never drawn, and every figure of such a run says so.
+All files but one are about ex-post costs, of the texts that were drawn. A mean run has them too, where its record
+bounds them, on one axis with a median run's: they are of one kind. What a mean run guarantees is of another, the same
+for every batch: it is never drawn, and every figure of such costs says so. The other file shows who took part in draws.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ _LABEL_LENGTH = 40
 _ALL = "all"
 _MEAN_NOTE = "Mean run: ex-post costs of its texts, not its (ε, δ) guarantee."
 _CAUTION_NOTE = "Its audit did not pass: nothing here is a bound until it does."
+#: The figure that shows no cost.
+_NO_COSTS = "budgets"
 _MEAN_MARK, _CAUTION_MARK = "†", "‡"
 _EXPLAINED = {
     "batch-histogram": "Exact ex-post epsilon of each batch (nats), as bars; the outline is the same by Theorem 1. "
@@ -53,6 +55,9 @@ _EXPLAINED = {
     f"fewer than {FEWEST_BINNED}, with a dot as the median. Below: how many batches did.",
     "growth": "Ex-post epsilon of generation (nats), had no batch of the run gone beyond so many tokens. Solid: exact. "
     "Dashed: by Theorem 1.",
+    "budgets": "Share of contexts that took part in the draw of a token, by its position in the batch. Who is left out "
+    "cannot pay for the draw any more, out of a budget of its own. Solid: over all batches. Thin and dashed: in the "
+    "batch where fewest took part, at each position.",
     "directions": "Rise and fall of each batch (nats): how much more, and how much less, probable a neighbour can have "
     f"made its text. Triangle: the largest exact cost. {POINTS}",
     "losses": "Largest absolute loss of a context that was left out of a batch (nats), against the exact ex-post bound "
@@ -177,9 +182,9 @@ def _drawings(
     """Each figure with its file's first part, the run's name above it and the notes below."""
     stems = _distinct((re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.") or "run" for label in labels), (_ALL,))
     for run, label, stem in zip(runs, labels, stems, strict=True):
-        notes = [_MEAN_NOTE] * run.is_mean + [_CAUTION_NOTE] * run.is_doubtful
+        notes = [_CAUTION_NOTE] * run.is_doubtful
         for drawing in figures.of_run(run.result, alone=True):
-            yield stem, drawing, label, notes
+            yield stem, drawing, label, [_MEAN_NOTE] * (run.is_mean and drawing.name != _NO_COSTS) + notes
     if len(runs) > 1:
         notes = [f"{_MEAN_MARK} {_MEAN_NOTE}"] * any(run.is_mean for run in runs)
         notes += [f"{_CAUTION_MARK} {_CAUTION_NOTE}"] * any(run.is_doubtful for run in runs)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.reports import costs
+from dpaudit.reports import budgets, costs
 from dpaudit.reports.costs import FEWEST_BINNED, MOST_POINTS, BatchCosts, Pairs, ex_post_digits, percent, thinned
 from dpaudit.reports.outline import neighbours_of
 from dpaudit.reports.text import counted
@@ -91,6 +91,7 @@ def of_run(result: AuditResult, *, alone: bool = False) -> list[Drawing]:
         batch_histogram(result, alone=alone),
         token_curve(result),
         growth(result),
+        taking_part(result),
         rise_and_fall(result),
         losses_and_bounds(result),
     )
@@ -244,6 +245,34 @@ def growth(result: AuditResult) -> Drawing | None:
         _caption(axes, f"exact {bound(curve.exact[-1], digits)}", f"saving {saved}")
 
     return Drawing("growth", "Ex-post epsilon by length of the texts", costs.growth_described(result), draw)
+
+
+def taking_part(result: AuditResult) -> Drawing | None:
+    """Share of contexts that took part by position; None where no context has a budget or no draw was made."""
+    use = result.budgets
+    if use is None or not use.position:
+        return None
+    positions, active, fewest = budgets.thinned(use)
+
+    def draw(figure: FigureBase) -> None:
+        from matplotlib.ticker import PercentFormatter
+
+        axes = _axes(figure, "Position of the token in its batch", "Contexts that took part")
+        # At 0 and 1, where a line would be cut in half, it is drawn in full.
+        style: dict[str, Any] = {"marker": "o" if len(positions) == 1 else "", "markersize": 5, "clip_on": False}
+        thin: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 2)), "markerfacecolor": "none"}
+        axes.plot(positions, active, color=BAR, linewidth=1.8, label="all batches", **style)
+        axes.plot(positions, fewest, label="batch with fewest", **thin, **style)
+        axes.set_ylim(0, 1)
+        axes.set_xlim(positions[0] - 0.5, positions[-1] + 0.5)
+        axes.yaxis.set_major_formatter(PercentFormatter(1))
+        _whole_numbers(axes.xaxis)
+        figure.legend(loc="outside lower center", ncols=2)
+        left_out = f"{use.left_out:,} left out of a draw" if use.left_out else "none left out"
+        _caption(axes, f"n = {counted(use.contexts, 'context')}", left_out)
+
+    title = "Contexts that took part, by position of the token"
+    return Drawing("budgets", title, budgets.took_part(use), draw, _HEIGHT + LINE_HEIGHT)
 
 
 def rise_and_fall(result: AuditResult) -> Drawing | None:

@@ -17,7 +17,7 @@ from rich.segment import Segments
 from rich.table import Table
 from rich.text import Text
 
-from dpaudit.reports.costs import cost_of, costliest_first, digits_for
+from dpaudit.reports.costs import cost_of, costliest_first, digits_for, percent
 from dpaudit.reports.outline import neighbours_of
 from dpaudit.reports.terminal import print_pair
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
@@ -164,7 +164,8 @@ def _print_step(step: InspectedStep, console: Console) -> None:
         differs = "" if recorded == recomputed else f", recorded as {recorded}"
         sampled += f", probability {recomputed}{differs}, rank {step.sampled.rank:,}"
     cost = "" if step.cost.exact is None else _cost(step.cost)
-    _print_pairs((("before it", before), ("sampled", sampled), *_evidence(step, "cost", cost)), console)
+    pairs = (("before it", before), ("sampled", sampled), *_evidence(step, "cost", cost), *_budgets(step))
+    _print_pairs(pairs, console)
     rows: list[_Row] = []
     for token in step.top:
         limits = (or_absent(token.lower, lower_bound), nearest(token.center), or_absent(token.upper, bound))
@@ -182,6 +183,17 @@ def _print_step(step: InspectedStep, console: Console) -> None:
             style="dim",
         )
     )
+
+
+def _budgets(step: InspectedStep) -> Iterator[tuple[str, str]]:
+    """Who took part in the draw, and what is spent after it, where contexts have budgets."""
+    if (found := step.budgets) is not None:
+        least, median, most = (percent(share) for share in found.spent)
+        yield (
+            "budgets",
+            f"{found.active:,} of {counted(step.contexts, 'context')} took part; spent after it: {least} to {most} of "
+            f"rho {bound(found.budget)} each, median {median}",
+        )
 
 
 def _evidence(found: InspectedBatch | InspectedStep, what: str, cost: str) -> Iterator[tuple[str, str]]:

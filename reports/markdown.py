@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
-from dpaudit.reports import findings, outline, quality, wording
+from dpaudit.reports import budgets, findings, outline, quality, wording
 from dpaudit.reports.costs import batch_costs, curve_described, directions_described, growth_described, losses_described
 from dpaudit.reports.released import NO_TEXT, PAGE, Texts
 from dpaudit.reports.text import LABEL_LENGTH, one_line
@@ -122,6 +122,15 @@ def _batches(result: AuditResult) -> Iterator[str]:
 def _tokens(result: AuditResult) -> Iterator[str]:
     yield _items(filter(None, (curve_described(result.tokens), growth_described(result))))
     yield "The figures are in report.html."
+
+
+def _budgets(result: AuditResult) -> Iterator[str]:
+    if (use := result.budgets) is None:
+        return
+    yield budgets.described(use)
+    if rows := budgets.rows(use):
+        yield budgets.took_part(use)
+        yield table(budgets.COLUMNS, rows, budgets.COLUMNS)
 
 
 def _directions(result: AuditResult) -> Iterator[str]:
@@ -260,6 +269,7 @@ _SECTIONS: dict[str, Callable[[AuditResult], Iterator[str]]] = {
     "ledger": _ledger,
     "batches": _batches,
     "tokens": _tokens,
+    "budgets": _budgets,
     "directions": _directions,
     "losses": _losses,
     "checks": _checks,

@@ -194,6 +194,7 @@ def contents(result: AuditResult) -> dict[str, str]:
         "ledger": bool(result.ledger),
         "batches": not public,
         "tokens": not public and bool(growth_described(result) or curve_described(result.tokens)),
+        "budgets": not public and result.budgets is not None,
         "directions": not public and directions(result) is not None,
         "losses": not public and (losses(result) is not None or bool(worst_contexts(result))),
         "quality": result.quality is not None and not public,
@@ -433,14 +434,18 @@ def _approximate_block(result: AuditResult) -> KindBlock:
         return KindBlock("approximate", _claim_lines(claim), (), remark)
     epsilon, rdp = (bound_against(value, claim.epsilon if claim else None) for value in (found.epsilon, found.rdp))
     delta = delta_bound(found.delta, claim.delta if claim else None)
-    tokens = counted(found.tokens, "token")
+    most, tokens = f"{found.tokens:,}", counted(found.tokens, "token")
+    if found.method == "budgets":
+        most, tokens = f"any number; a batch has at most {found.tokens:,}", "any number of tokens"
     low = NOT_COMPUTED if found.epsilon_lower is None else lower_bound(found.epsilon_lower)
     inside = " inside ε, accounted for jointly" if found.rebalancing else ""
     parts = (
         ("Accounting method", wording.METHOD_NAMES.get(found.method, one_line(found.method))),
         ("No accountant can go below", _nats(low)),
         ("By Rényi DP", _nats(rdp)),
-        ("Tokens accounted for", f"{found.tokens:,}"),
+        ("Tokens accounted for", most),
+        *[("Budgets", f"rho {bound(found.rho or 0.0)} (zCDP) for all tokens, whatever their number")]
+        * (found.rho is not None),
         ("Rebalancing", _nats(bound(found.rebalancing)) + inside),
         *[("Cluster centres", f"{_nats(bound(found.centers))} of ε and {delta_bound(found.centers_delta)} of δ")]
         * bool(found.centers),

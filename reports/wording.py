@@ -116,6 +116,8 @@ CURVE_MARKS: Final = "Below, how many batches reached each position."
 
 GROWTH_MARKS: Final = "Each point is the whole run, had no batch gone beyond that length."
 
+BUDGET_MARKS: Final = "Thick: over all batches. Thin and dashed: in the batch where fewest took part, at each position."
+
 SAMPLES_LEAD: Final = (
     "As they stand in samples.jsonl, to be read before they are signed for. Whether that is what was sampled, "
     "release.text says. What is released is all texts or none: to leave out a costly one would give it away."
@@ -136,6 +138,7 @@ SECTIONS: Final[dict[str, str]] = {
     "not-checked": "What was not checked",
     "sign-off": "Sign-off",
     "tokens": "What each token cost",
+    "budgets": "How contexts used their budgets",
     "directions": "Rise and fall",
     "losses": "Losses of left-out contexts against the bound",
     "batches": "What each batch cost",
@@ -195,6 +198,8 @@ GLOSSARY: Final[dict[str, str]] = {
     "Unit": "What one unit of that change is: a record of the private data, a context, or a user with all records of "
     "theirs.",
     "Context": "One prompt, made of one or more private records. Its logits have one say in every token.",
+    "Budget of a context": "The most, in rho of zero-concentrated DP, that a context may spend on all tokens of its "
+    "batch: it is left out of every draw that would take it beyond.",
     "Batch": "The contexts that together generate one synthetic text. Batches share no records.",
     "Slot": "The number of a context within its batch, from 0. Which record it is, only “assignment” in the run "
     "directory can tell.",

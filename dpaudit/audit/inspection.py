@@ -22,6 +22,7 @@ from dpaudit.results.inspection import (
     InspectedText,
     Neighbours,
     Objection,
+    StepBudgets,
     StepCost,
     TokenView,
 )
@@ -155,6 +156,7 @@ def inspect_step(location: Path | str, batch: int, step: int, top: int = 10) -> 
             top=tuple(tokens.top(top)),
             **_worst(losses.result(batch)),
             objections=tuple(_objections(view, step)),
+            budgets=_budgets(view),
         )
 
 
@@ -250,6 +252,14 @@ def _step_cost(view: StepView, position: int, accountant: ExPostAccountant | Non
     )
 
 
+def _budgets(view: StepView) -> StepBudgets | None:
+    budget, step = view.mechanism.budget, view.step
+    if budget is None or step.spent is None or step.active is None:
+        return None
+    least, median, most = np.quantile(step.spent[1] / budget, (0, 0.5, 1), method="higher").tolist()
+    return StepBudgets(budget=budget, active=int(step.active.sum()), spent=(least, median, most))
+
+
 def _worst(found: BatchLosses | None) -> dict[str, Any]:
     return {"worst": () if found is None else found.worst, "losses": 0 if found is None else found.contexts}
 
@@ -297,6 +307,8 @@ def _mechanism(manifest: Manifest) -> Iterator[str]:
         yield f"{name} {value:g}"
     if mechanism.contribution.grid is not None:
         yield f"grid {mechanism.contribution.grid:g}"
+    if mechanism.budget is not None:
+        yield f"a budget of rho {mechanism.budget:g} for every context"
     size, margin = mechanism.support.size, mechanism.support.margin
     chosen = "all" if size is None else f"public top {size:,}"
     chosen += "" if margin is None else f" and within {margin:g} below"

@@ -164,6 +164,20 @@ class TokenView(Result):
     upper: Number | None
 
 
+class StepBudgets(Result):
+    """How a batch's contexts stand by budgets of their own, once a draw is paid for.
+
+    Attributes:
+        budget: the most that a context may spend, in nats of zCDP's rho.
+        active: how many took part in the draw.
+        spent: the least, the median and the most that a context has spent, as shares of the budget.
+    """
+
+    budget: Number
+    active: int
+    spent: tuple[Number, Number, Number]
+
+
 class InspectedStep(Result):
     """A step: the token that was sampled, and what it was sampled from.
 
@@ -177,6 +191,7 @@ class InspectedStep(Result):
         top: the most probable tokens.
         worst: the contexts whose removal would change the token's log-probability most.
         losses: how many contexts have such a loss.
+        budgets: None where contexts have none.
     """
 
     run: str
@@ -196,3 +211,4 @@ class InspectedStep(Result):
     worst: tuple[ContextLoss, ...]
     losses: int
     objections: tuple[Objection, ...]
+    budgets: StepBudgets | None

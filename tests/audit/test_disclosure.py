@@ -34,6 +34,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "median, failing": {},
     "median, contexts": {"contexts": True},
     "mean": {"aggregator": "mean"},
+    "budgets": {"aggregator": "mean", "budget": 0.9137},
     "user": {"unit": "user", "records_per_user": 2, "width": 3},
 }
 
@@ -72,7 +73,7 @@ def distinctive(make_run: Callable[..., Run], kind: str) -> Run:
         run.edit_manifest({"claim.epsilon": 123.0, "claim_stated": "beforehand"})
     if kind == "median, failing":
         run.edit_manifest({"claim.epsilon": 0.0, "claim_stated": "beforehand"})
-    if kind == "mean":
+    if kind in ("mean", "budgets"):
         run.edit_manifest({"claim.epsilon": 123.0, "claim.delta": 1e-5})
     if kind == "user":
         run.edit_manifest({"claim.unit": "user", "privacy.unit": "user", "privacy.records_per_user_from": "data"})
@@ -107,6 +108,8 @@ def private_numbers(run: Run, result: AuditResult) -> Iterator[float]:
         assert result.tokens.band is not None
         for series in (result.tokens.band.low, result.tokens.band.median, result.tokens.band.high):
             yield from series
+    if (use := result.budgets) is not None:
+        yield from (use.left_out, use.moved, *use.active, *use.fewest)
     reader = RunReader(run.path)
     if reader.manifest.claim_stated == "afterwards" and reader.manifest.claim is not None:
         yield reader.manifest.claim.epsilon

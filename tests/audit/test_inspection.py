@@ -25,6 +25,7 @@ KINDS = {
     "cells": {"rule": "hashed-cells", "sizes": (4, 3)},
     "tokens alone": {"text": False},
     "clusters": {"clusters": "public-centers-rebalanced", "sizes": (2, 3, 4, 2)},
+    "budgets": {"aggregator": "mean", "budget": 0.9},
 }
 
 
@@ -151,6 +152,32 @@ def test_where_nothing_bounds_a_change_there_is_no_cost_and_a_reason(make_run):
     narrow = make_run(width=2)
     narrow.edit_manifest({"privacy.records_per_user": 5, "claim.unit": "user"})
     assert "record.width 2" in inspect_batch(narrow.path, 0).neighbours.problem
+
+
+def test_a_step_says_who_took_part_and_what_is_spent(make_run):
+    assert inspect_step(make_run().path, 0, 0).budgets is None
+    run = make_run(aggregator="mean", sizes=(6, 0), budget=0.9, max_tokens=12)
+    assert inspect_step(run.path, 1, 0).budgets is None, "a batch without contexts"
+    assert "a budget of rho 0.9 for every context" in inspect_run(run.path).mechanism
+    active = []
+    with RunReader(run.path).batch(0) as batch:
+        for position, step in enumerate(batch.steps()):
+            shown = inspect_step(run.path, 0, position)
+            active.append(shown.budgets.active)
+            assert active[-1] == step.active.sum()
+            shares = sorted(step.spent[1] / 0.9)
+            assert (shown.budgets.spent, shown.budgets.budget) == ((shares[0], shares[3], shares[-1]), 0.9)
+            assert f"{active[-1]} of 6 contexts took part; spent after it:" in " ".join(printed(shown).split())
+    assert active[0] == 6 > active[-1]
+
+
+def test_sums_that_are_no_numbers_are_shown(make_run):
+    run = make_run(aggregator="mean", budget=0.9)
+    run.rewrite(0, lambda draft: draft.alter(0, "spent", (-1, 0), np.nan))
+    step = inspect_step(run.path, 0, 0)  # numpy's warnings are errors here
+    assert step.budgets.active == step.contexts - 1
+    assert "not a number" in printed(step)
+    assert {objection.check for objection in step.objections} >= {"budget.sums", "budget.limit"}
 
 
 # --- what is wrong with a run -----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from dpaudit.reports.clusters import render_clusters_html
 from dpaudit.reports.compare import render_comparison_html
 from dpaudit.reports.html import render_html
 from dpaudit.results import AuditResult
-from tests.reports.conftest import HOSTILE, hostile_run, mean_run, median_run
+from tests.reports.conftest import HOSTILE, budgets_run, hostile_run, mean_run, median_run
 from tests.reports.test_clusters_report import comparison as clusterings
 
 EXAMPLE = Path(__file__).parents[2] / "examples/runs/bbc-median"
@@ -67,6 +67,7 @@ def pages(folder: Path) -> Mapping[str, Callable[[], str]]:
         "thousand": lambda: render_html(median_run(1_000)),
         "hostile": lambda: render_html(hostile(folder)),
         "public": lambda: render_html(public_form(clean())),
+        "budgets": lambda: render_html(budgets_run()),
         "comparison": comparison,
         "clusters": partial(render_clusters_html, clusterings()),
     }

@@ -18,7 +18,7 @@ from tests.browser.samples import pages
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page, Route
 
-PAGES = ("clean", "failed", "thousand", "hostile", "public", "comparison", "clusters")
+PAGES = ("clean", "failed", "thousand", "hostile", "public", "budgets", "comparison", "clusters")
 PHONE, DESK = {"width": 360, "height": 740}, {"width": 1440, "height": 900}
 PROBES = (Path(__file__).parent / "probes.js").read_text(encoding="utf-8")
 SERIOUS = ("serious", "critical")

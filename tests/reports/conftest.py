@@ -21,6 +21,7 @@ from dpaudit.results import (
     Attack,
     AuditResult,
     BatchResult,
+    BudgetUse,
     CheckResult,
     ClaimResult,
     Comparison,
@@ -367,6 +368,32 @@ def mean_run(**changes: Any) -> AuditResult:
     )
 
 
+def budget_use(length: int = 48, **changes: Any) -> BudgetUse:
+    """Contexts that drop out from the fifth token on, with a few that take part again."""
+    active = [min(1.0, 1.4 * math.exp(-place / 9) + 0.05 * (place % 7 == 0)) for place in range(length)]
+    fields = {
+        "budget": 0.1082561,
+        "worst_case": 2.98964129,
+        "contexts": 129,
+        "left_out": 117,
+        "spent": (0.41, 0.87, 0.96, 0.99, 1.0),
+        "position": tuple(range(1, length + 1)),
+        "active": tuple(active),
+        "fewest": tuple(share**3 for share in active),
+        "moved": 0.48685,
+    }
+    return BudgetUse(**{**fields, **changes})
+
+
+def budgets_run(**changes: Any) -> AuditResult:
+    """A mean run whose contexts have budgets of their own, which its guarantee is by."""
+    run = mean_run()
+    by_budgets = {"method": "budgets", "rho": 0.1082561, "epsilon_lower": None, "rdp": APPROXIMATE.epsilon}
+    found = APPROXIMATE.model_copy(update=by_budgets)
+    guarantees = run.guarantees.model_copy(update={"approximate": found})
+    return mean_run(**{"guarantees": guarantees, "budgets": budget_use(), **changes})
+
+
 def approximate_only_run() -> AuditResult:
     """A mean run whose record bounds nothing: no cost by batch or token, and no losses."""
     none = dict.fromkeys(("theorem1", "exact", "rise", "fall", "leave_one_out_max"))
@@ -475,6 +502,7 @@ BUILDERS: dict[str, Callable[[], AuditResult]] = {
     "median": median_run,
     "failed": failed_run,
     "mean": mean_run,
+    "budgets": budgets_run,
     "attacked": attacked_run,
     "public": public_run,
     "approximate only": approximate_only_run,

@@ -158,7 +158,7 @@ def test_the_reports_figures_are_the_same_drawings(samples: Samples) -> None:
 
 
 def test_every_kind_of_run_can_be_drawn(files_of: Files) -> None:
-    for name, figures in [("one batch", 3), ("infinite", 5), ("user", 5)]:
+    for name, figures in [("one batch", 3), ("infinite", 5), ("user", 5), ("budgets", 6)]:
         files = files_of((name, name))
         assert len(files) == figures + 1  # the captions
         for file, content in files.items():

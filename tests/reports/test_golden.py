@@ -33,7 +33,7 @@ from dpaudit.results import AuditResult, Comparison, TextCounts
 Results = dict[str, AuditResult]
 Golden = Callable[[str, str], None]
 PAGES = ("median", "mean", "failed", "public", "hostile")
-OTHERS = (*PAGES, "attacked", "approximate only", "user", "unreadable", "infinite")
+OTHERS = (*PAGES, "attacked", "budgets", "approximate only", "user", "unreadable", "infinite")
 
 
 def words_of(page: str) -> str:
@@ -53,6 +53,16 @@ def printed(*shows: Callable[[Console], None], width: int = 80) -> str:
 def test_pages(results: Results, html_of: Callable[[AuditResult], str], golden: Golden) -> None:
     for name in PAGES:
         golden(f"{name}.html", words_of(html_of(results[name])))
+
+
+def test_the_section_on_budgets(results: Results, html_of: Callable[[AuditResult], str], golden: Golden) -> None:
+    page = words_of(html_of(results["budgets"]))
+    kind, section = (
+        re.search(rf'<(article|section)[^>]* aria-labelledby="{name}".*?</\1>', page, re.DOTALL)
+        for name in ("kind-approximate", "budgets")
+    )
+    assert kind and section
+    golden("budgets.html", f"{kind[0]}\n{section[0]}\n")
 
 
 def test_markdown(results: Results, golden: Golden) -> None:
@@ -108,14 +118,14 @@ def test_the_catalogue_of_checks_wraps(golden: Golden) -> None:
 
 
 def test_captions(results: Results, golden: Golden) -> None:
-    drawn = {name: results[name] for name in ("median", "mean", "failed", "infinite", "hostile")}
+    drawn = {name: results[name] for name in ("median", "mean", "budgets", "failed", "infinite", "hostile")}
     runs = [FigureRun(name, f"runs/{name}", result, batch_spread(name, result)) for name, result in drawn.items()]
     captions = figure_files(runs, (), "dpaudit figures runs/* --out figures")[CAPTIONS].decode()
     golden(CAPTIONS, captions.replace(version("matplotlib"), "VERSION"))
 
 
 def test_every_golden_file_is_looked_at() -> None:
-    pages = {f"{name}.html" for name in (*PAGES, "comparison")}
+    pages = {f"{name}.html" for name in (*PAGES, "budgets", "comparison")}
     machine = {f"{name}.{ending}" for name in (*PAGES, "unreadable") for ending in ("junit.xml", "sarif")}
     rest = {f"{name.replace(' ', '-')}.{ending}" for name in OTHERS for ending in ("md", "txt")}
     there = {path.name for path in Path(__file__).with_name("golden").iterdir()}
