@@ -60,9 +60,12 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     said["sampling"] = {"generator": manifest["sampling"]["generator"]}
     if origins["settings"] == "public":
         said |= {name: manifest[name] for name in ("mechanism", "stopping")}
-        # How many values are kept follows from the most records of a user.
-        record = ("dtype", "vocabulary", "contexts", *["width"] * (privacy["records_per_user_from"] == "declared"))
+        # How many values are kept, and what one context may spend, follow from the most records of a user.
+        of_users = privacy["records_per_user_from"] == "declared"
+        record = ("dtype", "vocabulary", "contexts", *["width"] * of_users)
         said["record"] = {name: manifest["record"][name] for name in record}
+        if not of_users:
+            said["mechanism"] = {name: value for name, value in said["mechanism"].items() if name != "budget"}
         # A list of banned words is the user's own, and the public prompts' tokens spell the template.
         said["decoding"] = {name: manifest["decoding"][name] for name in _RULES}
         said["prompt"] = _prompt(manifest["prompt"])

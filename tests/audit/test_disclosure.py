@@ -287,9 +287,9 @@ def test_a_claim_is_withheld_where_a_figure_of_it_is_the_runs_own(make_run):
 
 
 def test_users_counted_in_the_data_and_the_claim_for_them_are_private(make_run):
-    run = make_run(aggregator="mean", unit="user", records_per_user=7)
+    run = make_run(aggregator="mean", unit="user", records_per_user=7, budget=0.01)
     declared = public_form(run.audit())
-    assert declared.claim.records_per_user == 7
+    assert declared.claim.records_per_user == 7 and declared.budgets is None
     assert any("declared by the run" in caveat for caveat in declared.caveats)
     assert declared.run["manifest"]["privacy"]["records_per_user"] == 7
     run.edit_manifest({"privacy.records_per_user_from": "data"})
@@ -301,6 +301,7 @@ def test_users_counted_in_the_data_and_the_claim_for_them_are_private(make_run):
     assert "records_per_user" not in counted.run["manifest"]["privacy"]
     # Nor what was worked out from it.
     assert "width" in declared.run["manifest"]["record"] and "width" not in counted.run["manifest"]["record"]
+    assert "budget" in declared.run["manifest"]["mechanism"] and "budget" not in counted.run["manifest"]["mechanism"]
 
 
 def test_noise_that_is_scaled_by_counted_users_is_private_whatever_was_asked(make_run):
