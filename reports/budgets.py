@@ -34,7 +34,8 @@ def took_part(use: BudgetUse) -> str:
         [_share(share) for share in (shares[0], shares[-1])] for shares in (use.active, use.fewest)
     )
     if len(use.position) == 1:
-        return f"{first} of the contexts took part in the only draw; in the batch where fewest did, {first_fewest}."
+        where = "the only draw of their batch; in the batch where fewest did"
+        return f"{first} of the contexts took part in {where}, {first_fewest}."
     falls = {_first_below(use, share): words for share, words in ((1.0, "fewer than all"), (0.5, "fewer than half"))}
     reached = ", ".join(f"{words} at position {place:,}" for place, words in falls.items() if place is not None)
     return (

@@ -83,7 +83,10 @@ def test_when_contexts_drop_out_is_said() -> None:
             "under 0.1% took part at the first position and 0% at the last (2); in the batch where fewest did, "
             "under 0.1% and 0%. For the first time, fewer than half at position 1.",
         ),
-        ((0.25,), "25.0% of the contexts took part in the only draw; in the batch where fewest did, 25.0%."),
+        (
+            (0.25,),
+            "25.0% of the contexts took part in the only draw of their batch; in the batch where fewest did, 25.0%.",
+        ),
         ((), ""),
     ]:
         use = budget_use(position=tuple(range(1, len(active) + 1)), active=active, fewest=active)
@@ -220,7 +223,7 @@ def test_runs_at_the_edges_are_told_of(make_run: Callable[..., Any]) -> None:
         if name == "one context":
             assert said.lstrip().startswith("The only context may spend rho 0.9000 over")
         if name == "one token":
-            assert "in the only draw" in said and len(use.position) == 1
+            assert "in the only draw of their batch" in said and len(use.position) == 1
         if name == "several texts":
             assert use.position == tuple(range(1, 41))
 
