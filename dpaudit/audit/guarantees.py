@@ -191,18 +191,13 @@ def _approximate_tree(facts: Facts) -> LedgerEntry | None:
         facts.manifest.mechanism.eta(facts.change) or 0.0,
         "docs/budgets.md#bounded-range",
     )
-    how = f"any one batch: {tokens} tokens, {found.method} composition"
     if found.method == "budgets":
-        how = "any one batch: what one unit's contexts can spend, however many tokens it has"
-    batch = approximately(
-        how,
-        drawn,
-        "docs/budgets.md",
-        delta=left,
-        rule="joint",
-        children=[token],
-        omitted=tokens - 1,
-    )
+        spent = "any one batch: what one unit's contexts can spend, however many tokens it has"
+        batch = approximately(spent, drawn, "docs/budgets.md#individual-budgets", delta=left)
+    else:
+        drawn_by = f"any one batch: {tokens} tokens, {found.method} composition"
+        parts = {"children": [token], "omitted": tokens - 1}
+        batch = approximately(drawn_by, drawn, "docs/budgets.md", delta=left, rule="joint", **parts)
     generation = worst("generation: batches share no records, so the costliest counts", [batch], f"{_DOCS}#runs")
     parts = [*_grouping(facts, "approximate"), generation]
     whole = f"{_DOCS}#ledger"
