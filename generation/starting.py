@@ -321,7 +321,7 @@ def require_columns(path: str, names: Sequence[str]) -> None:
         raise InputError(path, "the file is empty.", "Give a file with records.") from None
     except UnicodeError:
         raise not_in_encoding(config, file) from None
-    except (ValueError, csv.Error):
+    except (ValueError, RecursionError, csv.Error):
         raise InputError(path, f"its first line is not one of a {file.suffix} file in UTF-8.", "Mend it.") from None
     for option, name in zip(("--text", "--label"), names, strict=False):
         if name not in columns:
