@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.utils.hub import cached_file
 
 from dpaudit.generation.config import ModelConfig
-from dpaudit.generation.sources import PACKAGE, locate
+from dpaudit.generation.sources import PACKAGE, locate, require_file
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import TOKENIZER
 
@@ -48,13 +48,20 @@ def origin_of(name: str, field: str) -> Path | str:
 
 
 def identity_files(origin: Path | str, field: str) -> list[Path]:
-    """The files that decide what a model computes. A hub's model must have been loaded before: they are here then."""
+    """The files that decide what a model computes. A hub's model must have been loaded before: they are here then.
+
+    Raises:
+        InputError: it has none, or a pipe, a device or the like among them, whose reading might never end.
+    """
     if isinstance(origin, str):
         config = cached_file(origin, "config.json")
         if config is None:
             raise InputError(field, f"{origin!r} has no config.json.", "Name a model in Hugging Face's format.")
         origin = Path(config).parent
-    return [file for pattern in IDENTITY for file in origin.glob(pattern)]
+    files = [file for pattern in IDENTITY for file in origin.glob(pattern)]
+    for file in files:
+        require_file(file, field)  # links are followed: the hub's own files are some
+    return files
 
 
 def digest_of(files: Iterable[Path]) -> str:
@@ -236,10 +243,13 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
         if found is None:
             found = digest_of(identity_files(origin, FIELD))
             _require_digest(config.name, digest, found)
-    network.to(device)  # type: ignore[arg-type]
-    network.train(False)
-    with torch.inference_mode():
-        probe = network(input_ids=torch.zeros((1, 1), dtype=torch.long, device=device))
+        network.to(device)  # type: ignore[arg-type]
+        network.train(False)
+        with torch.inference_mode():
+            probe = network(input_ids=torch.zeros((1, 1), dtype=torch.long, device=device))
+    if probe.logits.isnan().any():
+        problem = f"{config.name!r} gives scores that are no numbers."
+        raise InputError(FIELD, problem, "Name another model, or a whole copy of this one.")
     return LanguageModel(network, tokenizer, found, int(probe.logits.shape[-1]))
 
 
@@ -291,6 +301,7 @@ def _gguf_file(folder: Path) -> Path | None:
     if not files:
         remedy = "Name a folder with config.json or a .gguf file."
         raise InputError(FIELD, f"{folder} holds no model.", remedy)
+    require_file(files[0], FIELD)
     return files[0]
 
 

@@ -176,7 +176,10 @@ def _gaps(mechanism: Mechanism, step: Step, public: Floats, most: float) -> Iter
         most: how far two of these may be off from each other, in logit units.
     """
     support, anchor = step.support, step.arrays.get(ANCHOR)
-    if problem := support_problem(support, len(public)):
+    problem = support_problem(support, len(public))
+    if np.isnan(public).any():
+        problem = "the model's scores are no numbers here"
+    if problem:
         yield math.inf, most, problem
         return
     if support is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpaudit.generation.config import NO_LABELS, Config, DataConfig
-from dpaudit.generation.sources import DATASET, locate
+from dpaudit.generation.sources import DATASET, locate, require_file
 from dpaudit.runs import InputError
 from dpaudit.runs.manifest import MAX_PUBLIC_EXAMPLES, MAX_TEMPLATE
 
@@ -218,6 +218,7 @@ def _folder_rows(config: DataConfig, folder: Path) -> Iterator[Row]:
             raise InputError(str(folder), "there is no .txt inside.", "Give a folder with text files.")
         raise InputError(str(folder), "there is no LABEL/*.txt inside.", "Give a folder with one folder per label.")
     for file in files:
+        require_file(file, "data.path")
         text = file.read_text(encoding="utf-8", errors="replace")
         yield Row(str(file), {config.text: text} | ({} if unlabelled else {config.label: file.parent.name}))
 

@@ -24,7 +24,7 @@ def locate(path: str, field: str) -> Path:
     """The file or folder that a config's path names. A package is found without being imported.
 
     Raises:
-        InputError: the package is not installed, or the path does not exist.
+        InputError: the package is not installed, or the path leads to no file or folder.
     """
     found = Path(path).expanduser()
     if path.startswith(PACKAGE):
@@ -36,7 +36,20 @@ def locate(path: str, field: str) -> Path:
         found = folder.joinpath(*path.split("/")[1:])
     if not found.exists():
         raise InputError(field, f"the value is {path!r}, and nothing is there.", "Give a path that exists.")
+    if not (found.is_file() or found.is_dir()):
+        raise _special(found, field)
     return found
+
+
+def require_file(file: Path, field: str) -> None:
+    """Refuse what is no file, links followed. Raises InputError."""
+    if not file.is_file():
+        raise _special(file, field)
+
+
+def _special(path: Path, field: str) -> InputError:
+    """What to say of a pipe or a device, which may never end, and of a link to nothing."""
+    return InputError(field, f"{path} is no plain file.", "Put a plain file there, or take it away.")
 
 
 def missing_part(path: str) -> str:

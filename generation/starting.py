@@ -333,7 +333,7 @@ def require_columns(path: str, names: Sequence[str], encoding: str | None = None
         raise InputError(
             "--encoding", f"Python knows none of the name {encoding!r}.", "Try cp1252 or utf-16."
         ) from None
-    except (ValueError, csv.Error):
+    except (ValueError, RecursionError, csv.Error):
         raise InputError(path, f"its first line is not one of a {file.suffix} file in UTF-8.", "Mend it.") from None
     for option, name in zip(("--text", "--label"), names, strict=False):
         if name not in columns:

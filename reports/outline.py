@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, get_args
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple, get_args
 from dpaudit.reports import wording
 from dpaudit.reports.costs import batch_costs, curve_described, directions, ex_post_digits, growth_described, losses
 from dpaudit.reports.findings import checks_with, cited, is_public, unmade
-from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
+from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import LOWER_BOUND, neighbours, or_absent
 from dpaudit.results import (
     NEXT_TO_NOTHING,
@@ -38,6 +37,7 @@ from dpaudit.results.rounding import (
     saving,
     stated,
 )
+from dpaudit.results.shell import argument
 
 NOT_CLAIMED = "not claimed"
 NOT_COMPUTED = "not computed"
@@ -335,7 +335,7 @@ def neighbours_of(
 
 def commands(result: AuditResult) -> tuple[str, ...]:
     """What to type to get this report again and to use its claim as a release gate."""
-    path = shlex.quote(printable(result.run.get("path") or "RUN_DIR"))
+    path = argument(result.run.get("path") or "RUN_DIR", "RUN_DIR")
     replayed = result.guarantees.empirical.attack is not None or any(
         check.status != "skip" and (check.id.startswith("replay.") or check.id == "neighbors.regenerated")
         for check in result.checks

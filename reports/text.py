@@ -45,6 +45,11 @@ def one_line(text: object, limit: int = PROSE_LENGTH) -> str:
     return " ".join(printable(text, limit).split())
 
 
+def in_a_line(path: object) -> str:
+    """A file's name in a line: as it is but for what drives a terminal, reorders the line or breaks it."""
+    return printable(path).replace("\n", "\\n")
+
+
 def wrapped(text: str, width: int, indent: str = "") -> str:
     """The text in lines of this width, `indent` before all but the first; commands, in backticks, are not broken."""
     held = _QUOTED.sub(lambda found: found[0].replace(" ", "\xa0"), text)

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pty
+import shutil
 import socket
 import subprocess
 import sys
@@ -188,6 +189,31 @@ def test_json_on_standard_output_drives_no_terminal(make_run, dpaudit, tmp_path)
         out = dpaudit(*command, "--json")[1]
         assert not set(out) & {"\x9b", "\u202e"}
         assert hostile in json.dumps(strict_json(out), ensure_ascii=False)
+
+
+def test_a_run_of_any_name_drives_no_terminal_and_is_named_for_a_shell(make_run, dpaudit, tmp_path, monkeypatch):
+    run = make_run()
+    monkeypatch.chdir(run.path.parent)
+    for name, named in (("-x", "./-x"), ("a b", "'a b'"), ("a\u202e\x9b2J\n\x1b[mb", "RUN_DIR")):
+        shutil.copytree(run.path, name)
+        for command in (
+            ("report", f"./{name}"),
+            ("report", f"./{name}", "--audience", "public"),
+            ("inspect", f"./{name}"),
+            ("figures", f"./{name}", "--format", "svg", "--out", f"{name} figures"),
+        ):
+            _, out, err = dpaudit(*command)
+            assert not set(out + err) & {"\x1b", "\x9b", "\u202e"} and "\n\\x1b[mb" not in out + err
+            if command[0] == "inspect":
+                assert f"Next: dpaudit inspect {named} --batch" in err
+        assert f"\ndpaudit report {named}\n" in Path(name, "report/report.md").read_text()
+        assert f"dpaudit figures {named} --format svg" in Path(f"{name} figures/captions.md").read_text()
+
+
+def test_what_has_brackets_and_is_no_address_is_refused(dpaudit):
+    for url in ("http://[evil", "s3://x]y/run"):
+        code, _, err = dpaudit("verify", url)
+        assert code == 2 and "this is no URL" in err
 
 
 SPECIAL = {

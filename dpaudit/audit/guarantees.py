@@ -196,8 +196,9 @@ def _approximate_tree(facts: Facts) -> LedgerEntry | None:
         batch = approximately(spent, drawn, "docs/budgets.md#individual-budgets", delta=left)
     else:
         drawn_by = f"any one batch: {tokens} tokens, {found.method} composition"
-        parts = {"children": [token], "omitted": tokens - 1}
-        batch = approximately(drawn_by, drawn, "docs/budgets.md", delta=left, rule="joint", **parts)
+        batch = approximately(
+            drawn_by, drawn, "docs/budgets.md", delta=left, rule="joint", children=[token], omitted=tokens - 1
+        )
     generation = worst("generation: batches share no records, so the costliest counts", [batch], f"{_DOCS}#runs")
     parts = [*_grouping(facts, "approximate"), generation]
     whole = f"{_DOCS}#ledger"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 import numpy as np
 
 from dpaudit.checks.claim import recomputed_epsilon
@@ -12,6 +10,7 @@ from dpaudit.checks.neighbors import ROUNDED, logits_agree, rounding_hides
 from dpaudit.checks.registry import COMMAND, Outcome, RunCheck, StepCheck, not_applicable
 from dpaudit.mechanisms import COME_AND_GO
 from dpaudit.results.rounding import rounded_up
+from dpaudit.results.shell import argument
 
 #: The level of what rests on the model, too.
 _REPLAYED = 3
@@ -160,7 +159,7 @@ def public_parts_are_public(facts: Facts) -> Outcome:
             return Outcome("skip", f"{recomputed.steps} steps; {apart}", expected, ROUNDED, evidence=_REPLAYED)
         return Outcome("pass", f"all {recomputed.steps} steps recomputed; {apart}", expected, evidence=_REPLAYED)
     alone = f"The other {steps - compared.total()} steps follow tokens that no other batch has."
-    by_model = f"dpaudit verify RUN_DIR --model {shlex.quote(facts.manifest.model.name)}"
+    by_model = f"dpaudit verify RUN_DIR --model {argument(facts.manifest.model.name, 'NAME')}"
     open_ones = f"{alone} The model shows all of them, without the data: {by_model}"
     if max(compared, default=0) == 0:
         return Outcome("skip", found, expected, open_ones)

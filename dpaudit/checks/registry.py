@@ -7,7 +7,6 @@ from the whole run and returns an outcome. Both are small functions in their fam
 from __future__ import annotations
 
 import inspect
-import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.results import CheckResult, Status
 from dpaudit.results.evidence import EVIDENCE_LEVELS
+from dpaudit.results.shell import argument
 from dpaudit.runs import Manifest
 from dpaudit.runs.manifest import Origin
 
@@ -156,13 +156,8 @@ COMMAND = "Run `dpaudit report RUN_DIR --data FILE --evidence 4`."
 
 
 def command_for(text: str, run: str) -> str:
-    """`text` with the run, as its reader named it, in place of RUN_DIR: what a shell takes for it.
-
-    A name that cannot be printed as it is, or would reorder what stands around it, is nothing to paste: RUN_DIR stays.
-    """
-    if not run.isprintable():
-        return text
-    return text.replace(_RUN_DIR, shlex.quote(f"./{run}" if run.startswith("-") else run))
+    """`text` with the run, as its reader named it, in place of RUN_DIR, which stays where nobody could paste it."""
+    return text.replace(_RUN_DIR, argument(run, _RUN_DIR))
 
 
 def pasteable(check: CheckResult, run: str) -> CheckResult:

@@ -135,8 +135,9 @@ def figures(
             click.echo(json.dumps({"audience": "internal", "verdicts": verdicts, "files": files}))
         else:
             from dpaudit.reports.figure_files import WARNING
+            from dpaudit.reports.text import in_a_line
 
-            click.echo("\n".join(f"  {path}" for path in paths))
+            click.echo("\n".join(f"  {in_a_line(path)}" for path in paths))
             note(f"Internal. {WARNING}")
     leave(*results)
 
@@ -152,6 +153,7 @@ def _write_figures(
     from dpaudit.audit.comparison import batch_spread
     from dpaudit.reports.figure_files import FigureRun, figure_files, why_not_drawn
     from dpaudit.reports.write import write_files
+    from dpaudit.results.shell import argument
     from dpaudit.runs import InputError
 
     runs = []
@@ -159,8 +161,10 @@ def _write_figures(
         if problem := why_not_drawn(result):
             raise InputError(str(path), problem, "Leave it out.")
         runs.append(FigureRun(name, str(path), result, batch_spread(str(path), result)))
-    asked = [("--name", name) for name in names] + [("--format", each) for each in formats] + [("--out", str(folder))]
-    options = [word for option in asked for word in option]
-    files = figure_files(runs, formats, shlex.join(["dpaudit", "figures", *map(str, run_dirs), *options]))
+    asked = [("--name", name) for name in names] + [("--format", each) for each in formats]
+    named = " ".join(argument(str(path), "RUN_DIR") for path in run_dirs)
+    options = shlex.join(word for option in asked for word in option)
+    command = f"dpaudit figures {named} {options} --out {argument(str(folder), 'FOLDER')}"
+    files = figure_files(runs, formats, command)
     with writing(folder, "--out"):
         return write_files(files, folder)

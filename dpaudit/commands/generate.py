@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,6 +72,8 @@ def generate(
       dpaudit generate examples/bbc-median.yaml --out run
       dpaudit generate examples/bbc-median.yaml --out public --public-only
     """
+    from dpaudit.reports.text import in_a_line
+    from dpaudit.results.shell import argument
     from dpaudit.runs import InputError
 
     if (out is None) != dry_run or (dry_run and (public_only or show_epsilon or engine)):
@@ -80,7 +81,8 @@ def generate(
     if str(out).startswith("memory:"):
         raise InputError(str(out), "this lives no longer than this command.", "Name a folder, or a URL of a store.")
     if not config.exists():
-        raise InputError(str(config), "there is no such file.", f"Write one with `dpaudit init {config}`.")
+        remedy = f"Write one with `dpaudit init {argument(str(config), 'CONFIG')}`."
+        raise InputError(str(config), "there is no such file.", remedy)
     from dpaudit.generation.config import in_config, load_config
 
     if public_only and engine is not None:
@@ -97,15 +99,17 @@ def generate(
         if as_json:
             click.echo(json.dumps({"public": str(out)} if public_only else {"run": str(out)} | _digests(out)))
         elif public_only:
+            baseline = argument(str(out), "PUBLIC_DIR")
             note(
-                f"Texts written to {out}. Nothing private went into them: there is nothing to audit. Next, for a run "
-                f"of this config: dpaudit evaluate RUN_DIR --reference DATA --baseline {shlex.quote(str(out))}"
+                f"Texts written to {in_a_line(out)}. Nothing private went into them: there is nothing to audit. Next, "
+                f"for a run of this config: dpaudit evaluate RUN_DIR --reference DATA --baseline {baseline}"
             )
         else:
             given = " ".join(f"--{name} {digest}" for name, digest in _digests(out).items())
-            run = f"{shlex.quote(str(out))}{_own_tokenizer(settings.model.name, out)}"
+            run = f"{argument(str(out), 'RUN_DIR')}{_own_tokenizer(settings.model.name, out)}"
             note(f"Give whoever has the commitment the head, too. They check both: dpaudit verify {run} {given}")
-            note(f"Run written to {out}. Next: dpaudit report {run}{_of_public_parts(settings.model.name, out)}")
+            public = _of_public_parts(settings.model.name, out)
+            note(f"Run written to {in_a_line(out)}. Next: dpaudit report {run}{public}")
 
 
 def _digests(out: Location) -> dict[str, str | None]:
@@ -118,14 +122,16 @@ def _digests(out: Location) -> dict[str, str | None]:
 
 def _of_public_parts(model: str, out: Location) -> str:
     """The option that makes audits of a run recompute what it took from public prompts; empty where that is nothing."""
+    from dpaudit.results.shell import argument
     from dpaudit.runs import RunReader
 
-    return f" --model {shlex.quote(model)}" if RunReader(out).manifest.public_parts else ""
+    return f" --model {argument(model, 'NAME')}" if RunReader(out).manifest.public_parts else ""
 
 
 def _own_tokenizer(model: str, out: Location) -> str:
     """The option that tells audits of a run what its model's tokenizer is, where they do not know it."""
     from dpaudit.generation.models import tokenizer_file
+    from dpaudit.results.shell import argument
     from dpaudit.runs import RunReader
     from dpaudit.runs.reader import read_tokenizer
     from dpaudit.runs.text import KNOWN_TOKENIZERS
@@ -133,7 +139,7 @@ def _own_tokenizer(model: str, out: Location) -> str:
     digest, file = RunReader(out).decoding_digest(), tokenizer_file(model)
     if file is None or digest is None or digest in KNOWN_TOKENIZERS or read_tokenizer(file) != digest:
         return ""
-    return f" --tokenizer {shlex.quote(str(file))}"
+    return f" --tokenizer {argument(str(file), 'FILE')}"
 
 
 def generate_run(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +89,8 @@ def init(
         missing_parts,
         promises,
     )
+    from dpaudit.reports.text import in_a_line
+    from dpaudit.results.shell import argument
     from dpaudit.runs import InputError
 
     about = (encoding, text, label, label_values, no_labels, model, template, records, texts, epsilon)
@@ -118,11 +119,10 @@ def init(
         except FileExistsError:
             remedy = "Name another file, or overwrite it with --force."
             raise InputError(str(config), "this is there already.", remedy) from None
-    # Names as a command takes them for none of its options.
-    config_name, run = (f"./{name}" if name.startswith("-") else name for name in (str(config), config.stem + "-run"))
-    then = shlex.join(["dpaudit", "generate", config_name, "--out", run])
+    run = argument(f"{config.stem}-run", "RUN_DIR")
+    then = f"dpaudit generate {argument(str(config), 'CONFIG')} --out {run}"
     with output():
-        click.echo(json.dumps({"config": str(config), "next": then}) if as_json else f"  {config}")
+        click.echo(json.dumps({"config": str(config), "next": then}) if as_json else f"  {in_a_line(config)}")
     if said:
         note(said)
     if data is None:
@@ -130,9 +130,10 @@ def init(
     elif missing := missing_parts(written):
         note(f"The model needs: {missing}")
     if PLACEHOLDER in written:
-        note(f"First list your labels in {config}, in the place of {PLACEHOLDER}; without any, give --no-labels.")
+        place = f"{in_a_line(config)}, in the place of {PLACEHOLDER}"
+        note(f"First list your labels in {place}; without any, give --no-labels.")
     if no_labels:
-        note(f"First say in {config}, prompt.text, what your texts are.")
+        note(f"First say in {in_a_line(config)}, prompt.text, what your texts are.")
     note(f"Next: {then}")
 
 

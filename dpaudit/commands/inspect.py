@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -40,6 +39,7 @@ def inspect(
     """
     from dpaudit.audit.inspection import inspect_batch, inspect_run, inspect_step
     from dpaudit.reports import inspection
+    from dpaudit.results.shell import argument
 
     if step is not None and batch is None:
         raise click.UsageError("--step is a step of a batch: give --batch too.")
@@ -56,4 +56,4 @@ def inspect(
     show(found, as_json, inspection.print_found)
     tell(inspection.WARNING)
     if deeper := inspection.deeper(found):
-        note(f"Next: dpaudit inspect {shlex.quote(str(run_dir))} {deeper}")
+        note(f"Next: dpaudit inspect {argument(str(run_dir), 'RUN_DIR')} {deeper}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +75,9 @@ def report(
     """
     from dpaudit.audit.disclosure import public_form
     from dpaudit.reports.terminal import print_summary
+    from dpaudit.reports.text import in_a_line
     from dpaudit.reports.write import write_sarif
+    from dpaudit.results.shell import argument
     from dpaudit.runs import InputError
 
     if out is not None:
@@ -105,12 +106,12 @@ def report(
         paths = places.save_reports(result, folder)
         if not as_json:
             with output():
-                click.echo(f"Report ({'public' if audience == PUBLIC else 'private'}): {paths['html']}")
+                click.echo(f"Report ({'public' if audience == PUBLIC else 'private'}): {in_a_line(paths['html'])}")
         if open_it:
             click.launch(str(paths["html"]))
     # What is said beside a public report may be shared with it, and the run's path is not public.
     if not as_json and audience != PUBLIC and result.verdict == "pass":
-        note(f"Next: dpaudit verify {shlex.quote(str(run_dir))} --epsilon E --relation R --unit U")
+        note(f"Next: dpaudit verify {argument(str(run_dir), 'RUN_DIR')} --epsilon E --relation R --unit U")
     leave(result)
 
 
@@ -190,14 +191,17 @@ def replay(
     Example:
       dpaudit replay run --data records.csv --steps 20
     """
+    from dpaudit.results.shell import argument
+
     if chosen and amounts["steps"] is not None:
         raise click.UsageError("Give either --steps or --step.")
     found = replay_of(run_dir, data, chosen=chosen, **amounts)
     result = audit_of(run_dir, evidence=4, replay=found, engine=engine)
     show(result, as_json, _print_replayed)
     if not as_json and result.claim is not None:
-        where = "" if amounts["model"] is None else f" --model {shlex.quote(amounts['model'])}"
-        note(f"Next: dpaudit report {shlex.quote(str(run_dir))} --data {shlex.quote(data)}{where} --evidence 4")
+        where = "" if amounts["model"] is None else f" --model {argument(amounts['model'], 'NAME')}"
+        run, records = argument(str(run_dir), "RUN_DIR"), argument(data, "FILE")
+        note(f"Next: dpaudit report {run} --data {records}{where} --evidence 4")
     leave(result)
 
 

@@ -331,7 +331,10 @@ class _Remote(Storage):
         """Raises InputError when fsspec cannot open such a URL."""
         self.location = url
         scheme, _, rest = url.partition("://")
-        parts = urlsplit(f"//{rest}")
+        try:
+            parts = urlsplit(f"//{rest}")
+        except ValueError:  # what stands in brackets is no address
+            raise InputError(f"{scheme}://...", "this is no URL.", "Check the address.") from None
         # Without the user, the password and the query that may be in it.
         self._shown = f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
         from fsspec.core import url_to_fs

@@ -158,7 +158,8 @@ class RunWriter:
         """Go on with a run that was not finished. Half-written files are dropped.
 
         Raises:
-            InputError: this is no run directory, its run is finished, or another writer has it.
+            InputError: this is no run directory, its run is finished, what it began with was changed, or another
+                writer has it.
         """
         storage, reader = open_storage(location), RunReader(location)
         _ = reader.batches  # refuses a directory without steps
@@ -166,6 +167,11 @@ class RunWriter:
             lock.callback(storage.lock())
             if storage.exists(layout.HASHES):
                 raise InputError(storage.where(), "this run is finished.", "Audit it, or name a new directory.")
+            # Before a token is spent on a run that could not pass.
+            digests = {name: reader.digest(name) for name in SETTLED if reader.has(name)}
+            if commitment_of(reader.manifest, digests) != reader.manifest.commitment:
+                problem = f"{layout.MANIFEST} or one of {', '.join(SETTLED)} is not as it was when the run began."
+                raise InputError(storage.where(), problem, "Restore it from a copy, or name a new directory.")
             _drop_partial(storage)
             return cls(storage, reader.manifest, lock.pop_all())
 

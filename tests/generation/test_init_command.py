@@ -135,6 +135,12 @@ def test_columns_are_looked_for_in_the_file(dpaudit: Dpaudit, tmp_path: Path, na
         assert not (tmp_path / "two.yaml").exists()
 
 
+def test_a_first_line_that_is_too_deep(dpaudit: Dpaudit, tmp_path: Path) -> None:
+    (tmp_path / "records.jsonl").write_text('{"text": ' * 100_000)
+    code, _, err = dpaudit("init", "--data", "records.jsonl")
+    assert code == 2 and err.startswith("dpaudit: records.jsonl: its first line is not one of a .jsonl file")
+
+
 def test_columns_of_a_parquet_file(dpaudit: Dpaudit, tmp_path: Path) -> None:
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]

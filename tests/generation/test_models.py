@@ -1,4 +1,6 @@
 import json
+import os
+import secrets
 import shutil
 from pathlib import Path
 
@@ -93,6 +95,28 @@ def test_an_encoder_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [({"num_hidden_layers": -1}, "cannot be loaded"), ({"rms_norm_eps": float("nan")}, "scores that are no numbers")],
+)
+def test_a_config_that_no_model_runs_with(
+    tiny_folder: Path, tmp_path: Path, fields: dict[str, float], said: str
+) -> None:
+    shutil.copytree(tiny_folder, tmp_path / "model")
+    config = tmp_path / "model/config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | fields))
+    assert said in failure(tmp_path / "model")
+
+
+def test_what_is_no_file_in_a_models_folder_is_not_read(tiny_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_folder, tmp_path / "model")
+    odd = tmp_path / "model/z.json"
+    for make in (os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path)):
+        make(odd)
+        assert f"{odd} is no plain file" in failure(tmp_path / "model")
+        odd.rename(tmp_path / secrets.token_hex(4))
+
+
 def test_a_missing_gpu_is_said(tiny_folder: Path) -> None:
     assert "model.device" in failure(tiny_folder, device="cuda")
 

@@ -1,4 +1,5 @@
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,16 @@ def test_a_bad_file_is_named_without_its_text(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "LABEL/*.txt" in failure(data(tmp_path / "empty"))
     assert "nothing is there" in failure(data(tmp_path / "absent.csv"))
+
+
+@pytest.mark.parametrize("name", ["records.csv", "folder/a/text.txt"])
+def test_what_may_never_end_is_not_read(tmp_path: Path, name: str) -> None:
+    odd = tmp_path / name
+    odd.parent.mkdir(parents=True, exist_ok=True)
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        make(odd)
+        assert f"{odd} is no plain file" in failure(data(tmp_path / Path(name).parts[0]))
+        odd.unlink()
 
 
 def test_delimiters_are_found_by_the_columns_and_encodings_by_their_marks(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import tracemalloc
 import pytest
 
 from dpaudit.runs import Assigned, BatchHeader, Claim, InputError, RunReader, RunWriter
+from dpaudit.runs.commitment import SETTLED
 
 CLAIM = Claim(epsilon=9.0, kind="ex-post")
 
@@ -102,6 +103,23 @@ def test_resumed_run_equals_an_unbroken_one(make_run, path):
     assert (path / "steps/00000000.zip").read_bytes() == kept
     assert names(path) == names(unbroken.path)
     assert [p.name for p in path.rglob("*.part")] == []
+
+
+@pytest.mark.parametrize("name", ["run.json", *SETTLED])
+def test_a_run_whose_beginning_was_changed_cannot_be_resumed(make_run, path, name):
+    generator = make_run.generator(sizes=(3, 4))
+    with generator.create(path) as writer:
+        generator.batch(writer, 0)
+    whole = (path / name).read_text()
+    changes = (
+        (('"clip": 6.0', '"clip": 7.0'),) if name == "run.json" else ((whole, ""), (whole, whole[: len(whole) // 2]))
+    )
+    for old, new in changes:
+        (path / name).write_text(whole.replace(old, new))
+        with pytest.raises(InputError, match="not as it was when the run began"):
+            RunWriter.resume(path)
+    (path / name).write_text(whole)
+    RunWriter.resume(path).close()
 
 
 def test_finished_run_cannot_be_resumed(make_run):
