@@ -135,6 +135,9 @@ def _internal(error: Exception) -> int:
 
 
 def _show(error: click.ClickException) -> None:
+    from dpaudit.reports.text import in_a_line
+
+    error.message = in_a_line(error.message)  # it may repeat an argument, such as a file's name
     try:
         error.show()
     except BrokenPipeError:

@@ -210,6 +210,12 @@ def test_a_run_of_any_name_drives_no_terminal_and_is_named_for_a_shell(make_run,
         assert f"dpaudit figures {named} --format svg" in Path(f"{name} figures/captions.md").read_text()
 
 
+def test_arguments_that_are_too_many_drive_no_terminal(dpaudit):
+    for arguments in (("verify", "a", "b\u202e\n\x1b[2J"), ("verify", "--no\x1b[2J", "a"), ("verify\x1b[2J",)):
+        code, out, err = dpaudit(*arguments)
+        assert (code, out) == (2, "") and not set(err) & {"\x1b", "\u202e"} and "\n\\x1b" not in err
+
+
 def test_what_has_brackets_and_is_no_address_is_refused(dpaudit):
     for url in ("http://[evil", "s3://x]y/run"):
         code, _, err = dpaudit("verify", url)
