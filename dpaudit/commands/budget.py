@@ -81,7 +81,7 @@ def budget(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Mean aggregation's epsilon, tokens or contexts, from the two others.
+    """Epsilon, tokens or contexts of a mean, from the others.
 
     \b
     Examples:
@@ -89,7 +89,9 @@ def budget(
       dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --epsilon 3
       dpaudit budget --clip 2 --temperature 1 --records 108000 --batch-size 64 --epsilon 3 --individual
     """
-    if aggregator != "mean":
+    from dpaudit.mechanisms import AGGREGATORS
+
+    if "approximate" not in AGGREGATORS[aggregator].kinds:
         raise click.UsageError(
             f"What a {aggregator} run costs is known from the texts that came out, by their record: nothing is fixed "
             "beforehand. `dpaudit report` states it."
