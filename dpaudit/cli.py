@@ -137,9 +137,12 @@ def _internal(error: Exception) -> int:
 def _show(error: click.ClickException) -> None:
     from dpaudit.reports.text import in_a_line
 
-    error.message = in_a_line(error.message)  # it may repeat an argument, such as a file's name
+    # It may repeat an argument, such as a file's name.
+    said = click.UsageError(
+        in_a_line(error.format_message()), error.ctx if isinstance(error, click.UsageError) else None
+    )
     try:
-        error.show()
+        said.show()
     except BrokenPipeError:
         discard_rest(sys.stderr)
 
