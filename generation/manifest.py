@@ -83,7 +83,7 @@ def build_manifest(
             digest=data_digest(assigned.digest for assigned in assignment),
             source="path" if config.data.dataset is None else "dataset",
             label=None if config.data.labels is None else config.data.label,
-            **config.data.model_dump(include={"text", "split", "label_values"}),
+            **config.data.model_dump(include={"text", "split", "label_values", "delimiter", "encoding"}),
         ),
         model=Model(
             **config.model.model_dump(include={"name", "dtype"}),

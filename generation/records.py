@@ -251,16 +251,19 @@ def _encoding(config: DataConfig, path: Path) -> str:
 
 
 def _delimiter(config: DataConfig, path: Path) -> str:
-    """The delimiter of a .csv file: the config's, or the first that gives the columns; a comma where none does."""
+    """The delimiter of a .csv file: the config's, or the first that gives the columns; else the one of most columns."""
     if config.delimiter is not None:
         return config.delimiter
+    counts = dict.fromkeys(DELIMITERS, 0)
     with path.open(encoding=_encoding(config, path), newline="") as lines:
         for delimiter in DELIMITERS:
             lines.seek(0)
             with suppress(csv.Error):
-                if set(config.columns) <= set(next(csv.reader(lines, delimiter=delimiter, strict=True), ())):
+                columns = next(csv.reader(lines, delimiter=delimiter, strict=True), [])
+                if set(config.columns) <= set(columns):
                     return delimiter
-    return DELIMITERS[0]
+                counts[delimiter] = len(columns)
+    return max(counts, key=lambda delimiter: counts[delimiter])
 
 
 def _csv_rows(config: DataConfig, path: Path) -> Iterator[Row]:

@@ -183,7 +183,8 @@ class _Replayer(Rebuilt):
         on_hub = named.source == "dataset" and not data.startswith(PACKAGE) and not Path(data).exists()
         place = {"dataset": data, "split": named.split} if on_hub else {"path": data}
         labels = self._manifest.batching.labels or None
-        columns = named.model_dump(include={"text", *["label", "label_values"] * (labels is not None)})
+        read = {"text", "delimiter", "encoding", *["label", "label_values"] * (labels is not None)}
+        columns = named.model_dump(include=read)
         try:
             config = DataConfig.model_validate({**place, **columns, "labels": labels})
         except ValidationError:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from dpaudit.generation.config import Config, DataConfig, load_config
 from dpaudit.generation.obstacles import obstacles, refuse, small_delta
-from dpaudit.generation.records import DELIMITERS, columns_of, not_in_encoding, read_records, require_records
+from dpaudit.generation.records import columns_of, not_in_encoding, read_records, require_records
 from dpaudit.generation.sizes import Pricing, Sizes, Wish
 from dpaudit.generation.sources import locate, missing_part
 from dpaudit.runs import InputError
@@ -338,16 +338,6 @@ def require_columns(path: str, names: Sequence[str], encoding: str | None = None
     for option, name in zip(("--text", "--label"), names, strict=False):
         if name not in columns:
             problem = f"{path} has no column {name!r}."
-            found = f"{len(columns)} columns" if len(columns) != 1 else _split_otherwise(config, file)
+            some = f"Name one of its {len(columns)} column{'s' * (len(columns) != 1)}"
             why = "(not shown: without a header line they would be a record)"
-            raise InputError(option, problem, f"Name one of its {found} {why}; all of them must have names.")
-
-
-def _split_otherwise(config: DataConfig, file: Path) -> str:
-    """How many columns a file of one has where something else than a comma separates them."""
-    if file.suffix.lower() == ".csv":
-        for delimiter in DELIMITERS[1:]:
-            columns = columns_of(config.model_copy(update={"delimiter": delimiter}), file)
-            if len(columns) > 1:
-                return f"{len(columns)} columns, if {delimiter!r} separates them"
-    return "1 column"
+            raise InputError(option, problem, f"{some} {why}; all of them must have names.")

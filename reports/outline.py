@@ -37,8 +37,10 @@ from dpaudit.results.rounding import (
     saving,
     stated,
 )
-from dpaudit.results.shell import argument
+from dpaudit.results.shell import argument, claim_options
 
+#: How a model's name begins that a public report withholds.
+WITHHELD_NAME = "withheld:"
 NOT_CLAIMED = "not claimed"
 NOT_COMPUTED = "not computed"
 NOT_GIVEN = "none given"
@@ -336,24 +338,30 @@ def neighbours_of(
 def commands(result: AuditResult) -> tuple[str, ...]:
     """What to type to get this report again and to use its claim as a release gate."""
     path = argument(result.run.get("path") or "RUN_DIR", "RUN_DIR")
+    audience = " --audience public" if is_public(result) else ""
+    report = f"dpaudit report {path}{audience}{claim_options(result.claim, result.asked)}{rests_on(result)}"
+    return (report, f"dpaudit verify {path}{claim_options(result.claim, get_args(Asked))}{rests_on(result)}")
+
+
+def rests_on(result: AuditResult) -> str:
+    """The options without which an audit would not show what this one did: the model, the data, the level."""
     replayed = result.guarantees.empirical.attack is not None or any(
         check.status != "skip" and (check.id.startswith("replay.") or check.id == "neighbors.regenerated")
         for check in result.checks
     )
-    rests_on = "" if result.evidence == _USUAL_EVIDENCE else f" --evidence {result.evidence}"
-    rests_on += " --data FILE" * (result.evidence >= _WITH_DATA or replayed)
-    audience = " --audience public" if is_public(result) else ""
-    report = f"dpaudit report {path}{audience}{_claim_options(result, result.asked)}{rests_on}"
-    return (report, f"dpaudit verify {path}{_claim_options(result, get_args(Asked))}{rests_on}")
+    level = "" if result.evidence == _USUAL_EVIDENCE else f" --evidence {result.evidence}"
+    if replayed or result.evidence >= _WITH_DATA:
+        return f"{level} --data FILE"
+    modelled = any(
+        check.id == "mechanism.support-public" and check.status != "skip" and check.evidence == _WITH_DATA
+        for check in result.checks
+    )
+    return f"{level} --model {argument(_model_name(result), 'NAME')}" if modelled else level
 
 
-def _claim_options(result: AuditResult, names: Sequence[str]) -> str:
-    """The options that give these fields of the claim; empty where it is withheld."""
-    claim = result.claim
-    if claim is None:
-        return ""
-    values = {"epsilon": stated(claim.epsilon), "delta": stated(claim.delta)}
-    return "".join(f" --{name} {values.get(name) or getattr(claim, name)}" for name in names)
+def _model_name(result: AuditResult) -> str:
+    name = _part(_part(result.run, "manifest"), "model").get("name")
+    return name if isinstance(name, str) and not name.startswith(WITHHELD_NAME) else "NAME"
 
 
 def signed_off(result: AuditResult) -> tuple[tuple[str, str], ...]:

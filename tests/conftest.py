@@ -41,6 +41,7 @@ from dpaudit.mechanisms import (
     ContextChange,
     Mechanism,
     central_order_statistics,
+    charged,
     context_change,
     median_of,
     median_sides,
@@ -496,7 +497,7 @@ def reset_midway(mechanism: Mechanism, values: Values, before: Values, step: int
 
 def a_token_too_long(mechanism: Mechanism, values: Values, before: Values, step: int) -> Values:
     """Whoever has anything left takes part."""
-    return np.where(before < mechanism.budget, before + mechanism.costs(values), before)
+    return np.where(before < mechanism.budget, charged(before, mechanism.costs(values)), before)
 
 
 def half_price(mechanism: Mechanism, values: Values, before: Values, step: int) -> Values:

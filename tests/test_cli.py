@@ -210,6 +210,18 @@ def test_a_run_of_any_name_drives_no_terminal_and_is_named_for_a_shell(make_run,
         assert f"dpaudit figures {named} --format svg" in Path(f"{name} figures/captions.md").read_text()
 
 
+def test_no_private_report_takes_the_place_of_a_public_one(make_run, dpaudit, tmp_path):
+    run, out = make_run(), tmp_path / "shared"
+    assert dpaudit("report", run.path, "--audience", "public", "--out", out)[0] == 0
+    before = (out / "report.html").read_bytes()
+    code, shown, err = dpaudit("report", run.path, "--out", out)
+    assert (code, shown) == (2, "") and "a public report is there" in err
+    assert (out / "report.html").read_bytes() == before
+    assert dpaudit("report", run.path, "--audience", "public", "--out", out)[0] == 0
+    assert dpaudit("report", run.path, "--out", tmp_path / "own")[0] == 0
+    assert dpaudit("report", run.path, "--audience", "public", "--out", tmp_path / "own")[0] == 0
+
+
 def test_arguments_that_are_too_many_drive_no_terminal(dpaudit):
     for arguments in (("verify", "a", "b\u202e\n\x1b[2J"), ("verify", "--no\x1b[2J", "a"), ("verify\x1b[2J",)):
         code, out, err = dpaudit(*arguments)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from dpaudit.checks.facts import BatchFacts
-from dpaudit.mechanisms import ContextChange, Mechanism, zcdp_of_draw
+from dpaudit.mechanisms import ContextChange, Mechanism, range_of_draw, zcdp_of_draw
 from dpaudit.results import BudgetUse
 
 #: What is spent is told in hundredths of the budget, rounded up.
@@ -50,16 +50,16 @@ class BudgetSums:
         reached = np.flatnonzero(self._contexts)
         below = np.cumsum(self._spent)
         at = [int(np.searchsorted(below, max(1, math.ceil(share * contexts)))) for share in _QUANTILES]
-        dearest = float(zcdp_of_draw(self._mechanism.eta(ContextChange("add_remove")) or 0.0))
+        eta = self._mechanism.eta(ContextChange("add_remove")) or 0.0
         draws = int(self._active.sum())
         return BudgetUse(
             budget=self._mechanism.budget,
-            worst_case=dearest * self._positions,
+            worst_case=float(zcdp_of_draw(eta)) * self._positions,
             contexts=contexts,
             left_out=self._left_out,
             spent=tuple(share / _SHARES for share in at),
             position=tuple(int(place) + 1 for place in reached),
             active=tuple(float(self._active[place] / self._contexts[place]) for place in reached),
             fewest=tuple(float(self._least[place]) for place in reached),
-            moved=min(1.0, math.sqrt(self._paid / (draws * dearest))) if draws and dearest else 0.0,
+            moved=min(1.0, range_of_draw(self._paid / draws) / eta) if draws and eta else 0.0,
         )

@@ -10,8 +10,9 @@ from dpaudit.audit.factors import change, factor, next_to_nothing
 from dpaudit.audit.guarantees import NOTHING
 from dpaudit.checks.disclosure import public_settings
 from dpaudit.checks.registry import CHECKS, COMMAND, command_for
-from dpaudit.results import AuditResult, CheckResult
+from dpaudit.results import AuditResult, CheckResult, ClaimResult
 from dpaudit.results.rounding import exactly
+from dpaudit.results.shell import claim_options
 
 
 def public_form(result: AuditResult) -> AuditResult:
@@ -41,7 +42,16 @@ def public_form(result: AuditResult) -> AuditResult:
         not_checked=result.not_checked,
         run=versions | {"manifest": public_settings(manifest)} if manifest and _fit(result) else versions,
         asked=result.asked,
+        own_claim=_own_claim(result, manifest),
     )
+
+
+def _own_claim(result: AuditResult, manifest: Mapping[str, Any]) -> ClaimResult | None:
+    """The run's own claim beside another that was asked about, where it would stand there by itself."""
+    if result.own_claim is None:
+        return None
+    unasked = result.model_copy(update={"claim": result.own_claim, "asked": ()})
+    return None if _why_withheld(unasked, manifest) else result.own_claim
 
 
 def _why_withheld(result: AuditResult, manifest: Mapping[str, Any]) -> str:
@@ -122,7 +132,7 @@ def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: str) ->
 
 def _checks(result: AuditResult) -> tuple[CheckResult, ...]:
     """Outcomes, with what each check compares in place of what it measured here, and its fixed words."""
-    own = command_for(COMMAND, str(result.run.get("path", "")))
+    own = command_for(COMMAND, str(result.run.get("path", "")), claim_options(result.claim, result.asked))
     return tuple(
         CheckResult(
             **check.model_dump(include={"id", "title", "status", "evidence", "applicable", "reference"}),

@@ -65,6 +65,7 @@ from dpaudit.results import (
 )
 from dpaudit.results.replay import PublicReplay
 from dpaudit.results.rounding import bound_against, exactly
+from dpaudit.results.shell import claim_options
 from dpaudit.runs import BatchReader, Claim, Held, InputError, Manifest, RunReader, without_stop
 from dpaudit.runs.layout import STEPS, steps_file
 from dpaudit.runs.manifest import MAX_WIDTH
@@ -171,7 +172,7 @@ def audit_run(
     )
     sums = _Sums.of(manifest)
     _read(facts, sums, engine, progress)
-    result = _result(facts, sums, evidence)
+    result = _result(facts, sums, evidence, question.asked)
     stated = manifest.claim if question.asked else None
     own = None if stated is None else ClaimResult.model_validate(stated.model_dump() | _most_records(manifest, stated))
     return result.model_copy(update={"asked": question.asked, "own_claim": own})
@@ -215,9 +216,10 @@ def _read(facts: Facts, sums: _Sums, engine: Engine | None, progress: Progress |
                 progress(done, facts.manifest.batching.batches)
 
 
-def _result(facts: Facts, sums: _Sums, evidence: int) -> AuditResult:
+def _result(facts: Facts, sums: _Sums, evidence: int, asked: tuple[Asked, ...]) -> AuditResult:
     """Evaluate all checks and put the result together."""
-    checks = tuple(pasteable(check.result(facts), facts.reader.name) for check in registered())
+    options = claim_options(_claim_result(facts), asked)
+    checks = tuple(pasteable(check.result(facts), facts.reader.name, options) for check in registered())
     failed = [check for check in checks if check.status in ("fail", "error")]
     unmade = [check for check in checks if check.status == "skip" and check.applicable]
     unseen = [check for check in unmade if check.evidence <= evidence]

@@ -10,12 +10,11 @@ import numpy as np
 
 from dpaudit.checks.facts import StepView
 from dpaudit.checks.registry import StepCheck
+from dpaudit.mechanisms import charged
 from dpaudit.runs import Manifest
 
 _DOCS = "docs/budgets.md#individual-budgets"
 _NONE = "The run's contexts have no budgets of their own."
-#: Sums of many float64 numbers, added in other orders, differ by less than this share.
-_ROUNDING = 1e-9
 
 
 def _declared(manifest: Manifest) -> bool:
@@ -45,8 +44,8 @@ def sums_are_of_the_draws(view: StepView) -> str | None:
     before, after = step.spent
     if fallen := np.count_nonzero(~(after >= before)):
         return f"the sums of {fallen} contexts fall or are no numbers"
-    due = view.mechanism.costs(step.contexts)
-    wrong = np.count_nonzero((after > before) & ~(np.abs(after - before - due) <= _ROUNDING * (due + after)))
+    # To the last bit: who takes part hangs on it, and whoever may choose it may choose by other contexts.
+    wrong = np.count_nonzero((after > before) & (after != charged(before, view.mechanism.costs(step.contexts))))
     return f"the sums of {wrong} contexts grow by something else than the draw costs them" if wrong else None
 
 
@@ -91,6 +90,6 @@ def activity_is_a_matter_of_the_own_budget(view: StepView) -> str | None:
     step, budget = view.step, view.mechanism.budget
     if step.spent is None or step.contexts is None or step.active is None or budget is None:
         return None
-    room = step.spent[0] + view.mechanism.costs(step.contexts) <= budget * (1 - _ROUNDING)
+    room = charged(step.spent[0], view.mechanism.costs(step.contexts)) <= budget
     out = np.count_nonzero(~step.active & room)
     return f"{out} contexts are left out whose budgets leave room for the draw" if out else None

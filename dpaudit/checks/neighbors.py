@@ -141,7 +141,7 @@ def regeneration_agrees(facts: Facts) -> Outcome:
         )
         return Outcome("fail", said, expected)
     largest = max(abs(found.recorded - found.regenerated) for found in left_out)
-    said = f"{len(left_out)} contexts left out; differences up to {largest:.2g} nats"
+    said = f"{len(left_out)} context{'s' * (len(left_out) != 1)} left out; differences up to {largest:.2g} nats"
     if largest > FINE * facts.claim.epsilon:
         lacking = "Rounding may be as much as that, which is too much beside the claim for the comparison to tell."
         return Outcome("skip", said, expected, lacking)

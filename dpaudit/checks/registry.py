@@ -155,14 +155,15 @@ _RUN_DIR = "RUN_DIR"
 COMMAND = "Run `dpaudit report RUN_DIR --data FILE --evidence 4`."
 
 
-def command_for(text: str, run: str) -> str:
-    """`text` with the run, as its reader named it, in place of RUN_DIR, which stays where nobody could paste it."""
-    return text.replace(_RUN_DIR, argument(run, _RUN_DIR))
+def command_for(text: str, run: str, options: str = "") -> str:
+    """`text` with the run, as its reader named it, and `options` in place of RUN_DIR, which stays in doubt."""
+    return text.replace(_RUN_DIR, argument(run, _RUN_DIR) + options)
 
 
-def pasteable(check: CheckResult, run: str) -> CheckResult:
-    """A check whose commands name the run. The one place where they come to: every format shows them as they are."""
-    return check.model_copy(update={name: command_for(getattr(check, name), run) for name in ("detail", "remedy")})
+def pasteable(check: CheckResult, run: str, options: str = "") -> CheckResult:
+    """A check whose commands name the run, and what was asked of it. Every format shows them as they are."""
+    said = {name: command_for(getattr(check, name), run, options) for name in ("detail", "remedy")}
+    return check.model_copy(update=said)
 
 
 #: What to do where a check needs every batch.

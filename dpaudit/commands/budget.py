@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from dpaudit.accounting import ApproximateAccountant, Method
     from dpaudit.mechanisms import ContextChange, DivisorKind, Relation
 
+#: Of a budget, for the rounding of what is spent of it.
+_ROOM = 1 - 2.0**-30
 #: Of a batch, and of its tokens, where fewer are looked for or more would say nothing.
 MOST_CONTEXTS, MOST_SURE = 1 << 20, 1 << 40
 
@@ -191,15 +193,16 @@ class _Asked:
 
     def own_budgets(self, size: float) -> dict[str, Any]:
         """The same with `--individual`."""
-        from dpaudit.mechanisms import ContextChange, bounded_range, zcdp_of_draw
+        from dpaudit.mechanisms import ContextChange, bounded_range, range_of_draw, zcdp_of_draw
+        from dpaudit.mechanisms.mean import ROUNDING
 
         assert self.epsilon is not None
         rho = self.accountant(size).most_rho_within(self.epsilon, self.delta)
         budget = rho / self.change.half_steps**2
-        dearest = float(zcdp_of_draw(bounded_range(self.clip, self.temperature, size, ContextChange("add_remove"))))
-        sure = math.floor(budget / dearest) if dearest else MOST_SURE
-        # A draw costs at most by the square of its range: half of the clip's range costs at most a quarter.
-        share = min(1.0, math.sqrt(budget / dearest / self.tokens)) if self.tokens and dearest else None
+        widest = bounded_range(self.clip, self.temperature, size, ContextChange("add_remove")) * (1 + ROUNDING)
+        dearest = float(zcdp_of_draw(widest))
+        sure = math.floor(budget * _ROOM / dearest) if dearest else MOST_SURE
+        share = min(1.0, range_of_draw(budget * _ROOM / self.tokens) / widest) if self.tokens else None
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -251,10 +254,8 @@ def _own_budgets_in_words(found: dict[str, Any]) -> str:
         return f"{said}, and in more as it moves less than the clip lets it."
     if found["share"] == 1:
         return f"{said}: in all {found['tokens']:,}."
-    return (
-        f"{said}, and in all {found['tokens']:,} where its contributions have {100 * found['share']:.0f}% of the "
-        "clip's range or less."
-    )
+    share = f"{math.floor(1000 * found['share']) / 10:g}%"
+    return f"{said}, and in all {found['tokens']:,} where its contributions have {share} of the clip's range or less."
 
 
 def _budget_in_words(found: dict[str, Any]) -> str:

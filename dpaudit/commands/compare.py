@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpaudit.commands.audits import audit_of, leave, with_quality
+from dpaudit.commands.audits import audit_of, leave, replay_of, with_quality
 from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, engine_options, output_options, tokenizer_option
 from dpaudit.commands.places import folder_name, reports_of, spare_runs, writing
 from dpaudit.commands.terminal import note, output, show, tell
@@ -24,10 +24,15 @@ if TYPE_CHECKING:
 @click.command(cls=TitledCommand)
 @click.argument("run_dirs", type=RUN_DIR, nargs=-1, required=True, metavar="RUN_DIR RUN_DIR [...]")
 @click.option("--out", type=NamedPath(path_type=Path, dir_okay=False), help="Write the comparison as HTML here.")
+@click.option(
+    "--model", type=NamedPath(path_type=str), metavar="NAME", help="Recompute what is public in the runs, all with it."
+)
 @tokenizer_option
 @engine_options
 @output_options
-def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | None, as_json: bool) -> None:
+def compare(
+    run_dirs: tuple[Location, ...], out: Path | None, model: str | None, engine: Engine | None, as_json: bool
+) -> None:
     """Put the budgets of two or more runs side by side.
 
     Each kind of epsilon has tables of its own. Also: every run's epsilon at one length, and the tokens it can have
@@ -48,7 +53,8 @@ def compare(run_dirs: tuple[Location, ...], out: Path | None, engine: Engine | N
     if len(set(map(str, run_dirs))) < len(run_dirs):
         raise click.UsageError("A run directory is named twice.")
     _require_runs(run_dirs)
-    results = {str(path): with_quality(audit_of(path, engine=engine), path, digests=True) for path in run_dirs}
+    audited = {path: audit_of(path, replay=replay_of(path, None, model), engine=engine) for path in run_dirs}
+    results = {str(path): with_quality(result, path, digests=True) for path, result in audited.items()}
     comparison = compare_runs(results)
     if out is not None:
         with writing(out, "--out"):

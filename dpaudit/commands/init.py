@@ -189,4 +189,4 @@ def _yield(own: Own, found: First) -> str:
     cost = "" if found.epsilon is None else f", at epsilon {stated(found.epsilon)}"
     texts = counted(sizes.generated * groups, "text")
     more = ". More with --records N, about how many, if that may be known" if own.records is None else ""
-    return f"{counted(records, 'record')}{labels}: {texts} of some {each} each{cost}{more}"
+    return f"{counted(records, 'record')}{labels}: {texts}, each from some {counted(each, 'record')}{cost}{more}"

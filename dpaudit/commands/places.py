@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from dpaudit.runs.storage import Location
 
 
+#: Bytes of a report.json that say whom it is for.
+_BEGINNING = 1 << 10
+
+
 def last_part(location: Location) -> str:
     """What to call a run."""
     return location.name if isinstance(location, Path) else location.rpartition("/")[2]
@@ -92,6 +96,20 @@ def require_writable(folder: Path, option: str) -> None:
     there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
     with writing(folder, option), tempfile.TemporaryDirectory(dir=there):
         pass
+
+
+def spare_public_reports(folder: Path, audience: str) -> None:
+    """Refuse to put a private report where a public one is, which somebody may be about to share."""
+    from dpaudit.runs import InputError
+
+    there = folder / "report.json"
+    if audience == PUBLIC or not there.is_file():
+        return
+    with there.open("rb") as file:
+        beginning = file.read(_BEGINNING)
+    if b'"audience": "public"' in beginning or b'"audience":"public"' in beginning:
+        remedy = "Name another folder with --out, give --audience public, or remove it."
+        raise InputError(str(folder), "a public report is there, and this one would be private.", remedy)
 
 
 def save_reports(result: AuditResult, folder: Path) -> dict[str, Path]:

@@ -74,12 +74,14 @@ def report(
       dpaudit report examples/runs/bbc-median --out /tmp/report
     """
     from dpaudit.audit.disclosure import public_form
+    from dpaudit.reports.outline import rests_on
     from dpaudit.reports.terminal import print_summary
     from dpaudit.reports.text import in_a_line
     from dpaudit.reports.write import write_sarif
-    from dpaudit.results.shell import argument
+    from dpaudit.results.shell import argument, claim_options
     from dpaudit.runs import InputError
 
+    places.spare_public_reports(out or places.report_folder(run_dir, audience), audience)
     if out is not None:
         remedy = f"Leave --out away to write into {places.reports_of(run_dir)}, or name a folder elsewhere."
         places.spare_runs(out, [run_dir], remedy)
@@ -111,7 +113,9 @@ def report(
             click.launch(str(paths["html"]))
     # What is said beside a public report may be shared with it, and the run's path is not public.
     if not as_json and audience != PUBLIC and result.verdict == "pass":
-        note(f"Next: dpaudit verify {argument(str(run_dir), 'RUN_DIR')} --epsilon E --relation R --unit U")
+        run, agreed = argument(str(run_dir), "RUN_DIR"), "" if "epsilon" in result.asked else " --epsilon AGREED"
+        gate = claim_options(result.claim, dict.fromkeys((*result.asked, "relation", "unit")))
+        note(f"Next: dpaudit verify {run}{agreed}{gate}{rests_on(result)}")
     leave(result)
 
 

@@ -128,7 +128,8 @@ class Mean(Aggregator):
     def divisor_problem(self, arrays: Arrays, contributions: Floats, contribution: Contribution) -> str | None:
         """See `Aggregator`."""
         mean = contributions.sum(axis=0, dtype=np.float64) / self.divisor
-        rounding = (4 + len(contributions)) * contribution.clip * float(np.finfo(arrays["aggregate"].dtype).eps)
+        n, eps = len(contributions), float(np.finfo(arrays["aggregate"].dtype).eps)
+        rounding = (4 + n) * max(n, 1) * contribution.clip * eps / self.divisor
         if np.allclose(mean, arrays["aggregate"], rtol=0, atol=rounding):
             return None
         return "the aggregate is not the sum of the recorded contexts over the declared divisor"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, SerializeAsAny, model_serializer, model_validator
 
-from dpaudit.mechanisms.budgets import admitted, zcdp_of_draw
+from dpaudit.mechanisms.budgets import charged, zcdp_of_draw
 from dpaudit.mechanisms.central import Central
 from dpaudit.mechanisms.differences import AnchoredDifferences
 from dpaudit.mechanisms.interfaces import (
@@ -269,8 +269,8 @@ class Mechanism(Fields):
         """How many draws a context's budget pays for, whatever it gives; None without budgets."""
         if self.budget is None:
             return None
-        dearest = float(zcdp_of_draw(self.eta(ContextChange("add_remove")) or 0.0))
-        # A relative 2^-30 for the rounding of the sum, up to a thousand million draws.
+        dearest = float(self.costs(np.array([[-self.clip, self.clip]]))[0])
+        # A relative 2^-30 for the rounding of the sum, up to a million draws.
         return math.floor(self.budget / dearest * (1 - 2.0**-30)) if dearest else 0
 
     def spend(self, contributions: Floats, spent: Doubles) -> Doubles:
@@ -281,7 +281,8 @@ class Mechanism(Fields):
             spent: [n], in nats of rho.
         """
         assert self.budget is not None, "without budgets every context takes part"
-        return admitted(self.costs(contributions), spent, self.budget)
+        after = charged(spent, self.costs(contributions))
+        return np.where(after <= self.budget, after, spent)
 
     def costs(self, contributions: Floats) -> Doubles:
         """rho of one draw for each context by its own contributions [n, S]: [n], above 0, rounded up."""

@@ -222,8 +222,8 @@ class BudgetUse(Result):
         position: of tokens in their batch, 1-based.
         active: the share of contexts that took part in those draws, over all batches.
         fewest: the same for the batch where it was least.
-        moved: how far contexts moved the draws that they took part in, as a share of what the clip lets any: the root
-            of what they paid over what such a one would have. A clip of about that share costs as much by worst-case
+        moved: how far contexts moved the draws that they took part in, as a share of what the clip lets any: the range
+            of a draw that costs what they paid on average. A clip of about that share costs as much by worst-case
             accounting.
     """
 
@@ -403,7 +403,7 @@ class AuditResult(Result):
         asked: fields of the claim that were given to the audit, in place of the run's own.
         samples: the released texts, in order, up to ALL_SAMPLES_LENGTH characters. Never public: the verdict does not
             say that they may be.
-        own_claim: the run's own claim, where `asked` gave another. Never public.
+        own_claim: the run's own claim, where `asked` gave another. Public where it was fixed beforehand.
         released: how many texts there are, and how many are empty or very short. Never public; None where unknown.
         budgets: how contexts used budgets of their own. Never public; None where they have none.
     """

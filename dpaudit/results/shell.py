@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
+
+from dpaudit.results.audit import ClaimResult
+from dpaudit.results.rounding import stated
 
 
 def argument(name: str, otherwise: str) -> str:
@@ -13,3 +17,11 @@ def argument(name: str, otherwise: str) -> str:
     if not name.isprintable():
         return otherwise
     return shlex.quote(f"./{name}" if name.startswith("-") else name)
+
+
+def claim_options(claim: ClaimResult | None, names: Iterable[str]) -> str:
+    """The options that give these fields of a claim, each after a space; empty where it is withheld."""
+    if claim is None:
+        return ""
+    values = {"epsilon": stated(claim.epsilon), "delta": stated(claim.delta)}
+    return "".join(f" --{name} {values.get(name) or getattr(claim, name)}" for name in names)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from dpaudit.mechanisms import (
     MAX_NUMBER,
@@ -303,6 +303,10 @@ class Prompt(Fields):
     public: Annotated[tuple[PublicTokens, ...], Field(max_length=MAX_LABELS)] = ()
 
 
+#: Fields of `Data` that are written only where a config gave them.
+_AS_GIVEN = frozenset({"delimiter", "encoding"})
+
+
 class Data(Fields):
     """The private data.
 
@@ -314,6 +318,7 @@ class Data(Fields):
         label: the column of labels; None where there are none, and no such column was read.
         split: the split that was read; None for a path.
         label_values: what the label column holds for each label, in their order; None where it holds their names.
+        delimiter, encoding: as the config gave them, so that a replay reads the same; left out where it did not.
     """
 
     records: Annotated[int, Field(ge=0, le=MAX_RECORDS)]
@@ -323,6 +328,13 @@ class Data(Fields):
     label: Name | None = "label"
     split: Name | None = None
     label_values: Labels | None = None
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    encoding: Name | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_what_was_not_given(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = written(self)
+        return {name: value for name, value in fields.items() if value is not None or name not in _AS_GIVEN}
 
 
 class CountsNoise(Fields):

@@ -286,6 +286,16 @@ def test_a_claim_is_withheld_where_a_figure_of_it_is_the_runs_own(make_run):
         assert public_form(audit_run(run.path, question)).claim is None
 
 
+def test_an_own_claim_beside_another_is_public_where_it_would_be_by_itself(make_run):
+    run, asked = make_run(aggregator="mean"), Question(epsilon=999.0)
+    assert public_form(audit_run(run.path, asked)).own_claim == run.audit().claim
+    run.edit_manifest({"privacy.delta_from": "records"})
+    run.rehash()
+    assert public_form(audit_run(run.path, asked)).own_claim is None
+    ex_post = distinctive(make_run, "median")
+    assert public_form(audit_run(ex_post.path, asked)).own_claim is None
+
+
 def test_users_counted_in_the_data_and_the_claim_for_them_are_private(make_run):
     run = make_run(aggregator="mean", unit="user", records_per_user=7, budget=0.01)
     declared = public_form(run.audit())

@@ -166,6 +166,12 @@ def test_what_may_never_end_is_not_read(tmp_path: Path, name: str) -> None:
         odd.unlink()
 
 
+def test_a_misspelt_column_is_told_whatever_separates_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text('label;text\na;"one, and two"\n')
+    assert "column 'body': there is no such column" in failure(data(path, text="body"))
+
+
 def test_delimiters_are_found_by_the_columns_and_encodings_by_their_marks(tmp_path: Path) -> None:
     path, wanted = tmp_path / "x.csv", (Record("a", "é, or so"),)
     for separator, encoding in [(";", "utf-8"), ("\t", "utf-8-sig"), ("|", "utf-16")]:

@@ -703,3 +703,15 @@ def test_memory_that_is_too_small_is_told(generated: MakeRun, data_file: Path, m
     monkeypatch.setattr(passes, "forward", full)
     with refused("memory is too small"):
         replay_run(run, str(data_file), steps=1, left_out=0, trials=0)
+
+
+def test_data_of_another_encoding_are_read_again(make_config: Callable[..., Config], tmp_path: Path) -> None:
+    file = tmp_path / "records.csv"
+    rows = "".join(f"north;Grüße {number}\n" for number in range(6))
+    file.write_text(f"label;text\n{rows}", encoding="cp1252")
+    run = generate(make_config(data={"path": str(file), "encoding": "cp1252", "delimiter": ";"}), tmp_path / "run")
+    data = RunReader(run).manifest.data
+    assert (data.encoding, data.delimiter) == ("cp1252", ";")
+    assert not replay_run(run, str(file), steps=1, left_out=0, trials=0).assignment
+    plain = generate(make_config(), tmp_path / "plain")
+    assert not {"encoding", "delimiter"} & json.loads(Path(str(plain), "run.json").read_text())["data"].keys()

@@ -51,9 +51,9 @@ _INDIVIDUAL = (
     Mutant(
         "budgets-last-draw-free",
         "a context takes part in one draw more than its budget pays for",
-        "dpaudit/mechanisms/budgets.py",
-        "np.where(after <= budget",
-        "np.where(spent < budget",
+        "dpaudit/mechanisms/mechanism.py",
+        "np.where(after <= self.budget, after, spent)",
+        "np.where(spent < self.budget, after, spent)",
         (_BUDGETS,),
     ),
     Mutant(
@@ -95,6 +95,22 @@ _INDIVIDUAL = (
         "np.count_nonzero(~(spent[1] <= budget))",
         "np.count_nonzero(~(spent[0] <= budget))",
         (_FAULT_TABLE,),
+    ),
+    Mutant(
+        "budgets-edge-is-anybodys",
+        "whoever is within a part in a thousand million of the budget may be left out or not",
+        "dpaudit/checks/budgets.py",
+        "view.mechanism.costs(step.contexts)) <= budget",
+        "view.mechanism.costs(step.contexts)) <= budget * (1 - 1e-9)",
+        ("tests/checks/test_budgets.py",),
+    ),
+    Mutant(
+        "budgets-sums-within-rounding",
+        "sums that are off by less than float64 tells of sums of many numbers pass",
+        "dpaudit/checks/budgets.py",
+        "(after != charged(before, view.mechanism.costs(step.contexts)))",
+        "~np.isclose(after, charged(before, view.mechanism.costs(step.contexts)), rtol=1e-9, atol=0)",
+        ("tests/checks/test_budgets.py",),
     ),
     Mutant(
         "budgets-falling-sums-pass",

@@ -1,0 +1,46 @@
+"""Budgets are held to the last bit: whatever lies between may be decided by somebody else's records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dpaudit.checks import CHECKS
+from dpaudit.checks.facts import StepView
+from dpaudit.runs import RunReader
+
+KIND: dict[str, Any] = {"aggregator": "mean", "sizes": (5, 4), "budget": 0.9, "divisor": 4.0}
+
+
+def objection(check: str, run: Any, spent: Any, budget: float) -> str | None:
+    """What a check says of the run's first step with other sums, under another budget."""
+    manifest = RunReader(run.path).manifest
+    mechanism = manifest.mechanism.model_copy(update={"budget": budget})
+    with RunReader(run.path).batch(0) as batch:
+        step = replace(batch.step(0), spent=spent)
+        view = StepView(manifest.model_copy(update={"mechanism": mechanism}), batch.header, step)
+        return CHECKS[check].objection(view)  # type: ignore[attr-defined]
+
+
+def test_who_takes_part_is_a_matter_of_the_last_bit(make_run: Any) -> None:
+    run = make_run(**KIND)
+    with RunReader(run.path).batch(0) as batch:
+        before, after = batch.step(0).spent
+    dearest = after.max()
+    out = np.where(after == dearest, before, after)
+    for budget, left_out in ((dearest, False), (np.nextafter(dearest, 0), True)):
+        for spent, honest in ((np.stack([before, after]), not left_out), (np.stack([before, out]), left_out)):
+            checks = ("budget.activity", "budget.limit")
+            said = [objection(check, run, spent, float(budget)) for check in checks]
+            assert any(said) != honest, (budget, left_out, said)
+
+
+def test_a_sum_that_is_off_by_the_last_bit_is_another(make_run: Any) -> None:
+    run = make_run(**KIND)
+    with RunReader(run.path).batch(0) as batch:
+        before, after = batch.step(0).spent
+    for factor in (1 - 5e-10, 1 - 2.0**-53, 1 + 2.0**-52, 1 + 5e-10):
+        assert objection("budget.sums", run, np.stack([before, after * factor]), 1.0), factor
+    assert objection("budget.sums", run, np.stack([before, after]), 1.0) is None
