@@ -112,7 +112,7 @@ def test_report(make_run, dpaudit, tmp_path, plant, code, message, as_json):
         assert strict_json(out)["verdict"] == VERDICTS[code]
     else:  # what to do with the report, and what comes next where it passed
         assert (f"Report (private): {out_dir / 'report.html'}\n" in out) == out_dir.exists()
-        gate = f"Next: dpaudit verify {run.path} --epsilon E --relation R --unit U\n"
+        gate = f"Next: dpaudit verify {run.path} --epsilon AGREED --relation add_remove --unit record\n"
         assert (gate in err) == (code == 0)
     if plant is not unparsable:
         written = {p.name: p.read_text(encoding="utf-8") for p in out_dir.iterdir()}
