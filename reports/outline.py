@@ -39,6 +39,8 @@ from dpaudit.results.rounding import (
 )
 from dpaudit.results.shell import argument, claim_options
 
+#: A claim that is rounded up by less is taken for the figure itself.
+_AS_CLAIMED = 1.001
 #: How a model's name begins that a public report withholds.
 WITHHELD_NAME = "withheld:"
 NOT_CLAIMED = "not claimed"
@@ -461,6 +463,10 @@ def _approximate_block(result: AuditResult) -> KindBlock:
     )
     lines = _claim_lines(claim, _nats(epsilon), neighbours_of(found), delta)
     remark = "Public settings and the claimed δ decide these figures."
+    if claim is not None and found.epsilon < claim.epsilon <= found.rdp * _AS_CLAIMED:
+        remark += (
+            " The claim is by Rényi accounting, which others can repeat; what was recomputed is tighter, and holds."
+        )
     brief = ("accounting", f"{one_line(found.method, LABEL_LENGTH)}; lower end {low}; by Rényi DP {rdp}; {tokens}")
     return KindBlock("approximate", lines, parts, remark, (brief,))
 

@@ -30,6 +30,8 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     without = f", {empty:,} without any" if empty else ""
     yield "data", f"{counted(plan.records, 'record')}{labels}"
     yield "batches", f"{counted(batches, 'batch', 'batches')} of {held}{without}"
+    if empty:
+        yield "warning", f"{counted(empty, 'batch', 'batches')} without a record would pass for texts of this data"
     at_most = f"at most {counted(plan.longest, 'token')} each"
     if plan.several:
         texts = -(-plan.tokens // plan.longest) * batches
@@ -43,7 +45,10 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "disk", f"at most {_size(plan.stored)}"
     yield "audit", " ".join(plan.obstacles) or "nothing here keeps the run from passing it"
     if plan.public_parts:
-        yield "model", f"audits recompute each {' and '.join(plan.public_parts)} with --model NAME; without it, few"
+        yield (
+            "model",
+            f"audit with --model NAME: without it, hardly any {' or '.join(plan.public_parts)} can be compared",
+        )
     if not plan.knows_tokenizer:
         yield "tokenizer", "not one that audits know: name it to them with --tokenizer FILE"
 

@@ -17,6 +17,8 @@ from dpaudit.commands.terminal import note, output
 if TYPE_CHECKING:
     from dpaudit.generation.starting import Demo, First, Own
 
+#: How many times fewer records than a batch is planned for are told of.
+_FAR = 4
 #: As in dpaudit.runs.manifest, which is not loaded for this.
 POSITIVE_COUNT = click.IntRange(1, 1 << 40)
 
@@ -189,4 +191,10 @@ def _yield(own: Own, found: First) -> str:
     cost = "" if found.epsilon is None else f", at epsilon {stated(found.epsilon)}"
     texts = counted(sizes.generated * groups, "text")
     more = ". More with --records N, about how many, if that may be known" if own.records is None else ""
-    return f"{counted(records, 'record')}{labels}: {texts}, each from some {counted(each, 'record')}{cost}{more}"
+    said = f"{counted(records, 'record')}{labels}: {texts}, each from some {counted(each, 'record')}{cost}{more}"
+    if each * _FAR < sizes.contexts:
+        said += (
+            f"\ndpaudit: warning: so few say next to nothing beside the {sizes.contexts:,} that the epsilon is for: "
+            "the texts will be the public prompt's. Have more records, or fewer batches (batching.batches_per_label)"
+        )
+    return said
