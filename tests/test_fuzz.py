@@ -27,6 +27,7 @@ KINDS = {
     "median, top-k": SMALL | {"sizes": (3, 4, 2, 3), "top_k": 5},
     "mean": SMALL | {"sizes": (2, 3), "aggregator": "mean"},
     "mean, contexts": SMALL | {"sizes": (2, 3), "aggregator": "mean", "contexts": True},
+    "budgets": SMALL | {"sizes": (4, 5), "aggregator": "mean", "budget": 0.5},
 }
 #: With digests as they were and with forged ones. `make test-slow` goes on where `make test` stops.
 TRIALS = {False: range(12), True: range(30)}
@@ -115,11 +116,12 @@ def step_content(step, contexts: bool) -> list:
     """The vector that was sampled from, by its digest; with contexts also what it was made of.
 
     Not vouched for: log_probability beyond the tolerance to which it is recomputed; ids in a support that were not
-    sampled; and without contexts the values beside the median, and which context is on which side of it.
+    sampled; without contexts the values beside the median, and which context is on which side of it; and of a context
+    that took no part anything but that it could not have paid.
     """
     content = [step.token, step.aggregate_digest]
     if contexts:
-        content.append(np.round(step.contexts, 9).tolist())  # sums are held to their rounding
+        content.append(np.round(step.given, 9).tolist())  # sums are held to their rounding
         content.append(step.arrays["central"].tolist() if "central" in step.arrays else None)
     return content
 
