@@ -10,6 +10,7 @@ Zrnic (https://arxiv.org/abs/2008.11193). Proofs are in docs/budgets.md, "Indivi
 from __future__ import annotations
 
 from decimal import Context, Decimal
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
@@ -17,15 +18,15 @@ from numpy.typing import ArrayLike, NDArray
 
 Doubles: TypeAlias = NDArray[np.float64]
 
-#: Below this range the series is used: its terms alternate and shrink, so that it errs upwards where it is cut.
-_SERIES = 1.0
-#: Relative room for rounding in the few operations of either formula.
+#: Relative room for rounding in a few operations.
 _ROOM = 2.0**-44
+#: Where the curve is worked out beyond 1: 32 steps to each doubling. It is convex, so its chords lie above it.
+_OCTAVES, _STEPS = 10, 32
 _DIGITS = Context(prec=40)
 
 
 def zcdp_of_draw(eta: ArrayLike) -> Doubles:
-    """rho of one draw of bounded range eta, in nats, rounded up: at most eta^2 / 8, but for rounding.
+    """rho of one draw of bounded range eta, in nats, rounded up: at most eta^2 / 8, but for rounding; it ascends.
 
     rho = eta / (e^eta - 1) + ln((e^eta - 1) / eta) - 1, the largest Kullback-Leibler divergence between two draws of
     that range: every Renyi divergence of order alpha is at most alpha times that (https://arxiv.org/abs/2510.25746).
@@ -36,25 +37,40 @@ def zcdp_of_draw(eta: ArrayLike) -> Doubles:
     Args:
         eta: [...], not negative; infinite where nothing bounds it.
     """
-    given = np.asarray(eta, dtype=np.float64)
-    ranges = given.reshape(-1)
+    ranges = np.asarray(eta, dtype=np.float64)
     with np.errstate(all="ignore"):  # of the ranges that the other formula is for
-        squares = ranges * ranges
-        rho: Doubles = squares / 8 * (1 - squares / 72 * (1 - squares / 45)) * (1 + _ROOM)
-    wide = ~(ranges < _SERIES)
-    rho[wide] = [_of_wide(value) for value in ranges[wide].tolist()]
-    return rho.reshape(given.shape)
+        narrow = _series(ranges * ranges)
+        if (ranges <= 1).all():
+            return narrow
+        at, rho, slopes = _table()
+        place = np.clip(np.searchsorted(at, ranges, side="right") - 1, 0, len(at) - 1)
+        wide = (rho[place] + (ranges - at[place]) * slopes[place]) * (1 + _ROOM)
+    return np.where(ranges <= 1, narrow, wide)
 
 
-def _of_wide(eta: float) -> float:
-    """`zcdp_of_draw` of one range of at least _SERIES."""
-    if not eta < np.inf:
-        return eta
+def _series(squares: Doubles) -> Doubles:
+    """Of squared ranges up to 1. The terms alternate and shrink, so that it errs upwards where it is cut."""
+    tail = 1 - squares * (27 / 1120) * (1 - squares * (2 / 81))
+    rho: Doubles = squares / 8 * (1 - squares / 72 * (1 - squares / 45 * tail)) * (1 + _ROOM)
+    return rho
+
+
+@cache
+def _table() -> tuple[Doubles, Doubles, Doubles]:
+    """Ranges, ascending from 1; the curve there; and its chords' slopes, the last of which is the steepest there is."""
+    octaves = (2.0**octave * (1 + np.arange(_STEPS) / _STEPS) for octave in range(_OCTAVES))
+    at = np.concatenate([*octaves])
+    rho = np.array([_exactly(value) for value in at.tolist()]) * (1 + _ROOM)
+    rho[0] = max(rho[0], float(_series(np.ones(1))[0]))
+    return at, rho, np.append(np.diff(rho) / np.diff(at), 1.0)
+
+
+def _exactly(eta: float) -> float:
+    """The curve at a range of at least 1, to the nearest float64."""
     exact = Decimal(eta)
     growth = _DIGITS.subtract(1, _DIGITS.exp(-exact))  # 1 - e^-eta
     rest = _DIGITS.multiply(exact, _DIGITS.divide(_DIGITS.exp(-exact), growth))
-    rho = _DIGITS.subtract(_DIGITS.add(rest, _DIGITS.add(exact, _DIGITS.ln(growth))), _DIGITS.ln(exact)) - 1
-    return float(rho) * (1 + _ROOM)
+    return float(_DIGITS.subtract(_DIGITS.add(rest, _DIGITS.add(exact, _DIGITS.ln(growth))), _DIGITS.ln(exact)) - 1)
 
 
 def range_of_draw(rho: float) -> float:

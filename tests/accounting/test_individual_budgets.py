@@ -169,6 +169,7 @@ def test_what_several_contexts_pay_adds_up_by_its_roots() -> None:
     ranges = np.logspace(-5, 3, 5000)
     assert (np.diff(zcdp_of_draw(ranges) / ranges**2) < 0).all()
     assert float(zcdp_of_draw(np.inf)) == np.inf and float(zcdp_of_draw(0.0)) == 0.0
+    assert (np.diff(zcdp_of_draw(np.linspace(0.9, 5, 200_001))) > 0).all(), "a smaller range costs no more"
 
 
 def test_a_context_moves_log_probabilities_by_its_own_range() -> None:
