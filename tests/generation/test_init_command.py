@@ -67,8 +67,9 @@ def test_a_config_for_own_data_generates_and_passes_its_audit(
     # What a report rests on is in every command that it names.
     code, out, err = dpaudit("report", then[-1], "--model", tiny_folder, "--relation", "add_remove")
     (following,) = re.findall("^Next: (.*)$", err, re.MULTILINE)
-    gate = f"dpaudit verify {then[-1]} --epsilon AGREED --relation add_remove --unit record --model {tiny_folder}"
-    assert code == 0 and following == gate
+    gate = f"dpaudit verify {then[-1]} --epsilon AGREED --relation add_remove --unit record"
+    # Short texts may happen to agree at every step: then the record alone shows what the model would.
+    assert code == 0 and following in (gate, f"{gate} --model {tiny_folder}")
     page = (tmp_path / then[-1] / "report/report.md").read_text()
     again = re.search(f"^dpaudit verify {then[-1]} .*$", page, re.MULTILINE)
     assert again and dpaudit(*shlex.split(again[0])[1:])[0] == 0
