@@ -6,6 +6,7 @@ the results, which are small, are moved. Every number is the plain definition's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -82,16 +83,18 @@ def contributions(logits: Logits, public: PublicPart, contribution: Contribution
 class Budgets:
     """What contexts have spent of their budgets while a text grows that is no run's: attacks and held-out texts."""
 
-    def __init__(self, mechanism: Mechanism) -> None:
-        """Before the first token."""
+    def __init__(self, mechanism: Mechanism, budgets: Sequence[float] | None = None) -> None:
+        """Before the first token; `budgets`: what each context may spend, [n], where not all have the mechanism's."""
         self._mechanism, self._spent = mechanism, np.zeros(0)
+        self._budgets = None if budgets is None else np.array(budgets)
 
     def paying(self, logits: Array, public: PublicPart) -> Array:
         """Raw logits [n, V] of those contexts that pay for the next draw, and so take part; all without budgets."""
         if self._mechanism.budget is None or not len(logits):
             return logits
         before = self._spent if len(self._spent) else np.zeros(len(logits))
-        self._spent = self._mechanism.spend(contributions(logits, public, self._mechanism.contribution), before)
+        values = contributions(logits, public, self._mechanism.contribution)
+        self._spent = self._mechanism.spend(values, before, self._budgets)
         active = self._spent > before
         return logits[active if isinstance(logits, np.ndarray) else torch.from_numpy(active)]
 

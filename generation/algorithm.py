@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from dpaudit.engines import Engine
 from dpaudit.generation.config import Config
+from dpaudit.generation.earlier import Earlier
 from dpaudit.generation.events import BatchDone, Event, Progress, RecordsPlaced, RunCommitted
 from dpaudit.generation.manifest import (
     build_manifest,
@@ -26,7 +27,7 @@ from dpaudit.generation.manifest import (
     with_budget,
 )
 from dpaudit.generation.models import LanguageModel, device_of, load_model
-from dpaudit.generation.partition import Partition, partition, partition_as_recorded
+from dpaudit.generation.partition import Partition, partition, partition_as_recorded, with_allowances
 from dpaudit.generation.passes import free_memory, planned_rows
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import read_public_examples, read_records
@@ -56,7 +57,14 @@ class Ready:
     repeated: int
 
 
-def generate(config: Config, out: Location, progress: Progress | None = None, engine: Engine | None = None) -> Location:
+def generate(
+    config: Config,
+    out: Location,
+    progress: Progress | None = None,
+    engine: Engine | None = None,
+    *,
+    spent: Sequence[Location] = (),
+) -> Location:
     """Run Algorithm 1 and write a run directory, or go on with the one that is there.
 
     Args:
@@ -64,16 +72,17 @@ def generate(config: Config, out: Location, progress: Progress | None = None, en
         out: path or URL of the run directory; new, empty, or an unfinished run of the same config.
         progress: told of every batch, and of every step that is taken in this process; never of any text.
         engine: where batches are generated, each worker with a model of its own; None for this process.
+        spent: finished runs of the same records, of whose budgets this one has what they left.
 
     Returns:
         The run directory, as it was named.
 
     Raises:
-        InputError: the data, the model or the directory cannot be used.
+        InputError: the data, the model, an earlier run or the directory cannot be used.
     """
     begun = RunReader(out) if open_storage(out).exists(MANIFEST) else None
     progress = progress or silent
-    ready = _ready(config, begun, progress)
+    ready = _ready(config, begun, progress, spent)
     filled = [sum(map(bool, batch.contexts)) for batch in ready.records.batches]
     fewest, most = min(filled, default=0), max(filled, default=0)
     of_none = "what the public prompt does," if config.mechanism.contribution.anchored else "noise"
@@ -115,7 +124,9 @@ def silent(event: Event) -> None:
     """Nobody is told."""
 
 
-def _ready(config: Config, begun: RunReader | None, progress: Progress = silent) -> Ready:
+def _ready(
+    config: Config, begun: RunReader | None, progress: Progress = silent, spent: Sequence[Location] = ()
+) -> Ready:
     """Read the data, load the model, and place every record. Free memory is measured before that.
 
     Records come last: where a new run has clusters, noise is drawn, and what cannot be used is to cost no draw.
@@ -124,11 +135,12 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress = silent)
         InputError: data or model cannot be used, or are not those of the run that has begun.
     """
     existing = None if begun is None else begun.manifest
-    recorded = None if existing is None else existing.batching.key
+    earlier = Earlier.of(spent, begun)
+    recorded = earlier.key if existing is None else existing.batching.key
     key = config.batching.key or recorded or secrets.token_hex(KEY_BYTES)
     free = free_memory(device_of(config.model))
-    data = read_records(config.data)
-    privacy = declared_privacy(config, data.most_per_user)
+    data = read_records(config.data, whose=config.shares_budgets)
+    privacy = declared_privacy(config, data.most_per_user, earlier.commitments)
     model, prompts, stopping = prompting(config)
     clusters, clustering, centers = Clusters() if begun is None else begun.clusters(), Clustering(), None
     if begun is not None:
@@ -145,15 +157,18 @@ def _ready(config: Config, begun: RunReader | None, progress: Progress = silent)
     config = with_budget(config, privacy, clustering)
     batching = declared_batching(config, clusters, key)
     if begun is None or config.clustering is None:
-        records = partition(batching, clusters, data.records, centers)
+        records = partition(batching, clusters, data.records, centers, users=data.users, spent=earlier.spent)
     else:
         records = partition_as_recorded(batching, clusters, data.records, begun.assignment())
     # As many as memory allows, where neither the config nor the unfinished run says.
     rows = config.model.rows or (existing.model.rows if existing is not None else None)
     rows = rows or planned_rows(model, prompts.places, config.decoding.longest, free)
     manifest = build_manifest(config, batching, records.assignment, privacy, clustering, model, prompts, stopping, rows)
+    earlier.require_continued(manifest)
     if begun is not None:
         require_same_run(begun.name, begun.manifest, manifest)
+    if manifest.own_allowances and manifest.mechanism.budget is not None:
+        records = with_allowances(records, manifest.mechanism.budget)
     return Ready(manifest, model, prompts, records, clusters, data.repeated)
 
 

@@ -483,6 +483,12 @@ class Config(Fields):
         return self.mechanism.budget is not None or self.privacy.epsilon is not None
 
     @property
+    def shares_budgets(self) -> bool:
+        """Whether a user's contexts share a budget: where a record is a context, and the data says whose it is."""
+        per_user = self.privacy.unit == "user" and self.data.user is not None
+        return self.has_budgets and per_user and self.rule == "hashed-records"
+
+    @property
     def records_contexts(self) -> bool:
         """Whether every context's contributions are recorded."""
         mechanism, asked = self.mechanism, self.record.contexts

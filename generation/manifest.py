@@ -15,7 +15,6 @@ from dpaudit.generation.aggregation import LEAST_WIDTH
 from dpaudit.generation.config import Config
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.prompts import Prompts, Template
-from dpaudit.mechanisms import BatchingRule, ContextChange, context_change
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
     Assigned,
@@ -83,6 +82,7 @@ def build_manifest(
             digest=data_digest(assigned.digest for assigned in assignment),
             source="path" if config.data.dataset is None else "dataset",
             label=None if config.data.labels is None else config.data.label,
+            user=config.data.user if config.shares_budgets else None,
             **config.data.model_dump(include={"text", "split", "label_values", "delimiter", "encoding"}),
         ),
         model=Model(
@@ -167,11 +167,6 @@ def require_same_clusters(path: str, existing: Manifest, clusters: Clusters, con
         raise InputError(path, problem, "Restore the config, or name a new directory.")
 
 
-def changed_contexts(privacy: Privacy, rule: BatchingRule) -> ContextChange | None:
-    """What one unit's difference does to the contexts; None where nothing bounds it."""
-    return context_change(privacy.unit, privacy.relation, rule, records_per_user=privacy.records_per_user)
-
-
 def declared_batching(config: Config, clusters: Clusters, key: str) -> Batching:
     """How records become contexts and batches.
 
@@ -206,12 +201,13 @@ def declared_stopping(config: Config, model: LanguageModel, template: Template) 
     )
 
 
-def declared_privacy(config: Config, most_per_user: int | None) -> Privacy:
+def declared_privacy(config: Config, most_per_user: int | None, earlier: Sequence[str] = ()) -> Privacy:
     """Unit and relation, with the group size of a claim per user: declared, or the largest in the data.
 
     Args:
         config: all settings.
         most_per_user: the largest number of records of one user; None where the data names no users.
+        earlier: commitments of the runs that this one goes on from.
 
     Raises:
         InputError: a user has more records than the config declares.
@@ -229,6 +225,8 @@ def declared_privacy(config: Config, most_per_user: int | None) -> Privacy:
         records_per_user=found,
         records_per_user_from="declared" if declared is not None or found is None else "data",
         delta_from="records" if worked_out else "declared",
+        shared_budgets=config.shares_budgets,
+        earlier=tuple(earlier),
     )
 
 
@@ -242,7 +240,7 @@ def declared_record(config: Config, model: LanguageModel, privacy: Privacy) -> R
     if size is not None and size > model.vocabulary:
         problem = f"this is {size}, but the model has {model.vocabulary} tokens."
         raise InputError("mechanism.support.size", problem, f"Allowed: at most {model.vocabulary}.")
-    change = changed_contexts(privacy, config.rule)
+    change = privacy.change(config.rule)
     width = LEAST_WIDTH if change is None else max(LEAST_WIDTH, aggregator.width_for(change))
     if width > MAX_WIDTH:
         problem = f"a change of {change.contexts if change else 0} contexts needs {width} central values on each side."
@@ -290,17 +288,17 @@ def with_budget(config: Config, privacy: Privacy, clustering: Clustering) -> Con
     Raises:
         InputError: nothing is left.
     """
-    epsilon, delta, change = config.privacy.epsilon, config.privacy.delta, changed_contexts(privacy, config.rule)
+    epsilon, delta, change = config.privacy.epsilon, config.privacy.delta, privacy.change(config.rule)
     accountant = _accountant(config, privacy, clustering)
     if epsilon is None or delta is None or change is None or accountant is None:
         return config
     try:
-        budget = accountant.most_rho_within(epsilon, delta) / change.half_steps**2
+        budget = accountant.most_rho_within(epsilon, delta) / change.budgets**2
     except ValueError as error:
         raise InputError("privacy.epsilon", f"{error}.", "Raise it, or give clusters less.") from None
     if not budget:
         raise InputError("privacy.epsilon", f"this is {epsilon:g}, which leaves contexts nothing.", "Raise it.")
-    down = math.nextafter(budget, 0.0) if change.half_steps > 1 else budget
+    down = math.nextafter(budget, 0.0) if change.budgets > 1 else budget
     mechanism = config.mechanism.model_copy(update={"budget": down})
     return config.model_copy(update={"mechanism": mechanism})
 
@@ -310,7 +308,7 @@ def _accountant(config: Config, privacy: Privacy, clustering: Clustering) -> App
     counts, centers = _clustering_epsilons(clustering)
     return ApproximateAccountant.of(
         config.mechanism,
-        changed_contexts(privacy, config.rule),
+        privacy.change(config.rule),
         laplace=rebalancing_events(counts, privacy.relation),
         centers=centers,
         centers_delta=clustering.delta or 0.0,

@@ -160,7 +160,8 @@ def _claimed(config: Config, data: Records | None) -> Iterator[Obstacle]:
     if privacy.unit == "user" and most is None:
         return  # known once the data is read
     counts, centers = _spent_on_clusters(config, most)
-    change = context_change(privacy.unit, privacy.relation, config.rule, records_per_user=most)
+    shared = config.shares_budgets
+    change = context_change(privacy.unit, privacy.relation, config.rule, records_per_user=most, shared=shared)
     accountant = ApproximateAccountant.of(
         config.mechanism,
         change,

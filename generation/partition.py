@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpaudit.generation.config import NO_LABELS
 from dpaudit.generation.records import Record
-from dpaudit.runs import Assigned, Batching, Clusters, KeyedHash
+from dpaudit.runs import Assigned, Batching, Clusters, KeyedHash, allowances
 
 #: One context: the records that a prompt shows, in hash order. Empty where a slot holds none.
 Context = tuple[Record, ...]
@@ -51,15 +51,19 @@ def groups_of(batching: Batching, clusters: Clusters) -> Iterator[Group]:
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch to generate, of one group. `cluster`: index of the group's centre, None where it has none.
+    """One batch to generate, of one group.
 
-    `label` is empty without labels.
+    Attributes:
+        label: empty without labels.
+        cluster: index of the group's centre, None where it has none.
+        budgets: see `BatchHeader`.
     """
 
     id: int
     label: str
     cluster: int | None
     contexts: tuple[Context, ...]
+    budgets: tuple[float, ...] | None = None
 
     @property
     def public_label(self) -> str | None:
@@ -82,7 +86,13 @@ class Partition:
 
 
 def partition(
-    batching: Batching, clusters: Clusters, records: Iterable[Record], centers: Mapping[Record, int] | None = None
+    batching: Batching,
+    clusters: Clusters,
+    records: Iterable[Record],
+    centers: Mapping[Record, int] | None = None,
+    *,
+    users: Mapping[Record, str] | None = None,
+    spent: Mapping[str, float] | None = None,
 ) -> Partition:
     """Place every record (mathematics: a rule that looks at one record alone; `paper-slices` does not).
 
@@ -90,6 +100,8 @@ def partition(
         batching, clusters: how; see `groups_of`. A key is among it.
         records: distinct ones, in any order.
         centers: the centre that each record goes to, one that its label keeps; None where labels alone group records.
+        users: whose each record is, where they share budgets.
+        spent: of these before, by `Assigned.payer`; nothing by those that are missing.
     """
     hashing, slots, most = _hashing(batching), batching.slots or 1, batching.examples_per_context
     groups = {(group.label, group.cluster): group for group in groups_of(batching, clusters)}
@@ -115,7 +127,9 @@ def partition(
                 seen[batch, slot] += 1
         elif batching.cells is not None:
             slot = hashing.slot(digest, batching.cells)
-        placed.append((record, Assigned(digest, batch, None if batch is None else slot)))
+        user = None if users is None else hashing.user(users[record])
+        before = 0.0 if spent is None else spent.get(user or digest, 0.0)
+        placed.append((record, Assigned(digest, batch, None if batch is None else slot, user, before)))
     return _parted(batching, clusters, placed)
 
 
@@ -130,6 +144,13 @@ def partition_as_recorded(
     ordered = _by_digest(batching, records)
     placed = [(record, places.get(digest, Assigned(digest, None, None))) for digest, record in ordered]
     return _parted(batching, clusters, placed)
+
+
+def with_allowances(parts: Partition, budget: float) -> Partition:
+    """The partition with what each context may spend, by what the assignment says of its payer."""
+    shares = allowances(parts.assignment, budget)
+    batches = (replace(batch, budgets=shares.get(batch.id)) for batch in parts.batches)
+    return replace(parts, batches=tuple(batches))
 
 
 def _hashing(batching: Batching) -> KeyedHash:

@@ -35,7 +35,8 @@ def plan(config: Config, obstacles: Sequence[Obstacle] = ()) -> Plan:
     rounds = sum(contexts) / tried if tried else 1.0
     tokens = config.decoding.most_tokens
     texts = -(-tokens // config.decoding.longest)  # each begins with prompts that are there already
-    claim = ready.manifest.claim
+    claim, mechanism = ready.manifest.claim, ready.manifest.mechanism
+    least = min((share for batch in batches for share in batch.budgets or ()), default=mechanism.budget)
     return Plan(
         records=ready.manifest.data.records,
         labels=len(config.data.labels or ()),
@@ -44,7 +45,7 @@ def plan(config: Config, obstacles: Sequence[Obstacle] = ()) -> Plan:
         longest=config.decoding.longest,
         several=config.decoding.tokens_per_batch is not None,
         claim=None if claim is None else ClaimResult(**claim.model_dump()),
-        sure=ready.manifest.mechanism.sure_draws,
+        sure=None if least is None else mechanism.sure_draws(least),
         seconds=rounds * (prompts + step * max(0, tokens - texts)),
         stored=round(stored * tokens * len(batches)),
         obstacles=tuple(map(str, obstacles)),

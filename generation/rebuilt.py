@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -13,9 +14,9 @@ from dpaudit.generation.grouping import recompute_grouping
 from dpaudit.generation.head import Head
 from dpaudit.generation.model_step import UNIT_ROUNDOFF, rounding_tolerance
 from dpaudit.generation.models import LanguageModel, load_model
-from dpaudit.generation.partition import Batch, Partition, groups_of, partition
+from dpaudit.generation.partition import Batch, Partition, groups_of, partition, with_allowances
 from dpaudit.generation.prompts import Prompts, template
-from dpaudit.generation.records import Record
+from dpaudit.generation.records import Record, Records
 from dpaudit.runs import InputError, KeyedHash, Manifest, RunReader, data_digest, without_stop
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
@@ -45,7 +46,7 @@ def rebuild(reader: RunReader, data: str, records: Sequence[Record]) -> RunParts
     Raises:
         InputError: as `replay_run` does, or the recorded assignment is not what the rule gives.
     """
-    rebuilt = Rebuilt(reader, data, lambda: records, None)
+    rebuilt = Rebuilt(reader, data, lambda: Records(tuple(records), None, 0), None)
     if problem := rebuilt.assignment_problem():
         raise InputError(reader.name, f"{problem}.", "Restore the run, or generate it again.")
     return RunParts(reader.manifest, rebuilt.named.model, rebuilt.named.prompts, rebuilt.partition.batches)
@@ -139,20 +140,21 @@ class Rebuilt:
     Attributes:
         records: the run's.
         noise: see `dpaudit.results.replay.Replay`.
-        partition: what the declared rule makes of the records.
+        partition: what the declared rule makes of the records; what contexts may spend as the assignment has it.
         named: the run's model and prompts.
     """
 
-    def __init__(self, reader: RunReader, data: str, read: Callable[[], Sequence[Record]], model: str | None) -> None:
+    def __init__(self, reader: RunReader, data: str, read: Callable[[], Records], model: str | None) -> None:
         """Raises InputError where what is `read`, which `data` names, or the model is not the run's."""
         self._reader, self._manifest = reader, reader.manifest
         self._where = reader.where(MANIFEST)
         self._clusters = reader.clusters()
         self._require_rule()
-        self.records = read()
+        found = read()
+        self.records, self._users = found.records, found.users
         self._require_own(data)
         self._centers, self.noise = recompute_grouping(self._manifest, self._clusters, self.records, self._where)
-        self.partition = self.partitioned(self.records)
+        self.partition = self._with_allowances(self.partitioned(self.records))
         self.named = NamedModel(reader, model)
 
     def partitioned(self, records: Iterable[Record]) -> Partition:
@@ -161,11 +163,29 @@ class Rebuilt:
 
     def assignment_problem(self) -> str:
         """The first line of the recorded assignment that the rule does not give; empty where there is none."""
+        hashing = KeyedHash(bytes.fromhex(self._manifest.batching.key or ""))
+        users = {} if self._users is None else {self._digest(r): hashing.user(user) for r, user in self._users.items()}
         pairs = zip_longest(self._reader.assignment(), self.partition.assignment)
         for number, (recorded, derived) in enumerate(pairs, start=1):
             if recorded != derived:
                 return f"line {number} of {ASSIGNMENT} is not what the rule gives for the data"
+            if recorded is not None and recorded.user != users.get(recorded.digest, recorded.user):
+                return f"line {number} of {ASSIGNMENT} is of another user than the data has it"
         return ""
+
+    def _with_allowances(self, parts: Partition) -> Partition:
+        """What an assignment says of budgets, taken over to the one that the rule gives."""
+        budget = self._manifest.mechanism.budget
+        if budget is None or not self._manifest.own_allowances:
+            return parts
+        recorded = {each.digest: each for each in self._reader.assignment()}
+        own = [recorded.get(each.digest, each) for each in parts.assignment]
+        pairs = zip(parts.assignment, own, strict=True)
+        places = tuple(replace(each, user=known.user, spent=known.spent) for each, known in pairs)
+        return with_allowances(replace(parts, assignment=places), budget)
+
+    def _digest(self, record: Record) -> str:
+        return KeyedHash(bytes.fromhex(self._manifest.batching.key or "")).digest(record.label, record.text)
 
     def _require_rule(self) -> None:
         """Raises InputError where run.json declares less of how records became batches than this generator does."""
@@ -186,8 +206,7 @@ class Rebuilt:
         named, records = self._manifest.data, self.records
         if named.digest is None:
             raise _refused(self._where, "data.digest", "the run does not say which data it used.")
-        hashing = KeyedHash(bytes.fromhex(self._manifest.batching.key or ""))
-        digest = data_digest(sorted(hashing.digest(record.label, record.text) for record in records))
+        digest = data_digest(sorted(map(self._digest, records)))
         if digest != named.digest:
             problem = (
                 f"this is not the data of the run: {len(records)} records with the digest {digest[:12]}..., "

@@ -43,11 +43,13 @@ class Records:
         records: the distinct ones, sorted.
         most_per_user: the most that one user has; None where no column names users.
         repeated: how many rows there are beyond the distinct records.
+        users: whose each record is, where that was asked for.
     """
 
     records: tuple[Record, ...]
     most_per_user: int | None
     repeated: int
+    users: Mapping[Record, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -59,15 +61,17 @@ class Row:
     has_all_columns: bool = True
 
 
-def read_records(config: DataConfig) -> Records:
-    """The distinct records that a config names. Who a record belongs to is counted and not kept.
+def read_records(config: DataConfig, *, whose: bool = False) -> Records:
+    """The distinct records that a config names. Who a record belongs to is counted, and not kept unless `whose`.
 
     Raises:
-        InputError: names the file, the row (from 1, the header not counted) and the column; or there is no record.
+        InputError: names the file, the row (from 1, the header not counted) and the column; there is no record; or it
+            is asked whose one is that two users have.
     """
     rows = _rows(config)
     records: set[Record] = set()
     owned: dict[str, set[Record]] = defaultdict(set)
+    users: dict[Record, str] = {}
     read = 0
     for row in rows:
         record = _record(row, config)
@@ -75,12 +79,18 @@ def read_records(config: DataConfig) -> Records:
             continue
         read += 1
         records.add(record)
-        if config.user is not None:
-            owned[_value(row, config.user, "data.user")].add(record)
+        if config.user is None:
+            continue
+        user = _value(row, config.user, "data.user")
+        owned[user].add(record)
+        if whose and users.setdefault(record, user) != user:
+            problem = "an earlier row of another user has the same text: a record pays out of one user's budget."
+            remedy = "Keep one of the two rows, or leave data.user out and declare privacy.records_per_user."
+            raise InputError(row.where, problem, remedy)
     if not records:
         raise _no_records(config)
     most = None if config.user is None else max(map(len, owned.values()))
-    return Records(tuple(sorted(records)), most, read - len(records))
+    return Records(tuple(sorted(records)), most, read - len(records), users if whose else None)
 
 
 def require_records(config: DataConfig) -> int:

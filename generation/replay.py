@@ -31,9 +31,9 @@ from dpaudit.generation.partition import Batch, Context
 from dpaudit.generation.passes import CachedPrompts, logits_for, out_of_memory, planned_rows
 from dpaudit.generation.public_parts import public_steps, recompute_public
 from dpaudit.generation.rebuilt import Rebuilt, of_options
-from dpaudit.generation.records import Record, read_records
+from dpaudit.generation.records import Record, Records, read_records
 from dpaudit.generation.sources import PACKAGE
-from dpaudit.mechanisms import COME_AND_GO, FLOAT64_ROUNDING, PublicPart, context_change
+from dpaudit.mechanisms import COME_AND_GO, FLOAT64_ROUNDING, PublicPart
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
 from dpaudit.runs import BatchReader, Claim, InputError, RunReader
 from dpaudit.runs.reader import RESUME
@@ -177,13 +177,13 @@ class _Replayer(Rebuilt):
         self._tick = tick
         super().__init__(reader, data, partial(self._read, data), model)
 
-    def _read(self, data: str) -> Sequence[Record]:
+    def _read(self, data: str) -> Records:
         """The run's records, from a path or, where the run read one, a data set. No mistyped path goes to the hub."""
         named = self._manifest.data
         on_hub = named.source == "dataset" and not data.startswith(PACKAGE) and not Path(data).exists()
         place = {"dataset": data, "split": named.split} if on_hub else {"path": data}
         labels = self._manifest.batching.labels or None
-        read = {"text", "delimiter", "encoding", *["label", "label_values"] * (labels is not None)}
+        read = {"text", "delimiter", "encoding", "user", *["label", "label_values"] * (labels is not None)}
         columns = named.model_dump(include=read)
         try:
             config = DataConfig.model_validate({**place, **columns, "labels": labels})
@@ -191,7 +191,7 @@ class _Replayer(Rebuilt):
             where, remedy = f"{self._where}: data", "Only runs of `dpaudit generate` can be replayed."
             raise InputError(where, "its column names or labels cannot be used.", remedy) from None
         with of_options():
-            return read_records(config).records
+            return read_records(config, whose=config.user is not None)
 
     def teacher_force(
         self, batch_id: int, positions: set[int], slots: Sequence[int]
@@ -252,8 +252,7 @@ class _Replayer(Rebuilt):
         manifest, batch = self._manifest, self.partition.batches[batch_id]
         mechanism, canary = manifest.mechanism, (Record(batch.label, CANARY_TEXT),)
         tokens = min(ATTACK_TOKENS, manifest.stopping.max_tokens)  # no guarantee covers longer texts
-        most = manifest.privacy.records_per_user
-        change = context_change(claim.unit, claim.relation, manifest.batching.rule, records_per_user=most)
+        change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
         return attack(
             declared_step(mechanism),
             self._cached(batch.label, (*batch.contexts, canary), tokens),
@@ -297,6 +296,7 @@ class _Replayer(Rebuilt):
             return batch.contexts[:slot] + batch.contexts[slot + 1 :]
         gone = batch.contexts[slot][0]
         rest = self.partitioned(record for record in self.records if record != gone)
-        changed = [new.id for new, old in zip(rest.batches, self.partition.batches, strict=True) if new != old]
+        pairs = zip(rest.batches, self.partition.batches, strict=True)
+        changed = [new.id for new, old in pairs if new.contexts != old.contexts]
         assert changed == [batch.id], "a hashed record's place depends on that record alone"
         return rest.batches[batch.id].contexts

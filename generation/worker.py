@@ -18,7 +18,7 @@ from dpaudit.engines import cores
 from dpaudit.generation.aggregation import NOTHING_PUBLIC, Floats, aggregated, contributions
 from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
 from dpaudit.generation.head import Head
-from dpaudit.generation.manifest import changed_contexts, ex_post_epsilon
+from dpaudit.generation.manifest import ex_post_epsilon
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, Passes, logits_for, out_of_memory, passes_for
@@ -104,6 +104,7 @@ class _Open:
         public_prompt: the public prompt, likewise; None before it is needed.
         public: the same with the tokens so far.
         spent: what each context has spent of its budget, [n].
+        budgets: what each may spend, [n]; None where each has the mechanism's.
     """
 
     batch: Batch
@@ -117,9 +118,11 @@ class _Open:
     public_prompt: CachedPrompts | None = None
     public: CachedPrompts | None = None
     spent: Doubles = field(init=False)
+    budgets: Doubles | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.spent = np.zeros(len(self.batch.contexts))
+        self.budgets = None if self.batch.budgets is None else np.array(self.batch.budgets)
 
     @property
     def length(self) -> int:
@@ -150,7 +153,7 @@ class Worker:
         """Start with nothing generated, of all `batches` of the run by id."""
         self._store, self._manifest, self._batches = store, store.manifest, batches
         self._model, self._prompts = model, prompts
-        change = changed_contexts(self._manifest.privacy, self._manifest.batching.rule)
+        change = self._manifest.privacy.change(self._manifest.batching.rule)
         beforehand = self._manifest.mechanism.claim_kind == "approximate"
         self.accountant = None if beforehand else ExPostAccountant(self._manifest.mechanism, change)
         self.rows = store.manifest.model.rows or 1
@@ -231,7 +234,7 @@ class Worker:
         contexts = len(batch.contexts)
         progress(BatchStarted(batch.id, self._manifest.batching.batches))
         closing = ExitStack()
-        header = BatchHeader(batch.id, contexts, batch.public_label, batch.cluster)
+        header = BatchHeader(batch.id, contexts, batch.public_label, batch.cluster, batch.budgets)
         record = closing.enter_context(self._store.batch(header))
         seed = self._manifest.sampling.seed
         source = OsEntropy() if seed is None else SeededStream(seed, batch.id)
@@ -344,7 +347,7 @@ class Worker:
             kept = contributions(logits, taken, mechanism.contribution) if record.contexts and len(logits) else None
             after = None
             if mechanism.budget is not None and kept is not None:
-                after = mechanism.spend(kept, batch.spent)
+                after = mechanism.spend(kept, batch.spent, batch.budgets)
                 logits = logits[torch.from_numpy(after > batch.spent)]
             arrays = aggregated(logits, taken, mechanism, record.width)
         return batch, public, arrays, kept, after

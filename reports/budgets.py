@@ -20,8 +20,11 @@ def described(use: BudgetUse) -> str:
     """How many contexts there are, what each may spend and did, and what worst-case accounting would have charged."""
     one = use.contexts == 1
     may = "The only context may" if one else f"Each of {use.contexts:,} contexts may"
+    most = f"rho\u00a0{bound(use.budget)}"
+    if use.smallest < use.budget:
+        most = f"its share of {most}, which is at least {nearest(use.smallest)},"
     return (
-        f"{may} spend rho\u00a0{bound(use.budget)} over all tokens of its batch. {_spent(use)} (rounded up); "
+        f"{may} spend {most} over all tokens of its batch. {_spent(use)} (rounded up); "
         f"{_left_out(use)}. {_worst_case(use)}"
     )
 

@@ -12,7 +12,7 @@ import json
 import math
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
@@ -77,6 +77,7 @@ from dpaudit.runs import (
     Stopping,
     Vocabulary,
     aggregate_digest,
+    allowances,
     commitment_of,
     data_digest,
     encoded_centers,
@@ -122,7 +123,8 @@ class Spec:
     `greedy`, `below_clip` and `divide_by` make dishonest ones: the most probable token always, contexts that miss the
     clip, and sums divided by the number of "contexts", or by it where it is "larger" than the divisor;
     `private_anchor` one whose anchor is the contexts' own mean, and with `private_from` from that step of a text on;
-    `drawn` names one of DRAWN, and `spent` one of SPENT, for a `budget`.
+    `drawn` names one of DRAWN, and `spent` one of SPENT, for a `budget`; contexts' records belong to `users` in turns,
+    if there are any, who had spent `before`, the first of them nothing. With `whole` each context has the whole budget.
     Under `hashed-cells` a context shows two records; each batch has a cell of three and one of one beside. With `rules`
     on line breaks the fourth word holds one.
     `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four.
@@ -154,6 +156,9 @@ class Spec:
     divide_by: str = "divisor"
     budget: float | None = None
     spent: str = "own_budgets"
+    users: int = 0
+    before: float = 0.0
+    whole: bool = False
     clusters: str = "none"
     rules: DecodingRules = NO_RULES
     seed: int = 0
@@ -195,7 +200,8 @@ class Spec:
 
     @property
     def change(self) -> ContextChange | None:
-        return context_change(self.unit, self.relation, self.rule, records_per_user=self.records_per_user)
+        most, shared = self.records_per_user, bool(self.users)
+        return context_change(self.unit, self.relation, self.rule, records_per_user=most, shared=shared)
 
     @property
     def cells(self) -> int | None:
@@ -289,7 +295,12 @@ class Spec:
         median = self.aggregator == "median"
         return Manifest(
             created="2025-01-01T00:00:00+00:00",
-            privacy=Privacy(records_per_user=self.records_per_user),
+            privacy=Privacy(
+                unit="user" if self.users else "record",
+                records_per_user=self.records_per_user,
+                shared_budgets=bool(self.users),
+                earlier=(KEY,) if self.before else (),
+            ),
             mechanism=self.mechanism,
             batching=Batching(
                 rule=self.rule,
@@ -328,12 +339,28 @@ class Spec:
             places += places + [(b, cell) for b, n in enumerate(self.sizes) for cell in (n, n, n, n + 1)]
         digests = {label: self._digests(label) for label in self.labels}
         found = [Assigned(next(d for d in digests[self.label(b)] if self.goes(d, b, s)), b, s) for b, s in places]
+        found = [self._paid_by(place, number) for number, place in enumerate(found)]
         generated, most = self.per_label, self.per_label + SPARE
         if self.places:
             generated, most = self.per_label // 2, max(self.places.counts)
         spare = (d for d in digests["a"] if self._hash.batch(d, most) >= generated)
-        found += [Assigned(next(spare), None, None) for _ in range(RECORDS - len(places))]
+        rest = (Assigned(next(spare), None, None) for _ in range(RECORDS - len(places)))
+        found += [self._paid_by(place, number) for number, place in enumerate(rest, start=len(places))]
         return tuple(sorted(found, key=lambda assigned: assigned.digest))
+
+    def _paid_by(self, place: Assigned, number: int) -> Assigned:
+        payer = number % self.users if self.users else number
+        user = self._hash.user(f"user {payer}") if self.users else None
+        return replace(place, user=user, spent=self.before if payer else 0.0)
+
+    @property
+    def shares(self) -> Mapping[int, tuple[float, ...]]:
+        """What contexts may spend, by batch, where that is not the same for all."""
+        if self.budget is None or not self.manifest.own_allowances:
+            return {}
+        if self.whole:
+            return {batch: (self.budget,) * size for batch, size in enumerate(self.sizes)}
+        return allowances(self.assignment, self.budget)
 
     @property
     def _hash(self) -> KeyedHash:
@@ -486,41 +513,56 @@ DRAWN: dict[str, Callable[[Values, int, Sequence[int]], int]] = {
 }
 
 
-def own_budgets(mechanism: Mechanism, values: Values, before: Values, step: int) -> Values:
-    return mechanism.spend(values, before)
+def own_budgets(mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int) -> Values:
+    return mechanism.spend(values, before, budgets)
 
 
-def reset_midway(mechanism: Mechanism, values: Values, before: Values, step: int) -> Values:
+def reset_midway(mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int) -> Values:
     """A process that was killed goes on with sums of nothing."""
-    return mechanism.spend(values, before * (step != 6))
+    return mechanism.spend(values, before * (step != 6), budgets)
 
 
-def a_token_too_long(mechanism: Mechanism, values: Values, before: Values, step: int) -> Values:
+def a_token_too_long(mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int) -> Values:
     """Whoever has anything left takes part."""
     return np.where(before < mechanism.budget, charged(before, mechanism.costs(values)), before)
 
 
-def half_price(mechanism: Mechanism, values: Values, before: Values, step: int) -> Values:
+def shared_at_half(mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int) -> Values:
+    """Contexts keep to half of what they may spend."""
+    return mechanism.spend(values, before, np.full(len(before), mechanism.budget) if budgets is None else budgets / 2)
+
+
+def half_price(mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int) -> Values:
     after = before + mechanism.costs(values) / 2
     return np.where(after <= mechanism.budget, after, before)
 
 
-def by_the_others(mechanism: Mechanism, values: Values, before: Values, step: int) -> Values:
+def by_the_others(mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int) -> Values:
     """Whoever is furthest from the sum of all is left out."""
     odd = np.abs(values - values.mean(axis=0)).sum(axis=1).argmax()
     return np.where(np.arange(len(before)) == odd, before, mechanism.spend(values, before))
 
 
-def all_stop_together(mechanism: Mechanism, values: Values, before: Values, step: int) -> Values:
+def all_stop_together(
+    mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int
+) -> Values:
     """Nobody takes part any more once one context cannot pay."""
     after = mechanism.spend(values, before)
     return after if (after > before).all() else before
 
 
 #: What contexts may have spent after a draw: honestly first, then not.
-SPENT: dict[str, Callable[[Mechanism, Values, Values, int], Values]] = {
+SPENT: dict[str, Callable[[Mechanism, Values, Values, Values | None, int], Values]] = {
     spend.__name__: spend
-    for spend in (own_budgets, reset_midway, a_token_too_long, half_price, by_the_others, all_stop_together)
+    for spend in (
+        own_budgets,
+        reset_midway,
+        a_token_too_long,
+        shared_at_half,
+        half_price,
+        by_the_others,
+        all_stop_together,
+    )
 }
 
 
@@ -560,7 +602,8 @@ class Generator:
         paying, spent = values, None
         if spec.budget is not None and contexts:
             before = self.spent.get(batch, np.zeros(contexts))
-            after = self.spent[batch] = SPENT[spec.spent](spec.mechanism, values, before, len(text))
+            budgets = None if (own := spec.shares.get(batch)) is None else np.array(own)
+            after = self.spent[batch] = SPENT[spec.spent](spec.mechanism, values, before, budgets, len(text))
             paying, spent = values[after > before], np.stack([before, after])
         if spec.aggregator == "mean":
             aggregate = arrays["aggregate"] = paying.sum(axis=0, dtype=np.float64) / spec.divided_by(contexts)
@@ -609,7 +652,7 @@ class Generator:
 
     def _header(self, batch: int) -> BatchHeader:
         spec = self.spec
-        return BatchHeader(batch, spec.sizes[batch], spec.label(batch), spec.cluster(batch))
+        return BatchHeader(batch, spec.sizes[batch], spec.label(batch), spec.cluster(batch), spec.shares.get(batch))
 
     def _before_stop(self, tokens: list[int]) -> list[int] | None:
         ended = [len(s) for s in self.spec.sequences if tuple(tokens[-len(s) :]) == s]

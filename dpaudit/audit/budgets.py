@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from dpaudit.checks.facts import BatchFacts
-from dpaudit.mechanisms import ContextChange, Mechanism, range_of_draw, zcdp_of_draw
+from dpaudit.mechanisms import ContextChange, Mechanism, range_of_draw, shares_spent, zcdp_of_draw
 from dpaudit.results import BudgetUse
 
 #: What is spent is told in hundredths of the budget, rounded up.
@@ -25,7 +25,7 @@ class BudgetSums:
         self._contexts = np.zeros(positions, dtype=np.int64)
         self._least = np.ones(positions)
         self._spent = np.zeros(_SHARES + 1, dtype=np.int64)
-        self._left_out, self._paid = 0, 0.0
+        self._left_out, self._paid, self._smallest = 0, 0.0, math.inf
 
     def take(self, batch: BatchFacts) -> None:
         """Take in what one batch says, if it has contexts with budgets."""
@@ -33,13 +33,14 @@ class BudgetSums:
         if use is None or budget is None:
             return
         contexts, tokens = len(use.spent), len(use.active)
-        active = np.array(use.active)
+        active = np.array(use.active, dtype=np.int64)
         self._active[:tokens] += active
         self._contexts[:tokens] += contexts
         self._least[:tokens] = np.minimum(self._least[:tokens], active / contexts)
-        shares = np.ceil(np.clip(np.nan_to_num(use.spent / budget, nan=1.0), 0, 1) * _SHARES).astype(np.int64)
+        shares = np.ceil(np.clip(shares_spent(use.spent, use.budgets), 0, 1) * _SHARES).astype(np.int64)
         self._spent += np.bincount(shares, minlength=_SHARES + 1)
         self._paid += float(np.nan_to_num(np.clip(use.spent, 0, budget), nan=budget).sum())
+        self._smallest = min(self._smallest, float(use.budgets.min()))
         self._left_out += int(np.count_nonzero(use.left_out))
 
     def result(self) -> BudgetUse | None:
@@ -54,6 +55,7 @@ class BudgetSums:
         draws = int(self._active.sum())
         return BudgetUse(
             budget=self._mechanism.budget,
+            smallest=min(self._smallest, self._mechanism.budget),
             worst_case=float(zcdp_of_draw(eta)) * self._positions,
             contexts=contexts,
             left_out=self._left_out,

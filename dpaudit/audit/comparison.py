@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from dpaudit.accounting import ApproximateAccountant, Method, rebalancing_events, rounded_sum
 from dpaudit.audit.guarantees import NOTHING
-from dpaudit.mechanisms import ClaimKind, Mechanism, context_change
+from dpaudit.mechanisms import ClaimKind, Mechanism
 from dpaudit.results import (
     SAMPLE_LENGTH,
     Affordable,
@@ -277,7 +277,7 @@ def _accountant(result: AuditResult, found: Approximate) -> ApproximateAccountan
     batching, privacy = _part(result, "batching", Batching), _part(result, "privacy", Privacy)
     if mechanism is None or batching is None or privacy is None:
         return None
-    change = context_change(found.unit, found.relation, batching.rule, records_per_user=privacy.records_per_user)
+    change = privacy.change(batching.rule, found.unit, found.relation)
     if change is None or not (0 < found.delta < 1 and 0 <= found.rebalancing < math.inf):
         return None
     if not (0 <= found.centers < math.inf and 0 <= found.centers_delta < found.delta):

@@ -13,7 +13,7 @@ from dpaudit.audit.guarantees import NOTHING, figures
 from dpaudit.audit.run import EVIDENCE, MOST_CONTEXTS, Progress, accountant_for, audit_run, charged, objections
 from dpaudit.checks.facts import BatchLosses, ContextSums, StepView, StepViews
 from dpaudit.engines import Engine
-from dpaudit.mechanisms import ContextChange, context_change
+from dpaudit.mechanisms import ContextChange, shares_spent
 from dpaudit.results import SAMPLE_LENGTH, BatchResult, CheckResult
 from dpaudit.results.inspection import (
     InspectedBatch,
@@ -203,7 +203,7 @@ def _neighbours(manifest: Manifest) -> tuple[Neighbours, ContextChange | None]:
     """What costs are for; the change is None where there can be none."""
     stated = manifest.claim or manifest.privacy
     most = manifest.privacy.records_per_user if stated.unit == "user" else None
-    change = context_change(stated.unit, stated.relation, manifest.batching.rule, records_per_user=most)
+    change = manifest.privacy.change(manifest.batching.rule, stated.unit, stated.relation)
     problem = ""
     if change is None:
         problem = f"nothing bounds how many contexts one {stated.unit} changes under the rule {manifest.batching.rule}"
@@ -254,9 +254,9 @@ def _step_cost(view: StepView, position: int, accountant: ExPostAccountant | Non
 
 def _budgets(view: StepView) -> StepBudgets | None:
     budget, step = view.mechanism.budget, view.step
-    if budget is None or step.spent is None or step.active is None:
+    if budget is None or view.budgets is None or step.spent is None or step.active is None:
         return None
-    least, median, most = np.quantile(step.spent[1] / budget, (0, 0.5, 1), method="higher").tolist()
+    least, median, most = np.quantile(shares_spent(step.spent[1], view.budgets), (0, 0.5, 1), method="higher").tolist()
     return StepBudgets(budget=budget, active=int(step.active.sum()), spent=(least, median, most))
 
 

@@ -50,7 +50,7 @@ from dpaudit.checks.registry import Outcome, StepCheck, pasteable, printable, re
 from dpaudit.checks.release import stop_problems, text_problems
 from dpaudit.checks.sampling import RunSampling, SamplingTest
 from dpaudit.engines import Engine, LocalEngine, cores
-from dpaudit.mechanisms import ContextChange, context_change
+from dpaudit.mechanisms import ContextChange
 from dpaudit.results import (
     VERY_SHORT,
     Asked,
@@ -290,9 +290,7 @@ def _engine_for(reader: RunReader) -> Engine:
 
 def _bounded_change(manifest: Manifest, claim: Claim) -> ContextChange | None:
     """The change to account for; None when nothing bounds it or it is out of the record's reach."""
-    change = context_change(
-        claim.unit, claim.relation, manifest.batching.rule, records_per_user=manifest.privacy.records_per_user
-    )
+    change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
     return change if change is None or manifest.mechanism.bounds(change, manifest.record.width) else None
 
 
@@ -453,7 +451,7 @@ class BatchAuditor:
                 _take_draw(facts, view, position, before)
                 equal.add(step.contexts)
                 if facts.budgets is not None:
-                    facts.budgets.add(step)
+                    facts.budgets.add(view)
                 cost = charged(view, accountant)
                 if facts.tokens is not None:
                     facts.tokens.add(position, view, cost or INFINITE)

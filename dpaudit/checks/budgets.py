@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpaudit.checks.facts import StepView
-from dpaudit.checks.registry import StepCheck
+from dpaudit.checks.facts import Facts, StepView
+from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, not_applicable
 from dpaudit.mechanisms import charged
-from dpaudit.runs import Manifest
+from dpaudit.runs import InputError, Manifest, allowances
 
 _DOCS = "docs/budgets.md#individual-budgets"
 _NONE = "The run's contexts have no budgets of their own."
@@ -49,12 +49,49 @@ def sums_are_of_the_draws(view: StepView) -> str | None:
     return f"the sums of {wrong} contexts grow by something else than the draw costs them" if wrong else None
 
 
+@RunCheck(
+    id="budget.shares",
+    title="Every payer's contexts share one budget, less what it had spent before",
+    fails="What contexts may spend is not their payer's share of one budget",
+    evidence=1,
+    why=(
+        "Contexts of one user that have a budget each spend several where one is promised; and a share that another's "
+        "records decide lets these move who takes part."
+    ),
+    remedy="Take shares from dpaudit.runs.allowances, over the whole assignment. Generate again.",
+    reference=_DOCS,
+)
+def shares_are_of_one_budget(facts: Facts) -> Outcome:
+    """Each batch's recorded budgets against those that the assignment gives."""
+    expected = "budgets of contexts as the assignment of users, and what they had spent, gives them"
+    budget, shared = facts.manifest.mechanism.budget, facts.manifest.privacy.shared_budgets
+    if budget is None or not facts.manifest.own_allowances:
+        return not_applicable(expected, _NONE if budget is None else "Every context has the run's whole budget.")
+    try:
+        places = [place for place in facts.reader.assignment() if place.batch is not None]
+    except InputError as error:
+        return Outcome("fail", "the assignment cannot be read", expected, str(error))
+    if any((place.user is None) == shared for place in places):
+        return Outcome("fail", "the assignment names users where none share budgets, or none where they do", expected)
+    spent: dict[str, float] = {}
+    if any(spent.setdefault(place.payer, place.spent) != place.spent for place in places):
+        return Outcome("fail", "the assignment contradicts itself on what a user had spent", expected)
+    if not facts.manifest.privacy.earlier and any(spent.values()):
+        return Outcome("fail", "the assignment says what was spent before, and the run names no earlier one", expected)
+    shares = allowances(places, budget)
+    for batch, header in facts.headers.items():
+        if header.budgets != shares.get(batch):
+            return Outcome("fail", f"the budgets of batch {batch} are not those shares", expected)
+    contexts = sum(map(len, shares.values()))
+    return Outcome("pass", f"{contexts} contexts of {len(spent)} {'users' if shared else 'records'}", expected)
+
+
 @StepCheck(
     id="budget.limit",
     title="No context takes part beyond its budget",
     fails="A context takes part beyond its budget",
     evidence=1,
-    expected="sums of at most mechanism.budget",
+    expected="sums of at most each context's own budget",
     why="The promise is that nobody's records are charged more than the budget, whatever comes out.",
     remedy="Leave a context out before the draw that would take its sum above the budget. Generate again.",
     reference=_DOCS,
@@ -63,11 +100,14 @@ def sums_are_of_the_draws(view: StepView) -> str | None:
 )
 def budgets_are_kept(view: StepView) -> str | None:
     """Each recorded sum against the budget that the run declares."""
-    budget, spent = view.mechanism.budget, view.step.spent
-    if budget is None or spent is None:
+    budgets, spent = view.budgets, view.step.spent
+    if budgets is None or spent is None:
         return None
-    over = np.count_nonzero(~(spent[1] <= budget))
-    return f"{over} contexts have spent up to {spent[1].max():.6g} of {budget:.6g}" if over else None
+    over = ~(spent[1] <= budgets)
+    if not over.any():
+        return None
+    worst = np.flatnonzero(over)[np.argmax((spent[1] - budgets)[over])]
+    return f"{np.count_nonzero(over)} contexts, one of which has spent {spent[1][worst]:.6g} of {budgets[worst]:.6g}"
 
 
 @StepCheck(
@@ -87,9 +127,9 @@ def budgets_are_kept(view: StepView) -> str | None:
 )
 def activity_is_a_matter_of_the_own_budget(view: StepView) -> str | None:
     """Who is left out against who could not have paid, by the recorded sums and ranges."""
-    step, budget = view.step, view.mechanism.budget
-    if step.spent is None or step.contexts is None or step.active is None or budget is None:
+    step, budgets = view.step, view.budgets
+    if step.spent is None or step.contexts is None or step.active is None or budgets is None:
         return None
-    room = charged(step.spent[0], view.mechanism.costs(step.contexts)) <= budget
+    room = charged(step.spent[0], view.mechanism.costs(step.contexts)) <= budgets
     out = np.count_nonzero(~step.active & room)
     return f"{out} contexts are left out whose budgets leave room for the draw" if out else None

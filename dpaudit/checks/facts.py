@@ -103,6 +103,14 @@ class StepView:
         return np.zeros((0, len(self.aggregate)), dtype=self.manifest.record.dtype)
 
     @cached_property
+    def budgets(self) -> NDArray[np.float64] | None:
+        """What each context may spend in the run, [n]; None without budgets."""
+        own, each = self.header.budgets, self.mechanism.budget
+        if each is None:
+            return None
+        return np.full(self.header.contexts, each) if own is None else np.array(own, dtype=np.float64)
+
+    @cached_property
     def range_problem(self) -> str | None:
         """Why the recorded values cannot be of clipped contributions (record.range); None where they can."""
         contribution, step = self.mechanism.contribution, self.step
@@ -305,17 +313,20 @@ class BatchBudgets:
     Attributes:
         active: how many contexts took part in each draw.
         left_out: whether a context was left out of any, [n].
-        spent: by each context after the last draw, [n], in nats of rho.
+        budgets: what each may spend, [n], in nats of rho.
+        spent: by each context after the last draw, likewise.
     """
 
     def __init__(self, contexts: int) -> None:
         self.active: list[int] = []
         self.left_out = np.zeros(contexts, dtype=np.bool_)
-        self.spent = np.zeros(contexts)
+        self.budgets = self.spent = np.zeros(contexts)
 
-    def add(self, step: Step) -> None:
+    def add(self, view: StepView) -> None:
         """Take in one step, where contexts have budgets."""
-        if step.spent is not None and step.active is not None:
+        step = view.step
+        if step.spent is not None and step.active is not None and view.budgets is not None:
+            self.budgets = view.budgets
             self.active.append(int(np.count_nonzero(step.active)))
             self.left_out |= ~step.active
             self.spent = step.spent[1]

@@ -195,6 +195,7 @@ CATALOGUE = (
     "mechanism.support-public",
     "mechanism.support-rules",
     "mechanism.randomness",
+    "budget.shares",
     "budget.sums",
     "budget.limit",
     "budget.activity",

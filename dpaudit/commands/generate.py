@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,12 @@ FEW, WELL = 8, 30
     help="Write the baseline of this config's runs instead: its prompts without any record, epsilon 0.",
 )
 @click.option(
+    "--spent",
+    type=RUN_DIR,
+    multiple=True,
+    help="A finished run of the same records: go on with what it left of their budgets. Repeat it for each.",
+)
+@click.option(
     "--show-epsilon",
     is_flag=True,
     help="Show what the texts cost so far, ex-post. To stop or repeat a run because of it voids its claim.",
@@ -55,6 +62,7 @@ def generate(
     out: Location | None,
     dry_run: bool,
     public_only: bool,
+    spent: tuple[Location, ...],
     show_epsilon: bool,
     unverified: bool,
     engine: Engine | None,
@@ -76,7 +84,7 @@ def generate(
     from dpaudit.results.shell import argument
     from dpaudit.runs import InputError
 
-    if (out is None) != dry_run or (dry_run and (public_only or show_epsilon or engine)):
+    if (out is None) != dry_run or (dry_run and (public_only or show_epsilon or engine or spent)):
         raise click.UsageError("Give --out, or --dry-run alone.")
     if str(out).startswith("memory:"):
         raise InputError(str(out), "this lives no longer than this command.", "Name a folder, or a URL of a store.")
@@ -87,12 +95,14 @@ def generate(
 
     if public_only and engine is not None:
         raise click.UsageError("--public-only works in this process: leave out --workers and --engine.")
+    if public_only and spent:
+        raise click.UsageError("--public-only spends nothing: leave out --spent.")
     settings = load_config(config)
     if out is None:
         _show_plan(config, settings, unverified, as_json)
         return
     try:
-        generate_run(settings, out, last_part(out), engine, public_only, show_epsilon, unverified)
+        generate_run(settings, out, last_part(out), engine, public_only, show_epsilon, unverified, spent)
     except InputError as error:
         raise in_config(config, error) from None
     with output():
@@ -150,6 +160,7 @@ def generate_run(
     public_only: bool = False,
     show_epsilon: bool = False,
     unverified: bool = False,
+    spent: Sequence[Location] = (),
 ) -> None:
     """Write a run, or go on with it, or write its baseline (`public_only`), and show how far it is under `title`.
 
@@ -168,7 +179,7 @@ def generate_run(
         if public_only:
             generate_public(config, out, shown)
         else:
-            run_algorithm(config, out, shown, engine)
+            run_algorithm(config, out, shown, engine, spent=spent)
 
 
 def _require_labels(config: Config) -> None:

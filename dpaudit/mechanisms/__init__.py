@@ -2,6 +2,7 @@
 
 from dpaudit.mechanisms.budgets import charged as charged
 from dpaudit.mechanisms.budgets import range_of_draw as range_of_draw
+from dpaudit.mechanisms.budgets import shares_spent as shares_spent
 from dpaudit.mechanisms.budgets import zcdp_of_draw as zcdp_of_draw
 from dpaudit.mechanisms.central import Central as Central
 from dpaudit.mechanisms.differences import AnchoredDifferences as AnchoredDifferences

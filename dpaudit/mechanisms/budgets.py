@@ -82,6 +82,12 @@ def range_of_draw(rho: float) -> float:
     return low
 
 
+def shares_spent(spent: Doubles, budgets: Doubles) -> Doubles:
+    """What contexts have spent as shares of their budgets, [n]; 1 where there is nothing to spend, or no number."""
+    with np.errstate(all="ignore"):
+        return np.nan_to_num(np.where(budgets > 0, spent / budgets, 1.0), nan=1.0)
+
+
 def charged(spent: Doubles, costs: Doubles) -> Doubles:
     """What contexts have spent after a draw that they pay for, [n]: rounded up, so that it grows whatever it costs."""
     after: Doubles = np.nextafter(spent + costs, np.inf)

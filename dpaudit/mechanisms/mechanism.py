@@ -140,8 +140,8 @@ class Mechanism(Fields):
         aggregator: how contributions become one vector.
         temperature: what the aggregate is divided by.
         support: the tokens that are sampled from.
-        budget: the most that one context may spend in a run, in nats of zCDP's rho; before a draw that it cannot afford
-            it is left out. None where every context takes part in every draw.
+        budget: the most that one context may spend in a run, in nats of zCDP's rho, or one user's contexts together;
+            before a draw that it cannot afford a context is left out. None where all take part in every draw.
     """
 
     contribution: SerializeAsAny[Contribution]
@@ -262,27 +262,25 @@ class Mechanism(Fields):
         """
         if self.budget is None:
             return None
-        return self.budget if change.half_steps == 1 else math.nextafter(self.budget * change.half_steps**2, math.inf)
+        return self.budget if change.budgets == 1 else math.nextafter(self.budget * change.budgets**2, math.inf)
 
-    @property
-    def sure_draws(self) -> int | None:
-        """How many draws a context's budget pays for, whatever it gives; None without budgets."""
-        if self.budget is None:
-            return None
+    def sure_draws(self, budget: float) -> int:
+        """How many draws a budget pays for, whatever its context gives."""
         dearest = float(self.costs(np.array([[-self.clip, self.clip]]))[0])
         # A relative 2^-30 for the rounding of the sum, up to a million draws.
-        return math.floor(self.budget / dearest * (1 - 2.0**-30)) if dearest else 0
+        return math.floor(budget / dearest * (1 - 2.0**-30)) if dearest else 0
 
-    def spend(self, contributions: Floats, spent: Doubles) -> Doubles:
+    def spend(self, contributions: Floats, spent: Doubles, budgets: Doubles | None = None) -> Doubles:
         """What contexts have spent after a draw, [n]; before it they had `spent`. It grows for those that take part.
 
         Args:
             contributions: [n, S] of all of them.
             spent: [n], in nats of rho.
+            budgets: [n], of each of them; None where each has the mechanism's.
         """
         assert self.budget is not None, "without budgets every context takes part"
         after = charged(spent, self.costs(contributions))
-        return np.where(after <= self.budget, after, spent)
+        return np.where(after <= (self.budget if budgets is None else budgets), after, spent)
 
     def costs(self, contributions: Floats) -> Doubles:
         """rho of one draw for each context by its own contributions [n, S]: [n], above 0, rounded up."""

@@ -23,16 +23,18 @@ class ContextChange:
     Attributes:
         relation: whether contexts come and go, or are replaced by others.
         contexts: how many at most, in one batch or spread over several in any way (the group size of the bounds).
+        shares: how many budgets these contexts share between them, where they do not have one each.
 
     Raises:
-        ValueError: `contexts` is below 1.
+        ValueError: `contexts` or `shares` is below 1.
     """
 
     relation: Relation
     contexts: int = 1
+    shares: int | None = None
 
     def __post_init__(self) -> None:
-        if self.contexts < 1:
+        if self.contexts < 1 or (self.shares or 1) < 1:
             raise ValueError(f"a difference changes at least one context, not {self.contexts}")
 
     @property
@@ -40,9 +42,14 @@ class ContextChange:
         """How many contexts come and go when all of it falls on one batch: each moves a median by half a place."""
         return HALF_STEPS[self.relation] * self.contexts
 
+    @property
+    def budgets(self) -> int:
+        """Out of how many budgets, one context's or one user's each, the difference is paid."""
+        return self.half_steps if self.shares is None else self.shares
+
 
 def context_change(
-    unit: Unit, relation: Relation, rule: BatchingRule, *, records_per_user: int | None = None
+    unit: Unit, relation: Relation, rule: BatchingRule, *, records_per_user: int | None = None, shared: bool = False
 ) -> ContextChange | None:
     """The change of contexts that covers every difference of one unit; None where nothing bounds it.
 
@@ -56,12 +63,13 @@ def context_change(
       comes. Either way two come or go at most (docs/mathematics.md, "Cells").
     - "paper-slices": one record shifts every later one into another context or batch.
     - A user is `records_per_user` records at most, a public number, wherever the rule puts them. Without it nothing
-      bounds the unit "user".
+      bounds the unit "user". With `shared`, a user's contexts have one budget between them.
     """
     if unit == "context":
         return ContextChange(relation)
     records = records_per_user if unit == "user" else 1
     if rule == "paper-slices" or records is None:
         return None
-    contexts = records * (2 if relation == "replace" else 1)  # what one unit takes away, another may bring
-    return ContextChange("add_remove" if rule in COME_AND_GO else "replace", contexts)
+    units = 2 if relation == "replace" else 1  # what one unit takes away, another may bring
+    shares = units if shared and unit == "user" else None
+    return ContextChange("add_remove" if rule in COME_AND_GO else "replace", records * units, shares)

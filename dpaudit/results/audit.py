@@ -214,6 +214,8 @@ class BudgetUse(Result):
 
     Attributes:
         budget: the most that a context may spend, in nats of zCDP's rho.
+        smallest: what the one may spend that may spend least: less where users' contexts share budgets, or earlier
+            runs have spent of them.
         worst_case: what all tokens that a batch may have would cost a context that moves each as far as any can.
         contexts: of all batches.
         left_out: how many of them a draw was made without, at least once.
@@ -228,6 +230,7 @@ class BudgetUse(Result):
     """
 
     budget: Number
+    smallest: Number
     worst_case: Number
     contexts: int
     left_out: int

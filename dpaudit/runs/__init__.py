@@ -1,5 +1,6 @@
 """The run directory: one versioned format, one writer, one reader. The only contract between generation and audit."""
 
+from dpaudit.runs.allowances import allowances as allowances
 from dpaudit.runs.assignment import Assigned as Assigned
 from dpaudit.runs.assignment import KeyedHash as KeyedHash
 from dpaudit.runs.assignment import data_digest as data_digest
@@ -17,6 +18,8 @@ from dpaudit.runs.clusters import encoded_centers as encoded_centers
 from dpaudit.runs.clusters import texts_digest as texts_digest
 from dpaudit.runs.commitment import Held as Held
 from dpaudit.runs.commitment import commitment_of as commitment_of
+from dpaudit.runs.earlier import continuation_problem as continuation_problem
+from dpaudit.runs.earlier import spent_by as spent_by
 from dpaudit.runs.errors import InputError as InputError
 from dpaudit.runs.manifest import Batching as Batching
 from dpaudit.runs.manifest import Claim as Claim

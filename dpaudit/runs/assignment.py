@@ -9,33 +9,51 @@ from dataclasses import dataclass
 
 KEY_BYTES = 32
 
-_LINE = re.compile(r"^([0-9a-f]{64})\t(-|\d{1,9})\t(-|\d{1,9})$", re.ASCII)
+_LINE = re.compile(
+    r"^([0-9a-f]{64})\t(-|\d{1,9})\t(-|\d{1,9})(?:\t(-|[0-9a-f]{64})\t(\d{1,16}(?:\.\d{1,22})?(?:e-\d{1,3})?))?$",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """Where one record went: its keyed digest, batch and slot. None where it takes part in no generated batch.
+    """Where one record went, and by what its budget differs from the others'.
 
-    Under `hashed-cells` the slot is the record's cell, whether it is shown or not: that follows from how many share it.
+    Attributes:
+        digest: of the record, keyed.
+        batch, slot: None where it takes part in no generated batch. Under `hashed-cells` the slot is the record's cell,
+            whether it is shown or not: that follows from how many share it.
+        user: keyed digest of whose record it is, where a user's records share a budget.
+        spent: what the record, or its user where they share, has spent of its budget in earlier runs, in nats of rho.
     """
 
     digest: str
     batch: int | None
     slot: int | None
+    user: str | None = None
+    spent: float = 0.0
+
+    @property
+    def payer(self) -> str:
+        """Whose budget it is: the user's digest, or the record's own."""
+        return self.user or self.digest
 
     def line(self) -> str:
-        """The record's line, with its end."""
-        batch, slot = ("-" if value is None else str(value) for value in (self.batch, self.slot))
-        return f"{self.digest}\t{batch}\t{slot}\n"
+        """The record's line, with its end: five fields, or three where the last two say nothing."""
+        fields = [self.digest, *("-" if value is None else str(value) for value in (self.batch, self.slot))]
+        if self.user is not None or self.spent:
+            fields += [self.user or "-", repr(self.spent)]
+        return "\t".join(fields) + "\n"
 
 
 def parse_assigned(line: str) -> Assigned:
     """Read a line, without its end. Raises ValueError when it is not one."""
     match = _LINE.match(line)
     if not match:
-        raise ValueError("this is not a record's digest, batch and slot")
+        raise ValueError("this is not a record's digest, batch and slot, with user and what was spent or without")
     batch, slot = (None if text == "-" else int(text) for text in match.group(2, 3))
-    return Assigned(match.group(1), batch, slot)
+    user = None if match.group(4) in (None, "-") else match.group(4)
+    return Assigned(match.group(1), batch, slot, user, float(match.group(5) or 0))
 
 
 def data_digest(digests: Iterable[str]) -> str:
@@ -60,6 +78,10 @@ class KeyedHash:
         parts = [part.encode() for part in (label, text)]
         message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
         return self._hash(b"dpaudit.record", message).hex()
+
+    def user(self, name: str) -> str:
+        """64 hexadecimal digits of a user."""
+        return self._hash(b"dpaudit.user", name.encode()).hex()
 
     def batch(self, digest: str, count: int) -> int:
         """Number of the batch within the label, uniform on range(count)."""

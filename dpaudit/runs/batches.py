@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from dpaudit.mechanisms import Fields, StepArray
+from dpaudit.mechanisms import MAX_NUMBER, Fields, StepArray
 from dpaudit.runs import encoding
 from dpaudit.runs.archive import ArchiveReader, ArchiveWriter, ArraySpec
 from dpaudit.runs.encoding import AnyArray
@@ -59,11 +59,17 @@ _CONTEXTS, _SUPPORT, _CONSTANT, _SPENT = "contexts", "support", "constant", "spe
 #: Of a batch, a text in it, or a centre.
 Number = Annotated[int, Field(ge=0, lt=MAX_BATCHES)]
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
+Budget = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
 
 
 @dataclass(frozen=True)
 class BatchHeader:
-    """What is known of a batch before its first step. `contexts` is n, the number of private contexts."""
+    """What is known of a batch before its first step.
+
+    Attributes:
+        contexts: n, the number of private contexts.
+        budgets: what each of them may spend, [n], in nats of rho; None where each has `mechanism.budget`, if any.
+    """
 
     __pydantic_config__ = Fields.model_config
 
@@ -71,6 +77,13 @@ class BatchHeader:
     contexts: Annotated[int, Field(ge=0, le=MAX_CONTEXTS)]
     label: Name | None = None
     cluster: Number | None = None
+    budgets: Annotated[tuple[Budget, ...], Field(max_length=MAX_CONTEXTS)] | None = None
+
+    def problem(self, manifest: Manifest) -> str | None:
+        """Why no batch of a run can begin so; None where it can."""
+        wanted = self.contexts if manifest.own_allowances and self.contexts else None
+        given = None if self.budgets is None else len(self.budgets)
+        return None if given == wanted else f"there are {given} budgets of contexts, and {wanted} by run.json"
 
 
 @dataclass(frozen=True)
@@ -267,6 +280,8 @@ class BatchWriter:
     """Writes one batch a step at a time. Made by `RunWriter.batch`; nothing is published before `finish`."""
 
     def __init__(self, partial: Path, manifest: Manifest, header: BatchHeader) -> None:
+        if problem := header.problem(manifest):
+            raise ValueError(problem)
         self._manifest = manifest
         self._arrays = BatchArrays(manifest, header.contexts)
         self._archive = ArchiveWriter(partial, {"header": asdict(header)})
@@ -385,6 +400,8 @@ class BatchReader:
             self.header = _Beginning.model_validate_json(json.dumps(archive.metadata()["attributes"])).header
             if self.header.id != batch:
                 raise ValueError(f"the header is of batch {self.header.id} with {self.header.contexts} contexts")
+            if problem := self.header.problem(manifest):
+                raise ValueError(problem)
             self._arrays = BatchArrays(manifest, self.header.contexts)
             declared, most = archive.metadata("token"), manifest.stopping.most_tokens
             steps = declared["shape"][0]

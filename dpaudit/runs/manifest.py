@@ -12,11 +12,13 @@ from dpaudit.mechanisms import (
     MAX_VOCABULARY,
     BatchingRule,
     ClaimKind,
+    ContextChange,
     Fields,
     Mechanism,
     Positive,
     Relation,
     Unit,
+    context_change,
 )
 from dpaudit.runs.layout import MAX_CLUSTERS_BYTES
 from dpaudit.runs.rules import DecodingRules, ForbiddenTokens
@@ -48,6 +50,8 @@ MAX_END = 64
 MAX_PUBLIC_EXAMPLES = 64
 #: Tokens of a label's public prompt.
 MAX_PROMPT = 1 << 16
+#: Runs whose spending another goes on from.
+MAX_EARLIER = 1 << 8
 #: Far beyond any count and its noise, and small enough that no sum of a file of them overflows 64 bits.
 MAX_COUNT = 1 << 40
 #: Of a centre, in absolute value: far beyond embeddings, and small enough for distances in float32.
@@ -120,6 +124,10 @@ class Privacy(Fields):
         delta_from: whether a delta was declared, or worked out from the number of private records, which it then tells.
         records_per_user_from: whether that number was declared beforehand, or is the largest in the private data (and
             a claim per user then holds among data sets whose users have no more).
+        shared_budgets: whether a user's contexts share one `mechanism.budget`, rather than each having one; the
+            assignment then says whose each record is.
+        earlier: commitments of the runs whose spending the budgets of this one go on from, in their order; the
+            assignment then says what each record, or user, had spent.
     """
 
     unit: Unit = "record"
@@ -127,12 +135,29 @@ class Privacy(Fields):
     records_per_user: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     records_per_user_from: Literal["declared", "data"] = "declared"
     delta_from: Literal["declared", "records"] = "declared"
+    shared_budgets: bool = False
+    earlier: Annotated[tuple[Digest, ...], Field(max_length=MAX_EARLIER)] = ()
 
     @model_validator(mode="after")
     def _users_have_a_bound(self) -> Privacy:
         if self.unit == "user" and self.records_per_user is None:
             raise ValueError('the unit "user" needs records_per_user')
+        if self.shared_budgets and self.unit != "user":
+            raise ValueError('shared_budgets is for the unit "user"')
+        if len(set(self.earlier)) < len(self.earlier):
+            raise ValueError("earlier names a run twice")
         return self
+
+    def change(
+        self, rule: BatchingRule, unit: Unit | None = None, relation: Relation | None = None
+    ) -> ContextChange | None:
+        """What one unit's difference does to the contexts; None where nothing bounds it. Unit and relation: or its own.
+
+        Budgets that users share were shared out for the run's own unit.
+        """
+        asked, shared = unit or self.unit, self.shared_budgets and self.unit == "user"
+        most = self.records_per_user
+        return context_change(asked, relation or self.relation, rule, records_per_user=most, shared=shared)
 
 
 class Batching(Fields):
@@ -304,7 +329,7 @@ class Prompt(Fields):
 
 
 #: Fields of `Data` that are written only where a config gave them.
-_AS_GIVEN = frozenset({"delimiter", "encoding"})
+_AS_GIVEN = frozenset({"delimiter", "encoding", "user"})
 
 
 class Data(Fields):
@@ -316,9 +341,11 @@ class Data(Fields):
         source: whether it was read from a path, or from a data set of the Hugging Face hub.
         text: the column of texts that was read, so that a replay reads the same.
         label: the column of labels; None where there are none, and no such column was read.
+        user: the column that names users, where their records share budgets.
         split: the split that was read; None for a path.
         label_values: what the label column holds for each label, in their order; None where it holds their names.
-        delimiter, encoding: as the config gave them, so that a replay reads the same; left out where it did not.
+        delimiter, encoding: as the config gave them, so that a replay reads the same. These two and `user` are left
+            out where there are none.
     """
 
     records: Annotated[int, Field(ge=0, le=MAX_RECORDS)]
@@ -326,6 +353,7 @@ class Data(Fields):
     source: Literal["path", "dataset"] = "path"
     text: Name = "text"
     label: Name | None = "label"
+    user: Name | None = None
     split: Name | None = None
     label_values: Labels | None = None
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
@@ -501,6 +529,8 @@ class Manifest(Fields):
             )
         if self.mechanism.budget is not None and not self.record.contexts:
             raise ValueError("mechanism.budget needs record.contexts: what a context spends is seen from nothing else")
+        if self.own_allowances and (self.mechanism.budget is None or self.batching.rule != "hashed-records"):
+            raise ValueError("shared_budgets and earlier are for a mechanism.budget and the rule hashed-records")
         batching, clustered = self.batching, self.clustering.method != "none"
         if clustered and (batching.batches_per_label, batching.generate_per_label) != (None, None):
             raise ValueError("with a clustering, batching has no batches_per_label and no generate_per_label")
@@ -512,6 +542,11 @@ class Manifest(Fields):
         if len(self.prompt.public) != prompts:
             raise ValueError("prompt.public is for decoding.no_repeated_ngram, which needs one for each label")
         return self
+
+    @property
+    def own_allowances(self) -> bool:
+        """Whether what each context may spend is its own (`allowances`)."""
+        return self.privacy.shared_budgets or bool(self.privacy.earlier)
 
     @property
     def truncated(self) -> bool:

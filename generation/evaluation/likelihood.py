@@ -23,7 +23,7 @@ from dpaudit.generation.algorithm import prepare
 from dpaudit.generation.config import Config
 from dpaudit.generation.evaluation.texts import RealData, hash_fraction, normalized_text, read_real, summary_of
 from dpaudit.generation.head import Head
-from dpaudit.generation.manifest import changed_contexts, ex_post_epsilon
+from dpaudit.generation.manifest import ex_post_epsilon
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import CachedPrompts, logits_for, next_logits, out_of_memory
 from dpaudit.generation.prompts import Prompts
@@ -215,7 +215,7 @@ class _Measurement:
         self._head = Head.of(run.model.network) if self._mechanism.over_support else None
         self._most = run.manifest.stopping.max_tokens
         # An accountant for every number that a text has within its label: a run writes one text from a batch.
-        change = changed_contexts(run.manifest.privacy, run.manifest.batching.rule)
+        change = run.manifest.privacy.change(run.manifest.batching.rule)
         numbers = max(map(len, held_out.texts.values()))
         bounded = change is not None and self._mechanism.bounds(change, run.manifest.record.width)
         self._accountants = [ExPostAccountant(self._mechanism, change) for _ in range(numbers if bounded else 0)]
@@ -233,7 +233,7 @@ class _Measurement:
                 rows = max(1, len(batch.contexts))
                 private = self._prompts.alone(label, batch.contexts, rows, self._most, self._head)
                 for number, text in enumerate(found):
-                    budgets = Budgets(self._mechanism)
+                    budgets = Budgets(self._mechanism, batch.budgets)
                     for going, place, counts in _along(private, text):
                         added = self._step(going, place, budgets, batch.id, number)
                         if counts:

@@ -51,7 +51,8 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
     if config.mechanism.claim_kind == "approximate":
         stated = privacy.delta if config.claim is None else config.claim.delta
         delta = paper_delta if stated is None else stated
-    change = context_change(privacy.unit, privacy.relation, config.rule, records_per_user=privacy.records_per_user)
+    most, shared = privacy.records_per_user, config.shares_budgets
+    change = context_change(privacy.unit, privacy.relation, config.rule, records_per_user=most, shared=shared)
     batches, contexts = _batches(config, records), _contexts(config, records)
     work = round(batches * contexts * tokens)
     return Estimate(

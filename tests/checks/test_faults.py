@@ -1208,6 +1208,25 @@ for name, spent, check in (
 ):
     plain(name, become(spent=spent), check, **BUDGETS)
 plain("a_budget_of_more_than_the_claim", manifest(mechanism__budget=1.0), "claim.epsilon", "budget.activity", **BUDGETS)
+USERS = BUDGETS | {"users": 4, "unit": "user", "records_per_user": 128}
+EARLIER = BUDGETS | {"before": 0.3}
+plain("contexts_of_a_user_with_a_budget_each", become(whole=True), "budget.shares", **USERS)
+plain("budgets_of_before_although_some_is_spent", become(whole=True), "budget.shares", **EARLIER)
+plain("shares_that_are_not_used_up", become(spent="shared_at_half"), "budget.activity", **USERS)
+plain("a_share_of_one_budget_overdrawn", become(spent="a_token_too_long"), "budget.limit", **USERS)
+
+for name, field, value, kind in (
+    ("records_said_to_be_of_another_user", 3, "ab" * 32, USERS),
+    ("records_of_nobody", 3, "-", USERS),
+    ("less_said_to_be_spent_before", 4, "0.1", EARLIER),
+):
+    plain(
+        name,
+        assigned(lambda lines, at=field, text=value: [line.__setitem__(at, text) for line in lines if line[at:]]),
+        "budget.shares",
+        **kind,
+    )
+plain("spent_before_in_no_run", manifest(privacy__earlier=[]), "budget.shares", **EARLIER)
 plain("a_budget_of_less_than_was_spent", manifest(mechanism__budget=0.5), "budget.limit", **BUDGETS)
 
 

@@ -1,0 +1,62 @@
+"""What earlier runs of the same records left of their budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dpaudit.runs import InputError, Manifest, RunReader, continuation_problem, spent_by
+from dpaudit.runs.layout import HASHES
+from dpaudit.runs.reader import RESUME
+from dpaudit.runs.storage import Location
+
+_REMEDY = "Give --spent once for each earlier run, and the config the data, unit and rule that they had."
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """The runs that one goes on from.
+
+    Attributes:
+        commitments: theirs, in their order.
+        key: of their hash, which is the new run's; None where there are none.
+        spent: by `Assigned.payer`, in nats of rho.
+    """
+
+    commitments: tuple[str, ...] = ()
+    key: str | None = None
+    spent: Mapping[str, float] = field(default_factory=dict)
+    _runs: tuple[RunReader, ...] = ()
+
+    @classmethod
+    def of(cls, runs: Sequence[Location], begun: RunReader | None) -> Earlier:
+        """Read them, or what the run has of them that has `begun`.
+
+        Raises:
+            InputError: one cannot be read, is not finished, or is not among those that the run had.
+        """
+        readers = tuple(sorted(map(RunReader, runs), key=lambda reader: len(reader.manifest.privacy.earlier)))
+        commitments = tuple(reader.manifest.commitment or "" for reader in readers)
+        if begun is not None:
+            had = begun.manifest.privacy.earlier
+            if readers and commitments != had:
+                raise InputError(
+                    "--spent", "the run there went on from others.", "Give those, or name a new directory."
+                )
+            return cls(had, begun.manifest.batching.key, {each.payer: each.spent for each in begun.assignment()})
+        spent: dict[str, float] = {}
+        for reader in readers:
+            if not reader.has(HASHES):
+                raise InputError(reader.name, "this run is not finished.", RESUME)
+            for payer, own in spent_by(reader).items():
+                spent[payer] = max(spent.get(payer, 0.0), own)
+        return cls(commitments, readers[0].manifest.batching.key if readers else None, spent, readers)
+
+    def require_continued(self, manifest: Manifest) -> None:
+        """Raise InputError where a run, as it is to be, cannot go on from these."""
+        if not self._runs:
+            return
+        problem = continuation_problem(manifest, [reader.manifest for reader in self._runs])
+        if problem is not None:
+            names = ", ".join(reader.name for reader in self._runs)
+            raise InputError("--spent", f"{names} and this config: of one of them, {problem}.", _REMEDY)
