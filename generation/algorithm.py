@@ -135,7 +135,7 @@ def _ready(
         InputError: data or model cannot be used, or are not those of the run that has begun.
     """
     existing = None if begun is None else begun.manifest
-    earlier = Earlier.of(spent, begun)
+    earlier = Earlier.of(spent, begun, config)
     recorded = earlier.key if existing is None else existing.batching.key
     key = config.batching.key or recorded or secrets.token_hex(KEY_BYTES)
     free = free_memory(device_of(config.model))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dpaudit.generation.config import Config
 from dpaudit.runs import InputError, Manifest, RunReader, continuation_problem, spent_by
 from dpaudit.runs.layout import HASHES
 from dpaudit.runs.reader import RESUME
@@ -29,12 +30,16 @@ class Earlier:
     _runs: tuple[RunReader, ...] = ()
 
     @classmethod
-    def of(cls, runs: Sequence[Location], begun: RunReader | None) -> Earlier:
+    def of(cls, runs: Sequence[Location], begun: RunReader | None, config: Config) -> Earlier:
         """Read them, or what the run has of them that has `begun`.
 
         Raises:
-            InputError: one cannot be read, is not finished, or is not among those that the run had.
+            InputError: one cannot be read, is not finished, or is not among those that the run had; or the config's
+                contexts have no budgets.
         """
+        if runs and not (config.has_budgets and config.rule == "hashed-records"):
+            problem = "this config's contexts have no budgets of their own, or are not a record each."
+            raise InputError("--spent", problem, "Give privacy.epsilon, and one example per context.")
         readers = tuple(sorted(map(RunReader, runs), key=lambda reader: len(reader.manifest.privacy.earlier)))
         commitments = tuple(reader.manifest.commitment or "" for reader in readers)
         if begun is not None:
@@ -45,6 +50,8 @@ class Earlier:
                 )
             return cls(had, begun.manifest.batching.key, {each.payer: each.spent for each in begun.assignment()})
         spent: dict[str, float] = {}
+        if readers:
+            _require(readers, readers[-1].manifest, readers[:-1])
         for reader in readers:
             if not reader.has(HASHES):
                 raise InputError(reader.name, "this run is not finished.", RESUME)
@@ -54,9 +61,12 @@ class Earlier:
 
     def require_continued(self, manifest: Manifest) -> None:
         """Raise InputError where a run, as it is to be, cannot go on from these."""
-        if not self._runs:
-            return
-        problem = continuation_problem(manifest, [reader.manifest for reader in self._runs])
-        if problem is not None:
-            names = ", ".join(reader.name for reader in self._runs)
-            raise InputError("--spent", f"{names} and this config: of one of them, {problem}.", _REMEDY)
+        if self._runs:
+            _require(self._runs, manifest, self._runs)
+
+
+def _require(named: Sequence[RunReader], later: Manifest, earlier: Sequence[RunReader]) -> None:
+    problem = continuation_problem(later, [reader.manifest for reader in earlier])
+    if problem is not None:
+        names = ", ".join(reader.name for reader in named)
+        raise InputError("--spent", f"{names}: of one of these, or of this config, {problem}.", _REMEDY)

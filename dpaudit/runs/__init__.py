@@ -1,6 +1,5 @@
 """The run directory: one versioned format, one writer, one reader. The only contract between generation and audit."""
 
-from dpaudit.runs.allowances import allowances as allowances
 from dpaudit.runs.assignment import Assigned as Assigned
 from dpaudit.runs.assignment import KeyedHash as KeyedHash
 from dpaudit.runs.assignment import data_digest as data_digest
@@ -11,6 +10,7 @@ from dpaudit.runs.batches import Sample as Sample
 from dpaudit.runs.batches import Step as Step
 from dpaudit.runs.batches import aggregate_digest as aggregate_digest
 from dpaudit.runs.batches import without_stop as without_stop
+from dpaudit.runs.budgets import allowances as allowances
 from dpaudit.runs.clusters import ClusterPlace as ClusterPlace
 from dpaudit.runs.clusters import ClusterPlaces as ClusterPlaces
 from dpaudit.runs.clusters import decoded_centers as decoded_centers

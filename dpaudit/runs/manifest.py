@@ -138,6 +138,11 @@ class Privacy(Fields):
     shared_budgets: bool = False
     earlier: Annotated[tuple[Digest, ...], Field(max_length=MAX_EARLIER)] = ()
 
+    @model_serializer(mode="wrap")
+    def _with_budgets_where_they_differ(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = written(self)
+        return {name: value for name, value in fields.items() if value or name not in ("shared_budgets", "earlier")}
+
     @model_validator(mode="after")
     def _users_have_a_bound(self) -> Privacy:
         if self.unit == "user" and self.records_per_user is None:

@@ -6,7 +6,8 @@ Contributions depend on the prefix, as a model's do, so that who takes part depe
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -15,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms import ContextChange, Mechanism, zcdp_of_draw
+from dpaudit.runs import Assigned, allowances
 
 Doubles = NDArray[np.float64]
 Prefix = tuple[int, ...]
@@ -123,6 +125,113 @@ def test_no_text_of_many_more_neighbours_costs_more_than_the_budget() -> None:
     found = [share for _ in range(8000) for share in shares(some_decoder(random), random)]
     assert len(found) > 30_000
     assert 0.9999 < max(found) <= 1 + SLACK
+
+
+#: A context of a user's, in a batch: the three by number, the context as `Decoder` has it.
+Owned = tuple[int, int, int | tuple[int, int]]
+#: What a run had of the sums that a user spent: whole budgets for each context are the fault.
+Shares = Callable[[Sequence[Assigned], float], Mapping[int, tuple[float, ...]]]
+
+
+def releases(
+    owned: Sequence[Owned], mechanisms: Sequence[Mechanism], tokens: int, shared: Shares, spent: Mapping[int, float]
+) -> list[float]:
+    """Log-probabilities of all that runs can release one after the other, each going on from what those before spent.
+
+    Every run has two batches, of the same users' contexts.
+    """
+    if not mechanisms:
+        return [0.0]
+    mechanism, found = mechanisms[0], []
+    places = [Assigned("", batch, None, f"{user}", spent.get(user, 0.0)) for user, batch, _ in owned]
+    assert mechanism.budget is not None
+    budgets = shared(places, mechanism.budget)
+    ends = [_ends([own for own in owned if own[1] == batch], mechanism, tokens, budgets.get(batch)) for batch in (0, 1)]
+    for (one, paid), (other, also) in itertools.product(*ends):
+        total = {user: spent.get(user, 0.0) + paid.get(user, 0.0) + also.get(user, 0.0) for user, _, _ in owned}
+        rest = releases(owned, mechanisms[1:], tokens, shared, total)
+        found += [one + other + later for later in rest]
+    return found
+
+
+def _ends(
+    owned: Sequence[Owned], mechanism: Mechanism, tokens: int, budgets: Sequence[float] | None
+) -> list[tuple[float, dict[int, float]]]:
+    """A batch's texts: each one's log-probability, and what users have spent by its end (`spent_by`)."""
+    decoder = Decoder(mechanism, tuple(context for *_, context in owned), tokens)
+    limits, found = np.array(budgets or ()), []
+
+    def go_on(prefix: Prefix, spent: Doubles, so_far: float) -> None:
+        if len(prefix) == tokens:
+            parts = Counter(user for user, _, _ in owned)
+            paid: dict[int, float] = defaultdict(float)
+            for (user, _, _), own in zip(owned, spent.tolist(), strict=True):
+                paid[user] += parts[user] * own
+            found.append((so_far, dict(paid)))
+            return
+        values = decoder.contributions(prefix)
+        after = mechanism.spend(values, spent, limits) if len(values) else spent
+        aggregate = mechanism.aggregator.step(values[after > spent], CLIP, 0)["aggregate"]
+        scores = aggregate - np.logaddexp.reduce(aggregate)
+        for token, score in enumerate(scores):
+            go_on((*prefix, token), after, so_far + float(score))
+
+    go_on((), np.zeros(len(owned)), 0.0)
+    return found
+
+
+def shares_of_users(random: np.random.Generator, shared: Shares = allowances) -> list[float]:
+    """Of a user who goes, and of one whose contexts are replaced by others, in one run or in two."""
+    divisor, tokens = float(random.choice([0.7, 2.0])), int(random.integers(1, 4))
+    cost = float(zcdp_of_draw(2 * CLIP / divisor))
+    budget = cost * float(random.choice([0.3, 1, 1.5, 2, 4, 8])) * (1 + 1e-6)
+    runs = [mean(budget, divisor)] * int(random.integers(1, 3 if tokens > 2 else 4))
+
+    def contexts(user: int, most: int) -> list[Owned]:
+        batches = random.integers(2, size=random.integers(1, most + 1)).tolist()
+        kinds = [(0, int(random.choice([-1, 1]))), int(random.integers(2**32))]
+        return [(user, batch, kinds[int(random.integers(2))]) for batch in batches]
+
+    others = contexts(1, 2)
+    first, second = contexts(0, 3), contexts(2, 3)
+    with_first, with_second, without = (
+        np.array(releases([*some, *others], runs, tokens, shared, {})) for some in (first, second, ())
+    )
+    found = []
+    for pair, budgets in (((with_first, without), 1), ((with_first, with_second), 4)):
+        found += [divergence(a, *way) / (a * budgets * budget) for a in ORDERS for way in (pair, pair[::-1])]
+    return found
+
+
+def whole_budgets(places: Sequence[Assigned], budget: float) -> Mapping[int, tuple[float, ...]]:
+    """Every context has all that its user has left."""
+    found = defaultdict(list)
+    for place in places:
+        found[place.batch].append(max(0.0, budget - place.spent))
+    return {batch: tuple(own) for batch, own in found.items() if batch is not None}
+
+
+def spent_is_forgotten(places: Sequence[Assigned], budget: float) -> Mapping[int, tuple[float, ...]]:
+    return allowances([replace(place, spent=0.0) for place in places], budget)
+
+
+def test_no_releases_of_a_users_contexts_cost_more_than_one_budget() -> None:
+    random = np.random.default_rng(26)
+    found = [share for _ in range(60) for share in shares_of_users(random)]
+    assert 0.95 < max(found) <= 1 + SLACK
+
+
+@pytest.mark.slow
+def test_no_releases_of_many_more_users_cost_more_than_one_budget() -> None:
+    random = np.random.default_rng(27)
+    found = [share for _ in range(2000) for share in shares_of_users(random)]
+    assert 0.99 < max(found) <= 1 + SLACK
+
+
+@pytest.mark.parametrize("shared", [whole_budgets, spent_is_forgotten])
+def test_shares_that_are_none_are_seen_to(shared: Shares) -> None:
+    random = np.random.default_rng(28)
+    assert max(share for _ in range(60) for share in shares_of_users(random, shared)) > 1.2
 
 
 def by_the_aggregate(mechanism: Mechanism, values: NDArray[np.float32], spent: Doubles) -> Doubles:

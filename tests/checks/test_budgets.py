@@ -37,6 +37,19 @@ def test_who_takes_part_is_a_matter_of_the_last_bit(make_run: Any) -> None:
             assert any(said) != honest, (budget, left_out, said)
 
 
+def test_a_batch_that_cannot_be_read_says_nothing_of_budgets(make_run: Any) -> None:
+    run = make_run(**KIND)
+    for name in ("spent/c/0/0", "contexts/c/0/0/0"):
+
+        def break_off(entries: list[Any], name: str = name) -> list[Any]:
+            return [each._replace(data=each.data[:-9]) if each.name == name else each for each in entries]
+
+        run.rezip(0, break_off)
+        result = run.audit()
+        assert result.verdict == "error" and result.budgets is not None
+        assert result.budgets.contexts == sum(KIND["sizes"]), name
+
+
 def test_a_sum_that_is_off_by_the_last_bit_is_another(make_run: Any) -> None:
     run = make_run(**KIND)
     with RunReader(run.path).batch(0) as batch:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import math
+import shutil
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from dpaudit.generation.algorithm import generate, prepare
 from dpaudit.generation.config import Config
 from dpaudit.generation.planning import plan
 from dpaudit.generation.replay import replay_run
-from dpaudit.runs import RunReader
+from dpaudit.runs import InputError, RunReader, spent_by
 
 MEAN = {"aggregator": "mean", "clip": 4.0, "divisor": 12.0, "contribution": "differences"}
 TOP = {"kind": "public-top-k", "size": 24}
@@ -147,3 +150,123 @@ def test_configs_that_budgets_do_not_fit(settings: Callable[..., dict[str, Any]]
         with pytest.raises(ValidationError) as caught:
             Config.model_validate(settings(**sections))
         assert field in str(caught.value.errors()), sections
+
+
+@pytest.fixture(scope="session")
+def owned_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve records of four users: one has seven, one has a single record in the south."""
+    path = tmp_path_factory.mktemp("owned") / "records.csv"
+    rows = [("north", f"entry {number} lorem", f"user {max(0, number - 5) // 2}") for number in range(11)]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("label", "text", "who"), *rows, ("south", "alone", "user 9")])
+    return path
+
+
+def per_user(owned_file: Path, **sections: dict[str, Any]) -> dict[str, Any]:
+    privacy = {**BUDGETS["privacy"], "unit": "user"} | sections.pop("privacy", {})
+    return {**BUDGETS, "data": {"path": str(owned_file), "user": "who"}, "privacy": privacy, **sections}
+
+
+def shared(run: Path) -> dict[str, float]:
+    """What each user may spend at most, if all of their contexts do: m times the sum of m contexts of a batch."""
+    reader, found = RunReader(run), defaultdict[str, float](float)
+    places = [place for place in reader.assignment() if place.batch is not None]
+    for batch in reader.batches:
+        with reader.batch(batch) as opened:
+            users = [place.payer for place in places if place.batch == batch]
+            for user, budget in zip(users, opened.header.budgets or (), strict=True):
+                found[user] += users.count(user) * budget
+    return found
+
+
+def test_contexts_of_a_user_share_one_budget(
+    make_config: MakeConfig, generated: Callable[..., Path], owned_file: Path, tmp_path: Path
+) -> None:
+    run = generated(**per_user(owned_file))
+    manifest, result = RunReader(run).manifest, audit_run(run, evidence=1)
+    assert {check.id for check in result.checks if check.status == "fail"} == SEEDED
+    assert manifest.privacy.shared_budgets and manifest.privacy.records_per_user == 7
+    budget, alone = manifest.mechanism.budget, RunReader(generated(**BUDGETS)).manifest.mechanism.budget
+    assert budget == alone, "a user has what a record has in a run per record"
+    assert budget is not None and result.budgets is not None and 0 < result.budgets.smallest <= budget / 7
+    found = shared(run)
+    assert len(found) == 4 and all(math.isclose(share, budget) for share in found.values())
+    # A config that does not say whose records are whose counts with the most for everybody.
+    whole = per_user(owned_file, data={"path": str(owned_file)}, privacy={"records_per_user": 7})
+    apart = RunReader(generate(make_config(**whole), tmp_path / "apart")).manifest
+    assert apart.mechanism.budget is not None and apart.mechanism.budget <= budget / 49
+    assert not apart.privacy.shared_budgets
+
+    replayed = replay_run(run, str(owned_file), steps=8, left_out=2, trials=1)
+    assert not replayed.assignment and audit_run(run, evidence=4, replay=replayed).checks
+    other = tmp_path / "other.csv"
+    other.write_text(owned_file.read_text().replace("alone,user 9", "alone,user 0"))
+    assert "another user" in replay_run(run, str(other), steps=1, left_out=0, trials=0).assignment
+
+
+def test_a_text_of_two_users_has_no_one_budget(make_config: MakeConfig, owned_file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text(owned_file.read_text() + "south,alone,user 1\n")
+    with pytest.raises(InputError) as caught:
+        generate(make_config(**per_user(other)), tmp_path / "run")
+    assert "row 13" in str(caught.value) and "alone" not in str(caught.value)
+
+
+def test_a_run_goes_on_from_what_others_left(make_config: MakeConfig, owned_file: Path, tmp_path: Path) -> None:
+    config = make_config(**per_user(owned_file, batching={"key": None}))
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    generate(config, first)
+    larger = config.model_copy(update={"privacy": config.privacy.model_copy(update={"epsilon": 3.5})})
+    generate(larger, second, spent=[first])
+    generate(larger, third, spent=[second, first])
+    manifests = [RunReader(run).manifest for run in (first, second, third)]
+    for number, run in enumerate((first, second, third)):
+        result = audit_run(run, evidence=1)
+        assert {check.id for check in result.checks if check.status == "fail"} == SEEDED
+        assert manifests[number].privacy.earlier == tuple(each.commitment for each in manifests[:number])
+        before = {place.payer: place.spent for place in RunReader(run).assignment()}
+        after, budget = spent_by(RunReader(run)), manifests[number].mechanism.budget
+        assert budget is not None and all(before[payer] <= after[payer] <= budget for payer in before)
+        if number:
+            earlier = spent_by(RunReader((first, second)[number - 1]))
+            assert before == earlier and max(before.values()) > 0
+            assert all(share + before[payer] <= budget for payer, share in shared(run).items())
+    # Each time again: the same command goes on where the run stopped, and other earlier runs are refused.
+    again = tmp_path / "again"
+    events = itertools.count()
+
+    def stop_at_the_twentieth(event: Any) -> None:
+        if next(events) == 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        generate(larger, again, stop_at_the_twentieth, spent=[first])
+    with pytest.raises(InputError, match="went on from others"):
+        generate(larger, again, spent=[first, second])
+    generate(larger, again)
+    np.testing.assert_array_equal(spent(again, 0), spent(second, 0))
+
+
+def test_earlier_runs_that_cannot_be_gone_on_from(
+    make_config: MakeConfig, generated: Callable[..., Path], owned_file: Path, tmp_path: Path
+) -> None:
+    config = make_config(**per_user(owned_file))
+    run, unfinished = tmp_path / "run", tmp_path / "unfinished"
+    generate(config, run)
+    generate(config, tmp_path / "second", spent=[run])
+    shutil.copytree(run, unfinished)
+    (unfinished / "hashes").unlink()
+    worst = generate(make_config(mechanism=MEAN, decoding=DECODING), tmp_path / "worst")
+    for earlier, changes, said in (
+        ([generated(**BUDGETS)], {}, "privacy.unit"),
+        ([unfinished], {}, "not finished"),
+        ([worst], {}, "no budgets of their own"),
+        ([tmp_path / "second"], {}, "just those before"),
+        ([run, run], {}, "just those before"),
+        ([run], {"batching": {"key": "1f" * 32}}, "batching.key"),
+        ([run], {"data": {"path": str(owned_file), "user": "who", "labels": ["south", "north"]}}, "batching.labels"),
+        ([run], {"privacy": {**BUDGETS["privacy"], "unit": "user", "epsilon": None}}, "no budgets of their own"),
+    ):
+        with pytest.raises(InputError, match=said):
+            generate(make_config(**per_user(owned_file, **changes)), tmp_path / "new", spent=earlier)
+        assert not (tmp_path / "new" / "run.json").exists()
