@@ -1226,7 +1226,7 @@ for name, field, value, kind in (
         "budget.shares",
         **kind,
     )
-plain("spent_before_in_no_run", manifest(privacy__earlier=[]), "budget.shares", **EARLIER)
+plain("spent_before_in_no_run", manifest(privacy__earlier=[]), "budget.shares", before=0.3, **USERS)
 plain("a_budget_of_less_than_was_spent", manifest(mechanism__budget=0.5), "budget.limit", **BUDGETS)
 
 
