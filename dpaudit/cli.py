@@ -18,6 +18,7 @@ from dpaudit.commands.budget import budget
 from dpaudit.commands.checks import checks
 from dpaudit.commands.clusters import clusters
 from dpaudit.commands.compare import compare, figures
+from dpaudit.commands.compose import compose
 from dpaudit.commands.demo import demo
 from dpaudit.commands.evaluate import evaluate
 from dpaudit.commands.generate import generate
@@ -56,7 +57,7 @@ def completion(context: click.Context, shell: str) -> None:
 
 
 COMMANDS = (
-    *(init, generate, report, verify, replay, inspect, compare),
+    *(init, generate, report, verify, replay, inspect, compare, compose),
     *(figures, clusters, evaluate, likelihood, checks, budget, demo, table, completion),
 )
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-import reprlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 import numpy as np
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
@@ -29,6 +27,7 @@ from dpaudit.runs.manifest import (
     Origin,
     PublicExamples,
 )
+from dpaudit.runs.strict_yaml import in_short, load
 
 #: exp(-700) is still a normal double, so every token keeps a probability that can be sampled.
 MAX_LOGIT_RANGE = 700.0
@@ -46,10 +45,6 @@ _PLAIN = {
 
 #: In a location: one of several types that a value may have.
 _TYPE = re.compile(r"\[|constrained")
-#: Characters of a value in an error.
-_LINE = 80
-#: Of a config, or a table of them.
-_MOST_BYTES = 1 << 22
 #: Numbers of tokens, of what has one token at least, and of coordinates: no model takes more.
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 Slots = Annotated[int, Field(ge=1, le=MAX_CONTEXTS)]
@@ -675,40 +670,6 @@ def in_config(path: Path, error: InputError) -> InputError:
     return InputError(f"{path}: {error.where}", error.problem, error.remedy)
 
 
-#: YAML 1.1 reads 1e-5, which has no dot, as text; everyone who writes it means the number.
-_EXPONENT = re.compile(r"^[+-]?\d+[eE][+-]?\d+$")
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a mapping that has a key twice, of which YAML would keep the last in silence, and reads 1e-5."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, value in node.value:
-            name = key.value if isinstance(key, yaml.ScalarNode) else id(key)
-            if name in seen:
-                raise yaml.constructor.ConstructorError(None, None, "a field is given twice", key.start_mark)
-            seen.add(name)
-            if name == "data":  # no field of it is a number: a label 1e5 stays text
-                _exponents_as_text(value)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("+-0123456789"))
-
-
-def _exponents_as_text(section: yaml.Node) -> None:
-    left, known = [section], set[int]()
-    while left:
-        node = left.pop()
-        if isinstance(node, yaml.ScalarNode):
-            if _EXPONENT.match(node.value):
-                node.tag = "tag:yaml.org,2002:str"
-        elif id(node) not in known:  # aliases may lead back
-            known.add(id(node))
-            left += [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
-
-
 def read_yaml(path: Path, fields: Iterable[str]) -> dict[str, Any]:
     """The mapping that a YAML file holds; no field of it is looked at. `fields`: that it should have, for errors.
 
@@ -716,30 +677,7 @@ def read_yaml(path: Path, fields: Iterable[str]) -> dict[str, Any]:
         InputError: the file cannot be read, or holds anything else.
     """
     remedy = f"Give the sections {', '.join(fields)}."
-    try:
-        # The loader is a SafeLoader: it makes plain values only.
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        if len(data) > _MOST_BYTES:
-            raise InputError(str(path), f"the file has more than {_MOST_BYTES:,} bytes.", remedy)
-        values = yaml.load(data.decode("utf-8"), Loader=_Loader)  # noqa: S506
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InputError(str(path), f"the file cannot be read: {reason}.", "Give the path of a YAML config.") from None
-    except RecursionError:
-        raise InputError(str(path), "the file nests too deeply.", remedy) from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}: line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
-        problem = getattr(error, "problem", None) or "the text cannot be parsed"
-        raise InputError(where, f"this is not valid YAML: {problem}.", "Mend the line; indent with spaces.") from None
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        # Python reads no whole number of thousands of digits.
-        raise InputError(str(path), "a number is too long to be read.", remedy) from None
-    if values is None:
-        raise InputError(str(path), "the file is empty.", remedy)
+    values = load(path, "a YAML config", remedy)
     if not isinstance(values, dict):
         problem = f"the file holds a {type(values).__name__}, not a mapping."
         raise InputError(str(path), problem, remedy)
@@ -777,15 +715,6 @@ def _misspelt(missing: ErrorDetails, others: Iterable[ErrorDetails]) -> str:
 def _place(location: tuple[int | str, ...]) -> tuple[str, ...]:
     """Where a mistake is, without the types that its value was held against."""
     return tuple(part for part in map(str, location) if not _TYPE.search(part))
-
-
-def in_short(value: object) -> str:
-    """What a value looks like, in a line. A small file's aliases can make one that is endless when written out."""
-    writer = reprlib.Repr()
-    writer.maxstring = writer.maxother = _LINE
-    writer.maxlevel = 3
-    shown = writer.repr(value)
-    return shown if len(shown) <= _LINE else shown[: _LINE - 3] + "..."
 
 
 def _remedy(error: ErrorDetails) -> str:

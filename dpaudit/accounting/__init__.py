@@ -16,6 +16,8 @@ from dpaudit.accounting.ex_post import Cost as Cost
 from dpaudit.accounting.ex_post import ExPostAccountant as ExPostAccountant
 from dpaudit.accounting.ex_post import exact_cost as exact_cost
 from dpaudit.accounting.ex_post import theorem1_cost as theorem1_cost
+from dpaudit.accounting.joint import Parts as Parts
+from dpaudit.accounting.joint import joint_epsilon as joint_epsilon
 from dpaudit.accounting.rebalancing import batches_by_counts as batches_by_counts
 from dpaudit.accounting.rebalancing import kept_by_counts as kept_by_counts
 from dpaudit.accounting.rebalancing import noise_covers as noise_covers
@@ -24,4 +26,5 @@ from dpaudit.accounting.rebalancing import noise_tail as noise_tail
 from dpaudit.accounting.rebalancing import rebalancing_epsilon as rebalancing_epsilon
 from dpaudit.accounting.rebalancing import rebalancing_events as rebalancing_events
 from dpaudit.accounting.rebalancing import rebalancing_scale as rebalancing_scale
+from dpaudit.accounting.renyi import RenyiTable as RenyiTable
 from dpaudit.mechanisms import median_bounds as median_bounds

@@ -18,6 +18,7 @@ from dpaudit.accounting.composition import (
     zcdp_epsilon,
     zcdp_of_range,
 )
+from dpaudit.accounting.joint import Parts
 from dpaudit.mechanisms import ContextChange, Mechanism
 
 MOST_TOKENS = 1 << 40
@@ -77,6 +78,13 @@ class ApproximateAccountant:
     def without_clusters(self) -> ApproximateAccountant:
         """The accountant of the tokens alone."""
         return replace(self, laplace=(), centers=0.0, centers_delta=0.0)
+
+    def parts(self, tokens: int) -> Parts:
+        """What a run of up to so many tokens in every batch is made of, to be composed with other releases."""
+        clusters = Parts(laplace=self.laplace, pure=(self.centers,) * bool(self.centers), delta=self.centers_delta)
+        if self.most_rho < zcdp_of_range(self.eta, tokens):
+            return replace(clusters, rho=self.most_rho)
+        return replace(clusters, segments=((self.eta, tokens),))
 
     def rho(self, tokens: int) -> float:
         """rho of the zCDP guarantee of so many tokens: eta^2 / 8 each, up to what budgets allow."""

@@ -24,6 +24,8 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.accounting.renyi import RenyiTable
+
 Method: TypeAlias = Literal["rdp", "optimal"]
 Doubles: TypeAlias = NDArray[np.float64]
 
@@ -114,10 +116,17 @@ def exponential_mechanism_epsilon(
     return Composition(min(known, upper.epsilon()), lower.epsilon(), delta, method)
 
 
-def zcdp_epsilon(rho: float, delta: float, *, laplace: Sequence[float] = (), pure: Sequence[float] = ()) -> float:
+def zcdp_epsilon(
+    rho: float,
+    delta: float,
+    *,
+    laplace: Sequence[float] = (),
+    pure: Sequence[float] = (),
+    renyi: Sequence[RenyiTable] = (),
+) -> float:
     """epsilon of a rho-zCDP sequence beside pure-DP events, by Renyi accounting in dp-accounting.
 
-    `rho` is of everything but the events; all else is as for `exponential_mechanism_epsilon`.
+    `rho` is of everything but the events and what `renyi` has, and all else is as for `exponential_mechanism_epsilon`.
 
     Raises:
         ValueError: delta is not in (0, 1), or another argument is negative or not a number.
@@ -127,16 +136,16 @@ def zcdp_epsilon(rho: float, delta: float, *, laplace: Sequence[float] = (), pur
     if math.isnan(rho) or rho < 0:
         raise ValueError(f"rho must be non-negative, not {rho}")
     shifts, responses = _epsilons("laplace", laplace), _epsilons("pure", pure)
-    if not (rho or shifts or responses):
+    if not (rho or shifts or responses or renyi):
         return 0.0
     if max(rho, *shifts, *responses, 0.0) > LARGEST:
         return math.inf
     from dp_accounting import LaplaceDpEvent, NeighboringRelation, RandomizedResponseDpEvent, ZCDpEvent
     from dp_accounting.rdp import RdpAccountant
-    from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
+    from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS, compute_epsilon
 
-    events = len(shifts) + len(responses)
-    orders = sorted({*DEFAULT_RDP_ORDERS, *MORE_ORDERS}) if events else DEFAULT_RDP_ORDERS
+    events, listed = len(shifts) + len(responses), (order for table in renyi for order in table.orders)
+    orders = sorted({*DEFAULT_RDP_ORDERS, *MORE_ORDERS, *listed}) if events or renyi else DEFAULT_RDP_ORDERS
     # Only randomised response looks at the relation: between two answers, it is the worst event of its epsilon.
     accountant = RdpAccountant(orders, NeighboringRelation.REPLACE_ONE)
     accountant.compose(ZCDpEvent(rho, xi=RENYI_ROOM * events))
@@ -145,7 +154,12 @@ def zcdp_epsilon(rho: float, delta: float, *, laplace: Sequence[float] = (), pur
     for response in responses:
         lie = 2 / (math.exp(response) + 1) if response < MOST_RESPONSE else 0.0
         accountant.compose(RandomizedResponseDpEvent(lie, 2))
-    return float(accountant.get_epsilon(delta)) * (1 + RENYI_ROOM)
+    if not renyi:
+        return float(accountant.get_epsilon(delta)) * (1 + RENYI_ROOM)
+    bounds = sum((table.at(np.array(accountant.orders)) for table in renyi), np.array(accountant.rdp))
+    known = np.isfinite(bounds)
+    found, _ = compute_epsilon(np.array(accountant.orders)[known], bounds[known], delta)
+    return float(found) * (1 + RENYI_ROOM)
 
 
 def zcdp_of_range(eta: float, steps: int) -> float:

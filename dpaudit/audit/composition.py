@@ -1,0 +1,291 @@
+"""Audited runs, and what other tools state, -> JointCost: what releases of the same records cost together."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from dpaudit.accounting import ApproximateAccountant, Parts, RenyiTable, joint_epsilon, rounded_sum
+from dpaudit.checks.rebalancing import GroupingCost, grouping_cost, unit_records
+from dpaudit.mechanisms import Relation, Unit
+from dpaudit.results import AuditResult, Continued, ExPost, Figure, JointCost, Release, Shared, Total
+from dpaudit.results.rounding import stated
+from dpaudit.runs import Claim, InputError, Manifest, RunReader, continuation_problem, spent_by
+from dpaudit.runs.layout import CLUSTERS
+from dpaudit.runs.statements import Statement
+from dpaudit.runs.storage import Location
+
+#: How rarely two runs that drew noise of their own may have the same counts, for counts to pass for shared.
+_RARELY = 1e-6
+
+
+@dataclass(frozen=True)
+class _Run:
+    """An audited run that can be composed."""
+
+    name: str
+    reader: RunReader
+    result: AuditResult
+    manifest: Manifest
+    claim: Claim
+    grouping: GroupingCost
+    found: ExPost
+
+    @property
+    def accountant(self) -> ApproximateAccountant | None:
+        """Of the run by itself; None where only the data shows its cost, or nothing bounds it."""
+        claim, manifest = self.claim, self.manifest
+        change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
+        if change is None or not math.isfinite(self.grouping.epsilon):
+            return None
+        spent = self.grouping
+        return ApproximateAccountant.of(
+            manifest.mechanism, change, laplace=spent.events, centers=spent.centers, centers_delta=spent.delta
+        )
+
+    @property
+    def grouped_by(self) -> str | None:
+        """The same for runs whose centres and counts are one release; None where there is none, or nobody can tell."""
+        clustering, data = self.manifest.clustering, self.manifest.data.digest
+        digest = self.result.run["digests"].get(CLUSTERS)
+        if clustering.method == "none" or None in (data, digest, clustering.digest):
+            return None
+        if clustering.origin == "public":
+            if clustering.counts is None:
+                return None
+            # Rounded noise on one count takes no value more often than this.
+            likeliest = -math.expm1(-0.5 / clustering.counts.scale)
+            counts = (clustering.centers or 0) * (len(self.manifest.batching.labels) or 1)
+            if counts * math.log(likeliest) > math.log(_RARELY):
+                return None
+        records = unit_records(self.manifest, self.claim.unit)
+        stated = clustering.model_dump(mode="json"), self.manifest.batching.labels, data, digest, records
+        return json.dumps(stated, sort_keys=True)
+
+
+def compose_runs(
+    results: Mapping[Location, AuditResult], statements: Sequence[Statement] = (), delta: float | None = None
+) -> JointCost:
+    """Compose audited runs with each other and with other tools' releases.
+
+    Args:
+        results: audits that runs passed, of their own claims, by where they are.
+        statements: of what else was released of the same records.
+        delta: in (0, 1), of the approximate total. By default the largest that a run claims, and what the statements'
+            deltas add up to.
+
+    Raises:
+        InputError: fewer than two releases, or one that cannot be composed with the others: a run that is there twice,
+            one that went on from less than another of them had spent, a release for other neighbours, or a delta that
+            is spent before it is divided.
+    """
+    if len(results) + len(statements) < 2:
+        raise InputError("RUN_DIR", "there is one release.", "Name two or more, or state others in a file with --with.")
+    runs = [_checked(str(location), RunReader(location), result) for location, result in results.items()]
+    relation, unit = _neighbours(runs, statements)
+    _require_different(runs)
+    shared = _shared(runs)
+    # What is shared is charged to the first that has it.
+    later = {name for group in shared for name in group.releases[1:]}
+    delta, chains = delta or _default_delta(runs, statements), _chains(runs)
+    return JointCost(
+        relation=relation,
+        unit=unit,
+        releases=(*(_release(run, delta) for run in runs), *map(_stated, statements)),
+        approximate=_approximate(chains, statements, later, delta),
+        ex_post=_ex_post(runs, statements, later),
+        shared=shared,
+        continued=tuple(Continued(releases=tuple(run.name for run in chain)) for chain in chains if len(chain) > 1),
+        notes=tuple(_notes(runs)),
+    )
+
+
+def _checked(name: str, reader: RunReader, result: AuditResult) -> _Run:
+    """Raises InputError for a run whose unit is no other release's."""
+    assert result.verdict == "pass" and result.claim is not None and result.guarantees.ex_post is not None
+    claim = Claim.model_validate(result.claim.model_dump(exclude={"records_per_user"}))
+    if claim.unit == "context":
+        problem = "its claim is per context, and a context of one run is none of another."
+        raise InputError(f"{name}: claim.unit", problem, "Compose runs that claim per record, or per user.")
+    manifest = reader.manifest
+    return _Run(name, reader, result, manifest, claim, grouping_cost(manifest, claim), result.guarantees.ex_post)
+
+
+def _neighbours(runs: Sequence[_Run], statements: Sequence[Statement]) -> tuple[Relation, Unit]:
+    """What all releases are for. Raises InputError where they are for different things."""
+    stated = [(run.name, run.claim.relation, run.claim.unit) for run in runs]
+    stated += [(statement.name, statement.relation, statement.unit) for statement in statements]
+    first, relation, unit = stated[0]
+    for name, *other in stated[1:]:
+        if other != [relation, unit]:
+            problem = f"it is for {other[0]} of a {other[1]}, and {first} for {relation} of a {unit}."
+            raise InputError(name, problem, "Compose releases whose guarantees have the same relation and unit.")
+    return relation, unit
+
+
+def _chains(runs: Sequence[_Run]) -> list[list[_Run]]:
+    """The runs, those that went on from each other's spending together and in their order.
+
+    Raises:
+        InputError: a run says that somebody had spent less than an earlier one's record shows.
+    """
+    chains: list[list[_Run]] = []
+    for run in sorted(runs, key=lambda run: len(run.manifest.privacy.earlier)):
+        for chain in chains:
+            if continuation_problem(run.manifest, [each.manifest for each in chain]) is None:
+                _require_continued(run, chain)
+                chain.append(run)
+                break
+        else:
+            chains.append([run])
+    return chains
+
+
+def _require_continued(run: _Run, chain: Sequence[_Run]) -> None:
+    """Hold what a run says of earlier spending against the records of the runs that it went on from."""
+    spent: dict[str, float] = {}
+    for earlier in chain:
+        for payer, own in spent_by(earlier.reader).items():
+            spent[payer] = max(spent.get(payer, 0.0), own)
+    less = sum(spent.get(each.payer, 0.0) > each.spent for each in run.reader.assignment())
+    if less:
+        names = ", ".join(earlier.name for earlier in chain)
+        problem = f"it begins with less than {names} had spent of the budgets of {less} records."
+        raise InputError(run.name, problem, "Generate it again with --spent.")
+
+
+def _require_different(runs: Sequence[_Run]) -> None:
+    """Raises InputError for a run that is there twice; also one that was finished twice from one beginning."""
+    known: dict[str, str] = {}
+    for run in runs:
+        steps = [digest for name, digest in run.result.run["digests"].items() if name not in ("run.json", "hashes")]
+        for mark in filter(None, (run.manifest.commitment, json.dumps(sorted(steps)))):
+            first = known.setdefault(mark, run.name)
+            if first != run.name:
+                problem = f"it is the same run as {first}, or goes on from the same beginning."
+                raise InputError(run.name, problem, "Name each run once: a copy of a release costs nothing more.")
+
+
+def _shared(runs: Sequence[_Run]) -> tuple[Shared, ...]:
+    groups: dict[str, list[_Run]] = {}
+    for run in runs:
+        if (grouped := run.grouped_by) is not None:
+            groups.setdefault(grouped, []).append(run)
+    return tuple(
+        Shared(
+            releases=tuple(run.name for run in group),
+            counts=group[0].grouping.counts,
+            centers=Figure(epsilon=group[0].grouping.centers, delta=group[0].grouping.delta),
+        )
+        for group in groups.values()
+        if len(group) > 1
+    )
+
+
+def _default_delta(runs: Sequence[_Run], statements: Sequence[Statement]) -> float | None:
+    """None where nothing states one."""
+    theirs = [each.approximate.delta for each in statements if each.approximate is not None]
+    delta = max(run.claim.delta if run.accountant is not None else 0.0 for run in runs)
+    delta = reduce(rounded_sum, theirs, delta)
+    return delta if 0 < delta < 1 else None
+
+
+def _release(run: _Run, delta: float | None) -> Release:
+    approximate, accountant = run.result.guarantees.approximate, run.accountant
+    figure = None
+    if approximate is not None:
+        figure = Figure(epsilon=approximate.epsilon, delta=approximate.delta)
+    elif accountant is not None and delta is not None:
+        found = accountant.epsilon(run.manifest.stopping.most_tokens, delta)
+        figure = Figure(epsilon=found.epsilon, delta=delta)
+    return Release(
+        name=run.name,
+        source="run",
+        aggregator=run.manifest.mechanism.aggregator.name,
+        records_per_user=run.result.claim.records_per_user if run.result.claim else None,
+        approximate=figure,
+        ex_post=Figure(epsilon=run.found.total, delta=run.found.delta) if math.isfinite(run.found.total) else None,
+    )
+
+
+def _stated(statement: Statement) -> Release:
+    given = statement.approximate
+    figure = None if given is None else Figure(epsilon=given.epsilon, delta=given.delta)
+    return Release(name=statement.name, source=statement.kind, approximate=figure, ex_post=None)
+
+
+def parts_of(statement: Statement) -> Parts:
+    """A statement as an accountant takes it."""
+    if statement.approximate is not None:
+        return Parts(pure=(statement.approximate.epsilon,), delta=statement.approximate.delta)
+    if statement.zcdp is not None:
+        return Parts(rho=statement.zcdp.rho)
+    return Parts(renyi=(RenyiTable(tuple(sorted((statement.rdp or {}).items()))),))
+
+
+def _approximate(
+    chains: Sequence[Sequence[_Run]], statements: Sequence[Statement], later: set[str], delta: float | None
+) -> Total:
+    """The joint guarantee of all that have one; `later` are the runs whose clusters another is charged with."""
+    parts: list[Parts] = []
+    named: list[str] = []
+    without: list[str] = []
+    for chain in chains:
+        accountants = {run.name: run.accountant for run in chain}
+        known = {name: accountant for name, accountant in accountants.items() if accountant is not None}
+        without += [name for name in accountants if name not in known]
+        if len(chain) > 1:  # nobody pays more than the largest budget, in all of them together
+            parts.append(Parts(rho=max(accountant.most_rho for accountant in known.values())))
+        else:
+            tokens = chain[0].manifest.stopping.most_tokens
+            clusterless = (a.without_clusters() if name in later else a for name, a in known.items())
+            parts += [accountant.parts(tokens) for accountant in clusterless]
+        named += known
+    parts += map(parts_of, statements)
+    named += [statement.name for statement in statements]
+    reason = f"No approximate guarantee has {_listed(without)}: only the data shows what it cost." if without else ""
+    if len(named) < 2:
+        return Total(kind="approximate", reason=reason)
+    if delta is None:
+        raise InputError("--delta", "no release states a delta for the total.", "Give --delta, below 1 / records.")
+    found = joint_epsilon(parts, delta)
+    if math.isinf(found.epsilon):
+        spent = stated(math.fsum(each.delta for each in parts))
+        problem = f"nothing bounds the total at delta {stated(delta)}: the releases' own deltas take {spent} of it."
+        raise InputError("--delta", problem, "Give a larger --delta, or orders of Renyi DP that reach further.")
+    figure = Figure(epsilon=found.epsilon, delta=delta)
+    return Total(kind="approximate", releases=tuple(named), figure=figure, method=found.method, reason=reason)
+
+
+def _ex_post(runs: Sequence[_Run], statements: Sequence[Statement], later: set[str]) -> Total:
+    """The sum over the runs, each with its clusters unless another is charged with them."""
+    known = [run for run in runs if math.isfinite(run.found.total)]
+    without = [run.name for run in runs if run not in known] + [statement.name for statement in statements]
+    reason = f"No ex-post figure has {_listed(without)}." if without else ""
+    if len(known) < 2:
+        return Total(kind="ex-post", reason=reason)
+    costs = [run.found.exact if run.name in later else run.found.total for run in known]
+    deltas = [run.found.delta for run in known if run.name not in later]
+    figure = Figure(epsilon=reduce(rounded_sum, costs), delta=min(1.0, reduce(rounded_sum, deltas, 0.0)))
+    return Total(kind="ex-post", releases=tuple(run.name for run in known), figure=figure, method="sum", reason=reason)
+
+
+def _notes(runs: Sequence[_Run]) -> list[str]:
+    notes, data = [], {run.manifest.data.digest for run in runs}
+    if len(data) > 1:
+        notes.append("The runs were made of different data: the totals are for a record that is in all of it.")
+    elif None in data and len(runs) > 1:
+        notes.append("The runs do not say whether their data are the same: the totals are for a record in all of it.")
+    if runs[0].claim.unit == "user":
+        most = {run.manifest.privacy.records_per_user for run in runs}
+        if len(most) > 1:
+            listed = "; ".join(f"{run.manifest.privacy.records_per_user} in {run.name}" for run in runs)
+            notes.append(f"The totals are for users whose records number at most: {listed}.")
+    return notes
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

@@ -1,0 +1,65 @@
+"""`dpaudit compose`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpaudit.commands.audits import audit_of, leave, replay_of
+from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, engine_options, output_options, tokenizer_option
+from dpaudit.commands.terminal import show, tell
+
+if TYPE_CHECKING:
+    from dpaudit.engines import Engine
+    from dpaudit.runs.storage import Location
+
+
+@click.command(cls=TitledCommand)
+@click.argument("run_dirs", type=RUN_DIR, nargs=-1, required=True, metavar="RUN_DIR [...]")
+@click.option(
+    "--with",
+    "stated",
+    type=NamedPath(path_type=Path, dir_okay=False),
+    metavar="FILE.yaml",
+    help="Guarantees of other tools for the same records: a list of zCDP, Renyi DP or (epsilon, delta).",
+)
+@click.option("--delta", type=click.FloatRange(0, 1, min_open=True, max_open=True), help="Of the total.")
+@click.option(
+    "--model", type=NamedPath(path_type=str), metavar="NAME", help="Recompute what is public in the runs, all with it."
+)
+@tokenizer_option
+@engine_options
+@output_options
+def compose(
+    run_dirs: tuple[Location, ...],
+    stated: Path | None,
+    delta: float | None,
+    model: str | None,
+    engine: Engine | None,
+    as_json: bool,
+) -> None:
+    """Say what releases of the same records cost together.
+
+    Every run is audited first; what fails is not composed. Each kind of epsilon has a total of its own. Runs that went
+    on from each other's spending (`dpaudit generate --spent`) pay out of one budget.
+
+    \b
+    Example:
+      dpaudit compose spring-run autumn-run --with statistics.yaml --delta 1e-6
+    """
+    from dpaudit.audit.composition import compose_runs
+    from dpaudit.reports.composition import print_joint_cost
+    from dpaudit.runs.statements import read_statements
+
+    if len(set(map(str, run_dirs))) < len(run_dirs):
+        raise click.UsageError("A run directory is named twice.")
+    statements = () if stated is None else read_statements(stated)
+    if len(run_dirs) + len(statements) < 2:
+        raise click.UsageError("Name two or more run directories, or guarantees of others in a file, --with FILE.yaml.")
+    results = {path: audit_of(path, replay=replay_of(path, None, model), engine=engine) for path in run_dirs}
+    if any(result.verdict != "pass" for result in results.values()):
+        tell("dpaudit: not composed: nothing is known of what a run cost that does not pass its own audit")
+        leave(*results.values())
+    show(compose_runs(results, statements, delta), as_json, print_joint_cost)

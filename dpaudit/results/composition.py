@@ -1,0 +1,107 @@
+"""What several releases of the same records cost together, as types. `dpaudit compose --json` prints one JointCost."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from dpaudit.mechanisms import ClaimKind, Relation, Unit
+from dpaudit.results.audit import Number, Result
+
+
+class Figure(Result):
+    """An epsilon in nats, and the delta that goes with it."""
+
+    epsilon: Number
+    delta: Number
+
+
+class Release(Result):
+    """One of the releases, with its guarantees taken alone.
+
+    Attributes:
+        name: the run directory as it was named, or the name that a statement gives.
+        source: "run" for a run of dpaudit's format; else the form in which another tool's guarantee was stated.
+        aggregator: of a run.
+        records_per_user: the most that the unit "user" stands for in this run.
+        approximate: for every output; None for a run that has none, and for zCDP and Renyi DP, which have no one delta.
+        ex_post: for the output that there is, depends on the records, and is private; None where there is none.
+    """
+
+    name: str
+    source: Literal["run", "zcdp", "rdp", "approximate"]
+    aggregator: str | None = None
+    records_per_user: int | None = None
+    approximate: Figure | None
+    ex_post: Figure | None
+
+
+class Total(Result):
+    """What some of the releases cost together, by one kind of epsilon.
+
+    Attributes:
+        releases: names of those that it is for; empty where there is none.
+        figure: None likewise.
+        method: how epsilons were put together: "sum" adds them up, "rdp" and "optimal" are joint accounting.
+        reason: why it is not for all releases, as a sentence; empty where it is.
+
+    Raises:
+        ValidationError: a figure is for fewer than two releases, or releases have none.
+    """
+
+    kind: ClaimKind
+    releases: tuple[str, ...] = ()
+    figure: Figure | None = None
+    method: Literal["sum", "rdp", "optimal"] | None = None
+    reason: str = ""
+
+    @model_validator(mode="after")
+    def _is_of_releases(self) -> Total:
+        if (self.figure is None) != (len(self.releases) < 2) or (self.figure is None and self.releases):
+            raise ValueError("a total is of two releases or more")
+        return self
+
+
+class Shared(Result):
+    """Noised centres and noisy counts that runs have in common, byte for byte: they were released once.
+
+    Attributes:
+        releases: the runs; the first of them is charged.
+        counts: pure epsilon of the counts, in nats.
+        centers: epsilon and delta of the centres.
+    """
+
+    releases: tuple[str, ...]
+    counts: Number
+    centers: Figure
+
+
+class Continued(Result):
+    """Runs that went on from what those before them had spent of the same budgets, in their order.
+
+    Nobody pays more than one budget for all of them: the largest.
+    """
+
+    releases: tuple[str, ...]
+
+
+class JointCost(Result):
+    """What two or more releases of the same records cost together. Kinds of epsilon are never added to each other.
+
+    Attributes:
+        approximate: a statement about all outputs, whatever the data. It may be published.
+        ex_post: one about the outputs that there are. Private.
+        continued: runs that have budgets of their records in common.
+        notes: what else the totals rest on, as sentences.
+    """
+
+    schema_version: Literal["1"] = "1"
+    relation: Relation
+    unit: Unit
+    releases: tuple[Release, ...]
+    approximate: Total
+    ex_post: Total
+    shared: tuple[Shared, ...]
+    continued: tuple[Continued, ...] = ()
+    notes: tuple[str, ...]

@@ -1,0 +1,102 @@
+"""YAML of files that people write: bounded, of plain values alone, and refused where a key comes twice."""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dpaudit.runs.errors import InputError
+
+#: Of a file, unless its reader has a limit of its own.
+MAX_BYTES = 1 << 22
+#: Characters of a value in an error.
+_LINE = 80
+#: YAML 1.1 reads 1e-5, which has no dot, as text; everyone who writes it means the number.
+_EXPONENT = re.compile(r"^[+-]?\d+[eE][+-]?\d+$")
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a mapping that has a key twice, of which YAML would keep the last in silence, and reads 1e-5."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen, merges = set(), any(key.tag == _MERGE for key, _ in node.value)
+        for key, value in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) else id(key)
+            if name in seen:
+                raise yaml.constructor.ConstructorError(None, None, "a field is given twice", key.start_mark)
+            seen.add(name)
+            if name == "data":  # no field of it is a number: a label 1e5 stays text
+                _exponents_as_text(value)
+        mapping = super().construct_mapping(node, deep)
+        if len(mapping) < len(seen) and not merges:  # 2 and 2.0
+            raise yaml.constructor.ConstructorError(None, None, "a field is given twice", node.start_mark)
+        return mapping
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("+-0123456789"))
+
+
+def _exponents_as_text(section: yaml.Node) -> None:
+    left, known = [section], set[int]()
+    while left:
+        node = left.pop()
+        if isinstance(node, yaml.ScalarNode):
+            if _EXPONENT.match(node.value):
+                node.tag = "tag:yaml.org,2002:str"
+        elif id(node) not in known:  # aliases may lead back
+            known.add(id(node))
+            left += [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+
+
+def load(path: Path, what: str, remedy: str, most: int = MAX_BYTES) -> Any:
+    """What a YAML file holds; none of it is looked at.
+
+    Args:
+        path: the file.
+        what: it should be, as in "a YAML config".
+        remedy: what to give instead, as a sentence.
+        most: bytes that it may have.
+
+    Raises:
+        InputError: the file cannot be read, is too large, is no YAML, or holds nothing.
+    """
+    try:
+        # The loader is a SafeLoader: it makes plain values only.
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+        if len(data) > most:
+            raise InputError(str(path), f"the file has more than {most:,} bytes.", remedy)
+        values = yaml.load(data.decode("utf-8"), Loader=_Loader)  # noqa: S506
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InputError(str(path), f"the file cannot be read: {reason}.", f"Give the path of {what}.") from None
+    except RecursionError:
+        raise InputError(str(path), "the file nests too deeply.", remedy) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}: line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
+        problem = getattr(error, "problem", None) or "the text cannot be parsed"
+        raise InputError(where, f"this is not valid YAML: {problem}.", "Mend the line; indent with spaces.") from None
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        # Python reads no whole number of thousands of digits.
+        raise InputError(str(path), "a number is too long to be read.", remedy) from None
+    if values is None:
+        raise InputError(str(path), "the file is empty.", remedy)
+    return values
+
+
+def in_short(value: object) -> str:
+    """What a value looks like, in a line. A small file's aliases can make one that is endless when written out."""
+    writer = reprlib.Repr()
+    writer.maxstring = writer.maxother = _LINE
+    writer.maxlevel = 3
+    shown = writer.repr(value)
+    return shown if len(shown) <= _LINE else shown[: _LINE - 3] + "..."

@@ -1,0 +1,74 @@
+"""What several releases cost together, for a terminal. It has data-dependent figures, and is not for publication."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from dpaudit.reports.terminal import plain_table, print_pair
+from dpaudit.reports.text import one_line
+from dpaudit.reports.wording import ABSENT, KIND_TITLES
+from dpaudit.results import Figure, JointCost, Release, Total
+from dpaudit.results.rounding import bound, delta_bound
+
+COLUMNS = ("Release", "Kind", "ε approximate", "δ", "ε ex-post")
+_SOURCES = {"zcdp": "stated, zCDP", "rdp": "stated, Rényi DP", "approximate": "stated, (ε, δ)"}
+_METHODS = {
+    "sum": "added up",
+    "rdp": "composed by Rényi DP",
+    "optimal": "composed optimally, in the worst order",
+}
+_UNITS = {"record": "one record", "user": "one user", "context": "one context"}
+_CHANGES = {"add_remove": "more or less", "replace": "exchanged for another"}
+
+
+def print_joint_cost(cost: JointCost, console: Console) -> None:
+    """Each release alone, what they cost together by either kind, and what that rests on."""
+    console.print(Text(f"{len(cost.releases)} releases, {_UNITS[cost.unit]} {_CHANGES[cost.relation]}", style="bold"))
+    console.print(plain_table(COLUMNS, map(_row, cost.releases)))
+    console.print()
+    for title, said in _lines(cost):
+        print_pair(title, said, console)
+
+
+def _row(release: Release) -> tuple[str, ...]:
+    kind = release.aggregator or "run" if release.source == "run" else _SOURCES[release.source]
+    approximate, ex_post = release.approximate, release.ex_post
+    return (
+        one_line(release.name),
+        kind,
+        ABSENT if approximate is None else bound(approximate.epsilon),
+        ABSENT if approximate is None else delta_bound(approximate.delta),
+        ABSENT if ex_post is None else bound(ex_post.epsilon),
+    )
+
+
+def _lines(cost: JointCost) -> Iterator[tuple[str, str]]:
+    yield "together", "each kind of epsilon apart: they are never added to each other"
+    for total in (cost.approximate, cost.ex_post):
+        yield KIND_TITLES[total.kind].lower(), _total(total, len(cost.releases))
+    for shared in cost.shared:
+        yield "paid once", f"the same noisy counts and centres: {_names(shared.releases)}"
+    for continued in cost.continued:
+        yield "one budget", f"each went on from what those before had spent: {_names(continued.releases)}"
+    for said in cost.notes:
+        yield "note", said
+    if cost.ex_post.figure is not None:
+        yield "private", "ex-post figures depend on the records: do not publish them"
+
+
+def _total(total: Total, releases: int) -> str:
+    if total.figure is None or total.method is None:
+        return f"none. {total.reason}".strip()
+    of = "" if len(total.releases) == releases else f", of {_names(total.releases)}"
+    return f"{_figure(total.figure)}, {_METHODS[total.method]}{of}. {total.reason}".strip()
+
+
+def _figure(figure: Figure) -> str:
+    return f"ε ≤ {bound(figure.epsilon)}" + (f" at δ = {delta_bound(figure.delta)}" if figure.delta else "")
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return ", ".join(map(one_line, names))
