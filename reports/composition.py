@@ -9,7 +9,7 @@ from rich.text import Text
 
 from dpaudit.reports.terminal import plain_table, print_pair
 from dpaudit.reports.text import one_line
-from dpaudit.reports.wording import ABSENT, KIND_TITLES
+from dpaudit.reports.wording import ABSENT
 from dpaudit.results import Figure, JointCost, Release, Total
 from dpaudit.results.rounding import bound, delta_bound
 
@@ -27,7 +27,7 @@ _CHANGES = {"add_remove": "more or less", "replace": "exchanged for another"}
 def print_joint_cost(cost: JointCost, console: Console) -> None:
     """Each release alone, what they cost together by either kind, and what that rests on."""
     console.print(Text(f"{len(cost.releases)} releases, {_UNITS[cost.unit]} {_CHANGES[cost.relation]}", style="bold"))
-    console.print(plain_table(COLUMNS, map(_row, cost.releases)))
+    console.print(plain_table(COLUMNS, map(_row, cost.releases), COLUMNS[2:]))
     console.print()
     for title, said in _lines(cost):
         print_pair(title, said, console)
@@ -48,7 +48,7 @@ def _row(release: Release) -> tuple[str, ...]:
 def _lines(cost: JointCost) -> Iterator[tuple[str, str]]:
     yield "together", "each kind of epsilon apart: they are never added to each other"
     for total in (cost.approximate, cost.ex_post):
-        yield KIND_TITLES[total.kind].lower(), _total(total, len(cost.releases))
+        yield total.kind, _total(total, len(cost.releases))
     for shared in cost.shared:
         yield "paid once", f"the same noisy counts and centres: {_names(shared.releases)}"
     for continued in cost.continued:

@@ -72,18 +72,16 @@ def compose_runs(
     """Compose audited runs with each other and with other tools' releases.
 
     Args:
-        results: audits that runs passed, of their own claims, by where they are.
+        results: audits that runs passed, of their own claims, by where they are; one at least.
         statements: of what else was released of the same records.
         delta: in (0, 1), of the approximate total. By default the largest that a run claims, and what the statements'
             deltas add up to.
 
     Raises:
-        InputError: fewer than two releases, or one that cannot be composed with the others: a run that is there twice,
+        InputError: a release that cannot be composed with the others: a run that is there twice,
             one that went on from less than another of them had spent, a release for other neighbours, or a delta that
             is spent before it is divided.
     """
-    if len(results) + len(statements) < 2:
-        raise InputError("RUN_DIR", "there is one release.", "Name two or more, or state others in a file with --with.")
     runs = [_checked(str(location), RunReader(location), result) for location, result in results.items()]
     relation, unit = _neighbours(runs, statements)
     _require_different(runs)

@@ -27,9 +27,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import TypeAdapter
 
 from dpaudit.generation.config import Config
 from dpaudit.generation.experiments.table import TableConfig
+from dpaudit.runs.statements import Statement
 
 ROOT = Path(__file__).parents[2]
 WARM = Path(__file__).with_name("warm.py")
@@ -64,6 +66,7 @@ CI = "sets environments up; .ci/run does it, and tests/packaging"
 #: First lines of the blocks that are not run here, with the reason.
 UNRUN = {
     "dpaudit clusters agnews_train.csv --public dbpedia_public.csv --out clusters": CLUSTERS,
+    "dpaudit compose spring autumn --with statistics.yaml --delta 1e-6": GENERATES,
     "dpaudit demo --out dpaudit-demo": GENERATES,
     "dpaudit evaluate run --reference records.csv --test held-out.csv": EVALUATES,
     "dpaudit figures laptop/agnews/*/run": TABLES,
@@ -100,6 +103,7 @@ def config_with(sections: dict[str, object]) -> Config:
 #: What reads a document's YAML. The release gate's steps are run in tests/test_disclosure.py.
 YAML = {
     "budgets.md": config_with,
+    "composition.md": TypeAdapter(list[Statement]).validate_python,
     "experiments.md": TableConfig.model_validate,
     "generation.md": config_with,
     "releasing.md": dict,

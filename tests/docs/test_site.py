@@ -24,7 +24,7 @@ from dpaudit.checks import CATALOGUE
 from dpaudit.cli import PROGRAM, cli
 from dpaudit.generation.config import Config
 from dpaudit.mechanisms import Mechanism
-from dpaudit.results import AuditResult, ClusterComparison, Comparison
+from dpaudit.results import AuditResult, ClusterComparison, Comparison, JointCost
 from dpaudit.results.likelihood import Likelihoods
 from dpaudit.results.quality import Quality
 from dpaudit.runs import Manifest
@@ -40,6 +40,7 @@ FIELDS: dict[str, type[BaseModel]] = {
     "mechanism": Mechanism,
     "report": AuditResult,
     "comparison": Comparison,
+    "composition": JointCost,
     "clusters": ClusterComparison,
     "likelihood": Likelihoods,
     "evaluation": Quality,

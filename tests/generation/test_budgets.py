@@ -17,11 +17,13 @@ from pydantic import ValidationError
 
 from dpaudit.accounting import zcdp_epsilon
 from dpaudit.audit import audit_run
-from dpaudit.generation import worker
+from dpaudit.audit.composition import compose_runs
+from dpaudit.generation import earlier, worker
 from dpaudit.generation.algorithm import generate, prepare
 from dpaudit.generation.config import Config
 from dpaudit.generation.planning import plan
 from dpaudit.generation.replay import replay_run
+from dpaudit.results import JointCost
 from dpaudit.runs import InputError, RunReader, spent_by
 
 MEAN = {"aggregator": "mean", "clip": 4.0, "divisor": 12.0, "contribution": "differences"}
@@ -228,8 +230,8 @@ def test_a_run_goes_on_from_what_others_left(make_config: MakeConfig, owned_file
         after, budget = spent_by(RunReader(run)), manifests[number].mechanism.budget
         assert budget is not None and all(before[payer] <= after[payer] <= budget for payer in before)
         if number:
-            earlier = spent_by(RunReader((first, second)[number - 1]))
-            assert before == earlier and max(before.values()) > 0
+            left = spent_by(RunReader((first, second)[number - 1]))
+            assert before == left and max(before.values()) > 0
             assert all(share + before[payer] <= budget for payer, share in shared(run).items())
     # Each time again: the same command goes on where the run stopped, and other earlier runs are refused.
     again = tmp_path / "again"
@@ -257,7 +259,7 @@ def test_earlier_runs_that_cannot_be_gone_on_from(
     shutil.copytree(run, unfinished)
     (unfinished / "hashes").unlink()
     worst = generate(make_config(mechanism=MEAN, decoding=DECODING), tmp_path / "worst")
-    for earlier, changes, said in (
+    for before, changes, said in (
         ([generated(**BUDGETS)], {}, "privacy.unit"),
         ([unfinished], {}, "not finished"),
         ([worst], {}, "no budgets of their own"),
@@ -268,5 +270,43 @@ def test_earlier_runs_that_cannot_be_gone_on_from(
         ([run], {"privacy": {**BUDGETS["privacy"], "unit": "user", "epsilon": None}}, "no budgets of their own"),
     ):
         with pytest.raises(InputError, match=said):
-            generate(make_config(**per_user(owned_file, **changes)), tmp_path / "new", spent=earlier)
+            generate(make_config(**per_user(owned_file, **changes)), tmp_path / "new", spent=before)
         assert not (tmp_path / "new" / "run.json").exists()
+
+
+def test_runs_that_go_on_from_each_other_cost_one_budget_together(
+    make_config: MakeConfig, owned_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"mechanism": MEAN | {"contribution": "logits"}, "decoding": {**DECODING, "test_seed": None}}
+    config = make_config(**per_user(owned_file, **own))
+    larger = config.model_copy(update={"privacy": config.privacy.model_copy(update={"epsilon": 3.5})})
+    first, second, third, forged, alone = (tmp_path / name for name in ("1st", "2nd", "3rd", "forged", "alone"))
+    generate(config, first)
+    generate(larger, second, spent=[first])
+    generate(larger, third, spent=[first, second])
+    generate(config, alone)
+    monkeypatch.setattr(earlier, "spent_by", lambda run: {payer: own / 2 for payer, own in spent_by(run).items()})
+    generate(larger, forged, spent=[first])
+
+    def together(*runs: Path) -> JointCost:
+        results = {run: audit_run(run) for run in runs}
+        assert {result.verdict for result in results.values()} == {"pass"}
+        return compose_runs(results, delta=1e-3)
+
+    def epsilon(found: JointCost) -> float:
+        assert found.approximate.figure is not None
+        return found.approximate.figure.epsilon
+
+    budgets = [RunReader(run).manifest.mechanism.budget or math.nan for run in (first, second, alone)]
+    found = together(third, first, second)
+    assert [each.releases for each in found.continued] == [tuple(map(str, (first, second, third)))]
+    assert epsilon(found) == pytest.approx(3.5, rel=1e-6)
+    # One that is not named leaves a gap, and what has no part in the chain pays for itself.
+    for runs, rho in (
+        ((first, second, alone), budgets[1] + budgets[2]),
+        ((first, third), budgets[0] + budgets[1]),
+        ((second, third), 2 * budgets[1]),
+    ):
+        assert epsilon(together(*runs)) == pytest.approx(zcdp_epsilon(rho, 1e-3), rel=1e-6)
+    with pytest.raises(InputError, match="begins with less"):
+        together(first, forged)

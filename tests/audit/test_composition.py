@@ -1,0 +1,185 @@
+"""What releases of the same records cost together: totals by kind, what is refused, and what is shown."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpaudit.accounting import Parts, joint_epsilon, zcdp_epsilon
+from dpaudit.audit import audit_run
+from dpaudit.audit.composition import compose_runs
+from dpaudit.cli import main
+from dpaudit.results import JointCost
+from dpaudit.runs import InputError
+from dpaudit.runs.statements import read_statements
+
+MEAN: dict[str, Any] = {"aggregator": "mean"}
+BUDGETS: dict[str, Any] = {"aggregator": "mean", "budget": 0.05, "max_tokens": 9}
+CENTRES: dict[str, Any] = {"aggregator": "mean", "sizes": (3, 4, 5, 2), "clusters": "chang"}
+GOLDEN = Path(__file__).parent / "golden"
+STATED = """\
+- {name: a histogram, relation: add_remove, unit: record, zcdp: {rho: 0.01}}
+- name: two models
+  relation: add_remove
+  unit: record
+  rdp: {2: 0.1, 8: 0.5, 64: 4.5}
+- {name: "a mean <b>", relation: add_remove, unit: record, approximate: {epsilon: 0.5, delta: 1e-7}}
+"""
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def dpaudit(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code: object = 0
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as left:
+            code = left.code
+        out, err = capfd.readouterr()
+        assert "Traceback" not in out + err and isinstance(code, int)
+        return code, out, err
+
+    return call
+
+
+def composed(*runs: Any, **named: Any) -> JointCost:
+    return compose_runs({run.path: audit_run(run.path) for run in runs}, **named)
+
+
+def test_kinds_are_added_up_apart(make_run: Any) -> None:
+    runs = [make_run(**MEAN, seed=0), make_run(**MEAN, seed=1), make_run(seed=2)]
+    cost = composed(*runs)
+    means = [str(run.path) for run in runs[:2]]
+    assert cost.approximate.releases == tuple(means) and str(runs[2].path) in cost.approximate.reason
+    alone = [release.approximate for release in cost.releases]
+    assert cost.approximate.figure is not None and cost.ex_post.figure is not None
+    assert alone[0] is not None and alone[1] is not None and alone[2] is None
+    assert max(alone[0].epsilon, alone[1].epsilon) < cost.approximate.figure.epsilon
+    assert cost.approximate.figure.epsilon < alone[0].epsilon + alone[1].epsilon
+    spent = [release.ex_post.epsilon for release in cost.releases if release.ex_post is not None]
+    assert len(spent) == 3 and math.isclose(cost.ex_post.figure.epsilon, sum(spent)), "added up, rounded up"
+    assert cost.ex_post.figure.epsilon >= sum(spent)
+
+
+def test_budgets_are_zcdp_among_others(make_run: Any) -> None:
+    runs = make_run(**BUDGETS), make_run(**BUDGETS, seed=1)
+    found = composed(*runs, delta=1e-4).approximate
+    assert found.figure is not None
+    assert found.figure.epsilon == pytest.approx(zcdp_epsilon(0.1, 1e-4), rel=1e-9)
+    with_draws = composed(runs[0], make_run(**MEAN, seed=2), delta=1e-4).approximate.figure
+    eta = runs[0].spec.mechanism.eta(runs[0].spec.change)
+    expected = joint_epsilon([Parts(rho=0.05), Parts(segments=((eta, 3),))], 1e-4)
+    assert with_draws is not None and with_draws.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
+
+
+def test_clusters_of_two_runs_are_two_releases_unless_they_are_one(make_run: Any) -> None:
+    one, other, apart = make_run(**CENTRES), make_run(**CENTRES, max_tokens=2), make_run(**CENTRES, seed=4)
+    shared, twice = composed(one, other), composed(one, apart)
+    assert [each.releases for each in shared.shared] == [(str(one.path), str(other.path))]
+    assert not twice.shared, "other records: what they have in common are the centres of this test alone"
+    assert shared.approximate.figure is not None and twice.approximate.figure is not None
+    assert shared.approximate.figure.epsilon < twice.approximate.figure.epsilon
+
+
+def test_what_others_state_joins(make_run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "stated.yaml"
+    file.write_text(STATED)
+    statements = read_statements(file)
+    found = composed(make_run(**MEAN), statements=statements, delta=1e-4)
+    assert found.approximate.figure is not None and found.approximate.method == "rdp"
+    assert found.approximate.releases[1:] == ("a histogram", "two models", "a mean <b>")
+    without = composed(make_run(**MEAN), statements=statements[:1], delta=1e-4).approximate.figure
+    assert without is not None and without.epsilon < found.approximate.figure.epsilon
+
+
+def test_what_cannot_be_composed_is_refused_with_a_reason(make_run: Any, tmp_path: Path, dpaudit: Command) -> None:
+    mean, exchanged = make_run(**MEAN), make_run(**MEAN, relation="replace")
+    per_user = make_run(**MEAN, unit="user", records_per_user=2)
+    copy = Path(shutil.copytree(mean.path, tmp_path / "copy"))
+    centres, broken = make_run(**CENTRES), make_run(**MEAN, seed=5)
+    broken.edit_manifest({"mechanism.divisor": 90.0})
+    broken.rehash()
+    stated = tmp_path / "stated.yaml"
+    stated.write_text(STATED)
+    for arguments, code, said in (
+        ([mean.path], 2, "Name two or more"),
+        ([mean.path, mean.path], 2, "named twice"),
+        ([mean.path, copy], 2, "the same run as"),
+        ([mean.path, exchanged.path], 2, "it is for replace of a record"),
+        ([mean.path, per_user.path], 2, "it is for add_remove of a user"),
+        ([exchanged.path, "--with", stated], 2, "a histogram: it is for add_remove"),
+        ([mean.path, broken.path], 1, "not composed"),
+        ([mean.path, tmp_path / "nowhere"], 2, "nowhere"),
+        ([mean.path, "--with", tmp_path / "none.yaml"], 2, "none.yaml"),
+        ([mean.path, "--with", stated, "--delta", 1e-8], 2, "deltas take 1e-7"),
+        ([mean.path, "--with", stated, "--delta", 1], 2, "--delta"),
+        ([centres.path, mean.path, "--delta", 1e-9], 2, "deltas take"),
+    ):
+        found = dpaudit("compose", *arguments)
+        assert found[0] == code and said in " ".join(found[2].split()), (arguments, found)
+        assert code == 1 or not found[1]
+    with pytest.raises(InputError, match="per context"):
+        composed(make_run(**MEAN, unit="context"), mean)
+
+
+def test_statements_that_say_too_little_or_too_much(tmp_path: Path) -> None:
+    file, line = tmp_path / "stated.yaml", "{name: a, relation: add_remove, unit: record, %s}"
+    for text, said in (
+        ("", "empty"),
+        ("a: 1", "dict instead of a list"),
+        ("[]", "list of 1 to"),
+        ("- 3", "item 1"),
+        ("- " + line % "zcdp: {rho: -1}", "item 1, zcdp.rho"),
+        ("- " + line % "zcdp: {rho: .nan}", "item 1, zcdp.rho"),
+        ("- " + line % "zcdp: {rho: 1}, approximate: {epsilon: 1, delta: 0}", "several"),
+        ("- {name: a, relation: add_remove, unit: record}", "none of the guarantees"),
+        ("- " + line % "approximate: {epsilon: 1, delta: 1}", "item 1, approximate.delta"),
+        ("- " + line % "approximate: {epsilon: .inf, delta: 0}", "item 1, approximate.epsilon"),
+        ("- " + line % "rdp: {1: 0.1}", "item 1, rdp"),
+        ("- " + line % "rdp: {2: 0.1, 2.0: 0.2}", "given twice"),
+        ("- " + line % "rdp: {}", "item 1, rdp"),
+        ("- " + line % "rho: 1", "no such field"),
+        ("- " + line % "zcdp: {rho: 1}, zcdp: {rho: 0}", "given twice"),
+        ("- {name: a, unit: record, zcdp: {rho: 1}}", "item 1, relation"),
+        ("\n".join(["- " + line % "zcdp: {rho: 1}"] * 2), "is there already"),
+        ("- " * 30_000 + "1", "nests too deeply"),
+        ("- !!python/object/apply:os.system [ls]", "not valid YAML"),
+        ("x" * 70_000, "more than"),
+    ):
+        file.write_text(text)
+        with pytest.raises(InputError) as caught:
+            read_statements(file)
+        assert said in str(caught.value), (text[:80], str(caught.value))
+    with pytest.raises(InputError, match="cannot be read"):
+        read_statements(tmp_path)
+
+
+def test_the_terminal_and_json_say_the_same(make_run: Any, tmp_path: Path, dpaudit: Command) -> None:
+    runs = {"spring": make_run(**MEAN), "autumn": make_run(**BUDGETS, seed=1), "winter": make_run(seed=2)}
+    for name, run in runs.items():
+        shutil.copytree(run.path, tmp_path / name)
+    (tmp_path / "stated.yaml").write_text(STATED)
+    arguments = ["compose", *runs, "--with", "stated.yaml"]
+    code, shown, _ = dpaudit(*arguments)
+    assert code == 0
+    golden = GOLDEN / "compose.txt"
+    if os.environ.get("DPAUDIT_UPDATE_GOLDEN") == "1":
+        golden.write_text(shown)
+    assert shown == golden.read_text()
+    assert max(map(len, shown.splitlines())) <= 80
+    code, printed, _ = dpaudit(*arguments, "--json")
+    cost = JointCost.model_validate_json(printed)
+    assert code == 0 and json.loads(printed)["schema_version"] == "1"
+    assert cost.approximate.figure is not None and f"{cost.approximate.figure.epsilon:.3f}"[:4] in shown
