@@ -68,7 +68,7 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
         epsilon_as_paper=epsilon(_PAPER, paper_delta),
         counts_epsilon=counts,
         affordable_tokens=affordable,
-        epsilon=epsilon(change, delta, rebalancing_events(counts, privacy.relation)),
+        epsilon=privacy.epsilon or epsilon(change, delta, rebalancing_events(counts, privacy.relation)),
         delta=delta,
         unit=privacy.unit,
         relation=privacy.relation,

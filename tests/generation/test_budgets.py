@@ -181,6 +181,16 @@ def shared(run: Path) -> dict[str, float]:
     return found
 
 
+def paid(run: Path) -> dict[str, float]:
+    """What each user has spent: in every batch m times the sum of what m contexts have."""
+    reader, found = RunReader(run), defaultdict[str, float](float)
+    for batch in reader.batches:
+        users = [place.payer for place in reader.assignment() if place.batch == batch]
+        for user, own in zip(users, spent(run, batch)[-1] if users else (), strict=True):
+            found[user] += users.count(user) * own
+    return found
+
+
 def test_contexts_of_a_user_share_one_budget(
     make_config: MakeConfig, generated: Callable[..., Path], owned_file: Path, tmp_path: Path
 ) -> None:
@@ -233,6 +243,7 @@ def test_a_run_goes_on_from_what_others_left(make_config: MakeConfig, owned_file
             left = spent_by(RunReader((first, second)[number - 1]))
             assert before == left and max(before.values()) > 0
             assert all(share + before[payer] <= budget for payer, share in shared(run).items())
+    assert spent_by(RunReader(first)) == pytest.approx(paid(first))
     # Each time again: the same command goes on where the run stopped, and other earlier runs are refused.
     again = tmp_path / "again"
     events = itertools.count()

@@ -203,6 +203,7 @@ def test_a_user_has_many_records_and_a_replaced_one_counts_twice(make_config: Ca
         return found
 
     record = epsilon()
+    assert epsilon(epsilon=0.75) == 0.75, "what contexts' own budgets promise, whatever the length"
     assert epsilon(unit="user", records_per_user=1) == pytest.approx(record)
     assert epsilon(unit="user", records_per_user=3) > 2 * record
     values["clustering"] = {**CLUSTERED, "epsilon": 5.0}
