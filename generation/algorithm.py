@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from statistics import median
 from typing import NamedTuple
 
 from dpaudit.engines import Engine
@@ -86,7 +87,8 @@ def generate(
     filled = [sum(map(bool, batch.contexts)) for batch in ready.records.batches]
     fewest, most = min(filled, default=0), max(filled, default=0)
     of_none = "what the public prompt does," if config.mechanism.contribution.anchored else "noise"
-    progress(RecordsPlaced(ready.repeated, ready.records.unused, fewest, most, _larger_batches(config), of_none))
+    remedy, unused, left = _larger_batches(config), ready.records.unused, _left(ready)
+    progress(RecordsPlaced(ready.repeated, unused, fewest, most, remedy, of_none, left))
     if begun is None:
         json, assignment = ready.model.tokenizer_json, ready.records.assignment
         opened = RunWriter.create(
@@ -225,6 +227,15 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
     ready = _ready(config, begun)
     worker = Worker(BatchStore(location, begun.manifest), ready.records.batches, ready.model, ready.prompts)
     return lambda batches: list(worker.run(batches, silent))
+
+
+def _left(ready: Ready) -> float | None:
+    """What share of its payer's budget the median context begins with; None where no run was before."""
+    budget = ready.manifest.mechanism.budget
+    if budget is None or not ready.manifest.privacy.earlier:
+        return None
+    spent = [place.spent for place in ready.records.assignment if place.batch is not None]
+    return max(0.0, 1 - median(spent) / budget) if spent else None
 
 
 def _larger_batches(config: Config) -> str:

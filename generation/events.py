@@ -17,6 +17,7 @@ class RecordsPlaced:
         fewest, most: how many contexts that hold a record the batches to be generated have.
         remedy: which setting makes them larger.
         of_none: what a batch without contexts writes.
+        left: what share of its budget the median context begins with; None where no run was before.
     """
 
     repeated: int
@@ -25,6 +26,7 @@ class RecordsPlaced:
     most: int
     remedy: str
     of_none: str
+    left: float | None = None
 
 
 @dataclass(frozen=True)

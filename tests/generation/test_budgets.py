@@ -229,7 +229,9 @@ def test_a_run_goes_on_from_what_others_left(make_config: MakeConfig, owned_file
     first, second, third = (tmp_path / name for name in ("first", "second", "third"))
     generate(config, first)
     larger = config.model_copy(update={"privacy": config.privacy.model_copy(update={"epsilon": 3.5})})
-    generate(larger, second, spent=[first])
+    told: list[Any] = []
+    generate(larger, second, told.append, spent=[first])
+    assert 0.05 < told[0].left < 0.95
     generate(larger, third, spent=[second, first])
     manifests = [RunReader(run).manifest for run in (first, second, third)]
     for number, run in enumerate((first, second, third)):
