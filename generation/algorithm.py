@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from statistics import median
+from statistics import fmean
 from typing import NamedTuple
 
 from dpaudit.engines import Engine
@@ -230,12 +230,12 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
 
 
 def _left(ready: Ready) -> float | None:
-    """What share of its payer's budget the median context begins with; None where no run was before."""
+    """What share of its budget a context begins with on average; None where no run was before."""
     budget = ready.manifest.mechanism.budget
     if budget is None or not ready.manifest.privacy.earlier:
         return None
     spent = [place.spent for place in ready.records.assignment if place.batch is not None]
-    return max(0.0, 1 - median(spent) / budget) if spent else None
+    return max(0.0, 1 - fmean(spent) / budget) if spent else None
 
 
 def _larger_batches(config: Config) -> str:

@@ -17,7 +17,7 @@ class RecordsPlaced:
         fewest, most: how many contexts that hold a record the batches to be generated have.
         remedy: which setting makes them larger.
         of_none: what a batch without contexts writes.
-        left: what share of its budget the median context begins with; None where no run was before.
+        left: what share of its budget a context begins with on average; None where no run was before.
     """
 
     repeated: int

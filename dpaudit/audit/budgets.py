@@ -37,7 +37,9 @@ class BudgetSums:
         self._active[:tokens] += active
         self._contexts[:tokens] += contexts
         self._least[:tokens] = np.minimum(self._least[:tokens], active / contexts)
-        shares = np.ceil(np.clip(shares_spent(use.spent, use.budgets), 0, 1) * _SHARES).astype(np.int64)
+        shares = np.ceil(np.clip(np.nan_to_num(shares_spent(use.spent, use.budgets), nan=1.0), 0, 1) * _SHARES).astype(
+            np.int64
+        )
         self._spent += np.bincount(shares, minlength=_SHARES + 1)
         self._paid += float(np.nan_to_num(np.clip(use.spent, 0, budget), nan=budget).sum())
         self._smallest = min(self._smallest, float(use.budgets.min()))

@@ -290,7 +290,7 @@ def _tell_placed(title: str, placed: RecordsPlaced) -> None:
         unused = counted(placed.unused, "record")
         note(f"{title}: cells with fewer or more records than a context shows leave {unused} of these batches unused")
     if placed.left is not None:
-        note(f"{title}: of what each may spend, earlier runs left the median context {100 * placed.left:.0f}%")
+        note(f"{title}: earlier runs left contexts {100 * placed.left:.0f}% of their budgets on average")
     if placed.fewest >= FEW:
         return
     held = counted(placed.most, "context") if placed.most else "no context"

@@ -83,9 +83,9 @@ def range_of_draw(rho: float) -> float:
 
 
 def shares_spent(spent: Doubles, budgets: Doubles) -> Doubles:
-    """What contexts have spent as shares of their budgets, [n]; 1 where there is nothing to spend, or no number."""
+    """What contexts have spent as shares of their budgets, [n]; 1 where there is nothing to spend."""
     with np.errstate(all="ignore"):
-        return np.nan_to_num(np.where(budgets > 0, spent / budgets, 1.0), nan=1.0)
+        return np.where(budgets > 0, spent / budgets, 1.0)
 
 
 def charged(spent: Doubles, costs: Doubles) -> Doubles:

@@ -275,7 +275,7 @@ def test_a_run_that_shows_another_cell_is_caught(
 ) -> None:
     """Its first two records make a context more, or the place of one; the latter nobody sees without the data."""
 
-    def faulty(batching: Batching, clusters: Clusters, records: Sequence[Record], centers: None) -> Partition:
+    def faulty(batching: Batching, clusters: Clusters, records: Sequence[Record], centers: None, **_: Any) -> Partition:
         parts = partition(batching, clusters, records, centers)
         shown = cell(parts, records, batch, held)[:2]
         batches = list(parts.batches)

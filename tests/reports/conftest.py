@@ -373,6 +373,7 @@ def budget_use(length: int = 48, **changes: Any) -> BudgetUse:
     active = [min(1.0, 1.4 * math.exp(-place / 9) + 0.05 * (place % 7 == 0)) for place in range(length)]
     fields = {
         "budget": 0.1082561,
+        "smallest": 0.1082561,
         "worst_case": 2.98964129,
         "contexts": 129,
         "left_out": 117,

@@ -66,6 +66,8 @@ def test_what_is_said_follows_the_figures() -> None:
 def test_a_bound_is_rounded_up_and_what_would_have_been_is_not() -> None:
     said = budgets.described(budget_use(budget=0.10001, worst_case=0.200001)).replace("\u00a0", " ")
     assert "rho 0.1001 over" in said and "rho 0.2000 a context" in said
+    shared = budgets.described(budget_use(smallest=0.0123)).replace("\u00a0", " ")
+    assert "its share of rho 0.1083, which is at least 0.01230, over" in shared
 
 
 def test_when_contexts_drop_out_is_said() -> None:
