@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from dpaudit.generation.config import Config
 from dpaudit.runs import InputError, Manifest, RunReader, continuation_problem, spent_by
-from dpaudit.runs.layout import HASHES
-from dpaudit.runs.reader import RESUME
 from dpaudit.runs.storage import Location
 
 _REMEDY = "Give --spent once for each earlier run, and the config the data, unit and rule that they had."
@@ -41,7 +39,7 @@ class Earlier:
             problem = "this config's contexts have no budgets of their own, or are not a record each."
             raise InputError("--spent", problem, "Give privacy.epsilon, and one example per context.")
         readers = tuple(sorted(map(RunReader, runs), key=lambda reader: len(reader.manifest.privacy.earlier)))
-        commitments = tuple(reader.manifest.commitment or "" for reader in readers)
+        commitments = tuple(filter(None, (reader.manifest.commitment for reader in readers)))
         if begun is not None:
             had = begun.manifest.privacy.earlier
             if readers and commitments != had:
@@ -53,8 +51,6 @@ class Earlier:
         if readers:
             _require(readers, readers[-1].manifest, readers[:-1])
         for reader in readers:
-            if not reader.has(HASHES):
-                raise InputError(reader.name, "this run is not finished.", RESUME)
             for payer, own in spent_by(reader).items():
                 spent[payer] = max(spent.get(payer, 0.0), own)
         return cls(commitments, readers[0].manifest.batching.key if readers else None, spent, readers)

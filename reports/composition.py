@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dpaudit.reports.terminal import plain_table, print_pair
-from dpaudit.reports.text import one_line
+from dpaudit.reports.text import one_line, printable
 from dpaudit.reports.wording import ABSENT
 from dpaudit.results import Figure, JointCost, Release, Total
 from dpaudit.results.rounding import bound, delta_bound
@@ -30,7 +30,7 @@ def print_joint_cost(cost: JointCost, console: Console) -> None:
     console.print(plain_table(COLUMNS, map(_row, cost.releases), COLUMNS[2:]))
     console.print()
     for title, said in _lines(cost):
-        print_pair(title, said, console)
+        print_pair(title, printable(said), console)
 
 
 def _row(release: Release) -> tuple[str, ...]:

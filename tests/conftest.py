@@ -325,7 +325,11 @@ class Spec:
                 width=self.width,
                 contexts=self.keeps_contexts,
             ),
-            data=Data(records=RECORDS, digest=data_digest(assigned.digest for assigned in self.assignment)),
+            data=Data(
+                records=RECORDS,
+                user="who" if self.users else None,
+                digest=data_digest(each.digest for each in self.assignment),
+            ),
             model=Model(name="miniature"),
             prompt=Prompt(template="none", public=(PUBLIC,) if self.rules.no_repeated_ngram else ()),
             claim=None if median else self._mean_claim(),

@@ -19,7 +19,10 @@ _NO_HEAD = (
 )
 _STATED_AFTERWARDS = "The run stated this claim itself, after it was generated."
 _NUMBER_ALONE = "A pass means that the number is right, not that it is small enough."
-_FIXED = frozenset({_DECLARED, _PUBLIC_PARTS, _NO_COMMITMENT, _NO_HEAD, _STATED_AFTERWARDS, _NUMBER_ALONE})
+_EARLIER = (
+    "What records or users had spent in earlier runs is as this run says: `dpaudit compose` holds it against theirs."
+)
+_FIXED = frozenset({_EARLIER, _DECLARED, _PUBLIC_PARTS, _NO_COMMITMENT, _NO_HEAD, _STATED_AFTERWARDS, _NUMBER_ALONE})
 
 
 def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
@@ -40,6 +43,8 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
     if any(check.id == "mechanism.support-public" and check.status == "skip" for check in checks):
         yield _PUBLIC_PARTS
     yield _DECLARED
+    if facts.manifest.privacy.earlier:
+        yield _EARLIER
     if facts.held.commitment is None:
         yield _NO_COMMITMENT
     elif facts.held.head is None:

@@ -86,15 +86,13 @@ def compose_runs(
     relation, unit = _neighbours(runs, statements)
     _require_different(runs)
     shared = _shared(runs)
-    # What is shared is charged to the first that has it.
-    later = {name for group in shared for name in group.releases[1:]}
     delta, chains = delta or _default_delta(runs, statements), _chains(runs)
     return JointCost(
         relation=relation,
         unit=unit,
         releases=(*(_release(run, delta) for run in runs), *map(_stated, statements)),
-        approximate=_approximate(chains, statements, later, delta),
-        ex_post=_ex_post(runs, statements, later),
+        approximate=_approximate(chains, statements, shared, delta),
+        ex_post=_ex_post(runs, statements, shared),
         shared=shared,
         continued=tuple(Continued(releases=tuple(run.name for run in chain)) for chain in chains if len(chain) > 1),
         notes=tuple(_notes(runs)),
@@ -103,7 +101,9 @@ def compose_runs(
 
 def _checked(name: str, reader: RunReader, result: AuditResult) -> _Run:
     """Raises InputError for a run whose unit is no other release's."""
-    assert result.verdict == "pass" and result.claim is not None and result.guarantees.ex_post is not None
+    if result.verdict != "pass" or result.claim is None or result.guarantees.ex_post is None:
+        problem = "its own audit does not pass, so nothing is known of what it cost."
+        raise InputError(name, problem, "Compose runs that pass: `dpaudit verify` says what to mend.")
     claim = Claim.model_validate(result.claim.model_dump(exclude={"records_per_user"}))
     if claim.unit == "context":
         problem = "its claim is per context, and a context of one run is none of another."
@@ -133,7 +133,8 @@ def _chains(runs: Sequence[_Run]) -> list[list[_Run]]:
     chains: list[list[_Run]] = []
     for run in sorted(runs, key=lambda run: len(run.manifest.privacy.earlier)):
         for chain in chains:
-            if continuation_problem(run.manifest, [each.manifest for each in chain]) is None:
+            own = all(each.claim.unit == each.manifest.privacy.unit for each in (run, *chain))
+            if own and continuation_problem(run.manifest, [each.manifest for each in chain]) is None:
                 _require_continued(run, chain)
                 chain.append(run)
                 break
@@ -225,9 +226,10 @@ def parts_of(statement: Statement) -> Parts:
 
 
 def _approximate(
-    chains: Sequence[Sequence[_Run]], statements: Sequence[Statement], later: set[str], delta: float | None
+    chains: Sequence[Sequence[_Run]], statements: Sequence[Statement], shared: Sequence[Shared], delta: float | None
 ) -> Total:
-    """The joint guarantee of all that have one; `later` are the runs whose clusters another is charged with."""
+    """The joint guarantee of all that have one."""
+    later = _charged_with_others([run for chain in chains for run in chain if run.accountant is not None], shared)
     parts: list[Parts] = []
     named: list[str] = []
     without: list[str] = []
@@ -258,9 +260,16 @@ def _approximate(
     return Total(kind="approximate", releases=tuple(named), figure=figure, method=found.method, reason=reason)
 
 
-def _ex_post(runs: Sequence[_Run], statements: Sequence[Statement], later: set[str]) -> Total:
+def _charged_with_others(runs: Sequence[_Run], shared: Sequence[Shared]) -> set[str]:
+    """Of the runs of a total, those whose clusters another is charged with: the first in that total that has them."""
+    names = [run.name for run in runs]
+    return {name for group in shared for name in [each for each in names if each in group.releases][1:]}
+
+
+def _ex_post(runs: Sequence[_Run], statements: Sequence[Statement], shared: Sequence[Shared]) -> Total:
     """The sum over the runs, each with its clusters unless another is charged with them."""
     known = [run for run in runs if math.isfinite(run.found.total)]
+    later = _charged_with_others(known, shared)
     without = [run.name for run in runs if run not in known] + [statement.name for statement in statements]
     reason = f"No ex-post figure has {_listed(without)}." if without else ""
     if len(known) < 2:

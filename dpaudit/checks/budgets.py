@@ -6,12 +6,16 @@ longer, and it pays more than is promised; shorter, and something else decided, 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+
 import numpy as np
 
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, not_applicable
 from dpaudit.mechanisms import charged
-from dpaudit.runs import InputError, Manifest, allowances
+from dpaudit.runs import Assigned, InputError, Manifest, allowances, layout
+from dpaudit.runs.storage import RESTORE
 
 _DOCS = "docs/budgets.md#individual-budgets"
 _NONE = "The run's contexts have no budgets of their own."
@@ -64,26 +68,33 @@ def sums_are_of_the_draws(view: StepView) -> str | None:
 def shares_are_of_one_budget(facts: Facts) -> Outcome:
     """Each batch's recorded budgets against those that the assignment gives."""
     expected = "budgets of contexts as the assignment of users, and what they had spent, gives them"
-    budget, shared = facts.manifest.mechanism.budget, facts.manifest.privacy.shared_budgets
+    budget = facts.manifest.mechanism.budget
     if budget is None or not facts.manifest.own_allowances:
         return not_applicable(expected, _NONE if budget is None else "Every context has the run's whole budget.")
+    users: Counter[str] = Counter()
+    spent: dict[str, float] = {}
+
+    def placed() -> Iterator[Assigned]:
+        for place in facts.reader.assignment():
+            if place.user is not None:
+                users[place.user] += 1
+                if spent.setdefault(place.user, place.spent) != place.spent:
+                    raise InputError(layout.ASSIGNMENT, "it contradicts itself on what a user had spent.", RESTORE)
+            if place.batch is not None:
+                yield place
+
     try:
-        places = [place for place in facts.reader.assignment() if place.batch is not None]
+        shares = allowances(placed(), budget)
     except InputError as error:
         return Outcome("fail", "the assignment cannot be read", expected, str(error))
-    if any((place.user is None) == shared for place in places):
-        return Outcome("fail", "the assignment names users where none share budgets, or none where they do", expected)
-    spent: dict[str, float] = {}
-    if any(spent.setdefault(place.payer, place.spent) != place.spent for place in places):
-        return Outcome("fail", "the assignment contradicts itself on what a user had spent", expected)
-    if not facts.manifest.privacy.earlier and any(spent.values()):
-        return Outcome("fail", "the assignment says what was spent before, and the run names no earlier one", expected)
-    shares = allowances(places, budget)
+    most, allowed = max(users.values(), default=0), facts.manifest.privacy.records_per_user
+    if allowed is not None and most > allowed:
+        return Outcome("fail", f"a user has {most} records, more than privacy.records_per_user", expected)
     for batch, header in facts.headers.items():
         if header.budgets != shares.get(batch):
             return Outcome("fail", f"the budgets of batch {batch} are not those shares", expected)
     contexts = sum(map(len, shares.values()))
-    return Outcome("pass", f"{contexts} contexts of {len(spent)} {'users' if shared else 'records'}", expected)
+    return Outcome("pass", f"{contexts} contexts" + f", {len(users)} users" * bool(users), expected)
 
 
 @StepCheck(

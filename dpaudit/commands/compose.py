@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.audits import audit_of, leave, replay_of
-from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, engine_options, output_options, tokenizer_option
+from dpaudit.commands.options import (
+    RUN_DIR,
+    FiniteRange,
+    NamedPath,
+    TitledCommand,
+    engine_options,
+    output_options,
+    tokenizer_option,
+)
 from dpaudit.commands.terminal import show, tell
 
 if TYPE_CHECKING:
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
     metavar="FILE.yaml",
     help="Guarantees of other tools for the same records: a list of zCDP, Renyi DP or (epsilon, delta).",
 )
-@click.option("--delta", type=click.FloatRange(0, 1, min_open=True, max_open=True), help="Of the total.")
+@click.option("--delta", type=FiniteRange(0, 1, min_open=True, max_open=True), help="Of the total.")
 @click.option(
     "--model", type=NamedPath(path_type=str), metavar="NAME", help="Recompute what is public in the runs, all with it."
 )

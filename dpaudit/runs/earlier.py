@@ -6,9 +6,12 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from dpaudit.mechanisms import MAX_NUMBER
+from dpaudit.runs import layout
+from dpaudit.runs.commitment import SETTLED, commitment_of
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import Manifest
-from dpaudit.runs.reader import RunReader
+from dpaudit.runs.reader import RESUME, RunReader
 from dpaudit.runs.storage import RESTORE
 
 #: By what earlier runs know a payer again: the same rows have the same digests.
@@ -25,12 +28,15 @@ def spent_by(reader: RunReader) -> dict[str, float]:
     Rounded up. A payer's m contexts of one batch have spent m times the sum of theirs, as `allowances` has it.
 
     Raises:
-        InputError: assignment or batches cannot be read, or have other contexts.
+        InputError: the run is not finished, or is not as it was then; or its sums are none.
     """
+    _require_as_finished(reader)
     places: defaultdict[int, list[str]] = defaultdict(list)
     total: dict[str, float] = {}
     for assigned in reader.assignment():
-        total[assigned.payer] = assigned.spent
+        if total.setdefault(assigned.payer, assigned.spent) != assigned.spent:
+            where = reader.where(layout.ASSIGNMENT)
+            raise InputError(where, "it contradicts itself on what a user had spent.", RESTORE)
         if assigned.batch is not None:
             places[assigned.batch].append(assigned.payer)
     for batch, payers in places.items():
@@ -38,11 +44,29 @@ def spent_by(reader: RunReader) -> dict[str, float]:
             spent = opened.step(len(opened.tokens) - 1).spent
         if spent is None or len(payers) != spent.shape[1]:
             raise InputError(opened.where, "its contexts are not those of the assignment.", RESTORE)
+        if not ((spent[1] >= 0) & (spent[1] <= MAX_NUMBER)).all():
+            raise InputError(opened.where, "what its contexts have spent are no sums.", RESTORE)
         parts = Counter(payers)
         for payer, own in zip(payers, spent[1].tolist(), strict=True):
             if own:
                 total[payer] = _up(total[payer] + (_up(parts[payer] * own) if parts[payer] > 1 else own))
     return total
+
+
+def _require_as_finished(reader: RunReader) -> None:
+    """Raise InputError where a run is not finished, or a file that says what was spent was changed since."""
+    if not reader.has(layout.HASHES):
+        raise InputError(reader.name, "this run is not finished.", RESUME)
+    recorded = reader.hashes()
+    for name in (layout.MANIFEST, layout.ASSIGNMENT, *map(layout.steps_file, reader.batches)):
+        if recorded.get(name) != reader.digest(name):
+            raise InputError(reader.where(name), "it is not as it was when the run was finished.", RESTORE)
+    digests = {name: reader.digest(name) for name in SETTLED if reader.has(name)}
+    if reader.manifest.commitment != commitment_of(reader.manifest, digests):
+        raise InputError(reader.name, "it is not as it was when the run began.", RESTORE)
+    missing = set(range(reader.manifest.batching.batches)) - set(reader.batches)
+    if missing:
+        raise InputError(reader.name, f"{len(missing)} of its batches are missing.", RESTORE)
 
 
 def continuation_problem(later: Manifest, earlier: Sequence[Manifest]) -> str | None:
@@ -57,6 +81,8 @@ def continuation_problem(later: Manifest, earlier: Sequence[Manifest]) -> str | 
     for number, run in enumerate((*earlier, later)):
         if run.mechanism.budget is None or run.batching.rule != "hashed-records":
             return "its contexts have no budgets of their own, or are not a record each"
+        if run.privacy.unit != "record" and not run.privacy.shared_budgets:
+            return f"nothing says which records are one {run.privacy.unit}'s, who would pay in each run anew"
         if run.clustering.method != "none" and (run.clustering.origin != "public" or run.clustering.counts is not None):
             return "its clusters cost something beside the budgets"
         for section, names in _IDENTITY.items():

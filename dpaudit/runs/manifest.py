@@ -158,11 +158,14 @@ class Privacy(Fields):
     ) -> ContextChange | None:
         """What one unit's difference does to the contexts; None where nothing bounds it. Unit and relation: or its own.
 
-        Budgets that users share were shared out for the run's own unit.
+        Where users share budgets, one record more or less changes what its user's other contexts may spend: no less
+        than if the user were exchanged for another.
         """
-        asked, shared = unit or self.unit, self.shared_budgets and self.unit == "user"
-        most = self.records_per_user
-        return context_change(asked, relation or self.relation, rule, records_per_user=most, shared=shared)
+        asked, change, most = unit or self.unit, relation or self.relation, self.records_per_user
+        if self.shared_budgets and asked == "record" and most is not None:
+            users = 4 if change == "replace" else 2
+            return ContextChange("add_remove", users * most, users)
+        return context_change(asked, change, rule, records_per_user=most, shared=self.shared_budgets)
 
 
 class Batching(Fields):
@@ -536,6 +539,8 @@ class Manifest(Fields):
             raise ValueError("mechanism.budget needs record.contexts: what a context spends is seen from nothing else")
         if self.own_allowances and (self.mechanism.budget is None or self.batching.rule != "hashed-records"):
             raise ValueError("shared_budgets and earlier are for a mechanism.budget and the rule hashed-records")
+        if self.privacy.shared_budgets and self.data.user is None:
+            raise ValueError("privacy.shared_budgets needs data.user, the column that says whose a record is")
         batching, clustered = self.batching, self.clustering.method != "none"
         if clustered and (batching.batches_per_label, batching.generate_per_label) != (None, None):
             raise ValueError("with a clustering, batching has no batches_per_label and no generate_per_label")

@@ -146,12 +146,18 @@ class RunReader(FolderReader):
         return BatchReader(self._storage.local(name), self.where(name), self.manifest, batch)
 
     def assignment(self) -> Iterator[Assigned]:
-        """The lines of `assignment`, in the file's order."""
+        """The lines of `assignment`, in the file's order. Users and sums stand there where run.json says so."""
+        privacy = self.manifest.privacy
         for where, line in self._lines(layout.ASSIGNMENT):
             try:
-                yield parse_assigned(line)
+                assigned = parse_assigned(line)
+                if (assigned.user is None) == privacy.shared_budgets:
+                    raise ValueError("users are named where none share budgets, or none where they do")
+                if assigned.spent and not privacy.earlier:
+                    raise ValueError("it says what was spent before, and the run names no earlier one")
             except ValueError as error:
                 raise InputError(where, f"{error}.", RESTORE) from None
+            yield assigned
 
     def clusters(self) -> Clusters:
         """What `clusters` says of how records were grouped: its shapes are those that run.json gives it."""

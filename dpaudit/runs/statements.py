@@ -17,6 +17,8 @@ MAX_BYTES, MAX_STATEMENTS = 1 << 16, 100
 #: Of a table of orders; and the largest of these.
 MAX_ORDERS, MAX_ORDER = 1_000, 1e6
 _ITEM = "an item has name, relation, unit, and one of zcdp, rdp and approximate"
+#: Printable, and more than blanks.
+_NAME = r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
 _KINDS = ("zcdp", "rdp", "approximate")
 
 
@@ -43,7 +45,7 @@ class Statement(Fields):
             bound on the Renyi divergence of that order in both directions.
     """
 
-    name: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]*\S[^\x00-\x1f\x7f-\x9f]*$", max_length=100)]
+    name: Annotated[str, Field(pattern=_NAME, max_length=100)]
     relation: Relation
     unit: Unit
     zcdp: Zcdp | None = None

@@ -181,7 +181,7 @@ def _ends(
 
 
 def shares_of_users(random: np.random.Generator, shared: Shares = allowances) -> list[float]:
-    """Of a user who goes, and of one whose contexts are replaced by others, in one run or in two."""
+    """Of a user who goes, of one whose contexts are replaced by others, and of one record, in up to three runs."""
     divisor, tokens = float(random.choice([0.7, 2.0])), int(random.integers(1, 4))
     cost = float(zcdp_of_draw(2 * CLIP / divisor))
     budget = cost * float(random.choice([0.3, 1, 1.5, 2, 4, 8])) * (1 + 1e-6)
@@ -194,11 +194,12 @@ def shares_of_users(random: np.random.Generator, shared: Shares = allowances) ->
 
     others = contexts(1, 2)
     first, second = contexts(0, 3), contexts(2, 3)
-    with_first, with_second, without = (
-        np.array(releases([*some, *others], runs, tokens, shared, {})) for some in (first, second, ())
+    with_first, with_second, with_less, without = (
+        np.array(releases([*some, *others], runs, tokens, shared, {})) for some in (first, second, first[1:], ())
     )
     found = []
-    for pair, budgets in (((with_first, without), 1), ((with_first, with_second), 4)):
+    # One record less changes the shares of its user's other contexts.
+    for pair, budgets in (((with_first, without), 1), ((with_first, with_second), 4), ((with_first, with_less), 4)):
         found += [divergence(a, *way) / (a * budgets * budget) for a in ORDERS for way in (pair, pair[::-1])]
     return found
 

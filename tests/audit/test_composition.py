@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,14 @@ def test_clusters_of_two_runs_are_two_releases_unless_they_are_one(make_run: Any
     assert shared.approximate.figure.epsilon < twice.approximate.figure.epsilon
 
 
+def test_clusters_are_paid_for_in_every_total(make_run: Any) -> None:
+    """Whoever has them first in a total pays, whatever stands before it in another."""
+    runs = make_run(sizes=(3, 4, 5, 2), clusters="chang"), make_run(**CENTRES), make_run(**MEAN, seed=3)
+    found = [composed(*way, delta=1e-3).approximate.figure for way in permutations(runs)]
+    alone = composed(*runs[1:], delta=1e-3).approximate.figure
+    assert found == [alone] * 6, "the median's clusters are the mean's"
+
+
 def test_what_others_state_joins(make_run: Any, tmp_path: Path) -> None:
     file = tmp_path / "stated.yaml"
     file.write_text(STATED)
@@ -125,6 +134,7 @@ def test_what_cannot_be_composed_is_refused_with_a_reason(make_run: Any, tmp_pat
         ([mean.path, "--with", tmp_path / "none.yaml"], 2, "none.yaml"),
         ([mean.path, "--with", stated, "--delta", 1e-8], 2, "deltas take 1e-7"),
         ([mean.path, "--with", stated, "--delta", 1], 2, "--delta"),
+        ([mean.path, "--with", stated, "--delta", "nan"], 2, "--delta"),
         ([centres.path, mean.path, "--delta", 1e-9], 2, "deltas take"),
     ):
         found = dpaudit("compose", *arguments)
@@ -141,6 +151,8 @@ def test_statements_that_say_too_little_or_too_much(tmp_path: Path) -> None:
         ("a: 1", "dict instead of a list"),
         ("[]", "list of 1 to"),
         ("- 3", "item 1"),
+        ('- {name: "a\\e[31m", relation: add_remove, unit: record, zcdp: {rho: 1}}', "item 1, name"),
+        ('- {name: " ", relation: add_remove, unit: record, zcdp: {rho: 1}}', "item 1, name"),
         ("- " + line % "zcdp: {rho: -1}", "item 1, zcdp.rho"),
         ("- " + line % "zcdp: {rho: .nan}", "item 1, zcdp.rho"),
         ("- " + line % "zcdp: {rho: 1}, approximate: {epsilon: 1, delta: 0}", "several"),

@@ -1208,7 +1208,7 @@ for name, spent, check in (
 ):
     plain(name, become(spent=spent), check, **BUDGETS)
 plain("a_budget_of_more_than_the_claim", manifest(mechanism__budget=1.0), "claim.epsilon", "budget.activity", **BUDGETS)
-USERS = BUDGETS | {"users": 4, "unit": "user", "records_per_user": 128}
+USERS = BUDGETS | {"users": 4, "unit": "user", "records_per_user": 256}
 EARLIER = BUDGETS | {"before": 0.3}
 plain("contexts_of_a_user_with_a_budget_each", become(whole=True), "budget.shares", **USERS)
 plain("budgets_of_before_although_some_is_spent", become(whole=True), "budget.shares", **EARLIER)
@@ -1217,7 +1217,6 @@ plain("a_share_of_one_budget_overdrawn", become(spent="a_token_too_long"), "budg
 
 for name, field, value, kind in (
     ("records_said_to_be_of_another_user", 3, "ab" * 32, USERS),
-    ("records_of_nobody", 3, "-", USERS),
     ("less_said_to_be_spent_before", 4, "0.1", EARLIER),
 ):
     plain(
@@ -1226,7 +1225,17 @@ for name, field, value, kind in (
         "budget.shares",
         **kind,
     )
-plain("spent_before_in_no_run", manifest(privacy__earlier=[]), "budget.shares", before=0.3, **USERS)
+plain("records_of_nobody", assigned(lambda lines: [line.__setitem__(3, "-") for line in lines]), "partition.disjoint",
+      **USERS)  # fmt: skip
+plain("spent_before_in_no_run", manifest(privacy__earlier=[]), "partition.disjoint", before=0.3, **USERS)
+plain("more_records_of_a_user_than_are_declared", manifest(privacy__records_per_user=200), "budget.shares", **USERS)
+plain("a_claim_per_record_where_users_share_budgets", manifest(claim__unit="record"), "claim.epsilon", **USERS)
+plain("users_named_where_none_share_budgets",
+      assigned(lambda lines: [line.extend(["ab" * 32, "0.0"]) for line in lines]),
+      "partition.disjoint", **BUDGETS)  # fmt: skip
+plain("users_who_had_spent_this_and_that",
+      assigned(lambda lines: [line.__setitem__(4, "0.1") for line in lines if line[1] == "-"]),
+      "budget.shares", before=0.3, **USERS)  # fmt: skip
 plain("a_budget_of_less_than_was_spent", manifest(mechanism__budget=0.5), "budget.limit", **BUDGETS)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import math
+import re
 import shutil
 from collections import defaultdict
 from collections.abc import Callable
@@ -272,6 +273,21 @@ def test_earlier_runs_that_cannot_be_gone_on_from(
     shutil.copytree(run, unfinished)
     (unfinished / "hashes").unlink()
     worst = generate(make_config(mechanism=MEAN, decoding=DECODING), tmp_path / "worst")
+    whole = {"data": {"path": str(owned_file)}, "privacy": {"records_per_user": 7}}
+    apart = generate(make_config(**per_user(owned_file, **whole)), tmp_path / "apart")
+    with pytest.raises(InputError, match="nothing says which records are one user's"):
+        generate(make_config(**per_user(owned_file, **whole)), tmp_path / "new", spent=[apart])
+    for name, change in (
+        ("assignment", lambda text: ""),
+        ("assignment", lambda text: re.sub(r"\t[0-9a-f]{64}\t[^\n]*", "", text)),
+        ("run.json", lambda text: re.sub(r'"commitment": "\w+"', '"commitment": null', text)),
+        ("run.json", lambda text: text.replace('"records_per_user": 7', '"records_per_user": 8')),
+    ):
+        changed = tmp_path / f"changed-{len(list(tmp_path.iterdir()))}"
+        shutil.copytree(run, changed)
+        (changed / name).write_text(change((changed / name).read_text()))
+        with pytest.raises(InputError):
+            generate(config, tmp_path / "new", spent=[changed])
     for before, changes, said in (
         ([generated(**BUDGETS)], {}, "privacy.unit"),
         ([unfinished], {}, "not finished"),
