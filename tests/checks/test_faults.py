@@ -1225,14 +1225,22 @@ for name, field, value, kind in (
         "budget.shares",
         **kind,
     )
-plain("records_of_nobody", assigned(lambda lines: [line.__setitem__(3, "-") for line in lines]), "integrity.format",
-      **USERS)  # fmt: skip
-plain("spent_before_in_no_run", manifest(privacy__earlier=[]), "integrity.format", before=0.3, **USERS)
+plain("records_of_nobody", assigned(lambda lines: [line.__setitem__(3, "-") for line in lines]),
+      "integrity.format", "partition.disjoint", "budget.shares", **USERS)  # fmt: skip
+plain(
+    "spent_before_in_no_run",
+    manifest(privacy__earlier=[]),
+    "integrity.format",
+    "partition.disjoint",
+    "budget.shares",
+    before=0.3,
+    **USERS,
+)
 plain("more_records_of_a_user_than_are_declared", manifest(privacy__records_per_user=200), "budget.shares", **USERS)
 plain("a_claim_per_record_where_users_share_budgets", manifest(claim__unit="record"), "claim.epsilon", **USERS)
 plain("users_named_where_none_share_budgets",
       assigned(lambda lines: [line.extend(["ab" * 32, "0.0"]) for line in lines]),
-      "integrity.format", **BUDGETS)  # fmt: skip
+      "integrity.format", "partition.disjoint", **BUDGETS)  # fmt: skip
 plain("users_who_had_spent_this_and_that",
       assigned(lambda lines: [line.__setitem__(4, "0.1") for line in lines if line[1] == "-"]),
       "budget.shares", before=0.3, **USERS)  # fmt: skip
