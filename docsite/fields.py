@@ -126,4 +126,5 @@ def _value(limit: Any) -> str:
     if not isinstance(limit, ExprName):
         return str(limit)
     assert isinstance(limit.parent, Object)
-    return f"{locate(f'{limit.parent.module.path}.{limit.name}'):,}"
+    found = locate(f"{limit.parent.module.path}.{limit.name}")
+    return found if isinstance(found, str) else f"{found:,}"

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, permutations
 from math import factorial
-from typing import NamedTuple
 
 from dpaudit.accounting.composition import (
     Method,
@@ -27,7 +26,8 @@ from dpaudit.accounting.renyi import RenyiTable
 MOST_ORDERED = 3
 
 
-class Joint(NamedTuple):
+@dataclass(frozen=True)
+class Joint:
     """epsilon of several releases together, in nats, and how it was found."""
 
     epsilon: float
