@@ -18,6 +18,7 @@ from dpaudit.runs.layout import CLUSTERS
 from dpaudit.runs.statements import Statement
 from dpaudit.runs.storage import Location
 
+_IN_TURN = "The approximate total is for releases made in turn: each was begun when the one before it was finished."
 #: How rarely two runs that drew noise of their own may have the same counts, for counts to pass for shared.
 _RARELY = 1e-6
 
@@ -48,19 +49,21 @@ class _Run:
 
     @property
     def grouped_by(self) -> str | None:
-        """The same for runs whose centres and counts are one release; None where there is none, or nobody can tell."""
+        """The same for runs whose noisy counts are one release; None where there is none, or nobody can tell.
+
+        Noised centres tell nobody: where noise leaves no leaf, each draw of them gives the origin.
+        """
         clustering, data = self.manifest.clustering, self.manifest.data.digest
         digest = self.result.run["digests"].get(CLUSTERS)
         if clustering.method == "none" or None in (data, digest, clustering.digest):
             return None
-        if clustering.origin == "public":
-            if clustering.counts is None:
-                return None
-            # Rounded noise on one count takes no value more often than this.
-            likeliest = -math.expm1(-0.5 / clustering.counts.scale)
-            counts = (clustering.centers or 0) * (len(self.manifest.batching.labels) or 1)
-            if counts * math.log(likeliest) > math.log(_RARELY):
-                return None
+        if clustering.origin != "public" or clustering.counts is None:
+            return None
+        # Rounded noise on one count takes no value more often than this.
+        likeliest = -math.expm1(-0.5 / clustering.counts.scale)
+        counts = (clustering.centers or 0) * (len(self.manifest.batching.labels) or 1)
+        if counts * math.log(likeliest) > math.log(_RARELY):
+            return None
         records = unit_records(self.manifest, self.claim.unit)
         stated = clustering.model_dump(mode="json"), self.manifest.batching.labels, data, digest, records
         return json.dumps(stated, sort_keys=True)
@@ -87,15 +90,16 @@ def compose_runs(
     _require_different(runs)
     shared = _shared(runs)
     delta, chains = delta or _default_delta(runs, statements), _chains(runs)
+    approximate = _approximate(chains, statements, shared, delta)
     return JointCost(
         relation=relation,
         unit=unit,
         releases=(*(_release(run, delta) for run in runs), *map(_stated, statements)),
-        approximate=_approximate(chains, statements, shared, delta),
+        approximate=approximate,
         ex_post=_ex_post(runs, statements, shared),
         shared=shared,
         continued=tuple(Continued(releases=tuple(run.name for run in chain)) for chain in chains if len(chain) > 1),
-        notes=tuple(_notes(runs)),
+        notes=(*_notes(runs), *[_IN_TURN] * (approximate.method == "optimal")),
     )
 
 

@@ -11,12 +11,16 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpaudit.accounting import Parts, joint_epsilon, zcdp_epsilon
 from dpaudit.audit import audit_run
 from dpaudit.audit.composition import compose_runs
 from dpaudit.cli import main
+from dpaudit.generation.clustering.chang import Chang
+from dpaudit.generation.clustering.noise import Noise
+from dpaudit.generation.sampling import OsEntropy
 from dpaudit.results import JointCost
 from dpaudit.runs import InputError
 from dpaudit.runs.statements import read_statements
@@ -24,6 +28,7 @@ from dpaudit.runs.statements import read_statements
 MEAN: dict[str, Any] = {"aggregator": "mean"}
 BUDGETS: dict[str, Any] = {"aggregator": "mean", "budget": 0.05, "max_tokens": 9}
 CENTRES: dict[str, Any] = {"aggregator": "mean", "sizes": (3, 4, 5, 2), "clusters": "chang"}
+COUNTED: dict[str, Any] = CENTRES | {"clusters": "public-centers-rebalanced"}
 GOLDEN = Path(__file__).parent / "golden"
 STATED = """\
 - {name: a histogram, relation: add_remove, unit: record, zcdp: {rho: 0.01}}
@@ -86,17 +91,37 @@ def test_budgets_are_zcdp_among_others(make_run: Any) -> None:
 
 
 def test_clusters_of_two_runs_are_two_releases_unless_they_are_one(make_run: Any) -> None:
-    one, other, apart = make_run(**CENTRES), make_run(**CENTRES, max_tokens=2), make_run(**CENTRES, seed=4)
+    one, other, apart = make_run(**COUNTED), make_run(**COUNTED, max_tokens=2), make_run(**COUNTED, seed=4)
     shared, twice = composed(one, other), composed(one, apart)
     assert [each.releases for each in shared.shared] == [(str(one.path), str(other.path))]
-    assert not twice.shared, "other records: what they have in common are the centres of this test alone"
+    assert not twice.shared, "other records: what they have in common are the counts of this test alone"
     assert shared.approximate.figure is not None and twice.approximate.figure is not None
     assert shared.approximate.figure.epsilon < twice.approximate.figure.epsilon
 
 
+def test_noised_centres_are_paid_for_each_time(make_run: Any) -> None:
+    """Equal ones are no sign of one draw: where noise leaves no leaf, every draw gives the origin."""
+    own = np.random.default_rng(3).normal(size=(40, 6))
+    private = own / np.linalg.norm(own, axis=1, keepdims=True)
+    method = Chang(5, 1.0, 1e-6, 4)
+    drawn = [method.fit(private, private[:0], Noise(OsEntropy())).tobytes() for _ in range(8)]
+    assert len(set(drawn)) < len(drawn), "independent draws agree"
+    runs = make_run(**CENTRES), make_run(**CENTRES, max_tokens=2)
+    found = composed(*runs)
+    assert not found.shared and found.approximate.figure is not None
+    assert found.approximate.figure.epsilon > 2 * runs[0].spec.centers_cost[0]
+
+
+def test_a_total_that_holds_in_turn_says_so(make_run: Any) -> None:
+    found = composed(make_run(**MEAN), make_run(**MEAN, seed=1))
+    assert found.approximate.method == "optimal"
+    assert any("in turn" in note for note in found.notes)
+
+
 def test_clusters_are_paid_for_in_every_total(make_run: Any) -> None:
     """Whoever has them first in a total pays, whatever stands before it in another."""
-    runs = make_run(sizes=(3, 4, 5, 2), clusters="chang"), make_run(**CENTRES), make_run(**MEAN, seed=3)
+    counted = make_run(**COUNTED)
+    runs = make_run(**{**COUNTED, "aggregator": "median"}), counted, make_run(**MEAN, seed=3)
     found = [composed(*way, delta=1e-3).approximate.figure for way in permutations(runs)]
     alone = composed(*runs[1:], delta=1e-3).approximate.figure
     assert found == [alone] * 6, "the median's clusters are the mean's"
