@@ -17,7 +17,6 @@ import pytest
 from dpaudit.accounting import Parts, joint_epsilon, zcdp_epsilon
 from dpaudit.audit import audit_run
 from dpaudit.audit.composition import compose_runs
-from dpaudit.cli import main
 from dpaudit.generation.clustering.chang import Chang
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.generation.sampling import OsEntropy
@@ -40,24 +39,6 @@ STATED = """\
 """
 
 Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def dpaudit(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        code: object = 0
-        try:
-            main([str(argument) for argument in arguments])
-        except SystemExit as left:
-            code = left.code
-        out, err = capfd.readouterr()
-        assert "Traceback" not in out + err and isinstance(code, int)
-        return code, out, err
-
-    return call
 
 
 def composed(*runs: Any, **named: Any) -> JointCost:
@@ -203,7 +184,10 @@ def test_statements_that_say_too_little_or_too_much(tmp_path: Path) -> None:
         read_statements(tmp_path)
 
 
-def test_the_terminal_and_json_say_the_same(make_run: Any, tmp_path: Path, dpaudit: Command) -> None:
+def test_the_terminal_and_json_say_the_same(
+    make_run: Any, tmp_path: Path, dpaudit: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     runs = {"spring": make_run(**MEAN), "autumn": make_run(**BUDGETS, seed=1), "winter": make_run(seed=2)}
     for name, run in runs.items():
         shutil.copytree(run.path, tmp_path / name)

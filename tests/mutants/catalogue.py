@@ -139,9 +139,9 @@ _INDIVIDUAL = (
     Mutant(
         "budgets-record-claims-of-shares",
         "where users share budgets, one record less changes nothing but its own context",
-        "dpaudit/runs/manifest.py",
-        'users = 4 if change == "replace" else 2',
-        "users = 1",
+        "dpaudit/mechanisms/neighbors.py",
+        "        units *= 2\n",
+        "        units = 1\n",
         (_FAULT_TABLE,),
     ),
     Mutant(
