@@ -196,7 +196,7 @@ _INDIVIDUAL = (
         "compose-deltas-forgotten",
         "deltas that releases state are not taken out of the total's",
         "dpaudit/accounting/joint.py",
-        "left = math.nextafter(left - each, -math.inf)",
+        "left = math.nextafter(left - spent, -math.inf)",
         "pass",
         ("tests/accounting/test_joint.py",),
     ),
