@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -223,6 +224,19 @@ class Stopping(Fields):
     def most_tokens(self) -> int:
         """The most tokens of a batch."""
         return self.max_tokens if self.tokens_per_batch is None else self.tokens_per_batch
+
+    def reason(self, text: Sequence[int], spent: int) -> StopReason | None:
+        """Why a text ends with its last token; None where it goes on. Sampled tokens and public numbers alone decide.
+
+        Args:
+            text: its tokens so far.
+            spent: tokens of its batch so far.
+        """
+        if any(sequence and tuple(text[-len(sequence) :]) == sequence for sequence in self.sequences):
+            return "end-token"
+        if len(text) == self.max_tokens:
+            return "max-tokens"
+        return "budget" if spent == self.tokens_per_batch else None
 
 
 class Sampling(Fields):
