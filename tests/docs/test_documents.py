@@ -57,6 +57,7 @@ EVALUATES = "minutes of embedding and training; tests/generation/evaluation runs
 CLUSTERS = "minutes of embedding; tests/generation/clustering runs the like"
 LIKELIHOODS = "minutes of a model's passes; tests/generation/evaluation runs the like"
 REPLAYS = "needs the records of a run, and minutes; tests/generation/test_replay.py runs the like"
+RECORDS = "a minute of a model's passes; tests/recording/test_processor.py runs it"
 TABLES = "hours or days of generation; tests/generation/experiments runs a tiny table"
 DOWNLOADS = "needs the network"
 MACHINES = "needs a store or machines; tests/engines runs the like on a cluster of one machine"
@@ -85,6 +86,7 @@ UNRUN = {
     "make setup": CI,
     "pip install '.[generate]'": DOWNLOADS,
     "python - <<'END'": DOWNLOADS,
+    "python examples/record_transformers.py run": RECORDS,
     "python -m benchmarks.homogeneity examples/agnews-clustered.yaml": CLUSTERS,
     "python -m build": CI,
     "ray job submit -- dpaudit generate /shared/config.yaml": MACHINES,

@@ -118,7 +118,8 @@ def test_faults_of_an_aggregation_are_named(example, folder, tmp_path):
         generated(example, folder, tmp_path / str(number), aggregation)
         verdict, failed = outcome(tmp_path / str(number))
         assert verdict == "fail"
-        assert failed == {check}, aggregation
+        # A draw from another vector may show in the tokens, too.
+        assert check in failed <= {check, "sampling.distribution"}, aggregation
 
 
 def test_rows_that_go_their_own_way_are_refused(example, folder, tmp_path):
