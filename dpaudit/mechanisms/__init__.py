@@ -5,6 +5,7 @@ from dpaudit.mechanisms.budgets import range_of_draw as range_of_draw
 from dpaudit.mechanisms.budgets import zcdp_of_draw as zcdp_of_draw
 from dpaudit.mechanisms.central import Central as Central
 from dpaudit.mechanisms.differences import AnchoredDifferences as AnchoredDifferences
+from dpaudit.mechanisms.differences import RawDifferences as RawDifferences
 from dpaudit.mechanisms.interfaces import ANCHOR as ANCHOR
 from dpaudit.mechanisms.interfaces import FLOAT64_ROUNDING as FLOAT64_ROUNDING
 from dpaudit.mechanisms.interfaces import MASKED as MASKED

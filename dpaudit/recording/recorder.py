@@ -185,6 +185,7 @@ class RecordedBatch:
     n contexts, S tokens to sample from: all V, or those of `support`.
 
     Attributes:
+        truncated: whether every step needs a support.
         tokens: of the text so far.
         stop: why the text ends with its last token; None where it goes on.
     """
@@ -200,6 +201,7 @@ class RecordedBatch:
         """Not for callers."""
         self._manifest, self._header, self._writer = manifest, header, writer
         self._accountant, self._tokenizer, self._entropy = accountant, tokenizer, OsEntropy()
+        self.truncated = manifest.truncated
         self.tokens: list[int] = []
         self.stop: StopReason | None = None
         self._steps = 0
