@@ -49,6 +49,7 @@ from dpaudit.checks.rebalancing import grouping_cost
 from dpaudit.checks.registry import Outcome, StepCheck, pasteable, printable, registered
 from dpaudit.checks.release import stop_problems, text_problems
 from dpaudit.checks.sampling import RunSampling, SamplingTest
+from dpaudit.checks.seeds import SeedTest
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange, context_change
 from dpaudit.results import (
@@ -162,6 +163,7 @@ def audit_run(
         accountant_for(manifest, change),
         RunSampling(manifest.mechanism.temperature, manifest.batching.batches),
         IndependenceTest(manifest.batching.batches, manifest.stopping.max_tokens),
+        SeedTest(manifest.sampling),
         read_placement(reader, places),
         grouping_cost(manifest, claim),
         replay,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dpaudit.checks.randomness import Draw, IndependenceTest
     from dpaudit.checks.rebalancing import GroupingCost
     from dpaudit.checks.sampling import RunSampling, SamplingTest
+    from dpaudit.checks.seeds import SeedTest
 
 INFINITE = Cost(math.inf, math.inf, math.inf)
 #: What is public is held against other batches' after so many tokens at most: longer texts seldom agree.
@@ -399,6 +400,7 @@ class Facts:
         ex_post: what the record says of the ex-post cost; None where nothing bounds it.
         sampling: the evidence on how tokens were sampled.
         independence: that on whether they were drawn independently.
+        seeds: that on whether a seed tells them.
         placement: where the records went.
         grouping: what grouping records by clusters cost one unit of the claim.
         replayed: what recomputing with the model found, and with the data where they were given; None where nobody did.
@@ -439,6 +441,7 @@ class Facts:
     ex_post: ExPostAccountant | None
     sampling: RunSampling
     independence: IndependenceTest
+    seeds: SeedTest
     placement: Placement
     grouping: GroupingCost
     replayed: PublicReplay | None = None
@@ -490,6 +493,7 @@ class Facts:
         self.very_short += batch.very_short
         self.sampling.take(batch.id, batch.sampling)
         self.independence.take(batch.id, batch.draws, batch.text_lengths)
+        self.seeds.take(batch.draws)
         self.unshown.update(batch.unshown)
         self.unmade |= batch.unmade
         self.problems.update(batch.problems)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpaudit.accounting import exact_cost
 from dpaudit.checks.facts import Facts, StepView
-from dpaudit.checks.registry import COMMAND, Outcome, RunCheck, StepCheck
+from dpaudit.checks.registry import COMMAND, Outcome, RunCheck, StepCheck, not_applicable
 from dpaudit.mechanisms import ContextChange, log_probability
 from dpaudit.results.replay import LeftOut
 from dpaudit.results.rounding import rounded_up
@@ -220,3 +220,33 @@ def attack_stays_below(facts: Facts) -> Outcome:
     if claim.kind == "approximate" and not found.bound.epsilon <= claim.epsilon:
         return Outcome("fail", f"{shown}, where {rounded_up(claim.epsilon)} is claimed", expected)
     return Outcome("pass", f"dpaudit's mechanism under the run's settings: {2 * found.trials} texts; {shown}", expected)
+
+
+@RunCheck(
+    id="neighbors.rows",
+    title="A longer private text moves no other row",
+    fails="A longer private text moves other rows, or the public support",
+    evidence=0,
+    why=(
+        "Bounds let one record move its own row, and nothing else. Where rows share padding or rounding, it moves the "
+        "others too, and with the public row the support and what all rows are held against."
+    ),
+    remedy=(
+        "Score the public prompt apart from private rows, and each row without padding that depends on others "
+        "(dpaudit record --mend rows). Generate again."
+    ),
+    reference="docs/sharp-edges.md#anchors",
+)
+def other_rows_stay(facts: Facts) -> Outcome:
+    """The other rows' logits before and after a private text was lengthened, as a recorder saw them."""
+    expected = "the logits of all other rows as before, bit for bit"
+    recorded = facts.manifest.recorded
+    if recorded is None:
+        return not_applicable(expected, "No recorder tried it; replay.logits and neighbors.regenerated replay rows.")
+    if recorded.rows is None:
+        return Outcome("skip", "nothing", expected, "The recorder did not try it.")
+    logit, support = recorded.rows.logit, recorded.rows.support
+    if not logit and not support:
+        return Outcome("pass", "a text twice as long moved none", expected)
+    tokens = f"the support by {support} token{'s' * (support != 1)}" if support else "the support by no token"
+    return Outcome("fail", f"a text twice as long moved logits of others by up to {logit:.3g}, and {tokens}", expected)

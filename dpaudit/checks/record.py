@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from dpaudit.checks.facts import StepView
 from dpaudit.checks.registry import StepCheck
-from dpaudit.mechanisms import log_probability
+from dpaudit.mechanisms import ANCHOR, TELLING, log_probability
 from dpaudit.runs import aggregate_digest
 
 _REGENERATE = "The record is not what a correct generator writes. Generate the run again; do not release this one."
@@ -90,6 +92,35 @@ def sides_are_consistent(view: StepView) -> str | None:
     """Counts of the side bits, the holder of an odd median, and the padding of small batches."""
     aggregator, clip = view.mechanism.aggregator, view.mechanism.clip
     return aggregator.sides_problem(view.arrays, view.step.contexts, view.header.contexts, clip)
+
+
+@StepCheck(
+    id="record.rows",
+    title="Every recorded row was scored by a model",
+    fails="A row holds equal logits for all tokens: no model scored it",
+    evidence=1,
+    expected="logits that differ between tokens, in every context",
+    why=(
+        "A row that was left at its initial value says nothing of its record, and where it is the public prompt's, the "
+        "support and the anchor are made up."
+    ),
+    remedy=(
+        "Have the model score every row: minibatches that leave a rest over, and failed passes, leave rows empty. "
+        "Generate again."
+    ),
+    reference=_DOCS,
+    applies=lambda manifest: manifest.record.contexts,
+    otherwise="Contexts are not recorded.",
+)
+def rows_are_scored(view: StepView) -> str | None:
+    """The logits that each recorded context, and the anchor, is of: whether they are all equal."""
+    contexts, anchor = view.step.contexts, view.arrays.get(ANCHOR)
+    if anchor is not None and len(anchor) >= TELLING and np.ptp(anchor) == 0:
+        return "the public prompt's row holds one logit for all tokens"
+    if contexts is None:
+        return None
+    count = view.mechanism.contribution.unfilled(view.arrays, contexts)
+    return f"{count} of {len(contexts)} contexts hold one logit for all tokens" if count else None
 
 
 @StepCheck(

@@ -11,6 +11,7 @@ from dpaudit.mechanisms.interfaces import FLOAT64_ROUNDING as FLOAT64_ROUNDING
 from dpaudit.mechanisms.interfaces import MASKED as MASKED
 from dpaudit.mechanisms.interfaces import MAX_NUMBER as MAX_NUMBER
 from dpaudit.mechanisms.interfaces import NO_FIXED_COLUMNS as NO_FIXED_COLUMNS
+from dpaudit.mechanisms.interfaces import TELLING as TELLING
 from dpaudit.mechanisms.interfaces import Aggregator as Aggregator
 from dpaudit.mechanisms.interfaces import Arrays as Arrays
 from dpaudit.mechanisms.interfaces import Box as Box
