@@ -1145,6 +1145,30 @@ for name, drawn in {
     "typical_sampling_after_the_aggregation": "typical",
 }.items():
     plain(name, become(drawn=drawn), "sampling.distribution", **DRAWS)
+for name in ("numpy_seed", "default_rng", "python_seed"):
+    plain(f"tokens_of_a_{name}", become(drawn=name), "sampling.seeds", **DRAWS)
+
+
+@fault("sampling.seeds", "mechanism.randomness", **DRAWS)
+def tokens_of_a_declared_seed(run):
+    become(drawn="secret_seed")(run)
+    run.edit_manifest({"sampling": {"generator": "mt19937", "seed": 987654321}})
+
+
+plain("seed_declared_that_did_not_draw", manifest(sampling={"generator": "mt19937", "seed": 987654321}),
+      "mechanism.randomness")  # fmt: skip
+for name, kind in {
+    "of_a_median": {"contexts": True},
+    "of_a_mean": MEAN,
+    "of_differences": {"contexts": True, "contribution": "differences", **MEAN},
+}.items():
+    plain(f"row_that_no_model_scored_{name}", become(unscored=1), "record.rows", **kind)
+plain("public_row_that_no_model_scored", become(unscored_public=True), "record.rows",
+      contexts=True, contribution="differences", **MEAN)  # fmt: skip
+SEEN = {"generator": "other 1.0", "batches": {"tried": 9, "moved": 1}, "rows": {"logit": 0.0, "support": 0}}
+plain("recorded_rows_that_move", manifest(recorded=SEEN | {"rows": {"logit": 0.25, "support": 0}}), "neighbors.rows")
+plain("recorded_support_that_moves", manifest(recorded=SEEN | {"rows": {"logit": 0.0, "support": 3}}), "neighbors.rows")
+plain("recorded_batches_that_move", manifest(recorded=SEEN | {"batches": {"tried": 9, "moved": 2}}), "partition.stable")
 plain("presence_penalty_after_the_aggregation", become(drawn="penalised"), "sampling.distribution",
       **DRAWS | {"vocabulary": 24, "max_tokens": 60})  # fmt: skip
 plain("divided_by_the_number_of_contexts", become(divide_by="contexts"), "mechanism.divisor",
