@@ -283,13 +283,10 @@ class _Session:
         return hashlib.sha256(repr([str(self._arguments[name]) for name in parts]).encode()).hexdigest()
 
     def _lengthened(self) -> Rows:
-        """What a longer text does to the other rows of the first batch: the longest one, twice."""
-        private = [str(prompt.get("private_ref") or "") for prompt in self._prompts]
-        longest = max(range(len(private)), key=lambda row: len(private[row]))
-        longer = [dict(prompt) for prompt in self._prompts]
-        longer[longest]["private_ref"] = f"{private[longest]} {private[longest]}"
+        """What a longer text in the first row does to the other rows of the first batch: the longest of all, twice."""
+        text, longer = max(self._texts, key=len), [dict(prompt) for prompt in self._prompts]
+        longer[0]["private_ref"] = f"{text} {text}"
         before, after = self._scored(self._prompts), self._scored(longer)
-        others = np.arange(len(before)) != longest
         supports = [
             self._own["get_topk"](
                 pub_logits=rows[-1],
@@ -299,7 +296,7 @@ class _Session:
             )[0]
             for rows in (before, after)
         ]
-        moved = float(np.abs(before[others] - after[others]).max(initial=0.0))
+        moved = float(np.abs(before[1:] - after[1:]).max(initial=0.0))
         return Rows(logit=moved, support=int(np.count_nonzero(supports[0] != supports[1])))
 
     def _scored(self, prompts: list[dict[str, Any]]) -> NDArray[np.float64]:
