@@ -1,5 +1,7 @@
 """Records generators that are not ours while they run, as run directories that the audit reads."""
 
+from dpaudit.recording.generators import Asked as Asked
+from dpaudit.recording.generators import recording as recording
 from dpaudit.recording.processor import Handed as Handed
 from dpaudit.recording.processor import RecordingProcessor as RecordingProcessor
 from dpaudit.recording.recorder import HashedRecords as HashedRecords

@@ -58,6 +58,7 @@ CLUSTERS = "minutes of embedding; tests/generation/clustering runs the like"
 LIKELIHOODS = "minutes of a model's passes; tests/generation/evaluation runs the like"
 REPLAYS = "needs the records of a run, and minutes; tests/generation/test_replay.py runs the like"
 RECORDS = "a minute of a model's passes; tests/recording/test_processor.py runs it"
+OTHERS = "needs a package for Python 3.12; tests/recording/test_invink.py runs it where it is installed"
 TABLES = "hours or days of generation; tests/generation/experiments runs a tiny table"
 DOWNLOADS = "needs the network"
 MACHINES = "needs a store or machines; tests/engines runs the like on a cluster of one machine"
@@ -85,6 +86,8 @@ UNRUN = {
     "dpaudit likelihood median.yaml clip-1.yaml clip-2.yaml --test held-out.csv": LIKELIHOODS,
     "make setup": CI,
     "pip install '.[generate]'": DOWNLOADS,
+    "pip install --no-deps invink==0.1.0": DOWNLOADS,
+    "dpaudit record invink --out mended": OTHERS,
     "python - <<'END'": DOWNLOADS,
     "python examples/record_transformers.py run": RECORDS,
     "python -m benchmarks.homogeneity examples/agnews-clustered.yaml": CLUSTERS,
