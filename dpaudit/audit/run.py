@@ -40,6 +40,7 @@ from dpaudit.checks.facts import (
     StepView,
     StepViews,
     TokenFacts,
+    UniformRows,
     known_places,
 )
 from dpaudit.checks.integrity import unreadable_indexes
@@ -435,6 +436,7 @@ class BatchAuditor:
         manifest, header = self._reader.manifest, batch.header
         accountant = accountant_for(manifest, self._change)
         losses, equal = ContextSums(header.contexts), EqualRows(header.contexts)
+        uniform = UniformRows(header.contexts)
         facts.tokens = None if accountant is None else TokenFacts(batch.tokens)
         if manifest.mechanism.budget is not None and header.contexts:
             facts.budgets = BatchBudgets(header.contexts)
@@ -454,6 +456,7 @@ class BatchAuditor:
                 losses.add(view)
                 _take_draw(facts, view, position, before)
                 equal.add(step.contexts)
+                uniform.add(view)
                 if facts.budgets is not None:
                     facts.budgets.add(step)
                 cost = charged(view, accountant)
@@ -465,6 +468,7 @@ class BatchAuditor:
         if accountant is not None:
             facts.spent = accountant.detach(header.id)
         facts.losses, facts.equal = losses.result(header.id), equal.result()
+        facts.unscored = uniform.problem(header.id) if manifest.record.contexts else ""
 
 
 def shortness(text: str | None, tokens: Sequence[int]) -> Literal["empty", "very short", ""]:

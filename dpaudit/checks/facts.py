@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ExPostAccountant, rounded_sum
-from dpaudit.mechanisms import ANCHOR, ContextChange, ReducedStep, log_probability
+from dpaudit.mechanisms import ANCHOR, TELLING, ContextChange, ReducedStep, log_probability
 from dpaudit.results import ContextLoss
 from dpaudit.results.replay import PublicReplay, Replay
 from dpaudit.runs import (
@@ -206,6 +206,36 @@ class EqualRows:
         return [slots for slots in self.groups if self._values[slots[0]] >= self.TELLING_VALUES]
 
 
+class UniformRows:
+    """Which rows of a batch, its contexts' and the public prompt's, held equal logits at every step: none was scored.
+
+    Attributes:
+        contexts: which of them, [n].
+        public: whether the anchor's row did.
+    """
+
+    def __init__(self, contexts: int) -> None:
+        """For a batch of so many contexts."""
+        self.contexts, self.public, self._steps = np.ones(contexts, dtype=np.bool_), True, 0
+
+    def add(self, view: StepView) -> None:
+        """Take in one step; what it does not record tells nothing."""
+        contexts, anchor = view.step.contexts, view.arrays.get(ANCHOR)
+        self.public &= anchor is not None and len(anchor) >= TELLING and bool(np.ptp(anchor) == 0)
+        if contexts is None:
+            self.contexts[:] = False
+        else:
+            self.contexts &= view.mechanism.contribution.uniform(view.arrays, contexts)
+        self._steps += 1
+
+    def problem(self, batch: int) -> str:
+        """What a batch that has no more steps holds, in words; empty where nothing is wrong."""
+        count = int(self.contexts.sum())
+        what = ["the public prompt's row"] * self.public
+        what += [f"{count} of {len(self.contexts)} contexts"] * (count > 0)
+        return f"batch {batch}: {' and '.join(what)} with one logit for all tokens" if what and self._steps else ""
+
+
 @dataclass
 class TakenPublic:
     """What steps after the same label and tokens took from the public prompt.
@@ -350,6 +380,7 @@ class BatchFacts:
         spent: what `ExPostAccountant.attach` takes; None where there is nothing to account for.
         losses: what its tokens cost its contexts; None where the record does not say.
         equal: sets of its contexts whose recorded contributions are the same at every step.
+        unscored: which of its rows no model scored, in words; empty where none.
         tokens: what each of its tokens cost; None where there is nothing to account for.
         budgets: how its contexts used theirs; None where they have none.
     """
@@ -380,6 +411,7 @@ class BatchFacts:
     spent: NDArray[np.float64] | None = None
     losses: BatchLosses | None = None
     equal: list[list[int]] = field(default_factory=list)
+    unscored: str = ""
     tokens: TokenFacts | None = None
     budgets: BatchBudgets | None = None
 
@@ -430,6 +462,7 @@ class Facts:
         left_out: how many contexts have a loss.
         equal: sets of contexts of one batch whose recorded contributions are the same at every step, as caveats name
             the first of them.
+        unscored: batches with rows that no model scored, in words.
         steps: how many steps were read.
         empty, very_short: how many texts are, as in TextCounts.
     """
@@ -468,6 +501,7 @@ class Facts:
     worst: list[ContextLoss] = field(default_factory=list)
     left_out: int = 0
     equal: list[str] = field(default_factory=list)
+    unscored: list[str] = field(default_factory=list)
     steps: int = 0
     empty: int = 0
     very_short: int = 0
@@ -510,6 +544,7 @@ class Facts:
             self.losses[batch.id] = abs(batch.losses.worst[0].loss)
             self.worst = heapq.nlargest(LISTED, [*self.worst, *batch.losses.worst], key=lambda each: abs(each.loss))
             self.left_out += batch.losses.contexts
+        self.unscored += [batch.unscored] if batch.unscored else []
         self.equal += [f"{len(slots)} contexts of batch {batch.id}" for slots in batch.equal]
         for place, likeness in batch.likenesses:
             first = self._likenesses.setdefault(likeness, place)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from dpaudit.checks.facts import StepView
-from dpaudit.checks.registry import StepCheck
-from dpaudit.mechanisms import ANCHOR, TELLING, log_probability
+from dpaudit.checks.facts import Facts, StepView
+from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, not_applicable
+from dpaudit.mechanisms import log_probability
 from dpaudit.runs import aggregate_digest
 
 _REGENERATE = "The record is not what a correct generator writes. Generate the run again; do not release this one."
@@ -94,12 +92,11 @@ def sides_are_consistent(view: StepView) -> str | None:
     return aggregator.sides_problem(view.arrays, view.step.contexts, view.header.contexts, clip)
 
 
-@StepCheck(
+@RunCheck(
     id="record.rows",
     title="Every recorded row was scored by a model",
-    fails="A row holds equal logits for all tokens: no model scored it",
+    fails="A row holds equal logits at every step: no model scored it",
     evidence=1,
-    expected="logits that differ between tokens, in every context",
     why=(
         "A row that was left at its initial value says nothing of its record, and where it is the public prompt's, the "
         "support and the anchor are made up."
@@ -109,18 +106,17 @@ def sides_are_consistent(view: StepView) -> str | None:
         "Generate again."
     ),
     reference=_DOCS,
-    applies=lambda manifest: manifest.record.contexts,
-    otherwise="Contexts are not recorded.",
 )
-def rows_are_scored(view: StepView) -> str | None:
-    """The logits that each recorded context, and the anchor, is of: whether they are all equal."""
-    contexts, anchor = view.step.contexts, view.arrays.get(ANCHOR)
-    if anchor is not None and len(anchor) >= TELLING and np.ptp(anchor) == 0:
-        return "the public prompt's row holds one logit for all tokens"
-    if contexts is None:
-        return None
-    count = view.mechanism.contribution.unfilled(view.arrays, contexts)
-    return f"{count} of {len(contexts)} contexts hold one logit for all tokens" if count else None
+def rows_are_scored(facts: Facts) -> Outcome:
+    """The logits that each recorded context, and the anchor, is of: whether they are all equal at every step."""
+    expected = "logits that differ between tokens at some step, in every context and in the public prompt"
+    if not facts.manifest.record.contexts:
+        return not_applicable(expected, "Contexts are not recorded.")
+    if facts.unscored:
+        return Outcome("fail", f"{len(facts.unscored)} batches; first {facts.unscored[0]}", expected)
+    if not facts.steps:
+        return Outcome("skip", "nothing", expected, "No step could be read.")
+    return Outcome("pass", f"{sum(header.contexts for header in facts.headers.values())} contexts", expected)
 
 
 @StepCheck(

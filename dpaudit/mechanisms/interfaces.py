@@ -259,22 +259,22 @@ class Contribution(Fields, ABC):
         """
         return None
 
-    def unfilled(self, arrays: Arrays, values: Floats) -> int:
-        """How many of a step's recorded contributions [n, S] are those of a row that no model filled: of equal logits.
+    def uniform(self, arrays: Arrays, values: Floats) -> NDArray[np.bool_]:
+        """Which of a step's recorded contributions [n, S] are those of a row of equal logits, [n].
 
-        With a grid, or where the clip leaves fewer than TELLING entries to compare, 0: nothing tells.
+        With a grid, or where the clip leaves fewer than TELLING entries of a row to compare, nothing tells.
         """
         if self.grid is not None:
-            return 0
+            return np.zeros(len(values), dtype=np.bool_)
         logits = values.astype(np.float64)
+        inside = np.ones(values.shape, dtype=np.bool_)
         if ANCHOR in arrays:
             logits += arrays[ANCHOR]
-        inside = np.abs(values) < self.clip if ANCHOR in arrays else np.ones(values.shape, dtype=np.bool_)
-        highest, lowest = (
-            logits.max(axis=1, where=inside, initial=-np.inf),
-            logits.min(axis=1, where=inside, initial=np.inf),
-        )
-        return int(((highest - lowest <= FLOAT64_ROUNDING) & (inside.sum(axis=1) >= TELLING)).sum())
+            inside = np.abs(values) < self.clip
+        highest = logits.max(axis=1, where=inside, initial=-np.inf)
+        lowest = logits.min(axis=1, where=inside, initial=np.inf)
+        equal: NDArray[np.bool_] = (highest - lowest <= FLOAT64_ROUNDING) & (inside.sum(axis=1) >= TELLING)
+        return equal
 
 
 @dataclass(frozen=True)

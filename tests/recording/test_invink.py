@@ -287,7 +287,7 @@ def test_rows_that_a_minibatch_leaves_over_are_named(invink, tmp_path):
     recorded(invink, tmp_path / "run", mended(*ALL), minibatch=3)
     found = failing(tmp_path / "run")
     assert found.keys() == {"record.rows"}
-    assert "the public prompt's row holds one logit for all tokens" in found["record.rows"]
+    assert "the public prompt's row with one logit for all tokens" in found["record.rows"]
 
 
 def test_a_draw_from_something_else_is_recorded_as_it_was(invink, tmp_path):
