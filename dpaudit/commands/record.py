@@ -51,9 +51,10 @@ def record(
     command: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Run a script whose generator is somebody else's, unmodified, and record what it does.
+    """Record somebody else's generator while a script runs it.
 
-    The script calls the generator once. What is recorded is a run like any other: audit it with `report`.
+    The generator is unmodified but for what --mend names, and the script calls it once. What is recorded is a run like
+    any other: audit it with `report`.
 
     \b
     Example:
