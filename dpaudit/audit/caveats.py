@@ -37,7 +37,7 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
             f"{facts.equal[0]} are equal at every step, bit for bit{more}: they show one record, or records that begin "
             "alike. The claim holds only if each is a record of its own."
         )
-    if any(check.id == "mechanism.support-public" and check.status == "skip" for check in checks):
+    if any(check.id == "mechanism.support-public" and (check.status == "skip" or not check.evidence) for check in checks):
         yield _PUBLIC_PARTS
     yield _DECLARED
     if facts.held.commitment is None:
