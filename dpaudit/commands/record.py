@@ -78,7 +78,7 @@ def record(
     done = subprocess.run(called, check=False, stdout=sys.stderr if as_json else None)  # noqa: S603
     if done.returncode:
         problem = f"the script ended with exit code {done.returncode}, and its run is not whole."
-        raise InputError(str(out), problem, "Mend the script, and record into a new directory.")
+        raise InputError(str(out), problem, "Mend the script (its Python needs dpaudit, too).")
     if as_json:
         with output():
             print_json(json.dumps({"run": str(out), "generator": generator, "mended": mended}) + "\n")

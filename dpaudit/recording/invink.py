@@ -34,6 +34,7 @@ from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from dpaudit.mechanisms import Mechanism
 from dpaudit.recording.generators import Asked
@@ -180,7 +181,7 @@ class _Session:
     def _batchify(self, lst: Sequence[str], s: int, n: int) -> list[list[str]]:
         self._texts, self._size, key = list(lst), s, secrets.token_bytes(KEY_BYTES)
         hashed = "batches" in self._asked.mend
-        place = (lambda texts, _: _celled(key, texts, s, n)) if hashed else self._sliced
+        place = (lambda texts, number: _celled(key, texts, s, number)) if hashed else self._sliced
         batches, self._absent = place(self._texts, n)
         self._batching = Batching(
             rule="hashed-cells" if hashed else "paper-slices",
@@ -201,7 +202,7 @@ class _Session:
 
     def _emptied(self, place: Callable[..., Any], batches: list[list[str]], n: int) -> Moved:
         """What emptying a record, one of some, does to the batches."""
-        tried, most = range(0, len(self._texts), -(-len(self._texts) // TRIED)), 0
+        tried, most = range(0, len(self._texts), max(1, -(-len(self._texts) // TRIED))), 0
         for left_out in tried:
             texts = list(self._texts)
             texts[left_out] = ""
@@ -227,7 +228,7 @@ class _Session:
     def _start(self, vocabulary: int) -> Recorder:
         """Begin the run: the last moment before a token is drawn."""
         mend, given, limits = self._asked.mend, self._arguments, self._limits
-        end = int(self._model.generation_config.eos_token_id)
+        ends = self._model.generation_config.eos_token_id
         digests = [assigned.digest for assigned in self._assignment]
         claim = Claim(epsilon=float(limits["epsilon"]), delta=float(limits["delta"]), kind="approximate")
         name = str(given["model_name_or_path"])
@@ -239,7 +240,7 @@ class _Session:
                 batching="private" if given["num"] == _AUTO else "public",
                 settings="private" if given["max_toks"] == _AUTO else "public",
             ),
-            stopping=Stopping(max_tokens=int(limits["num_toks"]), sequences=((end,),)),
+            stopping=Stopping(max_tokens=int(limits["num_toks"]), sequences=_sequences(ends)),
             sampling=Sampling()
             if "randomness" in mend
             else Sampling(generator="mt19937", seed=int(given["random_seed"])),
@@ -256,7 +257,8 @@ class _Session:
             recorded=Recorded(generator=f"{NAME} {VERSION}", mended=mend, batches=self._moved, rows=self._lengthened()),
             claim=claim if self._asked.claim == "asked" else None,
         )
-        words = self._tokenizer.backend_tokenizer.to_str()
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        words = None if backend is None else backend.to_str()
         return self._opened.enter_context(
             Recorder.create(self._asked.out, manifest, self._assignment, tokenizer_json=words)
         )
@@ -266,16 +268,19 @@ class _Session:
         support: dict[str, Any] = {"kind": "full"}
         if top < vocabulary:
             support = {"kind": "public-top-k", "size": top, "margin": 2 * self._clip / size, "limit": vocabulary}
-        return Mechanism.model_validate(
-            {
-                "contribution": "raw-differences",
-                "aggregator": "mean",
-                "clip": self._clip,
-                "temperature": float(self._limits["temp"]),
-                "divisor": float(size - 1),
-                "support": support,
-            }
-        )
+        fields = {
+            "contribution": "raw-differences",
+            "aggregator": "mean",
+            "clip": self._clip,
+            "temperature": float(self._limits["temp"]),
+            "divisor": float(size - 1),
+            "support": support,
+        }
+        try:
+            return Mechanism.model_validate(fields)
+        except ValidationError as error:
+            problem = f"its settings are no mechanism ({error.errors()[0]['msg']})."
+            raise InputError(NAME, problem, "Ask for a positive epsilon, at a positive temperature.") from None
 
     def _prompt_digest(self) -> str:
         """Of all that is public in its prompts."""
@@ -412,6 +417,11 @@ def _assignment(keyed: KeyedHash, texts: list[str], batching: Batching) -> list[
         seen[text] += 1
         placed.append(Assigned(digest, *((batch, slot) if batch < batching.batches else (None, None))))
     return sorted(placed, key=lambda assigned: assigned.digest)
+
+
+def _sequences(ends: Any) -> tuple[tuple[int, ...], ...]:
+    """What ends a text, from one token's id, a list of them or None."""
+    return tuple((int(end),) for end in ([] if ends is None else np.atleast_1d(ends)))
 
 
 def _each_alone(generate: Callable[..., Any]) -> Callable[..., Any]:
