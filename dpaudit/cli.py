@@ -26,6 +26,7 @@ from dpaudit.commands.init import init
 from dpaudit.commands.inspect import inspect
 from dpaudit.commands.likelihood import likelihood
 from dpaudit.commands.options import quiet_option
+from dpaudit.commands.record import record
 from dpaudit.commands.report import replay, report, verify
 from dpaudit.commands.table import table
 from dpaudit.commands.terminal import Session, discard_rest, is_closed_pipe, output, tell
@@ -57,7 +58,7 @@ def completion(context: click.Context, shell: str) -> None:
 
 
 COMMANDS = (
-    *(init, generate, report, verify, replay, inspect, compare, compose),
+    *(init, generate, record, report, verify, replay, inspect, compare, compose),
     *(figures, clusters, evaluate, likelihood, checks, budget, demo, table, completion),
 )
 

@@ -1,11 +1,10 @@
-"""A generator that is not ours, in numpy: bigram models of private records, written as a run that dpaudit audits.
+"""A generator that is not ours, in numpy: bigram models of private records, recorded as a run that dpaudit audits.
 
     python examples/foreign_run.py RUN_DIR && dpaudit report RUN_DIR
 
-docs/run-directory.md goes through it part by part.
+docs/foreign-runs.md goes through it part by part.
 """
 
-import math
 import secrets
 import sys
 from datetime import UTC, datetime
@@ -16,27 +15,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from dpaudit.accounting import ExPostAccountant
-from dpaudit.mechanisms import Mechanism, central_order_statistics, context_change, median_of, median_sides
-from dpaudit.runs import (
-    Assigned,
-    BatchHeader,
-    Batching,
-    Claim,
-    Data,
-    InputError,
-    KeyedHash,
-    Manifest,
-    Model,
-    Origins,
-    Prompt,
-    Record,
-    RunWriter,
-    Step,
-    Stopping,
-    aggregate_digest,
-    data_digest,
-)
+from dpaudit.mechanisms import Mechanism
+from dpaudit.recording import HashedRecords, RecordedBatch, Recorder, hashed_records
+from dpaudit.runs import InputError, Manifest, Model, Origins, Prompt, Record, Stopping
 
 # Public: all that was fixed without looking at a record.
 START = "."
@@ -68,65 +49,38 @@ def logits(record: str, last: str) -> NDArray[np.float32]:
     return np.maximum(-CLIP, scores - scores.max() + CLIP)
 
 
-def place(keyed: KeyedHash) -> dict[str, tuple[str, int | None]]:
-    """Each record by its keyed digest, ascending, with the batch that the hash of this record alone gives it."""
-    placed = {}
-    for digest, record in sorted((keyed.digest("", record), record) for record in RECORDS):
-        number = keyed.batch(digest, BATCHES)
-        placed[digest] = (record, number if number < GENERATED else None)
-    return placed
+def blend(records: list[str], last: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """What each record says, and their median, which a word is drawn from."""
+    values = np.array([logits(record, last) for record in records])
+    return values, np.median(values, axis=0)
 
 
-def next_step(records: list[str], last: str) -> Step:
-    """Blend the records' logits by their median, draw a word, and record what it was drawn from."""
-    values = np.array([logits(record, last) for record in records]).reshape(-1, len(WORDS))
-    central = central_order_statistics(values, float(CLIP))
-    sides, holder = median_sides(values, central)
-    arrays = {"central": central, "sides": sides, "holder": holder}
-    scaled = median_of(central).astype(np.float64) / TEMPERATURE
-    log_probabilities = scaled - np.logaddexp.reduce(scaled)
-    (token,) = secrets.SystemRandom().choices(range(len(WORDS)), weights=np.exp(log_probabilities))
-    return Step(
-        token=token,
-        log_probability=float(log_probabilities[token]),
-        aggregate_digest=aggregate_digest(median_of(central)),
-        arrays={name: array for name, array in arrays.items() if array is not None},  # an even number has no holder
-        contexts=values,
-    )
+def write_text(batch: RecordedBatch, records: list[str]) -> None:
+    """Generate a text, a word at a time, and hand over what each was drawn from."""
+    last = START
+    while batch.stop is None:
+        contexts, blended = blend(records, last)
+        scaled = blended.astype(np.float64) / TEMPERATURE
+        log_probabilities = scaled - np.logaddexp.reduce(scaled)
+        (token,) = secrets.SystemRandom().choices(range(len(WORDS)), weights=np.exp(log_probabilities))
+        batch.step(token, log_probabilities[token], contexts=contexts, aggregate=blended)
+        last = WORDS[token]
+    batch.finish()
 
 
-def manifest(key: bytes, digests: list[str]) -> Manifest:
+def manifest(placed: HashedRecords) -> Manifest:
     """Everything that an auditor must know before the first step."""
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         mechanism=MECHANISM,
-        batching=Batching(
-            rule="hashed-records",
-            batches=GENERATED,
-            batches_per_label=BATCHES,
-            generate_per_label=GENERATED,
-            key=key.hex(),
-        ),
+        batching=placed.batching,
+        data=placed.data,
         origins=Origins(batching="public", settings="public"),
         stopping=Stopping(max_tokens=LENGTH),
         record=Record(vocabulary=len(WORDS), contexts=True),
-        data=Data(records=len(digests), digest=data_digest(digests)),
         model=Model(name="bigrams of a record"),
         prompt=Prompt(template="a record and the last word"),
     )
-
-
-def write_batch(run: RunWriter, accountant: ExPostAccountant, number: int, records: list[str]) -> None:
-    """Generate one text from the records of a batch, a word at a time, and add up what it costs."""
-    tokens = [WORDS.index(START)]
-    with run.batch(BatchHeader(id=number, contexts=len(records))) as batch:
-        for _ in range(LENGTH):
-            step = next_step(records, WORDS[tokens[-1]])
-            batch.write(step)
-            accountant.charge(number, MECHANISM.reduced(dict(step.arrays), step.token))
-            tokens.append(step.token)
-        batch.finish(text=tokenizer().decode(tokens[1:]), stop="max-tokens")
-    accountant.close(number)
 
 
 def tokenizer() -> Tokenizer:
@@ -135,17 +89,15 @@ def tokenizer() -> Tokenizer:
 
 
 def write_run(path: str) -> None:
-    """Generate a text from each batch, and write the run with the claim that it supports."""
-    key = secrets.token_bytes(32)
-    placed = place(KeyedHash(key))
-    assignment = [Assigned(digest, batch, slot=None) for digest, (_, batch) in placed.items()]
-    settings = manifest(key, list(placed))
-    accountant = ExPostAccountant(MECHANISM, context_change("record", "add_remove", settings.batching.rule))
-    with RunWriter.create(path, settings, tokenizer_json=tokenizer().to_str(), assignment=assignment) as run:
+    """Generate a text from each batch, and record the run with the claim that it supports."""
+    placed = hashed_records(RECORDS, batches=BATCHES, generated=GENERATED)
+    settings = manifest(placed)
+    with Recorder.create(path, settings, placed.assignment, tokenizer_json=tokenizer().to_str()) as recorder:
         for number in range(settings.batching.batches):
-            write_batch(run, accountant, number, [record for record, batch in placed.values() if batch == number])
-        # Rounded up: a claim must not be below the sum that an auditor finds.
-        run.finish(Claim(epsilon=math.ceil(accountant.epsilon * 1000 + 1e-6) / 1000, kind="ex-post"))
+            records = list(placed.batches[number])
+            with recorder.batch(number, contexts=len(records)) as batch:
+                write_text(batch, records)
+        recorder.finish()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import csv
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -251,6 +251,55 @@ def columns_of(config: DataConfig, path: Path) -> Collection[object]:
     if not isinstance(first, dict):
         raise ValueError("the first line holds no object")
     return first
+
+
+def write_without_row(path: Path, number: int, out: Path) -> None:
+    """Copy a file of records without one of them; every other byte stays as it is.
+
+    Args:
+        path: a .csv whose first line names its columns, or a file with a record on every line that is not blank.
+        number: of the row to leave out, from 1.
+        out: the copy.
+
+    Raises:
+        InputError: the file cannot be read so, or has no such row.
+    """
+    require_file(path, "--data")
+    rows = 0
+    # Each byte is a character of Latin-1; what means something in a CSV is the same in every encoding but UTF-16.
+    with path.open(encoding="latin-1", newline="") as file, out.open("w", encoding="latin-1", newline="") as copy:
+        if path.suffix.lower() == ".csv":
+            copy.write(next(file, ""))
+            records = _csv_lines(path, file)
+        else:
+            records = ([line] for line in file)
+        for lines in records:
+            rows += any(map(str.strip, lines))
+            if rows != number or not any(map(str.strip, lines)):
+                copy.writelines(lines)
+    if not 1 <= number <= rows:
+        remedy = f"Name one of its {rows} rows; they count from 1."
+        raise InputError("--without", f"{path} has no row {number}.", remedy)
+
+
+def _csv_lines(path: Path, file: Iterable[str]) -> Iterator[list[str]]:
+    """The lines of each row."""
+    taken: list[str] = []
+    csv.field_size_limit(sys.maxsize)
+    try:
+        for _ in csv.reader(map(_kept_in(taken), file), delimiter=_delimiter(DataConfig(), path), strict=True):
+            yield taken
+            taken.clear()
+    except csv.Error as error:
+        raise InputError(str(path), f"this is not valid CSV: {error}.", "Mend its quotes.") from None
+
+
+def _kept_in(taken: list[str]) -> Callable[[str], str]:
+    def keep(line: str) -> str:
+        taken.append(line)
+        return line
+
+    return keep
 
 
 def _encoding(config: DataConfig, path: Path) -> str:

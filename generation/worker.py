@@ -22,7 +22,7 @@ from dpaudit.generation.manifest import ex_post_epsilon
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, Passes, logits_for, out_of_memory, passes_for
-from dpaudit.generation.prompts import Prompts, ends_with
+from dpaudit.generation.prompts import Prompts
 from dpaudit.generation.sampling import OsEntropy, RandomBytes, SeededStream, sample
 from dpaudit.generation.threads import each
 from dpaudit.mechanisms import Arrays, PublicPart
@@ -309,7 +309,7 @@ class Worker:
                 raise InputError("model.rows", "memory ran out while a token was recorded.", remedy) from None
             for batch in together:
                 progress(StepDone(batch.batch.id, batch.length, self.epsilon))
-                yield batch, self._stop(batch)
+                yield batch, self._manifest.stopping.reason(batch.tokens, batch.length)
 
     def _public(self, batch: _Open) -> PublicPart:
         """What a batch's step takes from the public prompt."""
@@ -394,15 +394,6 @@ class Worker:
     def _several(self) -> bool:
         """Whether a batch may write more than one text."""
         return self._manifest.stopping.tokens_per_batch is not None
-
-    def _stop(self, batch: _Open) -> StopReason | None:
-        """Why a text ends with its last token. Nothing but sampled tokens and public numbers may decide that."""
-        stopping = self._manifest.stopping
-        if any(ends_with(batch.tokens, sequence) for sequence in stopping.sequences):
-            return "end-token"
-        if len(batch.tokens) == stopping.max_tokens:
-            return "max-tokens"
-        return "budget" if batch.length == stopping.tokens_per_batch else None
 
     def _end_text(self, batch: _Open, stop: StopReason, progress: Progress) -> Finished | None:
         """End a batch's text. The batch begins another one, or is finished where its tokens are spent."""

@@ -460,6 +460,13 @@ def _approximate_block(result: AuditResult) -> KindBlock:
         *[("Cluster centres", f"{_nats(bound(found.centers))} of ε and {delta_bound(found.centers_delta)} of δ")]
         * bool(found.centers),
         ("Sensitivity", one_line(found.sensitivity)),
+        *[
+            (
+                f"To {wording.neighbours(other.relation, other.unit, None)}",
+                f"{_nats(bound(other.epsilon))}; by Rényi DP {bound(other.rdp)}",
+            )
+            for other in found.others
+        ],
     )
     lines = _claim_lines(claim, _nats(epsilon), neighbours_of(found), delta)
     remark = "Public settings and the claimed δ decide these figures."

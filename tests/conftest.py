@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import math
+import random
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -124,6 +125,7 @@ class Spec:
     `greedy`, `below_clip` and `divide_by` make dishonest ones: the most probable token always, contexts that miss the
     clip, and sums divided by the number of "contexts", or by it where it is "larger" than the divisor;
     `private_anchor` one whose anchor is the contexts' own mean, and with `private_from` from that step of a text on;
+    the first `unscored` contexts, and the public prompt with `unscored_public`, have logits of 0 in place of a model's;
     `drawn` names one of DRAWN, and `spent` one of SPENT, for a `budget`; contexts' records belong to `users` in turns,
     if there are any, who had spent `before`, the first of them nothing. With `whole` each context has the whole budget.
     Under `hashed-cells` a context shows two records; each batch has a cell of three and one of one beside. With `rules`
@@ -151,6 +153,8 @@ class Spec:
     text: bool = True
     greedy: bool = False
     drawn: str = ""
+    unscored: int = 0
+    unscored_public: bool = False
     below_clip: float = 0.0
     private_anchor: bool = False
     private_from: int = 0
@@ -463,6 +467,19 @@ def shared_later(scores: Values, batch: int, text: Sequence[int]) -> int:
     return by_id(noise(0, len(text) + 5 * batch).random())(scores)
 
 
+#: Streams of a seed, one batch's numbers after another's: the first draw of a run begins them.
+SEEDED: dict[str, Any] = {}
+
+
+def of_a_stream(begin: Callable[[], Callable[[], float]]) -> Callable[[Values, int, Sequence[int]], int]:
+    def draw(scores: Values, batch: int, text: Sequence[int]) -> int:
+        if not (batch or text):
+            SEEDED["next"] = begin()
+        return by_id(SEEDED["next"]())(scores)
+
+    return draw
+
+
 def shared_by_two(scores: Values, batch: int, text: Sequence[int]) -> int:
     return (shared if batch in (1, 6) else honest)(scores, batch, text)
 
@@ -515,6 +532,13 @@ DRAWN: dict[str, Callable[[Values, int, Sequence[int]], int]] = {
         at_least,
         typical,
     )
+}
+#: Two of seeds that everybody tries, and one of a seed that nobody does.
+DRAWN |= {
+    "numpy_seed": of_a_stream(lambda: np.random.RandomState(42).random_sample),
+    "default_rng": of_a_stream(lambda: np.random.default_rng(1234).random),
+    "python_seed": of_a_stream(lambda: random.Random(0).random),
+    "secret_seed": of_a_stream(lambda: np.random.RandomState(987654321).random_sample),
 }
 
 
@@ -585,15 +609,17 @@ class Generator:
     def step(self, batch: int, contexts: int, text: Sequence[int] = ()) -> Step:
         spec = self.spec
         public = np.random.default_rng([spec.seed, batch // spec.per_label, len(text)]).normal(size=spec.vocabulary)
+        public *= not spec.unscored_public
         allowed = public.copy()
         allowed[[*chain.from_iterable(self.rules.after(PUBLIC, text).values())]] = -np.inf
         support = spec.mechanism.support.tokens(allowed, spec.rules.any)
         anchored = spec.mechanism.contribution.anchored
         arrays: dict[str, Any] = {}
-        logits = self.random.normal(0, 3, (contexts, spec.vocabulary))
+        logits = self.random.normal(0, 3, (contexts, spec.vocabulary)) + (public if anchored else 0)
+        logits[: spec.unscored] = 0
         if anchored:
             chosen = slice(None) if support is None else support
-            logits = (logits + public)[:, chosen]
+            logits = logits[:, chosen]
             public = logits.mean(axis=0) if spec.private_anchor and len(text) >= spec.private_from else public[chosen]
             arrays[ANCHOR] = log_softmax(public, 1.0).astype(np.float32)
             values = differences(logits, arrays[ANCHOR])

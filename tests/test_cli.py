@@ -1168,3 +1168,29 @@ def test_no_epsilon_beyond_those_that_a_claim_can_have_is_tested(dpaudit, make_r
     for command in ("verify", "report"):
         code, _, err = dpaudit(command, run, "--epsilon", 1e16)
         assert code == 2 and "--epsilon" in err
+
+
+def test_record_says_what_it_cannot_run(dpaudit, tmp_path):
+    (tmp_path / "script.py").write_text("raise SystemExit(7)")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "notes.txt").write_text("mine")
+    script, own = tmp_path / "script.py", ["--out", tmp_path / "run"]
+    numbers = "--mend lengths goes with --texts and --max-tokens"
+    for arguments, said in (
+        ([*own, "--", sys.executable], "a script's file"),
+        ([*own, "--", sys.executable, tmp_path / "none.py"], "a script's file"),
+        ([*own, "--", "no-such-python", script], "the command must be a Python"),
+        ([*own], "Missing argument"),
+        ([*own, "--mend", "lengths", "--", sys.executable, script], numbers),
+        ([*own, "--mend", "all", "--texts", "2", "--", sys.executable, script], numbers),
+        ([*own, "--max-tokens", "2", "--", sys.executable, script], numbers),
+        ([*own, "--mend", "everything", "--", sys.executable, script], "'everything' is not one of"),
+        ([*own, "--", sys.executable, script], "the script ended with exit code"),
+    ):
+        code, out, err = dpaudit("record", "invink", *arguments)
+        assert (code, out) == (2, ""), arguments
+        assert said in err
+        assert not (tmp_path / "run").exists()
+    code, _, err = dpaudit("record", "nobody's", *own, "--", sys.executable, script)
+    assert code == 2
+    assert "is not" in err

@@ -40,7 +40,8 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
             f"{facts.equal[0]} are equal at every step, bit for bit{more}: they show one record, or records that begin "
             "alike. The claim holds only if each is a record of its own."
         )
-    if any(check.id == "mechanism.support-public" and check.status == "skip" for check in checks):
+    public = next((check for check in checks if check.id == "mechanism.support-public"), None)
+    if public is not None and (public.status == "skip" or not public.evidence):
         yield _PUBLIC_PARTS
     yield _DECLARED
     if facts.manifest.privacy.earlier:

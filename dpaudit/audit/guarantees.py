@@ -10,13 +10,14 @@ import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
 
-from dpaudit.accounting import Cost, rounded_sum
+from dpaudit.accounting import ApproximateAccountant, Cost, rounded_sum
 from dpaudit.checks import Facts
-from dpaudit.mechanisms import Kind, Relation, Unit
+from dpaudit.mechanisms import Kind, Relation, Unit, context_change
 from dpaudit.results import (
     Approximate,
     Attack,
@@ -25,6 +26,7 @@ from dpaudit.results import (
     ExPost,
     Guarantees,
     LedgerEntry,
+    OtherNeighbours,
     TokenBand,
     TokenCurve,
 )
@@ -69,7 +71,24 @@ def approximate(facts: Facts) -> Approximate | None:
         rebalancing=facts.grouping.counts,
         centers=facts.grouping.centers,
         centers_delta=facts.grouping.delta,
+        others=tuple(_between_others(facts)) if facts.manifest.recorded is not None else (),
     )
+
+
+def _between_others(facts: Facts) -> Iterator[OtherNeighbours]:
+    """What the tokens cost between other neighbours than the claim's: records and contexts, under either relation."""
+    manifest, delta = facts.manifest, facts.claim.delta
+    tokens = manifest.stopping.most_tokens
+    units: tuple[Unit, ...] = "record", "context"
+    relations: tuple[Relation, ...] = "add_remove", "replace"
+    for unit, relation in product(units, relations):
+        if (unit, relation) == (facts.claim.unit, facts.claim.relation):
+            continue
+        change = context_change(unit, relation, manifest.batching.rule)
+        accountant = ApproximateAccountant.of(manifest.mechanism, change)
+        if accountant is not None:
+            best, rdp = accountant.epsilon(tokens, delta), accountant.epsilon(tokens, delta, "rdp")
+            yield OtherNeighbours(relation=relation, unit=unit, epsilon=best.epsilon, rdp=rdp.epsilon)
 
 
 def neighbours(facts: Facts) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from dpaudit.checks.facts import (
     StepView,
     StepViews,
     TokenFacts,
+    UniformRows,
     known_places,
 )
 from dpaudit.checks.integrity import unreadable_indexes
@@ -49,6 +50,7 @@ from dpaudit.checks.rebalancing import grouping_cost
 from dpaudit.checks.registry import Outcome, StepCheck, pasteable, printable, registered
 from dpaudit.checks.release import stop_problems, text_problems
 from dpaudit.checks.sampling import RunSampling, SamplingTest
+from dpaudit.checks.seeds import SeedTest
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange
 from dpaudit.results import (
@@ -63,7 +65,7 @@ from dpaudit.results import (
     TextCounts,
     Verdict,
 )
-from dpaudit.results.replay import PublicReplay
+from dpaudit.results.replay import PublicReplay, Rerun
 from dpaudit.results.rounding import bound_against, exactly
 from dpaudit.results.shell import claim_options
 from dpaudit.runs import BatchReader, Claim, Held, InputError, Manifest, RunReader, without_stop
@@ -114,6 +116,7 @@ def audit_run(
     *,
     evidence: int = EVIDENCE,
     replay: PublicReplay | None = None,
+    reruns: Sequence[Rerun] = (),
     tokenizers: frozenset[str] = frozenset(),
     engine: Engine | None = None,
     held: Held | None = None,
@@ -126,6 +129,7 @@ def audit_run(
         progress: called with (batches read, batches declared).
         evidence: the level up to which every check that is about the run must have been made, for a pass.
         replay: what recomputing steps with the model found, and with the data where they were given.
+        reruns: what running a recorded generator's script again with frozen outputs found.
         tokenizers: digests (`dpaudit.runs.Vocabulary`) of tokenizers that the caller knows to be the model's own,
             beside those that dpaudit knows.
         engine: where batches are read. None means all cores of this machine, or this process alone for a small run;
@@ -162,9 +166,11 @@ def audit_run(
         accountant_for(manifest, change),
         RunSampling(manifest.mechanism.temperature, manifest.batching.batches),
         IndependenceTest(manifest.batching.batches, manifest.stopping.max_tokens),
+        SeedTest(manifest.sampling),
         read_placement(reader, places),
         grouping_cost(manifest, claim),
         replay,
+        reruns,
         held or Held(),
         tokenizers,
         clusters,
@@ -431,6 +437,7 @@ class BatchAuditor:
         manifest, header = self._reader.manifest, batch.header
         accountant = accountant_for(manifest, self._change)
         losses, equal = ContextSums(header.contexts), EqualRows(header.contexts)
+        uniform = UniformRows(header.contexts)
         facts.tokens = None if accountant is None else TokenFacts(batch.tokens)
         if manifest.mechanism.budget is not None and header.contexts:
             facts.budgets = BatchBudgets(header.contexts)
@@ -450,6 +457,7 @@ class BatchAuditor:
                 losses.add(view)
                 _take_draw(facts, view, position, before)
                 equal.add(step.contexts)
+                uniform.add(view)
                 if facts.budgets is not None:
                     facts.budgets.add(view)
                 cost = charged(view, accountant)
@@ -461,6 +469,7 @@ class BatchAuditor:
         if accountant is not None:
             facts.spent = accountant.detach(header.id)
         facts.losses, facts.equal = losses.result(header.id), equal.result()
+        facts.unscored = uniform.problem(header.id) if manifest.record.contexts else ""
 
 
 def shortness(text: str | None, tokens: Sequence[int]) -> Literal["empty", "very short", ""]:

@@ -13,6 +13,7 @@ from dpaudit.checks import (  # noqa: F401
     record,
     release,
     sampling,
+    seeds,
 )
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import CATALOGUE, CHECKS

@@ -6,7 +6,7 @@ import hashlib
 import heapq
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ExPostAccountant, rounded_sum
-from dpaudit.mechanisms import ANCHOR, ContextChange, ReducedStep, log_probability
+from dpaudit.mechanisms import ANCHOR, TELLING, ContextChange, ReducedStep, log_probability
 from dpaudit.results import ContextLoss
-from dpaudit.results.replay import PublicReplay, Replay
+from dpaudit.results.replay import PublicReplay, Replay, Rerun
 from dpaudit.runs import (
     BatchHeader,
     BatchReader,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dpaudit.checks.randomness import Draw, IndependenceTest
     from dpaudit.checks.rebalancing import GroupingCost
     from dpaudit.checks.sampling import RunSampling, SamplingTest
+    from dpaudit.checks.seeds import SeedTest
 
 INFINITE = Cost(math.inf, math.inf, math.inf)
 #: What is public is held against other batches' after so many tokens at most: longer texts seldom agree.
@@ -213,6 +214,36 @@ class EqualRows:
         return [slots for slots in self.groups if self._values[slots[0]] >= self.TELLING_VALUES]
 
 
+class UniformRows:
+    """Which rows of a batch, its contexts' and the public prompt's, held equal logits at every step: none was scored.
+
+    Attributes:
+        contexts: which of them, [n].
+        public: whether the anchor's row did.
+    """
+
+    def __init__(self, contexts: int) -> None:
+        """For a batch of so many contexts."""
+        self.contexts, self.public, self._steps = np.ones(contexts, dtype=np.bool_), True, 0
+
+    def add(self, view: StepView) -> None:
+        """Take in one step; what it does not record tells nothing."""
+        contexts, anchor = view.step.contexts, view.arrays.get(ANCHOR)
+        self.public &= anchor is not None and len(anchor) >= TELLING and bool(np.ptp(anchor) == 0)
+        if contexts is None:
+            self.contexts[:] = False
+        else:
+            self.contexts &= view.mechanism.contribution.uniform(view.arrays, contexts)
+        self._steps += 1
+
+    def problem(self, batch: int) -> str:
+        """What a batch that has no more steps holds, in words; empty where nothing is wrong."""
+        count = int(self.contexts.sum())
+        what = ["the public prompt's row"] * self.public
+        what += [f"{count} of {len(self.contexts)} contexts"] * (count > 0)
+        return f"batch {batch}: {' and '.join(what)} with one logit for all tokens" if what and self._steps else ""
+
+
 @dataclass
 class TakenPublic:
     """What steps after the same label and tokens took from the public prompt.
@@ -360,6 +391,7 @@ class BatchFacts:
         spent: what `ExPostAccountant.attach` takes; None where there is nothing to account for.
         losses: what its tokens cost its contexts; None where the record does not say.
         equal: sets of its contexts whose recorded contributions are the same at every step.
+        unscored: which of its rows no model scored, in words; empty where none.
         tokens: what each of its tokens cost; None where there is nothing to account for.
         budgets: how its contexts used theirs; None where they have none.
     """
@@ -390,6 +422,7 @@ class BatchFacts:
     spent: NDArray[np.float64] | None = None
     losses: BatchLosses | None = None
     equal: list[list[int]] = field(default_factory=list)
+    unscored: str = ""
     tokens: TokenFacts | None = None
     budgets: BatchBudgets | None = None
 
@@ -410,9 +443,11 @@ class Facts:
         ex_post: what the record says of the ex-post cost; None where nothing bounds it.
         sampling: the evidence on how tokens were sampled.
         independence: that on whether they were drawn independently.
+        seeds: that on whether a seed tells them.
         placement: where the records went.
         grouping: what grouping records by clusters cost one unit of the claim.
         replayed: what recomputing with the model found, and with the data where they were given; None where nobody did.
+        reruns: what running a recorded generator's script again without records found; none where nobody did.
         held: the run's commitment and head, where somebody was given them in time.
         tokenizers: digests of tokenizers that the caller vouches for (`Vocabulary.digest`).
         clusters: what the file `clusters` says; None where it cannot be read.
@@ -439,6 +474,7 @@ class Facts:
         left_out: how many contexts have a loss.
         equal: sets of contexts of one batch whose recorded contributions are the same at every step, as caveats name
             the first of them.
+        unscored: batches with rows that no model scored, in words.
         steps: how many steps were read.
         empty, very_short: how many texts are, as in TextCounts.
     """
@@ -450,9 +486,11 @@ class Facts:
     ex_post: ExPostAccountant | None
     sampling: RunSampling
     independence: IndependenceTest
+    seeds: SeedTest
     placement: Placement
     grouping: GroupingCost
     replayed: PublicReplay | None = None
+    reruns: Sequence[Rerun] = ()
     held: Held = field(default_factory=Held)
     tokenizers: frozenset[str] = frozenset()
     clusters: Clusters | None = None
@@ -476,6 +514,7 @@ class Facts:
     worst: list[ContextLoss] = field(default_factory=list)
     left_out: int = 0
     equal: list[str] = field(default_factory=list)
+    unscored: list[str] = field(default_factory=list)
     steps: int = 0
     empty: int = 0
     very_short: int = 0
@@ -501,6 +540,7 @@ class Facts:
         self.very_short += batch.very_short
         self.sampling.take(batch.id, batch.sampling)
         self.independence.take(batch.id, batch.draws, batch.text_lengths)
+        self.seeds.take(batch.draws)
         self.unshown.update(batch.unshown)
         self.unmade |= batch.unmade
         self.problems.update(batch.problems)
@@ -517,6 +557,7 @@ class Facts:
             self.losses[batch.id] = abs(batch.losses.worst[0].loss)
             self.worst = heapq.nlargest(LISTED, [*self.worst, *batch.losses.worst], key=lambda each: abs(each.loss))
             self.left_out += batch.losses.contexts
+        self.unscored += [batch.unscored] if batch.unscored else []
         self.equal += [f"{len(slots)} contexts of batch {batch.id}" for slots in batch.equal]
         for place, likeness in batch.likenesses:
             first = self._likenesses.setdefault(likeness, place)

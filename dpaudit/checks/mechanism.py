@@ -11,9 +11,11 @@ from dpaudit.checks.registry import COMMAND, Outcome, RunCheck, StepCheck, not_a
 from dpaudit.mechanisms import COME_AND_GO
 from dpaudit.results.rounding import rounded_up
 from dpaudit.results.shell import argument
+from dpaudit.runs.manifest import Rows
 
 #: The level of what rests on the model, too.
 _REPLAYED = 3
+_SEEDED = "Who knows the seed can replay the sampler, so no guarantee holds. Generate again without a seed."
 _SUMS = "sums of all recorded contexts, over the declared divisor"
 
 
@@ -23,16 +25,19 @@ _SUMS = "sums of all recorded contexts, over the declared divisor"
     fails="Tokens were drawn with randomness that can be replayed",
     evidence=0,
     why="Whoever knows the seed can repeat every draw. Nothing is random to them, so nothing is private.",
-    remedy="Who knows the seed can replay the sampler, so no guarantee holds. Generate again without test_seed.",
+    remedy=_SEEDED,
     reference="docs/sharp-edges.md",
 )
 def randomness_is_secret(facts: Facts) -> Outcome:
     """The declared generator: the operating system's entropy, or a seed that makes the run repeatable."""
-    generator = facts.manifest.sampling.generator
+    sampling = facts.manifest.sampling
     expected = "the operating system's entropy"
-    if generator == "os-entropy":
-        return Outcome("pass", generator, expected)
-    return Outcome("fail", "a fixed test seed", expected)
+    if sampling.generator == "os-entropy":
+        return Outcome("pass", sampling.generator, expected)
+    if sampling.generator == "test-seed":
+        return Outcome("fail", "a fixed test seed", expected)
+    tries = "A secret seed is one of 2^32 at most: whoever tries all of them finds it."
+    return Outcome("fail", f"numpy's Mersenne Twister, from the seed {sampling.seed}", expected, f"{_SEEDED} {tries}")
 
 
 @StepCheck(
@@ -159,6 +164,10 @@ def public_parts_are_public(facts: Facts) -> Outcome:
             return Outcome("skip", f"{recomputed.steps} steps; {apart}", expected, ROUNDED, evidence=_REPLAYED)
         return Outcome("pass", f"all {recomputed.steps} steps recomputed; {apart}", expected, evidence=_REPLAYED)
     alone = f"The other {steps - compared.total()} steps follow tokens that no other batch has."
+    recorded = facts.manifest.recorded
+    if recorded is not None and "rows" in recorded.mended and recorded.rows == Rows(logit=0.0, support=0):
+        alone_in = f"{found}; the recorder had the model score the public prompt by itself at every step"
+        return Outcome("pass", alone_in, expected, "Whoever has the generator can repeat it.", evidence=0)
     by_model = f"dpaudit verify RUN_DIR --model {argument(facts.manifest.model.name, 'NAME')}"
     open_ones = f"{alone} The model shows all of them, without the data: {by_model}"
     if max(compared, default=0) == 0:

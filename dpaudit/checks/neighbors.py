@@ -10,7 +10,7 @@ import numpy as np
 
 from dpaudit.accounting import exact_cost
 from dpaudit.checks.facts import Facts, StepView
-from dpaudit.checks.registry import COMMAND, Outcome, RunCheck, StepCheck
+from dpaudit.checks.registry import COMMAND, Outcome, RunCheck, StepCheck, not_applicable
 from dpaudit.mechanisms import ContextChange, log_probability
 from dpaudit.results.replay import LeftOut
 from dpaudit.results.rounding import rounded_up
@@ -220,3 +220,68 @@ def attack_stays_below(facts: Facts) -> Outcome:
     if claim.kind == "approximate" and not found.bound.epsilon <= claim.epsilon:
         return Outcome("fail", f"{shown}, where {rounded_up(claim.epsilon)} is claimed", expected)
     return Outcome("pass", f"dpaudit's mechanism under the run's settings: {2 * found.trials} texts; {shown}", expected)
+
+
+@RunCheck(
+    id="neighbors.rows",
+    title="A longer private text moves no other row",
+    fails="A longer private text moves other rows, or the public support",
+    evidence=0,
+    why=(
+        "Bounds let one record move its own row, and nothing else. Where rows share padding or rounding, it moves the "
+        "others too, and with the public row the support and what all rows are held against."
+    ),
+    remedy=(
+        "Score the public prompt apart from private rows, and each row without padding that depends on others "
+        "(dpaudit record --mend rows). Generate again."
+    ),
+    reference="docs/sharp-edges.md#anchors",
+)
+def other_rows_stay(facts: Facts) -> Outcome:
+    """The other rows' logits before and after a private text was lengthened, as a recorder saw them."""
+    expected = "the logits of all other rows as before, bit for bit"
+    recorded = facts.manifest.recorded
+    if recorded is None:
+        return not_applicable(expected, "No recorder tried it; replay.logits and neighbors.regenerated replay rows.")
+    if recorded.rows is None:
+        return Outcome("skip", "nothing", expected, "The recorder did not try it.")
+    logit, support = recorded.rows.logit, recorded.rows.support
+    if not logit and not support:
+        return Outcome("pass", "a text twice as long moved none", expected)
+    tokens = f"the support by {support} token{'s' * (support != 1)}" if support else "the support by no token"
+    return Outcome("fail", f"a text twice as long moved logits of others by up to {logit:.3g}, and {tokens}", expected)
+
+
+@RunCheck(
+    id="replay.frozen",
+    title="With its outputs frozen, the generator takes nothing from a record but its contribution",
+    fails="With its outputs frozen, the generator takes more from a record than its contribution",
+    evidence=4,
+    why=(
+        "Bounds are for what a record adds to the aggregates of its batch. What else follows from it, such as a "
+        "length, a support, another batch or another row, is in the texts, and nobody paid for it."
+    ),
+    remedy="Fix it beforehand, or derive it from public data alone. Generate again.",
+    reference=_REPLAY,
+)
+def frozen_reruns_agree(facts: Facts) -> Outcome:
+    """Settings, batches, supports, anchors and other contexts' rows of a script that was run again without a record."""
+    expected = "without a record all as it was, but for its own contribution"
+    if not facts.reruns:
+        if facts.manifest.recorded is None:
+            return not_applicable(expected, "Nobody ran a recorded generator's script again.")
+        again = "Run `dpaudit replay RUN_DIR --data FILE --without ROW -- PYTHON SCRIPT`, as the run was made."
+        return Outcome("skip", "not run", expected, again)
+    moved = [(rerun.row, found) for rerun in facts.reruns for found in rerun.differences]
+    unstable = next((rerun.unstable for rerun in facts.reruns if rerun.unstable), "")
+    if moved:
+        said = "; ".join(
+            f"without row {row}: {found.kind} in {found.places} place{'s' * (found.places != 1)}, first {found.first}"
+            for row, found in moved
+        )
+        return Outcome("fail", said, expected)
+    if unstable:
+        lacking = "The script does not do the same twice, so this cannot be told. Run it where the run was made."
+        return Outcome("skip", f"on the same data, {unstable}", expected, lacking)
+    rows = " and ".join(f"without row {rerun.row}" for rerun in facts.reruns)
+    return Outcome("pass", f"{facts.steps} steps made again, {rows}", expected)

@@ -62,9 +62,13 @@ def rule_gives_the_assignment(facts: Facts) -> Outcome:
     if batching.rule == "paper-slices":
         if per_context:
             return not_applicable(expected, "The claim is per context: it does not rest on where records go.")
-        found = f"paper-slices, and a claim per {facts.claim.unit}"
+        found = f"paper-slices, and a claim per {facts.claim.unit}{_seen_to_move(facts)}"
         mend = "One record more or less moves later ones to other batches. Claim per context, or use hashed batches."
         return Outcome("fail", found, expected, mend)
+    moved = facts.manifest.recorded.batches if facts.manifest.recorded else None
+    if moved is not None and moved.moved > 1 and not per_context:
+        found = f"{batching.rule}{_seen_to_move(facts)}"
+        return Outcome("fail", found, expected, "It is not the declared rule that places records.", evidence=0)
     missing = _missing_for_the_rule(facts)
     if missing and per_context:
         return not_applicable(expected, f"The claim is per context, and the run has no {missing}.")
@@ -100,6 +104,16 @@ def batching_is_public(facts: Facts) -> Outcome:
         found = "clusters have different numbers of batches, and no rule says why"
         return Outcome("fail", found, "one number for all clusters, or numbers that rest on noisy counts")
     return judge_origin(facts.manifest.origins.batching, "batching")
+
+
+def _seen_to_move(facts: Facts) -> str:
+    """What a recorder saw when it emptied records, in words."""
+    seen = None if facts.manifest.recorded is None else facts.manifest.recorded.batches
+    if seen is None:
+        return ""
+    return (
+        f"; one record emptied changes {seen.moved} of {facts.manifest.batching.batches} batches ({seen.tried} tried)"
+    )
 
 
 def _missing_for_the_rule(facts: Facts) -> str | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from dpaudit.checks.facts import StepView
-from dpaudit.checks.registry import StepCheck
+from dpaudit.checks.facts import Facts, StepView
+from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, not_applicable
 from dpaudit.mechanisms import log_probability
 from dpaudit.runs import aggregate_digest
 
@@ -90,6 +90,33 @@ def sides_are_consistent(view: StepView) -> str | None:
     """Counts of the side bits, the holder of an odd median, and the padding of small batches."""
     aggregator, clip = view.mechanism.aggregator, view.mechanism.clip
     return aggregator.sides_problem(view.arrays, view.step.contexts, view.header.contexts, clip)
+
+
+@RunCheck(
+    id="record.rows",
+    title="Every recorded row was scored by a model",
+    fails="A row holds equal logits at every step: no model scored it",
+    evidence=1,
+    why=(
+        "A row that was left at its initial value says nothing of its record, and where it is the public prompt's, the "
+        "support and the anchor are made up."
+    ),
+    remedy=(
+        "Have the model score every row: minibatches that leave a rest over, and failed passes, leave rows empty. "
+        "Generate again."
+    ),
+    reference=_DOCS,
+)
+def rows_are_scored(facts: Facts) -> Outcome:
+    """The logits that each recorded context, and the anchor, is of: whether they are all equal at every step."""
+    expected = "logits that differ between tokens at some step, in every context and in the public prompt"
+    if not facts.manifest.record.contexts:
+        return not_applicable(expected, "Contexts are not recorded.")
+    if facts.unscored:
+        return Outcome("fail", f"{len(facts.unscored)} batches; first {facts.unscored[0]}", expected)
+    if not facts.steps:
+        return Outcome("skip", "nothing", expected, "No step could be read.")
+    return Outcome("pass", f"{sum(header.contexts for header in facts.headers.values())} contexts", expected)
 
 
 @StepCheck(

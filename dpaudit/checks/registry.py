@@ -180,9 +180,11 @@ CATALOGUE = (
     "record.range",
     "record.aggregate",
     "record.sides",
+    "record.rows",
     "sampling.support",
     "sampling.distribution",
     "sampling.independence",
+    "sampling.seeds",
     "release.text",
     "release.selection",
     "release.stopping",
@@ -209,8 +211,10 @@ CATALOGUE = (
     "neighbors.removal",
     "neighbors.addition",
     "neighbors.regenerated",
+    "neighbors.rows",
     "replay.logits",
     "replay.lower-bound",
+    "replay.frozen",
     "disclosure.sensitive",
 )
 

@@ -9,11 +9,13 @@ from dpaudit.commands.places import reports_of
 from dpaudit.commands.terminal import note_in_log, progress_bar, session, tell
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dpaudit.audit import Question
     from dpaudit.engines import Engine
     from dpaudit.results import AuditResult
     from dpaudit.results.quality import Quality
-    from dpaudit.results.replay import PublicReplay
+    from dpaudit.results.replay import PublicReplay, Rerun
     from dpaudit.runs import Held
     from dpaudit.runs.storage import Location
 
@@ -26,6 +28,7 @@ def audit_of(
     *,
     evidence: int = 2,
     replay: PublicReplay | None = None,
+    reruns: Sequence[Rerun] = (),
     engine: Engine | None = None,
     held: Held | None = None,
 ) -> AuditResult:
@@ -41,6 +44,7 @@ def audit_of(
             progress=advance,
             evidence=evidence,
             replay=replay,
+            reruns=reruns,
             tokenizers=session().tokenizers,
             engine=engine,
             held=held,

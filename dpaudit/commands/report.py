@@ -10,6 +10,7 @@ import click
 from dpaudit.commands import places
 from dpaudit.commands.audits import audit_of, leave, replay_of, with_quality
 from dpaudit.commands.options import (
+    COUNT,
     DATA_HELP,
     MODEL,
     PUBLIC,
@@ -21,7 +22,8 @@ from dpaudit.commands.options import (
     output_options,
     step_name,
 )
-from dpaudit.commands.terminal import note, output, print_json, show, stdout
+from dpaudit.commands.record import script_of
+from dpaudit.commands.terminal import note, note_in_log, output, print_json, show, stdout
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -174,6 +176,14 @@ def verify(
 )
 @click.option("--left-out", type=click.IntRange(min=0), help="Leave out this many random contexts [default: 2].")
 @click.option("--trials", type=click.IntRange(min=0), help="The attack's texts a side and canary [default: 6].")
+@click.option(
+    "--without",
+    type=COUNT,
+    metavar="ROW",
+    multiple=True,
+    help="Of a recorded generator: run its script again without this row of FILE. Repeat it.",
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTHON SCRIPT [ARGUMENTS]...]")
 @MODEL
 @engine_options
 @output_options
@@ -181,6 +191,8 @@ def replay(
     run_dir: Location,
     data: str,
     chosen: tuple[tuple[int, int], ...],
+    without: tuple[int, ...],
+    command: tuple[str, ...],
     engine: Engine | None,
     as_json: bool,
     **amounts: Any,
@@ -194,11 +206,24 @@ def replay(
     \b
     Example:
       dpaudit replay run --data records.csv --steps 20
+
+    A run of somebody else's generator that `dpaudit record` or a recorder of dpaudit made is run again by its own
+    script, with every token frozen to the released one: on the data, and without each ROW. Whatever moves beside a
+    row's own contribution is a fault.
+
+    \b
+    Example:
+      dpaudit replay run --data notes.txt --without 7 -- python their_script.py notes.txt
     """
     from dpaudit.results.shell import argument
 
     if chosen and amounts["steps"] is not None:
         raise click.UsageError("Give either --steps or --step.")
+    if without or command:
+        if not (without and command) or chosen or any(amount is not None for amount in amounts.values()):
+            raise click.UsageError("--without goes with a command, and with --data alone.")
+        _rerun(run_dir, data, without, command, engine, as_json)
+        return
     found = replay_of(run_dir, data, chosen=chosen, **amounts)
     result = audit_of(run_dir, evidence=4, replay=found, engine=engine)
     show(result, as_json, _print_replayed)
@@ -206,6 +231,19 @@ def replay(
         where = "" if amounts["model"] is None else f" --model {argument(amounts['model'], 'NAME')}"
         run, records = argument(str(run_dir), "RUN_DIR"), argument(data, "FILE")
         note(f"Next: dpaudit report {run} --data {records}{where} --evidence 4")
+    leave(result)
+
+
+def _rerun(
+    run_dir: Location, data: str, rows: tuple[int, ...], command: tuple[str, ...], engine: Engine | None, as_json: bool
+) -> None:
+    """Audit a recorded run with what its script does without some records."""
+    interpreter, *arguments = script_of(command)
+    from dpaudit.recording.rerun import Script, rerun
+
+    found = rerun(run_dir, Path(data), rows, Script(interpreter, tuple(arguments)), note_in_log)
+    result = audit_of(run_dir, reruns=found, engine=engine)
+    show(result, as_json, _print_replayed)
     leave(result)
 
 

@@ -6,11 +6,13 @@ from dpaudit.mechanisms.budgets import shares_spent as shares_spent
 from dpaudit.mechanisms.budgets import zcdp_of_draw as zcdp_of_draw
 from dpaudit.mechanisms.central import Central as Central
 from dpaudit.mechanisms.differences import AnchoredDifferences as AnchoredDifferences
+from dpaudit.mechanisms.differences import RawDifferences as RawDifferences
 from dpaudit.mechanisms.interfaces import ANCHOR as ANCHOR
 from dpaudit.mechanisms.interfaces import FLOAT64_ROUNDING as FLOAT64_ROUNDING
 from dpaudit.mechanisms.interfaces import MASKED as MASKED
 from dpaudit.mechanisms.interfaces import MAX_NUMBER as MAX_NUMBER
 from dpaudit.mechanisms.interfaces import NO_FIXED_COLUMNS as NO_FIXED_COLUMNS
+from dpaudit.mechanisms.interfaces import TELLING as TELLING
 from dpaudit.mechanisms.interfaces import Aggregator as Aggregator
 from dpaudit.mechanisms.interfaces import Arrays as Arrays
 from dpaudit.mechanisms.interfaces import Box as Box

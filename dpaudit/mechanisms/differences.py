@@ -1,7 +1,8 @@
 """Differences from a public anchor: what a context's records change in what the model expects without them.
 
 The anchor is the public prompt's next-token distribution. The idea is InvisibleInk's (arXiv 2507.02974), there with
-raw logits, whose free constant takes room in the clip; here with log-probabilities.
+raw logits, whose free constant takes room in the clip; here with log-probabilities. The former are here for the runs of
+others that have them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dpaudit.mechanisms.interfaces import ANCHOR, MASKED, Arrays, Contribution, 
 
 #: How far from 1 float32 puts the sum of probabilities.
 _ROUNDING = 1e-4
+#: Of a raw anchor, in absolute value: up to here float64 adds a mean to it within what `mean.ROUNDING` allows for.
+LARGEST_LOGIT = 2.0**10
 
 
 class AnchoredDifferences(Contribution):
@@ -83,6 +86,40 @@ class AnchoredDifferences(Contribution):
         most = np.where((values < clip).all(axis=1), probabilities.sum(axis=1), np.inf)
         slack = np.exp((self.grid or 0.0) / 2) * (1 + _ROUNDING)
         return int((~((least <= slack) & (most >= 1 / slack))).sum())
+
+
+class RawDifferences(AnchoredDifferences):
+    """clip(l - l0, -c, c): l and l0 are raw logits, the context's and the public prompt's (InvisibleInk).
+
+    Whatever a prompt adds to all its logits, which no text depends on, takes room in the clip.
+    """
+
+    name: ClassVar[str] = "raw-differences"
+
+    def anchor(self, public: Floats) -> Floats:
+        """See `Contribution`: the public prompt's logits as they are."""
+        anchor: Floats = public.astype(np.float32)
+        if problem := self.anchor_problem({ANCHOR: anchor}):
+            raise ValueError(f"the public prompt: {problem}; take another model")
+        return anchor
+
+    def row_constants(self, logits: Floats) -> Floats:
+        """See `Contribution`: nothing is taken away from a row."""
+        tops = logits.max(axis=1)  # NaN wins over every number
+        if not np.isfinite(tops).all():
+            raise ValueError("the model gave NaN or infinite logits")
+        constants: Floats = np.zeros((len(logits), self.row_numbers), dtype=np.float32)
+        return constants
+
+    def anchor_problem(self, arrays: Arrays) -> str | None:
+        """See `Contribution`: logits so small that adding to them in float64 moves no bound."""
+        if np.abs(arrays[ANCHOR]).max(initial=0.0) <= LARGEST_LOGIT:  # a comparison with NaN is false
+            return None
+        return f"anchor holds a value that is not finite, or beyond {LARGEST_LOGIT:g}"
+
+    def clip_problem(self, arrays: Arrays, values: Floats) -> str | None:
+        """See `Contribution`: of raw logits any difference may come."""
+        return None
 
 
 def _log_sums(logits: Floats) -> tuple[Doubles, Doubles]:

@@ -122,6 +122,8 @@ Positive = Annotated[float, Field(gt=0, le=MAX_NUMBER, allow_inf_nan=False)]
 MAX_GRID_STEPS = 1 << 22
 #: Of a step's contributions, what is looked at together.
 BLOCK_VALUES = 1 << 20
+#: So many equal logits of one row are no coincidence, in bfloat16 either.
+TELLING = 8
 #: What sums in float64 may differ by, in logit units.
 FLOAT64_ROUNDING = 1e-9
 
@@ -256,6 +258,23 @@ class Contribution(Fields, ABC):
         Called for contributions over the whole vocabulary, and for anchored ones.
         """
         return None
+
+    def uniform(self, arrays: Arrays, values: Floats) -> NDArray[np.bool_]:
+        """Which of a step's recorded contributions [n, S] are those of a row of equal logits, [n].
+
+        With a grid, or where the clip leaves fewer than TELLING entries of a row to compare, nothing tells.
+        """
+        if self.grid is not None:
+            return np.zeros(len(values), dtype=np.bool_)
+        logits = values.astype(np.float64)
+        inside = values > -self.clip  # of equal logits each is the largest, at the clip
+        if ANCHOR in arrays:
+            logits += arrays[ANCHOR]
+            inside = np.abs(values) < self.clip
+        highest = logits.max(axis=1, where=inside, initial=-np.inf)
+        lowest = logits.min(axis=1, where=inside, initial=np.inf)
+        equal: NDArray[np.bool_] = (highest - lowest <= FLOAT64_ROUNDING) & (inside.sum(axis=1) >= TELLING)
+        return equal
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, SerializeAsAny, model_serializer, model_validator
+from pydantic import Field, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from dpaudit.mechanisms.budgets import charged, zcdp_of_draw
 from dpaudit.mechanisms.central import Central
-from dpaudit.mechanisms.differences import AnchoredDifferences
+from dpaudit.mechanisms.differences import AnchoredDifferences, RawDifferences
 from dpaudit.mechanisms.interfaces import (
     ANCHOR,
     Aggregator,
@@ -37,7 +37,9 @@ from dpaudit.mechanisms.median import Median
 from dpaudit.mechanisms.neighbors import ContextChange
 
 #: Every contribution and every aggregator there is, by the name that configs and run.json have for it.
-CONTRIBUTIONS: dict[str, type[Contribution]] = {kind.name: kind for kind in (TopClippedLogits, AnchoredDifferences)}
+CONTRIBUTIONS: dict[str, type[Contribution]] = {
+    kind.name: kind for kind in (TopClippedLogits, AnchoredDifferences, RawDifferences)
+}
 AGGREGATORS: dict[str, type[Aggregator]] = {kind.name: kind for kind in (Median, Mean, Central)}
 _PARTS: dict[str, Mapping[str, type[Contribution] | type[Aggregator]]] = {
     "contribution": CONTRIBUTIONS,
@@ -68,11 +70,13 @@ class Support(Fields):
         margin: in logit units: tokens that are less than this below the last of them belong to it as well, the
             likeliest first, up to MOST_WITH_MARGIN times the size (top-k+ of InvisibleInk, arXiv 2507.02974, whose
             margin is 2 clip / divisor). None for the top alone.
+        limit: with a margin, the most tokens that a step may have; None for MOST_WITH_MARGIN times the size.
     """
 
     kind: Literal["full", "public-top-k"] = "full"
     size: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
     margin: Positive | None = None
+    limit: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
 
     @model_validator(mode="after")
     def _size_and_margin_belong_to_top_k(self) -> Support:
@@ -81,11 +85,19 @@ class Support(Fields):
             raise clash("size", self.size, f"{wanted} when kind is {self.kind}")
         if self.kind == "full" and self.margin is not None:
             raise clash("margin", self.margin, "null when kind is full")
+        if self.limit is not None and (self.margin is None or self.limit < (self.size or 0)):
+            raise clash("limit", self.limit, "at least size, beside a margin")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_a_limit_that_is_not_given(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = written(self)
+        return {name: value for name, value in fields.items() if value is not None or name != "limit"}
 
     def most(self, vocabulary: int) -> int:
         """The most tokens that a step can have."""
-        return min(vocabulary, (self.size or vocabulary) * (1 if self.margin is None else MOST_WITH_MARGIN))
+        most = (self.size or vocabulary) * (1 if self.margin is None else MOST_WITH_MARGIN)
+        return min(vocabulary, most if self.limit is None else self.limit)
 
     def tokens(self, public: Floats, ruled: bool = False) -> NDArray[np.int32] | None:
         """Ids of a step's tokens, ascending: int32 [S]; None for the whole vocabulary.

@@ -24,6 +24,7 @@ from dpaudit.results.audit import ExPost as ExPost
 from dpaudit.results.audit import Guarantees as Guarantees
 from dpaudit.results.audit import LedgerEntry as LedgerEntry
 from dpaudit.results.audit import Number as Number
+from dpaudit.results.audit import OtherNeighbours as OtherNeighbours
 from dpaudit.results.audit import Result as Result
 from dpaudit.results.audit import SampleText as SampleText
 from dpaudit.results.audit import Status as Status

@@ -79,6 +79,15 @@ class ExPost(Result):
     delta: Number = 0.0
 
 
+class OtherNeighbours(Result):
+    """The same run between other neighbours, at the claim's delta: `epsilon` by the tightest accounting, and `rdp`."""
+
+    relation: Relation
+    unit: Unit
+    epsilon: Number
+    rdp: Number
+
+
 class Approximate(Result):
     """(epsilon, delta)-DP of the mean mechanism, from public settings alone.
 
@@ -91,6 +100,7 @@ class Approximate(Result):
         sensitivity: what moves a logit how far, in words.
         rebalancing: pure epsilon of the noisy counts, already in `epsilon`.
         centers, centers_delta: of the cluster centres, already in `epsilon` and `delta`.
+        others: between other neighbours, for a recorded generator, whose claim may leave open which it is about.
     """
 
     epsilon: Number
@@ -107,6 +117,7 @@ class Approximate(Result):
     rebalancing: Number
     centers: Number = 0.0
     centers_delta: Number = 0.0
+    others: tuple[OtherNeighbours, ...] = ()
 
 
 class ContextLoss(Result):

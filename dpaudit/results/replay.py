@@ -44,6 +44,37 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """What a record moved beside its own contribution, of one kind.
+
+    Attributes:
+        kind: settings, places of records, batches, lengths, supports, anchors, rows, aggregates; or that the script
+            ended otherwise (ends).
+        places: how many.
+        first: the first of them, in words.
+    """
+
+    kind: str
+    places: int
+    first: str
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """A recorded generator's script run again without a record, going on with the released tokens.
+
+    Attributes:
+        row: of the record in the file of data, from 1.
+        unstable: the first place where the script on the same data differs from the run; empty where it does not.
+        differences: those of each kind in which the script on the same data does not differ.
+    """
+
+    row: int
+    unstable: str
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True)
 class Attacked:
     """What generating again and again on two neighbours showed, which differ by a canary.
 

@@ -34,6 +34,7 @@ from dpaudit.runs.manifest import Origins as Origins
 from dpaudit.runs.manifest import Privacy as Privacy
 from dpaudit.runs.manifest import Prompt as Prompt
 from dpaudit.runs.manifest import Record as Record
+from dpaudit.runs.manifest import Recorded as Recorded
 from dpaudit.runs.manifest import Sampling as Sampling
 from dpaudit.runs.manifest import Stopping as Stopping
 from dpaudit.runs.reader import RunReader as RunReader

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -250,22 +251,36 @@ class Stopping(Fields):
         """The most tokens of a batch."""
         return self.max_tokens if self.tokens_per_batch is None else self.tokens_per_batch
 
+    def reason(self, text: Sequence[int], spent: int) -> StopReason | None:
+        """Why a text ends with its last token; None where it goes on. Sampled tokens and public numbers alone decide.
+
+        Args:
+            text: its tokens so far.
+            spent: tokens of its batch so far.
+        """
+        if any(sequence and tuple(text[-len(sequence) :]) == sequence for sequence in self.sequences):
+            return "end-token"
+        if len(text) == self.max_tokens:
+            return "max-tokens"
+        return "budget" if spent == self.tokens_per_batch else None
+
 
 class Sampling(Fields):
     """Where the sampler's randomness comes from.
 
     Attributes:
-        generator: the operating system's entropy, or a seed that makes a run repeatable and unfit for release.
-        seed: for "test-seed" only.
+        generator: the operating system's entropy, or a seed that makes a run repeatable and unfit for release: of
+            dpaudit's own ("test-seed"), or of numpy's Mersenne Twister ("mt19937").
+        seed: for the latter two.
     """
 
-    generator: Literal["os-entropy", "test-seed"] = "os-entropy"
+    generator: Literal["os-entropy", "test-seed", "mt19937"] = "os-entropy"
     seed: Annotated[int, Field(ge=-(1 << 127), lt=1 << 128)] | None = None
 
     @model_validator(mode="after")
-    def _seed_belongs_to_tests(self) -> Sampling:
-        if (self.generator == "test-seed") != (self.seed is not None):
-            raise ValueError("seed is for the generator test-seed, which needs one")
+    def _seed_belongs_to_a_seeded_generator(self) -> Sampling:
+        if (self.generator != "os-entropy") != (self.seed is not None):
+            raise ValueError("seed is for the generators test-seed and mt19937, which need one")
         return self
 
 
@@ -469,6 +484,50 @@ class Clusters(Fields):
     batches: Annotated[tuple[_Row[Count], ...], Field(max_length=MAX_LABELS)] = ()
 
 
+class Moved(Fields):
+    """What a recorder saw of the batches when it emptied records, one at a time, and had them made again.
+
+    Attributes:
+        tried: how many records were emptied.
+        moved: the most batches that one of them changed; its own counts.
+    """
+
+    tried: Annotated[int, Field(ge=0, le=MAX_RECORDS)]
+    moved: Annotated[int, Field(ge=0, le=MAX_BATCHES)]
+
+
+class Rows(Fields):
+    """What a recorder saw of all other rows when it lengthened a private text, and had the model score them again.
+
+    Attributes:
+        logit: the most that a logit of another row moved, in logit units; for a row of a public prompt, too.
+        support: how many tokens the support gained or lost, which should hang on the public prompt alone.
+    """
+
+    logit: NotNegative
+    support: Annotated[int, Field(ge=0, le=MAX_VOCABULARY)]
+
+
+#: What a recorder may replace in a generator.
+Mend = Literal["randomness", "batches", "lengths", "rows"]
+
+
+class Recorded(Fields):
+    """What a recorder saw of a generator that is not ours, before its first token, and no record shows later.
+
+    Attributes:
+        generator: its name and version.
+        mended: what the recorder replaced in it.
+        batches: what emptying a record did to the batches; None where nobody tried.
+        rows: what a longer text did to the other rows; None where nobody tried.
+    """
+
+    generator: Name
+    mended: Annotated[tuple[Mend, ...], Field(max_length=len(get_args(Mend)), strict=False)] = ()
+    batches: Moved | None = None
+    rows: Rows | None = None
+
+
 class Manifest(Fields):
     """The whole of run.json.
 
@@ -489,6 +548,7 @@ class Manifest(Fields):
         model: the language model.
         prompt: the prompt.
         software: versions of what made the run, by name.
+        recorded: what a recorder saw of a generator that is not ours; left out where the generator wrote the run.
         claim: None until the run is finished, unless it was fixed beforehand.
         claim_stated: which of the two it was; RunWriter sets it.
         nonce: 32 secret random bytes in hexadecimal, which keep others from testing guesses against the commitment;
@@ -513,6 +573,7 @@ class Manifest(Fields):
     model: Model
     prompt: Prompt
     software: Software = Field(default_factory=dict)
+    recorded: Recorded | None = None
     claim: Claim | None = None
     claim_stated: Literal["beforehand", "afterwards"] = "afterwards"
     nonce: Digest | None = None
@@ -545,6 +606,11 @@ class Manifest(Fields):
         if len(self.prompt.public) != prompts:
             raise ValueError("prompt.public is for decoding.no_repeated_ngram, which needs one for each label")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_nobody_recorded(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = written(self)
+        return {name: value for name, value in fields.items() if value is not None or name != "recorded"}
 
     @property
     def own_allowances(self) -> bool:

@@ -84,7 +84,7 @@ def test_noised_centres_are_paid_for_each_time(make_run: Any) -> None:
     """Equal ones are no sign of one draw: where noise leaves no leaf, every draw gives the origin."""
     own = np.random.default_rng(3).normal(size=(40, 6))
     private = own / np.linalg.norm(own, axis=1, keepdims=True)
-    method = Chang(5, 1.0, 1e-6, 4)
+    method = Chang(5, 0.1, 1e-6, 4)
     drawn = [method.fit(private, private[:0], Noise(OsEntropy())).tobytes() for _ in range(8)]
     assert len(set(drawn)) < len(drawn), "independent draws agree"
     runs = make_run(**CENTRES), make_run(**CENTRES, max_tokens=2)

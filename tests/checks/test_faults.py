@@ -22,7 +22,7 @@ from dpaudit.accounting import LowerBound
 from dpaudit.audit import audit_run
 from dpaudit.checks import CHECKS
 from dpaudit.mechanisms import Median, log_probability
-from dpaudit.results.replay import Attacked, LeftOut, PublicParts, Replay, ReplayedStep
+from dpaudit.results.replay import Attacked, Difference, LeftOut, PublicParts, Replay, ReplayedStep, Rerun
 from dpaudit.runs import DecodingRules, KeyedHash, RunReader, aggregate_digest, commitment_of, data_digest
 from dpaudit.runs.commitment import SETTLED
 
@@ -1145,6 +1145,30 @@ for name, drawn in {
     "typical_sampling_after_the_aggregation": "typical",
 }.items():
     plain(name, become(drawn=drawn), "sampling.distribution", **DRAWS)
+for name in ("numpy_seed", "default_rng", "python_seed"):
+    plain(f"tokens_of_a_{name}", become(drawn=name), "sampling.seeds", **DRAWS)
+
+
+@fault("sampling.seeds", "mechanism.randomness", **DRAWS)
+def tokens_of_a_declared_seed(run):
+    become(drawn="secret_seed")(run)
+    run.edit_manifest({"sampling": {"generator": "mt19937", "seed": 987654321}})
+
+
+plain("seed_declared_that_did_not_draw", manifest(sampling={"generator": "mt19937", "seed": 987654321}),
+      "mechanism.randomness")  # fmt: skip
+for name, kind in {
+    "of_a_median": {"contexts": True},
+    "of_a_mean": MEAN,
+    "of_differences": {"contexts": True, "contribution": "differences", **MEAN},
+}.items():
+    plain(f"row_that_no_model_scored_{name}", become(unscored=1), "record.rows", **kind)
+plain("public_row_that_no_model_scored", become(unscored_public=True), "record.rows",
+      contexts=True, contribution="differences", **MEAN)  # fmt: skip
+SEEN = {"generator": "other 1.0", "batches": {"tried": 9, "moved": 1}, "rows": {"logit": 0.0, "support": 0}}
+plain("recorded_rows_that_move", manifest(recorded=SEEN | {"rows": {"logit": 0.25, "support": 0}}), "neighbors.rows")
+plain("recorded_support_that_moves", manifest(recorded=SEEN | {"rows": {"logit": 0.0, "support": 3}}), "neighbors.rows")
+plain("recorded_batches_that_move", manifest(recorded=SEEN | {"batches": {"tried": 9, "moved": 2}}), "partition.stable")
 plain("presence_penalty_after_the_aggregation", become(drawn="penalised"), "sampling.distribution",
       **DRAWS | {"vocabulary": 24, "max_tokens": 60})  # fmt: skip
 plain("divided_by_the_number_of_contexts", become(divide_by="contexts"), "mechanism.divisor",
@@ -1361,6 +1385,9 @@ FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
     "counts_without_noise": (replace(CLEAN, noise=0), REBALANCED, {"rebalancing.noise"}),
     "other_tokenizer": (replace(CLEAN, texts="batch 1: another text"), {}, {"release.text"}),
     "other_assignment_of_slices": (replace(CLEAN, assignment="line 3"), SLICES, {"partition.stable"}),
+    "support_that_follows_a_record": (
+        Rerun(3, "", (Difference("supports", 4, "batch 0, step 1: 2 tokens differ"),)), {}, {"replay.frozen"}
+    ),
     "text_beyond_its_bound": (attacked(beyond=1, worst="9 nats"), {}, {"replay.lower-bound"}),
     "attack_refutes_the_claim": (
         attacked(bound=LowerBound(1e-4, 0.95, 99.0, 99.5, ())), MEAN, {"replay.lower-bound"}
@@ -1373,7 +1400,7 @@ def failing_replay(make_run, name: str) -> tuple[Any, Path]:
     found, kind, fails = FINDINGS[name]
     path = make_run(**kind).path
     assert audit_run(path, evidence=4, replay=replace(CLEAN, noise=SOME_NOISE)).verdict == "pass", name
-    result = audit_run(path, replay=found)
+    result = audit_run(path, reruns=[found]) if isinstance(found, Rerun) else audit_run(path, replay=found)
     assert {check.id for check in result.checks if check.status in ("fail", "error")} == fails, name
     assert result.verdict == "fail", name
     return result, path

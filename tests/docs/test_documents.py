@@ -59,6 +59,8 @@ EVALUATES = "minutes of embedding and training; tests/generation/evaluation runs
 CLUSTERS = "minutes of embedding; tests/generation/clustering runs the like"
 LIKELIHOODS = "minutes of a model's passes; tests/generation/evaluation runs the like"
 REPLAYS = "needs the records of a run, and minutes; tests/generation/test_replay.py runs the like"
+RECORDS = "a minute of a model's passes; tests/recording/test_processor.py runs it"
+OTHERS = "needs a package for Python 3.12; tests/recording/test_invink.py runs it where it is installed"
 TABLES = "hours or days of generation; tests/generation/experiments runs a tiny table"
 DOWNLOADS = "needs the network"
 MACHINES = "needs a store or machines; tests/engines runs the like on a cluster of one machine"
@@ -75,6 +77,7 @@ UNRUN = {
     "dpaudit generate CONFIG.yaml --out public --public-only": GENERATES,
     "dpaudit generate examples/bbc-median.yaml --out public --public-only": GENERATES,
     "dpaudit generate examples/bbc-median.yaml --out run": GENERATES,
+    "dpaudit replay RUN_DIR --data notes.txt --without 7": "tests/recording/test_rerun.py runs the like",
     "dpaudit replay RUN_DIR --data records.csv": REPLAYS,
     "dpaudit report mine-run --data mine.csv": REPLAYS,
     "dpaudit verify RUN_DIR --model HuggingFaceTB/SmolLM2-135M": REPLAYS,
@@ -87,7 +90,10 @@ UNRUN = {
     "dpaudit likelihood median.yaml clip-1.yaml clip-2.yaml --test held-out.csv": LIKELIHOODS,
     "make setup": CI,
     "pip install '.[generate]'": DOWNLOADS,
+    "pip install --no-deps invink==0.1.0": DOWNLOADS,
+    "dpaudit record invink --out mended": OTHERS,
     "python - <<'END'": DOWNLOADS,
+    "python examples/record_transformers.py run": RECORDS,
     "python -m benchmarks.homogeneity examples/agnews-clustered.yaml": CLUSTERS,
     "python -m build": CI,
     "ray job submit -- dpaudit generate /shared/config.yaml": MACHINES,

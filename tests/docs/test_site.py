@@ -19,6 +19,7 @@ from pydantic import BaseModel
 import dpaudit.accounting
 import dpaudit.audit
 import dpaudit.mechanisms
+import dpaudit.recording
 import dpaudit.runs
 from dpaudit.checks import CATALOGUE
 from dpaudit.cli import PROGRAM, cli
@@ -47,7 +48,7 @@ FIELDS: dict[str, type[BaseModel]] = {
 }
 
 
-API = (dpaudit.accounting, dpaudit.audit, dpaudit.mechanisms, dpaudit.runs)
+API = (dpaudit.accounting, dpaudit.audit, dpaudit.mechanisms, dpaudit.recording, dpaudit.runs)
 
 
 @dataclass

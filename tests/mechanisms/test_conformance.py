@@ -644,9 +644,16 @@ def differences(logits: Floats, anchor: Floats, grid: float | None) -> Floats:
     return values if grid is None else np.rint(values / np.float32(grid)) * np.float32(grid)
 
 
+def raw_differences(logits: Floats, anchor: Floats, grid: float | None) -> Floats:
+    """Of logits as they are, in float32 throughout."""
+    values = np.clip(logits - anchor, -np.float32(CLIP), np.float32(CLIP))
+    return values if grid is None else np.rint(values / np.float32(grid)) * np.float32(grid)
+
+
 DEFINITIONS: dict[str, Callable[[Floats, Any, float | None], Floats]] = {
     "logits": lambda logits, _, grid: clipped(logits, grid),
     "differences": differences,
+    "raw-differences": raw_differences,
 }
 
 
@@ -708,6 +715,17 @@ def test_a_contribution_objects_to_what_cannot_be_one(name: str) -> None:
 def test_logits_reach_the_clip() -> None:
     contribution, logits = CONTRIBUTIONS["logits"](clip=CLIP), np.zeros((3, 4), dtype=np.float32)
     assert contribution.clip_problem({}, logits) == "3 of 3 contexts have another maximum than 3"
+
+
+def test_a_raw_anchor_is_no_larger_than_float64_adds_to() -> None:
+    contribution = CONTRIBUTIONS["raw-differences"](clip=CLIP)
+    public = np.array([3.0, -1024.0, 1024.0], dtype=np.float32)
+    anchor = contribution.anchor(public)
+    assert anchor is not None
+    np.testing.assert_array_equal(anchor, public)
+    for bad in (np.nan, np.inf, -np.inf, 1024.5, -1e31):
+        with pytest.raises(ValueError, match="public prompt: anchor holds"):
+            contribution.anchor(with_entry(public, (0,), bad))
 
 
 def test_differences_are_of_log_probabilities_and_of_an_anchor_that_is_such() -> None:

@@ -1647,8 +1647,8 @@ _CHECKS = (
         "check-mechanism-seed-passes",
         "a run from a test seed passes",
         "dpaudit/checks/mechanism.py",
-        'if generator == "os-entropy":',
-        'if generator in ("os-entropy", "test-seed"):',
+        'if sampling.generator == "os-entropy":',
+        'if sampling.generator in ("os-entropy", "test-seed"):',
         (
             _FAULT_TABLE,
             _FAULTS,

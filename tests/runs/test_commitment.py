@@ -21,6 +21,7 @@ from dpaudit.runs import (
     Privacy,
     Prompt,
     Record,
+    Recorded,
     RunReader,
     RunWriter,
     Sampling,
@@ -47,6 +48,7 @@ OTHER = {
     "model": Model(name="miniature", dtype="float16"),
     "prompt": Prompt(template="none", public_examples={"a": ("An example.",)}),
     "software": {"dpaudit": "0"},
+    "recorded": Recorded(generator="other 1.0"),
     "claim_stated": "beforehand",
     "nonce": "00" * 32,
 }

@@ -1,0 +1,142 @@
+"""Can the tokens be told beforehand by whoever tries a seed?
+
+A seed makes a stream of numbers, and a sampler that turns one number into each token takes a token's number from a
+known place of the stream. Whether all numbers lie where the tokens' probabilities put them is a bet that is laid down
+before a draw is looked at: with an honest sampler the product of its ratios exceeds e^a with probability e^-a at most
+(Markov).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.checks.alternatives import Doubles
+from dpaudit.checks.facts import Facts
+from dpaudit.checks.randomness import ORDERS, Draw
+from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.runs.manifest import Sampling
+
+#: Of a run's draws, the first so many are held against each stream.
+MOST_DRAWS = 4096
+#: What is kept back of every bet: a number that rounding puts on the other side of an edge does not end it.
+_IDLE = 0.1
+#: Draws less probable than this are taken for no evidence.
+_LEAST = 2.0**-30
+#: Probability of an alarm on an honest run.
+FALSE_ALARMS = 1e-6
+#: Those that programs come with, and people type.
+KNOWN_SEEDS = (
+    *(
+        *range(32),
+        37,
+        42,
+        64,
+        69,
+        77,
+        88,
+        99,
+        100,
+        101,
+        111,
+        123,
+        128,
+        200,
+        222,
+        256,
+        314,
+        321,
+        333,
+        404,
+        420,
+        444,
+        512,
+    ),
+    *(555, 666, 777, 888, 999, 1000, 1024, 1111, 1234, 1337, 2048, *range(2017, 2031), 3407, 4096, 4242, 5489, 9999),
+    *(10000, 12345, 31337, 42424, 54321, 65535, 123456, 271828, 314159, 654321, 1234567, 12345678, 123456789),
+)
+#: Streams of numbers in [0, 1), by the generator's name.
+STREAMS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
+    "numpy.random.seed": lambda seed, size: np.random.RandomState(seed % 2**32).random_sample(size),
+    "numpy.random.default_rng": lambda seed, size: np.random.default_rng(abs(seed)).random(size),
+    "random.seed": lambda seed, size: [each.random() for each in [random.Random(seed)] for _ in range(size)],  # noqa: S311
+}
+#: Where the numbers of a batch begin in the stream.
+PLACES = ("one batch after another", "from the seed again in each batch")
+
+
+class SeedTest:
+    """Holds the draws of a run, in order, against the streams of seeds. It looks at MOST_DRAWS of them."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        """`sampling`: what the run declares; a seed of numpy's in it is tried with the same weight as all others."""
+        self.draws = 0
+        declared = [("numpy.random.seed", sampling.seed)] if sampling.generator == "mt19937" else []
+        self.tried = [(name, seed) for name, seed in declared if seed is not None]
+        self.tried += [(name, seed) for name in STREAMS for seed in KNOWN_SEEDS if (name, seed) not in self.tried]
+        # Half of the weight, where one is declared; all hypotheses together weigh 1.
+        share = 0.5 if declared else 0.0
+        weights = np.full(len(self.tried), (1 - share) / (len(self.tried) - len(declared)))
+        weights[: len(declared)] = share
+        self._weights = np.log(weights / (len(ORDERS) * len(PLACES)))[:, None, None]
+        self._evidence = np.zeros((len(self.tried), len(ORDERS), len(PLACES)))
+        self._told = np.zeros(self._evidence.shape, dtype=np.int64)
+
+    @cached_property
+    def _streams(self) -> Doubles:
+        """[seeds, MOST_DRAWS] the numbers that each seed gives."""
+        return np.array([STREAMS[name](seed, MOST_DRAWS) for name, seed in self.tried], dtype=np.float64)
+
+    def take(self, draws: Sequence[Draw]) -> None:
+        """Take in one batch's draws. Batches come in ascending order."""
+        looked_at = draws[: MOST_DRAWS - self.draws]
+        if not looked_at:
+            return
+        table = np.array(looked_at, dtype=np.float64).reshape(-1, 5).T
+        low, chance = table[1:4], np.maximum(table[4], _LEAST)
+        gain = np.where(table[4] >= _LEAST, (1 - _IDLE) / chance, 0.0)
+        idle = np.where(table[4] >= _LEAST, _IDLE, 1.0)
+        for place, first in enumerate((self.draws, 0)):
+            numbers = self._streams[:, None, first : first + len(looked_at)]
+            inside: NDArray[np.bool_] = (low <= numbers) & (numbers < low + chance)
+            self._evidence[:, :, place] += np.log(idle + gain * inside).sum(axis=-1)
+            self._told[:, :, place] += inside.sum(axis=-1)
+        self.draws += len(looked_at)
+
+    def found(self) -> str:
+        """The seed that tells the tokens, in words; empty where none does."""
+        weighed = self._evidence + self._weights
+        best = np.unravel_index(int(weighed.argmax()), weighed.shape)
+        if weighed[best] < -math.log(FALSE_ALARMS):
+            return ""
+        name, seed = self.tried[best[0]]
+        told = f"{self._told[best]} of {self.draws} tokens are those of {name}({seed})"
+        return f"{told}, {PLACES[best[2]]}, tokens by {ORDERS[best[1]]}"
+
+
+@RunCheck(
+    id="sampling.seeds",
+    title="No seed that is known, or easily guessed, tells the tokens",
+    fails="A seed tells the tokens beforehand",
+    evidence=1,
+    why="Whoever knows the seed, or guesses it, can repeat all draws. Nothing is random to them, so nothing private.",
+    remedy=(
+        "Draw every token by the operating system's randomness, whatever seed a program sets by default: "
+        "secrets.SystemRandom, or os.urandom. Then generate again; do not release this run."
+    ),
+    reference="docs/sharp-edges.md",
+)
+def no_seed_tells_the_tokens(facts: Facts) -> Outcome:
+    """Where each draw's random number lay against the streams of common seeds, and of the one that the run declares."""
+    test = facts.seeds
+    expected = f"no stream of {len(test.tried)} seeds tells the tokens (false alarms below {FALSE_ALARMS:g})"
+    if not test.draws:
+        return Outcome("skip", "nothing", expected, "No step could be evaluated.")
+    if found := test.found():
+        return Outcome("fail", found, expected)
+    return Outcome("pass", f"{test.draws} draws", expected)

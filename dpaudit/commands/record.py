@@ -1,0 +1,93 @@
+"""`dpaudit record`: runs a script whose generator is somebody else's, under the recorder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from dpaudit.commands.options import COUNT, RUN_DIR, TitledCommand, output_options
+from dpaudit.commands.terminal import note, output, print_json
+
+if TYPE_CHECKING:
+    from dpaudit.runs.manifest import Mend
+    from dpaudit.runs.storage import Location
+
+#: What each word for --mend replaces, and all of them; as in dpaudit.runs.manifest, which is not loaded for this.
+MENDS: tuple[Mend, ...] = ("randomness", "batches", "lengths", "rows")
+
+
+@click.command(cls=TitledCommand)
+@click.argument("generator", type=click.Choice(["invink"]))
+@click.option("--out", type=RUN_DIR, required=True, help="Run directory to write: a path or a URL.")
+@click.option(
+    "--mend",
+    type=click.Choice([*MENDS, "all"]),
+    multiple=True,
+    help="Replace this part of the generator by one that is sound, and nothing else. Repeat it, or say all.",
+)
+@click.option("--texts", type=COUNT, metavar="N", help="A public number of texts, for --mend lengths.")
+@click.option("--max-tokens", type=COUNT, metavar="N", help="A public number of tokens of a text, for --mend lengths.")
+@click.option(
+    "--claim",
+    type=click.Choice(["asked", "spent"]),
+    default="asked",
+    show_default=True,
+    help="Audit the epsilon that the script asks for, or the largest that the generator says it spent on a text.",
+)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- PYTHON SCRIPT [ARGUMENTS]...")
+@output_options
+def record(
+    generator: str,
+    out: Location,
+    mend: tuple[str, ...],
+    texts: int | None,
+    max_tokens: int | None,
+    claim: Literal["asked", "spent"],
+    command: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Record somebody else's generator while a script runs it.
+
+    The generator is unmodified but for what --mend names, and the script calls it once. What is recorded is a run like
+    any other: audit it with `report`.
+
+    \b
+    Example:
+      dpaudit record invink --out run -- python their_script.py
+      dpaudit record invink --out mended --mend all --texts 2 --max-tokens 40 -- python their_script.py
+    """
+    from dpaudit.recording.generators import Asked
+    from dpaudit.runs.errors import InputError
+
+    mended = MENDS if "all" in mend else tuple(name for name in MENDS if name in mend)
+    if ("lengths" in mended) != (texts is not None and max_tokens is not None) or (texts is None) != (
+        max_tokens is None
+    ):
+        raise click.UsageError("--mend lengths goes with --texts and --max-tokens, which are for nothing else.")
+    interpreter, *arguments = script_of(command)
+    asked = Asked(out, mended, texts, max_tokens, claim)
+    called = [interpreter, *asked.called(generator), *arguments]
+    # With --json standard output is ours alone.
+    done = subprocess.run(called, check=False, stdout=sys.stderr if as_json else None)  # noqa: S603
+    if done.returncode:
+        problem = f"the script ended with exit code {done.returncode}, and its run is not whole."
+        raise InputError(str(out), problem, "Mend the script (its Python needs dpaudit, too).")
+    if as_json:
+        with output():
+            print_json(json.dumps({"run": str(out), "generator": generator, "mended": mended}) + "\n")
+    note(f"Next: dpaudit report {out}")
+
+
+def script_of(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The path of a Python, a script's file and its arguments. Raises click.UsageError where they are none."""
+    python, script, *arguments = (*command, "")[:2] + command[2:]
+    interpreter = shutil.which(python)
+    if interpreter is None or not Path(script).is_file():
+        raise click.UsageError(f"{script or 'no script'!r}: the command must be a Python and a script's file.")
+    return (interpreter, script, *arguments)

@@ -1,0 +1,398 @@
+"""Records what a generator does, as it does it: the plain calls that any program can make, on arrays.
+
+    placed = hashed_records(texts, batches=6, generated=4)
+    manifest = Manifest(batching=placed.batching, data=placed.data, ...)
+    with Recorder.create(path, manifest, placed.assignment) as recorder:
+        for number, texts in enumerate(placed.batches):
+            with recorder.batch(number, contexts=len(texts)) as batch:
+                while batch.stop is None:
+                    batch.draw(contexts=clipped, aggregate=blended)
+                batch.finish()
+        recorder.finish()
+
+Arrays may be of numpy, or whatever numpy makes arrays of: JAX's, and tensors of PyTorch on any device. What is
+misshapen or no number is refused where it is given; whether the numbers are right, the audit says. A run that was left
+midway has no claim and no hashes, and cannot pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.accounting import ExPostAccountant
+from dpaudit.generation.sampling import OsEntropy, sample
+from dpaudit.mechanisms import ANCHOR, FLOAT64_ROUNDING, Arrays, log_probability
+from dpaudit.recording.frozen import Frozen, batching_key
+from dpaudit.results.rounding import decimals
+from dpaudit.runs import (
+    Assigned,
+    BatchHeader,
+    Batching,
+    BatchWriter,
+    Claim,
+    Data,
+    KeyedHash,
+    Manifest,
+    RunWriter,
+    Step,
+    Vocabulary,
+    aggregate_digest,
+    data_digest,
+    without_stop,
+)
+from dpaudit.runs.manifest import StopReason
+from dpaudit.runs.storage import Location
+
+_CLAIM_DECIMALS = 4
+
+
+@dataclass(frozen=True)
+class HashedRecords:
+    """Records, each in the batch that a keyed hash of it alone gives, and what a manifest says of that.
+
+    Attributes:
+        batching, data: for the manifest.
+        assignment: for `Recorder.create`.
+        batches: the records of each batch that is to be generated; one context each.
+    """
+
+    batching: Batching
+    data: Data
+    assignment: tuple[Assigned, ...]
+    batches: tuple[tuple[str, ...], ...]
+
+
+def hashed_records(records: Iterable[str], *, batches: int, generated: int) -> HashedRecords:
+    """Place records by a new secret key. Equal texts are one record.
+
+    Args:
+        records: the private texts.
+        batches: how many the records are hashed into; a public number.
+        generated: of how many of them, the first ones, texts are made; public too.
+    """
+    key = batching_key()
+    keyed = KeyedHash(key)
+    placed = [(digest, keyed.batch(digest, batches), text) for digest, text in _by_digest(keyed, records)]
+    assignment = [Assigned(digest, number if number < generated else None, slot=None) for digest, number, _ in placed]
+    return HashedRecords(
+        batching=Batching(
+            rule="hashed-records",
+            batches=generated,
+            batches_per_label=batches,
+            generate_per_label=generated,
+            key=key.hex(),
+        ),
+        data=Data(records=len(placed), digest=data_digest(digest for digest, _, _ in placed)),
+        assignment=tuple(assignment),
+        batches=tuple(tuple(text for _, number, text in placed if number == each) for each in range(generated)),
+    )
+
+
+def _by_digest(keyed: KeyedHash, records: Iterable[str]) -> list[tuple[str, str]]:
+    return sorted((keyed.digest("", record), record) for record in set(records))
+
+
+class Recorder:
+    """One run being recorded.
+
+    Attributes:
+        manifest: what run.json holds. Its `commitment` is there before the first batch.
+    """
+
+    def __init__(self, writer: RunWriter, tokenizer: Vocabulary | None, frozen: Frozen | None) -> None:
+        """Not for callers: use `create`."""
+        self._writer, self._tokenizer, self.manifest = writer, tokenizer, writer.manifest
+        change = self.manifest.privacy.change(self.manifest.batching.rule)
+        stated = self.manifest.claim is not None or change is None or frozen is not None
+        self._accountant = None if stated else ExPostAccountant(self.manifest.mechanism, change)
+        self._frozen = None if frozen is None else frozen.tokens()
+
+    @classmethod
+    def create(
+        cls, path: Location, manifest: Manifest, assignment: Iterable[Assigned], *, tokenizer_json: str | None = None
+    ) -> Recorder:
+        """Start a run in a new or empty directory.
+
+        Args:
+            path: of the directory, or its URL.
+            manifest: all that is known beforehand. `record.contexts` must be on: the audit sees from contributions
+                alone that an aggregate is what the mechanism makes of them.
+            assignment: where each record went, in ascending order of digests.
+            tokenizer_json: the tokenizer in the form of the `tokenizers` library; None releases token ids alone.
+
+        Raises:
+            InputError: the directory holds something else, cannot be written, or another writer has it.
+            ValueError: the manifest asks for what is not recorded here, or the tokenizer cannot be read.
+        """
+        if not manifest.record.contexts:
+            raise ValueError("record.contexts is off: set Record(contexts=True), for a recorder is given contributions")
+        if manifest.mechanism.budget is not None:
+            raise ValueError("mechanism.budget is set: what contexts spend is not recorded; leave it out")
+        tokenizer = None if tokenizer_json is None else Vocabulary.of(tokenizer_json)
+        frozen = Frozen.asked()
+        where = path if frozen is None else frozen.out
+        writer = RunWriter.create(where, manifest, tokenizer_json=tokenizer_json, assignment=assignment)
+        return cls(writer, tokenizer, frozen)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+
+    @contextmanager
+    def batch(self, number: int, *, contexts: int, label: str | None = None) -> Iterator[RecordedBatch]:
+        """Record one batch of so many private contexts. It is kept if `finish` was called within the block.
+
+        Raises:
+            BatchExistsError: it is whole already.
+            ValueError: the manifest has no such batch.
+        """
+        header = BatchHeader(id=number, contexts=contexts, label=label)
+        with self._writer.batch(header) as writer:
+            frozen = None if self._frozen is None else self._frozen.get(number, ())
+            yield RecordedBatch(self.manifest, header, writer, self._accountant, self._tokenizer, frozen)
+        if self._accountant is not None:
+            self._accountant.close(number)
+
+    def finish(self, claim: Claim | None = None) -> None:
+        """Close the run.
+
+        Args:
+            claim: what the run claims. None keeps a claim of the manifest; where it has none, the run states the
+                ex-post epsilon that its record supports.
+
+        Raises:
+            ValueError: a batch is missing, or nothing bounds the cost.
+        """
+        if self._frozen is not None:
+            return
+        if claim is None and self.manifest.claim is None:
+            spent = math.inf if self._accountant is None else self._accountant.epsilon
+            if not math.isfinite(spent):
+                raise ValueError("nothing bounds what this run costs: state a claim, or batch by a hash of each record")
+            privacy = self.manifest.privacy
+            epsilon = float(decimals(spent, _CLAIM_DECIMALS, most=math.inf))
+            claim = Claim(epsilon=epsilon, kind="ex-post", relation=privacy.relation, unit=privacy.unit)
+        self._writer.finish(claim)
+
+
+class RecordedBatch:
+    """One batch being recorded, a step at a time. Made by `Recorder.batch`.
+
+    n contexts, S tokens to sample from: all V, or those of `support`.
+
+    Attributes:
+        truncated: whether every step needs a support.
+        tokens: of the text so far.
+        stop: why the text ends with its last token; None where it goes on.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        header: BatchHeader,
+        writer: BatchWriter,
+        accountant: ExPostAccountant | None,
+        tokenizer: Vocabulary | None,
+        frozen: Sequence[int] | None,
+    ) -> None:
+        """Not for callers."""
+        self._manifest, self._header, self._writer = manifest, header, writer
+        self._accountant, self._tokenizer, self._entropy, self._frozen = accountant, tokenizer, OsEntropy(), frozen
+        self.truncated = manifest.truncated
+        self.tokens: list[int] = []
+        self.stop: StopReason | None = None
+        self._steps = 0
+
+    def draw(self, *, contexts: Any, aggregate: Any, support: Any = None, anchor: Any = None) -> int:
+        """Draw a token with the operating system's randomness, and record the step.
+
+        Args:
+            contexts: [n, S] what each context gave, clipped: in [-clip, clip].
+            aggregate: [S] what you made of it, before the temperature; with the anchor, where there is one.
+            support: int [S] ids of the tokens to sample from, ascending, where these are not the whole vocabulary.
+            anchor: [S] what is public and was added to the aggregate, where the mechanism has such.
+
+        Raises:
+            ValueError: names the array that is missing, misshapen or no number, and where.
+        """
+        given = self._given(contexts, aggregate, support, anchor)
+        if self._frozen is not None:
+            return self._go_on(given, self._frozen)
+        drawn = sample(given.sampled, self._manifest.mechanism.temperature, self._entropy)
+        return self._write(given, int(given.ids[drawn.index]), drawn.log_probability)
+
+    def step(
+        self,
+        token: int,
+        log_probability: float,
+        *,
+        contexts: Any,
+        aggregate: Any,
+        support: Any = None,
+        anchor: Any = None,
+    ) -> int:
+        """Record a step whose token you drew yourself. Other arguments are those of `draw`.
+
+        Args:
+            token: its id.
+            log_probability: logarithm of the probability that your sampler gave it, at most 0.
+
+        Returns:
+            The token to go on with: yours, or the released one where a run is made again with its outputs frozen.
+
+        Raises:
+            ValueError: as `draw`.
+        """
+        given = self._given(contexts, aggregate, support, anchor)
+        if self._frozen is not None:
+            return self._go_on(given, self._frozen)
+        if not -math.inf < log_probability <= _ROUNDED_ONE:
+            raise self._refused(f"log_probability is {log_probability}, which is no logarithm of a probability")
+        if token not in given.ids:
+            raise self._refused(f"token {token} is not among the {len(given.ids)} that could be drawn")
+        return self._write(given, int(token), float(log_probability))
+
+    def end_text(self, text: str | None = None) -> None:
+        """End a text whose batch goes on with another (`Stopping.tokens_per_batch`). `text`: as for `finish`."""
+        self._writer.end_text(text=self._text(text), stop=self._reason())
+        self.tokens, self.stop = [], None
+
+    def finish(self, text: str | None = None) -> None:
+        """End the batch's last text and the batch.
+
+        Args:
+            text: what is released. None takes the tokens as the run's tokenizer decodes them.
+
+        Raises:
+            ValueError: the text does not end here by the manifest's `stopping`.
+        """
+        self._writer.finish(text=self._text(text), stop=self._reason())
+
+    def _reason(self) -> StopReason:
+        if self.stop is None:
+            most = self._manifest.stopping.max_tokens
+            raise self._refused(f"a text ends after {len(self.tokens)} of {most} tokens, and at no stop sequence")
+        return self.stop
+
+    def _text(self, text: str | None) -> str | None:
+        if text is not None or self._tokenizer is None:
+            return text
+        return self._tokenizer.decode(without_stop(self.tokens, self._manifest.stopping.sequences), special=False)
+
+    def _given(self, contexts: Any, aggregate: Any, support: Any, anchor: Any) -> _Given:
+        """What a step was made of, once it has the right shapes."""
+        manifest, mechanism = self._manifest, self._manifest.mechanism
+        if self.stop is not None:
+            raise self._refused(f"the text has ended ({self.stop}): call finish")
+        ids = np.arange(manifest.record.vocabulary) if not manifest.truncated else self._support(support)
+        if support is not None and not manifest.truncated:
+            raise self._refused("support is given, and mechanism.support of the manifest is the whole vocabulary")
+        size, dtype = len(ids), np.dtype(manifest.record.dtype)
+        values = self._floats("contexts", contexts, (self._header.contexts, size))
+        if values.dtype.itemsize > dtype.itemsize:
+            raise self._refused(f"contexts are {values.dtype}, and record.dtype of the manifest is {dtype}")
+        values = values.astype(dtype)
+        arrays = mechanism.aggregator.step(values, mechanism.clip, manifest.record.width)
+        if mechanism.contribution.anchored:
+            public = self._floats(ANCHOR, anchor, (size,))
+            arrays[ANCHOR] = public.astype(np.float32)
+            if (arrays[ANCHOR] != public).any():
+                raise self._refused("anchor is more precise than float32, in which it is recorded: round it first")
+        elif anchor is not None:
+            raise self._refused(f"anchor is given, and the contribution {mechanism.contribution.name} has none")
+        own, theirs = mechanism.aggregate(arrays), self._floats("aggregate", aggregate, (size,))
+        # Sums in another order are the same sums. What differs by more is recorded as it was: the audit objects.
+        same = np.abs(own - theirs).max(initial=0.0) <= FLOAT64_ROUNDING
+        return _Given(ids, values, arrays, own if same else theirs)
+
+    def _go_on(self, given: _Given, released: Sequence[int]) -> int:
+        """With the released token, whether or not it could be drawn here."""
+        if self._steps >= len(released):
+            raise self._refused(f"the released batch ends after {len(released)} tokens, and this one goes on")
+        token, temperature = released[self._steps], self._manifest.mechanism.temperature
+        found = np.flatnonzero(given.ids == token)
+        here = log_probability(given.sampled, int(found[0]), temperature) if len(found) else -math.inf
+        return self._write(given, token, here)
+
+    def _write(self, given: _Given, token: int, log_probability: float) -> int:
+        self._writer.write(
+            Step(
+                token=token,
+                log_probability=log_probability,
+                aggregate_digest=aggregate_digest(given.sampled),
+                arrays=given.arrays,
+                contexts=given.contexts if self._header.contexts else None,
+                support=given.ids if self._manifest.truncated else None,
+            )
+        )
+        if self._accountant is not None:
+            index = int(np.searchsorted(given.ids, token))
+            self._accountant.charge(self._header.id, self._manifest.mechanism.reduced(given.arrays, index))
+        self.tokens.append(token)
+        self._steps += 1
+        self.stop = self._manifest.stopping.reason(self.tokens, self._steps)
+        return token
+
+    def _support(self, support: Any) -> NDArray[np.int64]:
+        """Token ids, ascending."""
+        if support is None:
+            raise self._refused("support is missing: give the ids of the tokens to sample from")
+        ids, vocabulary = self._array("support", support), self._manifest.record.vocabulary
+        if ids.ndim != 1 or ids.dtype.kind not in "iu" or not len(ids):
+            raise self._refused(f"support must be whole numbers in one row, not {_described(ids)}")
+        if (np.diff(ids.astype(np.int64)) <= 0).any():
+            raise self._refused("support must ascend, each token once: sort it, and the columns of all else with it")
+        if ids[0] < 0 or ids[-1] >= vocabulary:
+            raise self._refused(f"support holds ids outside the vocabulary of {vocabulary}")
+        return ids.astype(np.int64)
+
+    def _floats(self, name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.floating]:
+        """Finite real numbers of a shape."""
+        if value is None:
+            raise self._refused(f"{name} is missing")
+        array = self._array(name, value)
+        if array.dtype.kind != "f":
+            raise self._refused(f"{name} must be real numbers, not {_described(array)}")
+        if array.shape != shape:
+            raise self._refused(f"{name} must have the shape {list(shape)}, not {list(array.shape)}")
+        if not np.isfinite(array).all():
+            raise self._refused(f"{name} holds a value that is not finite: leave such tokens out of the support")
+        return array
+
+    def _array(self, name: str, value: Any) -> NDArray[Any]:
+        if hasattr(value, "detach"):  # a tensor of PyTorch, on any device
+            value = value.detach().cpu()
+        try:
+            return np.asarray(value)
+        except (TypeError, ValueError) as error:
+            raise self._refused(f"{name} is nothing that numpy makes an array of ({error}): try float32") from None
+
+    def _refused(self, problem: str) -> ValueError:
+        return ValueError(f"batch {self._header.id}, step {self._steps}: {problem}")
+
+
+#: A logarithm of a probability of 1 that was rounded.
+_ROUNDED_ONE = 1e-9
+
+
+@dataclass(frozen=True)
+class _Given:
+    """One step: its tokens' ids [S], contributions [n, S], record, and the vector [S] that is sampled from."""
+
+    ids: NDArray[np.int64]
+    contexts: NDArray[np.floating]
+    arrays: Arrays
+    sampled: NDArray[np.floating]
+
+
+def _described(array: NDArray[Any]) -> str:
+    return f"{array.dtype} of shape {list(array.shape)}"

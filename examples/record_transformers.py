@@ -1,0 +1,79 @@
+"""Records `generate` of transformers: a mean of clipped logits that a team wrote itself, and the recorder beside it.
+
+    python examples/record_transformers.py RUN_DIR MODEL TEXTS && dpaudit report RUN_DIR
+
+MODEL is a folder or a hub's name; TEXTS has a private text a line.
+"""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from dpaudit.accounting import ApproximateAccountant
+from dpaudit.mechanisms import ContextChange, Mechanism
+from dpaudit.recording import Handed, Recorder, RecordingProcessor, hashed_records
+from dpaudit.runs import Claim, InputError, Manifest, Model, Origins, Prompt, Record, Stopping
+
+# Public: all that was fixed without looking at a text.
+PROMPT = "Here is a text:\n{}\nHere is another one like it:\n"
+CLIP, TEMPERATURE, DIVISOR, LENGTH, DELTA = 10.0, 1.0, 8.0, 20, 1e-5
+BATCHES, GENERATED = 2, 2
+MECHANISM = Mechanism.model_validate(
+    {"aggregator": "mean", "clip": CLIP, "temperature": TEMPERATURE, "divisor": DIVISOR}
+)
+
+
+def aggregation(scores):
+    """The team's own: clip every row's logits [rows, V], add them up, divide by a fixed number. And hand that over."""
+    scores = scores.double()
+    clipped = (scores - scores.amax(dim=1, keepdim=True) + CLIP).clamp(min=-CLIP)
+    return Handed(contexts=clipped, aggregate=clipped.sum(dim=0) / DIVISOR)
+
+
+def manifest(placed, name, vocabulary, end):
+    """Everything that an auditor must know before the first step, the claim included."""
+    accountant = ApproximateAccountant.of(MECHANISM, ContextChange("add_remove"))
+    epsilon = accountant.epsilon(LENGTH, DELTA).epsilon
+    return Manifest(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        mechanism=MECHANISM,
+        batching=placed.batching,
+        data=placed.data,
+        origins=Origins(batching="public", settings="public"),
+        stopping=Stopping(max_tokens=LENGTH, sequences=((end,),)),
+        record=Record(vocabulary=vocabulary, dtype="float64", contexts=True),
+        model=Model(name=name),
+        prompt=Prompt(template="another one like it"),
+        claim=Claim(epsilon=epsilon, delta=DELTA, kind="approximate"),
+    )
+
+
+def write_run(path, name, texts):
+    """Generate a text from each batch, and record the run."""
+    tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
+    model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    placed = hashed_records(texts, batches=BATCHES, generated=GENERATED)
+    settings = manifest(placed, name, model.config.vocab_size, tokenizer.eos_token_id)
+    words = tokenizer.backend_tokenizer.to_str()
+    with Recorder.create(path, settings, placed.assignment, tokenizer_json=words) as recorder:
+        for number, shown in enumerate(placed.batches):
+            prompts = tokenizer([PROMPT.format(text) for text in shown], return_tensors="pt", padding=True)
+            with recorder.batch(number, contexts=len(shown)) as batch:
+                model.generate(
+                    **prompts, max_new_tokens=LENGTH, logits_processor=[RecordingProcessor(batch, aggregation)]
+                )
+                batch.finish()
+        recorder.finish()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit("usage: python examples/record_transformers.py RUN_DIR MODEL TEXTS")
+    try:
+        write_run(sys.argv[1], sys.argv[2], Path(sys.argv[3]).read_text(encoding="utf-8").splitlines())
+    except InputError as error:
+        sys.exit(str(error))

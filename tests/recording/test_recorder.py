@@ -1,0 +1,289 @@
+"""Arrays that a generator hands over become a run that audits: what is misshapen is refused, what is wrong fails."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpaudit.accounting import ApproximateAccountant
+from dpaudit.audit import audit_run
+from dpaudit.mechanisms import ContextChange, Mechanism
+from dpaudit.recording import RecordedBatch, Recorder, hashed_records
+from dpaudit.runs import Claim, InputError, Manifest, Model, Origins, Prompt, Record, RunReader, Stopping
+
+VOCABULARY, CLIP, LENGTH, END = 24, 3.0, 8, 23
+#: Without the model.
+AT_MOST_OPEN = {"mechanism.support-public", "neighbors.regenerated", "replay.logits", "replay.lower-bound"}
+RECORDS = [f"record {number}" for number in range(40)]
+MEDIAN = {"aggregator": "median", "clip": CLIP, "temperature": 1.0}
+MEAN = {"aggregator": "mean", "clip": CLIP, "temperature": 1.0, "divisor": 9.0}
+ANCHORED = {**MEAN, "contribution": "differences", "support": {"kind": "public-top-k", "size": 6}}
+
+
+def logits(record: str, position: int) -> np.ndarray:
+    """Of one record, which a text so far does not change."""
+    return np.random.default_rng([*record.encode(), position]).normal(size=VOCABULARY).astype(np.float32) * 2
+
+
+def handed(fields: dict[str, Any], texts: list[str], position: int) -> dict[str, Any]:
+    """What an honest generator hands over at a step, by its own arithmetic."""
+    scores = np.array([logits(text, position) for text in texts]).reshape(-1, VOCABULARY)
+    if "contribution" in fields:
+        public = logits("public", position)
+        support = np.sort(np.argsort(-public)[:6])
+        anchor = (public[support] - np.logaddexp.reduce(public[support].astype(float))).astype(np.float32)
+        kept = scores[:, support].astype(float)
+        values = np.clip(kept - np.logaddexp.reduce(kept, axis=1)[:, None] - anchor, -CLIP, CLIP)
+        return {"contexts": values, "aggregate": anchor + values.sum(0) / 9, "support": support, "anchor": anchor}
+    values = np.maximum(-CLIP, scores - scores.max(axis=1, keepdims=True) + np.float32(CLIP)).astype(np.float32)
+    if fields is MEAN:
+        return {"contexts": values, "aggregate": values.astype(float).sum(0) / 9}
+    return {"contexts": values, "aggregate": np.median(values, axis=0)}
+
+
+def manifest_of(fields: dict[str, Any], placed: Any, **changes: Any) -> Manifest:
+    mechanism, claim = Mechanism.model_validate(fields), None
+    if fields["aggregator"] == "mean":
+        accountant = ApproximateAccountant.of(mechanism, ContextChange("add_remove"))
+        assert accountant is not None
+        claim = Claim(epsilon=accountant.epsilon(LENGTH, 1e-4, "rdp").epsilon, delta=1e-4, kind="approximate")
+    settings: dict[str, Any] = {
+        "created": "2026-01-01T00:00:00+00:00",
+        "mechanism": mechanism,
+        "batching": placed.batching,
+        "data": placed.data,
+        "origins": Origins(batching="public", settings="public"),
+        "stopping": Stopping(max_tokens=LENGTH, sequences=((END,),)),
+        "record": Record(
+            vocabulary=VOCABULARY, contexts=True, dtype="float64" if fields["aggregator"] == "mean" else "float32"
+        ),
+        "model": Model(name="noise"),
+        "prompt": Prompt(template="none"),
+        "claim": claim,
+    }
+    return Manifest(**settings | changes)
+
+
+def record(
+    path: Any, fields: dict[str, Any] = MEDIAN, spoilt: Any = lambda given, position: given, **changes: Any
+) -> Any:
+    """Record a run; `spoilt` may change what is handed over. Token ids alone are released."""
+    placed = hashed_records(RECORDS, batches=4, generated=3)
+    with Recorder.create(path, manifest_of(fields, placed, **changes), placed.assignment) as recorder:
+        for number, texts in enumerate(placed.batches):
+            with recorder.batch(number, contexts=len(texts)) as batch:
+                write(batch, fields, list(texts), spoilt)
+        recorder.finish()
+    return path
+
+
+def write(batch: RecordedBatch, fields: dict[str, Any], texts: list[str], spoilt: Any) -> None:
+    while batch.stop is None:
+        position = len(batch.tokens)
+        batch.draw(**spoilt(handed(fields, texts, position), position))
+    batch.finish()
+
+
+def failing(path: Any) -> set[str]:
+    return {check.id for check in audit_run(path).checks if check.status in ("fail", "error")}
+
+
+@pytest.mark.parametrize("fields", [MEDIAN, MEAN, ANCHORED], ids=["median", "mean", "anchored"])
+def test_honest_generators_pass(tmp_path, fields):
+    result = audit_run(record(tmp_path / "run", fields))
+    left_open = {check.id for check in result.checks if check.status != "pass" and check.applicable}
+    # Texts that part at once leave nothing to compare a support with: only the model shows the rest.
+    assert left_open <= AT_MOST_OPEN, left_open
+    assert failing(tmp_path / "run") == set()
+    assert {check.id for check in result.checks if check.status == "pass"} >= {"mechanism.clip", "record.aggregate"}
+
+
+def test_own_draws_and_several_texts_a_batch(tmp_path):
+    stopping = Stopping(max_tokens=3, tokens_per_batch=LENGTH)
+    placed = hashed_records(RECORDS, batches=4, generated=2)
+    with Recorder.create(
+        tmp_path / "run", manifest_of(MEDIAN, placed, stopping=stopping), placed.assignment
+    ) as recorder:
+        for number, texts in enumerate(placed.batches):
+            with recorder.batch(number, contexts=len(texts)) as batch:
+                for position in range(LENGTH):
+                    given = handed(MEDIAN, list(texts), position)
+                    scores = given["aggregate"].astype(float)
+                    scores -= np.logaddexp.reduce(scores)
+                    token = int(np.random.default_rng().choice(VOCABULARY, p=np.exp(scores)))
+                    batch.step(token, float(scores[token]), **given)
+                    if batch.stop is not None and position < LENGTH - 1:
+                        batch.end_text()
+                batch.finish()
+        recorder.finish()
+    assert audit_run(tmp_path / "run").verdict == "pass"
+    assert [len(sample.tokens) for sample in RunReader(tmp_path / "run").samples()] == [3, 3, 2] * 2
+
+
+def test_what_is_wrong_is_recorded_as_it_was_and_fails(tmp_path):
+    def replaced(**change: Any) -> Any:
+        return lambda given, position: given | {name: value(given) for name, value in change.items()}
+
+    faults = {
+        "drawn from another aggregate": (
+            MEDIAN,
+            replaced(aggregate=lambda g: g["aggregate"] * 2),
+            {"record.aggregate"},
+        ),
+        "sums in half precision": (
+            MEAN,
+            replaced(aggregate=lambda g: g["contexts"].sum(0).astype(np.float16).astype(float) / 9),
+            {"record.aggregate"},
+        ),
+        "divided by the number of contexts": (
+            MEAN,
+            replaced(aggregate=lambda g: g["aggregate"] * 9 / len(g["contexts"])),
+            {"record.aggregate"},
+        ),
+        "not clipped": (MEDIAN, replaced(contexts=lambda g: g["contexts"] * np.float32(1.5)), {"record.range"}),
+        "a support of the records'": (
+            ANCHORED,
+            lambda given, position: given | {"support": np.sort(np.random.default_rng().permutation(VOCABULARY)[:6])},
+            {"mechanism.support-public"},
+        ),
+    }
+    for number, (name, (fields, spoilt, expected)) in enumerate(faults.items()):
+        path = tmp_path / str(number)
+        record(path, fields, spoilt)
+        assert expected <= failing(path), name
+        assert audit_run(path).verdict == "fail", name
+
+
+def test_a_log_probability_of_another_distribution_fails(tmp_path):
+    """A sampler that is colder than the mechanism says."""
+    placed = hashed_records(RECORDS, batches=4, generated=1)
+    with Recorder.create(tmp_path / "run", manifest_of(MEDIAN, placed), placed.assignment) as recorder:
+        with recorder.batch(0, contexts=len(placed.batches[0])) as batch:
+            while batch.stop is None:
+                given = handed(MEDIAN, list(placed.batches[0]), len(batch.tokens))
+                scores = given["aggregate"].astype(float) * 2
+                scores -= np.logaddexp.reduce(scores)
+                batch.step(int(scores.argmax()), float(scores.max()), **given)
+            batch.finish()
+        recorder.finish()
+    assert "record.aggregate" in failing(tmp_path / "run")
+
+
+#: What is handed over wrongly, and what the error names.
+MISSHAPEN = {
+    "too few rows": (MEDIAN, lambda g: {"contexts": g["contexts"][1:]}, "contexts must have the shape"),
+    "too few tokens": (MEDIAN, lambda g: {"aggregate": g["aggregate"][1:]}, "aggregate must have the shape"),
+    "no number": (MEDIAN, lambda g: {"contexts": g["contexts"] * np.float32("nan")}, "contexts holds a value that is"),
+    "infinite": (MEDIAN, lambda g: {"aggregate": g["aggregate"] - np.inf}, "aggregate holds a value that is"),
+    "integers": (MEDIAN, lambda g: {"contexts": g["contexts"].astype(int)}, "contexts must be real numbers"),
+    "too precise": (MEDIAN, lambda g: {"contexts": g["contexts"].astype(float)}, "record.dtype of the manifest"),
+    "nothing": (MEDIAN, lambda g: {"contexts": None}, "contexts is missing"),
+    "no array": (MEDIAN, lambda g: {"contexts": [[1.0], [1.0, 2.0]]}, "contexts"),
+    "superfluous support": (MEDIAN, lambda g: {"support": np.arange(VOCABULARY)}, "support is given"),
+    "superfluous anchor": (MEDIAN, lambda g: {"anchor": g["aggregate"]}, "anchor is given"),
+    "no support": (ANCHORED, lambda g: {"support": None}, "support is missing"),
+    "disorder": (ANCHORED, lambda g: {"support": g["support"][::-1]}, "support must ascend"),
+    "twice": (ANCHORED, lambda g: {"support": np.minimum(g["support"], g["support"][1])}, "support must ascend"),
+    "outside": (ANCHORED, lambda g: {"support": g["support"] + VOCABULARY}, "outside the vocabulary of 24"),
+    "no ids": (ANCHORED, lambda g: {"support": g["support"] + 0.5}, "support must be whole numbers"),
+    "no anchor": (ANCHORED, lambda g: {"anchor": None}, "anchor is missing"),
+    "too precise an anchor": (
+        ANCHORED,
+        lambda g: {"anchor": g["anchor"].astype(float) + 1e-12},
+        "more precise than float32",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISSHAPEN)
+def test_what_is_misshapen_is_refused_where_it_is_given(tmp_path, name):
+    fields, change, message = MISSHAPEN[name]
+    with pytest.raises(ValueError, match=r"batch \d, step 1: ") as refused:
+        record(tmp_path / "run", fields, lambda given, position: given | (change(given) if position == 1 else {}))
+    assert message in str(refused.value)
+    assert audit_run(tmp_path / "run").verdict == "error"
+
+
+def test_own_draws_are_looked_at(tmp_path):
+    placed = hashed_records(RECORDS, batches=4, generated=1)
+    given = handed(MEDIAN, list(placed.batches[0]), 0)
+    contexts = len(placed.batches[0])
+    with (
+        Recorder.create(tmp_path / "run", manifest_of(MEDIAN, placed), placed.assignment) as recorder,
+        recorder.batch(0, contexts=contexts) as batch,
+    ):
+        for token, logarithm, message in (
+            (99, -1.0, "token 99 is not among the 24"),
+            (-1, -1.0, "token -1"),
+            (1, 0.5, "no logarithm of a probability"),
+            (1, math.nan, "no logarithm of a probability"),
+            (1, -math.inf, "no logarithm of a probability"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                batch.step(token, logarithm, **given)
+        with pytest.raises(ValueError, match="ends after 0 of 8 tokens"):
+            batch.finish()
+        batch.step(END, -1.0, **given)
+        assert batch.stop == "end-token"
+        with pytest.raises(ValueError, match=r"the text has ended \(end-token\)"):
+            batch.draw(**given)
+
+
+def test_what_is_not_recorded_here_is_refused_beforehand(tmp_path):
+    placed = hashed_records(RECORDS, batches=4, generated=1)
+    for changes, message in (
+        ({"record": Record(vocabulary=VOCABULARY)}, "record.contexts is off"),
+        ({"mechanism": Mechanism.model_validate({**MEAN, "budget": 1.0})}, "mechanism.budget is set"),
+    ):
+        manifest = manifest_of(MEDIAN, placed)
+        if "mechanism" in changes:
+            manifest = manifest_of(MEAN, placed)
+        with pytest.raises(ValueError, match=message):
+            Recorder.create(tmp_path / "run", manifest.model_copy(update=changes), placed.assignment)
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_crash_midway_leaves_a_run_that_cannot_pass(tmp_path):
+    def crash(given: Any, position: int) -> Any:
+        if position == 2:
+            raise RuntimeError("out of memory")
+        return given
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        record(tmp_path / "run", MEAN, crash, stopping=Stopping(max_tokens=LENGTH))
+    assert audit_run(tmp_path / "run").verdict == "error"
+
+    placed = hashed_records(RECORDS, batches=4, generated=2)
+    with Recorder.create(tmp_path / "half", manifest_of(MEAN, placed), placed.assignment) as recorder:
+        with recorder.batch(0, contexts=len(placed.batches[0])) as batch:
+            write(batch, MEAN, list(placed.batches[0]), lambda given, position: given)
+        with pytest.raises(ValueError, match="1 batches are missing"):
+            recorder.finish()
+    assert audit_run(tmp_path / "half").verdict == "error"
+    with pytest.raises(InputError, match="not empty"):
+        record(tmp_path / "half")
+
+
+def test_nothing_is_claimed_where_nothing_bounds_the_cost(tmp_path):
+    """Slices move when a record comes or goes; per record no figure holds, and the recorder makes none up."""
+    placed = hashed_records(RECORDS, batches=4, generated=1)
+    sliced = placed.batching.model_copy(update={"rule": "paper-slices", "slots": 64, "batches_per_label": None})
+    assignment = [place.__class__(place.digest, None, None) for place in placed.assignment]
+    manifest = manifest_of(MEDIAN, placed, batching=sliced)
+    with Recorder.create(tmp_path / "run", manifest, assignment) as recorder:
+        with recorder.batch(0, contexts=2) as batch:
+            write(batch, MEDIAN, RECORDS[:2], lambda given, position: given)
+        with pytest.raises(ValueError, match="nothing bounds what this run costs"):
+            recorder.finish()
+
+
+def test_records_are_placed_by_a_hash_of_each_alone():
+    placed = hashed_records([*RECORDS, RECORDS[0]], batches=5, generated=2)
+    assert placed.data.records == len(RECORDS) == len(placed.assignment)
+    shown = [text for batch in placed.batches for text in batch]
+    assert len(shown) == len(set(shown)) == sum(place.batch is not None for place in placed.assignment)
+    again = hashed_records(RECORDS, batches=5, generated=2)
+    assert placed.batching.key != again.batching.key, "a key is secret, and new each time"

@@ -1,0 +1,244 @@
+"""A recorded generator is run again without a record, its outputs frozen: each way that private data takes shows.
+
+The generators are a few lines of numpy each. One is run as a script by the command; the others in this process.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpaudit.audit import audit_run
+from dpaudit.recording import Recorder, hashed_records
+from dpaudit.recording.frozen import VARIABLE, Frozen
+from dpaudit.recording.rerun import Script, rerun
+from dpaudit.runs import Assigned, InputError, KeyedHash, RunReader, Stopping
+from dpaudit.runs.manifest import Moved, Recorded, Rows
+from tests.recording.test_recorder import ANCHORED, MEAN, MEDIAN, VOCABULARY, handed, manifest_of
+
+TEXTS = [f"record {number}" for number in range(24)]
+Spoilt = Callable[[dict[str, Any], list[str], list[str]], dict[str, Any]]
+
+
+def honest(given: dict[str, Any], texts: list[str], everything: list[str]) -> dict[str, Any]:
+    return given
+
+
+@dataclass(frozen=True)
+class Generator:
+    """What a script does: fields of the mechanism, what it hands over, and how settings follow from the records."""
+
+    fields: dict[str, Any]
+    spoilt: Spoilt = honest
+    settings: Callable[[list[str]], dict[str, Any]] = lambda records: {}
+    sliced: bool = False
+
+    def __call__(self, path: Path, records: list[str]) -> None:
+        placed = hashed_records(records, batches=3, generated=2)
+        batches, assignment = [list(texts) for texts in placed.batches], placed.assignment
+        if self.sliced:
+            batches = [records[:8], records[8:16]]
+            assignment = tuple(self._slices(placed.batching.key, records))
+        seen = Recorded(generator="toy", batches=Moved(tried=1, moved=1), rows=Rows(logit=0.0, support=0))
+        manifest = manifest_of(self.fields, placed, recorded=seen, **self.settings(records))
+        with Recorder.create(path, manifest, assignment) as recorder:
+            for number, texts in enumerate(batches):
+                with recorder.batch(number, contexts=len(texts)) as batch:
+                    while batch.stop is None:
+                        given = handed(self.fields, texts, len(batch.tokens))
+                        batch.draw(**self.spoilt(given, texts, records))
+                    batch.finish()
+            recorder.finish()
+
+    @staticmethod
+    def _slices(key: Any, records: list[str]) -> list[Assigned]:
+        digest = KeyedHash(bytes.fromhex(key)).digest
+        placed = [Assigned(digest("", text), i // 8 if i < 16 else None, None) for i, text in enumerate(records)]
+        return sorted(placed, key=lambda each: each.digest)
+
+
+@dataclass(frozen=True)
+class InProcess(Script):
+    """A script that is a function of this process."""
+
+    generator: Callable[[Path, list[str]], None] = Generator(MEDIAN)
+    patch: Any = None
+
+    def run(self, released: RunReader, out: Path, data: Path, instead: Path) -> int:
+        with self.patch.context() as patched:
+            for name, value in Frozen(released.location, out).environment().items():
+                patched.setenv(name, value)
+            try:
+                self.generator(out, instead.read_text().splitlines())
+            except ValueError:
+                return 1
+        return 0
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """A run of a generator, made again without a record that is in a batch: the kinds of what moved."""
+
+    def make(generator: Any, *, again: Any = None, shown: bool = True) -> Any:
+        data = tmp_path / "notes.txt"
+        data.write_text("\n".join(TEXTS) + "\n")
+        generator(tmp_path / "run", TEXTS)
+        released = RunReader(tmp_path / "run")
+        keyed = KeyedHash(bytes.fromhex(released.manifest.batching.key or ""))
+        places = {each.digest: each.batch for each in released.assignment()}
+        row = next(i for i, text in enumerate(TEXTS, 1) if (places[keyed.digest("", text)] is not None) == shown)
+        script = InProcess("python", ("script.py", str(data)), again or generator, monkeypatch)
+        return rerun(tmp_path / "run", data, [row], script, lambda said: None)[0]
+
+    return make
+
+
+def kinds(found: Any) -> set[str]:
+    return {difference.kind for difference in found.differences}
+
+
+@pytest.mark.parametrize("fields", [MEDIAN, MEAN, ANCHORED], ids=["median", "mean", "anchored"])
+@pytest.mark.parametrize("shown", [True, False])
+def test_an_honest_generator_moves_nothing(made, fields, shown, tmp_path):
+    found = made(Generator(fields), shown=shown)
+    assert (found.differences, found.unstable) == ((), "")
+    result = audit_run(tmp_path / "run", reruns=[found])
+    assert {check.id: check.status for check in result.checks}["replay.frozen"] == "pass"
+
+
+def peeking(given: dict[str, Any], texts: list[str], everything: list[str]) -> dict[str, Any]:
+    """A row that hangs on how many there are, as padding makes it."""
+    contexts = given["contexts"].copy()
+    contexts[:, 3] -= np.float32(0.001) * len(texts) / 64
+    return {"contexts": contexts, "aggregate": np.median(contexts, axis=0)}
+
+
+def private_support(given: dict[str, Any], texts: list[str], everything: list[str]) -> dict[str, Any]:
+    """A token of the support by the number of records."""
+    swapped = given["support"].copy()
+    free = np.setdiff1d(np.arange(VOCABULARY), swapped)
+    swapped[len(everything) % 6] = free[len(everything) % len(free)]
+    order = np.argsort(swapped)
+    return given | {"support": swapped[order]}
+
+
+def private_anchor(given: dict[str, Any], texts: list[str], everything: list[str]) -> dict[str, Any]:
+    anchor = given["anchor"] + np.float32(0.01 * len(everything))
+    return given | {"anchor": anchor, "aggregate": anchor + given["contexts"].sum(0) / 9}
+
+
+def over_all(given: dict[str, Any], texts: list[str], everything: list[str]) -> dict[str, Any]:
+    """An aggregate that takes in records of other batches."""
+    return given | {"aggregate": given["aggregate"] + np.float32(0.01 * len(everything))}
+
+
+FAULTS = {
+    "settings": Generator(MEDIAN, settings=lambda records: {"stopping": Stopping(max_tokens=len(records) // 3)}),
+    "places": Generator(MEDIAN, sliced=True),
+    "rows": Generator(MEDIAN, peeking),
+    "supports": Generator(ANCHORED, private_support),
+    "anchors": Generator(ANCHORED, private_anchor),
+    "aggregates": Generator(MEDIAN, over_all),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_what_else_a_record_moves_has_a_name(made, kind, tmp_path):
+    found = made(FAULTS[kind])
+    assert kind in kinds(found), found
+    assert found.unstable == ""
+    checks = {check.id: check for check in audit_run(tmp_path / "run", reruns=[found]).checks}
+    assert checks["replay.frozen"].status == "fail"
+    assert f"without row {found.row}" in checks["replay.frozen"].measured
+    assert not any(text in str(found) for text in TEXTS)
+
+
+def test_fewer_texts_and_a_script_that_ends_are_told(made, monkeypatch):
+    def stops(path: Path, records: list[str]) -> None:
+        if len(records) < len(TEXTS):
+            raise ValueError("too few")
+        Generator(MEDIAN)(path, records)
+
+    assert kinds(made(stops)) == {"ends"}
+
+
+def test_nothing_is_told_where_the_script_does_not_do_the_same_twice(made, tmp_path):
+    noise = iter(range(10**6))
+
+    def restless(given: dict[str, Any], texts: list[str], everything: list[str]) -> dict[str, Any]:
+        contexts = given["contexts"].copy()
+        contexts[:, 3] -= np.float32(1e-3) * (next(noise) % 7)
+        return {"contexts": contexts, "aggregate": np.median(contexts, axis=0)}
+
+    found = made(Generator(MEDIAN, restless))
+    assert kinds(found) == set()
+    assert "apart" in found.unstable or "aggregate" in found.unstable
+    checks = {check.id: check.status for check in audit_run(tmp_path / "run", reruns=[found], evidence=4).checks}
+    assert checks["replay.frozen"] == "skip"
+
+
+def test_what_is_made_so_is_no_run(tmp_path, monkeypatch):
+    Generator(MEDIAN)(tmp_path / "run", TEXTS)
+    monkeypatch.setenv(VARIABLE, json.dumps({"released": str(tmp_path / "run"), "out": str(tmp_path / "again")}))
+    Generator(MEDIAN)(tmp_path / "ignored", TEXTS)
+    assert not (tmp_path / "ignored").exists()
+    assert audit_run(tmp_path / "again").verdict == "error"
+    one, other = RunReader(tmp_path / "run"), RunReader(tmp_path / "again")
+    for batch in one.batches:
+        with one.batch(batch) as before, other.batch(batch) as after:
+            assert before.tokens.tolist() == after.tokens.tolist()
+            assert np.allclose(before.log_probabilities, after.log_probabilities, atol=1e-9)
+
+
+def test_what_cannot_be_run_again_is_one_error(made, tmp_path, monkeypatch):
+    made(Generator(MEDIAN))
+    run, data, generator = tmp_path / "run", tmp_path / "notes.txt", Generator(MEDIAN)
+
+    def again(rows: list[int], generator: Any = generator, file: Path = data, given: str = str(data)) -> Any:
+        return rerun(run, file, rows, InProcess("python", ("s.py", given), generator, monkeypatch), lambda said: None)
+
+    for rows, options, problem in (
+        ([25], {}, "has no row 25"),
+        ([1], {"given": "other.txt"}, "is not given"),
+        ([1], {"generator": lambda path, records: None}, "it recorded nothing"),
+        ([1], {"generator": lambda path, records: generator(path, records[:-1])}, "not the records of the run"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            again(rows, **options)
+    data.write_text("\n".join([*TEXTS, TEXTS[0]]) + "\n")
+    with pytest.raises(InputError, match="records are the same"):
+        again([1])
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.recording.test_rerun import FAULTS, MEDIAN, Generator
+
+generator = Generator(MEDIAN) if sys.argv[1] == "honest" else FAULTS[sys.argv[1]]
+generator(Path(sys.argv[2]), Path(sys.argv[3]).read_text().splitlines())
+"""
+
+
+@pytest.mark.parametrize(("kind", "code"), [("honest", 0), ("rows", 1)])
+def test_the_command(dpaudit, tmp_path, kind, code):
+    root = Path(__file__).parents[2]
+    (tmp_path / "script.py").write_text(SCRIPT.format(root=str(root)))
+    (tmp_path / "notes.txt").write_text("\n".join(TEXTS) + "\n")
+    generator = Generator(MEDIAN) if kind == "honest" else FAULTS[kind]
+    generator(tmp_path / "run", TEXTS)
+    command = ("--", sys.executable, "script.py", kind, "run", "notes.txt")
+    found, out, err = dpaudit("replay", "run", "--data", "notes.txt", "--without", 5, "--json", *command)
+    checks = {check["id"]: check for check in json.loads(out)["checks"]}
+    assert checks["replay.frozen"]["status"] == ("pass" if kind == "honest" else "fail"), err
+    assert found == code, [check for check in checks.values() if check["status"] not in ("pass", "skip")]
+    assert dpaudit("replay", "run", "--data", "notes.txt", "--without", 5)[0] == 2
+    assert dpaudit("replay", "run", "--data", "notes.txt", "--without", 5, "--steps", 3, *command)[0] == 2
