@@ -18,7 +18,7 @@ _SOURCES = {"zcdp": "stated, zCDP", "rdp": "stated, Rényi DP", "approximate": "
 _METHODS = {
     "sum": "added up",
     "rdp": "composed by Rényi DP",
-    "optimal": "composed optimally, in the worst order",
+    "optimal": "composed optimally",
 }
 _UNITS = {"record": "one record", "user": "one user", "context": "one context"}
 _CHANGES = {"add_remove": "more or less", "replace": "exchanged for another"}

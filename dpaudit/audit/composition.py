@@ -19,7 +19,11 @@ from dpaudit.runs.statements import Statement
 from dpaudit.runs.storage import Location
 
 #: How rarely two runs that drew noise of their own may have the same counts, for counts to pass for shared.
-_RARELY = 1e-6
+_RARELY = 1e-9
+_BEFOREHAND = (
+    "The totals hold if the settings of every release were chosen without looking at what another gave, and if all "
+    "releases of these records are named."
+)
 
 
 @dataclass(frozen=True)
@@ -47,20 +51,26 @@ class _Run:
         )
 
     @property
+    def drawn_once(self) -> bool:
+        """Whether runs with the same clusters have them from one draw: noisy counts do not come out alike by chance.
+
+        Centres by themselves may: Chang's are one, the origin, wherever noise leaves no leaf.
+        """
+        noise = self.manifest.clustering.counts
+        if noise is None:
+            return False
+        # Rounded noise on one count takes no value more often than this.
+        likeliest = -math.expm1(-0.5 / noise.scale)
+        counts = (self.manifest.clustering.centers or 0) * (len(self.manifest.batching.labels) or 1)
+        return counts * math.log(likeliest) <= math.log(_RARELY)
+
+    @property
     def grouped_by(self) -> str | None:
-        """The same for runs whose centres and counts are one release; None where there is none, or nobody can tell."""
+        """The same for runs of one data set with the same clusters; None where these cost nothing, or it is unknown."""
         clustering, data = self.manifest.clustering, self.manifest.data.digest
         digest = self.result.run["digests"].get(CLUSTERS)
-        if clustering.method == "none" or None in (data, digest, clustering.digest):
+        if not self.grouping.epsilon or None in (data, digest, clustering.digest):
             return None
-        if clustering.origin == "public":
-            if clustering.counts is None:
-                return None
-            # Rounded noise on one count takes no value more often than this.
-            likeliest = -math.expm1(-0.5 / clustering.counts.scale)
-            counts = (clustering.centers or 0) * (len(self.manifest.batching.labels) or 1)
-            if counts * math.log(likeliest) > math.log(_RARELY):
-                return None
         records = unit_records(self.manifest, self.claim.unit)
         stated = clustering.model_dump(mode="json"), self.manifest.batching.labels, data, digest, records
         return json.dumps(stated, sort_keys=True)
@@ -85,7 +95,8 @@ def compose_runs(
     runs = [_checked(str(location), RunReader(location), result) for location, result in results.items()]
     relation, unit = _neighbours(runs, statements)
     _require_different(runs)
-    shared = _shared(runs)
+    grouped = _grouped(runs)
+    shared = _shared(grouped)
     delta, chains = delta or _default_delta(runs, statements), _chains(runs)
     return JointCost(
         relation=relation,
@@ -95,7 +106,7 @@ def compose_runs(
         ex_post=_ex_post(runs, statements, shared),
         shared=shared,
         continued=tuple(Continued(releases=tuple(run.name for run in chain)) for chain in chains if len(chain) > 1),
-        notes=tuple(_notes(runs)),
+        notes=tuple(_notes(runs, grouped)),
     )
 
 
@@ -168,19 +179,24 @@ def _require_different(runs: Sequence[_Run]) -> None:
                 raise InputError(run.name, problem, "Name each run once: a copy of a release costs nothing more.")
 
 
-def _shared(runs: Sequence[_Run]) -> tuple[Shared, ...]:
+def _grouped(runs: Sequence[_Run]) -> list[list[_Run]]:
+    """Runs that have the same clusters, two or more together."""
     groups: dict[str, list[_Run]] = {}
     for run in runs:
         if (grouped := run.grouped_by) is not None:
             groups.setdefault(grouped, []).append(run)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _shared(grouped: Sequence[Sequence[_Run]]) -> tuple[Shared, ...]:
     return tuple(
         Shared(
             releases=tuple(run.name for run in group),
             counts=group[0].grouping.counts,
             centers=Figure(epsilon=group[0].grouping.centers, delta=group[0].grouping.delta),
         )
-        for group in groups.values()
-        if len(group) > 1
+        for group in grouped
+        if group[0].drawn_once
     )
 
 
@@ -280,12 +296,12 @@ def _ex_post(runs: Sequence[_Run], statements: Sequence[Statement], shared: Sequ
     return Total(kind="ex-post", releases=tuple(run.name for run in known), figure=figure, method="sum", reason=reason)
 
 
-def _notes(runs: Sequence[_Run]) -> list[str]:
-    notes, data = [], {run.manifest.data.digest for run in runs}
-    if len(data) > 1:
-        notes.append("The runs were made of different data: the totals are for a record that is in all of it.")
-    elif None in data and len(runs) > 1:
-        notes.append("The runs do not say whether their data are the same: the totals are for a record in all of it.")
+def _notes(runs: Sequence[_Run], grouped: Sequence[Sequence[_Run]]) -> list[str]:
+    notes = [_BEFOREHAND]
+    for group in grouped:
+        if not group[0].drawn_once:
+            names = _listed([run.name for run in group])
+            notes.append(f"{names} have the same clusters, which may have been drawn twice: each is charged with them.")
     if runs[0].claim.unit == "user":
         most = {run.manifest.privacy.records_per_user for run in runs}
         if len(most) > 1:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpaudit.commands.audits import audit_of, leave, replay_of
+from dpaudit.commands.audits import audit_of, leave, replay_of, require_runs
 from dpaudit.commands.options import (
     RUN_DIR,
     FiniteRange,
@@ -66,6 +66,7 @@ def compose(
     statements = () if stated is None else read_statements(stated)
     if len(run_dirs) + len(statements) < 2:
         raise click.UsageError("Name two or more run directories, or guarantees of others in a file, --with FILE.yaml.")
+    require_runs(run_dirs)
     results = {path: audit_of(path, replay=replay_of(path, None, model), engine=engine) for path in run_dirs}
     if any(result.verdict != "pass" for result in results.values()):
         tell("dpaudit: not composed: nothing is known of what a run cost that does not pass its own audit")

@@ -64,7 +64,7 @@ class Total(Result):
 
 
 class Shared(Result):
-    """Noised centres and noisy counts that runs have in common, byte for byte: they were released once.
+    """Noisy counts that runs have in common to the last one, and the centres that these are at: released once.
 
     Attributes:
         releases: the runs; the first of them is charged.

@@ -19,6 +19,7 @@ from dp_accounting import (
 )
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
+from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -163,6 +164,16 @@ def test_noise_and_gaussians_against_privacy_loss_distributions() -> None:
         parts = [Parts(rho=1 / (2 * sigma**2)), Parts(laplace=(1 / scale,)), Parts(laplace=(1 / other,))]
         found = joint_epsilon(parts, DELTA)
         assert truth.get_epsilon(DELTA) < found.epsilon < 1.12 * truth.get_epsilon(DELTA)
+
+
+def test_renyi_divergences_are_converted_as_dp_accounting_does() -> None:
+    for rho, table in ((0.3, ()), (0.0, tuple((order, 0.02 * order**1.5) for order in ORDERS))):
+        found = profiles.renyi_profile(rho, [RenyiTable(table)] if table else [], 6.0)
+        epsilons = [rho * order for order in ORDERS] if rho else [epsilon for _, epsilon in table]
+        for place in range(0, profiles.POINTS, 500):
+            theirs = compute_delta(ORDERS, epsilons, place * found.step)[0]
+            assert found.deltas[place] <= theirs * 1.01 + 1e-300, "but for other orders"
+            assert found.deltas[place] >= 0.99 * theirs
 
 
 def test_losses_beyond_the_grid_are_not_forgotten() -> None:

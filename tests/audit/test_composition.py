@@ -23,6 +23,7 @@ from dpaudit.runs.statements import read_statements
 
 MEAN: dict[str, Any] = {"aggregator": "mean"}
 BUDGETS: dict[str, Any] = {"aggregator": "mean", "budget": 0.05, "max_tokens": 9}
+COUNTS: dict[str, Any] = {"aggregator": "mean", "sizes": (3, 4, 5, 2), "clusters": "public-centers-rebalanced"}
 CENTRES: dict[str, Any] = {"aggregator": "mean", "sizes": (3, 4, 5, 2), "clusters": "chang"}
 GOLDEN = Path(__file__).parent / "golden"
 STATED = """\
@@ -85,21 +86,44 @@ def test_budgets_are_zcdp_among_others(make_run: Any) -> None:
     assert with_draws is not None and with_draws.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
 
 
-def test_clusters_of_two_runs_are_two_releases_unless_they_are_one(make_run: Any) -> None:
-    one, other, apart = make_run(**CENTRES), make_run(**CENTRES, max_tokens=2), make_run(**CENTRES, seed=4)
+def test_the_same_counts_are_one_release(make_run: Any) -> None:
+    one, other, apart = make_run(**COUNTS), make_run(**COUNTS, max_tokens=2), make_run(**COUNTS, seed=4)
     shared, twice = composed(one, other), composed(one, apart)
     assert [each.releases for each in shared.shared] == [(str(one.path), str(other.path))]
-    assert not twice.shared, "other records: what they have in common are the centres of this test alone"
-    assert shared.approximate.figure is not None and twice.approximate.figure is not None
-    assert shared.approximate.figure.epsilon < twice.approximate.figure.epsilon
+    assert len(shared.notes) == 1 and len(twice.notes) == 1
+    assert not twice.shared, "other records: what they have in common are the counts of this test alone"
+    for kind in ("approximate", "ex_post"):
+        figures = [getattr(cost, kind).figure for cost in (shared, twice)]
+        assert 0 < figures[0].epsilon < figures[1].epsilon
+    spent = [release.ex_post.epsilon for release in shared.releases if release.ex_post is not None]
+    assert shared.ex_post.figure is not None
+    assert shared.ex_post.figure.epsilon == pytest.approx(sum(spent) - shared.shared[0].counts, rel=1e-9)
+
+
+def test_clusters_that_may_be_alike_by_chance_are_two_releases(make_run: Any) -> None:
+    """Centres by themselves, and few counts or little noise, are what two draws may have in common."""
+    for settings in (CENTRES, {**COUNTS, "noise": 0.05}):
+        noise = settings.pop("noise", None)
+        runs = make_run(**settings), make_run(**settings, max_tokens=2)
+        results = {run.path: audit_run(run.path) for run in runs}
+        if noise is not None:
+            for run in runs:
+                run.edit_manifest({"clustering.counts.scale": noise, "clustering.counts.epsilon": 1 / noise})
+        found = compose_runs(results, delta=1e-3)
+        assert not found.shared
+        assert "each is charged" in found.notes[1] and all(str(run.path) in found.notes[1] for run in runs)
+        spent = [release.ex_post.epsilon for release in found.releases if release.ex_post is not None]
+        assert found.ex_post.figure is not None and math.isclose(found.ex_post.figure.epsilon, sum(spent))
 
 
 def test_clusters_are_paid_for_in_every_total(make_run: Any) -> None:
     """Whoever has them first in a total pays, whatever stands before it in another."""
-    runs = make_run(sizes=(3, 4, 5, 2), clusters="chang"), make_run(**CENTRES), make_run(**MEAN, seed=3)
-    found = [composed(*way, delta=1e-3).approximate.figure for way in permutations(runs)]
+    median = make_run(**{**COUNTS, "aggregator": "median"})
+    runs = median, make_run(**COUNTS), make_run(**MEAN, seed=3)
+    costs = [composed(*way, delta=1e-3) for way in permutations(runs)]
+    assert all(len(cost.shared) == 1 for cost in costs)
     alone = composed(*runs[1:], delta=1e-3).approximate.figure
-    assert found == [alone] * 6, "the median's clusters are the mean's"
+    assert [cost.approximate.figure for cost in costs] == [alone] * 6, "the median's clusters are the mean's"
 
 
 def test_what_others_state_joins(make_run: Any, tmp_path: Path) -> None:
@@ -107,7 +131,7 @@ def test_what_others_state_joins(make_run: Any, tmp_path: Path) -> None:
     file.write_text(STATED)
     statements = read_statements(file)
     found = composed(make_run(**MEAN), statements=statements, delta=1e-4)
-    assert found.approximate.figure is not None and found.approximate.method == "rdp"
+    assert found.approximate.figure is not None and found.approximate.method == "optimal"
     assert found.approximate.releases[1:] == ("a histogram", "two models", "a mean <b>")
     without = composed(make_run(**MEAN), statements=statements[:1], delta=1e-4).approximate.figure
     assert without is not None and without.epsilon < found.approximate.figure.epsilon
@@ -186,12 +210,13 @@ def test_the_terminal_and_json_say_the_same(make_run: Any, tmp_path: Path, dpaud
     arguments = ["compose", *runs, "--with", "stated.yaml"]
     code, shown, _ = dpaudit(*arguments)
     assert code == 0
-    golden = GOLDEN / "compose.txt"
-    if os.environ.get("DPAUDIT_UPDATE_GOLDEN") == "1":
-        golden.write_text(shown)
-    assert shown == golden.read_text()
+    _, printed, _ = dpaudit(*arguments, "--json")
+    rounded = json.loads(printed, parse_float=lambda number: float(f"{float(number):.9g}"))
+    for name, found in (("compose.txt", shown), ("compose.json", json.dumps(rounded, indent=2, ensure_ascii=False))):
+        if os.environ.get("DPAUDIT_UPDATE_GOLDEN") == "1":
+            (GOLDEN / name).write_text(found)
+        assert found == (GOLDEN / name).read_text()
     assert max(map(len, shown.splitlines())) <= 80
-    code, printed, _ = dpaudit(*arguments, "--json")
     cost = JointCost.model_validate_json(printed)
     assert code == 0 and json.loads(printed)["schema_version"] == "1"
     assert cost.approximate.figure is not None and f"{cost.approximate.figure.epsilon:.3f}"[:4] in shown
