@@ -138,8 +138,7 @@ def _ready(
     """
     existing = None if begun is None else begun.manifest
     earlier = Earlier.of(spent, begun, config)
-    recorded = earlier.key if existing is None else existing.batching.key
-    key = config.batching.key or recorded or secrets.token_hex(KEY_BYTES)
+    key = config.batching.key or earlier.key or secrets.token_hex(KEY_BYTES)
     free = free_memory(device_of(config.model))
     data = read_records(config.data, whose=config.shares_budgets)
     privacy = declared_privacy(config, data.most_per_user, earlier.commitments)
@@ -169,9 +168,7 @@ def _ready(
     earlier.require_continued(manifest)
     if begun is not None:
         require_same_run(begun.name, begun.manifest, manifest)
-    if manifest.own_allowances and manifest.mechanism.budget is not None:
-        records = with_allowances(records, manifest.mechanism.budget)
-    return Ready(manifest, model, prompts, records, clusters, data.repeated)
+    return Ready(manifest, model, prompts, with_allowances(records, manifest), clusters, data.repeated)
 
 
 class Prompting(NamedTuple):

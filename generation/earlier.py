@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dpaudit.generation.config import Config
-from dpaudit.runs import InputError, Manifest, RunReader, continuation_problem, spent_by
+from dpaudit.runs import InputError, Manifest, RunReader, continuation_problem, most_spent, spent_by
 from dpaudit.runs.storage import Location
 
 _REMEDY = "Give --spent once for each earlier run, and the config the data, unit and rule that they had."
@@ -46,14 +46,14 @@ class Earlier:
                 raise InputError(
                     "--spent", "the run there went on from others.", "Give those, or name a new directory."
                 )
-            return cls(had, begun.manifest.batching.key, {each.payer: each.spent for each in begun.assignment()})
-        spent: dict[str, float] = {}
-        if readers:
-            _require(readers, readers[-1].manifest, readers[:-1])
-        for reader in readers:
-            for payer, own in spent_by(reader).items():
-                spent[payer] = max(spent.get(payer, 0.0), own)
-        return cls(commitments, readers[0].manifest.batching.key if readers else None, spent, readers)
+            # Nobody had spent anything where no run was before: the assignment need not be read for that.
+            spent = {each.payer: each.spent for each in begun.assignment()} if had else {}
+            return cls(had, begun.manifest.batching.key, spent)
+        if not readers:
+            return cls()
+        _require(readers, readers[-1].manifest, readers[:-1])
+        key, spent = readers[0].manifest.batching.key, most_spent(map(spent_by, readers))
+        return cls(commitments, key, spent, readers)
 
     def require_continued(self, manifest: Manifest) -> None:
         """Raise InputError where a run, as it is to be, cannot go on from these."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from dpaudit.generation.config import NO_LABELS
 from dpaudit.generation.records import Record
-from dpaudit.runs import Assigned, Batching, Clusters, KeyedHash, allowances
+from dpaudit.runs import Assigned, Batching, Clusters, KeyedHash, Manifest, allowances
 
 #: One context: the records that a prompt shows, in hash order. Empty where a slot holds none.
 Context = tuple[Record, ...]
@@ -146,8 +146,11 @@ def partition_as_recorded(
     return _parted(batching, clusters, placed)
 
 
-def with_allowances(parts: Partition, budget: float) -> Partition:
-    """The partition with what each context may spend, by what the assignment says of its payer."""
+def with_allowances(parts: Partition, manifest: Manifest) -> Partition:
+    """The partition with what each context may spend, by what the assignment says of its payer, where that differs."""
+    budget = manifest.mechanism.budget
+    if budget is None or not manifest.own_allowances:
+        return parts
     shares = allowances(parts.assignment, budget)
     batches = (replace(batch, budgets=shares.get(batch.id)) for batch in parts.batches)
     return replace(parts, batches=tuple(batches))

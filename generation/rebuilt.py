@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -163,8 +164,8 @@ class Rebuilt:
 
     def assignment_problem(self) -> str:
         """The first line of the recorded assignment that the rule does not give; empty where there is none."""
-        hashing = KeyedHash(bytes.fromhex(self._manifest.batching.key or ""))
-        users = {} if self._users is None else {self._digest(r): hashing.user(user) for r, user in self._users.items()}
+        whose = self._users or {}
+        users = {self._digest(record): self._hashing.user(user) for record, user in whose.items()}
         pairs = zip_longest(self._reader.assignment(), self.partition.assignment)
         for number, (recorded, derived) in enumerate(pairs, start=1):
             if recorded != derived:
@@ -175,17 +176,19 @@ class Rebuilt:
 
     def _with_allowances(self, parts: Partition) -> Partition:
         """What an assignment says of budgets, taken over to the one that the rule gives."""
-        budget = self._manifest.mechanism.budget
-        if budget is None or not self._manifest.own_allowances:
+        if not self._manifest.own_allowances:
             return parts
         recorded = {each.digest: each for each in self._reader.assignment()}
-        own = [recorded.get(each.digest, each) for each in parts.assignment]
-        pairs = zip(parts.assignment, own, strict=True)
+        pairs = ((each, recorded.get(each.digest, each)) for each in parts.assignment)
         places = tuple(replace(each, user=known.user, spent=known.spent) for each, known in pairs)
-        return with_allowances(replace(parts, assignment=places), budget)
+        return with_allowances(replace(parts, assignment=places), self._manifest)
+
+    @cached_property
+    def _hashing(self) -> KeyedHash:
+        return KeyedHash(bytes.fromhex(self._manifest.batching.key or ""))
 
     def _digest(self, record: Record) -> str:
-        return KeyedHash(bytes.fromhex(self._manifest.batching.key or "")).digest(record.label, record.text)
+        return self._hashing.digest(record.label, record.text)
 
     def _require_rule(self) -> None:
         """Raises InputError where run.json declares less of how records became batches than this generator does."""

@@ -10,7 +10,7 @@ from rich.text import Text
 from dpaudit.reports.terminal import plain_table, print_pair
 from dpaudit.reports.text import one_line, printable
 from dpaudit.reports.wording import ABSENT
-from dpaudit.results import Figure, JointCost, Release, Total
+from dpaudit.results import JointCost, Release, Spent, Total
 from dpaudit.results.rounding import bound, delta_bound
 
 COLUMNS = ("Release", "Kind", "ε approximate", "δ", "ε ex-post")
@@ -66,7 +66,7 @@ def _total(total: Total, releases: int) -> str:
     return f"{_figure(total.figure)}, {_METHODS[total.method]}{of}. {total.reason}".strip()
 
 
-def _figure(figure: Figure) -> str:
+def _figure(figure: Spent) -> str:
     return f"ε ≤ {bound(figure.epsilon)}" + (f" at δ = {delta_bound(figure.delta)}" if figure.delta else "")
 
 

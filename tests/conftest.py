@@ -35,6 +35,7 @@ from dpaudit.accounting import (
     rebalancing_events,
 )
 from dpaudit.audit import audit_run
+from dpaudit.cli import main
 from dpaudit.mechanisms import (
     ANCHOR,
     COME_AND_GO,
@@ -938,3 +939,24 @@ def empty_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are worked out but not drawn, which takes four fifths of a report's time."""
     empty = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewBox="0 0 1 1"/>'
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, file, **_: file.write(empty))
+
+
+@pytest.fixture
+def dpaudit(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs the entry point in an empty folder: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code: object = 0
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as left:
+            code = left.code
+        out, err = capfd.readouterr()
+        assert "Traceback" not in out + err
+        assert isinstance(code, int)
+        return code, out, err
+
+    return call

@@ -154,17 +154,13 @@ def zcdp_epsilon(
     for response in responses:
         lie = 2 / (math.exp(response) + 1) if response < MOST_RESPONSE else 0.0
         accountant.compose(RandomizedResponseDpEvent(lie, 2))
-    if not renyi:
-        return float(accountant.get_epsilon(delta)) * (1 + RENYI_ROOM)
-    bounds = sum((table.at(np.array(accountant.orders)) for table in renyi), np.array(accountant.rdp))
-    known = np.isfinite(bounds)
-    found, _ = compute_epsilon(np.array(accountant.orders)[known], bounds[known], delta)
-    return float(found) * (1 + RENYI_ROOM)
+    bounds = sum((table.at(np.array(orders)) for table in renyi), np.array(accountant.rdp))
+    return float(compute_epsilon(orders, bounds.tolist(), delta)[0]) * (1 + RENYI_ROOM)
 
 
 def zcdp_of_range(eta: float, steps: int) -> float:
     """rho of `steps` draws of bounded range eta, eta^2 / 8 each (https://arxiv.org/abs/2004.07223), rounded up."""
-    return _sum_up([math.nextafter(steps * eta * eta / 8 * (1 + 4 * ULP), math.inf)] if steps and eta else [])
+    return sum_up([math.nextafter(steps * eta * eta / 8 * (1 + 4 * ULP), math.inf)] if steps and eta else [])
 
 
 def epsilons_by_steps(
@@ -257,9 +253,9 @@ class _Problem:
 
     def bound(self, delta: float) -> float:
         """epsilon at a delta by Renyi accounting, or the pure epsilon of everything, beyond which no loss lies."""
-        rho = _sum_up(zcdp_of_range(*segment) for segment in self.segments)
+        rho = sum_up(zcdp_of_range(*segment) for segment in self.segments)
         ranges = (math.nextafter(steps * eta, math.inf) for eta, steps in self.segments)
-        total = _sum_up(chain(ranges, self.laplace, self.pure))
+        total = sum_up(chain(ranges, self.laplace, self.pure))
         return min(zcdp_epsilon(rho, delta, laplace=self.laplace, pure=self.pure), total)
 
     def reach(self) -> float:
@@ -449,7 +445,7 @@ def _epsilons(name: str, epsilons: Sequence[float]) -> list[float]:
     return [float(epsilon) for epsilon in epsilons if epsilon]
 
 
-def _sum_up(terms: Iterable[float]) -> float:
+def sum_up(terms: Iterable[float]) -> float:
     """The sum, rounded up where it has more than one term."""
     try:
         values = list(terms)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from dpaudit.accounting.composition import (
     TINY,
@@ -18,6 +17,7 @@ from dpaudit.accounting.composition import (
     exponential_mechanism_epsilon,
     privacy_profile,
     rounded_sum,
+    sum_up,
     zcdp_epsilon,
     zcdp_of_range,
 )
@@ -85,9 +85,9 @@ def joint_epsilon(releases: Sequence[Parts], delta: float) -> Joint:
     """
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie strictly between 0 and 1, not {delta}")
-    left, spent = delta, [release.delta for release in releases if release.delta]
-    for each in spent:
-        left = math.nextafter(left - each, -math.inf)
+    left = delta
+    for spent in (release.delta for release in releases if release.delta):
+        left = math.nextafter(left - spent, -math.inf)
     if left <= 0:
         return Joint(math.inf, "rdp")
     whole = _Whole.of(releases)
@@ -119,7 +119,7 @@ class _Whole:
             Counter({eta: number for eta, number in steps.items() if eta and number}),
             tuple(epsilon for release in releases for epsilon in release.laplace if epsilon),
             tuple(epsilon for release in releases for epsilon in release.pure if epsilon),
-            _added(release.rho for release in releases),
+            sum_up(release.rho for release in releases if release.rho),
             tuple(table for release in releases for table in release.renyi),
         )
 
@@ -132,7 +132,8 @@ class _Whole:
         """By Renyi accounting; or the sum of the epsilons of everything, beyond which no loss lies."""
         if not self.has_renyi:
             return self._without_renyi(delta, "rdp")
-        rho = _added([self.rho, *(zcdp_of_range(eta, number) for eta, number in self.steps.items())])
+        costs = self.rho, *(zcdp_of_range(eta, number) for eta, number in self.steps.items())
+        rho = sum_up(filter(None, costs))
         return zcdp_epsilon(rho, delta, laplace=self.laplace, pure=self.pure, renyi=self.renyi)
 
     def optimal(self, delta: float) -> float:
@@ -161,7 +162,3 @@ class _Whole:
         return exponential_mechanism_epsilon(
             ranges, numbers, delta, method=method, laplace=self.laplace, pure=self.pure
         ).epsilon
-
-
-def _added(costs: Iterable[float]) -> float:
-    return reduce(rounded_sum, costs, 0.0)

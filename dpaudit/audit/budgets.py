@@ -37,10 +37,8 @@ class BudgetSums:
         self._active[:tokens] += active
         self._contexts[:tokens] += contexts
         self._least[:tokens] = np.minimum(self._least[:tokens], active / contexts)
-        shares = np.ceil(np.clip(np.nan_to_num(shares_spent(use.spent, use.budgets), nan=1.0), 0, 1) * _SHARES).astype(
-            np.int64
-        )
-        self._spent += np.bincount(shares, minlength=_SHARES + 1)
+        shares = np.clip(np.nan_to_num(shares_spent(use.spent, use.budgets), nan=1.0), 0, 1)
+        self._spent += np.bincount(np.ceil(shares * _SHARES).astype(np.int64), minlength=_SHARES + 1)
         self._paid += float(np.nan_to_num(np.clip(use.spent, 0, budget), nan=budget).sum())
         self._smallest = min(self._smallest, float(use.budgets.min()))
         self._left_out += int(np.count_nonzero(use.left_out))

@@ -6,24 +6,24 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 from dpaudit.accounting import ApproximateAccountant, Parts, RenyiTable, joint_epsilon, rounded_sum
 from dpaudit.checks.rebalancing import GroupingCost, grouping_cost, unit_records
 from dpaudit.mechanisms import Relation, Unit
-from dpaudit.results import AuditResult, Continued, ExPost, Figure, JointCost, Release, Shared, Total
+from dpaudit.results import AuditResult, Continued, ExPost, JointCost, Release, Shared, Spent, Total
 from dpaudit.results.rounding import stated
-from dpaudit.runs import Claim, InputError, Manifest, RunReader, continuation_problem, spent_by
+from dpaudit.runs import Claim, InputError, Manifest, RunReader, continuation_problem, most_spent, spent_by
 from dpaudit.runs.layout import CLUSTERS
 from dpaudit.runs.statements import Statement
 from dpaudit.runs.storage import Location
 
-#: How rarely two runs that drew noise of their own may have the same counts, for counts to pass for shared.
-_RARELY = 1e-9
 _BEFOREHAND = (
     "The totals hold if the settings of every release were chosen without looking at what another gave, and if all "
     "releases of these records are named."
 )
+#: How rarely two runs that drew noise of their own may have the same counts, for counts to pass for shared.
+_RARELY = 1e-9
 
 
 @dataclass(frozen=True)
@@ -45,31 +45,29 @@ class _Run:
         change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
         if change is None or not math.isfinite(self.grouping.epsilon):
             return None
-        spent = self.grouping
-        return ApproximateAccountant.of(
-            manifest.mechanism, change, laplace=spent.events, centers=spent.centers, centers_delta=spent.delta
-        )
+        return self.grouping.accountant(manifest.mechanism, change)
 
-    @property
-    def drawn_once(self) -> bool:
-        """Whether runs with the same clusters have them from one draw: noisy counts do not come out alike by chance.
-
-        Centres by themselves may: Chang's are one, the origin, wherever noise leaves no leaf.
-        """
-        noise = self.manifest.clustering.counts
-        if noise is None:
-            return False
-        # Rounded noise on one count takes no value more often than this.
-        likeliest = -math.expm1(-0.5 / noise.scale)
-        counts = (self.manifest.clustering.centers or 0) * (len(self.manifest.batching.labels) or 1)
-        return counts * math.log(likeliest) <= math.log(_RARELY)
+    @cached_property
+    def spent(self) -> dict[str, float]:
+        """What each payer had spent by its end. Raises InputError as `spent_by` does."""
+        return spent_by(self.reader)
 
     @property
     def grouped_by(self) -> str | None:
-        """The same for runs of one data set with the same clusters; None where these cost nothing, or it is unknown."""
+        """The same for runs whose noisy counts are one release; None where there is none, or nobody can tell.
+
+        Noised centres tell nobody: where noise leaves no leaf, each draw of them gives the origin.
+        """
         clustering, data = self.manifest.clustering, self.manifest.data.digest
         digest = self.result.run["digests"].get(CLUSTERS)
-        if not self.grouping.epsilon or None in (data, digest, clustering.digest):
+        if clustering.method == "none" or None in (data, digest, clustering.digest):
+            return None
+        if clustering.origin != "public" or clustering.counts is None:
+            return None
+        # Rounded noise on one count takes no value more often than this.
+        likeliest = -math.expm1(-0.5 / clustering.counts.scale)
+        counts = (clustering.centers or 0) * (len(self.manifest.batching.labels) or 1)
+        if counts * math.log(likeliest) > math.log(_RARELY):
             return None
         records = unit_records(self.manifest, self.claim.unit)
         stated = clustering.model_dump(mode="json"), self.manifest.batching.labels, data, digest, records
@@ -88,15 +86,14 @@ def compose_runs(
             deltas add up to.
 
     Raises:
-        InputError: a release that cannot be composed with the others: a run that is there twice,
-            one that went on from less than another of them had spent, a release for other neighbours, or a delta that
-            is spent before it is divided.
+        InputError: a release that cannot be composed with the others: a run that does not pass or is there twice, one
+            that went on from less than another of them had spent, a release for other neighbours, or a delta that is
+            spent before it is divided.
     """
     runs = [_checked(str(location), RunReader(location), result) for location, result in results.items()]
     relation, unit = _neighbours(runs, statements)
     _require_different(runs)
-    grouped = _grouped(runs)
-    shared = _shared(grouped)
+    shared = _shared(runs)
     delta, chains = delta or _default_delta(runs, statements), _chains(runs)
     return JointCost(
         relation=relation,
@@ -106,12 +103,12 @@ def compose_runs(
         ex_post=_ex_post(runs, statements, shared),
         shared=shared,
         continued=tuple(Continued(releases=tuple(run.name for run in chain)) for chain in chains if len(chain) > 1),
-        notes=tuple(_notes(runs, grouped)),
+        notes=tuple(_notes(runs)),
     )
 
 
 def _checked(name: str, reader: RunReader, result: AuditResult) -> _Run:
-    """Raises InputError for a run whose unit is no other release's."""
+    """Raises InputError for a run that does not pass, or whose unit is no other release's."""
     if result.verdict != "pass" or result.claim is None or result.guarantees.ex_post is None:
         problem = "its own audit does not pass, so nothing is known of what it cost."
         raise InputError(name, problem, "Compose runs that pass: `dpaudit verify` says what to mend.")
@@ -156,10 +153,7 @@ def _chains(runs: Sequence[_Run]) -> list[list[_Run]]:
 
 def _require_continued(run: _Run, chain: Sequence[_Run]) -> None:
     """Hold what a run says of earlier spending against the records of the runs that it went on from."""
-    spent: dict[str, float] = {}
-    for earlier in chain:
-        for payer, own in spent_by(earlier.reader).items():
-            spent[payer] = max(spent.get(payer, 0.0), own)
+    spent = most_spent(earlier.spent for earlier in chain)
     less = sum(spent.get(each.payer, 0.0) > each.spent for each in run.reader.assignment())
     if less:
         names = ", ".join(earlier.name for earlier in chain)
@@ -179,24 +173,19 @@ def _require_different(runs: Sequence[_Run]) -> None:
                 raise InputError(run.name, problem, "Name each run once: a copy of a release costs nothing more.")
 
 
-def _grouped(runs: Sequence[_Run]) -> list[list[_Run]]:
-    """Runs that have the same clusters, two or more together."""
+def _shared(runs: Sequence[_Run]) -> tuple[Shared, ...]:
     groups: dict[str, list[_Run]] = {}
     for run in runs:
         if (grouped := run.grouped_by) is not None:
             groups.setdefault(grouped, []).append(run)
-    return [group for group in groups.values() if len(group) > 1]
-
-
-def _shared(grouped: Sequence[Sequence[_Run]]) -> tuple[Shared, ...]:
     return tuple(
         Shared(
             releases=tuple(run.name for run in group),
             counts=group[0].grouping.counts,
-            centers=Figure(epsilon=group[0].grouping.centers, delta=group[0].grouping.delta),
+            centers=Spent(epsilon=group[0].grouping.centers, delta=group[0].grouping.delta),
         )
-        for group in grouped
-        if group[0].drawn_once
+        for group in groups.values()
+        if len(group) > 1
     )
 
 
@@ -212,23 +201,23 @@ def _release(run: _Run, delta: float | None) -> Release:
     approximate, accountant = run.result.guarantees.approximate, run.accountant
     figure = None
     if approximate is not None:
-        figure = Figure(epsilon=approximate.epsilon, delta=approximate.delta)
+        figure = Spent(epsilon=approximate.epsilon, delta=approximate.delta)
     elif accountant is not None and delta is not None:
         found = accountant.epsilon(run.manifest.stopping.most_tokens, delta)
-        figure = Figure(epsilon=found.epsilon, delta=delta)
+        figure = Spent(epsilon=found.epsilon, delta=delta)
     return Release(
         name=run.name,
         source="run",
         aggregator=run.manifest.mechanism.aggregator.name,
         records_per_user=run.result.claim.records_per_user if run.result.claim else None,
         approximate=figure,
-        ex_post=Figure(epsilon=run.found.total, delta=run.found.delta) if math.isfinite(run.found.total) else None,
+        ex_post=Spent(epsilon=run.found.total, delta=run.found.delta) if math.isfinite(run.found.total) else None,
     )
 
 
 def _stated(statement: Statement) -> Release:
     given = statement.approximate
-    figure = None if given is None else Figure(epsilon=given.epsilon, delta=given.delta)
+    figure = None if given is None else Spent(epsilon=given.epsilon, delta=given.delta)
     return Release(name=statement.name, source=statement.kind, approximate=figure, ex_post=None)
 
 
@@ -272,7 +261,7 @@ def _approximate(
         spent = stated(math.fsum(each.delta for each in parts))
         problem = f"nothing bounds the total at delta {stated(delta)}: the releases' own deltas take {spent} of it."
         raise InputError("--delta", problem, "Give a larger --delta, or orders of Renyi DP that reach further.")
-    figure = Figure(epsilon=found.epsilon, delta=delta)
+    figure = Spent(epsilon=found.epsilon, delta=delta)
     return Total(kind="approximate", releases=tuple(named), figure=figure, method=found.method, reason=reason)
 
 
@@ -292,16 +281,12 @@ def _ex_post(runs: Sequence[_Run], statements: Sequence[Statement], shared: Sequ
         return Total(kind="ex-post", reason=reason)
     costs = [run.found.exact if run.name in later else run.found.total for run in known]
     deltas = [run.found.delta for run in known if run.name not in later]
-    figure = Figure(epsilon=reduce(rounded_sum, costs), delta=min(1.0, reduce(rounded_sum, deltas, 0.0)))
+    figure = Spent(epsilon=reduce(rounded_sum, costs), delta=min(1.0, reduce(rounded_sum, deltas, 0.0)))
     return Total(kind="ex-post", releases=tuple(run.name for run in known), figure=figure, method="sum", reason=reason)
 
 
-def _notes(runs: Sequence[_Run], grouped: Sequence[Sequence[_Run]]) -> list[str]:
+def _notes(runs: Sequence[_Run]) -> list[str]:
     notes = [_BEFOREHAND]
-    for group in grouped:
-        if not group[0].drawn_once:
-            names = _listed([run.name for run in group])
-            notes.append(f"{names} have the same clusters, which may have been drawn twice: each is charged with them.")
     if runs[0].claim.unit == "user":
         most = {run.manifest.privacy.records_per_user for run in runs}
         if len(most) > 1:

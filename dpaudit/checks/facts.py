@@ -568,14 +568,7 @@ class Facts:
 
         None for a mechanism whose cost only the data shows, and where the claim has no delta to work it out at.
         """
-        grouping, change = self.grouping, None if math.isinf(self.grouping.counts) else self.change
-        found = ApproximateAccountant.of(
-            self.manifest.mechanism,
-            change,
-            laplace=grouping.events,
-            centers=grouping.centers,
-            centers_delta=grouping.delta,
-        )
+        found = self.grouping.accountant(self.manifest.mechanism, self.change)
         return found if 0 < self.claim.delta < 1 else None
 
     @cached_property

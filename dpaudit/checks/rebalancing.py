@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import (
+    ApproximateAccountant,
     CentersMethod,
     batches_by_counts,
     centers_epsilon,
@@ -25,7 +26,7 @@ from dpaudit.accounting import (
 )
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
-from dpaudit.mechanisms import Relation, Unit
+from dpaudit.mechanisms import ContextChange, Mechanism, Relation, Unit
 from dpaudit.results.rounding import rounded_up
 from dpaudit.runs import Claim, Clustering, Clusters, Manifest
 
@@ -66,6 +67,13 @@ class GroupingCost:
     def epsilon(self) -> float:
         """Both together, rounded up."""
         return rounded_sum(self.counts, self.centers)
+
+    def accountant(self, mechanism: Mechanism, change: ContextChange | None) -> ApproximateAccountant | None:
+        """Of a run's draws and its clusters together; None for a mechanism whose cost only the data shows."""
+        bounded = None if math.isinf(self.counts) else change
+        return ApproximateAccountant.of(
+            mechanism, bounded, laplace=self.events, centers=self.centers, centers_delta=self.delta
+        )
 
 
 def rests_on_counts(clustering: Clustering) -> bool:

@@ -11,7 +11,7 @@ import click
 
 from dpaudit.commands.audits import audit_of, leave, replay_of, require_runs, with_quality
 from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, engine_options, output_options, tokenizer_option
-from dpaudit.commands.places import folder_name, reports_of, spare_runs, writing
+from dpaudit.commands.places import folder_name, reports_of, require_distinct, spare_runs, writing
 from dpaudit.commands.terminal import note, output, show, tell
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ def compare(
         raise click.UsageError("Name two or more run directories.")
     if out is not None:
         spare_runs(out, run_dirs, f"Name a file elsewhere, or in {reports_of(run_dirs[0])}.", keep_folder=True)
-    if len(set(map(str, run_dirs))) < len(run_dirs):
-        raise click.UsageError("A run directory is named twice.")
+    require_distinct(run_dirs)
     require_runs(run_dirs)
     audited = {path: audit_of(path, replay=replay_of(path, None, model), engine=engine) for path in run_dirs}
     results = {str(path): with_quality(result, path, digests=True) for path, result in audited.items()}
@@ -108,8 +107,7 @@ def figures(
 
     if names and len(names) != len(run_dirs):
         raise click.UsageError(f"{len(run_dirs)} runs are named with {len(names)} of --name: give each run one.")
-    if len(set(map(str, run_dirs))) < len(run_dirs):
-        raise click.UsageError("A run directory is named twice.")
+    require_distinct(run_dirs)
     if len(run_dirs) > MOST_RUNS:
         raise click.UsageError(f"Nobody can tell more than {MOST_RUNS} runs apart on a figure: name fewer.")
     spare_runs(out, run_dirs, f"Name a folder elsewhere, or in {reports_of(run_dirs[0])}.")

@@ -17,6 +17,7 @@ from dpaudit.commands.options import (
     output_options,
     tokenizer_option,
 )
+from dpaudit.commands.places import require_distinct
 from dpaudit.commands.terminal import show, tell
 
 if TYPE_CHECKING:
@@ -61,8 +62,7 @@ def compose(
     from dpaudit.reports.composition import print_joint_cost
     from dpaudit.runs.statements import read_statements
 
-    if len(set(map(str, run_dirs))) < len(run_dirs):
-        raise click.UsageError("A run directory is named twice.")
+    require_distinct(run_dirs)
     statements = () if stated is None else read_statements(stated)
     if len(run_dirs) + len(statements) < 2:
         raise click.UsageError("Name two or more run directories, or guarantees of others in a file, --with FILE.yaml.")

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from dpaudit.commands.options import PUBLIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dpaudit.results import AuditResult
     from dpaudit.runs.storage import Location
@@ -53,6 +55,12 @@ def report_folder(run_dir: Location, audience: str) -> Path:
 def holds_reports(folder: Path) -> bool:
     """Whether reports of an earlier audit are there, which must not outlive it when the run cannot be read any more."""
     return all((folder / name).is_file() for name in ("report.html", "report.json"))
+
+
+def require_distinct(runs: Sequence[Location]) -> None:
+    """Raises UsageError where a run is named twice."""
+    if len(set(map(str, runs))) < len(runs):
+        raise click.UsageError("A run directory is named twice.")
 
 
 def spare_runs(out: Path, runs: Iterable[Location], remedy: str, *, keep_folder: bool = False) -> None:

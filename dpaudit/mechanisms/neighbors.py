@@ -63,13 +63,17 @@ def context_change(
       comes. Either way two come or go at most (docs/mathematics.md, "Cells").
     - "paper-slices": one record shifts every later one into another context or batch.
     - A user is `records_per_user` records at most, a public number, wherever the rule puts them. Without it nothing
-      bounds the unit "user". With `shared`, a user's contexts have one budget between them.
+      bounds the unit "user".
+    - With `shared`, a user's contexts have one budget between them. One record more or less then changes what its
+      user's other contexts may spend: no less than if the user were exchanged for another.
     """
     if unit == "context":
         return ContextChange(relation)
-    records = records_per_user if unit == "user" else 1
+    records = records_per_user if unit == "user" or shared else 1
     if rule == "paper-slices" or records is None:
         return None
     units = 2 if relation == "replace" else 1  # what one unit takes away, another may bring
-    shares = units if shared and unit == "user" else None
-    return ContextChange("add_remove" if rule in COME_AND_GO else "replace", records * units, shares)
+    if shared and unit == "record":
+        units *= 2
+    kind: Relation = "add_remove" if rule in COME_AND_GO else "replace"
+    return ContextChange(kind, records * units, units if shared else None)

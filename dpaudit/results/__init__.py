@@ -50,8 +50,8 @@ from dpaudit.results.comparison import RunScore as RunScore
 from dpaudit.results.comparison import SameLength as SameLength
 from dpaudit.results.comparison import Spread as Spread
 from dpaudit.results.composition import Continued as Continued
-from dpaudit.results.composition import Figure as Figure
 from dpaudit.results.composition import JointCost as JointCost
 from dpaudit.results.composition import Release as Release
 from dpaudit.results.composition import Shared as Shared
 from dpaudit.results.composition import Total as Total
+from dpaudit.results.likelihood import Spent as Spent

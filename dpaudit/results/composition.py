@@ -8,13 +8,7 @@ from pydantic import model_validator
 
 from dpaudit.mechanisms import ClaimKind, Relation, Unit
 from dpaudit.results.audit import Number, Result
-
-
-class Figure(Result):
-    """An epsilon in nats, and the delta that goes with it."""
-
-    epsilon: Number
-    delta: Number
+from dpaudit.results.likelihood import Spent
 
 
 class Release(Result):
@@ -33,8 +27,8 @@ class Release(Result):
     source: Literal["run", "zcdp", "rdp", "approximate"]
     aggregator: str | None = None
     records_per_user: int | None = None
-    approximate: Figure | None
-    ex_post: Figure | None
+    approximate: Spent | None
+    ex_post: Spent | None
 
 
 class Total(Result):
@@ -52,7 +46,7 @@ class Total(Result):
 
     kind: ClaimKind
     releases: tuple[str, ...] = ()
-    figure: Figure | None = None
+    figure: Spent | None = None
     method: Literal["sum", "rdp", "optimal"] | None = None
     reason: str = ""
 
@@ -64,17 +58,17 @@ class Total(Result):
 
 
 class Shared(Result):
-    """Noisy counts that runs have in common to the last one, and the centres that these are at: released once.
+    """Clusters that runs have in common, noisy counts and all: they were released once.
 
     Attributes:
-        releases: the runs; the first of them is charged.
+        releases: the runs; the first of them in a total is charged.
         counts: pure epsilon of the counts, in nats.
         centers: epsilon and delta of the centres.
     """
 
     releases: tuple[str, ...]
     counts: Number
-    centers: Figure
+    centers: Spent
 
 
 class Continued(Result):

@@ -19,6 +19,7 @@ from dpaudit.runs.clusters import texts_digest as texts_digest
 from dpaudit.runs.commitment import Held as Held
 from dpaudit.runs.commitment import commitment_of as commitment_of
 from dpaudit.runs.earlier import continuation_problem as continuation_problem
+from dpaudit.runs.earlier import most_spent as most_spent
 from dpaudit.runs.earlier import spent_by as spent_by
 from dpaudit.runs.errors import InputError as InputError
 from dpaudit.runs.manifest import Batching as Batching

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dpaudit.mechanisms import MAX_NUMBER
 from dpaudit.runs import layout
@@ -53,15 +53,23 @@ def spent_by(reader: RunReader) -> dict[str, float]:
     return total
 
 
+def most_spent(runs: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """By payer, the most of what runs that went on from each other say (`spent_by`): a later one may lack records."""
+    found: dict[str, float] = {}
+    for spent in runs:
+        found |= {payer: max(found.get(payer, 0.0), own) for payer, own in spent.items()}
+    return found
+
+
 def _require_as_finished(reader: RunReader) -> None:
     """Raise InputError where a run is not finished, or a file that says what was spent was changed since."""
     if not reader.has(layout.HASHES):
         raise InputError(reader.name, "this run is not finished.", RESUME)
     recorded = reader.hashes()
-    for name in (layout.MANIFEST, layout.ASSIGNMENT, *map(layout.steps_file, reader.batches)):
-        if recorded.get(name) != reader.digest(name):
+    digests = reader.digests((layout.MANIFEST, *SETTLED, *map(layout.steps_file, reader.batches)))
+    for name, digest in digests.items():
+        if recorded.get(name) != digest:
             raise InputError(reader.where(name), "it is not as it was when the run was finished.", RESTORE)
-    digests = {name: reader.digest(name) for name in SETTLED if reader.has(name)}
     if reader.manifest.commitment != commitment_of(reader.manifest, digests):
         raise InputError(reader.name, "it is not as it was when the run began.", RESTORE)
     missing = set(range(reader.manifest.batching.batches)) - set(reader.batches)

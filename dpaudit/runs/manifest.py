@@ -156,16 +156,9 @@ class Privacy(Fields):
     def change(
         self, rule: BatchingRule, unit: Unit | None = None, relation: Relation | None = None
     ) -> ContextChange | None:
-        """What one unit's difference does to the contexts; None where nothing bounds it. Unit and relation: or its own.
-
-        Where users share budgets, one record more or less changes what its user's other contexts may spend: no less
-        than if the user were exchanged for another.
-        """
-        asked, change, most = unit or self.unit, relation or self.relation, self.records_per_user
-        if self.shared_budgets and asked == "record" and most is not None:
-            users = 4 if change == "replace" else 2
-            return ContextChange("add_remove", users * most, users)
-        return context_change(asked, change, rule, records_per_user=most, shared=self.shared_budgets)
+        """What one unit's difference does to the contexts; None where nothing bounds it. By default its own unit."""
+        most, shared = self.records_per_user, self.shared_budgets
+        return context_change(unit or self.unit, relation or self.relation, rule, records_per_user=most, shared=shared)
 
 
 class Batching(Fields):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
@@ -64,6 +64,10 @@ class FolderReader:
         """SHA-256 of a file of the record, in hexadecimal."""
         with self._storage.open(name) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def digests(self, names: Iterable[str]) -> dict[str, str]:
+        """`digest` of those of these files that the record has, by name."""
+        return {name: self.digest(name) for name in names if self.has(name)}
 
     def has(self, name: str) -> bool:
         """Whether the record has something under this name."""

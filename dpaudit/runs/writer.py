@@ -146,8 +146,7 @@ class RunWriter:
             storage.write_text(layout.CLUSTERS, [grouping])
             fixed = "afterwards" if manifest.claim is None else "beforehand"
             started = manifest.model_copy(update={"claim_stated": fixed, "nonce": new_nonce()})
-            written = FolderReader(storage)
-            digests = {name: written.digest(name) for name in SETTLED if written.has(name)}
+            digests = FolderReader(storage).digests(SETTLED)
             started = started.model_copy(update={"commitment": commitment_of(started, digests)})
             # Last: a directory without run.json is one that was never started.
             storage.write_text(layout.MANIFEST, [started.model_dump_json(indent=2), "\n"])
@@ -168,8 +167,7 @@ class RunWriter:
             if storage.exists(layout.HASHES):
                 raise InputError(storage.where(), "this run is finished.", "Audit it, or name a new directory.")
             # Before a token is spent on a run that could not pass.
-            digests = {name: reader.digest(name) for name in SETTLED if reader.has(name)}
-            if commitment_of(reader.manifest, digests) != reader.manifest.commitment:
+            if commitment_of(reader.manifest, reader.digests(SETTLED)) != reader.manifest.commitment:
                 problem = f"{layout.MANIFEST} or one of {', '.join(SETTLED)} is not as it was when the run began."
                 raise InputError(storage.where(), problem, "Restore it from a copy, or name a new directory.")
             _drop_partial(storage)

@@ -13,7 +13,6 @@ import torch
 from transformers import BertConfig, BertModel
 
 from benchmarks.tiny import byte_tokenizer, save_tiny_model
-from dpaudit.cli import main
 from dpaudit.generation import passes
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, ModelConfig
@@ -41,27 +40,6 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny(tiny_folder: Path) -> LanguageModel:
     return load_model(ModelConfig(name=str(tiny_folder), device="cpu"))
-
-
-@pytest.fixture
-def dpaudit(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., tuple[int, str, str]]:
-    """Runs the entry point in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        code: object = 0
-        try:
-            main([str(argument) for argument in arguments])
-        except SystemExit as left:
-            code = left.code
-        out, err = capfd.readouterr()
-        assert "Traceback" not in out + err
-        assert isinstance(code, int)
-        return code, out, err
-
-    return call
 
 
 @pytest.fixture(scope="session")

@@ -139,9 +139,9 @@ _INDIVIDUAL = (
     Mutant(
         "budgets-record-claims-of-shares",
         "where users share budgets, one record less changes nothing but its own context",
-        "dpaudit/runs/manifest.py",
-        'users = 4 if change == "replace" else 2',
-        "users = 1",
+        "dpaudit/mechanisms/neighbors.py",
+        "        units *= 2\n",
+        "        units = 1\n",
         (_FAULT_TABLE,),
     ),
     Mutant(
@@ -228,7 +228,7 @@ _INDIVIDUAL = (
         "compose-deltas-forgotten",
         "deltas that releases state are not taken out of the total's",
         "dpaudit/accounting/joint.py",
-        "left = math.nextafter(left - each, -math.inf)",
+        "left = math.nextafter(left - spent, -math.inf)",
         "pass",
         ("tests/accounting/test_joint.py",),
     ),
