@@ -285,6 +285,8 @@ def _ex_post(runs: Sequence[_Run], statements: Sequence[Statement], shared: Sequ
 
 def _notes(runs: Sequence[_Run]) -> list[str]:
     notes, data = [], {run.manifest.data.digest for run in runs}
+    if len({run.manifest.batching.key for run in runs}) > 1:  # the same records have other digests under another key
+        data = {None}
     if len(data) > 1:
         notes.append("The runs were made of different data: the totals are for a record that is in all of it.")
     elif None in data and len(runs) > 1:
