@@ -292,7 +292,7 @@ def test_earlier_runs_that_cannot_be_gone_on_from(
         ([generated(**BUDGETS)], {}, "privacy.unit"),
         ([unfinished], {}, "not finished"),
         ([worst], {}, "no budgets of their own"),
-        ([tmp_path / "second"], {}, "just those before"),
+        ([tmp_path / "second"], {}, "just those named before"),
         ([run, run], {}, "two of these are the same run"),
         ([run], {"batching": {"key": "1f" * 32}}, "batching.key"),
         ([run], {"data": {"path": str(owned_file), "user": "who", "labels": ["south", "north"]}}, "batching.labels"),
