@@ -130,7 +130,7 @@ def test_what_cannot_be_composed_is_refused_with_a_reason(make_run: Any, tmp_pat
         ([mean.path, exchanged.path], 2, "it is for replace of a record"),
         ([mean.path, per_user.path], 2, "it is for add_remove of a user"),
         ([exchanged.path, "--with", stated], 2, "a histogram: it is for add_remove"),
-        ([mean.path, broken.path], 1, "not composed"),
+        ([mean.path, broken.path], 1, f"not composed: {broken.path} does not pass its own audit"),
         ([mean.path, tmp_path / "nowhere"], 2, "nowhere"),
         ([mean.path, "--with", tmp_path / "none.yaml"], 2, "none.yaml"),
         ([mean.path, "--with", stated, "--delta", 1e-8], 2, "deltas take 1e-7"),
@@ -145,17 +145,43 @@ def test_what_cannot_be_composed_is_refused_with_a_reason(make_run: Any, tmp_pat
         composed(make_run(**MEAN, unit="context"), mean)
 
 
+def test_numbers_mean_what_they_look_like(tmp_path: Path) -> None:
+    file = tmp_path / "stated.yaml"
+    for text, rho in (("1e-7", 1e-7), ("1.5e3", 1500.0), ("1.", 1.0), (".5", 0.5), ("1_000.5", 1000.5), ("0", 0.0)):
+        file.write_text(f"- {{name: a, relation: add_remove, unit: record, zcdp: {{rho: {text}}}}}")
+        (found,) = read_statements(file)
+        assert found.zcdp is not None and found.zcdp.rho == rho, text
+
+
+def test_a_delta_as_large_as_one_record_is_warned_of(make_run: Any, dpaudit: Command) -> None:
+    runs = make_run(**MEAN).path, make_run(**MEAN, seed=1).path
+    assert "1 / records" not in dpaudit("compose", *runs)[2]
+    code, _, told = dpaudit("compose", *runs, "--delta", "0.9999999")
+    assert code == 0 and "1 / records" in told
+
+
+def test_runs_under_other_keys_cannot_tell_whether_their_data_are_the_same(make_run: Any) -> None:
+    runs = make_run(**MEAN), make_run(**MEAN, seed=1)
+    results = {run.path: audit_run(run.path) for run in runs}
+    assert "different data" in " ".join(compose_runs(results).notes)
+    runs[1].edit_manifest({"batching.key": "ab" * 32})
+    notes = " ".join(compose_runs(results).notes)
+    assert "do not say whether" in notes and "different data" not in notes
+
+
 def test_statements_that_say_too_little_or_too_much(tmp_path: Path) -> None:
     file, line = tmp_path / "stated.yaml", "{name: a, relation: add_remove, unit: record, %s}"
     for text, said in (
         ("", "empty"),
         ("a: 1", "dict instead of a list"),
-        ("[]", "list of 1 to"),
-        ("- 3", "item 1"),
+        ("[]", "a list of 0 instead of a list of 1 to"),
+        ("[" + "3, " * 101 + "]", "a list of 101 instead"),
+        ("- 3", "item 1: the value is 3. Allowed: a mapping of fields to values."),
         ('- {name: "a\\e[31m", relation: add_remove, unit: record, zcdp: {rho: 1}}', "item 1, name"),
-        ('- {name: " ", relation: add_remove, unit: record, zcdp: {rho: 1}}', "item 1, name"),
+        ('- {name: " ", relation: add_remove, unit: record, zcdp: {rho: 1}}', "printable characters, and not blanks"),
         ("- " + line % "zcdp: {rho: -1}", "item 1, zcdp.rho"),
         ("- " + line % "zcdp: {rho: .nan}", "item 1, zcdp.rho"),
+        *(("- " + line % f"zcdp: {{rho: {number}}}", number) for number in ("010", "1:30", "1:30.5", "0x10", "0_1")),
         ("- " + line % "zcdp: {rho: 1}, approximate: {epsilon: 1, delta: 0}", "several"),
         ("- {name: a, relation: add_remove, unit: record}", "none of the guarantees"),
         ("- " + line % "approximate: {epsilon: 1, delta: 1}", "item 1, approximate.delta"),
