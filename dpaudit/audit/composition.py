@@ -103,7 +103,7 @@ def compose_runs(
         ex_post=_ex_post(runs, statements, shared),
         shared=shared,
         continued=tuple(Continued(releases=tuple(run.name for run in chain)) for chain in chains if len(chain) > 1),
-        notes=tuple(_notes(runs)),
+        notes=tuple(_notes(runs, chains)),
     )
 
 
@@ -218,7 +218,8 @@ def _release(run: _Run, delta: float | None) -> Release:
 def _stated(statement: Statement) -> Release:
     given = statement.approximate
     figure = None if given is None else Spent(epsilon=given.epsilon, delta=given.delta)
-    return Release(name=statement.name, source=statement.kind, approximate=figure, ex_post=None)
+    rho = None if statement.zcdp is None else statement.zcdp.rho
+    return Release(name=statement.name, source=statement.kind, rho=rho, approximate=figure, ex_post=None)
 
 
 def parts_of(statement: Statement) -> Parts:
@@ -258,9 +259,11 @@ def _approximate(
         raise InputError("--delta", "no release states a delta for the total.", "Give --delta, below 1 / records.")
     found = joint_epsilon(parts, delta)
     if math.isinf(found.epsilon):
-        spent = stated(math.fsum(each.delta for each in parts))
-        problem = f"nothing bounds the total at delta {stated(delta)}: the releases' own deltas take {spent} of it."
-        raise InputError("--delta", problem, "Give a larger --delta, or orders of Renyi DP that reach further.")
+        spent = math.fsum(each.delta for each in parts)
+        problem = f"nothing bounds the total at delta {stated(delta)}"
+        if spent >= delta:
+            problem += f": the releases' own deltas take {stated(spent)} of it"
+        raise InputError("--delta", f"{problem}.", "Give a larger --delta, or orders of Renyi DP that reach further.")
     figure = Spent(epsilon=found.epsilon, delta=delta)
     return Total(kind="approximate", releases=tuple(named), figure=figure, method=found.method, reason=reason)
 
@@ -285,8 +288,13 @@ def _ex_post(runs: Sequence[_Run], statements: Sequence[Statement], shared: Sequ
     return Total(kind="ex-post", releases=tuple(run.name for run in known), figure=figure, method="sum", reason=reason)
 
 
-def _notes(runs: Sequence[_Run]) -> list[str]:
+def _notes(runs: Sequence[_Run], chains: Sequence[Sequence[_Run]]) -> list[str]:
     notes = [_BEFOREHAND]
+    if apart := [first.name for first, *_ in chains if first.manifest.privacy.earlier]:
+        said = (
+            "went on from what earlier runs had spent, which are not all named here, or from which another run did too"
+        )
+        notes.append(f"{_listed(apart)} {said}: each is charged with a budget of its own.")
     if runs[0].claim.unit == "user":
         most = {run.manifest.privacy.records_per_user for run in runs}
         if len(most) > 1:

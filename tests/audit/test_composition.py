@@ -84,7 +84,7 @@ def test_noised_centres_are_paid_for_each_time(make_run: Any) -> None:
     """Equal ones are no sign of one draw: where noise leaves no leaf, every draw gives the origin."""
     own = np.random.default_rng(3).normal(size=(40, 6))
     private = own / np.linalg.norm(own, axis=1, keepdims=True)
-    method = Chang(5, 1.0, 1e-6, 4)
+    method = Chang(5, 0.1, 1e-6, 4)
     drawn = [method.fit(private, private[:0], Noise(OsEntropy())).tobytes() for _ in range(8)]
     assert len(set(drawn)) < len(drawn), "independent draws agree"
     runs = make_run(**CENTRES), make_run(**CENTRES, max_tokens=2)
@@ -160,13 +160,14 @@ def test_a_delta_as_large_as_one_record_is_warned_of(make_run: Any, dpaudit: Com
     assert code == 0 and "1 / records" in told
 
 
-def test_runs_under_other_keys_cannot_tell_whether_their_data_are_the_same(make_run: Any) -> None:
-    runs = make_run(**MEAN), make_run(**MEAN, seed=1)
+def test_a_run_whose_earlier_ones_are_not_named_is_told(make_run: Any) -> None:
+    runs = make_run(**BUDGETS), make_run(**BUDGETS, seed=1)
+    earlier = "ab" * 32
     results = {run.path: audit_run(run.path) for run in runs}
-    assert "different data" in " ".join(compose_runs(results).notes)
-    runs[1].edit_manifest({"batching.key": "ab" * 32})
-    notes = " ".join(compose_runs(results).notes)
-    assert "do not say whether" in notes and "different data" not in notes
+    assert not any("went on" in note for note in compose_runs(results).notes)
+    runs[1].edit_manifest({"privacy.earlier": [earlier]})
+    notes = [note for note in compose_runs(results).notes if "went on" in note]
+    assert len(notes) == 1 and notes[0].startswith(f"{runs[1].path} went on"), notes
 
 
 def test_statements_that_say_too_little_or_too_much(tmp_path: Path) -> None:
