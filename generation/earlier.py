@@ -43,14 +43,16 @@ class Earlier:
         if begun is not None:
             had = begun.manifest.privacy.earlier
             if readers and commitments != had:
-                raise InputError(
-                    "--spent", "the run there went on from others.", "Give those, or name a new directory."
-                )
+                problem = f"{begun.name} is there already, and went on from other runs than these, or from none."
+                raise InputError("--spent", problem, "Give those that it went on from, or name a new directory.")
             # Nobody had spent anything where no run was before: the assignment need not be read for that.
             spent = {each.payer: each.spent for each in begun.assignment()} if had else {}
             return cls(had, begun.manifest.batching.key, spent)
         if not readers:
             return cls()
+        if len(set(commitments)) < len(commitments):
+            problem = f"{_listed(readers)}: two of these are the same run."
+            raise InputError("--spent", problem, "Give --spent once for each earlier run.")
         _require(readers, readers[-1].manifest, readers[:-1])
         key, spent = readers[0].manifest.batching.key, most_spent(map(spent_by, readers))
         return cls(commitments, key, spent, readers)
@@ -64,5 +66,9 @@ class Earlier:
 def _require(named: Sequence[RunReader], later: Manifest, earlier: Sequence[RunReader]) -> None:
     problem = continuation_problem(later, [reader.manifest for reader in earlier])
     if problem is not None:
-        names = ", ".join(reader.name for reader in named)
-        raise InputError("--spent", f"{names}: of one of these, or of this config, {problem}.", _REMEDY)
+        said = f"{_listed(named)}: one of these, or this config, cannot be gone on with: {problem}."
+        raise InputError("--spent", said, _REMEDY)
+
+
+def _listed(runs: Sequence[RunReader]) -> str:
+    return ", ".join(run.name for run in runs)

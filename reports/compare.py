@@ -265,14 +265,16 @@ def _budgets_said(comparison: Comparison, runs: _Runs) -> Iterator[str]:
 def _within(found: Affordable, comparison: Comparison, runs: _Runs) -> Iterator[str]:
     """A sentence for each pair of runs whose figures hold: the costlier one's tokens within the other's epsilon."""
     by_name = {run.name: run for run in comparison.runs}
+    # Budgets pay for any length: tokens are nothing that such a run affords.
+    endless = {run.name for run in comparison.runs if run.budgets is not None and found.kind == "approximate"}
     held = [place for place, figure in enumerate(found.figures) if figure.run not in runs.cautions]
     for pair in combinations(held, 2):
         budget, run = sorted(pair, key=lambda place: found.figures[place].epsilon)
         # The other way round where a larger delta forbids this one.
         for within, spent in ((budget, run), (run, budget)):
             tokens = found.cells[spent][within].tokens
-            if tokens is not None:
-                lender, spender = found.figures[within].run, found.figures[spent].run
+            lender, spender = found.figures[within].run, found.figures[spent].run
+            if tokens is not None and spender not in endless:
                 amount = _amount(tokens, by_name[spender], found.kind)
                 lent = f"run {runs.number[lender]}'s {found.kind} epsilon"
                 yield f"Within {lent}, run {runs.number[spender]} affords {amount}."

@@ -18,7 +18,7 @@ _SOURCES = {"zcdp": "stated, zCDP", "rdp": "stated, Rényi DP", "approximate": "
 _METHODS = {
     "sum": "added up",
     "rdp": "composed by Rényi DP",
-    "optimal": "composed optimally, in the worst order",
+    "optimal": "composed optimally",
 }
 _UNITS = {"record": "one record", "user": "one user", "context": "one context"}
 _CHANGES = {"add_remove": "more or less", "replace": "exchanged for another"}
@@ -35,6 +35,8 @@ def print_joint_cost(cost: JointCost, console: Console) -> None:
 
 def _row(release: Release) -> tuple[str, ...]:
     kind = release.aggregator or "run" if release.source == "run" else _SOURCES[release.source]
+    if release.rho is not None:
+        kind += f", ρ {bound(release.rho)}"
     approximate, ex_post = release.approximate, release.ex_post
     return (
         one_line(release.name),

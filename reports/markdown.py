@@ -183,7 +183,9 @@ def _not_checked(result: AuditResult) -> Iterator[str]:
         yield "Every check that is about this run was made."
     if not_about := findings.checks_not_about(result):
         yield "Not about this run, which has no part that they look at:"
-        yield _items(f"{code(check.id)}: {escaped(check.detail)}" for check in not_about)
+        yield _items(
+            f"{code(check.id)}: {escaped(check.detail)}" if check.detail else code(check.id) for check in not_about
+        )
     if caveats := outline.other_caveats(result):
         yield f"### {wording.TRUSTED}"
         yield _items(map(escaped, caveats))

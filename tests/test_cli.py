@@ -867,6 +867,7 @@ def test_budget_says_what_it_cannot_answer(dpaudit):
         (["--aggregator", "median", "--epsilon", 1, "--batch-size", 3], "nothing is fixed beforehand"),
         (["--individual", "--tokens", 3, "--batch-size", 3], "needs --epsilon"),
         (["--individual", "--epsilon", 3, "--batch-size", 3, "--divisor", "actual"], "needs a fixed divisor"),
+        (["--individual", "--epsilon", 3, "--batch-size", 3, "--method", "optimal"], "leave out --method"),
         (["--epsilon", 3], "give --epsilon and --tokens"),
         (["--epsilon", 1e-6, "--tokens", 99999], "more than 1,048,576 contexts"),
         (["--individual", "--epsilon", 1, "--batch-size", 3, "--rebalancing-epsilon", 2], "the rebalancing alone"),

@@ -194,6 +194,32 @@ def epsilons_by_steps(
     return [None] * len(steps)
 
 
+def privacy_profile(
+    eta: float, steps: int, delta: float, *, laplace: Sequence[float] = (), pure: Sequence[float] = ()
+) -> tuple[float, Doubles] | None:
+    """The optimal bound at every epsilon: delta of so many draws of range eta, behind pure-DP events.
+
+    Args:
+        eta, steps, laplace, pure: as for `exponential_mechanism_epsilon`; something of them is positive.
+        delta: in (0, 1), the least that matters: where the profile has come down to a small part of it, it ends.
+
+    Returns:
+        The grid's step, in nats, and upper bounds [n] on delta(e) at e = 0, step, 2 step, ...; None where the grid
+        cannot take so many draws.
+
+    Raises:
+        ValueError: an argument is not a number, negative, or not in its range.
+    """
+    segments, shifts, responses = _segments(eta, steps), _epsilons("laplace", laplace), _epsilons("pure", pure)
+    problem = _Problem(tuple(segments), tuple(shifts), tuple(responses), delta)
+    places = problem.places()
+    if places is None:
+        return None
+    recursion = _Recursion(problem, places, upper=True)
+    (last,) = deque(recursion.profiles(), maxlen=1)
+    return recursion.step, recursion.after_events(last)
+
+
 def steps_within(epsilon: float, eta: float, most: int, delta: float, *, laplace: Sequence[float] = ()) -> int:
     """About how many draws of range eta the optimal bound affords, up to `most`: one pass over their number.
 
@@ -314,23 +340,27 @@ class _Recursion:
         return np.concatenate([np.exp(below) * right[places:0:-1] - np.expm1(below), right])
 
     def _placed(self, losses: Doubles, masses: Doubles) -> Doubles:
-        """Probabilities of the grid points -r .. r [2r + 1] instead of those of losses between them."""
-        room = abs(losses).max() * PLACE_ROOM
-        scaled = (losses + room if self._upper else losses - room) / self.step
-        floor = np.floor(scaled)
-        # Up: split between its two neighbours with the mean likelihood ratio kept. Down: all to the lower one.
-        above = np.expm1((floor - scaled) * self.step) / math.expm1(-self.step) * self._upper
-        radius = int(abs(floor).max()) + 1
-        place = floor.astype(np.int64) + radius
-        lower, upper = (
-            np.bincount(at, share * masses, 2 * radius + 1) for at, share in ((place, 1 - above), (place + 1, above))
-        )
-        return np.asarray(lower + upper)
+        return placed(losses, masses, self.step, upper=self._upper)
 
     def _rounded(self, profile: Doubles, room: float) -> Doubles:
         if self._upper:
             return profile * (1 + room) + TINY
         return np.maximum(profile * (1 - room) - TINY, 0.0)
+
+
+def placed(losses: Doubles, masses: Doubles, step: float, *, upper: bool) -> Doubles:
+    """Probabilities of the grid points -r .. r [2r + 1] instead of those of losses between them."""
+    room = abs(losses).max() * PLACE_ROOM
+    scaled = (losses + room if upper else losses - room) / step
+    floor = np.floor(scaled)
+    # Up: split between its two neighbours with the mean likelihood ratio kept. Down: all to the lower one.
+    above = np.expm1((floor - scaled) * step) / math.expm1(-step) * upper
+    radius = int(abs(floor).max()) + 1
+    place = floor.astype(np.int64) + radius
+    lower, higher = (
+        np.bincount(at, share * masses, 2 * radius + 1) for at, share in ((place, 1 - above), (place + 1, above))
+    )
+    return np.asarray(lower + higher)
 
 
 class _Pairs:

@@ -6,23 +6,27 @@ docs/composition.md has the proofs.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, permutations
 
 from dpaudit.accounting.composition import (
+    TINY,
     Method,
     Segment,
     exponential_mechanism_epsilon,
+    privacy_profile,
+    rounded_sum,
     sum_up,
     zcdp_epsilon,
     zcdp_of_range,
 )
+from dpaudit.accounting.profiles import Profile, epsilon_of_all, renyi_profile
 from dpaudit.accounting.renyi import RenyiTable
 
-#: Releases whose draws have different ranges, beyond which the optimal bound is not tried: their every order is a
-#: recursion of its own.
-MOST_ORDERED = 3
+#: Where the grids of the optimal bound end: at this share of delta. Beyond so many nats, which protect nobody, they
+#: are not tried.
+_REMOTE, _FURTHEST = 1e-8, 500.0
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Parts:
         renyi: what else is known by Renyi divergences.
 
     Raises:
-        ValueError: delta is not in [0, 1].
+        ValueError: delta is not in [0, 1], or a number of draws is negative.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -59,20 +63,22 @@ class Parts:
     def __post_init__(self) -> None:
         if not 0 <= self.delta <= 1:
             raise ValueError(f"a release's delta lies between 0 and 1, not at {self.delta}")
+        if any(steps < 0 for _, steps in self.segments):
+            raise ValueError("a number of draws is not negative")
 
 
 def joint_epsilon(releases: Sequence[Parts], delta: float) -> Joint:
     """epsilon of several releases of the same records together, whichever of them came first.
 
-    It holds however later ones depend on what earlier ones gave, as long as their parts were fixed without looking.
+    It holds however they depend on what the others gave, as long as their parts were fixed without looking.
 
     Args:
         releases: what each of them is made of.
         delta: in (0, 1), of everything: the parts' own are taken out of it.
 
     Returns:
-        Renyi accounting of all parts; or, where that is less and all of them are draws, noise and (epsilon, delta), the
-        optimal bound for the worst order of the releases. Infinite where the parts' deltas leave nothing.
+        The least of Renyi accounting, the sum of all epsilons where every part has one, and the optimal bound. Infinite
+        where the parts' deltas leave nothing.
 
     Raises:
         ValueError: a number is negative or none, or delta is not in (0, 1).
@@ -84,38 +90,75 @@ def joint_epsilon(releases: Sequence[Parts], delta: float) -> Joint:
         left = math.nextafter(left - spent, -math.inf)
     if left <= 0:
         return Joint(math.inf, "rdp")
-    drawn = [release.segments for release in releases if release.segments]
-    laplace = [epsilon for release in releases for epsilon in release.laplace]
-    pure = [epsilon for release in releases for epsilon in release.pure]
-    renyi = [table for release in releases for table in release.renyi]
-    of_draws = (zcdp_of_range(*segment) for segment in chain.from_iterable(drawn))
-    rho = sum_up(filter(None, chain(of_draws, (release.rho for release in releases))))
-    by_rdp = zcdp_epsilon(rho, left, laplace=laplace, pure=pure, renyi=renyi)
-    orders = None if renyi or any(release.rho for release in releases) else _orders(drawn)
-    if orders is None:
-        return Joint(by_rdp, "rdp")
-    optimal = max(_optimal(order, left, laplace, pure) for order in orders)
+    whole = _Whole.of(releases)
+    by_rdp = whole.by_rdp(left)
+    optimal = whole.optimal(left) if math.isfinite(by_rdp) else math.inf
     return Joint(by_rdp, "rdp") if by_rdp <= optimal else Joint(optimal, "optimal")
 
 
-def _optimal(segments: Sequence[Segment], delta: float, laplace: Sequence[float], pure: Sequence[float]) -> float:
-    ranges, steps = [eta for eta, _ in segments], [number for _, number in segments]
-    return exponential_mechanism_epsilon(ranges, steps, delta, laplace=laplace, pure=pure).epsilon
+@dataclass(frozen=True)
+class _Whole:
+    """The parts of all releases. `steps` are numbers of draws by their range: whose they are makes no difference.
 
-
-def _orders(drawn: Sequence[tuple[Segment, ...]]) -> set[tuple[Segment, ...]] | None:
-    """The segments of releases in every order of these that makes a difference; None where there are too many.
-
-    Neighbouring segments of one range are one.
+    The zCDP of draws is not in `rho`.
     """
-    if len({eta for segments in drawn for eta, _ in segments}) == 1:
-        ways = iter([tuple(drawn)])
-    elif len(drawn) <= MOST_ORDERED:
-        ways = permutations(drawn)
-    else:
-        return None
-    found = set()
-    for way in ways:
-        merged = groupby(chain.from_iterable(way), key=lambda segment: segment[0])
-        found.add(tuple((eta, sum(steps for _, steps in run)) for eta, run in merged))
-    return found
+
+    steps: Counter[float]
+    laplace: tuple[float, ...]
+    pure: tuple[float, ...]
+    rho: float
+    renyi: tuple[RenyiTable, ...]
+
+    @classmethod
+    def of(cls, releases: Sequence[Parts]) -> _Whole:
+        steps: Counter[float] = Counter()
+        for release in releases:
+            for eta, number in release.segments:
+                steps[eta] += number
+        return cls(
+            Counter({eta: number for eta, number in steps.items() if eta and number}),
+            tuple(epsilon for release in releases for epsilon in release.laplace if epsilon),
+            tuple(epsilon for release in releases for epsilon in release.pure if epsilon),
+            sum_up(release.rho for release in releases if release.rho),
+            tuple(table for release in releases for table in release.renyi),
+        )
+
+    @property
+    def has_renyi(self) -> bool:
+        """Whether of some part Renyi divergences are all that is known."""
+        return bool(self.rho or self.renyi)
+
+    def by_rdp(self, delta: float) -> float:
+        """By Renyi accounting; or the sum of the epsilons of everything, beyond which no loss lies."""
+        if not self.has_renyi:
+            return self._without_renyi(delta, "rdp")
+        costs = self.rho, *(zcdp_of_range(eta, number) for eta, number in self.steps.items())
+        rho = sum_up(filter(None, costs))
+        return zcdp_epsilon(rho, delta, laplace=self.laplace, pure=self.pure, renyi=self.renyi)
+
+    def optimal(self, delta: float) -> float:
+        """By the optimal profiles of draws of each range, and what the rest has; infinite where that is not tried."""
+        if len(self.steps) <= 1 and not self.has_renyi:
+            return self._without_renyi(delta, "optimal")
+        end = self.by_rdp(max(delta * _REMOTE, TINY))
+        if not (self.steps or self.laplace or self.pure) or not 0 < end < _FURTHEST:
+            return math.inf  # Renyi divergences alone are converted best together
+        profiles, rho, laplace, pure = [], self.rho, self.laplace, self.pure
+        for eta in sorted(self.steps, reverse=True) or [0.0]:
+            found = privacy_profile(eta, self.steps[eta], delta, laplace=laplace, pure=pure)
+            if found is None:
+                rho = rounded_sum(rho, zcdp_of_range(eta, self.steps[eta]))
+            else:
+                profiles.append(Profile(*found))
+                laplace = pure = ()  # the first profile has them
+        if laplace or pure:
+            return math.inf
+        if rho or self.renyi:
+            profiles.append(renyi_profile(rho, self.renyi, end))
+        return epsilon_of_all(profiles, delta, end)
+
+    def _without_renyi(self, delta: float, method: Method) -> float:
+        ranges, numbers = [*self.steps], [*self.steps.values()]
+        return exponential_mechanism_epsilon(
+            ranges, numbers, delta, method=method, laplace=self.laplace, pure=self.pure
+        ).epsilon

@@ -18,9 +18,12 @@ from dpaudit.runs.layout import CLUSTERS
 from dpaudit.runs.statements import Statement
 from dpaudit.runs.storage import Location
 
-_IN_TURN = "The approximate total is for releases made in turn: each was begun when the one before it was finished."
+_BEFOREHAND = (
+    "The totals hold if the settings of every release were chosen without looking at what another gave, and if all "
+    "releases of these records are named."
+)
 #: How rarely two runs that drew noise of their own may have the same counts, for counts to pass for shared.
-_RARELY = 1e-6
+_RARELY = 1e-9
 
 
 @dataclass(frozen=True)
@@ -92,16 +95,15 @@ def compose_runs(
     _require_different(runs)
     shared = _shared(runs)
     delta, chains = delta or _default_delta(runs, statements), _chains(runs)
-    approximate = _approximate(chains, statements, shared, delta)
     return JointCost(
         relation=relation,
         unit=unit,
         releases=(*(_release(run, delta) for run in runs), *map(_stated, statements)),
-        approximate=approximate,
+        approximate=_approximate(chains, statements, shared, delta),
         ex_post=_ex_post(runs, statements, shared),
         shared=shared,
         continued=tuple(Continued(releases=tuple(run.name for run in chain)) for chain in chains if len(chain) > 1),
-        notes=(*_notes(runs), *[_IN_TURN] * (approximate.method == "optimal")),
+        notes=tuple(_notes(runs, chains)),
     )
 
 
@@ -216,7 +218,8 @@ def _release(run: _Run, delta: float | None) -> Release:
 def _stated(statement: Statement) -> Release:
     given = statement.approximate
     figure = None if given is None else Spent(epsilon=given.epsilon, delta=given.delta)
-    return Release(name=statement.name, source=statement.kind, approximate=figure, ex_post=None)
+    rho = None if statement.zcdp is None else statement.zcdp.rho
+    return Release(name=statement.name, source=statement.kind, rho=rho, approximate=figure, ex_post=None)
 
 
 def parts_of(statement: Statement) -> Parts:
@@ -256,9 +259,11 @@ def _approximate(
         raise InputError("--delta", "no release states a delta for the total.", "Give --delta, below 1 / records.")
     found = joint_epsilon(parts, delta)
     if math.isinf(found.epsilon):
-        spent = stated(math.fsum(each.delta for each in parts))
-        problem = f"nothing bounds the total at delta {stated(delta)}: the releases' own deltas take {spent} of it."
-        raise InputError("--delta", problem, "Give a larger --delta, or orders of Renyi DP that reach further.")
+        spent = math.fsum(each.delta for each in parts)
+        problem = f"nothing bounds the total at delta {stated(delta)}"
+        if spent >= delta:
+            problem += f": the releases' own deltas take {stated(spent)} of it"
+        raise InputError("--delta", f"{problem}.", "Give a larger --delta, or orders of Renyi DP that reach further.")
     figure = Spent(epsilon=found.epsilon, delta=delta)
     return Total(kind="approximate", releases=tuple(named), figure=figure, method=found.method, reason=reason)
 
@@ -283,12 +288,13 @@ def _ex_post(runs: Sequence[_Run], statements: Sequence[Statement], shared: Sequ
     return Total(kind="ex-post", releases=tuple(run.name for run in known), figure=figure, method="sum", reason=reason)
 
 
-def _notes(runs: Sequence[_Run]) -> list[str]:
-    notes, data = [], {run.manifest.data.digest for run in runs}
-    if len(data) > 1:
-        notes.append("The runs were made of different data: the totals are for a record that is in all of it.")
-    elif None in data and len(runs) > 1:
-        notes.append("The runs do not say whether their data are the same: the totals are for a record in all of it.")
+def _notes(runs: Sequence[_Run], chains: Sequence[Sequence[_Run]]) -> list[str]:
+    notes = [_BEFOREHAND]
+    if apart := [first.name for first, *_ in chains if first.manifest.privacy.earlier]:
+        said = (
+            "went on from what earlier runs had spent, which are not all named here, or from which another run did too"
+        )
+        notes.append(f"{_listed(apart)} {said}: each is charged with a budget of its own.")
     if runs[0].claim.unit == "user":
         most = {run.manifest.privacy.records_per_user for run in runs}
         if len(most) > 1:

@@ -22,6 +22,23 @@ if TYPE_CHECKING:
 EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
 
 
+def require_runs(run_dirs: tuple[Location, ...]) -> None:
+    """Refuse what is no run, such as a mistyped path or a public baseline, before anything is worked out."""
+    from dpaudit.runs import InputError
+    from dpaudit.runs.storage import open_storage
+
+    problems = []
+    for path in run_dirs:
+        try:
+            open_storage(path).require_run()
+        except InputError as error:
+            problems.append(error)
+    for problem in problems[:-1]:
+        tell(f"dpaudit: {problem}")
+    if problems:
+        raise problems[-1]
+
+
 def audit_of(
     run_dir: Location,
     question: Question | None = None,

@@ -102,6 +102,8 @@ def budget(
         raise click.UsageError("--individual needs --epsilon: budgets are worked out from it.")
     if individual and settings["divisor"] != "fixed":
         raise click.UsageError("--individual needs a fixed divisor: the number of contexts tells who takes part.")
+    if individual and settings["method"] != "rdp":
+        raise click.UsageError("--individual is by Rényi accounting: leave out --method.")
     if not sizes and (epsilon is None or tokens is None):
         raise click.UsageError("Without --batch-size give --epsilon and --tokens: the fewest contexts are found.")
     if sizes and not individual and (epsilon is None) == (tokens is None):
@@ -111,13 +113,7 @@ def budget(
     if delta is None and records == 1:
         raise click.UsageError("One record leaves no default for delta: give --delta.")
     delta = records**-1.1 if delta is None else delta
-    if delta * records >= 1:
-        from dpaudit.results.rounding import stated
-
-        tell(
-            f"dpaudit: warning: delta {stated(delta)} is not below 1 / records = 1 / {records}: publishing a random "
-            "record whole would pass for private. Give a smaller --delta."
-        )
+    warn_of_delta(delta, records)
     try:
         asked = _Asked(epsilon, tokens, delta, **settings)
         found = [(asked.own_budgets if individual else asked.of)(size) for size in sizes or [asked.fewest(individual)]]
@@ -134,6 +130,17 @@ def budget(
         else:
             words = _budget_in_words(found[0])
             click.echo(words if sizes else f"{found[0]['batch_size']} contexts per batch are the fewest: {words}")
+
+
+def warn_of_delta(delta: float, records: int) -> None:
+    """Say on stderr that a delta is as large as one of so many records."""
+    if delta * records >= 1:
+        from dpaudit.results.rounding import stated
+
+        tell(
+            f"dpaudit: warning: delta {stated(delta)} is not below 1 / records = 1 / {records}: publishing a random "
+            "record whole would pass for private. Give a smaller --delta."
+        )
 
 
 @dataclass(frozen=True)

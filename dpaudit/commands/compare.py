@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpaudit.commands.audits import audit_of, leave, replay_of, with_quality
+from dpaudit.commands.audits import audit_of, leave, replay_of, require_runs, with_quality
 from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, engine_options, output_options, tokenizer_option
 from dpaudit.commands.places import folder_name, reports_of, require_distinct, spare_runs, writing
 from dpaudit.commands.terminal import note, output, show, tell
@@ -51,7 +51,7 @@ def compare(
     if out is not None:
         spare_runs(out, run_dirs, f"Name a file elsewhere, or in {reports_of(run_dirs[0])}.", keep_folder=True)
     require_distinct(run_dirs)
-    _require_runs(run_dirs)
+    require_runs(run_dirs)
     audited = {path: audit_of(path, replay=replay_of(path, None, model), engine=engine) for path in run_dirs}
     results = {str(path): with_quality(result, path, digests=True) for path, result in audited.items()}
     comparison = compare_runs(results)
@@ -63,23 +63,6 @@ def compare(
     if out is not None and unread:
         tell(f"dpaudit: {out} is written, with no figures of what cannot be read: {', '.join(unread)}")
     leave(*results.values())
-
-
-def _require_runs(run_dirs: tuple[Location, ...]) -> None:
-    """Refuse what is no run, such as a mistyped path or a public baseline, before anything is worked out."""
-    from dpaudit.runs import InputError
-    from dpaudit.runs.storage import open_storage
-
-    problems = []
-    for path in run_dirs:
-        try:
-            open_storage(path).require_run()
-        except InputError as error:
-            problems.append(error)
-    for problem in problems[:-1]:
-        tell(f"dpaudit: {problem}")
-    if problems:
-        raise problems[-1]
 
 
 @click.command(cls=TitledCommand)

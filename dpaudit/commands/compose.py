@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpaudit.commands.audits import audit_of, leave, replay_of
+from dpaudit.commands.audits import audit_of, leave, replay_of, require_runs
+from dpaudit.commands.budget import warn_of_delta
 from dpaudit.commands.options import (
     RUN_DIR,
     FiniteRange,
@@ -60,14 +61,25 @@ def compose(
     """
     from dpaudit.audit.composition import compose_runs
     from dpaudit.reports.composition import print_joint_cost
+    from dpaudit.reports.text import in_a_line
+    from dpaudit.results.shell import argument
+    from dpaudit.runs import RunReader
     from dpaudit.runs.statements import read_statements
 
     require_distinct(run_dirs)
     statements = () if stated is None else read_statements(stated)
     if len(run_dirs) + len(statements) < 2:
         raise click.UsageError("Name two or more run directories, or guarantees of others in a file, --with FILE.yaml.")
+    require_runs(run_dirs)
     results = {path: audit_of(path, replay=replay_of(path, None, model), engine=engine) for path in run_dirs}
     if any(result.verdict != "pass" for result in results.values()):
-        tell("dpaudit: not composed: nothing is known of what a run cost that does not pass its own audit")
+        for path in (path for path, result in results.items() if result.verdict == "fail"):
+            tell(
+                f"dpaudit: not composed: {in_a_line(path)} does not pass its own audit, so nothing is known of what it "
+                f"cost. What to mend: dpaudit verify {argument(str(path), 'RUN_DIR')}"
+            )
         leave(*results.values())
-    show(compose_runs(results, statements, delta), as_json, print_joint_cost)
+    found = compose_runs(results, statements, delta)
+    if found.approximate.figure is not None:
+        warn_of_delta(found.approximate.figure.delta, max(RunReader(path).manifest.data.records for path in run_dirs))
+    show(found, as_json, print_joint_cost)

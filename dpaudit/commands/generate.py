@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, model_engine_options, output_options
-from dpaudit.commands.places import last_part
+from dpaudit.commands.places import last_part, spare_runs
 from dpaudit.commands.terminal import note, output, progress_bars, show, tell
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Batches with fewer contexts than this are warned of; with WELL or more, noise seldom decides a token.
 FEW, WELL = 8, 30
+#: Of the budgets, on average: where earlier runs left less, hardly any context takes part.
+NOTHING_LEFT = 0.01
 
 
 @click.command(cls=TitledCommand)
@@ -84,8 +86,10 @@ def generate(
     from dpaudit.results.shell import argument
     from dpaudit.runs import InputError
 
-    if (out is None) != dry_run or (dry_run and (public_only or show_epsilon or engine or spent)):
-        raise click.UsageError("Give --out, or --dry-run alone.")
+    if (out is None) != dry_run:
+        raise click.UsageError("Give --out, or --dry-run without it.")
+    if dry_run and (public_only or show_epsilon or engine or spent):
+        raise click.UsageError("--dry-run looks at the config alone: leave out the other options.")
     if str(out).startswith("memory:"):
         raise InputError(str(out), "this lives no longer than this command.", "Name a folder, or a URL of a store.")
     if not config.exists():
@@ -97,6 +101,8 @@ def generate(
         raise click.UsageError("--public-only works in this process: leave out --workers and --engine.")
     if public_only and spent:
         raise click.UsageError("--public-only spends nothing: leave out --spent.")
+    if isinstance(out, Path):  # the directory itself may be a run that is gone on with
+        spare_runs(out.parent, (), "Name another directory with --out.")
     settings = load_config(config)
     if out is None:
         _show_plan(config, settings, unverified, as_json)
@@ -291,6 +297,11 @@ def _tell_placed(title: str, placed: RecordsPlaced) -> None:
         note(f"{title}: cells with fewer or more records than a context shows leave {unused} of these batches unused")
     if placed.left is not None:
         note(f"{title}: earlier runs left contexts {100 * placed.left:.0f}% of their budgets on average")
+        if placed.left < NOTHING_LEFT:
+            tell(
+                f"dpaudit: warning: {title}: that is next to nothing: hardly any context takes part. A larger "
+                "privacy.epsilon leaves more."
+            )
     if placed.fewest >= FEW:
         return
     held = counted(placed.most, "context") if placed.most else "no context"

@@ -19,6 +19,7 @@ class Release(Result):
         source: "run" for a run of dpaudit's format; else the form in which another tool's guarantee was stated.
         aggregator: of a run.
         records_per_user: the most that the unit "user" stands for in this run.
+        rho: of a stated zCDP guarantee, in nats.
         approximate: for every output; None for a run that has none, and for zCDP and Renyi DP, which have no one delta.
         ex_post: for the output that there is, depends on the records, and is private; None where there is none.
     """
@@ -27,6 +28,7 @@ class Release(Result):
     source: Literal["run", "zcdp", "rdp", "approximate"]
     aggregator: str | None = None
     records_per_user: int | None = None
+    rho: float | None = None
     approximate: Spent | None
     ex_post: Spent | None
 

@@ -98,7 +98,7 @@ def continuation_problem(later: Manifest, earlier: Sequence[Manifest]) -> str | 
                 if getattr(getattr(run, section), name) != getattr(getattr(later, section), name):
                     return f"its {section}.{name} is another, by which nobody's spending is known again"
         if run.privacy.earlier != tuple(each.commitment for each in earlier[:number]):
-            return "it does not go on from just those before it"
+            return "the runs that it went on from are not just those named before it"
     return None
 
 

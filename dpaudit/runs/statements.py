@@ -20,6 +20,13 @@ _ITEM = "an item has name, relation, unit, and one of zcdp, rdp and approximate"
 #: Printable, and more than blanks.
 _NAME = r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
 _KINDS = ("zcdp", "rdp", "approximate")
+#: In words, by the kind of pydantic's error, where its own are about Python.
+_ALLOWED = {
+    "model_type": "a mapping of fields to values",
+    "dict_type": "a mapping of orders to epsilons",
+    "string_pattern_mismatch": "printable characters, and not blanks alone",
+    "too_short": "one order at least",
+}
 
 
 class Zcdp(Fields):
@@ -81,7 +88,8 @@ def read_statements(path: Path) -> tuple[Statement, ...]:
     """
     values = load(path, "a YAML list of guarantees", f"Give a list: {_ITEM}.", MAX_BYTES)
     if not isinstance(values, list) or not 0 < len(values) <= MAX_STATEMENTS:
-        problem = f"the file holds a {type(values).__name__} instead of a list of 1 to {MAX_STATEMENTS} guarantees."
+        held = f"list of {len(values):,}" if isinstance(values, list) else type(values).__name__
+        problem = f"the file holds a {held} instead of a list of 1 to {MAX_STATEMENTS} guarantees."
         raise InputError(str(path), problem, f"Begin each with a dash: {_ITEM}.")
     try:
         found = _STATEMENTS.validate_python(values)
@@ -104,6 +112,7 @@ def _input_error(path: Path, error: ValidationError) -> InputError:
     if kind == "extra_forbidden":
         return InputError(where, "there is no such field.", f"Remove it: {_ITEM}.")
     allowed = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    allowed = _ALLOWED.get(kind, allowed)
     if kind == "value_error":  # of the item as a whole
         return InputError(where, "it has none of the guarantees, or several.", f"Give {allowed}.")
     return InputError(where, f"the value is {in_short(first['input'])}.", f"Allowed: {allowed}.")

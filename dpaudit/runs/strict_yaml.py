@@ -16,13 +16,17 @@ from dpaudit.runs.errors import InputError
 MAX_BYTES = 1 << 22
 #: Characters of a value in an error.
 _LINE = 80
-#: YAML 1.1 reads 1e-5, which has no dot, as text; everyone who writes it means the number.
-_EXPONENT = re.compile(r"^[+-]?\d+[eE][+-]?\d+$")
+_INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+#: YAML 1.1 reads 1e-5 and 1.5e3 as text; everyone who writes them means the number.
+_EXPONENT = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+$")
+#: It also reads 010 as eight and 1:30 as ninety, which nobody means: these are text, and so are other bases.
+_DIGITS = re.compile(r"^[+-]?(0|[1-9][0-9_]*)$")
+_DECIMALS = re.compile(r"^[+-]?(\d[\d_]*\.[\d_]*|\.\d[\d_]*|\.(inf|Inf|INF))$|^\.(nan|NaN|NAN)$")
 _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a mapping that has a key twice, of which YAML would keep the last in silence, and reads 1e-5."""
+    """Refuses a mapping that has a key twice, of which YAML would keep the last in silence; numbers are decimal."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen, merges = set(), any(key.tag == _MERGE for key, _ in node.value)
@@ -39,7 +43,12 @@ class _Loader(yaml.SafeLoader):
         return mapping
 
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("+-0123456789"))
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if tag not in (_INT, _FLOAT)]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, _pattern in ((_INT, _DIGITS), (_FLOAT, _DECIMALS), (_FLOAT, _EXPONENT)):
+    _Loader.add_implicit_resolver(_tag, _pattern, list("+-.0123456789"))
 
 
 def _exponents_as_text(section: yaml.Node) -> None:

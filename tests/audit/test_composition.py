@@ -93,19 +93,14 @@ def test_noised_centres_are_paid_for_each_time(make_run: Any) -> None:
     assert found.approximate.figure.epsilon > 2 * runs[0].spec.centers_cost[0]
 
 
-def test_a_total_that_holds_in_turn_says_so(make_run: Any) -> None:
-    found = composed(make_run(**MEAN), make_run(**MEAN, seed=1))
-    assert found.approximate.method == "optimal"
-    assert any("in turn" in note for note in found.notes)
-
-
 def test_clusters_are_paid_for_in_every_total(make_run: Any) -> None:
     """Whoever has them first in a total pays, whatever stands before it in another."""
     counted = make_run(**COUNTED)
     runs = make_run(**{**COUNTED, "aggregator": "median"}), counted, make_run(**MEAN, seed=3)
-    found = [composed(*way, delta=1e-3).approximate.figure for way in permutations(runs)]
+    costs = [composed(*way, delta=1e-3) for way in permutations(runs)]
+    assert all(len(cost.shared) == 1 for cost in costs)
     alone = composed(*runs[1:], delta=1e-3).approximate.figure
-    assert found == [alone] * 6, "the median's clusters are the mean's"
+    assert [cost.approximate.figure for cost in costs] == [alone] * 6, "the median's clusters are the mean's"
 
 
 def test_what_others_state_joins(make_run: Any, tmp_path: Path) -> None:
@@ -113,7 +108,7 @@ def test_what_others_state_joins(make_run: Any, tmp_path: Path) -> None:
     file.write_text(STATED)
     statements = read_statements(file)
     found = composed(make_run(**MEAN), statements=statements, delta=1e-4)
-    assert found.approximate.figure is not None and found.approximate.method == "rdp"
+    assert found.approximate.figure is not None and found.approximate.method == "optimal"
     assert found.approximate.releases[1:] == ("a histogram", "two models", "a mean <b>")
     without = composed(make_run(**MEAN), statements=statements[:1], delta=1e-4).approximate.figure
     assert without is not None and without.epsilon < found.approximate.figure.epsilon
@@ -135,7 +130,7 @@ def test_what_cannot_be_composed_is_refused_with_a_reason(make_run: Any, tmp_pat
         ([mean.path, exchanged.path], 2, "it is for replace of a record"),
         ([mean.path, per_user.path], 2, "it is for add_remove of a user"),
         ([exchanged.path, "--with", stated], 2, "a histogram: it is for add_remove"),
-        ([mean.path, broken.path], 1, "not composed"),
+        ([mean.path, broken.path], 1, f"not composed: {broken.path} does not pass its own audit"),
         ([mean.path, tmp_path / "nowhere"], 2, "nowhere"),
         ([mean.path, "--with", tmp_path / "none.yaml"], 2, "none.yaml"),
         ([mean.path, "--with", stated, "--delta", 1e-8], 2, "deltas take 1e-7"),
@@ -150,17 +145,44 @@ def test_what_cannot_be_composed_is_refused_with_a_reason(make_run: Any, tmp_pat
         composed(make_run(**MEAN, unit="context"), mean)
 
 
+def test_numbers_mean_what_they_look_like(tmp_path: Path) -> None:
+    file = tmp_path / "stated.yaml"
+    for text, rho in (("1e-7", 1e-7), ("1.5e3", 1500.0), ("1.", 1.0), (".5", 0.5), ("1_000.5", 1000.5), ("0", 0.0)):
+        file.write_text(f"- {{name: a, relation: add_remove, unit: record, zcdp: {{rho: {text}}}}}")
+        (found,) = read_statements(file)
+        assert found.zcdp is not None and found.zcdp.rho == rho, text
+
+
+def test_a_delta_as_large_as_one_record_is_warned_of(make_run: Any, dpaudit: Command) -> None:
+    runs = make_run(**MEAN).path, make_run(**MEAN, seed=1).path
+    assert "1 / records" not in dpaudit("compose", *runs)[2]
+    code, _, told = dpaudit("compose", *runs, "--delta", "0.9999999")
+    assert code == 0 and "1 / records" in told
+
+
+def test_a_run_whose_earlier_ones_are_not_named_is_told(make_run: Any) -> None:
+    runs = make_run(**BUDGETS), make_run(**BUDGETS, seed=1)
+    earlier = "ab" * 32
+    results = {run.path: audit_run(run.path) for run in runs}
+    assert not any("went on" in note for note in compose_runs(results).notes)
+    runs[1].edit_manifest({"privacy.earlier": [earlier]})
+    notes = [note for note in compose_runs(results).notes if "went on" in note]
+    assert len(notes) == 1 and notes[0].startswith(f"{runs[1].path} went on"), notes
+
+
 def test_statements_that_say_too_little_or_too_much(tmp_path: Path) -> None:
     file, line = tmp_path / "stated.yaml", "{name: a, relation: add_remove, unit: record, %s}"
     for text, said in (
         ("", "empty"),
         ("a: 1", "dict instead of a list"),
-        ("[]", "list of 1 to"),
-        ("- 3", "item 1"),
+        ("[]", "a list of 0 instead of a list of 1 to"),
+        ("[" + "3, " * 101 + "]", "a list of 101 instead"),
+        ("- 3", "item 1: the value is 3. Allowed: a mapping of fields to values."),
         ('- {name: "a\\e[31m", relation: add_remove, unit: record, zcdp: {rho: 1}}', "item 1, name"),
-        ('- {name: " ", relation: add_remove, unit: record, zcdp: {rho: 1}}', "item 1, name"),
+        ('- {name: " ", relation: add_remove, unit: record, zcdp: {rho: 1}}', "printable characters, and not blanks"),
         ("- " + line % "zcdp: {rho: -1}", "item 1, zcdp.rho"),
         ("- " + line % "zcdp: {rho: .nan}", "item 1, zcdp.rho"),
+        *(("- " + line % f"zcdp: {{rho: {number}}}", number) for number in ("010", "1:30", "1:30.5", "0x10", "0_1")),
         ("- " + line % "zcdp: {rho: 1}, approximate: {epsilon: 1, delta: 0}", "several"),
         ("- {name: a, relation: add_remove, unit: record}", "none of the guarantees"),
         ("- " + line % "approximate: {epsilon: 1, delta: 1}", "item 1, approximate.delta"),
@@ -195,12 +217,13 @@ def test_the_terminal_and_json_say_the_same(
     arguments = ["compose", *runs, "--with", "stated.yaml"]
     code, shown, _ = dpaudit(*arguments)
     assert code == 0
-    golden = GOLDEN / "compose.txt"
-    if os.environ.get("DPAUDIT_UPDATE_GOLDEN") == "1":
-        golden.write_text(shown)
-    assert shown == golden.read_text()
+    _, printed, _ = dpaudit(*arguments, "--json")
+    rounded = json.loads(printed, parse_float=lambda number: float(f"{float(number):.9g}"))
+    for name, found in (("compose.txt", shown), ("compose.json", json.dumps(rounded, indent=2, ensure_ascii=False))):
+        if os.environ.get("DPAUDIT_UPDATE_GOLDEN") == "1":
+            (GOLDEN / name).write_text(found)
+        assert found == (GOLDEN / name).read_text()
     assert max(map(len, shown.splitlines())) <= 80
-    code, printed, _ = dpaudit(*arguments, "--json")
     cost = JointCost.model_validate_json(printed)
     assert code == 0 and json.loads(printed)["schema_version"] == "1"
     assert cost.approximate.figure is not None and f"{cost.approximate.figure.epsilon:.3f}"[:4] in shown

@@ -257,7 +257,7 @@ def test_a_run_goes_on_from_what_others_left(make_config: MakeConfig, owned_file
 
     with pytest.raises(KeyboardInterrupt):
         generate(larger, again, stop_at_the_twentieth, spent=[first])
-    with pytest.raises(InputError, match="went on from others"):
+    with pytest.raises(InputError, match="went on from other runs than these"):
         generate(larger, again, spent=[first, second])
     generate(larger, again)
     np.testing.assert_array_equal(spent(again, 0), spent(second, 0))
@@ -292,8 +292,8 @@ def test_earlier_runs_that_cannot_be_gone_on_from(
         ([generated(**BUDGETS)], {}, "privacy.unit"),
         ([unfinished], {}, "not finished"),
         ([worst], {}, "no budgets of their own"),
-        ([tmp_path / "second"], {}, "just those before"),
-        ([run, run], {}, "just those before"),
+        ([tmp_path / "second"], {}, "just those named before"),
+        ([run, run], {}, "two of these are the same run"),
         ([run], {"batching": {"key": "1f" * 32}}, "batching.key"),
         ([run], {"data": {"path": str(owned_file), "user": "who", "labels": ["south", "north"]}}, "batching.labels"),
         ([run], {"privacy": {**BUDGETS["privacy"], "unit": "user", "epsilon": None}}, "no budgets of their own"),
