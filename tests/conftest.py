@@ -946,7 +946,7 @@ def known_tokenizers() -> Iterator[None]:
     def created(path: Path, manifest: Manifest, *, tokenizer_json: str | None, **others: Any) -> RunWriter:
         if tokenizer_json is not None:
             with suppress(ValueError):
-                KNOWN_TOKENIZERS[Vocabulary.of(tokenizer_json).digest] = "of a test"
+                KNOWN_TOKENIZERS.setdefault(Vocabulary.of(tokenizer_json).digest, "of a test")
         return create(path, manifest, tokenizer_json=tokenizer_json, **others)
 
     with pytest.MonkeyPatch.context() as patch:
