@@ -228,7 +228,7 @@ generator(Path(sys.argv[2]), Path(sys.argv[3]).read_text().splitlines())
 """
 
 
-@pytest.mark.parametrize(("kind", "code"), [("honest", 0), ("rows", 1)])
+@pytest.mark.parametrize(("kind", "code"), [("honest", 0), ("supports", 1)])
 def test_the_command(dpaudit, tmp_path, kind, code):
     root = Path(__file__).parents[2]
     (tmp_path / "script.py").write_text(SCRIPT.format(root=str(root)))
