@@ -204,15 +204,15 @@ def privacy_profile(
         delta: in (0, 1), the least that matters: where the profile has come down to a small part of it, it ends.
 
     Returns:
-        The grid's step, in nats, and upper bounds [n] on delta(e) at e = 0, step, 2 step, ...; None where the grid
-        cannot take so many draws.
+        The grid's step, in nats, and upper bounds [n] on delta(e) at e = 0, step, 2 step, ..., two at least; None
+        where the grid cannot take so many draws, or where so little is lost that it would have no length.
 
     Raises:
         ValueError: an argument is not a number, negative, or not in its range.
     """
     segments, shifts, responses = _segments(eta, steps), _epsilons("laplace", laplace), _epsilons("pure", pure)
     problem = _Problem(tuple(segments), tuple(shifts), tuple(responses), delta)
-    places = problem.places()
+    places = problem.places() if problem.reach() else None
     if places is None:
         return None
     recursion = _Recursion(problem, places, upper=True)

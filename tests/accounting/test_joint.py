@@ -185,6 +185,17 @@ def test_losses_beyond_the_grid_are_not_forgotten() -> None:
         assert profiles.epsilon_of_all([profiles.Profile(*known)] * 2, DELTA, truth * share) > truth
 
 
+def test_parts_that_lose_next_to_nothing_have_no_grid() -> None:
+    """Renyi accounting of them alone finds epsilon 0, at less than the asked delta too."""
+    noise = Parts(rho=0.2)
+    for little in (Parts(segments=((1e-6, 3),)), Parts(laplace=(1e-9,)), Parts(pure=(1e-9,)), Parts(rho=1e-18)):
+        found = joint_epsilon([noise, little, Parts(segments=((0.3, 20),))], 0.2).epsilon
+        assert found == pytest.approx(joint_epsilon([noise, Parts(segments=((0.3, 20),))], 0.2).epsilon, rel=1e-2)
+        assert joint_epsilon([noise, little], 0.2).epsilon == pytest.approx(
+            joint_epsilon([noise], 0.2).epsilon, rel=1e-2
+        )
+
+
 def test_a_profile_has_a_pair() -> None:
     """Randomised response comes back as it is; above a profile that is none lies the convex one below it."""
     step, at = 0.125, np.arange(17)
