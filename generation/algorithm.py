@@ -57,6 +57,15 @@ class Ready:
     clusters: Clusters
     repeated: int
 
+    @property
+    def left(self) -> float | None:
+        """What share of its budget a context begins with on average; None where no run was before."""
+        budget = self.manifest.mechanism.budget
+        if budget is None or not self.manifest.privacy.earlier:
+            return None
+        spent = [place.spent for place in self.records.assignment if place.batch is not None]
+        return max(0.0, 1 - fmean(spent) / budget) if spent else None
+
 
 def generate(
     config: Config,
@@ -87,8 +96,8 @@ def generate(
     filled = [sum(map(bool, batch.contexts)) for batch in ready.records.batches]
     fewest, most = min(filled, default=0), max(filled, default=0)
     of_none = "what the public prompt does," if config.mechanism.contribution.anchored else "noise"
-    remedy, unused, left = _larger_batches(config), ready.records.unused, _left(ready)
-    progress(RecordsPlaced(ready.repeated, unused, fewest, most, remedy, of_none, left))
+    remedy, unused = _larger_batches(config), ready.records.unused
+    progress(RecordsPlaced(ready.repeated, unused, fewest, most, remedy, of_none, ready.left))
     if begun is None:
         json, assignment = ready.model.tokenizer_json, ready.records.assignment
         opened = RunWriter.create(
@@ -117,9 +126,9 @@ def require_made_with(config: Config, out: Location) -> None:
     _ready(config, RunReader(out))
 
 
-def prepare(config: Config) -> Ready:
+def prepare(config: Config, spent: Sequence[Location] = ()) -> Ready:
     """What a new run of a config begins with, where nothing is to be written. Raises InputError as `generate` does."""
-    return _ready(config, None)
+    return _ready(config, None, spent=spent)
 
 
 def silent(event: Event) -> None:
@@ -224,15 +233,6 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
     ready = _ready(config, begun)
     worker = Worker(BatchStore(location, begun.manifest), ready.records.batches, ready.model, ready.prompts)
     return lambda batches: list(worker.run(batches, silent))
-
-
-def _left(ready: Ready) -> float | None:
-    """What share of its budget a context begins with on average; None where no run was before."""
-    budget = ready.manifest.mechanism.budget
-    if budget is None or not ready.manifest.privacy.earlier:
-        return None
-    spent = [place.spent for place in ready.records.assignment if place.batch is not None]
-    return max(0.0, 1 - fmean(spent) / budget) if spent else None
 
 
 def _larger_batches(config: Config) -> str:

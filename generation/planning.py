@@ -20,15 +20,19 @@ from dpaudit.results import ClaimResult
 from dpaudit.results.plan import Plan
 from dpaudit.runs import BatchHeader, Manifest, Step, Vocabulary
 from dpaudit.runs.manifest import StopReason
+from dpaudit.runs.storage import Location
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 #: Steps that are timed after the first one, which waits for the prompts.
 STEPS = 3
 
 
-def plan(config: Config, obstacles: Sequence[Obstacle] = ()) -> Plan:
-    """Plan a new run of a config, which has these `obstacles`. Raises InputError where `generate` would."""
-    ready = prepare(config)
+def plan(config: Config, obstacles: Sequence[Obstacle] = (), spent: Sequence[Location] = ()) -> Plan:
+    """Plan a new run of a config, which has these `obstacles`, and goes on from runs that `spent` of its budgets.
+
+    Raises InputError where `generate` would.
+    """
+    ready = prepare(config, spent)
     batches = ready.records.batches
     contexts = tuple(len(batch.contexts) for batch in batches)
     prompts, step, stored, tried = _trial(ready)
@@ -46,6 +50,7 @@ def plan(config: Config, obstacles: Sequence[Obstacle] = ()) -> Plan:
         several=config.decoding.tokens_per_batch is not None,
         claim=None if claim is None else ClaimResult(**claim.model_dump()),
         sure=None if least is None else mechanism.sure_draws(least),
+        left=ready.left,
         seconds=rounds * (prompts + step * max(0, tokens - texts)),
         stored=round(stored * tokens * len(batches)),
         obstacles=tuple(map(str, obstacles)),

@@ -257,8 +257,8 @@ def _budgets_said(comparison: Comparison, runs: _Runs) -> Iterator[str]:
         if run.clip is not None and run.budgets.moved:
             moved = run.budgets.moved
             yield (
-                f"Its contexts moved draws {100 * moved:.0f}% as far as clip {nearest(run.clip)} lets any: below a "
-                f"clip of about {nearest(moved * run.clip, 2)} budgets would gain nothing."
+                f"Its contexts moved draws {100 * moved:.0f}% as far as clip {nearest(run.clip)} lets any: with a clip "
+                f"of about {nearest(moved * run.clip, 2)} or less, worst-case accounting would cost no more."
             )
 
 

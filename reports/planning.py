@@ -40,7 +40,9 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "texts", f"{batches:,}, {at_most}"
     yield "claim", _EX_POST if plan.claim is None else claim_words(plan.claim)
     if plan.sure is not None:
-        yield "budgets", f"each context pays for {counted(plan.sure, 'token')} at least, and for more as it moves less"
+        left = "" if plan.left is None else f"earlier runs left {100 * plan.left:.0f}% of them on average; "
+        sure = f"each context pays for {counted(plan.sure, 'token')} at least, and for more as it moves less"
+        yield "budgets", left + sure
     yield "time", f"at most some {_span(plan.seconds)} here, once the model is loaded"
     yield "disk", f"at most {_size(plan.stored)}"
     yield "audit", " ".join(plan.obstacles) or "nothing here keeps the run from passing it"

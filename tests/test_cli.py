@@ -860,6 +860,7 @@ def test_budgets_of_their_own_are_for_any_number_of_tokens(dpaudit):
     )
     assert "in the first 3 of a batch" in answer(dpaudit, *own, "--batch-size", 32)
     assert "in all 96 where" in answer(dpaudit, *own, "--batch-size", 32, "--tokens", 96)
+    assert answer(dpaudit, *own, "--batch-size", 32, "--tokens", 0).rstrip().endswith("in all 0.")
 
 
 def test_budget_says_what_it_cannot_answer(dpaudit):

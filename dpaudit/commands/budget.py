@@ -209,7 +209,8 @@ class _Asked:
         widest = bounded_range(self.clip, self.temperature, size, ContextChange("add_remove")) * (1 + ROUNDING)
         dearest = float(zcdp_of_draw(widest))
         sure = math.floor(budget * _ROOM / dearest) if dearest else MOST_SURE
-        share = min(1.0, range_of_draw(budget * _ROOM / self.tokens) / widest) if self.tokens else None
+        each = None if self.tokens is None else budget * _ROOM / max(1, self.tokens)
+        share = None if each is None else min(1.0, range_of_draw(each) / widest)
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,

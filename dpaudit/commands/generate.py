@@ -88,8 +88,8 @@ def generate(
 
     if (out is None) != dry_run:
         raise click.UsageError("Give --out, or --dry-run without it.")
-    if dry_run and (public_only or show_epsilon or engine or spent):
-        raise click.UsageError("--dry-run looks at the config alone: leave out the other options.")
+    if dry_run and (public_only or show_epsilon or engine):
+        raise click.UsageError("--dry-run takes --spent and --unverified alone.")
     if str(out).startswith("memory:"):
         raise InputError(str(out), "this lives no longer than this command.", "Name a folder, or a URL of a store.")
     if not config.exists():
@@ -104,8 +104,10 @@ def generate(
     if isinstance(out, Path):  # the directory itself may be a run that is gone on with
         spare_runs(out.parent, (), "Name another directory with --out.")
     settings = load_config(config)
+    if not unverified:
+        _require_passed(spent)
     if out is None:
-        _show_plan(config, settings, unverified, as_json)
+        _show_plan(config, settings, unverified, spent, as_json)
         return
     try:
         generate_run(settings, out, last_part(out), engine, public_only, show_epsilon, unverified, spent)
@@ -210,7 +212,19 @@ def _look_at_data(config: Config, unverified: bool) -> tuple[Obstacle, ...]:
     return found
 
 
-def _show_plan(path: Path, config: Config, unverified: bool, as_json: bool) -> None:
+def _require_passed(spent: Sequence[Location]) -> None:
+    """Refuse to go on from a run that does not pass its own audit: what was spent there is not known."""
+    from dpaudit.commands.audits import audit_of
+    from dpaudit.results.shell import argument
+    from dpaudit.runs import InputError
+
+    for run in spent:
+        if audit_of(run).verdict != "pass":
+            remedy = f"See dpaudit verify {argument(str(run), 'RUN_DIR')}; --unverified goes on all the same."
+            raise InputError(f"--spent {run}", "it does not pass its own audit.", remedy)
+
+
+def _show_plan(path: Path, config: Config, unverified: bool, spent: Sequence[Location], as_json: bool) -> None:
     """Say what a run of a config would be."""
     from dpaudit.generation.config import in_config
     from dpaudit.runs import InputError
@@ -219,7 +233,7 @@ def _show_plan(path: Path, config: Config, unverified: bool, as_json: bool) -> N
         known = _look_at_data(config, unverified)
         from dpaudit.generation.planning import plan
 
-        found = plan(config, known)
+        found = plan(config, known, spent)
     except InputError as error:
         raise in_config(path, error) from None
     from dpaudit.reports.planning import print_plan

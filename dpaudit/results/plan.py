@@ -17,6 +17,7 @@ class Plan(Result):
         several: whether a batch writes one text after another until its tokens are spent.
         claim: fixed beforehand; None for an ex-post one.
         sure: how many tokens of a batch every context's own budget pays for, whatever it says; None without budgets.
+        left: the share of its budget that earlier runs left a context, on average; None without earlier ones.
         seconds: on this machine, where no text ends early; loading the model is left out.
         stored: bytes of all steps before they are compressed.
         obstacles: what keeps the run from passing its audit, as sentences; empty where nothing is known to.
@@ -32,6 +33,7 @@ class Plan(Result):
     several: bool
     claim: ClaimResult | None
     sure: int | None
+    left: float | None
     seconds: float
     stored: int
     obstacles: tuple[str, ...]

@@ -57,6 +57,8 @@ def delta_bound(value: float, claimed: float | None = None) -> str:
     """A delta that was computed: up to three significant digits, rounded up; more where that is past its claim."""
     digits = _digits_beside(value, claimed, _DELTA_DIGITS)
     number = _rounded(value, digits, ROUND_CEILING).normalize() if value else Decimal(0)
+    if value < 1 <= number:  # all is lost at one, and not below it
+        return stated(value)
     return stated(float(number))  # written as the claim's
 
 

@@ -43,6 +43,14 @@ class _Loader(yaml.SafeLoader):
         return mapping
 
 
+def _number(loader: _Loader, node: yaml.ScalarNode) -> float:
+    value = float(loader.construct_yaml_float(node))
+    if value == 0 and any(digit in "123456789" for digit in node.value.lower().partition("e")[0]):
+        raise yaml.constructor.ConstructorError(None, None, "a number is too close to zero", node.start_mark)
+    return value
+
+
+_Loader.add_constructor(_FLOAT, _number)
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in found if tag not in (_INT, _FLOAT)]
     for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()

@@ -558,7 +558,7 @@ def test_what_budgets_promise_stands_beside_worst_case_accounting(make_run: Any)
         r"Run 1's budgets promise ε [\d.]+ for any length; worst-case accounting, [\d.]+ at 20 tokens", said
     )
     moved = own.budgets.moved
-    assert f"{100 * moved:.0f}% as far as clip 6.000 lets any: below a clip of about {6 * moved:.2g}" in said
+    assert f"{100 * moved:.0f}% as far as clip 6.000 lets any: with a clip of about {6 * moved:.2g}" in said
     assert "Run 2's budgets" not in said
     assert own.budgets.moved**2 * sum(own.budgets.active) * 13 == pytest.approx(
         13 * 20 * own.budgets.budget * 0.9 / own.budgets.worst_case, rel=0.2

@@ -186,6 +186,7 @@ def test_statements_that_say_too_little_or_too_much(tmp_path: Path) -> None:
         ("- " + line % "zcdp: {rho: 1}, approximate: {epsilon: 1, delta: 0}", "several"),
         ("- {name: a, relation: add_remove, unit: record}", "none of the guarantees"),
         ("- " + line % "approximate: {epsilon: 1, delta: 1}", "item 1, approximate.delta"),
+        ("- " + line % "approximate: {epsilon: 1, delta: 1.0e-400}", "too close to zero"),
         ("- " + line % "approximate: {epsilon: .inf, delta: 0}", "item 1, approximate.epsilon"),
         ("- " + line % "rdp: {1: 0.1}", "item 1, rdp"),
         ("- " + line % "rdp: {2: 0.1, 2.0: 0.2}", "given twice"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import json
 import math
 import re
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from dpaudit.accounting import zcdp_epsilon
@@ -339,3 +341,28 @@ def test_runs_that_go_on_from_each_other_cost_one_budget_together(
         assert epsilon(together(*runs)) == pytest.approx(zcdp_epsilon(rho, 1e-3), rel=1e-6)
     with pytest.raises(InputError, match="begins with less"):
         together(first, forged)
+
+
+def test_a_command_goes_on_from_runs_that_pass_alone_and_says_beforehand_what_they_left(
+    settings: Callable[..., dict[str, Any]], owned_file: Path, tmp_path: Path, dpaudit: Callable[..., Any]
+) -> None:
+    asked = settings(**per_user(owned_file, batching={"key": None}, decoding={**DECODING, "test_seed": None}))
+    (tmp_path / "first.yaml").write_text(yaml.safe_dump(asked))
+    asked["privacy"]["epsilon"] = 3.5
+    (tmp_path / "more.yaml").write_text(yaml.safe_dump(asked))
+    asked["decoding"]["test_seed"] = 1  # which fails an audit
+    (tmp_path / "seeded.yaml").write_text(yaml.safe_dump(asked))
+    assert dpaudit("generate", "first.yaml", "--out", "first")[0] == 0
+    assert dpaudit("generate", "seeded.yaml", "--out", "seeded", "--unverified")[0] == 0
+    before = set(tmp_path.iterdir())
+    code, said, _ = dpaudit("generate", "more.yaml", "--dry-run", "--spent", "first", "--json")
+    assert code == 0
+    assert 0 < json.loads(said)["left"] < 1
+    code, said, _ = dpaudit("generate", "more.yaml", "--dry-run", "--spent", "first")
+    assert code == 0
+    assert "earlier runs left" in said
+    code, _, said = dpaudit("generate", "more.yaml", "--out", "second", "--spent", "seeded")
+    assert code == 2
+    assert "--spent seeded: it does not pass its own audit" in said
+    assert dpaudit("generate", "more.yaml", "--dry-run", "--spent", "seeded", "--unverified")[0] == 0
+    assert set(tmp_path.iterdir()) == before

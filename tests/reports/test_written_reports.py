@@ -190,3 +190,4 @@ def test_rounding_up_never_makes_a_held_claim_look_broken() -> None:
     for value, claimed, shown in [(4.4e-4, 4.4e-4, "0.00044"), (1e-5, 1e-5, "1e-5"), (1.23456e-5, 2e-5, "1.24e-5")]:
         assert delta_bound(value, claimed) == shown
     assert delta_bound(1.23456e-5, 1.23456e-5) == "1.23456e-5"
+    assert delta_bound(0.9999999) == "0.9999999"
