@@ -833,11 +833,11 @@ def answer(dpaudit, *options):
 def test_budget_finds_the_fewest_contexts(dpaudit):
     for method in ("rdp", "optimal"):
         asked = ("--epsilon", 3, "--method", method, "--json")
-        found = strict_json(answer(dpaudit, "--tokens", 100, *asked))
-        assert found["tokens"] == 100 and found["epsilon"] <= 3
+        found = strict_json(answer(dpaudit, "--tokens", 20, *asked))
+        assert found["tokens"] == 20 and found["epsilon"] <= 3
         size = found["batch_size"]
-        assert strict_json(answer(dpaudit, "--batch-size", size, *asked))["tokens"] >= 100
-        assert strict_json(answer(dpaudit, "--batch-size", size - 1, *asked))["tokens"] < 100
+        assert strict_json(answer(dpaudit, "--batch-size", size, *asked))["tokens"] >= 20
+        assert strict_json(answer(dpaudit, "--batch-size", size - 1, *asked))["tokens"] < 20
     assert answer(dpaudit, "--tokens", 100, "--epsilon", 3).startswith("120 contexts per batch are the fewest: 100 ")
 
 
