@@ -442,8 +442,3 @@ class AuditResult(Result):
     own_claim: ClaimResult | None = None
     released: TextCounts | None = None
     budgets: BudgetUse | None = None
-
-
-def report_schema() -> dict[str, Any]:
-    """The JSON Schema of report.json. dpaudit/schemas/report.schema.json is this, as text."""
-    return AuditResult.model_json_schema(mode="serialization")
