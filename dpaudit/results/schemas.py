@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from dpaudit.results.audit import AuditResult
 from dpaudit.results.comparison import Comparison
+from dpaudit.results.policy import Policy
 from dpaudit.results.quality import Quality
 from dpaudit.runs.manifest import FORMAT_VERSION, Manifest
 
@@ -40,6 +41,7 @@ SCHEMAS = {
     "report": Kind(AuditResult, 1, "serialization"),
     "comparison": Kind(Comparison, 1, "serialization"),
     "evaluation": Kind(Quality, 1, "validation"),
+    "policy": Kind(Policy, 1, "validation"),
 }
 
 
