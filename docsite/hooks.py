@@ -11,6 +11,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from docsite.checks import catalogue, with_links_to_checks
+from dpaudit.results.schemas import SCHEMAS
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Documents at the repository's root that are pages of the site.
@@ -18,7 +19,7 @@ ROOT_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CH
 EXAMPLES = ("examples", "generation/demos")
 SHOWN_KINDS = (".csv", ".py", ".yaml")
 #: Shown as they stand, beside the examples. mkdocs reports a link to any other file.
-SHOWN = ("LICENSE", "CITATION.cff", "dpaudit/schemas/report.schema.json")
+SHOWN = ("LICENSE", "CITATION.cff", *(f"dpaudit/schemas/{name}.schema.json" for name in SCHEMAS))
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<target>[^)\s#]+)")
 _LANGUAGES = {".cff": "yaml", ".json": "json", ".py": "python", ".yaml": "yaml"}
 

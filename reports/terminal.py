@@ -15,6 +15,7 @@ from dpaudit.reports import findings, outline, quality
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, wrapped
 from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES
 from dpaudit.results import AuditResult, CheckResult, Status
+from dpaudit.results.policy import FAMILY
 from dpaudit.results.quality import Quality
 from dpaudit.results.rounding import bound_against, delta_bound, exponential, lower_bound, stated
 
@@ -96,7 +97,8 @@ def _print_failed(result: AuditResult, console: Console) -> None:
                 print_pair(label.lower(), one_line(said), console)
     if rest := failed[_MOST_CHECKS:]:
         console.print(Text(f"Failed too: {', '.join(map(_id, rest[: findings.MOST_NAMED]))}."))
-    if failed:
+    # What a policy asks is explained by the policy.
+    if failed := [check for check in failed if not check.id.startswith(f"{FAMILY}.")]:
         ids = _id(failed[0]) if len(failed) == 1 else "ID"
         console.print(Text(f"Explained by `dpaudit checks {ids}`.", style="dim"))
 

@@ -165,6 +165,7 @@ FAMILIES: Final[dict[str, str]] = {
     "neighbors": "Actual neighbours",
     "replay": "Replays with model and data",
     "disclosure": "What a public report would hold",
+    "policy": "The house's policy",
 }
 
 METHOD_NAMES: Final[dict[str, str]] = {

@@ -41,6 +41,11 @@ def write_clusters(comparison: ClusterComparison, folder: Path) -> list[Path]:
     return write_files(documents, folder)
 
 
+def write_junit(result: AuditResult, path: Path) -> None:
+    """Writes the checks as JUnit XML, as `write_files` does."""
+    write_files({path.name: render_junit(result)}, path.parent)
+
+
 def write_sarif(result: AuditResult, path: Path) -> None:
     """Writes the checks' findings as SARIF, as `write_files` does."""
     write_files({path.name: render_sarif(result)}, path.parent)

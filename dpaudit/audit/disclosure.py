@@ -43,6 +43,7 @@ def public_form(result: AuditResult) -> AuditResult:
         run=versions | {"manifest": public_settings(manifest)} if manifest and _fit(result) else versions,
         asked=result.asked,
         own_claim=_own_claim(result, manifest),
+        policy=result.policy,
     )
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from dpaudit.audit import Question
     from dpaudit.engines import Engine
+    from dpaudit.release.policy import PolicyFile
     from dpaudit.results import AuditResult
     from dpaudit.results.quality import Quality
     from dpaudit.results.replay import PublicReplay, Rerun
@@ -126,6 +127,16 @@ def with_quality(result: AuditResult, run_dir: Location, *, digests: bool = Fals
     if problem:
         tell(f"dpaudit: warning: {problem}")
     return result.model_copy(update={"quality": quality if digests or quality is None else quality.without_digests()})
+
+
+def held_to_policy(result: AuditResult, run_dir: Location, policy: PolicyFile | None) -> AuditResult:
+    """The audit's result with the policy's rules; as it is where there is no policy."""
+    if policy is None:
+        return result
+    from dpaudit.release.policy import held_to
+
+    wanted = policy.policy.quality is not None and result.verdict != "error"
+    return held_to(result, policy, *(quality_of(run_dir) if wanted else ()))
 
 
 def leave(*results: AuditResult) -> None:

@@ -240,7 +240,8 @@ _of_replay = partial(click.option, cls=TitledOption, heading=_REPLAY)
 def audit_options(command: Command) -> Command:
     """Give a command all options of one run's audit: the claim, the level of evidence, a replay, workers and output.
 
-    It gets the claim that is tested as one Question, `question`, and what was given of the run in time as one `held`.
+    It gets the claim that is tested as one Question, `question`, what was given of the run in time as one `held`, and
+    the policy file, if there is one, as `policy`.
     """
 
     @_of_claim(
@@ -252,6 +253,12 @@ def audit_options(command: Command) -> Command:
         "--unit",
         type=click.Choice(["record", "context", "user"]),
         help="Test this privacy unit instead of the claimed one.",
+    )
+    @_of_claim(
+        "--policy",
+        type=NamedPath(path_type=Path, dir_okay=False),
+        metavar="FILE.yaml",
+        help="Hold the run to this policy too; its level of evidence counts where it is higher.",
     )
     @_of_replay(
         "--evidence",
@@ -282,6 +289,8 @@ def audit_options(command: Command) -> Command:
         delta: float | None,
         relation: str | None,
         unit: str | None,
+        policy: Path | None,
+        evidence: int,
         commitment: str | None,
         head: str | None,
         **others: Any,
@@ -289,6 +298,13 @@ def audit_options(command: Command) -> Command:
         from dpaudit.audit import Question
         from dpaudit.runs import Held
 
-        command(question=Question(epsilon, delta, relation, unit), held=Held(commitment, head), **others)
+        rules = None
+        if policy is not None:
+            from dpaudit.release.policy import read_policy
+
+            rules = read_policy(policy)
+            evidence = max(evidence, rules.policy.evidence or 0)
+        question = Question(epsilon, delta, relation, unit)
+        command(question=question, held=Held(commitment, head), policy=rules, evidence=evidence, **others)
 
     return asked

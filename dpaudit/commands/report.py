@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpaudit.commands import places
-from dpaudit.commands.audits import audit_of, leave, replay_of, with_quality
+from dpaudit.commands.audits import audit_of, held_to_policy, leave, replay_of, with_quality
 from dpaudit.commands.options import (
     COUNT,
     DATA_HELP,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from dpaudit.audit import Question
     from dpaudit.engines import Engine
+    from dpaudit.release.policy import PolicyFile
     from dpaudit.results import AuditResult
     from dpaudit.runs import Held
     from dpaudit.runs.storage import Location
@@ -64,6 +65,7 @@ def report(
     model: str | None,
     engine: Engine | None,
     held: Held,
+    policy: PolicyFile | None,
     as_json: bool,
 ) -> None:
     """Audit a run: print the verdict and write the reports.
@@ -99,6 +101,7 @@ def report(
         # What stops a replay may quote the run or its data: readers outside are told no more than that it stopped.
         raise InputError("--data", "the run cannot be replayed.", "Leave --audience away to see why.") from None
     audited = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine, held=held)
+    audited = held_to_policy(audited, run_dir, policy)
     result = public_form(audited) if audience == PUBLIC else with_quality(audited, run_dir)
     # Printed first: where nothing can be written, the audit is not lost.
     show(result, as_json, print_summary)
@@ -123,28 +126,39 @@ def report(
 
 @click.command(cls=TitledCommand)
 @click.argument("run_dir", type=RUN_DIR)
+@click.option("--junit", type=NamedPath(path_type=Path, dir_okay=False), help="Write the checks as JUnit XML here.")
+@click.option("--sarif", type=NamedPath(path_type=Path, dir_okay=False), help="Write the findings as SARIF here.")
 @audit_options
 def verify(
     run_dir: Location,
+    junit: Path | None,
+    sarif: Path | None,
     question: Question,
     evidence: int,
     data: str | None,
     model: str | None,
     engine: Engine | None,
     held: Held,
+    policy: PolicyFile | None,
     as_json: bool,
 ) -> None:
     """Gate a release by the checks of `report`.
 
-    Prints every failure and writes no files.
+    Prints every failure, and writes no files but those that are asked for.
 
     \b
     Example:
       dpaudit verify run --epsilon 3 && publish run/samples.jsonl
       dpaudit verify run --commitment "$(cat ticket.txt)"
+      dpaudit verify run --policy policy.yaml --junit junit.xml
     """
+    for file in filter(None, (junit, sarif)):
+        remedy = f"Name a file elsewhere, or in {places.reports_of(run_dir)}."
+        places.spare_runs(file, [run_dir], remedy, keep_folder=True)
     found = replay_of(run_dir, data, model, question)
     result = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine, held=held)
+    result = held_to_policy(result, run_dir, policy)
+    _write_findings(result, junit, sarif)
     if as_json:
         with output():
             # A gate's output lands in logs: the texts are not released yet.
@@ -160,6 +174,16 @@ def verify(
         for line in (f"{result.verdict}: {result.guarantee}", *result.caveats, *lacking):
             note(f"dpaudit: {line}", wrapped=True)
     leave(result)
+
+
+def _write_findings(result: AuditResult, junit: Path | None, sarif: Path | None) -> None:
+    """What programs show of a gate. Private, as what it prints is."""
+    from dpaudit.reports.write import write_junit, write_sarif
+
+    for option, file, write in (("--junit", junit, write_junit), ("--sarif", sarif, write_sarif)):
+        if file is not None:
+            with places.writing(file, option):
+                write(result, file)
 
 
 @click.command(cls=TitledCommand)

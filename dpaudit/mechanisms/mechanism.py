@@ -8,7 +8,16 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    Field,
+    GetJsonSchemaHandler,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from dpaudit.mechanisms.budgets import charged, zcdp_of_draw
 from dpaudit.mechanisms.central import Central
@@ -211,6 +220,28 @@ class Mechanism(Fields):
             "support": self.support.model_dump(),
             **({} if self.budget is None else {"budget": self.budget}),
         }
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The flat form's: a field that is another part's may be null."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        flat: dict[str, Any] = {
+            name: field for name, field in schema.get("properties", {}).items() if name not in _PARTS
+        }
+        rules = []
+        for part, known in _PARTS.items():
+            flat[part] = {"enum": list(known)}
+            own = {name: kind.model_json_schema()["properties"] for name, kind in known.items() if kind.model_fields}
+            for fields in own.values():
+                for field, described in fields.items():
+                    flat[field] = described if "anyOf" in described else {"anyOf": [described, {"type": "null"}]}
+            for name, kind in known.items():
+                needed = [field for field, info in kind.model_fields.items() if info.is_required()]
+                others = {field for fields in own.values() for field in fields} - set(kind.model_fields)
+                then = {"required": sorted(needed), "properties": {field: {"type": "null"} for field in sorted(others)}}
+                rules.append({"if": {"properties": {part: {"const": name}}, "required": [part]}, "then": then})
+        required = ["aggregator", "temperature"]
+        return schema | {"properties": flat, "required": required, "allOf": rules}
 
     @classmethod
     def flat_names(cls) -> list[str]:

@@ -34,7 +34,6 @@ from dpaudit.results.audit import TokenCosts as TokenCosts
 from dpaudit.results.audit import TokenCurve as TokenCurve
 from dpaudit.results.audit import Verdict as Verdict
 from dpaudit.results.audit import finite_or_text as finite_or_text
-from dpaudit.results.audit import report_schema as report_schema
 from dpaudit.results.clusters import ClusterComparison as ClusterComparison
 from dpaudit.results.clusters import ClusteredBy as ClusteredBy
 from dpaudit.results.comparison import Affordable as Affordable

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
 from dpaudit.mechanisms import ClaimKind, Kind, Relation, Unit
+from dpaudit.results.policy import HeldTo
 from dpaudit.results.quality import Quality
 
 Status = Literal["pass", "fail", "warn", "skip", "error"]
@@ -420,6 +421,7 @@ class AuditResult(Result):
         own_claim: the run's own claim, where `asked` gave another. Public where it was fixed beforehand.
         released: how many texts there are, and how many are empty or very short. Never public; None where unknown.
         budgets: how contexts used budgets of their own. Never public; None where they have none.
+        policy: which policy the run was held to. Public, for it is the house's and was there before; None without one.
     """
 
     schema_version: Literal["1"] = "1"
@@ -442,8 +444,4 @@ class AuditResult(Result):
     own_claim: ClaimResult | None = None
     released: TextCounts | None = None
     budgets: BudgetUse | None = None
-
-
-def report_schema() -> dict[str, Any]:
-    """The JSON Schema of report.json. dpaudit/schemas/report.schema.json is this, as text."""
-    return AuditResult.model_json_schema(mode="serialization")
+    policy: HeldTo | None = None

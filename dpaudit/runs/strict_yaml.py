@@ -83,16 +83,30 @@ def load(path: Path, what: str, remedy: str, most: int = MAX_BYTES) -> Any:
     Raises:
         InputError: the file cannot be read, is too large, is no YAML, or holds nothing.
     """
+    return parse(read(path, what, remedy, most), path, what, remedy)
+
+
+def read(path: Path, what: str, remedy: str, most: int = MAX_BYTES) -> bytes:
+    """A file's bytes. Arguments and errors are those of `load`."""
     try:
-        # The loader is a SafeLoader: it makes plain values only.
         with path.open("rb") as file:
             data = file.read(most + 1)
-        if len(data) > most:
-            raise InputError(str(path), f"the file has more than {most:,} bytes.", remedy)
+    except OSError as error:
+        problem = f"the file cannot be read: {error.strerror}."
+        raise InputError(str(path), problem, f"Give the path of {what}.") from None
+    if len(data) > most:
+        raise InputError(str(path), f"the file has more than {most:,} bytes.", remedy)
+    return data
+
+
+def parse(data: bytes, path: Path, what: str, remedy: str) -> Any:
+    """What these bytes of a file say. Arguments and errors are those of `load`."""
+    try:
+        # The loader is a SafeLoader: it makes plain values only.
         values = yaml.load(data.decode("utf-8"), Loader=_Loader)  # noqa: S506
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InputError(str(path), f"the file cannot be read: {reason}.", f"Give the path of {what}.") from None
+    except UnicodeDecodeError:
+        problem = "the file cannot be read: it is not UTF-8 text."
+        raise InputError(str(path), problem, f"Give the path of {what}.") from None
     except RecursionError:
         raise InputError(str(path), "the file nests too deeply.", remedy) from None
     except yaml.YAMLError as error:
@@ -100,9 +114,7 @@ def load(path: Path, what: str, remedy: str, most: int = MAX_BYTES) -> Any:
         where = f"{path}: line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or "the text cannot be parsed"
         raise InputError(where, f"this is not valid YAML: {problem}.", "Mend the line; indent with spaces.") from None
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
+    except ValueError:
         # Python reads no whole number of thousands of digits.
         raise InputError(str(path), "a number is too long to be read.", remedy) from None
     if values is None:

@@ -27,6 +27,7 @@ from dpaudit.generation.config import Config
 from dpaudit.mechanisms import Mechanism
 from dpaudit.results import AuditResult, ClusterComparison, Comparison, JointCost
 from dpaudit.results.likelihood import Likelihoods
+from dpaudit.results.policy import Policy
 from dpaudit.results.quality import Quality
 from dpaudit.runs import Manifest
 
@@ -45,6 +46,7 @@ FIELDS: dict[str, type[BaseModel]] = {
     "clusters": ClusterComparison,
     "likelihood": Likelihoods,
     "evaluation": Quality,
+    "policy": Policy,
 }
 
 

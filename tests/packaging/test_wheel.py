@@ -24,7 +24,18 @@ NOT_INSTALLED = ("benchmarks", "docsite", "tests")
 #: Without what would make a Python find this repository.
 ALONE = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 #: Names that our packages have within dpaudit, and what a package of that name says that is imported instead.
-HOSTILE = ("accounting", "audit", "checks", "commands", "engines", "generation", "reports", "results", "runs")
+HOSTILE = (
+    "accounting",
+    "audit",
+    "checks",
+    "commands",
+    "engines",
+    "generation",
+    "release",
+    "reports",
+    "results",
+    "runs",
+)
 TRAP = "a package of the folder was imported"
 #: What only a development environment has, and what dpaudit would have if it laid its packages beside itself.
 NOT_FOUND = ("torch", "pytest", *HOSTILE)

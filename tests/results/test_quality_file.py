@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +36,7 @@ from dpaudit.results.quality import (
     scores,
 )
 from dpaudit.results.quality_file import EVALUATION, MAX_BYTES, read_quality, write_private, write_quality
+from dpaudit.results.schemas import json_schema
 from dpaudit.runs import InputError, RunReader
 
 pytestmark = pytest.mark.usefixtures("empty_figures")
@@ -186,6 +188,16 @@ def edited_beside(change: Callable[[Any], object]) -> str:
     fields = json.loads(beside().to_json())
     change(fields)
     return json.dumps(fields)
+
+
+def test_what_is_written_is_valid_by_its_schema() -> None:
+    schema = json_schema("evaluation")
+    for found in (quality(), beside(), likely(), quality(mauve=None, held_out=None)):
+        document = json.loads(found.to_json())
+        jsonschema.validate(document, schema)
+        for wrong in ({"audience": "public"}, {"samples": "x"}, {"new": 1}, {"schema_version": "2"}):
+            with pytest.raises(jsonschema.ValidationError):
+                jsonschema.validate(document | wrong, schema)
 
 
 @pytest.mark.parametrize("found", [beside(), likely()])

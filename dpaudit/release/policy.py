@@ -1,0 +1,304 @@
+"""Policy files: reading one, and holding an audited run to it, rule by rule."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from dpaudit.checks import CATALOGUE
+from dpaudit.results import AuditResult, CheckResult, Status
+from dpaudit.results.policy import FAMILY, HeldTo, Policy
+from dpaudit.results.quality import Added, Quality
+from dpaudit.results.rounding import exactly
+from dpaudit.runs import InputError
+from dpaudit.runs.strict_yaml import in_short, parse, read
+
+MAX_BYTES = 1 << 16
+_WHAT = "a YAML policy"
+_REMEDY = f"Give a mapping with policy_version: 1 and any of {', '.join(list(Policy.model_fields)[1:])}."
+REFERENCE = "docs/releasing.md#a-policy"
+
+
+class PolicyFile(NamedTuple):
+    """A policy, and SHA-256 of its file in hexadecimal."""
+
+    policy: Policy
+    sha256: str
+
+    @property
+    def held_to(self) -> HeldTo:
+        """What results say of it."""
+        return HeldTo(name=self.policy.name, sha256=self.sha256)
+
+
+def read_policy(path: Path) -> PolicyFile:
+    """Read and check a policy file.
+
+    Raises:
+        InputError: names the file and the field, and says what is allowed.
+    """
+    data = read(path, _WHAT, _REMEDY, MAX_BYTES)
+    values = parse(data, path, _WHAT, _REMEDY)
+    if not isinstance(values, dict):
+        raise InputError(str(path), f"the file holds a {type(values).__name__}, not a mapping.", _REMEDY)
+    try:
+        policy = Policy.model_validate(values)
+    except ValidationError as error:
+        raise _input_error(path, error) from None
+    for check in policy.checks or ():
+        if check not in CATALOGUE:
+            close = "".join(f" Did you mean {name}?" for name in difflib.get_close_matches(check, CATALOGUE, n=1))
+            raise InputError(
+                f"{path}: checks", f"there is no check {in_short(check)}.", f"`dpaudit checks` lists them.{close}"
+            )
+    return PolicyFile(policy, hashlib.sha256(data).hexdigest())
+
+
+def _input_error(path: Path, error: ValidationError) -> InputError:
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part)[:60] for part in first["loc"])
+    where, kind = f"{path}: {field}" if field else str(path), first["type"]
+    if kind == "extra_forbidden":
+        close = difflib.get_close_matches(field, Policy.model_fields, n=1)
+        return InputError(where, "there is no such field.", _REMEDY + "".join(f" Did you mean {n}?" for n in close))
+    if kind == "missing":
+        return InputError(where, "this field is missing.", _REMEDY)
+    if kind == "value_error":
+        return InputError(where, "it asks for nothing.", _REMEDY)
+    allowed = first["msg"].removeprefix("Input should be ")
+    return InputError(where, f"the value is {in_short(first['input'])}.", f"Allowed: {allowed}.")
+
+
+class Found(NamedTuple):
+    """What a rule found. `measured`, `wanted`: in words; `why`: it is not met, or was not looked at."""
+
+    status: Status
+    measured: str
+    wanted: str
+    why: str = ""
+
+
+class Facts(NamedTuple):
+    """What rules look at: an audited run, its evaluation where there is one, and why there is none."""
+
+    policy: Policy
+    result: AuditResult
+    quality: Quality | None
+    no_quality: str
+
+
+class Rule(NamedTuple):
+    """One field of a policy, and what becomes of it.
+
+    Attributes:
+        met, unmet: titles, which stand in public reports too: they hold no figure.
+        evidence: what it rests on, beside the audit.
+        judge: holds a run to it.
+    """
+
+    met: str
+    unmet: str
+    evidence: int
+    remedy: str
+    judge: Callable[[Facts], Found]
+
+
+def _most(name: str) -> Callable[[Facts], Found]:
+    def judge(facts: Facts) -> Found:
+        most, claim = getattr(facts.policy, name), facts.result.claim
+        assert claim is not None
+        stated = getattr(claim, name)
+        return Found("pass" if stated <= most else "fail", f"{name} {exactly(stated)}", f"at most {exactly(most)}")
+
+    return judge
+
+
+def _same(name: str) -> Callable[[Facts], Found]:
+    def judge(facts: Facts) -> Found:
+        wanted, claim = getattr(facts.policy, name), facts.result.claim
+        assert claim is not None
+        stated = getattr(claim, name)
+        return Found("pass" if stated == wanted else "fail", stated, wanted)
+
+    return judge
+
+
+def _kinds(facts: Facts) -> Found:
+    kinds, claim = facts.policy.kinds or (), facts.result.claim
+    assert claim is not None
+    return Found("pass" if claim.kind in kinds else "fail", claim.kind, " or ".join(kinds))
+
+
+def _evidence(facts: Facts) -> Found:
+    level, result = facts.policy.evidence or 0, facts.result
+    open_ = [check for check in result.checks if check.id in result.not_checked and check.evidence <= level]
+    wanted = f"level {level}, every check that is about the run"
+    if result.evidence < level:
+        return Found("fail", f"level {result.evidence} was asked for", wanted)
+    if open_:
+        return Found("fail", f"not made: {', '.join(check.id for check in open_)}", wanted)
+    return Found("pass", f"level {result.evidence}", wanted)
+
+
+def _checks(facts: Facts) -> Found:
+    made = {check.id: check for check in facts.result.checks}
+    wanted = facts.policy.checks or ()
+    lacking = [f"{name} ({_outcome(made.get(name))})" for name in wanted if not _passed(made.get(name))]
+    measured = ", ".join(lacking) or "all of them passed"
+    return Found("fail" if lacking else "pass", measured, f"passed: {', '.join(wanted)}")
+
+
+def _passed(check: CheckResult | None) -> bool:
+    return check is not None and check.status == "pass"
+
+
+def _outcome(check: CheckResult | None) -> str:
+    if check is None:
+        return "not in the audit"
+    if check.status == "skip":
+        return "not made" if check.applicable else "not about this run"
+    return {"fail": "failed", "error": "could not run", "warn": "warned"}.get(check.status, check.status)
+
+
+def _contexts(facts: Facts) -> Found:
+    fewest, batches = facts.policy.contexts or 0, facts.result.batches
+    least = min((batch.contexts for batch in batches), default=0)
+    thin = sum(batch.contexts < fewest for batch in batches)
+    measured = f"{least} in the smallest batch" + (f"; {thin} of {len(batches)} have too few" if thin else "")
+    return Found("fail" if thin or not batches else "pass", measured, f"at least {fewest} in every batch")
+
+
+def _short_texts(facts: Facts) -> Found:
+    share, texts = facts.policy.short_texts or 0.0, facts.result.released
+    wanted = f"at most a share of {exactly(share)}"
+    if texts is None or not texts.texts:
+        return Found("fail", "no texts were counted", wanted)
+    short = texts.empty + texts.very_short
+    return Found("pass" if short <= share * texts.texts else "fail", f"{short:,} of {texts.texts:,}", wanted)
+
+
+def _quality(facts: Facts) -> Found:
+    wanted = "no figure worse than that of texts without any record, beyond chance"
+    if facts.quality is None:
+        return Found("fail", "not measured", wanted, facts.no_quality or "There is no evaluation.json.")
+    if not facts.quality.added:
+        return Found("fail", "no baseline was measured", wanted, "The evaluation has no public baseline.")
+    worse = [added.measure for added in facts.quality.added if _worse(added)]
+    measured = f"worse: {', '.join(worse)}" if worse else f"not worse: {_measures(facts.quality.added)}"
+    return Found("fail" if worse else "pass", measured, wanted)
+
+
+def _measures(found: tuple[Added, ...]) -> str:
+    return ", ".join(added.measure for added in found)
+
+
+def _worse(added: Added) -> bool:
+    """Whether texts without records did better; where nothing tells chance apart, any difference counts."""
+    return added.outcome == "less" or (added.outcome == "unknown" and added.difference < 0)
+
+
+def _signers(facts: Facts) -> Found:
+    wanted = f"one of {len(facts.policy.signers or ())} keys"
+    return Found("skip", "nothing is signed yet", wanted, "`dpaudit release` and `dpaudit verify FOLDER` look at keys.")
+
+
+_TEST = "Test the claim that was agreed (--epsilon, --delta, --relation, --unit), or do not release."
+RULES = {
+    "epsilon": Rule(
+        "Epsilon is within the policy", "Epsilon is larger than the policy allows", 1, _TEST, _most("epsilon")
+    ),
+    "delta": Rule("Delta is within the policy", "Delta is larger than the policy allows", 1, _TEST, _most("delta")),
+    "kinds": Rule(
+        "The claim is of a kind that the policy allows",
+        "The policy does not allow claims of this kind",
+        1,
+        "Generate with a mechanism whose claims the policy allows (docs/which-mechanism.md).",
+        _kinds,
+    ),
+    "relation": Rule(
+        "The claim is for the policy's relation", "The claim is for another relation", 1, _TEST, _same("relation")
+    ),
+    "unit": Rule("The claim is for the policy's unit", "The claim is for another unit", 1, _TEST, _same("unit")),
+    "evidence": Rule(
+        "The audit rests on the evidence that the policy asks for",
+        "The audit rests on less evidence than the policy asks for",
+        1,
+        "Give the audit what it lacks: --data FILE for levels 3 and 4.",
+        _evidence,
+    ),
+    "checks": Rule(
+        "Every check that the policy names passed",
+        "A check that the policy names did not pass",
+        1,
+        "See what these checks say of the run, and what they lack.",
+        _checks,
+    ),
+    "contexts": Rule(
+        "Every batch has the contexts that the policy asks for",
+        "A batch has fewer contexts than the policy asks for",
+        1,
+        "Do not release. Choose fewer batches for the next data set, by a public rule (docs/budgets.md).",
+        _contexts,
+    ),
+    "short_texts": Rule(
+        "Few enough texts are empty or very short",
+        "More texts are empty or very short than the policy allows",
+        2,
+        "Do not release. To choose among runs by their texts is not paid for (docs/sharp-edges.md).",
+        _short_texts,
+    ),
+    "quality": Rule(
+        "The texts are no worse than the public baseline's",
+        "The texts are not shown to be as good as the public baseline's",
+        0,
+        "Measure it: `dpaudit evaluate RUN_DIR --reference DATA --baseline DIR`.",
+        _quality,
+    ),
+    "signers": Rule("The policy names who may sign", "The policy does not name who signed", 0, "", _signers),
+}
+
+
+def held_to(result: AuditResult, file: PolicyFile, quality: Quality | None = None, no_quality: str = "") -> AuditResult:
+    """The result with a check for each rule of a policy; it fails where one is not met.
+
+    Args:
+        result: an audit's, in its internal form. One of a run that cannot be read has nothing to be held to.
+        file: the policy.
+        quality: the run's evaluation, None where there is none.
+        no_quality: why there is none, as a sentence.
+    """
+    result = result.model_copy(update={"policy": file.held_to})
+    if result.claim is None or result.verdict == "error":
+        return result
+    rules = tuple(_judged(Facts(file.policy, result, quality, no_quality)))
+    unmet = [rule.id for rule in rules if rule.status == "fail"]
+    changes: dict[str, object] = {"checks": (*result.checks, *rules)}
+    if unmet and result.verdict == "pass":
+        said = f"The claim holds, and the run does not meet the policy: {', '.join(unmet)}. Do not release these texts."
+        changes |= {"verdict": "fail", "guarantee": said, "caveats": ()}
+    return result.model_copy(update=changes)
+
+
+def _judged(facts: Facts) -> Iterator[CheckResult]:
+    for name in facts.policy.rules:
+        rule = RULES[name]
+        found = rule.judge(facts)
+        bad = found.status == "fail"
+        yield CheckResult(
+            id=f"{FAMILY}.{name.replace('_', '-')}",
+            title=rule.unmet if bad else rule.met,
+            status=found.status,
+            evidence=rule.evidence,
+            measured=found.measured,
+            expected=found.wanted,
+            detail=" ".join(filter(None, (found.why, rule.remedy if bad else ""))),
+            reference=REFERENCE,
+            applicable=found.status != "skip",
+            why="What the house asks of a release was settled before the run." if bad else "",
+            remedy=rule.remedy,
+        )

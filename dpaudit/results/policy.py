@@ -1,0 +1,77 @@
+"""What a house asks of a run before its texts go out, as types: a policy file, and which one an audit was held to."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from dpaudit.mechanisms import ClaimKind, Fields, Relation, Unit
+
+#: Checks of a list, and signers.
+MAX_LISTED = 1 << 8
+#: Of checks' ids.
+FAMILY = "policy"
+
+_Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+_NotNegative = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
+_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_Check = Annotated[str, Field(pattern=r"^[a-z-]+\.[a-z0-9-]+$", max_length=100)]
+
+
+class Policy(Fields):
+    """The whole of a policy file. What is left out is not asked for.
+
+    Attributes:
+        policy_version: of this format.
+        name: what the house calls it. It is published with the texts.
+        epsilon: the largest that a claim may state, in nats.
+        delta: the largest that a claim may state.
+        kinds: of claims that may be made.
+        relation, unit: what neighbouring data sets differ by.
+        evidence: the level up to which every check that is about the run must have been made.
+        checks: ids of checks that must have passed, and not been skipped.
+        contexts: the fewest that each batch has.
+        short_texts: the largest share of texts that are empty or very short.
+        quality: "public-baseline" asks that no figure of evaluation.json is worse than that of texts without any
+            record, beyond what chance explains.
+        signers: ids of the keys that may sign a release, as `dpaudit key` prints them.
+    """
+
+    policy_version: Literal[1]
+    name: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$", max_length=100)] | None = None
+    epsilon: _NotNegative | None = None
+    delta: _Share | None = None
+    kinds: Annotated[tuple[ClaimKind, ...], Field(min_length=1, max_length=2, strict=False)] | None = None
+    relation: Relation | None = None
+    unit: Unit | None = None
+    evidence: Annotated[int, Field(ge=0, le=4)] | None = None
+    checks: Annotated[tuple[_Check, ...], Field(min_length=1, max_length=MAX_LISTED, strict=False)] | None = None
+    contexts: Annotated[int, Field(ge=1, le=1 << 20)] | None = None
+    short_texts: _Share | None = None
+    quality: Literal["public-baseline"] | None = None
+    signers: Annotated[tuple[_Digest, ...], Field(min_length=1, max_length=MAX_LISTED, strict=False)] | None = None
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> Policy:
+        if not self.rules:
+            raise ValueError("a policy asks for one thing at least")
+        return self
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Names of the fields that ask for something, in their order."""
+        about = ("policy_version", "name")
+        return tuple(name for name in type(self).model_fields if name not in about and getattr(self, name) is not None)
+
+
+class HeldTo(Fields):
+    """The policy that an audit was held to.
+
+    Attributes:
+        name: as the policy has it.
+        sha256: of the policy file's bytes, in hexadecimal.
+    """
+
+    name: str | None
+    sha256: _Digest

@@ -1,0 +1,60 @@
+"""JSON Schemas of the files that other programs read or write: each follows from its type, and none is written by hand.
+
+dpaudit/schemas/NAME.schema.json is each of them as text; a test compares them. What may change within a version, and
+what raises it, is in docs/schemas.md.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel
+
+from dpaudit.results.audit import AuditResult
+from dpaudit.results.comparison import Comparison
+from dpaudit.results.policy import Policy
+from dpaudit.results.quality import Quality
+from dpaudit.runs.manifest import FORMAT_VERSION, Manifest
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class Kind(NamedTuple):
+    """A kind of file.
+
+    Attributes:
+        model: its type.
+        version: raised where a file of the version before could be read no more, or would say something else.
+        mode: "validation" for what is read from anywhere, "serialization" for what dpaudit alone writes: there every
+            field stands, and numbers that JSON does not have are texts.
+    """
+
+    model: type[BaseModel]
+    version: int
+    mode: Literal["validation", "serialization"]
+
+
+#: By the name of the schema.
+SCHEMAS = {
+    "run": Kind(Manifest, FORMAT_VERSION, "validation"),
+    "report": Kind(AuditResult, 1, "serialization"),
+    "comparison": Kind(Comparison, 1, "serialization"),
+    "evaluation": Kind(Quality, 1, "validation"),
+    "policy": Kind(Policy, 1, "validation"),
+}
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of a kind of file, as draft 2020-12. Raises KeyError where there is no such kind."""
+    kind = SCHEMAS[name]
+    return {
+        "$schema": DIALECT,
+        "$id": f"urn:dpaudit:{name}:{kind.version}",
+        **kind.model.model_json_schema(mode=kind.mode),
+    }
+
+
+def schema_text(name: str) -> str:
+    """The same as the shipped file has it."""
+    return json.dumps(json_schema(name), indent=2) + "\n"

@@ -1,0 +1,260 @@
+"""A policy is a gate of its own: every rule can be met and missed by name, and what it does not know it refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from dpaudit.audit.disclosure import public_form
+from dpaudit.release.policy import RULES, PolicyFile, held_to, read_policy
+from dpaudit.results import AuditResult, TextCounts
+from dpaudit.results.policy import Policy
+from dpaudit.results.quality import Added, Quality
+from dpaudit.results.schemas import json_schema
+from dpaudit.runs import InputError
+
+Run = Any
+DIGEST = "ab" * 32
+#: For each rule what the run below meets, and what it misses.
+TRIED: dict[str, tuple[Any, Any]] = {
+    "epsilon": (1000, 0.5),
+    "delta": (0, None),
+    "kinds": (["ex-post", "approximate"], ["approximate"]),
+    "relation": ("add_remove", "replace"),
+    "unit": ("record", "user"),
+    "evidence": (2, 4),
+    "checks": (["release.text", "claim.epsilon"], ["release.text", "replay.logits"]),
+    "contexts": (4, 5),
+    "short_texts": (1, 0.5),
+}
+
+
+def policy(**rules: Any) -> PolicyFile:
+    return PolicyFile(Policy.model_validate({"policy_version": 1, **rules}), DIGEST)
+
+
+def written(folder: Path, **rules: Any) -> Path:
+    path = folder / "policy.yaml"
+    path.write_text(yaml.safe_dump({"policy_version": 1, **rules}))
+    return path
+
+
+@pytest.fixture
+def audited(make_run: Callable[..., Run]) -> AuditResult:
+    result: AuditResult = make_run(sizes=(4, 5)).audit()
+    assert result.verdict == "pass"
+    return result
+
+
+def outcome(result: AuditResult, name: str) -> str:
+    (found,) = (check for check in result.checks if check.id == f"policy.{name.replace('_', '-')}")
+    assert found.title and found.expected
+    return found.status
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_each_rule_is_met_and_missed_by_its_name(audited: AuditResult, name: str) -> None:
+    met, missed = TRIED[name]
+    found = held_to(audited, policy(**{name: met}))
+    assert (found.verdict, outcome(found, name)) == ("pass", "pass")
+    assert found.policy is not None and found.policy.sha256 == DIGEST
+    assert found.guarantee == audited.guarantee
+    if missed is not None:
+        found = held_to(audited, policy(**{name: missed}))
+        assert (found.verdict, outcome(found, name)) == ("fail", "fail")
+        assert f"policy.{name.replace('_', '-')}" in found.guarantee
+        assert found.caveats == ()
+
+
+def test_delta(make_run: Callable[..., Run]) -> None:
+    result = make_run(aggregator="mean").audit()
+    assert held_to(result, policy(delta=result.claim.delta)).verdict == "pass"
+    assert outcome(held_to(result, policy(delta=result.claim.delta / 2)), "delta") == "fail"
+
+
+def test_a_level_is_missed_where_its_checks_were_not_made(audited: AuditResult) -> None:
+    asked = audited.model_copy(update={"evidence": 4})
+    found = held_to(asked, policy(evidence=4))
+    (rule,) = (check for check in found.checks if check.id == "policy.evidence")
+    assert rule.status == "fail"
+    assert "replay.logits" in rule.measured
+
+
+def quality_that(**added: float | None) -> Quality:
+    def one(measure: str, difference: float, spread: float | None) -> Added:
+        return Added.model_validate({"measure": measure, "difference": difference, "spread": spread})
+
+    difference, spread = added["difference"], added["spread"]
+    assert difference is not None
+    return _Quality((one("mauve", difference, spread),))  # type: ignore[return-value]
+
+
+class _Quality:
+    """All of an evaluation that a rule looks at."""
+
+    def __init__(self, added: tuple[Added, ...]) -> None:
+        self.added = added
+
+
+@pytest.mark.parametrize(
+    ("difference", "spread", "status"),
+    [
+        (0.1, 0.01, "pass"),
+        (-0.01, 0.01, "pass"),
+        (-0.1, 0.01, "fail"),
+        (-0.001, None, "fail"),
+        (0.0, None, "pass"),
+    ],
+)
+def test_quality_is_held_against_the_public_baseline(
+    audited: AuditResult, difference: float, spread: float | None, status: str
+) -> None:
+    measured = quality_that(difference=difference, spread=spread)
+    assert outcome(held_to(audited, policy(quality="public-baseline"), measured), "quality") == status
+
+
+def test_quality_that_was_not_measured_is_not_met(audited: AuditResult) -> None:
+    for measured, why, said in (
+        (None, "", "There is no evaluation.json."),
+        (None, "It is broken.", "It is broken."),
+        (_Quality(()), "", "no public baseline"),
+    ):
+        found = held_to(audited, policy(quality="public-baseline"), measured, why)  # type: ignore[arg-type]
+        (rule,) = (check for check in found.checks if check.id == "policy.quality")
+        assert (rule.status, found.verdict) == ("fail", "fail")
+        assert said in rule.detail
+
+
+def test_texts_that_were_not_counted_are_not_few(audited: AuditResult) -> None:
+    for counts in (None, TextCounts(texts=0, empty=0, very_short=0)):
+        result = audited.model_copy(update={"released": counts})
+        assert outcome(held_to(result, policy(short_texts=1)), "short_texts") == "fail"
+    some = audited.model_copy(update={"released": TextCounts(texts=10, empty=1, very_short=2)})
+    assert outcome(held_to(some, policy(short_texts=0.3)), "short_texts") == "pass"
+    assert outcome(held_to(some, policy(short_texts=0.29)), "short_texts") == "fail"
+
+
+def test_signers_are_for_what_is_signed(audited: AuditResult) -> None:
+    found = held_to(audited, policy(signers=[DIGEST]))
+    assert (outcome(found, "signers"), found.verdict) == ("skip", "pass")
+    assert "policy.signers" not in found.not_checked
+
+
+def test_every_rule_is_tried_here() -> None:
+    assert set(TRIED) | {"quality", "signers"} == set(RULES)
+    assert list(RULES) == [name for name in Policy.model_fields if name not in ("policy_version", "name")]
+
+
+def test_a_run_that_fails_its_audit_stays_failed(make_run: Callable[..., Run]) -> None:
+    run = make_run()
+    run.edit_samples(lambda lines: lines.pop())
+    failed = run.audit()
+    found = held_to(failed, policy(epsilon=1000))
+    assert (found.verdict, found.guarantee) == (failed.verdict, failed.guarantee)
+
+
+def test_a_public_report_names_the_policy_and_no_figure(audited: AuditResult) -> None:
+    found = public_form(held_to(audited, policy(name="of the house", contexts=3, short_texts=0.5)))
+    assert found.policy is not None and found.policy.name == "of the house"
+    rules = [check for check in found.checks if check.id.startswith("policy.")]
+    assert {check.measured for check in rules} == {""}
+    assert not any(char.isdigit() for check in rules for char in check.title + check.detail + check.expected)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_file_is_read_with_its_digest(tmp_path: Path) -> None:
+    rules = {name: met for name, (met, _) in TRIED.items()} | {"quality": "public-baseline", "signers": [DIGEST]}
+    path = written(tmp_path, name="all", **rules)
+    found = read_policy(path)
+    assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert set(found.policy.rules) == set(RULES)
+    jsonschema.validate(yaml.safe_load(path.read_text()), json_schema("policy"))
+
+
+WRONG = {
+    "an unknown field": ("policy_version: 1\nepsilonn: 3", "epsilonn", "no such field"),
+    "an unknown check": ("policy_version: 1\nchecks: [release.txet]", "checks", "Did you mean release.text?"),
+    "no version": ("epsilon: 3", "policy_version", "missing"),
+    "another version": ("policy_version: 2\nepsilon: 3", "policy_version", "the value is 2"),
+    "nothing asked": ("policy_version: 1", "", "asks for nothing"),
+    "no mapping": ("- epsilon", "", "holds a list"),
+    "a field twice": ("policy_version: 1\nepsilon: 3\nepsilon: 4", "line 3", "given twice"),
+    "a negative epsilon": ("policy_version: 1\nepsilon: -1", "epsilon", "the value is -1"),
+    "text for a number": ("policy_version: 1\nepsilon: three", "epsilon", "the value is 'three'"),
+    "a number as text": ('policy_version: 1\nepsilon: "3"', "epsilon", "the value is '3'"),
+    "an infinite epsilon": ("policy_version: 1\nepsilon: .inf", "epsilon", "the value is inf"),
+    "a share above 1": ("policy_version: 1\nshort_texts: 2", "short_texts", "the value is 2"),
+    "a level that is none": ("policy_version: 1\nevidence: 5", "evidence", "the value is 5"),
+    "an unknown kind": ("policy_version: 1\nkinds: [empirical]", "kinds.0", "empirical"),
+    "no kinds": ("policy_version: 1\nkinds: []", "kinds", "the value is []"),
+    "a signer that is no key": ("policy_version: 1\nsigners: [me]", "signers.0", "the value is 'me'"),
+    "an empty file": ("", "", "is empty"),
+    "no YAML": ("epsilon: [", "", "not valid YAML"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_policy_that_asks_for_what_is_unknown_is_refused(
+    tmp_path: Path, make_run: Callable[..., Run], dpaudit: Callable[..., tuple[int, str, str]], name: str
+) -> None:
+    text, where, said = WRONG[name]
+    path = tmp_path / "policy.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        read_policy(path)
+    assert where in error.value.where and said in str(error.value)
+    code, out, err = dpaudit("verify", make_run().path, "--policy", path)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_commands_hold_a_run_to_a_policy(
+    tmp_path: Path, make_run: Callable[..., Run], dpaudit: Callable[..., tuple[int, str, str]], empty_figures: None
+) -> None:
+    run = make_run()
+    path = written(tmp_path, epsilon=1000, relation="add_remove", contexts=4)
+    assert dpaudit("verify", run.path, "--policy", path)[0] == 0
+    path = written(tmp_path, epsilon=0.5, relation="add_remove", contexts=5)
+    code, out, err = dpaudit("verify", run.path, "--policy", path, "--junit", "found/junit.xml", "--sarif", "a.sarif")
+    assert code == 1
+    assert "FAIL policy.epsilon: measured epsilon" in out and "FAIL policy.contexts: measured 4 in the" in out
+    assert "does not meet the policy: policy.epsilon, policy.contexts" in " ".join(err.split())
+    cases = ET.parse(tmp_path / "found" / "junit.xml").iter("testcase")
+    failed = {case.get("name") for case in cases if case.find("failure") is not None}
+    assert failed == {"policy.epsilon", "policy.contexts"}
+    alerts = json.loads((tmp_path / "a.sarif").read_text())["runs"][0]["results"]
+    assert {alert["ruleId"] for alert in alerts if alert["level"] == "error"} == failed
+    code, out, _ = dpaudit("report", run.path, "--policy", path, "--out", "report")
+    assert code == 1 and "Failed: policy.epsilon" not in out
+    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert report["policy"]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    jsonschema.validate(report, json_schema("report"))
+    assert "house&#39;s policy" in (tmp_path / "report" / "report.html").read_text()
+
+
+def test_a_policys_level_is_asked_for(
+    tmp_path: Path, make_run: Callable[..., Run], dpaudit: Callable[..., tuple[int, str, str]]
+) -> None:
+    path = written(tmp_path, evidence=4)
+    code, out, _ = dpaudit("verify", make_run().path, "--policy", path, "--json")
+    found = json.loads(out)
+    assert (code, found["evidence"]) == (1, 4)
+
+
+def test_findings_are_not_written_into_the_record(
+    make_run: Callable[..., Run], dpaudit: Callable[..., tuple[int, str, str]]
+) -> None:
+    run = make_run()
+    for option in ("--junit", "--sarif"):
+        code, _, err = dpaudit("verify", run.path, option, run / "found")
+        assert code == 2 and "inside a run directory" in err
