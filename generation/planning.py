@@ -110,7 +110,7 @@ class _Weighed:
 
     def write(self, step: Step) -> None:
         """See `Record`."""
-        arrays = (*step.arrays.values(), step.support, step.contexts, step.spent)
+        arrays = (*step.arrays.values(), step.support, step.contexts, step.spent, step.canary)
         self.steps += 1
         self.stored += sum(array.nbytes for array in arrays if array is not None)
 

@@ -21,9 +21,7 @@ REFUTED_AT = 0.05
 ALARM_AT = 1e-4 / 2
 #: The fewest canaries that refute anything at that level: with fewer, guesses that are all right may be luck.
 LEAST_CANARIES = 15
-#: So many that sums over them are exact to far less than `_ROUNDING`, and quick.
-MOST_CANARIES = 1 << 12
-#: Relative errors of sums of up to thousands of products in float64 are far below this.
+#: Relative errors of sums over `MAX_CANARIES` are far below this in float64.
 _ROUNDING = 1e-9
 #: Halvings of an interval of epsilons, until its ends are neighbouring numbers.
 _HALVINGS = 128
@@ -76,9 +74,9 @@ def p_value(epsilon: float, delta: float, coins: int, guesses: int, right: int) 
 
 
 def epsilon_refuted(coins: int, guesses: int, right: int, delta: float = 0.0, level: float = REFUTED_AT) -> float:
-    """The largest epsilon that so many right guesses refute at a level, in nats, rounded down; 0 where they refute none.
+    """The largest epsilon that so many right guesses refute at a level, in nats, rounded down.
 
-    It is refuted itself, and so is every smaller one, which would imply it. Arguments as for `p_value`.
+    It is refuted itself, and so is every smaller one, which would imply it; 0 where none is. Arguments: see `p_value`.
     """
     if p_value(0.0, delta, coins, guesses, right) > level:
         return 0.0
@@ -108,4 +106,5 @@ def _binomial_tails(n: int, chance: float) -> NDArray[np.float64]:
     else:
         masses = np.exp(np.array(logarithms) + k * math.log(chance) + (n - k) * math.log1p(-chance))
     # From the small end, so that small tails keep their digits.
-    return np.minimum(np.cumsum(masses[::-1])[::-1], 1.0)
+    tails: NDArray[np.float64] = np.minimum(np.cumsum(masses[::-1])[::-1], 1.0)
+    return tails
