@@ -653,9 +653,7 @@ class Config(Fields):
             allowed = "hashed with privacy.canaries" if field == "rule" else alone
             raise clash(f"batching.{field}", getattr(self.batching, field), f"{allowed}: each is a context by itself")
         if self.mechanism.claim_kind == "approximate" and self.claim is None and self.privacy.delta is None:
-            allowed = (
-                "a number above 0 and below 1 with privacy.canaries: one by the records tells of their coins"
-            )
+            allowed = "a number above 0 and below 1 with privacy.canaries: one by the records tells of their coins"
             raise clash("privacy.delta", None, allowed)
         if self.clustering is not None:
             raise clash("clustering", self.clustering.method, alone)
