@@ -23,7 +23,17 @@ from dpaudit.accounting import Cost, ExPostAccountant
 from dpaudit.audit.budgets import BudgetSums
 from dpaudit.audit.caveats import caveats
 from dpaudit.audit.factors import change, factor
-from dpaudit.audit.guarantees import NOTHING, CurveSums, approximate, attack, ex_post, figures, ledger, neighbours
+from dpaudit.audit.guarantees import (
+    NOTHING,
+    CurveSums,
+    approximate,
+    attack,
+    canaries,
+    ex_post,
+    figures,
+    ledger,
+    neighbours,
+)
 from dpaudit.audit.samples import DearTokens, released_texts
 from dpaudit.checks import CHECKS, Facts
 from dpaudit.checks.alternatives import DrawnStep
@@ -155,13 +165,13 @@ def audit_run(
     except InputError as error:
         return _unreadable(str(path), error, evidence)
     question = question or Question()
-    claim, clusters, canaries = question.asked_of(claim), None, None
+    claim, clusters, made_up = question.asked_of(claim), None, None
     change = _bounded_change(manifest, claim)
     with suppress(InputError):  # integrity.complete or integrity.format says why
         clusters = reader.clusters()
     if manifest.canaries is not None:
         with suppress(InputError):  # likewise
-            canaries = reader.canaries()
+            made_up = reader.canaries()
     places = known_places(manifest, clusters)
     facts = Facts(
         reader,
@@ -172,7 +182,7 @@ def audit_run(
         RunSampling(manifest.mechanism.temperature, manifest.batching.batches),
         IndependenceTest(manifest.batching.batches, manifest.stopping.max_tokens),
         SeedTest(manifest.sampling),
-        read_placement(reader, places, canary_digests(manifest, canaries)),
+        read_placement(reader, places, canary_digests(manifest, made_up)),
         grouping_cost(manifest, claim),
         replay,
         reruns,
@@ -180,7 +190,7 @@ def audit_run(
         tokenizers,
         clusters,
         places,
-        canaries=canaries,
+        canaries=made_up,
     )
     sums = _Sums.of(manifest)
     _read(facts, sums, engine, progress)
@@ -257,6 +267,7 @@ def _result(facts: Facts, sums: _Sums, evidence: int, asked: tuple[Asked, ...]) 
                 contexts=facts.left_out,
                 worst=tuple(facts.worst),
                 attack=attack(facts),
+                canaries=canaries(facts),
             ),
         ),
         ledger=ledger(facts),

@@ -137,8 +137,8 @@ class Guesses:
 
 
 def guesses(facts: Facts) -> Guesses | None:
-    """The guesses of a run's coins; None where it has no canaries, or its record lacks a log-ratio."""
-    if facts.canaries is None or facts.canaries.committed != facts.manifest.canaries:
+    """The guesses of a run's coins; None where it has none, or its record lacks a log-ratio or contradicts them."""
+    if facts.canaries is None or coins_are_kept(facts).status != "pass":
         return None
     losses: dict[int, float] = {}
     right = 0
@@ -177,7 +177,7 @@ def coins_are_hidden(facts: Facts) -> Outcome:
     if facts.manifest.canaries is None:
         return not_applicable(expected, _NONE)
     found = guesses(facts)
-    if found is None or coins_are_kept(facts).status != "pass":
+    if found is None:
         return Outcome("skip", "nothing", expected, "canaries.coins objects, or the record lacks a log-ratio.")
     if beyond := next(_beyond(facts, found), ""):
         return Outcome("fail", beyond, expected)
