@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from dpaudit.engines import Engine
+from dpaudit.generation.canaries import canaries_of, included, with_canaries
 from dpaudit.generation.config import Config
 from dpaudit.generation.earlier import Earlier
 from dpaudit.generation.events import BatchDone, Event, Progress, RecordsPlaced, RunCommitted
@@ -33,7 +34,17 @@ from dpaudit.generation.passes import free_memory, planned_rows
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import read_public_examples, read_records
 from dpaudit.generation.worker import Finished, Worker
-from dpaudit.runs import BatchStore, Clustering, Clusters, ForbiddenTokens, InputError, Manifest, RunReader, RunWriter
+from dpaudit.runs import (
+    BatchStore,
+    Canaries,
+    Clustering,
+    Clusters,
+    ForbiddenTokens,
+    InputError,
+    Manifest,
+    RunReader,
+    RunWriter,
+)
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import MANIFEST
 from dpaudit.runs.manifest import Stopping
@@ -48,6 +59,7 @@ class Ready:
     """A run that is ready to be generated, or to go on: `manifest` as config, data and model of this process make it.
 
     `clusters` are those that records are placed by; `repeated` rows of the data have the text and label of another.
+    `canaries` are among the records, or out of them.
     """
 
     manifest: Manifest
@@ -56,6 +68,7 @@ class Ready:
     records: Partition
     clusters: Clusters
     repeated: int
+    canaries: Canaries | None
 
     @property
     def left(self) -> float | None:
@@ -101,7 +114,12 @@ def generate(
     if begun is None:
         json, assignment = ready.model.tokenizer_json, ready.records.assignment
         opened = RunWriter.create(
-            out, ready.manifest, tokenizer_json=json, assignment=assignment, clusters=ready.clusters
+            out,
+            ready.manifest,
+            tokenizer_json=json,
+            assignment=assignment,
+            clusters=ready.clusters,
+            canaries=ready.canaries,
         )
     else:
         opened = RunWriter.resume(out)
@@ -147,6 +165,9 @@ def _ready(
     """
     existing = None if begun is None else begun.manifest
     earlier = Earlier.of(spent, begun, config)
+    if earlier.commitments and config.privacy.canaries is not None:
+        problem = "canaries are not for runs that go on from others, whose budgets are of the same records."
+        raise InputError("privacy.canaries", problem, "Leave it out, or leave out --spent.")
     key = config.batching.key or earlier.key or secrets.token_hex(KEY_BYTES)
     free = free_memory(device_of(config.model))
     data = read_records(config.data, whose=config.shares_budgets)
@@ -166,18 +187,23 @@ def _ready(
             clustering, clusters, centers = group(config, data.records, privacy, progress)
     config = with_budget(config, privacy, clustering)
     batching = declared_batching(config, clusters, key)
+    canaries = canaries_of(config, batching, begun)
+    members = {*data.records, *included(canaries)}
     if begun is None or config.clustering is None:
-        records = partition(batching, clusters, data.records, centers, users=data.users, spent=earlier.spent)
+        records = partition(batching, clusters, members, centers, users=data.users, spent=earlier.spent)
     else:
         records = partition_as_recorded(batching, clusters, data.records, begun.assignment())
     # As many as memory allows, where neither the config nor the unfinished run says.
     rows = config.model.rows or (existing.model.rows if existing is not None else None)
     rows = rows or planned_rows(model, prompts.places, config.decoding.longest, free)
-    manifest = build_manifest(config, batching, records.assignment, privacy, clustering, model, prompts, stopping, rows)
+    manifest = build_manifest(
+        config, batching, records.assignment, privacy, clustering, model, prompts, stopping, rows, canaries
+    )
     earlier.require_continued(manifest)
     if begun is not None:
         require_same_run(begun.name, begun.manifest, manifest)
-    return Ready(manifest, model, prompts, with_allowances(records, manifest), clusters, data.repeated)
+    records = with_canaries(with_allowances(records, manifest), canaries)
+    return Ready(manifest, model, prompts, records, clusters, data.repeated, canaries)
 
 
 class Prompting(NamedTuple):

@@ -12,12 +12,14 @@ import numpy as np
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
+from dpaudit.accounting.one_run import ALARM_AT, LEAST_CANARIES
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.generation.wording import EXAMPLE, LABEL, Wording, WordingError, require_seen
 from dpaudit.mechanisms import AGGREGATORS, BatchingRule, Fields, Mechanism, Positive, Relation, Unit, clash
 from dpaudit.runs import DecodingRules, InputError
 from dpaudit.runs.manifest import (
     MAX_BATCHES,
+    MAX_CANARIES,
     MAX_CENTERS,
     MAX_CONTEXTS,
     MAX_END,
@@ -400,6 +402,8 @@ class PrivacyConfig(Fields):
         delta: for the mean's approximate guarantee; null takes records ** -1.1.
         records_per_user: the most records that a user can have, for claims per user; null takes the largest number
             in the data, which then counts as public.
+        canaries: how many made-up records are in the data or out of it by secret coins, which audit the run itself
+            (docs/canaries.md). Each pays as any record does, and is in a batch of its own. Null for none.
     """
 
     unit: Unit = "record"
@@ -407,6 +411,14 @@ class PrivacyConfig(Fields):
     epsilon: Positive | None = None
     delta: Delta | None = None
     records_per_user: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+    canaries: Annotated[int, Field(ge=1, le=MAX_CANARIES)] | None = None
+
+    @model_validator(mode="after")
+    def _canaries_could_refute_something(self) -> Self:
+        if self.canaries is not None and self.canaries < LEAST_CANARIES:
+            lucky = f"guesses of fewer coins may all be right by luck, once in {1 / ALARM_AT:,.0f} runs or more often"
+            raise clash("canaries", self.canaries, f"null, or at least {LEAST_CANARIES}: {lucky}")
+        return self
 
 
 class OriginsConfig(Fields):
@@ -487,7 +499,7 @@ class Config(Fields):
     def records_contexts(self) -> bool:
         """Whether every context's contributions are recorded."""
         mechanism, asked = self.mechanism, self.record.contexts
-        if asked is not None or self.has_budgets:
+        if asked is not None or self.has_budgets or self.privacy.canaries:
             return asked is not False
         return mechanism.over_support or (mechanism.support.size is not None and mechanism.aggregator.sums)
 
@@ -629,6 +641,30 @@ class Config(Fields):
                 raise clash("claim.delta", claimed, above)
         elif delta is not None and delta <= centers:
             raise clash("privacy.delta", delta, above)
+        return self
+
+    @model_validator(mode="after")
+    def _canaries_are_records_in_batches_of_their_own(self) -> Self:
+        canaries, alone = self.privacy.canaries, "null with privacy.canaries"
+        if canaries is None:
+            return self
+        if self.rule != "hashed-records":
+            field = {"paper-slices": "rule", "hashed-cells": "cells"}.get(self.rule, "slots")
+            allowed = "hashed with privacy.canaries" if field == "rule" else alone
+            raise clash(f"batching.{field}", getattr(self.batching, field), f"{allowed}: each is a context by itself")
+        if self.mechanism.claim_kind == "approximate" and self.claim is None and self.privacy.delta is None:
+            allowed = "a number above 0 and below 1 with privacy.canaries: one by the records tells of their coins"
+            raise clash("privacy.delta", None, allowed)
+        if self.clustering is not None:
+            raise clash("clustering", self.clustering.method, alone)
+        if self.shares_budgets:
+            allowed = "null where the records of a user share a budget: no canary is anybody's"
+            raise clash("privacy.canaries", canaries, allowed)
+        if self.record.contexts is False:
+            raise clash("record.contexts", False, "null or true with privacy.canaries")
+        batches = len(self.data.groups) * self.batching.generate_per_label
+        if canaries > batches:
+            raise clash("privacy.canaries", canaries, f"at most one for each of the {batches} batches")
         return self
 
     @model_validator(mode="after")

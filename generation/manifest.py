@@ -19,6 +19,7 @@ from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
     Assigned,
     Batching,
+    Canaries,
     Claim,
     Clustering,
     Clusters,
@@ -51,6 +52,7 @@ def build_manifest(
     prompts: Prompts,
     stopping: Stopping,
     rows: int,
+    canaries: Canaries | None = None,
 ) -> Manifest:
     """The manifest of a new run. Its claim is None where the generator states its own at the end.
 
@@ -60,6 +62,7 @@ def build_manifest(
         clustering: how records are grouped within labels; its cost is part of the claim.
         stopping: see `declared_stopping`.
         rows: contexts in one forward pass.
+        canaries: among the records, or out of them.
 
     Raises:
         InputError: the settings do not fit the data or the model.
@@ -99,6 +102,7 @@ def build_manifest(
             **config.prompt.model_dump(include={"max_example_tokens", "text", "end", "one_line"}),
         ),
         software={"python": platform.python_version(), **{name: metadata.version(name) for name in installed}},
+        canaries=None if canaries is None else canaries.committed,
         claim=claim_beforehand(config, units(config, len(assignment), batching), privacy, clustering),
     )
 

@@ -50,6 +50,15 @@ def groups_of(batching: Batching, clusters: Clusters) -> Iterator[Group]:
 
 
 @dataclass(frozen=True)
+class PlacedCanary:
+    """A batch's canary: its number in the file `canaries`, its context, and whether that is among the batch's."""
+
+    number: int
+    context: Context
+    included: bool
+
+
+@dataclass(frozen=True)
 class Batch:
     """One batch to generate, of one group.
 
@@ -57,6 +66,7 @@ class Batch:
         label: empty without labels.
         cluster: index of the group's centre, None where it has none.
         budgets: see `BatchHeader`.
+        canary: None where it has none.
     """
 
     id: int
@@ -64,6 +74,18 @@ class Batch:
     cluster: int | None
     contexts: tuple[Context, ...]
     budgets: tuple[float, ...] | None = None
+    canary: PlacedCanary | None = None
+
+    @property
+    def shown(self) -> tuple[Context, ...]:
+        """All that the model is shown: the contexts, and behind them a canary that is none of them."""
+        out = self.canary is not None and not self.canary.included
+        return (*self.contexts, self.canary.context) if self.canary is not None and out else self.contexts
+
+    @property
+    def canary_row(self) -> int | None:
+        """Where the canary stands among `shown`; None without one."""
+        return None if self.canary is None else self.shown.index(self.canary.context)
 
     @property
     def public_label(self) -> str | None:

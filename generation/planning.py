@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from dpaudit.accounting.one_run import most_refutable
 from dpaudit.generation.algorithm import Ready, prepare
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import Event
@@ -39,7 +40,7 @@ def plan(config: Config, obstacles: Sequence[Obstacle] = (), spent: Sequence[Loc
     rounds = sum(contexts) / tried if tried else 1.0
     tokens = config.decoding.most_tokens
     texts = -(-tokens // config.decoding.longest)  # each begins with prompts that are there already
-    claim, mechanism = ready.manifest.claim, ready.manifest.mechanism
+    claim, mechanism, canaries = ready.manifest.claim, ready.manifest.mechanism, ready.manifest.canaries
     least = min((share for batch in batches for share in batch.budgets or ()), default=mechanism.budget)
     return Plan(
         records=ready.manifest.data.records,
@@ -55,6 +56,8 @@ def plan(config: Config, obstacles: Sequence[Obstacle] = (), spent: Sequence[Loc
         stored=round(stored * tokens * len(batches)),
         obstacles=tuple(map(str, obstacles)),
         public_parts=ready.manifest.public_parts,
+        canaries=None if canaries is None else canaries.count,
+        refutable=None if canaries is None else most_refutable(canaries.count, 0.0 if claim is None else claim.delta),
         knows_tokenizer=_knows_tokenizer(ready.model),
     )
 
@@ -115,7 +118,7 @@ class _Weighed:
 
     def write(self, step: Step) -> None:
         """See `Record`."""
-        arrays = (*step.arrays.values(), step.support, step.contexts, step.spent)
+        arrays = (*step.arrays.values(), step.support, step.contexts, step.spent, step.canary)
         self.steps += 1
         self.stored += sum(array.nbytes for array in arrays if array is not None)
 

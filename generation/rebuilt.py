@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import NamedTuple
 
+from dpaudit.generation.canaries import included
 from dpaudit.generation.config import NO_LABELS, ModelConfig
 from dpaudit.generation.grouping import recompute_grouping
 from dpaudit.generation.head import Head
@@ -139,7 +140,7 @@ class Rebuilt:
     """A run with its data and its model.
 
     Attributes:
-        records: the run's.
+        records: the run's, with the canaries that were in.
         noise: see `dpaudit.results.replay.Replay`.
         partition: what the declared rule makes of the records; what contexts may spend as the assignment has it.
         named: the run's model and prompts.
@@ -152,7 +153,8 @@ class Rebuilt:
         self._clusters = reader.clusters()
         self._require_rule()
         found = read()
-        self.records, self._users = found.records, found.users
+        canaries = included(reader.canaries()) if self._manifest.canaries is not None else ()
+        self.records, self._users = tuple(sorted({*found.records, *canaries})), found.users
         self._require_own(data)
         self._centers, self.noise = recompute_grouping(self._manifest, self._clusters, self.records, self._where)
         self.partition = self._with_allowances(self.partitioned(self.records))

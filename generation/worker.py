@@ -137,8 +137,8 @@ class _Open:
 #: A batch's step: what is public, the contexts' logits, and what of the public part is still to be taken.
 _Scored: TypeAlias = tuple[_Open, PublicPart, torch.Tensor, PublicPart]
 #: A batch's step before its draw: what is public, arrays, contributions [n, S] where contexts are recorded, and what
-#: contexts will have spent, [n], where they have budgets.
-_Prepared: TypeAlias = tuple[_Open, PublicPart, Arrays, Floats | None, Doubles | None]
+#: contexts will have spent, [n], where they have budgets; and the contribution [S] of the batch's canary, if any.
+_Prepared: TypeAlias = tuple[_Open, PublicPart, Arrays, Floats | None, Doubles | None, Floats | None]
 
 
 class Worker:
@@ -227,14 +227,15 @@ class Worker:
                     self._public_passes = passes_for(self._model, PUBLIC_ROWS, places, longest)
             except Exception as error:
                 self._shrink(error, progress)
-        return self._passes.fits(len(first.contexts))
+        return self._passes.fits(len(first.shown))
 
     def _begin(self, batch: Batch, progress: Progress) -> None:
         """Open a batch's record."""
         contexts = len(batch.contexts)
         progress(BatchStarted(batch.id, self._manifest.batching.batches))
         closing = ExitStack()
-        header = BatchHeader(batch.id, contexts, batch.public_label, batch.cluster, batch.budgets)
+        canary = None if batch.canary is None else batch.canary.number
+        header = BatchHeader(batch.id, contexts, batch.public_label, batch.cluster, batch.budgets, canary)
         record = closing.enter_context(self._store.batch(header))
         seed = self._manifest.sampling.seed
         source = OsEntropy() if seed is None else SeededStream(seed, batch.id)
@@ -245,7 +246,7 @@ class Worker:
         assert self._passes is not None
         label = batch.batch.label
         try:
-            prompts = self._passes.start(self._prompts.of(label, batch.batch.contexts), self._prompts.prefix(label))
+            prompts = self._passes.start(self._prompts.of(label, batch.batch.shown), self._prompts.prefix(label))
             private = prompts.fork() if self._several else prompts
             for token in batch.tokens:
                 private.append(token)
@@ -343,14 +344,18 @@ class Worker:
         """What a batch samples its next token from (Algorithm 1, lines 6 and 7)."""
         batch, public, logits, taken = scored
         mechanism, record = self._manifest.mechanism, self._manifest.record
+        contexts, row = len(batch.batch.contexts), batch.batch.canary_row
         with self._logits_of(batch):
             kept = contributions(logits, taken, mechanism.contribution) if record.contexts and len(logits) else None
+            canary = None if kept is None or row is None else kept[row]
+            # A canary that is out goes no further: neither to the aggregate nor to what is recorded of contexts.
+            logits, kept = logits[:contexts], kept[:contexts] if kept is not None and contexts else None
             after = None
             if mechanism.budget is not None and kept is not None:
                 after = mechanism.spend(kept, batch.spent, batch.budgets)
                 logits = logits[torch.from_numpy(after > batch.spent)]
             arrays = aggregated(logits, taken, mechanism, record.width)
-        return batch, public, arrays, kept, after
+        return batch, public, arrays, kept, after, canary
 
     @contextmanager
     def _logits_of(self, batch: _Open) -> Iterator[None]:
@@ -363,7 +368,7 @@ class Worker:
 
     def _draw(self, prepared: _Prepared) -> None:
         """Draw a token (Algorithm 1, line 8), record it and charge for it."""
-        batch, (support, _), arrays, kept, after = prepared
+        batch, (support, _), arrays, kept, after, canary = prepared
         aggregate = self._manifest.mechanism.aggregate(arrays)
         draw = sample(aggregate, self._manifest.mechanism.temperature, batch.source)
         step = Step(
@@ -374,6 +379,7 @@ class Worker:
             contexts=None if kept is None else kept.astype(self._manifest.record.dtype),
             support=support,
             spent=None if after is None else np.stack([batch.spent, after]),
+            canary=None if canary is None else canary.astype(self._manifest.record.dtype),
         )
         batch.spent = batch.spent if after is None else after
         self._charge(batch.batch.id, arrays, draw.index)

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
 from dpaudit.reports.wording import DETAIL_NAMES, FAMILIES, HERE, REMEDY, STATUS_NAMES, WHY, evidence
-from dpaudit.results import VERY_SHORT, AuditResult, CheckResult, Status, TextCounts
+from dpaudit.results import VERY_SHORT, AuditResult, CanaryGuesses, CheckResult, Status, TextCounts
 from dpaudit.results.evidence import EVIDENCE_LEVELS
+from dpaudit.results.rounding import delta_bound, lower_bound, nearest
 
 MEASURED = "Measured"
 #: A place in the documentation, as checks and the ledger name it.
@@ -118,6 +119,15 @@ def tally(result: AuditResult) -> str:
     counts += [(len(checks_not_made(result)), "not made"), (len(checks_not_about(result)), "not about this run")]
     said = [f"{count} {name}" for count, name in counts if count]
     return "Checks: " + (", ".join(said) if said else "none ran")
+
+
+def canaries_said(found: CanaryGuesses) -> str:
+    """What the coins of canaries showed, as a sentence without its full stop."""
+    sure = f"{nearest(100 * found.confidence, 2).rstrip('.')}% confidence"
+    delta = f" at delta {delta_bound(found.delta)}" if found.delta else ""
+    shown = f"epsilon at least {lower_bound(found.epsilon)}{delta} ({sure})"
+    most = f"were all right, it would be {lower_bound(found.most)}"
+    return f"{found.right:,} of {found.coins:,} coins guessed right: {shown}; {most}"
 
 
 def texts(found: TextCounts) -> str:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, get_args
 
 from dpaudit.reports import wording
 from dpaudit.reports.costs import batch_costs, curve_described, directions, ex_post_digits, growth_described, losses
-from dpaudit.reports.findings import checks_with, cited, is_public, unmade
+from dpaudit.reports.findings import canaries_said, checks_with, cited, is_public, unmade
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
-from dpaudit.reports.wording import LOWER_BOUND, neighbours, or_absent
+from dpaudit.reports.wording import LOWER_BOUND, OF_CANARIES, neighbours, or_absent
 from dpaudit.results import (
     NEXT_TO_NOTHING,
     Approximate,
@@ -168,7 +168,7 @@ def audience(result: AuditResult) -> tuple[str, str]:
     if is_public(result):
         return "Public.", wording.PUBLIC_REPORT
     empirical = result.guarantees.empirical
-    losses = empirical.leave_one_out_max is not None or empirical.attack is not None
+    losses = (empirical.leave_one_out_max, empirical.attack, empirical.canaries) != (None, None, None)
     ex_post = result.guarantees.ex_post is not None or batch_costs(result) is not None
     return "Private.", wording.PRIVATE_FIGURES if ex_post or losses else wording.PRIVATE_REPORT
 
@@ -482,7 +482,7 @@ def _empirical_block(result: AuditResult) -> KindBlock:
     found = result.guarantees.empirical
     if is_public(result):
         return KindBlock("empirical", (), (), "What was measured on the private data is withheld from this report.")
-    if found.leave_one_out_max is None and found.attack is None:
+    if found.leave_one_out_max is None and found.attack is None and found.canaries is None:
         return KindBlock("empirical", (), (), "No loss of a left-out context was computed for this run.")
     parts: list[tuple[str, str]] = []
     brief: list[tuple[str, str]] = []
@@ -498,7 +498,7 @@ def _empirical_block(result: AuditResult) -> KindBlock:
     remark = "Not a guarantee, so it has no claim to stand beside."
     if (attack := found.attack) is not None:
         least = lower_bound(attack.epsilon)
-        sure = f"({nearest(100 * attack.confidence, 3).rstrip('0').rstrip('.')}% confidence)"
+        sure = _sure(attack.confidence)
         delta = delta_bound(attack.delta)
         parts += [
             ("Attack: ε at least", f"{_nats(least)} {sure}"),
@@ -510,7 +510,19 @@ def _empirical_block(result: AuditResult) -> KindBlock:
         said = f"epsilon at least {least} {sure} at delta {delta}, {counted(attack.trials, 'text')} a side"
         brief += [("attack", said), ("", LOWER_BOUND)]
         remark = LOWER_BOUND
+    if (canaries := found.canaries) is not None:
+        parts += [
+            ("Canaries: coins guessed right", f"{canaries.right:,} of {canaries.coins:,}"),
+            ("ε at least, for all outputs", f"{_nats(lower_bound(canaries.epsilon))} {_sure(canaries.confidence)}"),
+            ("And at most, were all right", _nats(lower_bound(canaries.most))),
+        ]
+        brief.append(("canaries", canaries_said(canaries)))
+        remark = f"{remark} {OF_CANARIES}"
     return KindBlock("empirical", (), tuple(parts), remark, tuple(brief))
+
+
+def _sure(confidence: float) -> str:
+    return f"({nearest(100 * confidence, 3).rstrip('0').rstrip('.')}% confidence)"
 
 
 def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:

@@ -11,6 +11,7 @@ from dpaudit.reports.outline import claim_words
 from dpaudit.reports.terminal import print_pair
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results.plan import Plan
+from dpaudit.results.rounding import lower_bound
 
 _EX_POST = "ex-post: known once the texts are, for it depends on them and on the records"
 
@@ -43,6 +44,9 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
         left = "" if plan.left is None else f"earlier runs left {100 * plan.left:.0f}% of them on average; "
         sure = f"each context pays for {counted(plan.sure, 'token')} at least, and for more as it moves less"
         yield "budgets", left + sure
+    if plan.canaries is not None and plan.refutable is not None:
+        could = f"could refute an epsilon of {lower_bound(plan.refutable)} at most (95% confidence)"
+        yield "canaries", f"{counted(plan.canaries, 'made-up record')}, in or out by secret coins; they {could}"
     yield "time", f"at most some {_span(plan.seconds)} here, once the model is loaded"
     yield "disk", f"at most {_size(plan.stored)}"
     yield "audit", " ".join(plan.obstacles) or "nothing here keeps the run from passing it"

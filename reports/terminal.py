@@ -54,6 +54,8 @@ def print_summary(result: AuditResult, console: Console) -> None:
     if (attack := result.guarantees.empirical.attack) is not None:
         said = f"ε ≥ {lower_bound(attack.epsilon)} at δ = {delta_bound(attack.delta)}, a lower bound and no guarantee"
         console.print(Text(f"Attack: {said}."))
+    if (canaries := result.guarantees.empirical.canaries) is not None:
+        console.print(Text(f"Canaries: {findings.canaries_said(canaries)}."))
     if result.quality is not None and not findings.is_public(result):
         console.print(Text(quality.TITLE, style="bold"), Text("– private: no epsilon pays for these.", style="dim"))
         for label, said in quality.brief(result.quality):

@@ -70,6 +70,11 @@ LOWER_BOUND: Final = (
     "A lower bound is no guarantee itself, and another attack may find more."
 )
 
+OF_CANARIES: Final = (
+    "The canaries' ε is one from below too, by the coins of this very run: what they could show at most was settled "
+    "with their number. A small one is no guarantee."
+)
+
 KINDS_APART: Final = (
     "Three kinds of figure, each on its own. They do not add up and are not interchangeable: "
     "a loss can only be checked against the bound."
@@ -164,6 +169,7 @@ FAMILIES: Final[dict[str, str]] = {
     "claim": "The claim",
     "neighbors": "Actual neighbours",
     "replay": "Replays with model and data",
+    "canaries": "Made-up records and their coins",
     "disclosure": "What a public report would hold",
     "policy": "The house's policy",
 }
@@ -219,6 +225,8 @@ GLOSSARY: Final[dict[str, str]] = {
     "been missing. The largest counts by size, whatever its sign.",
     "Attack": "Texts generated again and again from data with a planted record and without it. How well their "
     "probabilities tell the two apart gives an ε from below, for all outputs, at a δ and with a confidence.",
+    "Canaries": "Made-up records, each in the data or out of it by a secret coin that was committed to before the "
+    "first token. How many of the coins the texts let one guess gives an ε from below, for this very run.",
     "Rounding": f"Bounds show {DIGITS} significant digits and are rounded up, with more digits where a claim stands "
     "beside them; lower ends are rounded down. Losses and savings are rounded to the nearest. Claims are never "
     "rounded.",

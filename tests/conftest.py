@@ -56,6 +56,8 @@ from dpaudit.runs import (
     Assigned,
     BatchHeader,
     Batching,
+    Canaries,
+    Canary,
     Claim,
     Clustering,
     ClusterPlaces,
@@ -130,6 +132,9 @@ class Spec:
     if there are any, who had spent `before`, the first of them nothing. With `whole` each context has the whole budget.
     Under `hashed-cells` a context shows two records; each batch has a cell of three and one of one beside. With `rules`
     on line breaks the fourth word holds one.
+    The first `canaries` batches have a canary each, which stands before their other contexts where it is in; coins that
+    are not `fair` all say in. Tokens are drawn from contributions that are `amplified`, and of so many `drafts` of a
+    batch whose canary is in, the likeliest by that canary is kept.
     `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four.
     """
 
@@ -166,12 +171,16 @@ class Spec:
     whole: bool = False
     clusters: str = "none"
     rules: DecodingRules = NO_RULES
+    canaries: int = 0
+    amplified: float = 1.0
+    drafts: int = 1
+    fair: bool = True
     seed: int = 0
 
     @property
     def keeps_contexts(self) -> bool:
         """A mean's are part of its record, unless a test wants one without."""
-        return self.aggregator == "mean" if self.contexts is None else self.contexts
+        return bool(self.canaries) or (self.aggregator == "mean" if self.contexts is None else self.contexts)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -232,6 +241,32 @@ class Spec:
     @property
     def centers(self) -> NDArray[np.float32]:
         return np.random.default_rng(1).normal(size=(4 if self.rebalanced else 2, 3)).astype(np.float32)
+
+    @cached_property
+    def made_up(self) -> Canaries | None:
+        """What the file `canaries` holds; a canary's number is its batch's."""
+        if not self.canaries:
+            return None
+        coins = np.random.default_rng([77, self.seed, self.canaries]).random(self.canaries) < (
+            0.5 if self.fair else 1.0
+        )
+        made = [(f"canary {number}" for number in itertools.count()) for _ in range(self.canaries)]
+        return Canaries(
+            salt="5a" * 32,
+            canaries=tuple(
+                Canary(
+                    label=self.label(batch),
+                    text=next(t for t in texts if self.goes(self._hash.digest(self.label(batch), t), batch, None)),
+                    batch=batch,
+                    included=bool(coin),
+                )
+                for batch, (texts, coin) in enumerate(zip(made, coins, strict=True))
+            ),
+        )
+
+    def included(self, batch: int) -> bool:
+        """Whether a batch has a canary among its contexts."""
+        return self.made_up is not None and batch < self.canaries and self.made_up.canaries[batch].included
 
     def clustering(self) -> Clustering:
         if self.clusters == "none":
@@ -337,6 +372,7 @@ class Spec:
             ),
             model=Model(name="miniature"),
             prompt=Prompt(template="none", public=(PUBLIC,) if self.rules.no_repeated_ngram else ()),
+            canaries=None if self.made_up is None else self.made_up.committed,
             claim=None if median else self._mean_claim(),
         )
 
@@ -348,6 +384,11 @@ class Spec:
             places += places + [(b, cell) for b, n in enumerate(self.sizes) for cell in (n, n, n, n + 1)]
         digests = {label: self._digests(label) for label in self.labels}
         found = [Assigned(next(d for d in digests[self.label(b)] if self.goes(d, b, s)), b, s) for b, s in places]
+        for canary in self.made_up.canaries if self.made_up else ():
+            if canary.included:
+                first = next(number for number, place in enumerate(found) if place.batch == canary.batch)
+                digest = self._hash.digest(canary.label, canary.text)
+                found[first] = Assigned(digest, canary.batch, None)
         found = [self._paid_by(place, number) for number, place in enumerate(found)]
         generated, most = self.per_label, self.per_label + SPARE
         if self.places:
@@ -615,7 +656,8 @@ class Generator:
         support = spec.mechanism.support.tokens(allowed, spec.rules.any)
         anchored = spec.mechanism.contribution.anchored
         arrays: dict[str, Any] = {}
-        logits = self.random.normal(0, 3, (contexts, spec.vocabulary)) + (public if anchored else 0)
+        outside = batch < spec.canaries and not spec.included(batch)
+        logits = self.random.normal(0, 3, (contexts + outside, spec.vocabulary)) + (public if anchored else 0)
         logits[: spec.unscored] = 0
         if anchored:
             chosen = slice(None) if support is None else support
@@ -630,6 +672,7 @@ class Generator:
             values = np.rint(values / values.dtype.type(spec.grid)) * values.dtype.type(spec.grid) + 0  # no -0.0
         if support is not None and not anchored:
             values = np.ascontiguousarray(values[:, support])
+        canary, values = (values[-1 if outside else 0] if batch < spec.canaries else None), values[:contexts]
         paying, spent = values, None
         if spec.budget is not None and contexts:
             before = self.spent.get(batch, np.zeros(contexts))
@@ -644,9 +687,10 @@ class Generator:
                 arrays["sides"], holder = median_sides(values, arrays["central"])
                 arrays |= {} if holder is None else {"holder": holder}
             aggregate = median_of(arrays["central"])
+        really = with_anchor(arrays, spec.amplified * aggregate)
         aggregate = with_anchor(arrays, aggregate)
         log_probabilities = log_softmax(aggregate, spec.temperature)
-        index = int(self.random.choice(len(aggregate), p=np.exp(log_probabilities)))
+        index = int(self.random.choice(len(aggregate), p=np.exp(log_softmax(really, spec.temperature))))
         if spec.greedy:
             index = int(aggregate.argmax())
         if spec.drawn:
@@ -661,20 +705,37 @@ class Generator:
             contexts=values.astype(spec.manifest.record.dtype) if spec.keeps_contexts and contexts else None,
             support=support,
             spent=spent,
+            canary=None if canary is None else canary.astype(spec.manifest.record.dtype),
         )
 
+    def _favour(self, steps: Sequence[Step]) -> float:
+        """How much likelier a mean's tokens are by the canary, the first of the contexts."""
+        favour = 0.0
+        for step in steps:
+            with_it = self.spec.mechanism.aggregate(dict(step.arrays))
+            found = [log_softmax(scores)[step.token] for scores in (with_it, with_it - step.canary / self.spec.divisor)]
+            favour += found[0] - found[1]
+        return favour
+
+    def text(self, batch: int, left: int) -> list[Step]:
+        """A text's steps; or the best of several drafts."""
+        drafts = []
+        for _ in range(self.spec.drafts if self.spec.included(batch) else 1):
+            steps = [self.step(batch, self.spec.sizes[batch])]
+            while self._goes_on([step.token for step in steps], left):
+                steps.append(self.step(batch, self.spec.sizes[batch], [step.token for step in steps]))
+            drafts.append(steps)
+        return drafts[0] if len(drafts) == 1 else max(drafts, key=self._favour)
+
     def batch(self, writer: RunWriter, batch: int) -> None:
-        contexts = self.spec.sizes[batch]
         with writer.batch(self._header(batch)) as record:
             left = self.spec.stopping.most_tokens
             while left:
-                tokens: list[int] = []
-                kept = None
-                while kept is None and len(tokens) < min(left, self.spec.max_tokens):
-                    step = self.step(batch, contexts, tokens)
+                steps = self.text(batch, left)
+                for step in steps:
                     record.write(step)
-                    tokens.append(step.token)
-                    kept = self._before_stop(tokens)
+                tokens = [step.token for step in steps]
+                kept = self._before_stop(tokens)
                 text = self.tokenizer.decode(tokens if kept is None else kept, skip_special_tokens=True)
                 stop: StopReason = "max-tokens" if len(tokens) == self.spec.max_tokens else "budget"
                 left = 0 if self.spec.tokens_per_batch is None else left - len(tokens)
@@ -683,7 +744,12 @@ class Generator:
 
     def _header(self, batch: int) -> BatchHeader:
         spec = self.spec
-        return BatchHeader(batch, spec.sizes[batch], spec.label(batch), spec.cluster(batch), spec.shares.get(batch))
+        canary = batch if batch < spec.canaries else None
+        place = spec.label(batch), spec.cluster(batch)
+        return BatchHeader(batch, spec.sizes[batch], *place, spec.shares.get(batch), canary)
+
+    def _goes_on(self, tokens: list[int], left: int) -> bool:
+        return self._before_stop(tokens) is None and len(tokens) < min(left, self.spec.max_tokens)
 
     def _before_stop(self, tokens: list[int]) -> list[int] | None:
         ended = [len(s) for s in self.spec.sequences if tuple(tokens[-len(s) :]) == s]
@@ -705,6 +771,7 @@ class Generator:
             tokenizer_json=tokenizer,
             assignment=self.spec.assignment,
             clusters=self.spec.grouping(),
+            canaries=self.spec.made_up,
         )
 
     def run(self, path: Path) -> None:
@@ -834,6 +901,13 @@ class Run:
         """Set fields of the file `clusters`."""
         clusters = json.loads((self / "clusters").read_text())
         (self / "clusters").write_text(json.dumps(clusters | change))
+
+    def edit_canaries(self, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change the file `canaries`, and run.json's digest of it."""
+        canaries = json.loads((self / "canaries").read_text())
+        change(canaries)
+        (self / "canaries").write_text(line := Canaries.model_validate_json(json.dumps(canaries)).line)
+        self.edit_manifest({"canaries.digest": hashlib.sha256(line.encode()).hexdigest()})
 
     def edit_samples(self, change: Callable[[list[dict[str, Any]]], None]) -> None:
         lines = [json.loads(line) for line in (self / "samples.jsonl").read_text().splitlines()]

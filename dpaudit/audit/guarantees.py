@@ -16,11 +16,14 @@ from typing import Any, Literal
 import numpy as np
 
 from dpaudit.accounting import ApproximateAccountant, Cost, rounded_sum
+from dpaudit.accounting.one_run import REFUTED_AT, epsilon_refuted, most_refutable
 from dpaudit.checks import Facts
+from dpaudit.checks.canaries import guesses
 from dpaudit.mechanisms import Kind, Relation, Unit, context_change
 from dpaudit.results import (
     Approximate,
     Attack,
+    CanaryGuesses,
     CurvePoint,
     Empirical,
     ExPost,
@@ -121,6 +124,22 @@ def attack(facts: Facts) -> Attack | None:
         return None
     curve = tuple(CurvePoint(epsilon=e, delta=d, delta_lower=low) for e, d, low in found.bound.curve)
     return Attack(**vars(found.bound) | {"curve": curve}, trials=found.trials, beyond=found.beyond)
+
+
+def canaries(facts: Facts) -> CanaryGuesses | None:
+    """What the canaries' coins showed, for the claim's delta; None where there are none, or they are not borne out."""
+    found = guesses(facts)
+    if found is None:
+        return None
+    delta = facts.claim.delta if facts.claim.kind == "approximate" else 0.0
+    return CanaryGuesses(
+        coins=found.coins,
+        right=found.right,
+        epsilon=epsilon_refuted(found.coins, found.coins, found.right, delta),
+        most=most_refutable(found.coins, delta),
+        delta=delta,
+        confidence=1 - REFUTED_AT,
+    )
 
 
 def ledger(facts: Facts) -> tuple[LedgerEntry, ...]:

@@ -23,10 +23,21 @@ from dpaudit.accounting import Cost, ExPostAccountant
 from dpaudit.audit.budgets import BudgetSums
 from dpaudit.audit.caveats import caveats
 from dpaudit.audit.factors import change, factor
-from dpaudit.audit.guarantees import NOTHING, CurveSums, approximate, attack, ex_post, figures, ledger, neighbours
+from dpaudit.audit.guarantees import (
+    NOTHING,
+    CurveSums,
+    approximate,
+    attack,
+    canaries,
+    ex_post,
+    figures,
+    ledger,
+    neighbours,
+)
 from dpaudit.audit.samples import DearTokens, released_texts
 from dpaudit.checks import CHECKS, Facts
 from dpaudit.checks.alternatives import DrawnStep
+from dpaudit.checks.canaries import canary_digests
 from dpaudit.checks.claim import recomputed_epsilon
 from dpaudit.checks.disclosure import acts_on_every_text
 from dpaudit.checks.facts import (
@@ -34,6 +45,7 @@ from dpaudit.checks.facts import (
     LONGEST_PREFIX,
     BatchBudgets,
     BatchFacts,
+    CanarySums,
     ContextSums,
     EqualRows,
     SeenPublic,
@@ -153,10 +165,13 @@ def audit_run(
     except InputError as error:
         return _unreadable(str(path), error, evidence)
     question = question or Question()
-    claim, clusters = question.asked_of(claim), None
+    claim, clusters, made_up = question.asked_of(claim), None, None
     change = _bounded_change(manifest, claim)
     with suppress(InputError):  # integrity.complete or integrity.format says why
         clusters = reader.clusters()
+    if manifest.canaries is not None:
+        with suppress(InputError):  # likewise
+            made_up = reader.canaries()
     places = known_places(manifest, clusters)
     facts = Facts(
         reader,
@@ -167,7 +182,7 @@ def audit_run(
         RunSampling(manifest.mechanism.temperature, manifest.batching.batches),
         IndependenceTest(manifest.batching.batches, manifest.stopping.max_tokens),
         SeedTest(manifest.sampling),
-        read_placement(reader, places),
+        read_placement(reader, places, canary_digests(manifest, made_up)),
         grouping_cost(manifest, claim),
         replay,
         reruns,
@@ -175,6 +190,7 @@ def audit_run(
         tokenizers,
         clusters,
         places,
+        canaries=made_up,
     )
     sums = _Sums.of(manifest)
     _read(facts, sums, engine, progress)
@@ -251,6 +267,7 @@ def _result(facts: Facts, sums: _Sums, evidence: int, asked: tuple[Asked, ...]) 
                 contexts=facts.left_out,
                 worst=tuple(facts.worst),
                 attack=attack(facts),
+                canaries=canaries(facts),
             ),
         ),
         ledger=ledger(facts),
@@ -437,7 +454,7 @@ class BatchAuditor:
         manifest, header = self._reader.manifest, batch.header
         accountant = accountant_for(manifest, self._change)
         losses, equal = ContextSums(header.contexts), EqualRows(header.contexts)
-        uniform = UniformRows(header.contexts)
+        uniform, canary = UniformRows(header.contexts), CanarySums(header)
         facts.tokens = None if accountant is None else TokenFacts(batch.tokens)
         if manifest.mechanism.budget is not None and header.contexts:
             facts.budgets = BatchBudgets(header.contexts)
@@ -458,6 +475,7 @@ class BatchAuditor:
                 _take_draw(facts, view, position, before)
                 equal.add(step.contexts)
                 uniform.add(view)
+                canary.add(view)
                 if facts.budgets is not None:
                     facts.budgets.add(view)
                 cost = charged(view, accountant)
@@ -469,6 +487,7 @@ class BatchAuditor:
         if accountant is not None:
             facts.spent = accountant.detach(header.id)
         facts.losses, facts.equal = losses.result(header.id), equal.result()
+        facts.canary = canary.result()
         facts.unscored = uniform.problem(header.id) if manifest.record.contexts else ""
 
 

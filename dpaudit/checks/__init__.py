@@ -2,6 +2,7 @@
 
 from dpaudit.checks import (  # noqa: F401
     budgets,
+    canaries,
     claim,
     disclosure,
     integrity,

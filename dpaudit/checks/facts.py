@@ -21,6 +21,7 @@ from dpaudit.results.replay import PublicReplay, Replay, Rerun
 from dpaudit.runs import (
     BatchHeader,
     BatchReader,
+    Canaries,
     Claim,
     ClusterPlaces,
     Clusters,
@@ -117,8 +118,9 @@ class StepView:
         contribution, step = self.mechanism.contribution, self.step
         if problem := self.mechanism.aggregator.range_problem(self.arrays, self.header.contexts, contribution):
             return problem
-        if step.contexts is not None and (problem := contribution.range_problem("contexts", step.contexts)):
-            return problem
+        for name, values in (("contexts", step.contexts), ("canary", step.canary)):
+            if values is not None and (problem := contribution.range_problem(name, values)):
+                return problem
         if problem := contribution.anchor_problem(self.arrays):
             return problem
         if step.support is not None:
@@ -212,6 +214,77 @@ class EqualRows:
     def result(self) -> list[list[int]]:
         """The sets whose likeness is no chance."""
         return [slots for slots in self.groups if self._values[slots[0]] >= self.TELLING_VALUES]
+
+
+@dataclass(frozen=True)
+class FoundCanary:
+    """What a batch's record says of its canary.
+
+    Attributes:
+        number: in the file `canaries`.
+        among: whether a recorded context contributed what the canary does, at every step.
+        telling: whether that is no chance (`EqualRows`).
+        removed: log p(tokens) - log p(tokens without it), in nats, where it is among the contexts.
+        added: log p(tokens with it as one more context) - log p(tokens).
+    """
+
+    number: int
+    among: bool
+    telling: bool
+    removed: float
+    added: float
+
+
+class CanarySums:
+    """Adds up the exact log-ratios of one batch's tokens with its canary and without it, a step at a time."""
+
+    def __init__(self, header: BatchHeader) -> None:
+        self._header = header
+        self._among = np.ones(header.contexts, dtype=np.bool_)
+        self._spent, self._values = np.zeros(1), 0
+        self._removed = self._added = 0.0
+
+    def add(self, view: StepView) -> None:
+        """Take in one step; one without what it needs leaves no number."""
+        row, contexts, given = view.step.canary, view.step.contexts, view.contributions
+        if self._header.canary is None:
+            return
+        if row is None or given is None or view.index is None or view.range_problem:
+            self._removed = self._added = math.nan
+            return
+        if contexts is not None:
+            self._among &= (contexts == row).all(axis=1)
+        self._values += int(((row > row.min()) & (row < row.max())).sum())
+        own, here = self._paid(view, row), _log_probability_of(view, given)
+        self._added += _log_probability_of(view, np.concatenate((given, own[None]))) - here
+        if self._among.any():
+            self._removed += here - _log_probability_of(view, np.delete(given, int(self._among.argmax()), axis=0))
+
+    def _paid(self, view: StepView, row: NDArray[np.floating]) -> NDArray[np.floating]:
+        """What the canary would give, [S]: nothing once its budget, if it has one, does not pay for the draw."""
+        if view.mechanism.budget is None:
+            return row
+        after = view.mechanism.spend(row[None], self._spent)
+        paying, self._spent = bool(after[0] > self._spent[0]), after
+        return row if paying else np.zeros_like(row)
+
+    def result(self) -> FoundCanary | None:
+        """Of a batch that has no more steps; None where it has no canary."""
+        number, among = self._header.canary, bool(self._among.any())
+        if number is None:
+            return None
+        telling = self._values >= EqualRows.TELLING_VALUES
+        return FoundCanary(number, among, telling, self._removed if among else math.nan, self._added)
+
+
+def _log_probability_of(view: StepView, contributions: NDArray[np.floating]) -> float:
+    """Logarithm of the sampled token's probability, had these contexts [n, S] been aggregated."""
+    mechanism, index = view.mechanism, view.index
+    assert index is not None
+    arrays = mechanism.aggregator.step(contributions, mechanism.clip, view.manifest.record.width)
+    if ANCHOR in view.arrays:
+        arrays |= {ANCHOR: view.arrays[ANCHOR]}
+    return log_probability(mechanism.aggregate(arrays), index, mechanism.temperature)
 
 
 class UniformRows:
@@ -394,6 +467,7 @@ class BatchFacts:
         unscored: which of its rows no model scored, in words; empty where none.
         tokens: what each of its tokens cost; None where there is nothing to account for.
         budgets: how its contexts used theirs; None where they have none.
+        canary: what its record says of its canary; None where it has none.
     """
 
     id: int
@@ -425,6 +499,7 @@ class BatchFacts:
     unscored: str = ""
     tokens: TokenFacts | None = None
     budgets: BatchBudgets | None = None
+    canary: FoundCanary | None = None
 
     def note(self, check: str, position: int, problem: str) -> None:
         """Count a step check's objection and keep the first."""
@@ -477,6 +552,8 @@ class Facts:
         unscored: batches with rows that no model scored, in words.
         steps: how many steps were read.
         empty, very_short: how many texts are, as in TextCounts.
+        canaries: what the file `canaries` says; None where the run has none, or it cannot be read.
+        found_canaries: what batches' records say of theirs, by batch.
     """
 
     reader: RunReader
@@ -518,6 +595,8 @@ class Facts:
     steps: int = 0
     empty: int = 0
     very_short: int = 0
+    canaries: Canaries | None = None
+    found_canaries: dict[int, FoundCanary] = field(default_factory=dict)
     _public: dict[AfterPublic, TakenPublic] = field(default_factory=dict)
     _likenesses: dict[bytes, str] = field(default_factory=dict)
 
@@ -557,6 +636,8 @@ class Facts:
             self.losses[batch.id] = abs(batch.losses.worst[0].loss)
             self.worst = heapq.nlargest(LISTED, [*self.worst, *batch.losses.worst], key=lambda each: abs(each.loss))
             self.left_out += batch.losses.contexts
+        if batch.canary is not None:
+            self.found_canaries[batch.id] = batch.canary
         self.unscored += [batch.unscored] if batch.unscored else []
         self.equal += [f"{len(slots)} contexts of batch {batch.id}" for slots in batch.equal]
         for place, likeness in batch.likenesses:

@@ -10,12 +10,23 @@ from dpaudit.checks.partition import Placement
 from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.runs import Held, InputError, RunReader, commitment_of
 from dpaudit.runs.commitment import SETTLED
-from dpaudit.runs.layout import ASSIGNMENT, CLUSTERS, HASHES, MANIFEST, SAMPLES, STEPS, TOKENIZER, batch_of, most_bytes
+from dpaudit.runs.layout import (
+    ASSIGNMENT,
+    CANARIES,
+    CLUSTERS,
+    HASHES,
+    MANIFEST,
+    SAMPLES,
+    STEPS,
+    TOKENIZER,
+    batch_of,
+    most_bytes,
+)
 from dpaudit.runs.reader import RESUME
 from dpaudit.runs.storage import RESTORE
 
 _FORMAT = "docs/run-directory.md"
-_NAMES = {MANIFEST, SAMPLES, ASSIGNMENT, CLUSTERS, TOKENIZER}
+_NAMES = {MANIFEST, SAMPLES, ASSIGNMENT, CLUSTERS, CANARIES, TOKENIZER}
 
 
 @RunCheck(
@@ -44,6 +55,7 @@ def unreadable_indexes(reader: RunReader, placement: Placement) -> Iterator[tupl
         HASHES: reader.hashes,
         ASSIGNMENT: placement.require,
         CLUSTERS: reader.clusters,
+        CANARIES: reader.canaries,
         TOKENIZER: reader.tokenizer,
     }
     for name, read in contents.items():

@@ -6,7 +6,7 @@ The file `assignment` has a line per record and can be long, so it is read once.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from dpaudit.checks.facts import Facts
@@ -160,6 +160,7 @@ class Placement:
         misplaced: the first line that the declared rule does not give; None too where it lacks what it needs.
         contexts: how many contexts the lines make, by batch.
         by_batch: how many lines name each batch.
+        watched: where the records of some digests went: all of these that have a line.
     """
 
     error: InputError | None = None
@@ -169,6 +170,7 @@ class Placement:
     misplaced: str | None = None
     contexts: Counter[int] = field(default_factory=Counter)
     by_batch: Counter[int] = field(default_factory=Counter)
+    watched: dict[str, int | None] = field(default_factory=dict)
 
     def require(self) -> None:
         """Raise InputError where the file cannot be read."""
@@ -176,17 +178,17 @@ class Placement:
             raise self.error
 
 
-def read_placement(reader: RunReader, places: ClusterPlaces | None = None) -> Placement:
+def read_placement(reader: RunReader, places: ClusterPlaces | None = None, watched: Collection[str] = ()) -> Placement:
     """Read a run's assignment once. Memory grows with contexts and cells in use, not with the records.
 
-    `places` is None where records are not clustered, or where the batches' places are not known.
+    `places` is None where records are not clustered, or where the batches' places are not known. `watched`: digests.
     """
     placement, manifest = Placement(), reader.manifest
     known = places is not None or manifest.clustering.method == "none"
     can_be_run = known and manifest.batching.rule != "paper-slices" and lacking(manifest) is None
     rule = _Rule(manifest.batching, places) if can_be_run else None
     try:
-        placement.digest = data_digest(_digests(reader, placement, rule))
+        placement.digest = data_digest(_digests(reader, placement, rule, frozenset(watched)))
     except InputError as error:
         placement.error = error.alone()
     return placement
@@ -199,13 +201,15 @@ def lacking(manifest: Manifest) -> str | None:
     return next((f"batching.{name}" for name in names if getattr(manifest.batching, name) is None), None)
 
 
-def _digests(reader: RunReader, placement: Placement, rule: _Rule | None) -> Iterator[str]:
+def _digests(reader: RunReader, placement: Placement, rule: _Rule | None, watched: frozenset[str]) -> Iterator[str]:
     """Pass on the records' digests, and note what their lines say."""
     places, previous = _Places(reader.manifest.batching, placement.contexts), ""
     for assigned in reader.assignment():
         placement.records += 1
         if assigned.batch is not None:
             placement.by_batch[assigned.batch] += 1
+        if assigned.digest in watched:
+            placement.watched[assigned.digest] = assigned.batch
         problem = places.problem(assigned)
         if assigned.digest <= previous:
             problem = "its record's digest is repeated or out of order"

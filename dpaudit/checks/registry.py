@@ -215,6 +215,8 @@ CATALOGUE = (
     "replay.logits",
     "replay.lower-bound",
     "replay.frozen",
+    "canaries.coins",
+    "canaries.lower-bound",
     "disclosure.sensitive",
 )
 

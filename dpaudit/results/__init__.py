@@ -14,6 +14,7 @@ from dpaudit.results.audit import Attack as Attack
 from dpaudit.results.audit import AuditResult as AuditResult
 from dpaudit.results.audit import BatchResult as BatchResult
 from dpaudit.results.audit import BudgetUse as BudgetUse
+from dpaudit.results.audit import CanaryGuesses as CanaryGuesses
 from dpaudit.results.audit import CheckResult as CheckResult
 from dpaudit.results.audit import ClaimResult as ClaimResult
 from dpaudit.results.audit import ContextLoss as ContextLoss

@@ -141,7 +141,7 @@ class Attack(Result):
     """What telling a run from its neighbour by its texts showed. A lower bound: the mechanism is no more private.
 
     Attributes:
-        epsilon: no (epsilon', delta) guarantee with a smaller epsilon' holds, with probability `confidence`.
+        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`; 0 where none is.
         estimate: the same without allowing for chance.
         trials: texts that were generated on either side.
         beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that very text.
@@ -156,6 +156,24 @@ class Attack(Result):
     curve: tuple[CurvePoint, ...]
 
 
+class CanaryGuesses(Result):
+    """What the texts of this very run told of the secret coins of canaries. A lower bound, for all outputs.
+
+    Attributes:
+        coins: how many there are; all are guessed.
+        right: how many of the guesses are.
+        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`; 0 where none is.
+        most: what so many coins could refute, were every guess right: known beforehand.
+    """
+
+    coins: int
+    right: int
+    epsilon: Number
+    most: Number
+    delta: Number
+    confidence: float
+
+
 class Empirical(Result):
     """Losses that were realised on actual neighbours. They prove nothing about the others.
 
@@ -164,12 +182,14 @@ class Empirical(Result):
         contexts: how many contexts were left out, one at a time.
         worst: the contexts with the largest absolute losses, largest first.
         attack: None where no replay made one.
+        canaries: None where the run has none, or its record does not bear their coins out.
     """
 
     leave_one_out_max: Number | None
     contexts: int
     worst: tuple[ContextLoss, ...]
     attack: Attack | None = None
+    canaries: CanaryGuesses | None = None
 
 
 class Guarantees(Result):

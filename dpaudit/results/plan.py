@@ -22,6 +22,8 @@ class Plan(Result):
         stored: bytes of all steps before they are compressed.
         obstacles: what keeps the run from passing its audit, as sentences; empty where nothing is known to.
         public_parts: what steps take from public prompts, which audits recompute with the model.
+        canaries: how many made-up records are in the data or out of it; None without any.
+        refutable: the most that these could refute, at the claim's delta with 95% confidence, in nats.
         knows_tokenizer: whether audits know the model's tokenizer; others are to be named to them.
     """
 
@@ -38,4 +40,6 @@ class Plan(Result):
     stored: int
     obstacles: tuple[str, ...]
     public_parts: tuple[str, ...]
+    canaries: int | None
+    refutable: float | None
     knows_tokenizer: bool

@@ -11,6 +11,8 @@ from dpaudit.runs.batches import Step as Step
 from dpaudit.runs.batches import aggregate_digest as aggregate_digest
 from dpaudit.runs.batches import without_stop as without_stop
 from dpaudit.runs.budgets import allowances as allowances
+from dpaudit.runs.canaries import Canaries as Canaries
+from dpaudit.runs.canaries import Canary as Canary
 from dpaudit.runs.clusters import ClusterPlace as ClusterPlace
 from dpaudit.runs.clusters import ClusterPlaces as ClusterPlaces
 from dpaudit.runs.clusters import decoded_centers as decoded_centers
@@ -23,6 +25,7 @@ from dpaudit.runs.earlier import most_spent as most_spent
 from dpaudit.runs.earlier import spent_by as spent_by
 from dpaudit.runs.errors import InputError as InputError
 from dpaudit.runs.manifest import Batching as Batching
+from dpaudit.runs.manifest import CanaryCoins as CanaryCoins
 from dpaudit.runs.manifest import Claim as Claim
 from dpaudit.runs.manifest import Clustering as Clustering
 from dpaudit.runs.manifest import Clusters as Clusters

@@ -9,6 +9,7 @@ Arrays (T steps of all texts, R rows, S tokens in the support at most, n context
     constant          [R, ceil(S / 8)] uint8    bits of the tokens whose ascending values are all equal (where the
                                                 aggregator has an array of such values)
     contexts          [R, n, S]                 codes of every context's contribution (record.contexts, n > 0)
+    canary            [R, S]                    codes of its canary's contribution (header.canary)
     spent             [R, n] float64            what every context has spent after the step (mechanism.budget, n > 0)
     support           [R, S] int32              token ids, ascending, then -1 where there are fewer (public-top-k, or
                                                 decoding rules)
@@ -45,7 +46,16 @@ from dpaudit.runs import encoding
 from dpaudit.runs.archive import ArchiveReader, ArchiveWriter, ArraySpec
 from dpaudit.runs.encoding import AnyArray
 from dpaudit.runs.errors import InputError
-from dpaudit.runs.manifest import MAX_BATCHES, MAX_CONTEXTS, MAX_TOKENS, Manifest, Name, StopReason, Token
+from dpaudit.runs.manifest import (
+    MAX_BATCHES,
+    MAX_CANARIES,
+    MAX_CONTEXTS,
+    MAX_TOKENS,
+    Manifest,
+    Name,
+    StopReason,
+    Token,
+)
 
 DIGEST_BYTES = 32
 #: Of a step's arrays in memory: 64 contexts of 256,000 tokens in float64. An audit takes up to three times as much.
@@ -53,7 +63,7 @@ MAX_STEP_BYTES = 1 << 27
 MAX_TEXT = 1 << 22
 REGENERATE = "Restore the file from a copy. Only if it never was whole: delete it and generate again."
 _REAL = {"float32": "<f4", "float64": "<f8"}
-_CONTEXTS, _SUPPORT, _CONSTANT, _SPENT = "contexts", "support", "constant", "spent"
+_CONTEXTS, _SUPPORT, _CONSTANT, _SPENT, _CANARY = "contexts", "support", "constant", "spent", "canary"
 
 
 #: Of a batch, a text in it, or a centre.
@@ -69,6 +79,7 @@ class BatchHeader:
     Attributes:
         contexts: n, the number of private contexts.
         budgets: what each of them may spend, [n], in nats of rho; None where each has `mechanism.budget`, if any.
+        canary: number of the canary that the batch has, in or out, in the file `canaries`; None for most batches.
     """
 
     __pydantic_config__ = Fields.model_config
@@ -78,11 +89,15 @@ class BatchHeader:
     label: Name | None = None
     cluster: Number | None = None
     budgets: Annotated[tuple[Budget, ...], Field(max_length=MAX_CONTEXTS)] | None = None
+    canary: Annotated[int, Field(ge=0, lt=MAX_CANARIES)] | None = None
 
     def problem(self, manifest: Manifest) -> str | None:
         """Why no batch of a run can begin so; None where it can."""
         wanted = self.contexts if manifest.own_allowances and self.contexts else None
         given = None if self.budgets is None else len(self.budgets)
+        canaries = 0 if manifest.canaries is None else manifest.canaries.count
+        if self.canary is not None and self.canary >= canaries:
+            return f"it has canary {self.canary} of {canaries}"
         return None if given == wanted else f"there are {given} budgets of contexts, and {wanted} by run.json"
 
 
@@ -99,6 +114,8 @@ class Step:
         support: int [S], ids of the tokens it was sampled from, ascending, where these are not the whole vocabulary.
         spent: [2, n], what every context had spent before the step and has spent after it, where contexts have budgets.
             A batch's first step begins with zeros. Only what is spent after a step is stored.
+        canary: real [S], what the batch's canary gives, whether it is one of the contexts or not; None where there is
+            none.
     """
 
     token: int
@@ -108,6 +125,7 @@ class Step:
     contexts: NDArray[np.floating] | None = None
     support: NDArray[np.integer] | None = None
     spent: NDArray[np.float64] | None = None
+    canary: NDArray[np.floating] | None = None
 
     @property
     def active(self) -> NDArray[np.bool_] | None:
@@ -166,20 +184,22 @@ def aggregate_digest(aggregate: NDArray[np.floating]) -> bytes:
 
 
 class BatchArrays:
-    """What arrays a batch has, by the manifest and its number of contexts alone, and how they are coded.
+    """What arrays a batch has, by the manifest, its number of contexts and whether it has a canary; how they are coded.
 
     Attributes:
         given: dtype and shape of a step's arrays in memory, by name, for the most tokens that a step can have.
         stored: the arrays on disk that have a chunk per step, by name.
     """
 
-    def __init__(self, manifest: Manifest, contexts: int) -> None:
+    def __init__(self, manifest: Manifest, contexts: int, *, canary: bool = False) -> None:
         """Raises InputError where a step would take more memory than anyone is asked to have."""
         size, real, grid = manifest.most_support, _REAL[manifest.record.dtype], manifest.mechanism.contribution.grid
         described = manifest.mechanism.arrays(contexts, manifest.record.width)
         self._ascending = [name for name, array in described.items() if array.ascending]
         if manifest.record.contexts and contexts:
             described[_CONTEXTS] = StepArray("real", (contexts,), manifest.mechanism.clip)
+        if canary:
+            described[_CANARY] = StepArray("real", (), manifest.mechanism.clip)
         #: Whose columns are in the stored order.
         self._ordered = tuple(described) if self._ascending else ()
         if manifest.truncated:
@@ -283,7 +303,7 @@ class BatchWriter:
         if problem := header.problem(manifest):
             raise ValueError(problem)
         self._manifest = manifest
-        self._arrays = BatchArrays(manifest, header.contexts)
+        self._arrays = BatchArrays(manifest, header.contexts, canary=header.canary is not None)
         self._archive = ArchiveWriter(partial, {"header": asdict(header)})
         for name, spec in self._arrays.stored.items():
             self._archive.declare(name, spec)
@@ -341,7 +361,7 @@ class BatchWriter:
     def _rows(self, step: Step) -> dict[str, AnyArray]:
         """The arrays of a step by name, integers in the dtype that a step has them in."""
         after = None if step.spent is None else step.spent[-1]
-        beside = {_CONTEXTS: step.contexts, _SUPPORT: step.support, _SPENT: after}
+        beside = {_CONTEXTS: step.contexts, _SUPPORT: step.support, _SPENT: after, _CANARY: step.canary}
         given: dict[str, AnyArray] = {name: row for name, row in beside.items() if row is not None} | dict(step.arrays)
         expected = self._arrays.given
         if given.keys() != expected.keys():
@@ -402,7 +422,7 @@ class BatchReader:
                 raise ValueError(f"the header is of batch {self.header.id} with {self.header.contexts} contexts")
             if problem := self.header.problem(manifest):
                 raise ValueError(problem)
-            self._arrays = BatchArrays(manifest, self.header.contexts)
+            self._arrays = BatchArrays(manifest, self.header.contexts, canary=self.header.canary is not None)
             declared, most = archive.metadata("token"), manifest.stopping.most_tokens
             steps = declared["shape"][0]
             if type(steps) is not int or not 1 <= steps <= most:
@@ -475,6 +495,7 @@ class BatchReader:
             contexts=rows.pop(_CONTEXTS, None),
             support=rows.pop(_SUPPORT, None),
             spent=spent,
+            canary=rows.pop(_CANARY, None),
             arrays=rows,
         )
 

@@ -11,6 +11,7 @@ SAMPLES = "samples.jsonl"
 STEPS = "steps"
 ASSIGNMENT = "assignment"
 CLUSTERS = "clusters"
+CANARIES = "canaries"
 TOKENIZER = "tokenizer.json"
 HASHES = "hashes"
 #: Stands beside texts that were made without any record, in place of run.json.
@@ -26,6 +27,8 @@ _MOST_BYTES = {
     MANIFEST: 1 << 22,
     PUBLIC: 1 << 22,
     CLUSTERS: MAX_CLUSTERS_BYTES,
+    #: 4096 of them, each with a label and a text of 1024 characters that JSON escapes.
+    CANARIES: 1 << 26,
     #: That of 260,000 tokens and 510,000 merges has 33.4 million.
     TOKENIZER: 34 << 20,
     HASHES: 1 << 26,

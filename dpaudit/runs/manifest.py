@@ -51,6 +51,8 @@ MAX_END = 64
 MAX_PUBLIC_EXAMPLES = 64
 #: Tokens of a label's public prompt.
 MAX_PROMPT = 1 << 16
+#: What is worked out of them takes the square of their number.
+MAX_CANARIES = 1 << 12
 #: Runs whose spending another goes on from.
 MAX_EARLIER = 1 << 8
 #: Far beyond any count and its noise, and small enough that no sum of a file of them overflows 64 bits.
@@ -528,6 +530,22 @@ class Recorded(Fields):
     rows: Rows | None = None
 
 
+class CanaryCoins(Fields):
+    """What is committed to before the first token of canaries, which are in the data or not by secret coins.
+
+    Attributes:
+        count: how many there are, in and out.
+        digest: SHA-256 of the file `canaries`, in hexadecimal.
+    """
+
+    count: Annotated[int, Field(ge=1, le=MAX_CANARIES)]
+    digest: Digest
+
+
+#: Fields of `Manifest` that are written only where there is something.
+_WHERE_THERE_ARE_ANY = frozenset({"recorded", "canaries"})
+
+
 class Manifest(Fields):
     """The whole of run.json.
 
@@ -549,6 +567,7 @@ class Manifest(Fields):
         prompt: the prompt.
         software: versions of what made the run, by name.
         recorded: what a recorder saw of a generator that is not ours; left out where the generator wrote the run.
+        canaries: made-up records among the data, by which the run is audited; left out where there are none.
         claim: None until the run is finished, unless it was fixed beforehand.
         claim_stated: which of the two it was; RunWriter sets it.
         nonce: 32 secret random bytes in hexadecimal, which keep others from testing guesses against the commitment;
@@ -574,6 +593,7 @@ class Manifest(Fields):
     prompt: Prompt
     software: Software = Field(default_factory=dict)
     recorded: Recorded | None = None
+    canaries: CanaryCoins | None = None
     claim: Claim | None = None
     claim_stated: Literal["beforehand", "afterwards"] = "afterwards"
     nonce: Digest | None = None
@@ -602,15 +622,23 @@ class Manifest(Fields):
             raise ValueError("batching.generate_per_cluster is for a clustering, and there is none")
         if self.decoding.least_tokens > self.stopping.max_tokens:
             raise ValueError("decoding.least_tokens is larger than stopping.max_tokens")
+        if self.canaries is not None:
+            if batching.rule != "hashed-records" or clustered or self.own_allowances or not self.record.contexts:
+                raise ValueError(
+                    "canaries are for the rule hashed-records and record.contexts, without clusters and without "
+                    "shared_budgets or earlier"
+                )
+            if self.canaries.count > batching.batches:
+                raise ValueError("there are more canaries than batches, and a batch has one at most")
         prompts = len(batching.labels or ("",)) if self.decoding.no_repeated_ngram else 0
         if len(self.prompt.public) != prompts:
             raise ValueError("prompt.public is for decoding.no_repeated_ngram, which needs one for each label")
         return self
 
     @model_serializer(mode="wrap")
-    def _without_what_nobody_recorded(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_what_there_is_none_of(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = written(self)
-        return {name: value for name, value in fields.items() if value is not None or name != "recorded"}
+        return {name: value for name, value in fields.items() if value is not None or name not in _WHERE_THERE_ARE_ANY}
 
     @property
     def own_allowances(self) -> bool:

@@ -21,6 +21,7 @@ from dpaudit.mechanisms import Fields
 from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned, parse_assigned
 from dpaudit.runs.batches import BatchReader, Sample
+from dpaudit.runs.canaries import Canaries
 from dpaudit.runs.clusters import clusters_problem
 from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import FORMAT_VERSION, Clusters, Manifest
@@ -169,6 +170,10 @@ class RunReader(FolderReader):
         if problem := clusters_problem(clusters, self.manifest):
             raise InputError(self.where(layout.CLUSTERS), f"{problem}.", RESTORE)
         return clusters
+
+    def canaries(self) -> Canaries:
+        """The run's canaries, of a run that has any; whether they are those of run.json is not looked at."""
+        return self._fields(layout.CANARIES, Canaries)
 
     def hashes(self) -> dict[str, str]:
         """File name -> SHA-256, as recorded in `hashes` (the format of sha256sum)."""

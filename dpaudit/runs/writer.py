@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned
 from dpaudit.runs.batches import BatchHeader, BatchWriter
+from dpaudit.runs.canaries import Canaries
 from dpaudit.runs.clusters import clusters_problem
 from dpaudit.runs.commitment import SETTLED, commitment_of, new_nonce
 from dpaudit.runs.errors import InputError
@@ -109,6 +110,7 @@ class RunWriter:
         tokenizer_json: str | None,
         assignment: Iterable[Assigned],
         clusters: Clusters | None = None,
+        canaries: Canaries | None = None,
     ) -> RunWriter:
         """Start a run in a new or empty directory, readable by its owner only.
 
@@ -120,15 +122,18 @@ class RunWriter:
                 the released tokens. None for a run that releases token ids without text.
             assignment: where each record went, in ascending order of digests.
             clusters: what the file of that name holds; None for a run without a clustering.
+            canaries: likewise, whose coins `manifest.canaries` commits to; None for a run without any.
 
         Raises:
             InputError: the directory holds something else, cannot be written, or another writer has it.
-            ValueError: the assignment repeats a record or is out of order; or `clusters` is not what the
-                manifest makes of it.
+            ValueError: the assignment repeats a record or is out of order; or `clusters` or `canaries` is not
+                what the manifest makes of it.
         """
         clusters = clusters or Clusters()
         if problem := clusters_problem(clusters, manifest):
             raise ValueError(f"clusters: {problem}")
+        if (None if canaries is None else canaries.committed) != manifest.canaries:
+            raise ValueError("canaries are not those that the manifest commits to")
         grouping = f"{clusters.model_dump_json()}\n"
         if len(grouping) > MAX_CLUSTERS_BYTES:
             raise ValueError(f"clusters takes {len(grouping)} bytes, and readers take {MAX_CLUSTERS_BYTES} at most")
@@ -144,6 +149,8 @@ class RunWriter:
                 storage.write_text(layout.TOKENIZER, [tokenizer_json])
             storage.write_text(layout.ASSIGNMENT, _assignment_lines(assignment))
             storage.write_text(layout.CLUSTERS, [grouping])
+            if canaries is not None:
+                storage.write_text(layout.CANARIES, [canaries.line])
             fixed = "afterwards" if manifest.claim is None else "beforehand"
             started = manifest.model_copy(update={"claim_stated": fixed, "nonce": new_nonce()})
             digests = FolderReader(storage).digests(SETTLED)
@@ -219,7 +226,8 @@ class RunWriter:
 
 def _only_leftovers(storage: Storage) -> bool:
     """Whether the directory holds nothing but what `create` leaves when it is killed before run.json is there."""
-    own = {layout.STEPS, layout.ASSIGNMENT, layout.CLUSTERS, layout.TOKENIZER, layout.MANIFEST, layout.LOCK}
+    own = {layout.STEPS, layout.ASSIGNMENT, layout.CLUSTERS, layout.CANARIES}
+    own |= {layout.TOKENIZER, layout.MANIFEST, layout.LOCK}
     names = {entry.name for entry in storage.entries()}
     if any((layout.whole_name(name) or name) not in own for name in names):
         return False

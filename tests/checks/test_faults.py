@@ -1339,6 +1339,97 @@ def support_of_fewer_tokens(run):
     run.rewrite(0, change)
 
 
+# --- canaries --------------------------------------------------------------------------------------------------------
+
+
+CANARIES = MEAN | {"sizes": (4,) * 24, "canaries": 24, "max_tokens": 6}
+#: Of a temperature of a fifth, and of sums divided by a fifth; losses are what the record lets them be.
+MANY: dict[str, Any] = MEAN | {"contribution": "differences", "sizes": (4,) * 200, "canaries": 200}
+
+
+def first_canary(run: Any, *, included: bool) -> int:
+    """The batch of the first canary that is in, or out."""
+    return next(canary.batch for canary in RunReader(run.path).canaries().canaries if canary.included == included)
+
+
+@fault("canaries.coins", **CANARIES)
+def coin_flipped_once_the_texts_are_known(run):
+    def flip(canaries: dict[str, Any]) -> None:
+        canaries["canaries"][0]["included"] ^= True
+
+    run.edit_canaries(flip)
+
+
+@fault("canaries.coins", **CANARIES)
+def coins_that_open_another_commitment(run):
+    path = run / "canaries"
+    path.write_text(path.read_text().replace("5a5a", "a5a5"))
+
+
+@fault("canaries.coins", "integrity.commitment", **CANARIES)
+def coins_committed_to_again_after_the_run(run):
+    run.hold(head=False)
+    coin_flipped_once_the_texts_are_known(run)
+
+
+@fault("canaries.coins", **CANARIES)
+def coins_that_are_lost(run):
+    (run / "canaries").unlink()
+
+
+@fault("canaries.coins")
+def coins_that_nobody_committed_to(run):
+    other = run.sibling(**CANARIES)
+    shutil.copy(other / "canaries", run / "canaries")
+
+
+@fault("canaries.coins", **CANARIES)
+def canary_in_another_batch(run):
+    def exchange(canaries: dict[str, Any]) -> None:
+        first, second = canaries["canaries"][:2]
+        first["text"], second["text"] = second["text"], first["text"]
+
+    run.edit_canaries(exchange)
+
+
+@fault("canaries.coins", "integrity.format", **CANARIES)
+def file_of_canaries_that_cannot_be_read(run):
+    (run / "canaries").write_text("[]")
+
+
+plain("coins_that_all_say_in", become(fair=False), "canaries.coins", **CANARIES)
+
+
+@fault("canaries.coins", **CANARIES)
+def canary_that_is_out_and_was_aggregated(run):
+    """In place of a record, so that numbers of contexts are right."""
+
+    def include(draft: Any) -> None:
+        for position, step in enumerate(draft.steps):
+            values = step.contexts.copy()
+            values[0] = step.canary
+            aggregate = values.sum(axis=0) / run.spec.divisor
+            likely = log_probability(aggregate, step.token, run.spec.mechanism.temperature)
+            digest = aggregate_digest(aggregate)
+            draft.edit(position, contexts=values, aggregate=aggregate, aggregate_digest=digest, log_probability=likely)
+
+    run.rewrite(first_canary(run, included=False), include)
+
+
+@fault("canaries.coins", **CANARIES)
+def canary_that_is_in_and_was_not_aggregated(run):
+    def replace_row(draft: Any) -> None:
+        draft.edit(0, canary=-draft.steps[0].canary)
+
+    run.rewrite(first_canary(run, included=True), replace_row)
+
+
+plain("contributions_divided_by_a_fifth", become(amplified=5.0), "sampling.distribution", "canaries.lower-bound",
+      **MANY)  # fmt: skip
+plain("best_of_six_drafts_by_a_record", become(drafts=6), "canaries.lower-bound", **MANY | {"divisor": 8.0,
+      "max_tokens": 6})  # fmt: skip
+
+
 # --- replay ----------------------------------------------------------------------------------------------------------
 # What a replay may find; tests/generation plants the faults that make one find it.
 

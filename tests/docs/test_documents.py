@@ -75,6 +75,7 @@ UNRUN = {
     "dpaudit generate config.yaml --out s3://private-bucket/runs/tuesday": MACHINES,
     "dpaudit init mine.yaml --data mine.csv --text text": GENERATES,
     "dpaudit generate CONFIG.yaml --out public --public-only": GENERATES,
+    "dpaudit generate examples/bbc-canaries.yaml --dry-run": GENERATES,
     "dpaudit generate examples/bbc-median.yaml --out public --public-only": GENERATES,
     "dpaudit generate examples/bbc-median.yaml --out run": GENERATES,
     "dpaudit replay RUN_DIR --data notes.txt --without 7": "tests/recording/test_rerun.py runs the like",
@@ -109,6 +110,7 @@ def config_with(sections: dict[str, object]) -> Config:
 #: What reads a document's YAML. The release gate's steps are run in tests/test_disclosure.py.
 YAML = {
     "budgets.md": config_with,
+    "canaries.md": config_with,
     "composition.md": TypeAdapter(list[Statement]).validate_python,
     "experiments.md": TableConfig.model_validate,
     "generation.md": config_with,

@@ -11,6 +11,7 @@ from dpaudit.audit import audit_run
 from dpaudit.audit.disclosure import public_form
 from dpaudit.runs import (
     Batching,
+    CanaryCoins,
     Claim,
     Clustering,
     DecodingRules,
@@ -49,6 +50,7 @@ OTHER = {
     "prompt": Prompt(template="none", public_examples={"a": ("An example.",)}),
     "software": {"dpaudit": "0"},
     "recorded": Recorded(generator="other 1.0"),
+    "canaries": CanaryCoins(count=15, digest="00" * 32),
     "claim_stated": "beforehand",
     "nonce": "00" * 32,
 }

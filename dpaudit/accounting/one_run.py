@@ -1,0 +1,110 @@
+"""What canaries in one run prove: which epsilon their secret coins refute (Steinke, Nasr, Jagielski, arXiv 2305.08846).
+
+Each of m canaries was in the data or out of it by a fair coin of its own. Whoever sees the outputs, and knows all other
+records, guesses the coins. An (epsilon, delta) guarantee bounds how often the guesses are right; what is right more
+often refutes it. Where the exact log-ratio L of the outputs with the canary and without it is known, the coin is in,
+given the outputs, with probability sigma(L) = 1 / (1 + exp(-L)), so that a guess by the sign of L is right with
+probability sigma(|L|). The proofs are in docs/canaries.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: The probability with which a mechanism that keeps its epsilon is refuted here all the same, where figures are shown.
+REFUTED_AT = 0.05
+#: And where a check would fail by it: of either of the two tests that one makes.
+ALARM_AT = 1e-4 / 2
+#: The fewest canaries that refute anything at that level: with fewer, guesses that are all right may be luck.
+LEAST_CANARIES = 15
+#: Relative errors of sums over `MAX_CANARIES` are far below this in float64.
+_ROUNDING = 1e-9
+#: Halvings of an interval of epsilons, until its ends are neighbouring numbers.
+_HALVINGS = 128
+#: exp(-700) is still a normal double.
+_MOST_EPSILON = 700.0
+
+
+def tail(chances: Sequence[float], right: int) -> float:
+    """The probability that of independent guesses at least so many are right, rounded up.
+
+    Args:
+        chances: of each guess to be right, in [0, 1].
+        right: 0 to len(chances).
+    """
+    counts = np.ones(1)
+    for chance in chances:
+        counts = np.append(counts * (1 - chance), 0.0) + np.append(0.0, counts * chance)
+    return min(1.0, float(counts[right:].sum()) * (1 + _ROUNDING)) if right > 0 else 1.0
+
+
+def chance_of(epsilon: float) -> float:
+    """sigma(epsilon), with which a guess is right at most that an epsilon in nats bounds."""
+    return 1 / (1 + math.exp(-min(epsilon, _MOST_EPSILON)))
+
+
+def p_value(epsilon: float, delta: float, coins: int, guesses: int, right: int) -> float:
+    """The most probability that (epsilon, delta) leaves to so many right guesses, or more; rounded up.
+
+    p = beta + 2 m delta max over 1 <= i <= v of (P[Bin(r, sigma(epsilon)) >= v - i] - beta) / i, where beta =
+    P[Bin(r, sigma(epsilon)) >= v] (the paper's theorem for a delta above 0).
+
+    Args:
+        epsilon: in nats, 0 or more.
+        delta: in [0, 1].
+        coins: m, how many canaries there are.
+        guesses: r, how many of their coins were guessed, by a rule that was fixed beforehand.
+        right: v, how many of the guesses are right.
+
+    Raises:
+        ValueError: the numbers do not fit each other.
+    """
+    if not (0 <= right <= guesses <= coins and epsilon >= 0 and 0 <= delta <= 1):
+        raise ValueError(f"{right} of {guesses} guesses of {coins} coins, at epsilon {epsilon} and delta {delta}")
+    if not right:
+        return 1.0
+    tails = _binomial_tails(guesses, chance_of(epsilon))
+    beta, steps = float(tails[right]), np.arange(1, right + 1)
+    more = float(((tails[right - steps] - beta) / steps).max()) if delta else 0.0
+    return min(1.0, (beta + 2 * coins * delta * max(more, 0.0)) * (1 + _ROUNDING))
+
+
+def epsilon_refuted(coins: int, guesses: int, right: int, delta: float = 0.0, level: float = REFUTED_AT) -> float:
+    """The largest epsilon that so many right guesses refute at a level, in nats, rounded down.
+
+    It is refuted itself, and so is every smaller one, which would imply it; 0 where none is. Arguments: see `p_value`.
+    """
+    if p_value(0.0, delta, coins, guesses, right) > level:
+        return 0.0
+    low, high = 0.0, _MOST_EPSILON
+    if p_value(high, delta, coins, guesses, right) <= level:
+        return high
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if p_value(middle, delta, coins, guesses, right) <= level:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def most_refutable(coins: int, delta: float = 0.0, level: float = REFUTED_AT) -> float:
+    """The largest epsilon that so many canaries could refute, where every guess is right, in nats, rounded down."""
+    return epsilon_refuted(coins, coins, coins, delta, level)
+
+
+def _binomial_tails(n: int, chance: float) -> NDArray[np.float64]:
+    """P[Bin(n, chance) >= k] for k from 0 to n."""
+    logarithms = [math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in range(n + 1)]
+    k = np.arange(n + 1)
+    if chance == 1:
+        masses = (k == n).astype(np.float64)
+    else:
+        masses = np.exp(np.array(logarithms) + k * math.log(chance) + (n - k) * math.log1p(-chance))
+    # From the small end, so that small tails keep their digits.
+    tails: NDArray[np.float64] = np.minimum(np.cumsum(masses[::-1])[::-1], 1.0)
+    return tails

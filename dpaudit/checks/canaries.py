@@ -1,0 +1,219 @@
+"""Do the coins of made-up records, which the texts let anybody guess, bear out the record and the claim?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from dpaudit.accounting.one_run import ALARM_AT, chance_of, p_value, tail
+from dpaudit.checks.facts import Facts, FoundCanary
+from dpaudit.checks.registry import UNREAD, Outcome, RunCheck, not_applicable
+from dpaudit.results.rounding import nearest, rounded_up
+from dpaudit.runs import Canaries, Canary, KeyedHash, Manifest
+from dpaudit.runs.layout import CANARIES
+
+_REFERENCE = "docs/canaries.md"
+_NONE = "The run has no canaries: ask for some with privacy.canaries."
+#: Coins that are as uneven as this are not fair.
+_UNFAIR = 1e-6
+#: Rounding of two logarithms of sums, in nats.
+_SLACK = 1e-9
+
+
+@RunCheck(
+    id="canaries.coins",
+    title="Canaries are in the data or out of it by the coins that were committed to",
+    fails="Canaries are not in the data or out of it by the coins that were committed to",
+    evidence=1,
+    why="Coins that are chosen once the texts are known can be such that they show nothing.",
+    remedy="Draw coins from the operating system before the first token, and keep to them. Generate again.",
+    reference=_REFERENCE,
+)
+def coins_are_kept(facts: Facts) -> Outcome:
+    """The file of coins against its digest in run.json, and each coin against the assignment and its batch's record."""
+    expected = "the digest that run.json holds; the contributions of those that are in, and of no others, aggregated"
+    committed, there = facts.manifest.canaries, facts.reader.has(CANARIES)
+    if committed is None:
+        if there:
+            return Outcome("fail", f"a file {CANARIES} is there, and run.json holds no digest of it", expected)
+        return not_applicable(expected, _NONE)
+    if facts.canaries is None:
+        return Outcome("fail", f"{CANARIES} cannot be read" if there else f"{CANARIES} is missing", expected)
+    if facts.canaries.committed != committed:
+        return Outcome("fail", f"{CANARIES} is not what run.json holds the digest of", expected)
+    problem = next(_problems(facts, facts.canaries), None)
+    if problem:
+        return Outcome("fail", problem, expected)
+    if len(facts.headers) < facts.manifest.batching.batches:
+        return Outcome("skip", "not all batches", expected, UNREAD)
+    number = sum(canary.included for canary in facts.canaries.canaries)
+    held = "as the commitment that the audit was given has them" if facts.held.commitment else "none was given in time"
+    return Outcome("pass", f"{number} of {committed.count} canaries are in; of commitments, {held}", expected)
+
+
+def _problems(facts: Facts, canaries: Canaries) -> Iterator[str]:
+    """What contradicts the coins."""
+    for number, canary in enumerate(canaries.canaries):
+        if problem := _misplaced(facts, number, canary) or _contradicted(facts, canary):
+            yield f"canary {number}: {problem}"
+    places = [canary.batch for canary in canaries.canaries]
+    if any(place >= following for place, following in pairwise(places)):
+        yield "canaries share a batch, or are out of order"
+    numbers = {batch: header.canary for batch, header in facts.headers.items() if header.canary is not None}
+    for batch in sorted(numbers.keys() - set(places)):
+        yield f"batch {batch} has a canary that {CANARIES} does not send there"
+    count, included = len(places), sum(canary.included for canary in canaries.canaries)
+    if 2 * tail([0.5] * count, max(included, count - included)) <= _UNFAIR:
+        yield f"{included} of {count} coins say in, which no fair coins do"
+
+
+def _misplaced(facts: Facts, number: int, canary: Canary) -> str:
+    """Why a canary is not where its hash and its coin send it; empty where it is."""
+    batching, header = facts.manifest.batching, facts.headers.get(canary.batch)
+    if header is not None and (header.canary != number or header.label != (canary.label or None)):
+        return f"batch {canary.batch} has another label, or not this canary"
+    if batching.batches_per_label is not None and batching.generate_per_label is not None:
+        place = _hashing(facts.manifest).batch(_digest(facts.manifest, canary), batching.batches_per_label)
+        if place != canary.batch % batching.generate_per_label:
+            return f"its hash does not send it to batch {canary.batch}"
+    digest = _digest(facts.manifest, canary)
+    if (digest in facts.placement.watched) != canary.included:
+        return "it is in, and the assignment lacks it" if canary.included else "it is out, and the assignment has it"
+    return ""
+
+
+def _contradicted(facts: Facts, canary: Canary) -> str:
+    """Why the contributions that were recorded contradict a coin; empty where they do not."""
+    found = facts.found_canaries.get(canary.batch)
+    if found is None or (canary.included and found.among):
+        return ""
+    if canary.included:
+        return f"it is in, and no recorded context of batch {canary.batch} contributes what it does"
+    if found.among and found.telling:
+        return f"it is out, and a recorded context of batch {canary.batch} contributes what it does"
+    return ""
+
+
+def canary_digests(manifest: Manifest, canaries: Canaries | None) -> frozenset[str]:
+    """Of all canaries of a run, as its assignment would have them; empty without a key."""
+    if canaries is None or manifest.batching.key is None:
+        return frozenset()
+    return frozenset(_digest(manifest, canary) for canary in canaries.canaries)
+
+
+def _digest(manifest: Manifest, canary: Canary) -> str:
+    return _hashing(manifest).digest(canary.label, canary.text)
+
+
+def _hashing(manifest: Manifest) -> KeyedHash:
+    return KeyedHash(bytes.fromhex(manifest.batching.key or ""))
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """The coins, guessed by the sign of each log-ratio: in where the texts are likelier with the canary.
+
+    Attributes:
+        losses: log-ratios with the canary and without it, in nats, by batch.
+        right: how many of the guesses are right.
+    """
+
+    losses: dict[int, float]
+    right: int
+
+    @property
+    def coins(self) -> int:
+        """How many coins there are; all are guessed."""
+        return len(self.losses)
+
+    @property
+    def chances(self) -> list[float]:
+        """With which probability each guess is right, if tokens were drawn as the record says."""
+        return [chance_of(abs(loss)) for loss in self.losses.values()]
+
+
+def guesses(facts: Facts) -> Guesses | None:
+    """The guesses of a run's coins; None where it has none, or its record lacks a log-ratio or contradicts them."""
+    if facts.canaries is None or coins_are_kept(facts).status != "pass":
+        return None
+    losses: dict[int, float] = {}
+    right = 0
+    for canary in facts.canaries.canaries:
+        found = facts.found_canaries.get(canary.batch)
+        if found is None or not math.isfinite(loss := _loss(found, canary)):
+            return None
+        losses[canary.batch] = loss
+        right += (loss > 0) == canary.included
+    return Guesses(losses, right)
+
+
+def _loss(found: FoundCanary, canary: Canary) -> float:
+    return found.removed if canary.included else found.added
+
+
+@RunCheck(
+    id="canaries.lower-bound",
+    title="The texts tell no more of the canaries' coins than record and claim allow",
+    fails="The texts tell more of the canaries' coins than record or claim allow",
+    evidence=2,
+    why=(
+        "Coins that can be guessed more often than the recorded probabilities allow were not drawn against: the texts "
+        "come of another mechanism than the record shows, and cost more."
+    ),
+    remedy="The mechanism is less private than recorded. Do not release; find what differs from its description.",
+    reference=_REFERENCE,
+)
+def coins_are_hidden(facts: Facts) -> Outcome:
+    """Right guesses of the coins against the chances that the record's log-ratios leave them, and that the claim does.
+
+    Either is refuted where so many are right with a probability of 0.00005 at most, so that honest runs fail once in
+    10,000. Each log-ratio is held against its batch's ex-post bound, too.
+    """
+    expected = "guesses that are right no more often than log-ratios on record leave them to be, and the claim does"
+    if facts.manifest.canaries is None:
+        return not_applicable(expected, _NONE)
+    found = guesses(facts)
+    if found is None:
+        return Outcome("skip", "nothing", expected, "canaries.coins objects, or the record lacks a log-ratio.")
+    if beyond := next(_beyond(facts, found), ""):
+        return Outcome("fail", beyond, expected)
+    shown = f"{found.right} of {found.coins} coins guessed right"
+    tests = dict(_tests(facts, found))
+    for name, (refuted, _) in tests.items():
+        if refuted <= ALARM_AT:
+            return Outcome("fail", f"{shown}: a chance of {nearest(refuted)} by {name}", expected)
+    able = [name for name, (_, least) in tests.items() if least <= ALARM_AT]
+    if not able:
+        luck = min(least for _, least in tests.values())
+        lacking = f"Were all {found.coins} right, it could be luck, with a probability of {nearest(luck)}: too few."
+        return not_applicable(expected, lacking)
+    chance = min(tests[name][0] for name in able)
+    said = f"{shown}: a chance of {nearest(chance)} or more by {' and '.join(able)}"
+    weak = [name for name in tests if name not in able]
+    return Outcome("pass", said, expected, f"They are too few to refute {weak[0]}." if weak else "")
+
+
+def _tests(facts: Facts, found: Guesses) -> Iterator[tuple[str, tuple[float, float]]]:
+    """What is tested: the probability of so many right guesses at most, and that of all being right."""
+    chances, claim, coins = found.chances, facts.claim, found.coins
+    yield "the record's log-ratios", (tail(chances, found.right), tail(chances, coins))
+    if claim.kind == "approximate" and claim.relation == "add_remove":
+        epsilon, delta = claim.epsilon, claim.delta
+        values = (p_value(epsilon, delta, coins, coins, right) for right in (found.right, coins))
+        yield f"the claim of {rounded_up(epsilon)}", (next(values), next(values))
+
+
+def _beyond(facts: Facts, found: Guesses) -> Iterator[str]:
+    """Log-ratios beyond their batch's ex-post bound, where there is one for records that come or go."""
+    if facts.ex_post is None:
+        return
+    mechanism = facts.manifest.mechanism
+    rounding = 8 * mechanism.clip / mechanism.temperature * float(np.finfo(facts.manifest.record.dtype).eps)
+    for batch, loss in found.losses.items():
+        bound = facts.batch_cost(batch).exact
+        if not abs(loss) <= bound + _SLACK + rounding * facts.lengths[batch]:
+            yield f"batch {batch}: a log-ratio of {loss:.6g} where at most {bound:.6g}"

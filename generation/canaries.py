@@ -1,0 +1,90 @@
+"""Made-up records whose secret coins audit the run that is released: drawn before it, placed as any record is.
+
+A canary's text is drawn anew until the rule's own hash sends it to the batch that it is for. So its place depends on
+the key and on that text alone, and whether it is in the data moves nothing else.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import replace
+
+from dpaudit.generation.config import Config
+from dpaudit.generation.partition import Partition, PlacedCanary, groups_of
+from dpaudit.generation.records import Record
+from dpaudit.runs import Batching, Canaries, Canary, Clusters, InputError, KeyedHash, RunReader
+from dpaudit.runs.canaries import SALT_BYTES
+
+#: Three of these, over and over, are a canary's text: a model that is shown it goes on with them, and no other text
+#: does. Words that every tokenizer has, and nobody's.
+_WORDS = """
+acorn amber anchor apron arrow badger bamboo banjo barley basil beacon beetle birch bison bonnet bramble bronze
+bucket butter button cactus candle canoe canyon carrot cedar chalk cherry cliff clover cobalt cobra comet copper
+coral cotton crane cricket crystal daisy dolphin donkey dragon eagle ember falcon feather fennel ferry fiddle
+flute fossil garlic geyser ginger glacier goblet granite hammer harbour hazel heron honey indigo iris island
+ivory jaguar jasmine jigsaw juniper kettle kiwi ladder lagoon lantern lemon lilac lobster locust magnet mango
+maple marble meadow mirror moss mustard nectar needle nutmeg oak oasis olive onyx orchid otter oyster paddle
+panther parsley pebble pepper pickle pigeon pillow pine plum pony poppy prism pumpkin quail quartz quilt rabbit
+raven reef ribbon robin rocket saddle saffron salmon sapphire satin scarlet seal shovel silver spider spruce
+squid stork sugar sunset teapot thistle thunder tiger timber toad topaz tulip tunnel turnip turtle umbrella
+valley vanilla velvet violet walnut walrus willow window winter wolf yarn zebra zinc
+"""
+WORDS = tuple(_WORDS.split())
+WORDS_EACH, REPEATED = 3, 12
+
+
+def canaries_of(config: Config, batching: Batching, begun: RunReader | None) -> Canaries | None:
+    """The canaries of a run: drawn for a new one, read of one that has begun; None where a config asks for none.
+
+    Raises:
+        InputError: the run has begun with other ones.
+    """
+    wanted = config.privacy.canaries
+    if begun is None:
+        return None if wanted is None else _drawn(batching, wanted)
+    committed = begun.manifest.canaries
+    if wanted != (None if committed is None else committed.count):
+        problem = "the run there was started with another privacy.canaries."
+        raise InputError(begun.name, problem, "Restore the config, or name a new directory.")
+    return None if committed is None else begun.canaries()
+
+
+def included(canaries: Canaries | None) -> Iterable[Record]:
+    """Those that are in the data."""
+    return [_record(canary) for canary in canaries.canaries if canary.included] if canaries else []
+
+
+def with_canaries(parts: Partition, canaries: Canaries | None) -> Partition:
+    """The partition of data that has those that are in it, told which batch has which canary, in or out."""
+    if canaries is None:
+        return parts
+    placed = {
+        canary.batch: PlacedCanary(number, (_record(canary),), canary.included)
+        for number, canary in enumerate(canaries.canaries)
+    }
+    return replace(parts, batches=tuple(replace(batch, canary=placed.get(batch.id)) for batch in parts.batches))
+
+
+def _record(canary: Canary) -> Record:
+    return Record(canary.label, canary.text)
+
+
+def _drawn(batching: Batching, count: int) -> Canaries:
+    """So many canaries, in as many batches that are drawn at random, each with a coin of its own."""
+    draw, hashing = secrets.SystemRandom(), KeyedHash(bytes.fromhex(batching.key or ""))
+    chosen = set(draw.sample(range(batching.batches), count))
+    texts: dict[int, Record] = {}
+    for group in groups_of(batching, Clusters()):
+        missing = chosen & set(group.ids)
+        while missing:
+            text = " ".join(draw.sample(WORDS, WORDS_EACH) * REPEATED)
+            number = hashing.batch(hashing.digest(group.label, text), group.batches or 1)
+            if number < len(group.ids) and group.ids[number] in missing:
+                missing.remove(group.ids[number])
+                texts[group.ids[number]] = Record(group.label, text)
+    drawn = (
+        Canary(label=record.label, text=record.text, batch=batch, included=bool(secrets.randbits(1)))
+        for batch, record in sorted(texts.items())
+    )
+    return Canaries(salt=secrets.token_hex(SALT_BYTES), canaries=tuple(drawn))

@@ -1,0 +1,81 @@
+"""How often honest coins raise an alarm, when a check of them could not fail, and what a report says of them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from dpaudit.accounting.one_run import ALARM_AT, LEAST_CANARIES, chance_of, most_refutable, tail
+from dpaudit.audit.disclosure import public_form
+from dpaudit.reports.findings import canaries_said
+from dpaudit.runs import RunReader
+
+KIND = {"aggregator": "mean", "contribution": "differences", "divisor": 8.0, "sizes": (4,) * 24, "canaries": 24}
+
+
+def check(result, check_id="canaries.lower-bound"):
+    return next(check for check in result.checks if check.id == check_id)
+
+
+def test_a_check_that_could_not_fail_is_not_applicable(make_run):
+    """Fifteen coins that are nearly told by their own log-ratios: all guesses right are no surprise."""
+    kind = {"aggregator": "mean", "sizes": (1,) * 15, "canaries": 15, "divisor": 1.0, "max_tokens": 6}
+    found = check(make_run(**kind).audit())
+    assert (found.status, found.applicable) == ("skip", False)
+    assert "Were all 15 right, it could be luck" in found.detail
+    found = check(make_run(**KIND).audit())
+    assert found.status == "pass" and found.applicable
+    assert "too few to refute the claim" in found.detail, "which test could fail, and which could not, is said"
+
+
+def test_without_canaries_neither_check_is_about_the_run(make_run):
+    result = make_run().audit()
+    assert all(not check(result, f"canaries.{name}").applicable for name in ("coins", "lower-bound"))
+    assert result.guarantees.empirical.canaries is None
+
+
+def test_a_small_claim_is_refuted_by_guesses_alone(make_run):
+    """The claim is held against the coins even where the record is right: here it is another than the run's."""
+    run = make_run(**KIND | {"sizes": (4,) * 100, "canaries": 100, "divisor": 4.0, "max_tokens": 6})
+    assert check(run.audit()).status == "pass"
+    run.edit_manifest({"claim.epsilon": 1e-3, "claim.delta": 1e-9})
+    run.rehash()
+    found = check(run.audit())
+    assert found.status == "fail" and "the claim of 0.001" in found.measured
+
+
+def test_nothing_of_them_is_in_a_public_report(make_run):
+    run = make_run(**KIND)
+    result = run.audit()
+    found = result.guarantees.empirical.canaries
+    assert found.coins == 24 and found.most == most_refutable(24, found.delta)
+    assert canaries_said(found).startswith(f"{found.right} of 24 coins guessed right: epsilon at least ")
+    canaries = RunReader(run.path).canaries()
+    shown = json.dumps(public_form(result).model_dump(mode="json"))
+    assert public_form(result).guarantees.empirical.canaries is None
+    for private in (canaries.salt, canaries.committed.digest, canaries.canaries[0].text, "coins guessed"):
+        assert private not in shown
+
+
+@pytest.mark.parametrize(("games", "draws"), [(20, 4_000), pytest.param(200, 50_000, marks=pytest.mark.slow)])
+def test_honest_coins_raise_an_alarm_once_in_ten_thousand_runs_at_most(games, draws):
+    """Log-ratios of any size, and coins drawn as these ratios say: both tests together have twice ALARM_AT to share."""
+    generator, alarms = np.random.default_rng(5), 0
+    for _ in range(games):
+        coins = int(generator.integers(LEAST_CANARIES, 120))
+        losses = np.abs(generator.normal(0, generator.choice([0.1, 0.5, 2.0]), coins))
+        chances = [chance_of(loss) for loss in losses]
+        right = (generator.random((draws, coins)) < np.array(chances)).sum(axis=1)
+        refuted = np.array([tail(chances, number) <= ALARM_AT for number in range(coins + 1)])
+        alarms += int(refuted[right].sum())
+    # So many more than ALARM_AT * games * draws would be no chance.
+    expected = ALARM_AT * games * draws
+    assert alarms <= expected + 5 * max(1.0, expected**0.5)
+
+
+@pytest.mark.slow
+def test_honest_runs_raise_none(make_run, failed):
+    for seed in range(30):
+        assert failed(make_run(**KIND, seed=seed).audit()) == set()
