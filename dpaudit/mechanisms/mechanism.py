@@ -44,10 +44,11 @@ from dpaudit.mechanisms.logits import TopClippedLogits
 from dpaudit.mechanisms.mean import Mean
 from dpaudit.mechanisms.median import Median
 from dpaudit.mechanisms.neighbors import ContextChange
+from dpaudit.mechanisms.probabilities import Probabilities
 
 #: Every contribution and every aggregator there is, by the name that configs and run.json have for it.
 CONTRIBUTIONS: dict[str, type[Contribution]] = {
-    kind.name: kind for kind in (TopClippedLogits, AnchoredDifferences, RawDifferences)
+    kind.name: kind for kind in (TopClippedLogits, AnchoredDifferences, RawDifferences, Probabilities)
 }
 AGGREGATORS: dict[str, type[Aggregator]] = {kind.name: kind for kind in (Median, Mean, Central)}
 _PARTS: dict[str, Mapping[str, type[Contribution] | type[Aggregator]]] = {
@@ -262,7 +263,7 @@ class Mechanism(Fields):
     @property
     def over_support(self) -> bool:
         """Whether contexts' logits are looked at over a truncated support alone."""
-        return self.support.size is not None and self.contribution.anchored
+        return self.support.size is not None and self.contribution.over_support
 
     def public_part(self, logits: Floats, ruled: bool = False) -> PublicPart:
         """What a step takes from the public prompt's logits [V], as `Support.tokens` reads them.
