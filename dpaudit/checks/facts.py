@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ExPostAccountant, rounded_sum
-from dpaudit.mechanisms import ANCHOR, TELLING, ContextChange, ReducedStep, log_probability
+from dpaudit.mechanisms import ANCHOR, TELLING, ContextChange, ReducedStep
 from dpaudit.results import ContextLoss
 from dpaudit.results.replay import PublicReplay, Replay, Rerun
 from dpaudit.runs import (
@@ -34,6 +34,7 @@ from dpaudit.runs.layout import steps_file
 from dpaudit.runs.rules import Ids
 
 if TYPE_CHECKING:
+    from dpaudit.checks.noise import NoiseFacts
     from dpaudit.checks.partition import Placement
     from dpaudit.checks.randomness import Draw, IndependenceTest
     from dpaudit.checks.rebalancing import GroupingCost
@@ -94,7 +95,7 @@ class StepView:
         if self.reduced is None:
             return None
         aggregate = self.mechanism.aggregate(self.reduced.arrays)
-        return log_probability(aggregate, self.reduced.token, self.mechanism.temperature, self.reduced.fixed)
+        return self.mechanism.log_probability(aggregate, self.reduced.token, self.reduced.fixed)
 
     @cached_property
     def contributions(self) -> NDArray[np.floating] | None:
@@ -394,6 +395,7 @@ class BatchFacts:
         unscored: which of its rows no model scored, in words; empty where none.
         tokens: what each of its tokens cost; None where there is nothing to account for.
         budgets: how its contexts used theirs; None where they have none.
+        noise: what its draws by noise show; None of those by softmax.
     """
 
     id: int
@@ -425,6 +427,7 @@ class BatchFacts:
     unscored: str = ""
     tokens: TokenFacts | None = None
     budgets: BatchBudgets | None = None
+    noise: NoiseFacts | None = None
 
     def note(self, check: str, position: int, problem: str) -> None:
         """Count a step check's objection and keep the first."""
@@ -477,6 +480,7 @@ class Facts:
         unscored: batches with rows that no model scored, in words.
         steps: how many steps were read.
         empty, very_short: how many texts are, as in TextCounts.
+        noise: what draws by noise show; None of those by softmax.
     """
 
     reader: RunReader
@@ -518,6 +522,7 @@ class Facts:
     steps: int = 0
     empty: int = 0
     very_short: int = 0
+    noise: NoiseFacts | None = None
     _public: dict[AfterPublic, TakenPublic] = field(default_factory=dict)
     _likenesses: dict[bytes, str] = field(default_factory=dict)
 
@@ -541,6 +546,10 @@ class Facts:
         self.sampling.take(batch.id, batch.sampling)
         self.independence.take(batch.id, batch.draws, batch.text_lengths)
         self.seeds.take(batch.draws)
+        if batch.noise is not None:
+            self.noise = batch.noise if self.noise is None else self.noise
+            if self.noise is not batch.noise:
+                self.noise.merge(batch.noise)
         self.unshown.update(batch.unshown)
         self.unmade |= batch.unmade
         self.problems.update(batch.problems)
