@@ -78,7 +78,7 @@ class NoiseSums:
 
     def add(self, view: StepView) -> None:
         """Take in one step."""
-        from scipy.special import ndtr
+        from scipy.special import ndtr  # type: ignore[import-untyped]  # slow to load, and few runs need it
 
         facts, noise = self._facts, view.arrays[NOISE]
         if not np.isfinite(noise).all():
@@ -93,7 +93,7 @@ class NoiseSums:
         facts.first = facts.first or [digest]
         if view.contributions is None or len(view.contributions) != len(self._times):
             return
-        shown = view.contributions.any(axis=1)
+        shown: NDArray[np.bool_] = (view.contributions != 0).any(axis=1)
         self._times += shown
         self._sizes.append(int(shown.sum()))
         if self._before is not None:
@@ -102,7 +102,7 @@ class NoiseSums:
 
     def result(self) -> NoiseFacts:
         """Of a batch that has no more steps."""
-        from scipy.stats import binom
+        from scipy.stats import binom  # type: ignore[import-untyped]
 
         facts, contexts, steps = self._facts, len(self._times), len(self._sizes)
         facts.trials, facts.drawn = contexts * steps, sum(self._sizes)
