@@ -109,7 +109,7 @@ class _Rows:
 
     def __init__(self, logits: Logits, public: PublicPart, contribution: Contribution) -> None:
         support = public.support
-        if contribution.anchored and support is not None:  # rows are looked at over the support alone
+        if contribution.over_support and support is not None:  # rows are looked at over the support alone
             where = torch.as_tensor(support, dtype=torch.long) if isinstance(logits, torch.Tensor) else support
             logits, support = logits[:, where], None
         array: Floats = logits.detach().to("cpu", torch.float32).numpy() if isinstance(logits, torch.Tensor) else logits

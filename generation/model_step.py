@@ -181,6 +181,6 @@ def largest_kept(logits: Floats, mechanism: Mechanism) -> float:
     if not logits.size:
         return 0.0
     kept = logits > MASKED
-    if not mechanism.contribution.anchored:  # there, all of them are in the normaliser
+    if not mechanism.contribution.over_support:  # there, all of them are in the normaliser
         kept &= logits >= logits.max(axis=1, keepdims=True) - 2 * mechanism.clip
     return float(np.abs(logits[kept]).max(initial=0.0))

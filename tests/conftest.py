@@ -40,6 +40,7 @@ from dpaudit.cli import main
 from dpaudit.mechanisms import (
     ANCHOR,
     COME_AND_GO,
+    NOISE,
     ContextChange,
     Mechanism,
     central_order_statistics,
@@ -130,6 +131,8 @@ class Spec:
     the first `unscored` contexts, and the public prompt with `unscored_public`, have logits of 0 in place of a model's;
     `drawn` names one of DRAWN, and `spent` one of SPENT, for a `budget`; contexts' records belong to `users` in turns,
     if there are any, who had spent `before`, the first of them nothing. With `whole` each context has the whole budget.
+    `noise` is the multiplier of a noisy maximum of probabilities, among contexts that coins of `rate` choose; `noised`
+    names one of NOISED, and `chosen` one of CHOSEN.
     Under `hashed-cells` a context shows two records; each batch has a cell of three and one of one beside. With `rules`
     on line breaks the fourth word holds one.
     The first `canaries` batches have a canary each, which stands before their other contexts where it is in; coins that
@@ -169,6 +172,10 @@ class Spec:
     users: int = 0
     before: float = 0.0
     whole: bool = False
+    noise: float | None = None
+    rate: float = 0.3
+    noised: str = "fresh"
+    chosen: str = "coins"
     clusters: str = "none"
     rules: DecodingRules = NO_RULES
     canaries: int = 0
@@ -328,6 +335,8 @@ class Spec:
             fields["divisor"] = self.divisor
         if self.top_k is not None:
             fields["support"] = {"kind": "public-top-k", "size": self.top_k}
+        if self.noise is not None:
+            fields |= {"draw": "noisy-argmax", "noise_multiplier": self.noise, "sampling_rate": self.rate}
         return Mechanism.model_validate(fields | {"grid": self.grid, "budget": self.budget})
 
     @cached_property
@@ -583,6 +592,54 @@ DRAWN |= {
 }
 
 
+def fresh(batch: int, step: int, size: int) -> Values:
+    return noise(3, batch, step).normal(size=size)
+
+
+def half_as_large(batch: int, step: int, size: int) -> Values:
+    return fresh(batch, step, size) / 2
+
+
+def reused(batch: int, step: int, size: int) -> Values:
+    return fresh(batch, step % 7, size)
+
+
+def of_every_worker(batch: int, step: int, size: int) -> Values:
+    return fresh(0, step, size)
+
+
+#: Noise in units of its standard deviation: honest first, then not.
+NOISED: dict[str, Callable[[int, int, int], Values]] = {
+    each.__name__: each for each in (fresh, half_as_large, reused, of_every_worker)
+}
+
+
+def coins(batch: int, step: int, contexts: int, rate: float) -> Values:
+    return noise(4, batch, step).random(contexts) < rate
+
+
+def fixed_size(batch: int, step: int, contexts: int, rate: float) -> Values:
+    return np.argsort(noise(4, batch, step).random(contexts)) < round(contexts * rate)
+
+
+def kept(batch: int, step: int, contexts: int, rate: float) -> Values:
+    return coins(batch, step // 2, contexts, rate)
+
+
+def more_often(batch: int, step: int, contexts: int, rate: float) -> Values:
+    return coins(batch, step, contexts, 1.5 * rate)
+
+
+def favourites(batch: int, step: int, contexts: int, rate: float) -> Values:
+    return coins(batch, step, contexts, rate) | (np.arange(contexts) == 3)
+
+
+#: Who is in a draw: by coins first, then not.
+CHOSEN: dict[str, Callable[[int, int, int, float], Values]] = {
+    each.__name__: each for each in (coins, fixed_size, kept, more_often, favourites)
+}
+
+
 def own_budgets(mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int) -> Values:
     return mechanism.spend(values, before, budgets)
 
@@ -670,7 +727,10 @@ class Generator:
         values = np.maximum(values - np.asarray(spec.below_clip, dtype=spec.dtype), -CLIP).astype(spec.dtype)
         if spec.grid is not None:
             values = np.rint(values / values.dtype.type(spec.grid)) * values.dtype.type(spec.grid) + 0  # no -0.0
-        if support is not None and not anchored:
+        if spec.noise is not None:
+            values = (CLIP * np.exp([log_softmax(row, 1.0) for row in logits[:, support]])).astype(spec.dtype)
+            values[~CHOSEN[spec.chosen](batch, len(text), contexts, spec.rate)] = 0
+        elif support is not None and not anchored:
             values = np.ascontiguousarray(values[:, support])
         canary, values = (values[-1 if outside else 0] if batch < spec.canaries else None), values[:contexts]
         paying, spent = values, None
@@ -689,12 +749,21 @@ class Generator:
             aggregate = median_of(arrays["central"])
         really = with_anchor(arrays, spec.amplified * aggregate)
         aggregate = with_anchor(arrays, aggregate)
-        log_probabilities = log_softmax(aggregate, spec.temperature)
-        index = int(self.random.choice(len(aggregate), p=np.exp(log_softmax(really, spec.temperature))))
+        if spec.noise is not None:
+            size = spec.noise * CLIP / spec.divisor
+            arrays[NOISE] = size * NOISED[spec.noised](batch, len(text), len(aggregate))
+            aggregate = aggregate + arrays[NOISE]
+            log_probabilities = likely = np.where(aggregate == aggregate.max(), 0.0, -np.inf)
+        else:
+            log_probabilities = log_softmax(aggregate, spec.temperature)
+            likely = log_softmax(really, spec.temperature)
+        index = int(self.random.choice(len(aggregate), p=np.exp(likely)))
         if spec.greedy:
             index = int(aggregate.argmax())
         if spec.drawn:
             index = DRAWN[spec.drawn](aggregate / spec.temperature, batch, text)
+        if spec.noise is not None:  # which every sampler takes for certain
+            log_probabilities = np.zeros(len(aggregate))
         if self.accountant is not None:
             self.accountant.charge(batch, spec.mechanism.reduced(arrays, index))
         return Step(

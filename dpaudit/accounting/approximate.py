@@ -18,8 +18,9 @@ from dpaudit.accounting.composition import (
     zcdp_epsilon,
     zcdp_of_range,
 )
+from dpaudit.accounting.gaussian import gaussian_epsilon, gaussian_table
 from dpaudit.accounting.joint import Parts
-from dpaudit.mechanisms import ContextChange, Mechanism
+from dpaudit.mechanisms import ContextChange, GaussianDraws, Mechanism
 
 MOST_TOKENS = 1 << 40
 _TOO_MANY = "this epsilon affords more than 2^40 tokens under these settings: check them"
@@ -38,6 +39,7 @@ class ApproximateAccountant:
         laplace: epsilons of noisy counts, one each (`rebalancing_events`).
         centers: epsilon of noised centres, in nats.
         centers_delta: their delta.
+        gaussian: what draws by noise cost; None of those by softmax.
         most_rho: zCDP of any number of tokens (`Mechanism.rho`); infinite where contexts have no budgets.
 
     Raises:
@@ -49,6 +51,7 @@ class ApproximateAccountant:
     centers: float = 0.0
     centers_delta: float = 0.0
     most_rho: float = math.inf
+    gaussian: GaussianDraws | None = None
 
     def __post_init__(self) -> None:
         if not (self.centers >= 0 and 0 <= self.centers_delta <= 1):
@@ -67,6 +70,8 @@ class ApproximateAccountant:
         centers_delta: float = 0.0,
     ) -> ApproximateAccountant | None:
         """The accountant of a mechanism, None if only the data shows its cost; under no change nothing is bounded."""
+        if (gaussian := mechanism.gaussian(change)) is not None:
+            return cls(math.inf, laplace, centers, centers_delta, gaussian=gaussian)
         eta = mechanism.eta(change or ContextChange("add_remove"))
         if eta is None:
             return None
@@ -82,6 +87,8 @@ class ApproximateAccountant:
     def parts(self, tokens: int) -> Parts:
         """What a run of up to so many tokens in every batch is made of, to be composed with other releases."""
         clusters = Parts(laplace=self.laplace, pure=(self.centers,) * bool(self.centers), delta=self.centers_delta)
+        if self.gaussian is not None:
+            return replace(clusters, renyi=(gaussian_table(self.gaussian, tokens),))
         if self.most_rho < zcdp_of_range(self.eta, tokens):
             return replace(clusters, rho=self.most_rho)
         return replace(clusters, segments=((self.eta, tokens),))
@@ -116,6 +123,9 @@ class ApproximateAccountant:
 
     def _of_tokens(self, tokens: int, delta: float, method: Method) -> Composition:
         """`epsilon` without the centres: by the ranges of all draws or, where that is less, by budgets."""
+        if self.gaussian is not None:
+            epsilon = gaussian_epsilon(self.gaussian, tokens, delta, method, self.laplace)
+            return Composition(epsilon, None, delta, method)
         by_budgets = Composition(self._of_budgets(delta), None, delta, "budgets")
         # So far beyond the budgets the recursion, which takes its time, cannot come below them.
         if zcdp_of_range(self.eta, tokens) > _FAR * self.most_rho:
@@ -168,6 +178,8 @@ class ApproximateAccountant:
     def epsilons(self, tokens: Sequence[int], delta: float, method: Method) -> list[float | None]:
         """`epsilon` at several lengths, positive and ascending, at once; None where "optimal" does not reach."""
         left = self.delta_left(delta)
+        if self.gaussian is not None:
+            return [self.epsilon(count, delta, method).epsilon for count in tokens]
         found, most = epsilons_by_steps(self.eta, tokens, left, method=method, laplace=self.laplace), math.inf
         if math.isfinite(self.most_rho):
             most = self._of_budgets(left)
@@ -188,7 +200,7 @@ class ApproximateAccountant:
 
         if within(MOST_TOKENS, "rdp"):
             raise ValueError(_TOO_MANY)
-        if method == "rdp":
+        if method == "rdp" or self.gaussian is not None:
             return _largest(within, 0)
         by_rdp = _largest(lambda tokens: within(tokens, "rdp"), 0) if within(0, "rdp") else 0
         # One pass over the recursion comes close; a few calls of the bound itself settle it.

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpaudit.accounting import ApproximateAccountant, Cost, rounded_sum
+from dpaudit.accounting import ApproximateAccountant, Composition, Cost, rounded_sum
 from dpaudit.accounting.one_run import REFUTED_AT, epsilon_refuted, most_refutable
 from dpaudit.checks import Facts
 from dpaudit.checks.canaries import guesses
@@ -224,6 +224,10 @@ def _approximate_tree(facts: Facts) -> LedgerEntry | None:
     if facts.grouping.epsilon and math.isfinite(found.epsilon):
         drawn = accountant.without_clusters().epsilon(tokens, left).epsilon
     approximately = _of(facts, "approximate")
+    if accountant.gaussian is not None:
+        noise = f"noise of multiplier {accountant.gaussian.multiplier:.4g}, sampled at {accountant.gaussian.rate:g}"
+        said = f"any one batch: {tokens} tokens by {noise}, {found.method} composition"
+        return _approximate_pipeline(facts, found, approximately(said, drawn, _DOCS, delta=left))
     token = approximately(
         "a token: its losses lie in an interval of this length, so it is at least that private by itself",
         facts.manifest.mechanism.eta(facts.change) or 0.0,
@@ -237,10 +241,14 @@ def _approximate_tree(facts: Facts) -> LedgerEntry | None:
         batch = approximately(
             drawn_by, drawn, "docs/budgets.md", delta=left, rule="joint", children=[token], omitted=tokens - 1
         )
+    return _approximate_pipeline(facts, found, batch)
+
+
+def _approximate_pipeline(facts: Facts, found: Composition, batch: LedgerEntry) -> LedgerEntry:
     generation = worst("generation: batches share no records, so the costliest counts", [batch], f"{_DOCS}#runs")
     parts = [*_grouping(facts, "approximate"), generation]
     whole = f"{_DOCS}#ledger"
-    return approximately("pipeline", found.epsilon, whole, delta=found.delta, rule="joint", children=parts)
+    return _of(facts, "approximate")("pipeline", found.epsilon, whole, delta=found.delta, rule="joint", children=parts)
 
 
 def _ex_post_tree(facts: Facts) -> LedgerEntry | None:

@@ -56,6 +56,7 @@ from dpaudit.checks.facts import (
     known_places,
 )
 from dpaudit.checks.integrity import unreadable_indexes
+from dpaudit.checks.noise import NoiseSums
 from dpaudit.checks.partition import read_placement
 from dpaudit.checks.randomness import Draw, IndependenceTest
 from dpaudit.checks.rebalancing import grouping_cost
@@ -455,6 +456,7 @@ class BatchAuditor:
         accountant = accountant_for(manifest, self._change)
         losses, equal = ContextSums(header.contexts), EqualRows(header.contexts)
         uniform, canary = UniformRows(header.contexts), CanarySums(header)
+        noise = None if manifest.mechanism.draw.likely else NoiseSums(manifest.mechanism, header.contexts)
         facts.tokens = None if accountant is None else TokenFacts(batch.tokens)
         if manifest.mechanism.budget is not None and header.contexts:
             facts.budgets = BatchBudgets(header.contexts)
@@ -476,6 +478,8 @@ class BatchAuditor:
                 equal.add(step.contexts)
                 uniform.add(view)
                 canary.add(view)
+                if noise is not None:
+                    noise.add(view)
                 if facts.budgets is not None:
                     facts.budgets.add(view)
                 cost = charged(view, accountant)
@@ -486,6 +490,7 @@ class BatchAuditor:
             facts.costs.append(math.nan if cost is None else cost.exact)
         if accountant is not None:
             facts.spent = accountant.detach(header.id)
+        facts.noise = None if noise is None else noise.result()
         facts.losses, facts.equal = losses.result(header.id), equal.result()
         facts.canary = canary.result()
         facts.unscored = uniform.problem(header.id) if manifest.record.contexts else ""
@@ -500,7 +505,7 @@ def shortness(text: str | None, tokens: Sequence[int]) -> Literal["empty", "very
 
 def _take_draw(facts: BatchFacts, view: StepView, position: int, before: NDArray[np.integer]) -> None:
     """Note how a step's token was drawn, where its aggregate is of numbers."""
-    if view.index is None:
+    if view.index is None or not view.mechanism.draw.likely:
         return
     drawn = DrawnStep.of(view.aggregate, view.mechanism.temperature, view.index, view.places(before))
     if drawn is not None:
@@ -511,7 +516,7 @@ def _take_draw(facts: BatchFacts, view: StepView, position: int, before: NDArray
 
 def accountant_for(manifest: Manifest, change: ContextChange | None) -> ExPostAccountant | None:
     """The accountant of a run's ex-post cost; None where nothing bounds the change, or it is too large to work out."""
-    if change is None or change.contexts > MOST_CONTEXTS:
+    if change is None or change.contexts > MOST_CONTEXTS or not manifest.mechanism.draw.likely:
         return None
     return ExPostAccountant(manifest.mechanism, change)
 

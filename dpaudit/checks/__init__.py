@@ -8,6 +8,7 @@ from dpaudit.checks import (  # noqa: F401
     integrity,
     mechanism,
     neighbors,
+    noise,
     partition,
     randomness,
     rebalancing,

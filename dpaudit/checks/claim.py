@@ -104,11 +104,12 @@ def delta_is_small(facts: Facts) -> Outcome:
     reference=_CLAIMS,
 )
 def kind_fits(facts: Facts) -> Outcome:
-    """Every run supports a data-dependent ex-post epsilon, mean runs also an (epsilon, delta) fixed beforehand."""
-    aggregator = facts.manifest.mechanism.aggregator
-    supported = " or ".join(aggregator.kinds)
-    expected = f"{supported} for a {aggregator.name} run"
-    if facts.claim.kind in aggregator.kinds:
+    """Runs by softmax support a data-dependent ex-post epsilon; means an (epsilon, delta) fixed beforehand."""
+    mechanism = facts.manifest.mechanism
+    supported = " or ".join(mechanism.kinds)
+    drawn = "" if mechanism.draw.likely else f" by {mechanism.draw.name}"
+    expected = f"{supported} for a {mechanism.aggregator.name} run{drawn}"
+    if facts.claim.kind in mechanism.kinds:
         return Outcome("pass", facts.claim.kind, expected)
     mend = f"State the claim as {supported}; the two kinds differ in meaning."
     return Outcome("fail", facts.claim.kind, expected, mend)
@@ -130,7 +131,7 @@ def settings_are_public(facts: Facts) -> Outcome:
 
 def recomputed_epsilon(facts: Facts) -> float | None:
     """Epsilon in nats for the claim's kind, relation and unit; None where the run has no such figure."""
-    if facts.claim.kind not in facts.manifest.mechanism.aggregator.kinds:
+    if facts.claim.kind not in facts.manifest.mechanism.kinds:
         return None
     if facts.claim.kind == "ex-post":
         return facts.ex_post_total

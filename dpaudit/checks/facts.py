@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ExPostAccountant, rounded_sum
-from dpaudit.mechanisms import ANCHOR, TELLING, ContextChange, ReducedStep, log_probability
+from dpaudit.mechanisms import ANCHOR, NOISE, TELLING, ContextChange, ReducedStep
 from dpaudit.results import ContextLoss
 from dpaudit.results.replay import PublicReplay, Replay, Rerun
 from dpaudit.runs import (
@@ -35,6 +35,7 @@ from dpaudit.runs.layout import steps_file
 from dpaudit.runs.rules import Ids
 
 if TYPE_CHECKING:
+    from dpaudit.checks.noise import NoiseFacts
     from dpaudit.checks.partition import Placement
     from dpaudit.checks.randomness import Draw, IndependenceTest
     from dpaudit.checks.rebalancing import GroupingCost
@@ -95,7 +96,7 @@ class StepView:
         if self.reduced is None:
             return None
         aggregate = self.mechanism.aggregate(self.reduced.arrays)
-        return log_probability(aggregate, self.reduced.token, self.mechanism.temperature, self.reduced.fixed)
+        return self.mechanism.log_probability(aggregate, self.reduced.token, self.reduced.fixed)
 
     @cached_property
     def contributions(self) -> NDArray[np.floating] | None:
@@ -282,9 +283,8 @@ def _log_probability_of(view: StepView, contributions: NDArray[np.floating]) -> 
     mechanism, index = view.mechanism, view.index
     assert index is not None
     arrays = mechanism.aggregator.step(contributions, mechanism.clip, view.manifest.record.width)
-    if ANCHOR in view.arrays:
-        arrays |= {ANCHOR: view.arrays[ANCHOR]}
-    return log_probability(mechanism.aggregate(arrays), index, mechanism.temperature)
+    arrays |= {name: view.arrays[name] for name in (ANCHOR, NOISE) if name in view.arrays}
+    return mechanism.log_probability(mechanism.aggregate(arrays), index)
 
 
 class UniformRows:
@@ -468,6 +468,7 @@ class BatchFacts:
         tokens: what each of its tokens cost; None where there is nothing to account for.
         budgets: how its contexts used theirs; None where they have none.
         canary: what its record says of its canary; None where it has none.
+        noise: what its draws by noise show; None of those by softmax.
     """
 
     id: int
@@ -500,6 +501,7 @@ class BatchFacts:
     tokens: TokenFacts | None = None
     budgets: BatchBudgets | None = None
     canary: FoundCanary | None = None
+    noise: NoiseFacts | None = None
 
     def note(self, check: str, position: int, problem: str) -> None:
         """Count a step check's objection and keep the first."""
@@ -554,6 +556,7 @@ class Facts:
         empty, very_short: how many texts are, as in TextCounts.
         canaries: what the file `canaries` says; None where the run has none, or it cannot be read.
         found_canaries: what batches' records say of theirs, by batch.
+        noise: what draws by noise show; None of those by softmax.
     """
 
     reader: RunReader
@@ -597,6 +600,7 @@ class Facts:
     very_short: int = 0
     canaries: Canaries | None = None
     found_canaries: dict[int, FoundCanary] = field(default_factory=dict)
+    noise: NoiseFacts | None = None
     _public: dict[AfterPublic, TakenPublic] = field(default_factory=dict)
     _likenesses: dict[bytes, str] = field(default_factory=dict)
 
@@ -620,6 +624,10 @@ class Facts:
         self.sampling.take(batch.id, batch.sampling)
         self.independence.take(batch.id, batch.draws, batch.text_lengths)
         self.seeds.take(batch.draws)
+        if batch.noise is not None:
+            self.noise = batch.noise if self.noise is None else self.noise
+            if self.noise is not batch.noise:
+                self.noise.merge(batch.noise)
         self.unshown.update(batch.unshown)
         self.unmade |= batch.unmade
         self.problems.update(batch.problems)

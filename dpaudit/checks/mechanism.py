@@ -53,7 +53,7 @@ def randomness_is_secret(facts: Facts) -> Outcome:
     ),
     reference="docs/mathematics.md",
     applies=lambda manifest: (
-        manifest.record.contexts and (not manifest.truncated or manifest.mechanism.contribution.anchored)
+        manifest.record.contexts and (not manifest.truncated or manifest.mechanism.contribution.over_support)
     ),
     otherwise="Contexts are not recorded over the whole vocabulary; record.range checks what is recorded.",
 )

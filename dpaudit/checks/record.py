@@ -6,7 +6,6 @@ import math
 
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, not_applicable
-from dpaudit.mechanisms import log_probability
 from dpaudit.runs import aggregate_digest
 
 _REGENERATE = "The record is not what a correct generator writes. Generate the run again; do not release this one."
@@ -63,17 +62,17 @@ def aggregate_is_defined(view: StepView) -> str | None:
     if _agree(right, step.log_probability):
         return None
     # Of the reduced step, scores beyond 10^7 have lost digits that all of them at once keep.
-    right = log_probability(view.aggregate, view.index, mechanism.temperature)
+    right = mechanism.log_probability(view.aggregate, view.index)
     if _agree(right, step.log_probability):
         return None
     return (
         f"the sampler gave its token log-probability {step.log_probability:.6g}, "
-        f"softmax(aggregate / temperature) gives {right:.6g}"
+        f"{'softmax(aggregate / temperature)' if mechanism.draw.likely else 'the noisy maximum'} gives {right:.6g}"
     )
 
 
 def _agree(right: float, said: float) -> bool:
-    return abs(right - said) <= _LOG_TOLERANCE * max(1.0, abs(right))
+    return math.isfinite(right) and abs(right - said) <= _LOG_TOLERANCE * max(1.0, abs(right))
 
 
 @StepCheck(

@@ -119,7 +119,7 @@ class StepCheck(Check[StepFunction]):
 
     def not_about(self, manifest: Manifest) -> str:
         """Why the check is not about a run, as a sentence; empty where it is."""
-        by_mechanism = manifest.mechanism.aggregator.not_applicable.get(self.id, "")
+        by_mechanism = manifest.mechanism.not_applicable.get(self.id, "")
         return by_mechanism or ("" if self.applies(manifest) else self.otherwise)
 
     def objection(self, view: StepView) -> str | None:
@@ -145,7 +145,9 @@ class RunCheck(Check[RunFunction]):
     """A check of the run as a whole."""
 
     def result(self, facts: Facts) -> CheckResult:
-        """From the outcome of its function."""
+        """From the outcome of its function, where it is about the run's mechanism."""
+        if reason := facts.manifest.mechanism.not_applicable.get(self.id, ""):
+            return self.entry(not_applicable(self.title, reason))
         return self.entry(self.function(facts))
 
 
@@ -185,6 +187,8 @@ CATALOGUE = (
     "sampling.distribution",
     "sampling.independence",
     "sampling.seeds",
+    "sampling.noise",
+    "sampling.subsets",
     "release.text",
     "release.selection",
     "release.stopping",

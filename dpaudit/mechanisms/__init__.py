@@ -7,6 +7,11 @@ from dpaudit.mechanisms.budgets import zcdp_of_draw as zcdp_of_draw
 from dpaudit.mechanisms.central import Central as Central
 from dpaudit.mechanisms.differences import AnchoredDifferences as AnchoredDifferences
 from dpaudit.mechanisms.differences import RawDifferences as RawDifferences
+from dpaudit.mechanisms.draws import NOISE as NOISE
+from dpaudit.mechanisms.draws import Draw as Draw
+from dpaudit.mechanisms.draws import GaussianDraws as GaussianDraws
+from dpaudit.mechanisms.draws import NoisyArgmax as NoisyArgmax
+from dpaudit.mechanisms.draws import Softmax as Softmax
 from dpaudit.mechanisms.interfaces import ANCHOR as ANCHOR
 from dpaudit.mechanisms.interfaces import FLOAT64_ROUNDING as FLOAT64_ROUNDING
 from dpaudit.mechanisms.interfaces import MASKED as MASKED
@@ -39,6 +44,7 @@ from dpaudit.mechanisms.mean import mean_box as mean_box
 from dpaudit.mechanisms.mean import mean_sensitivity as mean_sensitivity
 from dpaudit.mechanisms.mechanism import AGGREGATORS as AGGREGATORS
 from dpaudit.mechanisms.mechanism import CONTRIBUTIONS as CONTRIBUTIONS
+from dpaudit.mechanisms.mechanism import DRAWS as DRAWS
 from dpaudit.mechanisms.mechanism import MAX_VOCABULARY as MAX_VOCABULARY
 from dpaudit.mechanisms.mechanism import Mechanism as Mechanism
 from dpaudit.mechanisms.mechanism import PublicPart as PublicPart
@@ -56,3 +62,4 @@ from dpaudit.mechanisms.order_statistics import median_bounds as median_bounds
 from dpaudit.mechanisms.order_statistics import median_of as median_of
 from dpaudit.mechanisms.order_statistics import median_sides as median_sides
 from dpaudit.mechanisms.order_statistics import movable as movable
+from dpaudit.mechanisms.probabilities import Probabilities as Probabilities

@@ -27,6 +27,7 @@ class AnchoredDifferences(Contribution):
 
     name: ClassVar[str] = "differences"
     anchored: ClassVar[bool] = True
+    over_support: ClassVar[bool] = True
     row_numbers: ClassVar[int] = 2
 
     def anchor(self, public: Floats) -> Floats:
@@ -35,8 +36,8 @@ class AnchoredDifferences(Contribution):
         if not (np.isfinite(public).all() and (public > MASKED).all()):
             problem = "the public prompt has NaN, infinite or masked logits: take a support of its likeliest tokens, or"
             raise ValueError(f"{problem} another model")
-        largest, log_sums = _log_sums(public[None])
-        anchor: Floats = ((public.astype(np.float64) - largest[0]) - log_sums[0]).astype(np.float32)
+        largest, rest = log_sums(public[None])
+        anchor: Floats = ((public.astype(np.float64) - largest[0]) - rest[0]).astype(np.float32)
         return anchor
 
     def row_constants(self, logits: Floats) -> Floats:
@@ -44,7 +45,7 @@ class AnchoredDifferences(Contribution):
 
         float32 holds either well. It would round their sum to 0.0001 and more where all logits lie far from zero.
         """
-        constants: Floats = np.concatenate(_log_sums(logits), axis=1, dtype=np.float32)
+        constants: Floats = np.concatenate(log_sums(logits), axis=1, dtype=np.float32)
         if not np.isfinite(constants).all():
             raise ValueError("the model gave NaN or infinite logits")
         return constants
@@ -122,7 +123,7 @@ class RawDifferences(AnchoredDifferences):
         return None
 
 
-def _log_sums(logits: Floats) -> tuple[Doubles, Doubles]:
+def log_sums(logits: Floats) -> tuple[Doubles, Doubles]:
     """The largest of each row of logits [n, S], and the logarithm of its sum of exponentials without that.
 
     Both float64 [n, 1]; of each row alone.

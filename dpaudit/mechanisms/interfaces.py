@@ -169,8 +169,8 @@ class Contribution(Fields, ABC):
 
     Attributes:
         name: as configs and run.json have it.
-        anchored: whether there is an anchor. A step records it then, as `anchor`, and rows of logits are looked at over
-            the support alone.
+        anchored: whether there is an anchor. A step records it then, as `anchor`.
+        over_support: whether rows of logits are looked at over the support alone; so they are where there is an anchor.
         row_numbers: how many numbers `row_constants` gives of each row.
         clip: c, in logit units.
         grid: contributions are rounded to multiples of this power of two; None where they are not. It looks at one
@@ -179,6 +179,7 @@ class Contribution(Fields, ABC):
 
     name: ClassVar[str]
     anchored: ClassVar[bool] = False
+    over_support: ClassVar[bool] = False
     row_numbers: ClassVar[int] = 1
 
     clip: Positive
@@ -207,7 +208,7 @@ class Contribution(Fields, ABC):
     def row_constants(self, logits: Floats) -> Floats:
         """What every column needs to know of whole rows of raw logits: float32 [n, `row_numbers`].
 
-        `logits`: [n, V]; over the support alone, [n, S], where contributions are anchored.
+        `logits`: [n, V], or [n, S] where they are looked at over the support alone.
 
         Raises:
             ValueError: a logit is NaN or +inf, or a row has no finite logit.
@@ -223,7 +224,7 @@ class Contribution(Fields, ABC):
     def on_device(self, logits: Tensor, support: NDArray[np.integer] | None) -> Tensor | None:
         """Contributions float32 [n, S] from raw logits [n, V], n >= 1, on their device: bit for bit those of `write`.
 
-        None where they are worked out on the CPU, as all anchored ones are.
+        None where they are worked out on the CPU, as all are that look at the support alone.
 
         Raises:
             ValueError: as for `row_constants`.
@@ -255,7 +256,7 @@ class Contribution(Fields, ABC):
     def clip_problem(self, arrays: Arrays, values: Floats) -> str | None:
         """Why a step's recorded contributions [n, S] are not clipped as declared; None where they may be.
 
-        Called for contributions over the whole vocabulary, and for anchored ones.
+        Called for contributions over the whole vocabulary, and for those that look at the support alone.
         """
         return None
 

@@ -1,4 +1,4 @@
-"""One step's mechanism: contributions are aggregated, and a token follows softmax(aggregate / temperature)."""
+"""One step's mechanism: contributions are aggregated, and a token is drawn, by softmax unless another way is named."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from pydantic_core import CoreSchema
 from dpaudit.mechanisms.budgets import charged, zcdp_of_draw
 from dpaudit.mechanisms.central import Central
 from dpaudit.mechanisms.differences import AnchoredDifferences, RawDifferences
+from dpaudit.mechanisms.draws import Draw, GaussianDraws, NoisyArgmax, Softmax
 from dpaudit.mechanisms.interfaces import (
     ANCHOR,
+    NO_FIXED_COLUMNS,
     Aggregator,
     Arrays,
     Box,
@@ -44,15 +46,18 @@ from dpaudit.mechanisms.logits import TopClippedLogits
 from dpaudit.mechanisms.mean import Mean
 from dpaudit.mechanisms.median import Median
 from dpaudit.mechanisms.neighbors import ContextChange
+from dpaudit.mechanisms.probabilities import Probabilities
 
-#: Every contribution and every aggregator there is, by the name that configs and run.json have for it.
+#: Every contribution, aggregator and draw there is, by the name that configs and run.json have for it.
 CONTRIBUTIONS: dict[str, type[Contribution]] = {
-    kind.name: kind for kind in (TopClippedLogits, AnchoredDifferences, RawDifferences)
+    kind.name: kind for kind in (TopClippedLogits, AnchoredDifferences, RawDifferences, Probabilities)
 }
 AGGREGATORS: dict[str, type[Aggregator]] = {kind.name: kind for kind in (Median, Mean, Central)}
-_PARTS: dict[str, Mapping[str, type[Contribution] | type[Aggregator]]] = {
+DRAWS: dict[str, type[Draw]] = {kind.name: kind for kind in (Softmax, NoisyArgmax)}
+_PARTS: dict[str, Mapping[str, type[Contribution] | type[Aggregator] | type[Draw]]] = {
     "contribution": CONTRIBUTIONS,
     "aggregator": AGGREGATORS,
+    "draw": DRAWS,
 }
 
 #: Of a support, so that a hostile manifest cannot make the reader allocate at will.
@@ -154,12 +159,14 @@ class PublicPart(NamedTuple):
 class Mechanism(Fields):
     """How a token is drawn from a batch, as a config asks for it and run.json declares it.
 
-    Written flat: the names of contribution and aggregator, their own fields beside them, and the rest.
+    Written flat: the names of contribution, aggregator and draw, their own fields beside them, and the rest. Of
+    softmax, which is what a draw is unless another is named, nothing is written.
 
     Attributes:
         contribution: what one context gives.
         aggregator: how contributions become one vector.
-        temperature: what the aggregate is divided by.
+        draw: how a token follows from that vector.
+        temperature: what the aggregate is divided by; 1 where a draw has none.
         support: the tokens that are sampled from.
         budget: the most that one context may spend in a run, in nats of zCDP's rho, or one user's contexts together;
             before a draw that it cannot afford a context is left out. None where all take part in every draw.
@@ -167,6 +174,7 @@ class Mechanism(Fields):
 
     contribution: SerializeAsAny[Contribution]
     aggregator: SerializeAsAny[Aggregator]
+    draw: SerializeAsAny[Draw] = Softmax()
     temperature: Positive
     support: Support = Support()
     budget: Positive | None = None
@@ -209,6 +217,21 @@ class Mechanism(Fields):
             raise clash("budget", self.budget, allowed)
         return self
 
+    @model_validator(mode="after")
+    def _noise_is_for_sums_of_probabilities(self) -> Mechanism:
+        if not isinstance(self.draw, NoisyArgmax):
+            return self
+        for field, given, allowed in (
+            ("contribution", self.contribution.name, Probabilities.name),
+            ("aggregator", self.aggregator.name, Mean.name),
+            ("temperature", self.temperature, 1.0),
+            ("budget", self.budget, None),
+            ("grid", self.contribution.grid, None),
+        ):
+            if given != allowed:
+                raise clash(field, given, f"{'null' if allowed is None else allowed} with the draw {self.draw.name}")
+        return self
+
     @model_serializer
     def _flat_fields(self) -> dict[str, Any]:
         return {
@@ -217,6 +240,7 @@ class Mechanism(Fields):
             **self.contribution.model_dump(),
             "temperature": self.temperature,
             **self.aggregator.model_dump(),
+            **({} if isinstance(self.draw, Softmax) else {"draw": self.draw.name, **self.draw.model_dump()}),
             "support": self.support.model_dump(),
             **({} if self.budget is None else {"budget": self.budget}),
         }
@@ -257,12 +281,22 @@ class Mechanism(Fields):
     @property
     def claim_kind(self) -> ClaimKind:
         """The kind of claim that a run states of itself: "approximate" can be stated before it."""
-        return self.aggregator.kinds[0]
+        return self.kinds[0]
+
+    @property
+    def kinds(self) -> tuple[ClaimKind, ...]:
+        """Of claims that its runs support."""
+        return self.draw.kinds(self.aggregator.kinds)
+
+    @property
+    def not_applicable(self) -> Mapping[str, str]:
+        """Checks that are not about it, with the reason."""
+        return {**self.aggregator.not_applicable, **self.draw.not_applicable}
 
     @property
     def over_support(self) -> bool:
         """Whether contexts' logits are looked at over a truncated support alone."""
-        return self.support.size is not None and self.contribution.anchored
+        return self.support.size is not None and self.contribution.over_support
 
     def public_part(self, logits: Floats, ruled: bool = False) -> PublicPart:
         """What a step takes from the public prompt's logits [V], as `Support.tokens` reads them.
@@ -278,11 +312,15 @@ class Mechanism(Fields):
         found = self.aggregator.arrays(contexts, width, self.clip)
         if self.contribution.anchored:
             found[ANCHOR] = StepArray("<f4")
-        return found
+        return found | self.draw.arrays()
 
     def aggregate(self, arrays: Arrays) -> Floats:
         """The vector [S] that was sampled from."""
-        return with_anchor(arrays, self.aggregator.aggregate(arrays))
+        return self.draw.scores(with_anchor(arrays, self.aggregator.aggregate(arrays)), arrays)
+
+    def log_probability(self, scores: Floats, token: int, fixed: FixedColumns = NO_FIXED_COLUMNS) -> float:
+        """Logarithm of a token's probability, in nats, given what it was drawn from, [S], and further columns."""
+        return self.draw.log_probability(scores, token, self.temperature, fixed)
 
     def box(self, arrays: Arrays, change: ContextChange) -> Box:
         """Where the aggregates of all neighbours lie. Raises ValueError where the arrays do not bound the change."""
@@ -294,8 +332,18 @@ class Mechanism(Fields):
         return self.aggregator.width_for(change) <= width
 
     def eta(self, change: ContextChange) -> float | None:
-        """Bounded range of one draw, in nats; None where nothing but the data bounds it."""
+        """Bounded range of one draw by softmax, in nats; None where nothing but the data bounds it."""
         return self.aggregator.eta(change, self.clip, self.temperature)
+
+    def gaussian(self, change: ContextChange | None) -> GaussianDraws | None:
+        """What draws by noise cost; None of those by softmax.
+
+        Accountants know it where one context comes or goes. Whatever else changes, nothing is known: rate 1, no noise.
+        """
+        if not isinstance(self.draw, NoisyArgmax):
+            return None
+        known = change == ContextChange("add_remove")
+        return self.draw.gaussian if known else GaussianDraws(0.0, 1.0)
 
     def rho(self, change: ContextChange) -> float | None:
         """zCDP of a run of any number of tokens, by its contexts' budgets, rounded up; None without them.
@@ -360,9 +408,9 @@ class Mechanism(Fields):
 
     def losses(self, step: ReducedStep, contributions: Floats | None, contexts: int) -> Doubles | None:
         """log p(token) - log p(token without context i), in nats, for every context; None where the record has none."""
-        return self.aggregator.losses(step, contributions, contexts, self.temperature)
+        return self.aggregator.losses(step, contributions, contexts, self.temperature) if self.draw.likely else None
 
     def with_context(self, arrays: Arrays, values: Doubles) -> Floats | None:
         """What is sampled from, [S], once a context with these contributions [S] joins; None where it is not known."""
-        joined = self.aggregator.with_context(arrays, values)
+        joined = self.aggregator.with_context(arrays, values) if self.draw.likely else None
         return None if joined is None else with_anchor(arrays, joined)

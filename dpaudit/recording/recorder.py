@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
 from dpaudit.generation.sampling import OsEntropy, sample
-from dpaudit.mechanisms import ANCHOR, FLOAT64_ROUNDING, Arrays, log_probability
+from dpaudit.mechanisms import ANCHOR, FLOAT64_ROUNDING, NOISE, Arrays
 from dpaudit.recording.frozen import Frozen, batching_key
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
@@ -110,7 +110,8 @@ class Recorder:
         """Not for callers: use `create`."""
         self._writer, self._tokenizer, self.manifest = writer, tokenizer, writer.manifest
         change = self.manifest.privacy.change(self.manifest.batching.rule)
-        stated = self.manifest.claim is not None or change is None or frozen is not None
+        likely = self.manifest.mechanism.draw.likely
+        stated = self.manifest.claim is not None or change is None or frozen is not None or not likely
         self._accountant = None if stated else ExPostAccountant(self.manifest.mechanism, change)
         self._frozen = None if frozen is None else frozen.tokens()
 
@@ -224,6 +225,8 @@ class RecordedBatch:
         Raises:
             ValueError: names the array that is missing, misshapen or no number, and where.
         """
+        if not self._manifest.mechanism.draw.likely:
+            raise self._refused(f"tokens are drawn by {self._manifest.mechanism.draw.name}: draw them, and call step")
         given = self._given(contexts, aggregate, support, anchor)
         if self._frozen is not None:
             return self._go_on(given, self._frozen)
@@ -239,12 +242,14 @@ class RecordedBatch:
         aggregate: Any,
         support: Any = None,
         anchor: Any = None,
+        noise: Any = None,
     ) -> int:
         """Record a step whose token you drew yourself. Other arguments are those of `draw`.
 
         Args:
             token: its id.
-            log_probability: logarithm of the probability that your sampler gave it, at most 0.
+            log_probability: logarithm of the probability that your sampler gave it, at most 0; 0 where noise decides.
+            noise: [S] what you added to the aggregate, which you give without it, where the mechanism draws by noise.
 
         Returns:
             The token to go on with: yours, or the released one where a run is made again with its outputs frozen.
@@ -252,7 +257,7 @@ class RecordedBatch:
         Raises:
             ValueError: as `draw`.
         """
-        given = self._given(contexts, aggregate, support, anchor)
+        given = self._given(contexts, aggregate, support, anchor, noise)
         if self._frozen is not None:
             return self._go_on(given, self._frozen)
         if not -math.inf < log_probability <= _ROUNDED_ONE:
@@ -288,7 +293,7 @@ class RecordedBatch:
             return text
         return self._tokenizer.decode(without_stop(self.tokens, self._manifest.stopping.sequences), special=False)
 
-    def _given(self, contexts: Any, aggregate: Any, support: Any, anchor: Any) -> _Given:
+    def _given(self, contexts: Any, aggregate: Any, support: Any, anchor: Any, noise: Any = None) -> _Given:
         """What a step was made of, once it has the right shapes."""
         manifest, mechanism = self._manifest, self._manifest.mechanism
         if self.stop is not None:
@@ -309,7 +314,13 @@ class RecordedBatch:
                 raise self._refused("anchor is more precise than float32, in which it is recorded: round it first")
         elif anchor is not None:
             raise self._refused(f"anchor is given, and the contribution {mechanism.contribution.name} has none")
-        own, theirs = mechanism.aggregate(arrays), self._floats("aggregate", aggregate, (size,))
+        theirs = self._floats("aggregate", aggregate, (size,))
+        if mechanism.draw.arrays():
+            arrays[NOISE] = self._floats(NOISE, noise, (size,)).astype(np.float64)
+            theirs = mechanism.draw.scores(theirs, arrays)
+        elif noise is not None:
+            raise self._refused(f"noise is given, and tokens are drawn by {mechanism.draw.name}")
+        own = mechanism.aggregate(arrays)
         # Sums in another order are the same sums. What differs by more is recorded as it was: the audit objects.
         same = np.abs(own - theirs).max(initial=0.0) <= FLOAT64_ROUNDING
         return _Given(ids, values, arrays, own if same else theirs)
@@ -318,9 +329,9 @@ class RecordedBatch:
         """With the released token, whether or not it could be drawn here."""
         if self._steps >= len(released):
             raise self._refused(f"the released batch ends after {len(released)} tokens, and this one goes on")
-        token, temperature = released[self._steps], self._manifest.mechanism.temperature
+        token, mechanism = released[self._steps], self._manifest.mechanism
         found = np.flatnonzero(given.ids == token)
-        here = log_probability(given.sampled, int(found[0]), temperature) if len(found) else -math.inf
+        here = mechanism.log_probability(given.sampled, int(found[0])) if len(found) else -math.inf
         return self._write(given, token, here)
 
     def _write(self, given: _Given, token: int, log_probability: float) -> int:

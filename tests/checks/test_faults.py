@@ -1231,6 +1231,43 @@ for name, spent, check in (
     ("budgets_that_end_together", "all_stop_together", "budget.activity"),
 ):
     plain(name, become(spent=spent), check, **BUDGETS)
+NOISY: dict[str, Any] = {
+    "sizes": (40, 35, 30, 45), "contribution": "probabilities", "noise": 2.5, "temperature": 1.0, "top_k": 8,
+    "max_tokens": 20, **MEAN, "divisor": 12.0,
+}  # fmt: skip
+for name, noised in (
+    ("noise_of_half_the_size", "half_as_large"),
+    ("noise_that_is_added_again", "reused"),
+    ("noise_that_every_batch_adds", "of_every_worker"),
+):
+    plain(name, become(noised=noised), "sampling.noise", **NOISY)
+for name, chosen in (
+    ("subsets_of_a_fixed_size", "fixed_size"),
+    ("subsets_that_stay_for_two_tokens", "kept"),
+    ("contexts_in_more_draws_than_declared", "more_often"),
+    ("a_context_in_every_draw", "favourites"),
+):
+    plain(name, become(chosen=chosen), "sampling.subsets", **NOISY)
+plain(
+    "noise_of_less_than_the_claim",
+    manifest(mechanism__noise_multiplier=2.0),
+    "claim.epsilon",
+    **NOISY,
+)
+plain(
+    "a_rate_above_that_of_the_claim",
+    manifest(mechanism__sampling_rate=0.5),
+    "sampling.subsets",
+    "claim.epsilon",
+    **NOISY,
+)
+plain("a_token_that_noise_does_not_make_the_highest", become(drawn="honest"), "record.aggregate", **NOISY)
+plain(
+    "a_noisy_maximum_of_contexts_that_come_and_go_in_pairs",
+    manifest(claim__relation="replace"),
+    "claim.epsilon",
+    **NOISY,
+)
 plain("a_budget_of_more_than_the_claim", manifest(mechanism__budget=1.0), "claim.epsilon", "budget.activity", **BUDGETS)
 USERS = BUDGETS | {"users": 4, "unit": "user", "records_per_user": 256}
 EARLIER = BUDGETS | {"before": 0.3}

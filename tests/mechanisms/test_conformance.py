@@ -650,10 +650,20 @@ def raw_differences(logits: Floats, anchor: Floats, grid: float | None) -> Float
     return values if grid is None else np.rint(values / np.float32(grid)) * np.float32(grid)
 
 
+def probabilities(logits: Floats, _: Any, grid: float | None) -> Floats:
+    """Each row's exponentials over their sum, times the clip."""
+    largest = logits.max(axis=1, keepdims=True).astype(np.float64)
+    rest = np.log(np.exp(logits.astype(np.float64) - largest).sum(axis=1, keepdims=True)).astype(np.float32)
+    values = np.exp(logits - largest.astype(np.float32) - rest) * np.float32(CLIP)
+    values = np.minimum(values, np.float32(CLIP))
+    return values if grid is None else np.rint(values / np.float32(grid)) * np.float32(grid)
+
+
 DEFINITIONS: dict[str, Callable[[Floats, Any, float | None], Floats]] = {
     "logits": lambda logits, _, grid: clipped(logits, grid),
     "differences": differences,
     "raw-differences": raw_differences,
+    "probabilities": probabilities,
 }
 
 
@@ -695,7 +705,7 @@ def on_device(contribution: Any, logits: Floats, wanted: Floats, random: np.rand
     support = np.flatnonzero(random.random(logits.shape[1]) < 0.5)
     for kept in (None, support):
         found = contribution.on_device(torch.from_numpy(logits), kept)
-        assert (found is None) == contribution.anchored
+        assert (found is None) == contribution.over_support
         if found is not None:
             np.testing.assert_array_equal(found.numpy(), wanted if kept is None else wanted[:, kept])
 
@@ -785,7 +795,7 @@ def test_what_is_no_mechanism_is_refused(case: Case) -> None:
         {"aggregator": "mode"},
         {"aggregator": None},
         {"aggregator": 3},
-        {"contribution": "probabilities"},
+        {"contribution": "ranks"},
         {"unknown": 1},
         *({name: value} for name, value in others.items()),
         *({name: None} for name in case.fields),

@@ -1,0 +1,73 @@
+"""Draws by normal noise among contexts that are sampled by coins: dp-accounting's own events, composed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from dpaudit.accounting.composition import LARGEST, RENYI_ROOM, Method
+from dpaudit.accounting.renyi import RenyiTable
+from dpaudit.mechanisms import GaussianDraws
+
+if TYPE_CHECKING:
+    from dp_accounting import PrivacyAccountant
+
+#: At whole orders alone the library's figure is exact, and always there.
+_ORDERS = (*range(2, 64), 80, 96, 128, 192, 256, 512, 1024)
+#: Below this a noise multiplier bounds next to nothing, and libraries lose their footing.
+_LEAST_MULTIPLIER = 0.05
+
+
+def gaussian_epsilon(
+    draws: GaussianDraws, steps: int, delta: float, method: Method, laplace: Sequence[float] = ()
+) -> float:
+    """epsilon of so many draws beside noisy counts, where one context comes or goes; rounded up, in nats.
+
+    Args:
+        draws: what each draw costs.
+        steps: how many there are at most.
+        delta: in (0, 1).
+        method: "rdp" is the moments accountant, at whole orders. "optimal" composes privacy loss distributions,
+            on a grid that is rounded up (https://arxiv.org/abs/2106.08567).
+        laplace: epsilons of noisy counts, one each.
+
+    Returns:
+        Infinite where the noise is too little to bound anything.
+    """
+    if not (steps or laplace):
+        return 0.0
+    if draws.multiplier < _LEAST_MULTIPLIER or max(laplace, default=0.0) > LARGEST:
+        return math.inf
+    return _epsilon(draws, steps, delta, method, tuple(laplace))
+
+
+@lru_cache(maxsize=256)
+def _epsilon(draws: GaussianDraws, steps: int, delta: float, method: Method, laplace: tuple[float, ...]) -> float:
+    from dp_accounting import LaplaceDpEvent
+
+    accountant = _composed(draws, steps, method)
+    for shift in laplace:
+        accountant.compose(LaplaceDpEvent(1 / shift * (1 - RENYI_ROOM)))
+    return float(accountant.get_epsilon(delta)) * (1 + RENYI_ROOM)
+
+
+@lru_cache(maxsize=64)
+def gaussian_table(draws: GaussianDraws, steps: int) -> RenyiTable:
+    """Renyi divergences of so many draws, one at least, to be composed with other releases."""
+    accountant = _composed(draws, steps, "rdp")
+    known = zip(accountant.orders.tolist(), accountant.rdp.tolist(), strict=True)
+    return RenyiTable(tuple((order, bound * (1 + RENYI_ROOM)) for order, bound in known if math.isfinite(bound)))
+
+
+def _composed(draws: GaussianDraws, steps: int, method: Method) -> PrivacyAccountant:
+    from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
+    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.rdp import RdpAccountant
+
+    relation = NeighboringRelation.ADD_OR_REMOVE_ONE
+    accountant = RdpAccountant(_ORDERS, relation) if method == "rdp" else PLDAccountant(relation)
+    if steps:
+        accountant.compose(PoissonSampledDpEvent(draws.rate, GaussianDpEvent(draws.multiplier)), steps)
+    return accountant

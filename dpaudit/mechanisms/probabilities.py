@@ -1,0 +1,60 @@
+"""Probabilities over a public support, as few-shot generation averages them (Tang et al., arXiv 2309.11765)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.mechanisms.differences import log_sums
+from dpaudit.mechanisms.interfaces import Arrays, Contribution, Floats
+
+#: How far from 1 float32 puts the sum of probabilities.
+_ROUNDING = 1e-4
+
+
+class Probabilities(Contribution):
+    """clip * softmax(l) over the support: entries of at least 0 that add up to the clip, or 0 of one that is left out.
+
+    So one that comes or goes moves a sum by `clip` at most, in the l2 norm too.
+    """
+
+    name: ClassVar[str] = "probabilities"
+    over_support: ClassVar[bool] = True
+    row_numbers: ClassVar[int] = 2
+
+    def row_constants(self, logits: Floats) -> Floats:
+        """See `Contribution`: as for log-probabilities, the largest logit and the logarithm of the rest."""
+        constants: Floats = np.concatenate(log_sums(logits), axis=1, dtype=np.float32)
+        if not np.isfinite(constants).all():
+            raise ValueError("the model gave NaN or infinite logits")
+        return constants
+
+    def write(self, logits: Floats, row_constants: Floats, anchor: Floats | None, out: Floats) -> None:
+        """See `Contribution`."""
+        np.subtract(logits, row_constants[:, :1], out=out)
+        out -= row_constants[:, 1:]
+        np.exp(out, out=out)
+        out *= np.float32(self.clip)
+        np.minimum(out, np.float32(self.clip), out=out)
+        self.rounded(out)
+
+    def range_problem(self, name: str, values: Floats) -> str | None:
+        """See `Contribution`."""
+        if values.size and values.min() < 0:  # NaN is seen to below
+            return f"{name} holds a probability below 0"
+        return super().range_problem(name, values)
+
+    def clip_problem(self, arrays: Arrays, values: Floats) -> str | None:
+        """See `Contribution`: probabilities add up to 1."""
+        totals = values.sum(axis=1, dtype=np.float64)
+        slack = _ROUNDING * self.clip + (self.grid or 0.0) / 2 * values.shape[1]
+        wrong = np.count_nonzero((np.abs(totals - self.clip) > slack) & (totals != 0))
+        return (
+            f"the probabilities of {wrong} of {len(values)} contexts do not add up to {self.clip:g}" if wrong else None
+        )
+
+    def uniform(self, arrays: Arrays, values: Floats) -> NDArray[np.bool_]:
+        """See `Contribution`: one that is left out was not scored, and need not be."""
+        return super().uniform(arrays, values) & values.any(axis=1)

@@ -1,0 +1,138 @@
+"""Noisy maxima of sampled probabilities: all texts of toy decoders, against what accountants say of them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from scipy.special import ndtr
+
+from dpaudit.accounting import ApproximateAccountant
+from dpaudit.accounting.gaussian import gaussian_epsilon, gaussian_table
+from dpaudit.mechanisms import DRAWS, ContextChange, GaussianDraws, Mechanism
+
+CLIP, DIVISOR = 3.0, 2.0
+FIELDS: dict[str, Any] = {
+    "contribution": "probabilities",
+    "aggregator": "mean",
+    "clip": CLIP,
+    "divisor": DIVISOR,
+    "temperature": 1.0,
+    "support": {"kind": "public-top-k", "size": 2},
+    "draw": "noisy-argmax",
+    "noise_multiplier": 1.5,
+    "sampling_rate": 0.4,
+}
+
+
+def first_token(rows: Sequence[np.ndarray], rate: float, multiplier: float) -> float:
+    """The probability of the first of two tokens, over who is in the draw and over the noise."""
+    size, total = multiplier * CLIP / DIVISOR, 0.0
+    for chosen in itertools.product((False, True), repeat=len(rows)):
+        chance = math.prod(rate if each else 1 - rate for each in chosen)
+        mean = sum((row for row, each in zip(rows, chosen, strict=True) if each), np.zeros(2)) / DIVISOR
+        total += chance * float(ndtr((mean[0] - mean[1]) / (math.sqrt(2) * size)))
+    return total
+
+
+def texts(seed: int, contexts: int, steps: int, rate: float, multiplier: float, without: int | None) -> np.ndarray:
+    """Probabilities of all texts of a decoder whose contexts' predictions depend on the tokens so far."""
+    found = []
+    for text in itertools.product((0, 1), repeat=steps):
+        chance = 1.0
+        for place, token in enumerate(text):
+            random = np.random.default_rng([seed, *text[:place], 7])
+            # Contexts are sure of themselves, which moves the most.
+            likely = random.random((contexts, 1)) if random.random() < 0.3 else random.integers(0, 2, (contexts, 1))
+            rows = CLIP * np.concatenate([likely, 1 - likely], axis=1)
+            one = first_token([row for number, row in enumerate(rows) if number != without], rate, multiplier)
+            chance *= one if token == 0 else 1 - one
+        found.append(chance)
+    return np.array(found)
+
+
+def share_of_delta(seed: int, contexts: int, steps: int, rate: float, multiplier: float, spared: float = 1.0) -> float:
+    """The largest delta of neighbours' texts at the stated epsilon, over the delta that it is stated at."""
+    worst = 0.0
+    with_all = texts(seed, contexts, steps, rate, multiplier * spared, None)
+    without = texts(seed, contexts, steps, rate, multiplier * spared, 0)
+    for delta in (0.03, 1e-4):
+        for method in ("rdp", "optimal"):
+            epsilon = gaussian_epsilon(GaussianDraws(multiplier, rate), steps, delta, method)  # type: ignore[arg-type]
+            for one, other in ((with_all, without), (without, with_all)):
+                worst = max(worst, float(np.maximum(one - math.exp(epsilon) * other, 0).sum()) / delta)
+    return worst
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 3), st.sampled_from([0.3, 1.0]),
+       st.sampled_from([0.5, 2.0]))  # fmt: skip
+def test_no_texts_cost_more_than_is_stated(
+    seed: int, contexts: int, steps: int, rate: float, multiplier: float
+) -> None:
+    assert share_of_delta(seed, contexts, steps, rate, multiplier) <= 1 + 1e-9
+
+
+def test_a_third_of_the_noise_costs_more() -> None:
+    assert max(share_of_delta(seed, 1, 2, 1.0, 0.7, spared=0.3) for seed in range(5)) > 1
+
+
+def test_costs_grow_with_everything_that_leaks() -> None:
+    def epsilon(multiplier: float = 1.0, rate: float = 0.1, steps: int = 10) -> list[float]:
+        draws = GaussianDraws(multiplier, rate)
+        return [gaussian_epsilon(draws, steps, 1e-5, method) for method in ("rdp", "optimal")]
+
+    by_rdp, best = epsilon()
+    assert best < by_rdp
+    for more in (epsilon(multiplier=0.9), epsilon(rate=0.11), epsilon(steps=11)):
+        assert more[0] > by_rdp and more[1] > best
+    assert epsilon(steps=0) == [0.0, 0.0]
+    assert epsilon(multiplier=0.0) == [math.inf, math.inf]
+    table = gaussian_table(GaussianDraws(1.0, 0.1), 10)
+    assert all(bound > 0 for _, bound in table.epsilons)
+
+
+def test_an_accountant_knows_it_where_one_context_comes_or_goes() -> None:
+    mechanism = Mechanism.model_validate(FIELDS)
+    assert (mechanism.kinds, mechanism.claim_kind) == (("approximate",), "approximate")
+    accountant = ApproximateAccountant.of(mechanism, ContextChange("add_remove"))
+    assert accountant is not None
+    found = accountant.epsilon(20, 1e-5)
+    draws = GaussianDraws(1.5 * (1 - 2.0**-12), 0.4)
+    assert found.epsilon == gaussian_epsilon(draws, 20, 1e-5, "optimal")
+    assert accountant.affordable_tokens(found.epsilon, 1e-5, "optimal") == 20
+    assert accountant.epsilons([1, 20], 1e-5, "optimal")[1] == found.epsilon
+    assert accountant.parts(20).renyi
+    for change in (ContextChange("replace"), ContextChange("add_remove", 2), None):
+        unknown = ApproximateAccountant.of(mechanism, change)
+        assert unknown is not None and math.isinf(unknown.epsilon(1, 1e-5).epsilon)
+
+
+def test_draws_are_written_flat_and_softmax_is_not_written() -> None:
+    assert DRAWS.keys() == {"softmax", "noisy-argmax"}
+    noisy = Mechanism.model_validate(FIELDS)
+    assert noisy.model_dump(mode="json") == FIELDS | {"grid": None, "support": noisy.support.model_dump()}
+    assert Mechanism.model_validate(noisy.model_dump(mode="json")) == noisy
+    plain = Mechanism.model_validate({"aggregator": "median", "clip": 1.0, "temperature": 2.0})
+    assert "draw" not in plain.model_dump()
+    for change in (
+        {"contribution": "logits"},
+        {"aggregator": "median", "divisor": None},
+        {"temperature": 2.0},
+        {"grid": 0.5},
+        {"budget": 1.0},
+        {"sampling_rate": 0.0},
+        {"sampling_rate": 1.1},
+        {"noise_multiplier": 0.0},
+        {"draw": "argmax"},
+        {"draw": "softmax"},
+    ):
+        with pytest.raises(ValidationError):
+            Mechanism.model_validate(FIELDS | change)
