@@ -169,7 +169,7 @@ class _Tokens:
         self._box = None if change is None else view.mechanism.box(view.arrays, change)
         scaled = self._center.astype(np.float64) / view.manifest.mechanism.temperature
         largest = np.fmax.reduce(scaled, initial=-np.inf)  # NaN, where nothing else is there, has no maximum
-        weights = np.exp(scaled - largest)
+        weights = np.exp(scaled - largest) if view.mechanism.draw.likely else (scaled == largest).astype(np.float64)
         self._probabilities = weights / np.nansum(weights)
 
     @property
@@ -207,6 +207,8 @@ def _neighbours(manifest: Manifest) -> tuple[Neighbours, ContextChange | None]:
     problem = ""
     if change is None:
         problem = f"nothing bounds how many contexts one {stated.unit} changes under the rule {manifest.batching.rule}"
+    elif not manifest.mechanism.draw.likely:
+        problem = "tokens are drawn by noise, over which costs are averaged: no text has one of its own"
     elif not manifest.mechanism.bounds(change, manifest.record.width):
         problem = f"record.width {manifest.record.width} is too small for {change.contexts} changed contexts"
     elif change.contexts > MOST_CONTEXTS:
@@ -305,6 +307,8 @@ def _mechanism(manifest: Manifest) -> Iterator[str]:
     yield f"temperature {mechanism.temperature:g}"
     for name, value in mechanism.aggregator:
         yield f"{name} {value:g}"
+    if not mechanism.draw.likely:
+        yield ", ".join([mechanism.draw.name, *(f"{name} {value:g}" for name, value in mechanism.draw)])
     if mechanism.contribution.grid is not None:
         yield f"grid {mechanism.contribution.grid:g}"
     if mechanism.budget is not None:

@@ -456,7 +456,7 @@ class BatchAuditor:
         accountant = accountant_for(manifest, self._change)
         losses, equal = ContextSums(header.contexts), EqualRows(header.contexts)
         uniform, canary = UniformRows(header.contexts), CanarySums(header)
-        noise = None if manifest.mechanism.draw.likely else NoiseSums(manifest.mechanism, header.contexts)
+        noise = None if manifest.mechanism.noise is None else NoiseSums(manifest.mechanism, header.contexts)
         facts.tokens = None if accountant is None else TokenFacts(batch.tokens)
         if manifest.mechanism.budget is not None and header.contexts:
             facts.budgets = BatchBudgets(header.contexts)

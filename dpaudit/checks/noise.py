@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.checks.registry import Outcome, RunCheck
-from dpaudit.mechanisms import NOISE, Mechanism, NoisyArgmax
+from dpaudit.mechanisms import NOISE, Mechanism
 
 #: Of each test.
 ALARM = 1e-5
@@ -66,11 +66,10 @@ class NoiseSums:
     """Gathers the facts of one batch, a step at a time."""
 
     def __init__(self, mechanism: Mechanism, contexts: int) -> None:
-        """Raises AssertionError where the mechanism's draws are not by noise."""
-        draw = mechanism.draw
-        assert isinstance(draw, NoisyArgmax)
-        self._rate, self._facts = draw.sampling_rate, NoiseFacts(batches=1)
-        self._deviation = deviation(mechanism)
+        """Of so many contexts. Raises ValueError where the mechanism adds no noise."""
+        if mechanism.noise is None:
+            raise ValueError(f"draws by {mechanism.draw.name} add no noise")
+        (self._deviation, self._rate), self._facts = mechanism.noise, NoiseFacts(batches=1)
         self._times = np.zeros(contexts, dtype=np.int64)
         self._before: NDArray[np.bool_] | None = None
         self._sizes: list[int] = []
@@ -113,13 +112,6 @@ class NoiseSums:
             tails = [_two_sided(int(times), steps, self._rate) for times in (self._times.min(), self._times.max())]
             facts.uneven = min(tails) + math.log(contexts)
         return facts
-
-
-def deviation(mechanism: Mechanism) -> float:
-    """The standard deviation of the noise that a mechanism declares, in units of its aggregates."""
-    draw, divisor = mechanism.draw, getattr(mechanism.aggregator, "divisor", None)
-    assert isinstance(draw, NoisyArgmax) and divisor is not None
-    return float(draw.noise_multiplier * mechanism.clip / divisor)
 
 
 def _two_sided(count: int, trials: int, rate: float) -> float:
@@ -172,13 +164,12 @@ def noise_is_as_declared(facts: Facts) -> Outcome:
 )
 def subsets_are_by_coins(facts: Facts) -> Outcome:
     """How many contexts were in draws, in one draw after another, in draws of equal size; and each context's draws."""
-    draw = facts.manifest.mechanism.draw
-    assert isinstance(draw, NoisyArgmax)
-    expected = f"every context in every draw with probability {draw.sampling_rate:g}, by itself"
-    found = facts.noise
+    noise, found = facts.manifest.mechanism.noise, facts.noise
+    rate = 1.0 if noise is None else noise.rate
+    expected = f"every context in every draw with probability {rate:g}, by itself"
     if found is None or not found.trials:
         return Outcome("skip", "nothing", expected, "Contexts are not on record: set record.contexts.")
-    for said in _uncommon(found, draw.sampling_rate):
+    for said in _uncommon(found, rate):
         return Outcome("fail", said, expected)
     return Outcome("pass", f"{found.drawn:,} of {found.trials:,}", expected)
 

@@ -39,6 +39,18 @@ class GaussianDraws(NamedTuple):
     rate: float
 
 
+class SampledNoise(NamedTuple):
+    """Noise that is added to aggregates, of contexts that are sampled by coins of their own.
+
+    Attributes:
+        deviation: the standard deviation, in the aggregate's units.
+        rate: the probability with which a context is in a draw.
+    """
+
+    deviation: float
+    rate: float
+
+
 class Draw(Fields, ABC):
     """How a token follows from an aggregate.
 

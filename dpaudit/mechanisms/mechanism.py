@@ -22,7 +22,7 @@ from pydantic_core import CoreSchema
 from dpaudit.mechanisms.budgets import charged, zcdp_of_draw
 from dpaudit.mechanisms.central import Central
 from dpaudit.mechanisms.differences import AnchoredDifferences, RawDifferences
-from dpaudit.mechanisms.draws import Draw, GaussianDraws, NoisyArgmax, Softmax
+from dpaudit.mechanisms.draws import Draw, GaussianDraws, NoisyArgmax, SampledNoise, Softmax
 from dpaudit.mechanisms.interfaces import (
     ANCHOR,
     NO_FIXED_COLUMNS,
@@ -325,7 +325,9 @@ class Mechanism(Fields):
     def box(self, arrays: Arrays, change: ContextChange) -> Box:
         """Where the aggregates of all neighbours lie. Raises ValueError where the arrays do not bound the change."""
         lower, center, upper = self.aggregator.box(arrays, change, self.clip)
-        return with_anchor(arrays, lower), with_anchor(arrays, center), with_anchor(arrays, upper)
+        anchored = (with_anchor(arrays, values) for values in (lower, center, upper))
+        low, mid, high = (self.draw.scores(values, arrays) for values in anchored)
+        return low, mid, high
 
     def bounds(self, change: ContextChange, width: int) -> bool:
         """Whether a record of this width bounds a change."""
@@ -344,6 +346,14 @@ class Mechanism(Fields):
             return None
         known = change == ContextChange("add_remove")
         return self.draw.gaussian if known else GaussianDraws(0.0, 1.0)
+
+    @property
+    def noise(self) -> SampledNoise | None:
+        """What is added to aggregates, and how contexts are sampled; None where nothing is."""
+        if not (isinstance(self.draw, NoisyArgmax) and isinstance(self.aggregator, Mean)):
+            return None
+        deviation = self.draw.noise_multiplier * self.clip / self.aggregator.divisor
+        return SampledNoise(deviation, self.draw.sampling_rate)
 
     def rho(self, change: ContextChange) -> float | None:
         """zCDP of a run of any number of tokens, by its contexts' budgets, rounded up; None without them.
