@@ -24,6 +24,7 @@ from dpaudit.commands.evaluate import evaluate
 from dpaudit.commands.generate import generate
 from dpaudit.commands.init import init
 from dpaudit.commands.inspect import inspect
+from dpaudit.commands.key import key
 from dpaudit.commands.likelihood import likelihood
 from dpaudit.commands.options import quiet_option
 from dpaudit.commands.record import record
@@ -59,7 +60,7 @@ def completion(context: click.Context, shell: str) -> None:
 
 COMMANDS = (
     *(init, generate, record, report, verify, replay, inspect, compare, compose),
-    *(figures, clusters, evaluate, likelihood, checks, budget, demo, table, completion),
+    *(figures, clusters, evaluate, likelihood, checks, budget, key, demo, table, completion),
 )
 
 
