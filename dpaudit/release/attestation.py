@@ -63,15 +63,7 @@ def statements(
     if public.audience != "public" or public.verdict != "pass":
         raise ValueError("only a pass is attested, in its public form")
     subject = tuple(Subject(name=name, digest=Sha256(sha256=digest)) for name, digest in sorted(digests.items()))
-    configuration = _configuration(public, kind, commitment)
-    warned = _named(public, "warn")
-    found = TestResult(
-        result="WARNED" if warned else "PASSED",
-        configuration=configuration,
-        passed_tests=_named(public, "pass"),
-        warned_tests=warned,
-        failed_tests=_named(public, "fail", "error"),
-    )
+    found = found_by(public, kind, commitment)
     held = None if public.policy is None else (PolicyDigest(digest=Sha256(sha256=public.policy.sha256)),)
     summary = Svr(
         verifier=Verifier(id=f"{VERIFIER}:{public.run['dpaudit']}", policies=held),
@@ -79,6 +71,18 @@ def statements(
         properties=properties(public.evidence, kind, held is not None),
     )
     return TestResultStatement(subject=subject, predicate=found), SvrStatement(subject=subject, predicate=summary)
+
+
+def found_by(public: AuditResult, kind: ClaimKind, commitment: str | None) -> TestResult:
+    """What the first statement says of an audit's public form. Arguments are those of `statements`."""
+    warned = _named(public, "warn")
+    return TestResult(
+        result="WARNED" if warned else "PASSED",
+        configuration=_configuration(public, kind, commitment),
+        passed_tests=_named(public, "pass"),
+        warned_tests=warned,
+        failed_tests=_named(public, "fail", "error"),
+    )
 
 
 def properties(evidence: int, kind: ClaimKind, policy: bool) -> tuple[str, ...]:

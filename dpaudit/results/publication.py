@@ -155,3 +155,25 @@ class ReleasedFolder(Result):
     evidence: int
     signer: str | None
     files: dict[str, str]
+
+
+class VerifiedFolder(Result):
+    """What `dpaudit verify` found of a release folder, without the run.
+
+    Attributes:
+        verdict: "pass" where there is no problem.
+        problems: each in a sentence.
+        guarantee: as attested; empty where that cannot be read.
+        evidence: level of the audit, as attested; None likewise.
+        created: when it was released, as attested.
+        signer: id of the key that was given and signed; None where none was given, or it did not.
+        files: how many files were compared.
+    """
+
+    verdict: Literal["pass", "fail"]
+    problems: tuple[str, ...]
+    guarantee: str
+    evidence: int | None
+    created: str
+    signer: str | None
+    files: int
