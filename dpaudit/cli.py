@@ -24,9 +24,11 @@ from dpaudit.commands.evaluate import evaluate
 from dpaudit.commands.generate import generate
 from dpaudit.commands.init import init
 from dpaudit.commands.inspect import inspect
+from dpaudit.commands.key import key
 from dpaudit.commands.likelihood import likelihood
 from dpaudit.commands.options import quiet_option
 from dpaudit.commands.record import record
+from dpaudit.commands.release import release
 from dpaudit.commands.report import replay, report, verify
 from dpaudit.commands.table import table
 from dpaudit.commands.terminal import Session, discard_rest, is_closed_pipe, output, tell
@@ -58,8 +60,8 @@ def completion(context: click.Context, shell: str) -> None:
 
 
 COMMANDS = (
-    *(init, generate, record, report, verify, replay, inspect, compare, compose),
-    *(figures, clusters, evaluate, likelihood, checks, budget, demo, table, completion),
+    *(init, generate, record, report, verify, release, replay, inspect, compare, compose),
+    *(figures, clusters, evaluate, likelihood, checks, budget, key, demo, table, completion),
 )
 
 
@@ -110,7 +112,8 @@ def _exit_code(arguments: list[str], session: Session) -> int | None:
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] == PROGRAM:
             return _internal(error)
-        tell(f"dpaudit: {error.name} is not installed. Run `pip install 'dpaudit[generate]'` to generate runs.")
+        extra, what = ("release", "write releases") if error.name == "pyarrow" else ("generate", "generate runs")
+        tell(f"dpaudit: {error.name} is not installed. Run `pip install 'dpaudit[{extra}]'` to {what}.")
     except InputError as error:
         # A file's name may hold line breaks: one error is one line.
         tell(f"dpaudit: {' '.join(str(error).splitlines())}")

@@ -240,7 +240,7 @@ def columns_of(config: DataConfig, path: Path) -> Collection[object]:
         UnicodeError, ValueError, csv.Error, StopIteration: the file has no such line.
     """
     if path.suffix.lower() == ".parquet":
-        import pyarrow.parquet  # type: ignore[import-untyped]
+        import pyarrow.parquet
 
         columns: list[str] = pyarrow.parquet.read_schema(path).names
         return columns

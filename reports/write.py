@@ -20,25 +20,29 @@ class NoPlainFileError(FileExistsError):
     """A file is to be written where something else is: a link, a pipe, a device or a folder."""
 
 
-def write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
-    """Writes report.html, report.json, report.md and junit.xml, as `write_files` does; returns paths by format."""
-    documents = {
+def documents(result: AuditResult) -> dict[str, str]:
+    """report.html, report.json, report.md and junit.xml, by their names."""
+    return {
         "report.html": render_html(result),
         "report.json": result.to_json(),
         "report.md": render_markdown(result),
         "junit.xml": render_junit(result),
     }
-    return dict(zip(("html", "json", "markdown", "junit"), write_files(documents, folder), strict=True))
+
+
+def write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
+    """Writes report.html, report.json, report.md and junit.xml, as `write_files` does; returns paths by format."""
+    return dict(zip(("html", "json", "markdown", "junit"), write_files(documents(result), folder), strict=True))
 
 
 def write_clusters(comparison: ClusterComparison, folder: Path) -> list[Path]:
     """Writes clusters.html, clusters.json and clusters.csv, as `write_files` does."""
-    documents = {
+    files = {
         "clusters.html": render_clusters_html(comparison),
         "clusters.json": comparison.to_json(),
         "clusters.csv": clusters_csv(comparison),
     }
-    return write_files(documents, folder)
+    return write_files(files, folder)
 
 
 def write_junit(result: AuditResult, path: Path) -> None:

@@ -129,14 +129,17 @@ def with_quality(result: AuditResult, run_dir: Location, *, digests: bool = Fals
     return result.model_copy(update={"quality": quality if digests or quality is None else quality.without_digests()})
 
 
-def held_to_policy(result: AuditResult, run_dir: Location, policy: PolicyFile | None) -> AuditResult:
+def held_to_policy(
+    result: AuditResult, run_dir: Location, policy: PolicyFile | None, signer: str | None = None
+) -> AuditResult:
     """The audit's result with the policy's rules; as it is where there is no policy."""
     if policy is None:
         return result
     from dpaudit.release.policy import held_to
 
     wanted = policy.policy.quality is not None and result.verdict != "error"
-    return held_to(result, policy, *(quality_of(run_dir) if wanted else ()))
+    quality, problem = quality_of(run_dir) if wanted else (None, "")
+    return held_to(result, policy, quality, problem, signer)
 
 
 def leave(*results: AuditResult) -> None:

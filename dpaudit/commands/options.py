@@ -262,6 +262,8 @@ def audit_options(command: Command) -> Command:
     )
     @_of_replay(
         "--evidence",
+        "--level",
+        "evidence",
         type=click.IntRange(0, 4),
         default=2,
         show_default=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,11 +127,20 @@ def report(
 
 @click.command(cls=TitledCommand)
 @click.argument("run_dir", type=RUN_DIR)
+@click.option(
+    "--key",
+    type=NamedPath(path_type=Path, dir_okay=False),
+    metavar="FILE.pub",
+    help="Of a release folder: the public key that must have signed it.",
+)
+@click.option("--unsigned", is_flag=True, help="Of a release folder: look at its files, and at no signature.")
 @click.option("--junit", type=NamedPath(path_type=Path, dir_okay=False), help="Write the checks as JUnit XML here.")
 @click.option("--sarif", type=NamedPath(path_type=Path, dir_okay=False), help="Write the findings as SARIF here.")
 @audit_options
 def verify(
     run_dir: Location,
+    key: Path | None,
+    unsigned: bool,
     junit: Path | None,
     sarif: Path | None,
     question: Question,
@@ -151,7 +161,20 @@ def verify(
       dpaudit verify run --epsilon 3 && publish run/samples.jsonl
       dpaudit verify run --commitment "$(cat ticket.txt)"
       dpaudit verify run --policy policy.yaml --junit junit.xml
+
+    A folder that `dpaudit release` wrote is held against its attestation, without the run: signature, every byte, the
+    level of evidence, and the policy.
+
+    \b
+    Example:
+      dpaudit verify texts --key release-key.pub --level 4
     """
+    if key is not None or unsigned or _is_released(run_dir):
+        given = (question.asked, data, model, engine, held.commitment, held.head, junit, sarif)
+        if any(given):
+            raise click.UsageError("A release folder is verified by --key, --level and --policy alone.")
+        _verify_released(run_dir, key, unsigned, evidence, policy, as_json)
+        return
     for file in filter(None, (junit, sarif)):
         remedy = f"Name a file elsewhere, or in {places.reports_of(run_dir)}."
         places.spare_runs(file, [run_dir], remedy, keep_folder=True)
@@ -174,6 +197,40 @@ def verify(
         for line in (f"{result.verdict}: {result.guarantee}", *result.caveats, *lacking):
             note(f"dpaudit: {line}", wrapped=True)
     leave(result)
+
+
+def _is_released(place: Location) -> bool:
+    """Whether this is what `dpaudit release` wrote, and no run."""
+    from dpaudit.results.attestation import ATTESTATION
+    from dpaudit.runs.layout import MANIFEST
+
+    return isinstance(place, Path) and (place / ATTESTATION).is_file() and not (place / MANIFEST).exists()
+
+
+def _verify_released(
+    place: Location, key: Path | None, unsigned: bool, level: int, policy: PolicyFile | None, as_json: bool
+) -> None:
+    """Say what is wrong with a release folder, a line each, and leave with 1; or say what it is."""
+    from dpaudit.release.keys import read_public_key
+    from dpaudit.release.verify import verify_folder
+    from dpaudit.reports.text import in_a_line, one_line
+
+    if (key is None) != unsigned:
+        raise click.UsageError("Give either --key FILE.pub, whose signature a release must have, or --unsigned.")
+    if not isinstance(place, Path):
+        raise click.UsageError("A release folder is verified where its files are: copy it here first.")
+    found = verify_folder(place, None if key is None else read_public_key(key), level=level, policy=policy)
+    with output():
+        if as_json:
+            print_json(found.to_json())
+        else:
+            for problem in found.problems:
+                click.echo(f"FAIL {one_line(problem)}")
+    if found.verdict == "pass":
+        signed = "nobody's signature was looked at" if found.signer is None else f"signed by {found.signer}"
+        note(f"dpaudit: pass: {in_a_line(place)}: {found.files} files as released {found.created}, {signed}.")
+        note(f"dpaudit: evidence level {found.evidence}. {one_line(found.guarantee)}", wrapped=True)
+    sys.exit(found.verdict != "pass")
 
 
 def _write_findings(result: AuditResult, junit: Path | None, sarif: Path | None) -> None:

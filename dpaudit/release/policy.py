@@ -8,18 +8,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import ValidationError
-
 from dpaudit.checks import CATALOGUE
+from dpaudit.release.files import read_fields
 from dpaudit.results import AuditResult, CheckResult, Status
 from dpaudit.results.policy import FAMILY, HeldTo, Policy
 from dpaudit.results.quality import Added, Quality
 from dpaudit.results.rounding import exactly
 from dpaudit.runs import InputError
-from dpaudit.runs.strict_yaml import in_short, parse, read
+from dpaudit.runs.strict_yaml import in_short
 
-MAX_BYTES = 1 << 16
-_WHAT = "a YAML policy"
 _REMEDY = f"Give a mapping with policy_version: 1 and any of {', '.join(list(Policy.model_fields)[1:])}."
 REFERENCE = "docs/releasing.md#a-policy"
 
@@ -42,14 +39,7 @@ def read_policy(path: Path) -> PolicyFile:
     Raises:
         InputError: names the file and the field, and says what is allowed.
     """
-    data = read(path, _WHAT, _REMEDY, MAX_BYTES)
-    values = parse(data, path, _WHAT, _REMEDY)
-    if not isinstance(values, dict):
-        raise InputError(str(path), f"the file holds a {type(values).__name__}, not a mapping.", _REMEDY)
-    try:
-        policy = Policy.model_validate(values)
-    except ValidationError as error:
-        raise _input_error(path, error) from None
+    policy, data = read_fields(path, Policy, "a YAML policy", _REMEDY)
     for check in policy.checks or ():
         if check not in CATALOGUE:
             close = "".join(f" Did you mean {name}?" for name in difflib.get_close_matches(check, CATALOGUE, n=1))
@@ -57,21 +47,6 @@ def read_policy(path: Path) -> PolicyFile:
                 f"{path}: checks", f"there is no check {in_short(check)}.", f"`dpaudit checks` lists them.{close}"
             )
     return PolicyFile(policy, hashlib.sha256(data).hexdigest())
-
-
-def _input_error(path: Path, error: ValidationError) -> InputError:
-    first = error.errors(include_url=False)[0]
-    field = ".".join(str(part)[:60] for part in first["loc"])
-    where, kind = f"{path}: {field}" if field else str(path), first["type"]
-    if kind == "extra_forbidden":
-        close = difflib.get_close_matches(field, Policy.model_fields, n=1)
-        return InputError(where, "there is no such field.", _REMEDY + "".join(f" Did you mean {n}?" for n in close))
-    if kind == "missing":
-        return InputError(where, "this field is missing.", _REMEDY)
-    if kind == "value_error":
-        return InputError(where, "it asks for nothing.", _REMEDY)
-    allowed = first["msg"].removeprefix("Input should be ")
-    return InputError(where, f"the value is {in_short(first['input'])}.", f"Allowed: {allowed}.")
 
 
 class Found(NamedTuple):
@@ -90,6 +65,7 @@ class Facts(NamedTuple):
     result: AuditResult
     quality: Quality | None
     no_quality: str
+    signer: str | None
 
 
 class Rule(NamedTuple):
@@ -204,10 +180,13 @@ def _worse(added: Added) -> bool:
 
 def _signers(facts: Facts) -> Found:
     wanted = f"one of {len(facts.policy.signers or ())} keys"
+    if facts.signer is not None:
+        return Found("pass" if facts.signer in (facts.policy.signers or ()) else "fail", facts.signer, wanted)
     return Found("skip", "nothing is signed yet", wanted, "`dpaudit release` and `dpaudit verify FOLDER` look at keys.")
 
 
 _TEST = "Test the claim that was agreed (--epsilon, --delta, --relation, --unit), or do not release."
+_SIGN = "Sign with a key that the policy names."
 RULES = {
     "epsilon": Rule(
         "Epsilon is within the policy", "Epsilon is larger than the policy allows", 1, _TEST, _most("epsilon")
@@ -259,11 +238,17 @@ RULES = {
         "Measure it: `dpaudit evaluate RUN_DIR --reference DATA --baseline DIR`.",
         _quality,
     ),
-    "signers": Rule("The policy names who may sign", "The policy does not name who signed", 0, "", _signers),
+    "signers": Rule("The policy names who signs", "The policy does not name who signs", 0, _SIGN, _signers),
 }
 
 
-def held_to(result: AuditResult, file: PolicyFile, quality: Quality | None = None, no_quality: str = "") -> AuditResult:
+def held_to(
+    result: AuditResult,
+    file: PolicyFile,
+    quality: Quality | None = None,
+    no_quality: str = "",
+    signer: str | None = None,
+) -> AuditResult:
     """The result with a check for each rule of a policy; it fails where one is not met.
 
     Args:
@@ -271,11 +256,12 @@ def held_to(result: AuditResult, file: PolicyFile, quality: Quality | None = Non
         file: the policy.
         quality: the run's evaluation, None where there is none.
         no_quality: why there is none, as a sentence.
+        signer: id of the key that will sign a release; None where nothing is to be signed.
     """
     result = result.model_copy(update={"policy": file.held_to})
     if result.claim is None or result.verdict == "error":
         return result
-    rules = tuple(_judged(Facts(file.policy, result, quality, no_quality)))
+    rules = tuple(_judged(Facts(file.policy, result, quality, no_quality, signer)))
     unmet = [rule.id for rule in rules if rule.status == "fail"]
     changes: dict[str, object] = {"checks": (*result.checks, *rules)}
     if unmet and result.verdict == "pass":

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
+from dpaudit.results.attestation import ATTESTATION_VERSION, Statement
 from dpaudit.results.audit import AuditResult
 from dpaudit.results.comparison import Comparison
 from dpaudit.results.policy import Policy
@@ -42,6 +43,7 @@ SCHEMAS = {
     "comparison": Kind(Comparison, 1, "serialization"),
     "evaluation": Kind(Quality, 1, "validation"),
     "policy": Kind(Policy, 1, "validation"),
+    "attestation": Kind(Statement, ATTESTATION_VERSION, "validation"),
 }
 
 

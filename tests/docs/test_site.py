@@ -26,6 +26,7 @@ from dpaudit.cli import PROGRAM, cli
 from dpaudit.generation.config import Config
 from dpaudit.mechanisms import Mechanism
 from dpaudit.results import AuditResult, ClusterComparison, Comparison, JointCost
+from dpaudit.results.attestation import TestResultStatement
 from dpaudit.results.likelihood import Likelihoods
 from dpaudit.results.policy import Policy
 from dpaudit.results.quality import Quality
@@ -47,6 +48,7 @@ FIELDS: dict[str, type[BaseModel]] = {
     "likelihood": Likelihoods,
     "evaluation": Quality,
     "policy": Policy,
+    "attestation": TestResultStatement,
 }
 
 

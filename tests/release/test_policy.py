@@ -146,6 +146,8 @@ def test_signers_are_for_what_is_signed(audited: AuditResult) -> None:
     found = held_to(audited, policy(signers=[DIGEST]))
     assert (outcome(found, "signers"), found.verdict) == ("skip", "pass")
     assert "policy.signers" not in found.not_checked
+    for signer, verdict in ((DIGEST, "pass"), ("cd" * 32, "fail")):
+        assert held_to(audited, policy(signers=[DIGEST]), signer=signer).verdict == verdict
 
 
 def test_every_rule_is_tried_here() -> None:
@@ -186,7 +188,7 @@ WRONG = {
     "an unknown check": ("policy_version: 1\nchecks: [release.txet]", "checks", "Did you mean release.text?"),
     "no version": ("epsilon: 3", "policy_version", "missing"),
     "another version": ("policy_version: 2\nepsilon: 3", "policy_version", "the value is 2"),
-    "nothing asked": ("policy_version: 1", "", "asks for nothing"),
+    "nothing asked": ("policy_version: 1", "", "asks for one thing at least"),
     "no mapping": ("- epsilon", "", "holds a list"),
     "a field twice": ("policy_version: 1\nepsilon: 3\nepsilon: 4", "line 3", "given twice"),
     "a negative epsilon": ("policy_version: 1\nepsilon: -1", "epsilon", "the value is -1"),

@@ -1,0 +1,36 @@
+"""`dpaudit key`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from dpaudit.commands.options import NamedPath, output_options
+from dpaudit.commands.terminal import output
+
+
+@click.command()
+@click.option("--out", required=True, type=NamedPath(path_type=Path, dir_okay=False), metavar="FILE")
+@output_options
+def key(out: Path, as_json: bool) -> None:
+    """Make a key to sign releases with.
+
+    FILE is the private key, which its owner alone can read; keep it where releases are signed. FILE.pub is for
+    everybody who verifies one. A policy names who may sign by the key's id.
+
+    \b
+    Example:
+      dpaudit key --out release-key
+    """
+    from dpaudit.release.keys import PUBLIC_SUFFIX, make_key
+    from dpaudit.reports.text import in_a_line
+
+    keyid = make_key(out).keyid
+    public = out.with_name(out.name + PUBLIC_SUFFIX)
+    with output():
+        if as_json:
+            click.echo(json.dumps({"key": str(out), "public": str(public), "keyid": keyid}))
+        else:
+            click.echo(f"Private key: {in_a_line(out)}\nPublic key: {in_a_line(public)}\nKey id: {keyid}")

@@ -1,0 +1,134 @@
+"""`dpaudit release`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpaudit.commands import places
+from dpaudit.commands.audits import audit_of, held_to_policy, leave, quality_of, replay_of
+from dpaudit.commands.options import RUN_DIR, SHARE, NamedPath, TitledCommand, audit_options
+from dpaudit.commands.terminal import note, output, print_json, stdout, tell
+
+if TYPE_CHECKING:
+    from dpaudit.audit import Question
+    from dpaudit.engines import Engine
+    from dpaudit.release.policy import PolicyFile
+    from dpaudit.results import AuditResult
+    from dpaudit.results.publication import ReleasedFolder
+    from dpaudit.runs import Held
+    from dpaudit.runs.storage import Location
+
+
+@click.command(cls=TitledCommand)
+@click.argument("run_dir", type=RUN_DIR)
+@click.option("--out", required=True, type=NamedPath(path_type=Path), metavar="FOLDER", help="Make this folder.")
+@click.option(
+    "--key",
+    type=NamedPath(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Sign with this private key, of `dpaudit key`.",
+)
+@click.option("--unsigned", is_flag=True, help="Leave the attestation unsigned: nobody vouches for the folder then.")
+@click.option(
+    "--about",
+    type=NamedPath(path_type=Path, dir_okay=False),
+    metavar="FILE.yaml",
+    help="What the card and the registry's entry say beside the audit: name, curators, description, license ...",
+)
+@click.option("--test-share", type=SHARE, help="Put about this share of each label's texts into a test split.")
+@audit_options
+def release(
+    run_dir: Location,
+    out: Path,
+    key: Path | None,
+    unsigned: bool,
+    about: Path | None,
+    test_share: float | None,
+    question: Question,
+    evidence: int,
+    data: str | None,
+    model: str | None,
+    engine: Engine | None,
+    held: Held,
+    policy: PolicyFile | None,
+    as_json: bool,
+) -> None:
+    """Audit a run, and write the folder that leaves the house.
+
+    Texts as Parquet and JSON lines, a dataset card, the public report, an entry for the OpenDP registry, and a signed
+    attestation of all of them. Nothing is written unless the audit passes.
+
+    \b
+    Example:
+      dpaudit release run --out texts --key release-key --epsilon 3 --data records.csv --level 4
+      dpaudit verify texts --key release-key.pub --level 4
+    """
+    from dpaudit.release.folder import RefusedError, read_about, require_new, require_signer, write_release
+    from dpaudit.release.keys import read_signer
+    from dpaudit.results.shell import argument
+    from dpaudit.runs import RunReader
+
+    if (key is None) != unsigned:
+        raise click.UsageError("Give either --key FILE, to sign, or --unsigned.")
+    # Whatever is wrong with what was given is told before an audit is spent.
+    said, signer = read_about(about), None if key is None else read_signer(key)
+    places.spare_runs(out, [run_dir], "Name a folder elsewhere.")
+    require_new(out)
+    places.require_writable(out.parent, "--out")
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ModuleNotFoundError(name="pyarrow")
+    try:
+        require_signer(policy, signer)
+        found = replay_of(run_dir, data, model, question)
+        audited = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine, held=held)
+        result = held_to_policy(audited, run_dir, policy, None if signer is None else signer.public_key.keyid)
+        if result.verdict != "pass":
+            _tell_why(result, as_json)
+            leave(result)
+        quality, problem = quality_of(run_dir)
+        if problem:
+            tell(f"dpaudit: warning: {problem}")
+        with places.writing(out, "--out"):
+            written = write_release(
+                result, RunReader(run_dir), out, signer=signer, about=said, quality=quality, test_share=test_share
+            )
+    except RefusedError as refused:
+        for reason in refused.reasons:
+            tell(f"dpaudit: not released: {reason}")
+        sys.exit(1)
+    with output():
+        if as_json:
+            print_json(written.to_json())
+        else:
+            _print_released(written)
+    if about is None:
+        note("No --about FILE.yaml was given: the card says of curators, use and licence that they are not stated.")
+    public = "FILE.pub" if key is None else argument(f"{key}.pub", "FILE.pub")
+    gate = "--unsigned" if key is None else f"--key {public}"
+    note(f"Next: dpaudit verify {argument(str(out), 'FOLDER')} {gate} --level {evidence}")
+
+
+def _tell_why(result: AuditResult, as_json: bool) -> None:
+    """Say what failed, as `verify` does."""
+    from dpaudit.reports.terminal import print_failures
+
+    if as_json:
+        with output():
+            print_json(result.model_copy(update={"samples": ()}).to_json())
+    elif result.claim is not None:
+        with output():
+            print_failures(result, stdout())
+    tell(f"dpaudit: not released: {result.guarantee}")
+
+
+def _print_released(written: ReleasedFolder) -> None:
+    from dpaudit.reports.text import in_a_line
+
+    counts = ", ".join(f"{count:,} {split}" for split, count in written.texts.items())
+    signed = "unsigned" if written.signer is None else f"signed by {written.signer}"
+    click.echo(f"Released: {in_a_line(written.folder)} ({counts} texts; evidence level {written.evidence}; {signed})")

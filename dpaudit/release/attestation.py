@@ -1,0 +1,179 @@
+"""Attestations: what an audit found, as in-toto statements about released files, in DSSE envelopes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from pydantic import ValidationError
+from securesystemslib.dsse import Envelope
+from securesystemslib.exceptions import VerificationError
+from securesystemslib.signer import CryptoSigner, SSlibKey
+
+from dpaudit.mechanisms import ClaimKind
+from dpaudit.results import AuditResult, Status
+from dpaudit.results.attestation import (
+    PAYLOAD_TYPE,
+    Audit,
+    AuditMade,
+    ClaimTested,
+    Commitment,
+    Configured,
+    DsseEnvelope,
+    DsseSignature,
+    Made,
+    PolicyDigest,
+    PolicyMet,
+    PolicyName,
+    Sha256,
+    StatedClaim,
+    Statement,
+    Subject,
+    Svr,
+    SvrStatement,
+    TestResult,
+    TestResultStatement,
+    Tool,
+    Verifier,
+)
+from dpaudit.runs import strict_json
+
+VERIFIER = "urn:dpaudit:verifier"
+#: Of the file, and of values of a payload.
+MAX_BYTES, MAX_VALUES = 1 << 20, 1 << 14
+
+
+def statements(
+    public: AuditResult, kind: ClaimKind, commitment: str | None, digests: Mapping[str, str], now: datetime
+) -> tuple[TestResultStatement, SvrStatement]:
+    """Both statements of a passed audit about the released files.
+
+    Args:
+        public: the audit's result, in its public form: nothing else is attested, but for what follows.
+        kind: of the claim, which the public form says in its sentence alone where it withholds the claim.
+        commitment: that was made before the run, in hexadecimal; None where there is none.
+        digests: SHA-256 of each released file in hexadecimal, by its path in the folder.
+        now: when.
+
+    Raises:
+        ValueError: this is no public form of a pass.
+    """
+    if public.audience != "public" or public.verdict != "pass":
+        raise ValueError("only a pass is attested, in its public form")
+    subject = tuple(Subject(name=name, digest=Sha256(sha256=digest)) for name, digest in sorted(digests.items()))
+    found = found_by(public, kind, commitment)
+    held = None if public.policy is None else (PolicyDigest(digest=Sha256(sha256=public.policy.sha256)),)
+    summary = Svr(
+        verifier=Verifier(id=f"{VERIFIER}:{public.run['dpaudit']}", policies=held),
+        time_created=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        properties=properties(public.evidence, kind, held is not None),
+    )
+    return TestResultStatement(subject=subject, predicate=found), SvrStatement(subject=subject, predicate=summary)
+
+
+def found_by(public: AuditResult, kind: ClaimKind, commitment: str | None) -> TestResult:
+    """What the first statement says of an audit's public form. Arguments are those of `statements`."""
+    warned = _named(public, "warn")
+    return TestResult(
+        result="WARNED" if warned else "PASSED",
+        configuration=_configuration(public, kind, commitment),
+        passed_tests=_named(public, "pass"),
+        warned_tests=warned,
+        failed_tests=_named(public, "fail", "error"),
+    )
+
+
+def properties(evidence: int, kind: ClaimKind, policy: bool) -> tuple[str, ...]:
+    """What the summary says of a pass."""
+    said = ("DPAUDIT_CLAIM_HOLDS", f"DPAUDIT_CLAIM_{kind.upper().replace('-', '_')}", f"DPAUDIT_EVIDENCE_{evidence}")
+    return (*said, *["DPAUDIT_POLICY_MET"] * policy)
+
+
+def _configuration(public: AuditResult, kind: ClaimKind, commitment: str | None) -> tuple[Configured, ...]:
+    versions = {name: public.run.get(name) for name in ("dpaudit", "dp_accounting")}
+    found: list[Configured] = [
+        ClaimTested(annotations=stated_claim(public, kind)),
+        Audit(
+            annotations=AuditMade(
+                evidence=public.evidence, not_made=tuple(public.not_checked), guarantee=public.guarantee
+            )
+        ),
+        Tool(annotations=Made.model_validate(versions)),
+    ]
+    if commitment is not None:
+        found.append(Commitment(digest=Sha256(sha256=commitment)))
+    if public.policy is not None:
+        name = PolicyName(name=public.policy.name)
+        found.append(PolicyMet(digest=Sha256(sha256=public.policy.sha256), annotations=name))
+    return tuple(found)
+
+
+def stated_claim(public: AuditResult, kind: ClaimKind) -> StatedClaim:
+    """The claim as a public form has it."""
+    if public.claim is None:
+        return StatedClaim(kind=kind, withheld=public.guarantee)
+    return StatedClaim.model_validate(public.claim.model_dump())
+
+
+def _named(result: AuditResult, *statuses: Status) -> tuple[str, ...]:
+    return tuple(check.id for check in result.checks if check.status in statuses)
+
+
+def envelopes(found: Sequence[TestResultStatement | SvrStatement], signer: CryptoSigner | None) -> bytes:
+    """The attestation file: an envelope a line, signed unless there is no signer."""
+    lines = []
+    for statement in found:
+        payload = json.dumps(statement.document(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        envelope = Envelope(payload.encode(), PAYLOAD_TYPE, {})
+        if signer is not None:
+            envelope.sign(signer)
+        lines.append(json.dumps(envelope.to_dict(), separators=(",", ":")) + "\n")
+    return "".join(lines).encode()
+
+
+class Opened(NamedTuple):
+    """One envelope.
+
+    Attributes:
+        statement: what it holds; nobody vouches for it yet.
+        signatures: as they stand.
+        envelope: to verify them.
+    """
+
+    statement: TestResultStatement | SvrStatement
+    signatures: tuple[DsseSignature, ...]
+    envelope: Envelope
+
+    def signed_by(self, key: SSlibKey) -> bool:
+        """Whether a signature of this key is there and fits what the envelope holds now."""
+        try:
+            self.envelope.verify([key], 1)
+        except VerificationError:
+            return False
+        return True
+
+
+def opened(content: bytes) -> tuple[Opened, ...]:
+    """The envelopes of an attestation file. Raises ValueError where it is none."""
+    if len(content) > MAX_BYTES:
+        raise ValueError("it is too large")
+    return tuple(_opened(line) for line in content.splitlines())
+
+
+def _opened(line: bytes) -> Opened:
+    try:
+        strict_json.load(line, MAX_VALUES)
+        fields = DsseEnvelope.model_validate_json(line)
+        if len({each.keyid for each in fields.signatures}) < len(fields.signatures):
+            raise ValueError("a key has signed twice")
+        # securesystemslib changes the mapping that it reads.
+        envelope = Envelope.from_dict(fields.model_dump())
+        strict_json.load(envelope.payload, MAX_VALUES)
+        statement = Statement.model_validate_json(envelope.payload).root
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(str(part)[:60] for part in first["loc"][:8])
+        raise ValueError(f"{place}: {first['msg']}") from None
+    return Opened(statement, fields.signatures, envelope)

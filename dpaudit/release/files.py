@@ -1,0 +1,53 @@
+"""YAML files of a release that people write: read strictly, with errors that say what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from dpaudit.mechanisms import Fields
+from dpaudit.runs import InputError
+from dpaudit.runs.strict_yaml import in_short, parse, read
+
+MAX_BYTES = 1 << 16
+_Kind = TypeVar("_Kind", bound=Fields)
+
+
+def read_fields(path: Path, kind: type[_Kind], what: str, remedy: str) -> tuple[_Kind, bytes]:
+    """What a YAML file says, and its bytes.
+
+    Args:
+        path: the file.
+        kind: what it holds.
+        what: it should be, as in "a YAML policy".
+        remedy: what to give, as a sentence.
+
+    Raises:
+        InputError: names the file and the field, and says what is allowed.
+    """
+    data = read(path, what, remedy, MAX_BYTES)
+    values = parse(data, path, what, remedy)
+    if not isinstance(values, dict):
+        raise InputError(str(path), f"the file holds a {type(values).__name__}, not a mapping.", remedy)
+    try:
+        return kind.model_validate(values), data
+    except ValidationError as error:
+        raise _input_error(path, error, kind, remedy) from None
+
+
+def _input_error(path: Path, error: ValidationError, kind: type[Fields], remedy: str) -> InputError:
+    first: Any = error.errors(include_url=False)[0]
+    field = ".".join(str(part)[:60] for part in first["loc"])
+    where = f"{path}: {field}" if field else str(path)
+    if first["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(field, kind.model_fields, n=1)
+        return InputError(where, "there is no such field.", remedy + "".join(f" Did you mean {n}?" for n in close))
+    if first["type"] == "missing":
+        return InputError(where, "this field is missing.", remedy)
+    if first["type"] == "value_error":
+        return InputError(where, f"{first['msg'].removeprefix('Value error, ')}.", remedy)
+    allowed = first["msg"].removeprefix("Input should be ")
+    return InputError(where, f"the value is {in_short(first['input'])}.", f"Allowed: {allowed}.")

@@ -1,0 +1,147 @@
+"""Release folders: from an audited run, whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from securesystemslib.signer import CryptoSigner
+
+from dpaudit.audit.disclosure import public_form
+from dpaudit.release.attestation import envelopes, statements
+from dpaudit.release.files import read_fields
+from dpaudit.release.policy import PolicyFile
+from dpaudit.release.texts import has_labels, rows_of, split_rows, tables
+from dpaudit.reports.card import Released, render_card
+from dpaudit.reports.deployment import render_deployment
+from dpaudit.reports.write import documents, write_files
+from dpaudit.results import AuditResult
+from dpaudit.results.attestation import ATTESTATION
+from dpaudit.results.publication import CARD, REGISTRY, REPORT, About, ReleasedFolder
+from dpaudit.results.quality import Quality
+from dpaudit.runs import InputError, RunReader
+from dpaudit.runs.batches import Sample
+from dpaudit.runs.layout import SAMPLES
+
+_ABOUT = f"Give a mapping with any of {', '.join(About.model_fields)}."
+
+
+class RefusedError(Exception):
+    """A run that is not released. `reasons`: sentences."""
+
+    def __init__(self, *reasons: str) -> None:
+        super().__init__(" ".join(reasons))
+        self.reasons = reasons
+
+
+def read_about(path: Path | None) -> About:
+    """What a publisher says of the texts in a YAML file; nothing where there is none. Raises InputError."""
+    return About() if path is None else read_fields(path, About, "a YAML description", _ABOUT)[0]
+
+
+def require_signer(policy: PolicyFile | None, signer: CryptoSigner | None) -> None:
+    """Raises RefusedError where a policy names signers, and this is none of them."""
+    wanted = None if policy is None else policy.policy.signers
+    if wanted is None:
+        return
+    if signer is None:
+        raise RefusedError("policy.signers: the policy names who may sign, and this release would be unsigned.")
+    if signer.public_key.keyid not in wanted:
+        raise RefusedError(f"policy.signers: the policy does not name the key {signer.public_key.keyid}.")
+
+
+def require_new(out: Path) -> None:
+    """Raises InputError where something is at the place of a release: it is written once, as a whole."""
+    if os.path.lexists(out):
+        raise InputError(str(out), "there is something already, and releases are not replaced.", "Name another --out.")
+
+
+def write_release(
+    result: AuditResult,
+    reader: RunReader,
+    out: Path,
+    *,
+    signer: CryptoSigner | None = None,
+    about: About | None = None,
+    quality: Quality | None = None,
+    test_share: float | None = None,
+    now: datetime | None = None,
+) -> ReleasedFolder:
+    """Write a passed run's release folder.
+
+    Args:
+        result: the audit's, in its internal form, and held to the policy if there is one.
+        reader: of the run that was audited.
+        out: the folder, which is made.
+        signer: None leaves it unsigned.
+        about: what the publisher says.
+        quality: the run's evaluation, None where there is none.
+        test_share: of the texts, in a split of their own; None for a single split.
+        now: when; by default the clock's.
+
+    Raises:
+        RefusedError: the audit was no pass, or the run is not the one that was audited any more.
+        InputError: there is something at `out`, the texts cannot be written, or cannot be split.
+        OSError: the folder cannot be written. Nothing is left of it then.
+    """
+    if result.verdict != "pass" or result.claim is None:
+        raise RefusedError(f"the audit did not pass: {result.guarantee}")
+    now, about, kind = now or datetime.now(UTC), about or About(), result.claim.kind
+    public = public_form(result)
+    seen = hashlib.sha256()
+    rows = rows_of(_seen(reader.samples(), seen), reader.where(SAMPLES))
+    if seen.hexdigest() != result.run["digests"].get(SAMPLES):
+        raise RefusedError("samples.jsonl is not what was audited: it was changed since.")
+    if not rows:
+        raise RefusedError("there are no texts.")
+    splits = split_rows(rows, test_share)
+    texts = {split: len(of) for split, of in splits.items()}
+    card = Released(public, kind, about, texts, has_labels(splits), quality)
+    files: dict[str, bytes] = {
+        CARD: render_card(card).encode(),
+        REGISTRY: render_deployment(public, kind, about, now.date()).encode(),
+        **tables(splits),
+        **{f"{REPORT}/{name}": _bytes(text) for name, text in documents(public).items()},
+    }
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    signed = statements(public, kind, reader.manifest.commitment, digests, now)
+    files[ATTESTATION] = envelopes(signed, signer)
+    _write_whole(files, out)
+    keyid = None if signer is None else signer.public_key.keyid
+    return ReleasedFolder(folder=str(out), texts=texts, evidence=public.evidence, signer=keyid, files=digests)
+
+
+def _seen(samples: Iterator[Sample], digest: hashlib._Hash) -> Iterator[Sample]:
+    """The samples, and the digest of the file that they are all of."""
+    for sample in samples:
+        digest.update(sample.line().encode("utf-8", "surrogatepass"))
+        yield sample
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _write_whole(files: Mapping[str, bytes], out: Path) -> None:
+    """All files, or no folder: they are written beside it, and renamed once they are on the disk."""
+    require_new(out)
+    out.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
+    try:
+        folders: dict[str, dict[str, str | bytes]] = {}
+        for name, content in files.items():
+            folder, _, last = name.rpartition("/")
+            folders.setdefault(folder, {})[last] = content
+        for folder, held in folders.items():
+            write_files(held, partial / folder)
+        os.rename(partial, out)  # fails where something else but an empty folder came into being there
+    except BaseException:
+        with suppress(OSError):
+            shutil.rmtree(partial)
+        raise

@@ -1,0 +1,107 @@
+"""Keys that releases are signed with: Ed25519, a private key in a file of its owner's and a public one beside it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
+from securesystemslib.signer import CryptoSigner, SSlibKey
+
+from dpaudit.runs import InputError
+
+#: A key's file has some hundred bytes.
+MAX_BYTES = 1 << 13
+PUBLIC_SUFFIX = ".pub"
+_MAKE = "Make one with `dpaudit key --out FILE`."
+
+
+def make_key(path: Path) -> SSlibKey:
+    """Write a new private key, for its owner alone, and its public key to the same name with .pub.
+
+    Raises:
+        InputError: one of the files is there already, or cannot be written.
+    """
+    key = Ed25519PrivateKey.generate()
+    signer = CryptoSigner(key)
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    beside = path.with_name(path.name + PUBLIC_SUFFIX)
+    if os.path.lexists(beside):
+        raise _there_already(beside)
+    _write_new(path, signer.private_bytes, 0o600)
+    try:
+        _write_new(beside, public, 0o644)
+    except InputError:
+        path.unlink()
+        raise
+    return signer.public_key
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> None:
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), mode)  # whatever the umask takes away
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ELOOP):
+            raise _there_already(path) from None
+        raise InputError(
+            str(path), f"cannot be written ({error.strerror}).", "Name another place with --out."
+        ) from None
+
+
+def _there_already(path: Path) -> InputError:
+    return InputError(str(path), "a file is there already, and keys are not replaced.", "Name another with --out.")
+
+
+def read_signer(path: Path) -> CryptoSigner:
+    """The private key of a file. Raises InputError where it is none, or others may read it."""
+    content, mode = _read(path)
+    if mode & 0o077:
+        problem = "others may read this private key."
+        raise InputError(str(path), problem, "Make a new key; whoever could read this one may have. (chmod 600 FILE)")
+    try:
+        key = load_pem_private_key(content, None)
+    except (ValueError, TypeError):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InputError(str(path), "this is no private Ed25519 key without a password, in PEM.", _MAKE)
+    return CryptoSigner(key)
+
+
+def read_public_key(path: Path) -> SSlibKey:
+    """The public key of a file. Raises InputError where it is none."""
+    content, _ = _read(path)
+    try:
+        key = load_pem_public_key(content)
+    except ValueError:
+        key = None
+    if not isinstance(key, Ed25519PublicKey):
+        private = b"PRIVATE KEY" in content
+        problem = "this is a private key." if private else "this is no public Ed25519 key, in PEM."
+        raise InputError(str(path), problem, "Give the file that ends in .pub, which `dpaudit key` wrote beside it.")
+    return SSlibKey.from_crypto(key)
+
+
+def _read(path: Path) -> tuple[bytes, int]:
+    """A plain file's bytes and mode."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(handle, "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
+                raise InputError(str(path), "this is no plain file of a key's size.", _MAKE)
+            return file.read(MAX_BYTES), found.st_mode
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read ({error.strerror}).", _MAKE) from None

@@ -1,0 +1,223 @@
+"""What is attested of a release, as types: in-toto Statements (v1) with the predicates test-result and svr.
+
+The attestation of a release is the file ATTESTATION: a DSSE envelope a line, one for each of the statements. Names of
+fields are in-toto's (https://github.com/in-toto/attestation).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import ConfigDict, Field, RootModel
+from pydantic.alias_generators import to_camel
+
+from dpaudit.mechanisms import ClaimKind, Fields, Relation, Unit
+
+ATTESTATION = "attestation.intoto.jsonl"
+STATEMENT: Final = "https://in-toto.io/Statement/v1"
+TEST_RESULT: Final = "https://in-toto.io/attestation/test-result/v0.1"
+SVR: Final = "https://in-toto.io/attestation/svr/v0.2"
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+#: Of what configuration entries hold; raised where a reader could take one for another.
+ATTESTATION_VERSION: Literal[1] = 1
+#: Characters of a sentence, and of a name.
+MAX_WORDS, MAX_NAME = 1 << 12, 1 << 10
+#: Files of a release, and checks of an audit.
+MAX_FILES, MAX_CHECKS = 64, 1 << 10
+
+Words = Annotated[str, Field(max_length=MAX_WORDS)]
+Name = Annotated[str, Field(max_length=MAX_NAME)]
+_Checks = Annotated[tuple[Name, ...], Field(max_length=MAX_CHECKS, strict=False)]
+
+
+class Attested(Fields):
+    """Base of all that is attested: immutable, no unknown fields, names as in-toto writes them."""
+
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, serialize_by_alias=True)
+
+    def document(self) -> dict[str, Any]:
+        """This as JSON's values; what is None is left out."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+class Sha256(Attested):
+    """A digest, in hexadecimal."""
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Subject(Attested):
+    """A released file: its path in the folder, with slashes."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]+$", max_length=200)]
+    digest: Sha256
+
+
+class StatedClaim(Attested):
+    """The claim that was tested, as readers outside may know it.
+
+    Attributes:
+        kind: what sort of statement it makes.
+        epsilon, delta: epsilon in nats; None where they are withheld.
+        relation, unit, records_per_user: what neighbouring data sets differ by; None likewise.
+        withheld: why they are; None where they are not.
+    """
+
+    kind: ClaimKind
+    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    delta: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    relation: Relation | None = None
+    unit: Unit | None = None
+    records_per_user: Annotated[int, Field(ge=1)] | None = None
+    withheld: Words | None = None
+
+
+class AuditMade(Attested):
+    """Of the audit.
+
+    Attributes:
+        evidence: the level up to which every check that is about the run was made.
+        not_made: checks that are about the run and were not made, of higher levels.
+        guarantee: what the public report says.
+    """
+
+    evidence: Annotated[int, Field(ge=0, le=4)]
+    not_made: _Checks
+    guarantee: Words
+
+
+class Made(Attested):
+    """Versions of what made the audit. `attestation`: of this format."""
+
+    attestation: Literal[1] = ATTESTATION_VERSION
+    dpaudit: Name
+    dp_accounting: Name | None = None
+
+
+class PolicyName(Attested):
+    """What the house calls its policy; None where it does not."""
+
+    name: Name | None = None
+
+
+class ClaimTested(Attested):
+    """The claim, as a resource descriptor."""
+
+    name: Literal["claim"] = "claim"
+    uri: Literal["urn:dpaudit:claim"] = "urn:dpaudit:claim"
+    annotations: StatedClaim
+
+
+class Audit(Attested):
+    """The audit, as a resource descriptor."""
+
+    name: Literal["audit"] = "audit"
+    uri: Literal["urn:dpaudit:audit"] = "urn:dpaudit:audit"
+    annotations: AuditMade
+
+
+class Tool(Attested):
+    """dpaudit, as a resource descriptor."""
+
+    name: Literal["dpaudit"] = "dpaudit"
+    uri: Literal["pkg:pypi/dpaudit"] = "pkg:pypi/dpaudit"
+    annotations: Made
+
+
+class Commitment(Attested):
+    """The digest of all that was settled before the run's first token, which `dpaudit generate` printed then."""
+
+    name: Literal["commitment"] = "commitment"
+    digest: Sha256
+
+
+class PolicyMet(Attested):
+    """The policy that the run was held to, by its file's digest."""
+
+    name: Literal["policy"] = "policy"
+    digest: Sha256
+    annotations: PolicyName = PolicyName()
+
+
+Entry = TypeVar("Entry", ClaimTested, Audit, Tool, Commitment, PolicyMet)
+Configured = Annotated[ClaimTested | Audit | Tool | Commitment | PolicyMet, Field(discriminator="name")]
+
+
+class TestResult(Attested):
+    """The predicate test-result v0.1: what the audit found, check by check."""
+
+    __test__ = False  # no test of pytest
+
+    result: Literal["PASSED", "WARNED", "FAILED"]
+    configuration: Annotated[tuple[Configured, ...], Field(min_length=3, max_length=5, strict=False)]
+    passed_tests: _Checks
+    warned_tests: _Checks
+    failed_tests: _Checks
+
+
+class PolicyDigest(Attested):
+    """A policy by its digest, as a resource descriptor."""
+
+    name: Literal["policy"] = "policy"
+    digest: Sha256
+
+
+class Verifier(Attested):
+    """Who verified: this program of a version. `policies`: that it held the run to."""
+
+    id: Name
+    policies: Annotated[tuple[PolicyDigest, ...], Field(max_length=1, strict=False)] | None = None
+
+
+class Svr(Attested):
+    """The predicate svr v0.2, a summary for policy engines: properties that were verified, when and by what."""
+
+    verifier: Verifier
+    time_created: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+    properties: Annotated[tuple[Name, ...], Field(min_length=1, max_length=16, strict=False)]
+
+
+_Subjects = Annotated[tuple[Subject, ...], Field(min_length=1, max_length=MAX_FILES, strict=False)]
+
+
+class TestResultStatement(Attested):
+    """What the audit found, of the released files."""
+
+    __test__ = False
+
+    statement_type: Literal["https://in-toto.io/Statement/v1"] = Field(default=STATEMENT, alias="_type")
+    subject: _Subjects
+    predicate_type: Literal["https://in-toto.io/attestation/test-result/v0.1"] = TEST_RESULT
+    predicate: TestResult
+
+    def configured(self, kind: type[Entry]) -> Entry | None:
+        """The configuration's entry of this type; None where there is none."""
+        return next((entry for entry in self.predicate.configuration if isinstance(entry, kind)), None)
+
+
+class SvrStatement(Attested):
+    """Which properties hold of the released files."""
+
+    statement_type: Literal["https://in-toto.io/Statement/v1"] = Field(default=STATEMENT, alias="_type")
+    subject: _Subjects
+    predicate_type: Literal["https://in-toto.io/attestation/svr/v0.2"] = SVR
+    predicate: Svr
+
+
+class Statement(RootModel[TestResultStatement | SvrStatement]):
+    """The payload of one envelope."""
+
+
+class DsseSignature(Fields):
+    """Who signed, and the signature in base64."""
+
+    keyid: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sig: Annotated[str, Field(max_length=1 << 10, pattern=r"^[A-Za-z0-9+/=]+$")]
+
+
+class DsseEnvelope(Fields):
+    """A line of ATTESTATION (https://github.com/secure-systems-lab/dsse). `signatures` is empty where nobody signed."""
+
+    payload: Annotated[str, Field(max_length=1 << 20, pattern=r"^[A-Za-z0-9+/=]+$")]
+    payloadType: Literal["application/vnd.in-toto+json"]  # noqa: N815 - the format's
+    signatures: Annotated[tuple[DsseSignature, ...], Field(max_length=8, strict=False)]

@@ -1,0 +1,179 @@
+"""What a release folder says of itself beside its audit, as types: who publishes it, and the registry's entry."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from dpaudit.mechanisms import Fields
+from dpaudit.results.audit import Result
+
+CARD, REGISTRY, REPORT = "README.md", "opendp_deployment.yaml", "report"
+#: Of a release: its texts are in data/SPLIT.parquet and, the same, in jsonl/SPLIT.jsonl.
+PARQUET, JSONL = "data", "jsonl"
+Split = Literal["train", "test"]
+NOT_STATED: Final = "Not stated by the publisher."
+
+_Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$", max_length=200)]
+_Text = Annotated[str, Field(pattern=r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f]+$", max_length=4000)]
+_Tag = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+-]*$", max_length=60)]
+_Lines = Annotated[tuple[_Line, ...], Field(min_length=1, max_length=20, strict=False)]
+
+
+class About(Fields):
+    """What whoever publishes says of the texts; all of it is published. Nobody checks it.
+
+    Attributes:
+        name: of the data set.
+        curators: who publishes it.
+        description: what it is, in a few sentences.
+        intended_use: what it is for.
+        region: which it describes, or whose law applies.
+        sector: of the registry's list.
+        license: by its id on the Hugging Face hub, such as cc-by-4.0.
+        languages: of the texts, by their codes.
+        contact: whom to write to.
+        public_reference: the real texts of evaluation.json are public, and none of them is a private record. The card
+            then has the public baseline's figures.
+    """
+
+    name: _Line = "Synthetic texts"
+    curators: _Lines = (NOT_STATED,)
+    description: _Text = NOT_STATED
+    intended_use: _Text = NOT_STATED
+    region: _Line = NOT_STATED
+    sector: Literal["Technology", "Healthcare", "Education", "Government", "Energy", "Finance"] | None = None
+    license: _Tag | None = None
+    languages: Annotated[tuple[_Tag, ...], Field(min_length=1, max_length=20, strict=False)] | None = None
+    contact: _Line | None = None
+    public_reference: bool = False
+
+
+class Basic(Fields):
+    """Of a deployment: what is published, by whom, for what."""
+
+    name: str
+    data_curators: tuple[str, ...]
+    intended_use: str
+    data_product_type: Literal["Synthetic data"] = "Synthetic data"
+    data_product_region: str
+    description: str
+    publication_date: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]
+    data_product_sector: str | None = None
+
+
+class Variant(Fields):
+    """Of a deployment: which notion of differential privacy, and what it does not cover."""
+
+    variant_name: Literal["Approximate DP", "Custom"]
+    data_domain: str
+    unprotected_quantities: str
+
+
+class Parameters(Fields):
+    """Epsilon in nats; None where there is none to state. Never of an ex-post claim."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+
+
+class Loss(Fields):
+    """Of a deployment: its unit, and how much is lost."""
+
+    privacy_unit: str
+    privacy_unit_details: str
+    privacy_parameters: Parameters = Parameters()
+    privacy_parameters_details: str | None = None
+
+
+class Deployed(Fields):
+    """Of a deployment: under which model of trust."""
+
+    model_name: Literal["Central"] = "Central"
+    release_type: Literal["One release"] = "One release"
+    data_source_type: Literal["Static"] = "Static"
+    access_type: Literal["Non-interactive"] = "Non-interactive"
+
+
+class Accounting(Fields):
+    """Of a deployment: how its loss adds up."""
+
+    post_processing: str
+    composition: str
+
+
+class Implementation(Fields):
+    """Of a deployment: what was tuned on what, and how it was made."""
+
+    preprocessing_and_hyperparameter_tuning: str
+    mechanisms: str
+
+
+class Administrative(Fields):
+    """Of a deployment: who wrote its entry."""
+
+    notes: str
+    registry_authors: tuple[str, ...]
+
+
+class Deployment(Fields):
+    """What is registered."""
+
+    basic: Basic
+    dp_variant: Variant
+    privacy_loss: Loss
+    deployment_model: Deployed = Deployed()
+    accounting: Accounting
+    implementation: Implementation
+    administrative: Administrative
+
+
+class RegistryEntry(Fields):
+    """An entry of OpenDP's registry of deployments (opendp/deployments-registry-data), as a draft."""
+
+    url_slug: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+    status: Literal["Draft"] = "Draft"
+    tier: Literal[1, 2, 3]
+    deployment: Deployment
+
+
+class ReleasedFolder(Result):
+    """What `dpaudit release` wrote.
+
+    Attributes:
+        folder: where.
+        texts: of each split.
+        evidence: level of the audit.
+        signer: id of the key that signed; None where nobody did.
+        files: SHA-256 of each file that the attestation names, by its path.
+    """
+
+    folder: str
+    texts: dict[Split, int]
+    evidence: int
+    signer: str | None
+    files: dict[str, str]
+
+
+class VerifiedFolder(Result):
+    """What `dpaudit verify` found of a release folder, without the run.
+
+    Attributes:
+        verdict: "pass" where there is no problem.
+        problems: each in a sentence.
+        guarantee: as attested; empty where that cannot be read.
+        evidence: level of the audit, as attested; None likewise.
+        created: when it was released, as attested.
+        signer: id of the key that was given and signed; None where none was given, or it did not.
+        files: how many files were compared.
+    """
+
+    verdict: Literal["pass", "fail"]
+    problems: tuple[str, ...]
+    guarantee: str
+    evidence: int | None
+    created: str
+    signer: str | None
+    files: int

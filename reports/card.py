@@ -1,0 +1,227 @@
+"""README.md of a release: a dataset card in Hugging Face's format, from an audit's public form.
+
+It states an epsilon of a claim that holds whatever the data are, and no other: an ex-post epsilon is about one outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import yaml
+
+from dpaudit.mechanisms import ClaimKind
+from dpaudit.reports import findings, outline, quality
+from dpaudit.reports.markdown import code, escaped, table
+from dpaudit.reports.text import counted
+from dpaudit.results import NEXT_TO_NOTHING, AuditResult
+from dpaudit.results.attestation import ATTESTATION
+from dpaudit.results.publication import JSONL, PARQUET, REGISTRY, REPORT, About, Split
+from dpaudit.results.quality import Quality
+from dpaudit.results.rounding import exactly, exponential
+
+#: How the hub sorts data sets by their number of rows: the upper end of each class.
+_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+_LARGER = "1M<n<10M"
+EX_POST = (
+    "No epsilon is stated here. This run's account is ex-post: a figure for the texts that came out, worked out "
+    "from the private data. Other texts would have had another one, so it is no promise that was made beforehand, and "
+    "it cannot be compared with the epsilon of differential privacy. Its figure would tell of the data, too."
+)
+_WITHHELD = (
+    "No epsilon is stated here, although the claim that was made inside was checked and holds: a figure of it was "
+    "worked out from the private data, or is not declared to have been chosen without them."
+)
+_NOT_PROMISED = (
+    "That nothing can be learnt. What many of the records have in common may stand in these texts: that is what they "
+    "are for.",
+    "Anything about groups. Records that belong together, such as several of one person, add up unless the unit above "
+    "says otherwise.",
+    "Anything about what the language model had read before. It may repeat that, whatever the private data are.",
+    "Anything about other releases from the same records. What they cost comes on top.",
+    "That a sentence is true. The texts are made up; a name, a number or a place in them need not exist.",
+)
+_LIMITS = (
+    "Texts are as they were sampled: none was edited, and none was left out. Some may be empty, cut off or off topic.",
+    "A test split, where there is one, is of synthetic texts. It is no held-out real data, and says nothing about how "
+    "good a model is on real texts.",
+)
+
+
+class Released(NamedTuple):
+    """What a card is of.
+
+    Attributes:
+        result: the audit's, in its public form, and passed.
+        kind: of the claim.
+        about: what the publisher says.
+        texts: how many each split has.
+        labelled: whether texts have labels.
+        quality: the run's evaluation, private as it is; None where there is none.
+    """
+
+    result: AuditResult
+    kind: ClaimKind
+    about: About
+    texts: Mapping[Split, int]
+    labelled: bool
+    quality: Quality | None
+
+
+def render_card(released: Released) -> str:
+    """The whole card: YAML front matter, and Markdown."""
+    front = yaml.safe_dump(_front_matter(released), sort_keys=False, allow_unicode=True, width=1 << 16)
+    return f"---\n{front}---\n\n" + "\n\n".join(_blocks(released)) + "\n"
+
+
+def states_epsilon(result: AuditResult, kind: ClaimKind) -> bool:
+    """Whether readers outside are told an epsilon: of a claim that holds whatever the data are, and is public."""
+    return kind == "approximate" and result.claim is not None
+
+
+def _front_matter(released: Released) -> dict[str, Any]:
+    about, rows = released.about, sum(released.texts.values())
+    size = next((name for end, name in _SIZES if rows < end), _LARGER)
+    files = [{"split": split, "path": f"{PARQUET}/{split}.parquet"} for split in released.texts]
+    tasks = ["text-generation", *["text-classification"] * released.labelled]
+    return {
+        "pretty_name": about.name,
+        **({} if about.languages is None else {"language": list(about.languages)}),
+        **({} if about.license is None else {"license": about.license}),
+        "task_categories": tasks,
+        "size_categories": [size],
+        "annotations_creators": ["machine-generated"],
+        "tags": ["synthetic", "differential-privacy", "dpaudit"],
+        "configs": [{"config_name": "default", "data_files": files}],
+    }
+
+
+def _blocks(released: Released) -> Iterator[str]:
+    result, about = released.result, released.about
+    yield f"# {escaped(about.name)}"
+    yield from _paragraphs(about.description)
+    yield f"Published by {', '.join(map(escaped, about.curators))}." + (
+        f" Contact: {escaped(about.contact)}." if about.contact else ""
+    )
+    yield "## Uses"
+    yield from _paragraphs(about.intended_use)
+    yield "## Dataset Structure"
+    yield _structure(released)
+    yield "## Dataset Creation"
+    yield from _creation(result)
+    yield "## Personal and Sensitive Information"
+    yield promise(result, released.kind)
+    yield "It does not promise:"
+    yield _items(_NOT_PROMISED)
+    yield "## Bias, Risks, and Limitations"
+    yield _items(_LIMITS)
+    yield from _baseline(released)
+    yield "## Audit"
+    yield from _audit(released)
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """What somebody wrote, as plain paragraphs."""
+    yield from (escaped(part) for part in text.split("\n") if part.strip())
+
+
+def _items(items: Iterator[str] | tuple[str, ...]) -> str:
+    return "\n".join(f"- {item}" for item in items)
+
+
+def _structure(released: Released) -> str:
+    columns = "`text` and `label`" if released.labelled else "`text`"
+    splits = ", ".join(f"`{name}` {counted(count, 'text')}" for name, count in released.texts.items())
+    return (
+        f"{splits}. The columns are {columns}. `{PARQUET}/` has them as Parquet, `{JSONL}/` the same as JSON lines. "
+        "Rows that follow one another may be of one batch, that is, made from the same records."
+    )
+
+
+def _creation(result: AuditResult) -> Iterator[str]:
+    yield (
+        "A language model wrote the texts, token by token. Every token was drawn from an aggregate of many prompts, "
+        "each of which showed other private records; how far any one of them can move a draw is bounded."
+    )
+    manifest = result.run.get("manifest")
+    if manifest is None:
+        yield "The settings are left out, for they were not found fit to publish."
+        return
+    rows = [(name, code(value)) for name, value in _settings(manifest) if value is not None]
+    yield table(("Setting", "Value"), rows)
+
+
+def _settings(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Those of the public settings that say what was made how."""
+    mechanism, model = manifest.get("mechanism", {}), manifest.get("model", {})
+    yield "Language model", model.get("name")
+    yield "Digest of the model", model.get("digest")
+    for title, name in (("Contribution", "contribution"), ("Aggregation", "aggregator"), ("Clip", "clip")):
+        yield title, mechanism.get(name)
+    yield "Divisor", mechanism.get("divisor")
+    yield "Temperature", mechanism.get("temperature")
+    yield "Most tokens of a text", manifest.get("stopping", {}).get("max_tokens")
+    yield "Tokens of a batch", manifest.get("stopping", {}).get("tokens_per_batch")
+    yield "How records were grouped", manifest["batching"]["rule"]
+    yield "Clusters", manifest["clustering"]["method"]
+    yield "Made", manifest["created"][:10]
+    yield "Made with", ", ".join(f"{name} {version}" for name, version in manifest["software"].items()) or None
+
+
+def promise(result: AuditResult, kind: ClaimKind) -> str:
+    """What is promised, in one sentence; or that no epsilon is stated, and why."""
+    if kind == "ex-post":
+        return EX_POST
+    claim = result.claim
+    if claim is None:
+        return _WITHHELD
+    times, neighbours = exponential(claim.epsilon), outline.neighbours_of(claim)
+    return (
+        f"**The making of these texts is ({exactly(claim.epsilon)}, {exactly(claim.delta)})-differentially private "
+        f"({escaped(neighbours)}): whatever is said of the texts would be at most {times} times as probable with any "
+        f"such change of the private data, plus {exactly(claim.delta)}.**"
+    )
+
+
+def _baseline(released: Released) -> Iterator[str]:
+    """Figures of texts without any record beside these, where both were measured on what is public."""
+    found = released.quality
+    yield "### Beside texts without any private record"
+    if found is None or found.baseline is None:
+        yield "No public baseline was measured beside these texts: what the private records added to them is not known."
+        return
+    if not (released.about.public_reference and not found.own and not (found.held_out and found.held_out.own)):
+        yield (
+            "Texts of the same prompts without any record were measured beside these. The figures are withheld: they "
+            "were worked out from private records, and no epsilon pays for publishing them."
+        )
+        return
+    # Held-out likelihood is measured in the run's own batches, whatever it is of.
+    shown = found.model_copy(update={"likelihood": None})
+    header = quality.header(shown)
+    yield table(header, [tuple(map(escaped, row)) for row in quality.rows(shown)], header[1:-1])
+    yield from map(escaped, quality.added(shown))
+    yield (
+        "Real texts here are public ones, as the publisher declares. Public only: the same prompts without any "
+        "record, epsilon 0."
+    )
+
+
+def _audit(released: Released) -> Iterator[str]:
+    result = released.result
+    yield (
+        f"dpaudit {escaped(result.run['dpaudit'])} audited the run before these texts were released, and it passed. "
+        f"{findings.tally(result)}. {findings.evidence_asked(result)}"
+    )
+    if result.policy is not None:
+        name = f"the policy {code(result.policy.name)}" if result.policy.name else "a policy"
+        yield f"It was held to {name} (SHA-256 {code(result.policy.sha256)})."
+    ex_post = released.kind == "ex-post"
+    said = [caveat for caveat in result.caveats if not (ex_post and caveat.startswith(NEXT_TO_NOTHING))]
+    yield _items(map(escaped, said))
+    yield (
+        f"`{REPORT}/report.html` is the report. `{REGISTRY}` is an entry for the OpenDP registry of deployments, as a "
+        f"draft. `{ATTESTATION}` names every file here by its digest. Whoever has the publisher's public key checks "
+        "signature and files with"
+    )
+    yield "```console\ndpaudit verify . --key FILE.pub\n```"

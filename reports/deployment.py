@@ -1,0 +1,140 @@
+"""The entry of a release for OpenDP's registry of deployments, as YAML."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import date
+from typing import cast
+
+import yaml
+
+from dpaudit.mechanisms import ClaimKind, Relation, Unit
+from dpaudit.reports.card import states_epsilon
+from dpaudit.results import AuditResult, ClaimResult
+from dpaudit.results.publication import (
+    About,
+    Accounting,
+    Administrative,
+    Basic,
+    Deployment,
+    Implementation,
+    Loss,
+    Parameters,
+    RegistryEntry,
+    Variant,
+)
+
+_CHANGES: dict[Relation, str] = {"add_remove": "added or removed", "replace": "replaced by another"}
+_UNITS: dict[Unit, str] = {
+    "record": "One record: one text of the private data",
+    "context": "One context: the records that one prompt shows",
+    "user": "One user: all records of one person",
+}
+_EX_POST = (
+    "No parameters: the account of this release is ex-post, a figure for its very texts that depends on the private "
+    "data. It was checked, and is no epsilon of differential privacy."
+)
+_WITHHELD = "No parameters: a figure of the claim depends on the private data."
+
+
+def render_deployment(result: AuditResult, kind: ClaimKind, about: About, published: date) -> str:
+    """The entry, which names no figure but those of a public claim that holds whatever the data are.
+
+    Args:
+        result: the audit's, in its public form, and passed.
+        kind: of its claim.
+        about: what the publisher says.
+        published: when.
+    """
+    entry = _entry(result, kind, about, published).model_dump(mode="json", exclude_none=True)
+    # The registry wants no folded scalars, which long lines would become.
+    return yaml.safe_dump(entry, sort_keys=False, allow_unicode=True, width=1 << 16, default_style=None)
+
+
+def _entry(result: AuditResult, kind: ClaimKind, about: About, published: date) -> RegistryEntry:
+    stated = states_epsilon(result, kind)
+    basic = Basic(
+        name=about.name,
+        data_curators=about.curators,
+        intended_use=_line(about.intended_use),
+        data_product_region=about.region,
+        description=_line(about.description),
+        publication_date=published.isoformat(),
+        data_product_sector=about.sector,
+    )
+    variant = Variant(
+        variant_name="Approximate DP" if kind == "approximate" else "Custom",
+        data_domain="All sets of records of text.",
+        unprotected_quantities="Labels, numbers of batches and all other settings are public, and chosen without them."
+        if _public_settings(result)
+        else "Settings that are not declared public; see the report.",
+    )
+    return RegistryEntry(
+        url_slug=_slug(about.name),
+        tier=2 if stated else 1,
+        deployment=Deployment(
+            basic=basic,
+            dp_variant=variant,
+            privacy_loss=_loss(result, kind),
+            accounting=Accounting(
+                post_processing="None: the texts are released as they were sampled.",
+                composition="Over all tokens, and all else that looked at the records; the report of the audit has it.",
+            ),
+            implementation=Implementation(
+                preprocessing_and_hyperparameter_tuning="See origins in the report's settings.",
+                mechanisms=f"{_mechanism(result)} Audited with dpaudit {result.run['dpaudit']} at evidence level "
+                f"{result.evidence}.",
+            ),
+            administrative=Administrative(
+                notes="Drafted by dpaudit release from the public report of the audit.", registry_authors=about.curators
+            ),
+        ),
+    )
+
+
+def _loss(result: AuditResult, kind: ClaimKind) -> Loss:
+    claim, manifest = result.claim, result.run.get("manifest", {})
+    unit, relation = _neighbours(claim, manifest)
+    detail = f"Neighbouring data sets differ in that unit, {_CHANGES[relation]}."
+    if claim is not None and claim.records_per_user:
+        detail += f" One user has at most {claim.records_per_user} records."
+    if claim is None or not states_epsilon(result, kind):
+        why = _EX_POST if kind == "ex-post" else _WITHHELD
+        return Loss(privacy_unit=_UNITS[unit], privacy_unit_details=detail, privacy_parameters_details=why)
+    found = result.guarantees.approximate
+    rho = None if found is None or found.rho is None or not math.isfinite(found.rho) else found.rho
+    parameters = Parameters(epsilon=claim.epsilon, delta=claim.delta, rho=rho)
+    return Loss(privacy_unit=_UNITS[unit], privacy_unit_details=detail, privacy_parameters=parameters)
+
+
+def _neighbours(claim: ClaimResult | None, manifest: dict[str, dict[str, str]]) -> tuple[Unit, Relation]:
+    """Those of the claim, or else the run's own, or else the plainest."""
+    if claim is not None:
+        return claim.unit, claim.relation
+    privacy = manifest.get("privacy", {})
+    return cast(Unit, privacy.get("unit", "record")), cast(Relation, privacy.get("relation", "add_remove"))
+
+
+def _public_settings(result: AuditResult) -> bool:
+    origins = result.run.get("manifest", {}).get("origins", {})
+    return bool(origins) and set(origins.values()) == {"public"}
+
+
+def _mechanism(result: AuditResult) -> str:
+    mechanism = result.run.get("manifest", {}).get("mechanism")
+    if mechanism is None:
+        return "Tokens are drawn from aggregated logits of a language model."
+    return (
+        f"Tokens are drawn from aggregated logits of a language model (contribution {mechanism['contribution']}, "
+        f"aggregator {mechanism['aggregator']})."
+    )
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _slug(name: str) -> str:
+    """The name as an address has it."""
+    return "-".join(re.findall(r"[a-z0-9]+", name.lower())) or "synthetic-texts"

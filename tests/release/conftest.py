@@ -1,0 +1,65 @@
+"""Runs that may be released, folders that were, and what these hold."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpaudit.audit import Question, audit_run
+from dpaudit.release.folder import write_release
+from dpaudit.release.keys import make_key, read_signer
+from dpaudit.results import AuditResult
+from dpaudit.runs import RunReader
+
+Run = Any
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the key that signs, and another one that does not."""
+    folder = tmp_path_factory.mktemp("keys")
+    for name in ("key", "other"):
+        make_key(folder / name)
+    return folder
+
+
+@pytest.fixture
+def released(
+    make_run: Callable[..., Run], tmp_path: Path, keys: Path, empty_figures: None
+) -> Callable[..., tuple[Path, AuditResult]]:
+    """Releases a run of some kind, signed, and gives the folder and the audit. `release`: of `write_release`."""
+    pytest.importorskip("pyarrow")
+
+    def make(question: Question | None = None, *, release: dict[str, Any] | None = None, **kind: Any) -> Any:
+        run = make_run(**{"aggregator": "mean", "sizes": (3, 4, 5, 4)} | kind)
+        result = audit_run(run.path, question)
+        folder = tmp_path / f"texts{len(list(tmp_path.iterdir()))}"
+        write_release(result, RunReader(run.path), folder, **{"signer": read_signer(keys / "key")} | (release or {}))
+        return folder, result
+
+    return make
+
+
+@pytest.fixture
+def contents() -> Callable[[Path], dict[str, str]]:
+    """Everything that a folder holds as text by file, with what Parquet and envelopes hold inside."""
+
+    def read(folder: Path) -> dict[str, str]:
+        found = {}
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            text = path.read_bytes().decode("utf-8", "replace")
+            if path.suffix == ".parquet":
+                table = pytest.importorskip("pyarrow.parquet").read_table(path)
+                text += json.dumps(table.to_pylist(), ensure_ascii=False) + str(table.schema)
+            if path.name.endswith(".intoto.jsonl"):
+                lines = (json.loads(line) for line in path.read_text().splitlines())
+                text += "".join(base64.b64decode(line["payload"]).decode() for line in lines)
+            found[path.relative_to(folder).as_posix()] = text
+        return found
+
+    return read

@@ -1,0 +1,489 @@
+"""A release folder: read by the tools around it, without anything private, and written for a pass alone."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from dpaudit.audit import Question, audit_run
+from dpaudit.audit.disclosure import public_form
+from dpaudit.release.folder import RefusedError, read_about, write_release
+from dpaudit.release.texts import Row, split_rows, tables
+from dpaudit.reports.card import EX_POST, Released, render_card
+from dpaudit.reports.deployment import render_deployment
+from dpaudit.results import AuditResult
+from dpaudit.results.publication import About, RegistryEntry
+from dpaudit.results.quality import Quality
+from dpaudit.results.rounding import bound, exactly
+from dpaudit.runs import InputError, RunReader
+
+Run = Any
+Releases = Callable[..., tuple[Path, AuditResult]]
+Command = Callable[..., tuple[int, str, str]]
+FILES = {
+    "README.md",
+    "opendp_deployment.yaml",
+    "attestation.intoto.jsonl",
+    "data/train.parquet",
+    "jsonl/train.jsonl",
+    *(f"report/{name}" for name in ("report.html", "report.json", "report.md", "junit.xml")),
+}
+ABOUT = About(
+    name="Tickets of a support desk",
+    curators=("An example house",),
+    description="Made-up tickets.\nSecond paragraph with [markup](x) and <b>tags</b>.",
+    intended_use="Training of classifiers.",
+    region="European Union",
+    sector="Technology",
+    license="cc-by-4.0",
+    languages=("en",),
+    contact="desk at example",
+)
+
+
+def front_matter(card: str) -> dict[str, Any]:
+    found = re.fullmatch(r"---\n(.*?)\n---\n(.*)", card, re.DOTALL)
+    assert found
+    return dict(yaml.safe_load(found[1]))
+
+
+def registry_schema() -> dict[str, Any]:
+    """As OpenDP has it; dates of YAML are dates, as for its own validator."""
+    return dict(yaml.safe_load((Path(__file__).parent / "opendp" / "deployments-schema.yaml").read_text()))
+
+
+# --- what is in it ----------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_has_all_its_files_and_no_other(released: Releases, contents: Any) -> None:
+    folder, result = released()
+    assert set(contents(folder)) == FILES
+    report = json.loads((folder / "report" / "report.json").read_text())
+    assert (report["audience"], report["verdict"]) == ("public", "pass")
+    assert not list(folder.parent.glob(".*.part"))
+    assert (folder / "report" / "report.json").read_text() == public_form(result).to_json()
+
+
+def test_datasets_reads_it(released: Releases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
+    for share, splits in ((None, {"train"}), (0.3, {"train", "test"})):
+        folder, result = released(release={"test_share": share}, sizes=(3, 4, 5, 4, 3, 4))
+        found = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache" / str(share)))
+        assert set(found) == splits
+        texts = [row for split in found.values() for row in split]
+        assert sorted(row["text"] for row in texts) == sorted(sample.text for sample in result.samples)
+        assert {row["label"] for row in texts} == {"a", "b"}
+        for split in splits:
+            lines = [json.loads(line) for line in (folder / "jsonl" / f"{split}.jsonl").read_text().splitlines()]
+            assert lines == list(found[split])
+
+
+def test_texts_without_labels_have_one_column() -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    found = tables({"train": [Row("a text", None, 0), Row("", None, 1)]})
+    assert parquet.read_table(io.BytesIO(found["data/train.parquet"])).to_pylist() == [{"text": "a text"}, {"text": ""}]
+    assert found["jsonl/train.jsonl"] == b'{"text": "a text"}\n{"text": ""}\n'
+
+
+def test_whole_batches_go_to_the_test_split() -> None:
+    rows = [Row(f"{batch}.{number}", "ab"[batch % 2], batch) for batch in range(40) for number in range(3)]
+    for share in (0.01, 0.1, 0.5, 0.99):
+        found = split_rows(rows, share)
+        assert sorted(found["train"] + found["test"]) == sorted(rows)
+        assert not {row.batch for row in found["train"]} & {row.batch for row in found["test"]}
+        for label in "ab":
+            of = [row for row in found["test"] if row.label == label]
+            assert min(share, 19 / 20) * 60 <= len(of) < share * 60 + 3
+    assert list(split_rows(rows, None)) == ["train"]
+    with pytest.raises(InputError, match="no label has two batches"):
+        split_rows(rows[:3], 0.5)
+
+
+def test_the_card_states_the_promise_of_a_claim_that_holds_whatever_the_data(released: Releases) -> None:
+    folder, result = released(release={"about": ABOUT})
+    card = (folder / "README.md").read_text()
+    front = front_matter(card)
+    assert front["pretty_name"] == ABOUT.name and front["license"] == "cc-by-4.0" and front["language"] == ["en"]
+    assert front["configs"][0]["data_files"] == [{"split": "train", "path": "data/train.parquet"}]
+    assert front["size_categories"] == ["n<1K"] and "differential-privacy" in front["tags"]
+    assert result.claim is not None
+    assert f"({exactly(result.claim.epsilon)}, {exactly(result.claim.delta)})-differentially private" in card
+    assert "add or remove one record" in card
+    assert "<b>" not in card and "\\[markup\\]" in card
+    for part in ("## Personal and Sensitive Information", "It does not promise:", "## Bias, Risks, and Limitations"):
+        assert part in card
+
+
+def test_an_ex_post_card_states_no_epsilon_and_says_why(released: Releases) -> None:
+    for question in (None, Question(epsilon=987.625), Question(epsilon=5.8125)):
+        folder, result = released(question, aggregator="median")
+        assert result.guarantees.ex_post is not None and result.claim is not None
+        card = (folder / "README.md").read_text()
+        entry = (folder / "opendp_deployment.yaml").read_text()
+        assert EX_POST in card
+        assert not re.search(r"(?:epsilon|ε)\W{0,8}\d", card + entry)
+        for figure in (result.claim.epsilon, result.guarantees.ex_post.total, result.guarantees.ex_post.exact):
+            for digits in range(3, 9):
+                assert bound(figure, digits) not in card + entry
+        assert "987" not in card and "5.8125" not in card
+        parameters = yaml.safe_load(entry)["deployment"]["privacy_loss"]
+        assert parameters["privacy_parameters"] == {}
+        assert "ex-post" in parameters["privacy_parameters_details"]
+
+
+def test_a_withheld_claim_is_on_no_card(make_run: Callable[..., Run], tmp_path: Path, empty_figures: None) -> None:
+    pytest.importorskip("pyarrow")
+    run = make_run(aggregator="mean", sizes=(3, 4, 5))
+    run.edit_manifest({"privacy.delta_from": "records"})
+    run.rehash()
+    result = run.audit()
+    write_release(result, RunReader(run.path), tmp_path / "texts")
+    card, entry = ((tmp_path / "texts" / name).read_text() for name in ("README.md", "opendp_deployment.yaml"))
+    assert "No epsilon is stated here, although" in card
+    assert yaml.safe_load(entry)["deployment"]["privacy_loss"]["privacy_parameters"] == {}
+    assert bound(result.claim.epsilon) not in card + entry
+
+
+def test_the_registrys_own_schema_takes_the_entry(released: Releases) -> None:
+    for kind, question in (({}, None), ({"aggregator": "median"}, None), ({"budget": 1.0}, None)):
+        folder, result = released(question, release={"about": ABOUT}, **kind)
+        text = (folder / "opendp_deployment.yaml").read_text()
+        entry = yaml.load(text, Loader=yaml.BaseLoader) | {"tier": yaml.safe_load(text)["tier"]}
+        entry["deployment"] = yaml.safe_load(text)["deployment"]
+        jsonschema.Draft7Validator(
+            registry_schema(), format_checker=jsonschema.Draft7Validator.FORMAT_CHECKER
+        ).validate(entry)
+        assert entry["deployment"]["basic"]["data_product_type"] == "Synthetic data"
+        assert all(token.style in (None, "'", '"', "|") for token in yaml.scan(text) if hasattr(token, "style"))
+        parameters = entry["deployment"]["privacy_loss"]["privacy_parameters"]
+        if result.claim.kind == "approximate":
+            assert parameters["epsilon"] == result.claim.epsilon and parameters["delta"] == result.claim.delta
+            assert ("rho" in parameters) == (kind.get("budget") is not None)
+
+
+def test_the_entrys_type_is_within_the_registrys_schema() -> None:
+    """Whatever an entry could hold, by its names and by the values that are fixed."""
+    theirs, ours = registry_schema(), RegistryEntry.model_json_schema()
+
+    def held(mine: dict[str, Any], wanted: dict[str, Any], where: str) -> None:
+        mine = ours["$defs"][mine["$ref"].rpartition("/")[2]] if "$ref" in mine else mine
+        for name, field in mine.get("properties", {}).items():
+            assert name in wanted["properties"], f"{where}.{name}"
+            held(field, wanted["properties"][name], f"{where}.{name}")
+        assert set(wanted.get("required", ())) <= set(mine.get("properties", {})), where
+        values = mine.get("enum", [mine["const"]] if "const" in mine else [])
+        assert set(values) <= set(wanted.get("enum", values)), where
+
+    held(ours, theirs, "entry")
+
+
+# --- the public baseline ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def measured() -> Quality:
+    texts = {"texts": 40, "distinct": 39, "digest": "ab" * 32}
+    encoder = {"name": "ENCODER", "digest": "ab" * 32, "max_tokens": 256}
+    settings = {"n": 20, "clusters": 2, "iterations": 500, "initialisations": 5, "explained_variance": 0.9}
+    mauve = {
+        "settings": settings | {"scaling": 5.0, "points": 32, "seeds": [0, 1]},
+        "wanted": 1000,
+        "real": 40,
+        "score": {"values": [0.25, 0.5], "mean": 0.375, "std": 0.1767766952966369},
+        "ceiling": {"values": [0.9, 0.9], "mean": 0.9, "std": 0.0},
+        "public": {"values": [0.125, 0.125], "mean": 0.125, "std": 0.0},
+    }
+    added = {"measure": "mauve", "difference": 0.25, "spread": 0.1767766952966369}
+    fields = {
+        "created": "2025-01-02T03:04:05+00:00",
+        "samples": "ab" * 32,
+        "synthetic": texts,
+        "label_lines": 0,
+        "reference": texts,
+        "own": 0,
+        "features": encoder,
+        "held_out": None,
+        "mauve": mauve,
+        "downstream": [],
+        "warnings": ["MARKERWARNING"],
+        "versions": {"mauve-text": "0.4.0"},
+        "baseline": {"samples": "cd" * 32, "texts": texts, "added": [added]},
+    }
+    return Quality.model_validate_json(json.dumps(fields))
+
+
+def card_with(result: AuditResult, quality: Quality | None, about: About) -> str:
+    return render_card(Released(public_form(result), "approximate", about, {"train": 3}, True, quality))
+
+
+def test_figures_beside_the_baseline_are_on_the_card_where_they_are_public(
+    make_run: Callable[..., Run], measured: Quality
+) -> None:
+    result = make_run(aggregator="mean").audit()
+    public, private = About(public_reference=True), About()
+    assert "No public baseline was measured" in card_with(result, None, public)
+    assert "No public baseline was measured" in card_with(
+        result, measured.model_copy(update={"baseline": None}), public
+    )
+    card = card_with(result, measured, public)
+    assert "0.375" in card and "0.125" in card
+    withheld = (
+        (measured, private),
+        (measured.model_copy(update={"own": 1}), public),
+        (measured.model_copy(update={"own": 40}), private),
+    )
+    for quality, about in withheld:
+        card = card_with(result, quality, about)
+        assert "figures are withheld" in card
+        assert "0.375" not in card and "0.125" not in card
+
+
+# --- nothing private --------------------------------------------------------------------------------------------------
+
+
+def test_nothing_that_is_private_is_in_any_byte(
+    make_run: Callable[..., Run], tmp_path: Path, contents: Any, measured: Quality, empty_figures: None
+) -> None:
+    pytest.importorskip("pyarrow")
+    for kind in ({"aggregator": "mean"}, {"aggregator": "median"}, {"aggregator": "mean", "budget": 0.9137}):
+        run = make_run(sizes=(3, 4, 5, 4), **kind)
+        run.edit_manifest(
+            {
+                "data.text": "MARKERCOLUMN",
+                "data.label_values": ["MARKERVALUE", "b"],
+                "data.split": "MARKERSPLIT",
+                "model.device": "MARKERDEVICE",
+                "prompt.text": "MARKERTEMPLATE {example}",
+                "prompt.template": "own",
+                "prompt.digest": "d1" * 32,
+                "software": {"MARKERSOFTWARE": "1", "numpy": "MARKERVERSION"},
+                "sensitivity": "MARKERSENSITIVITY",
+            }
+        )
+        run.rehash()
+        (run / "report").mkdir()
+        (run / "report" / "MARKERREPORT.txt").write_text("MARKERREPORT")
+        place = run.path.rename(run.path.parent / f"MARKERPATH{run.path.name}")
+        result = audit_run(place).model_copy(update={"quality": measured})
+        reader = RunReader(place)
+        folder = tmp_path / "texts" / kind["aggregator"] / str(len(kind))
+        write_release(result, reader, folder, quality=measured, test_share=0.4)
+        manifest, found = reader.manifest, contents(folder)
+        secrets = {manifest.batching.key, manifest.nonce, manifest.data.digest, reader.head(), str(tmp_path), "d1" * 32}
+        secrets |= set(reader.hashes().values()) | {assigned.digest for assigned in reader.assignment()}
+        assert len(found) == len(FILES) + 2
+        for name, text in found.items():
+            assert "MARKER" not in text and "ENCODER" not in text, name
+            assert not {secret for secret in secrets if secret and (secret in text or secret[:12] in text)}, name
+            for number in (manifest.data.records, result.guarantees.ex_post and result.guarantees.ex_post.exact):
+                if number and kind["aggregator"] == "median":
+                    assert not re.search(rf"(?<![\w.]){re.escape(f'{number:.4g}')}", text), (name, number)
+        named = {name for name, text in found.items() if manifest.commitment in text}
+        assert named == {"attestation.intoto.jsonl"}
+        batches = found["jsonl/train.jsonl"] + found["jsonl/test.jsonl"]
+        assert not {"tokens", "stop", "cluster", "id"} & {
+            key for line in batches.splitlines() for key in json.loads(line)
+        }
+
+
+def test_the_plants_would_be_found(make_run: Callable[..., Run], contents: Any, tmp_path: Path) -> None:
+    """What searches is not blind: in Parquet and in envelopes it finds what does stand there."""
+    pytest.importorskip("pyarrow")
+    run = make_run(aggregator="mean", sizes=(3, 4, 5, 4))
+    result = run.audit()
+    write_release(result, RunReader(run.path), tmp_path / "texts")
+    found, text = contents(tmp_path / "texts"), max((sample.text for sample in result.samples), key=len)
+    assert json.dumps(text) in found["data/train.parquet"]
+    assert "DPAUDIT_EVIDENCE_2" in found["attestation.intoto.jsonl"]
+
+
+# --- files that people write ------------------------------------------------------------------------------------------
+
+
+def test_what_a_publisher_says_is_read_strictly(tmp_path: Path) -> None:
+    path = tmp_path / "about.yaml"
+    path.write_text("name: Tickets\ncurators: [A house]\nlicense: cc-by-4.0\n")
+    assert read_about(path) == About(name="Tickets", curators=("A house",), license="cc-by-4.0")
+    assert read_about(None) == About()
+    for text, said in (
+        ("licence: cc-by-4.0", "Did you mean license?"),
+        ("curators: []", "curators"),
+        ("name: ''", "name"),
+        ('name: "a\\u0007b"', "name"),
+        ("sector: Gardening", "Technology"),
+        ("- name", "not a mapping"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=re.escape(said)):
+            read_about(path)
+
+
+def test_an_entrys_address_follows_from_its_name(make_run: Callable[..., Run]) -> None:
+    public = public_form(make_run(aggregator="mean").audit())
+    for name, slug in (("Tickets, 2026!", "tickets-2026"), ("票", "synthetic-texts")):
+        text = render_deployment(public, "approximate", About(name=name), date(2026, 11, 24))
+        assert yaml.safe_load(text)["url_slug"] == slug
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def plant_text(run: Run) -> None:
+    run.edit_samples(lambda lines: lines[0].update(text="another"))
+
+
+def plant_forged_text(run: Run) -> None:
+    plant_text(run)
+    run.rehash()
+
+
+def plant_claim(run: Run) -> None:
+    run.edit_manifest({"claim.epsilon": 0.01})
+    run.rehash()
+
+
+def plant_missing(run: Run) -> None:
+    run.steps_file(0).unlink()
+
+
+def plant_seed(run: Run) -> None:
+    run.edit_manifest({"sampling": {"generator": "test-seed", "seed": 1}})
+    run.rehash()
+
+
+def plant_no_claim(run: Run) -> None:
+    run.edit_manifest({"claim": None})
+
+
+def plant_added_line(run: Run) -> None:
+    run.edit_samples(lambda lines: lines.append(lines[-1]))
+    run.rehash()
+
+
+ATTEMPTS: dict[str, tuple[Callable[[Run], None] | None, tuple[Any, ...], int]] = {
+    "a changed text": (plant_text, (), 1),
+    "a changed text, and its digest": (plant_forged_text, (), 1),
+    "a claim that is too small": (plant_claim, (), 1),
+    "a batch that is missing": (plant_missing, (), 2),
+    "a seed": (plant_seed, (), 1),
+    "no claim": (plant_no_claim, (), 2),
+    "a text twice": (plant_added_line, (), 2),
+    "a smaller epsilon than the run's": (None, ("--epsilon", "0.01"), 1),
+    "level 4 without the data": (None, ("--level", "4"), 1),
+    "another commitment": (None, ("--commitment", "ab" * 32), 1),
+    "a policy that is not met": (None, ("--policy", "strict.yaml"), 1),
+    "a policy with other signers": (None, ("--policy", "signers.yaml"), 1),
+    "a unit that nothing bounds": (None, ("--unit", "user"), 1),
+}
+
+
+@pytest.mark.parametrize("name", ATTEMPTS)
+def test_what_failed_is_not_released(
+    make_run: Callable[..., Run], tmp_path: Path, dpaudit: Command, keys: Path, name: str
+) -> None:
+    pytest.importorskip("pyarrow")
+    plant, options, expected = ATTEMPTS[name]
+    (tmp_path / "strict.yaml").write_text("policy_version: 1\nepsilon: 0.01\n")
+    (tmp_path / "signers.yaml").write_text(f"policy_version: 1\nsigners: [{'ab' * 32}]\n")
+    run = make_run(aggregator="mean")
+    if plant is not None:
+        plant(run)
+    code, out, err = dpaudit("release", run.path, "--out", "texts", "--key", keys / "key", *options)
+    assert code == expected, err
+    assert "not released" in err
+    assert not (tmp_path / "texts").exists() and not list(tmp_path.glob(".*"))
+    assert "Released" not in out
+
+
+def test_a_text_that_changed_after_the_audit_is_not_released(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    run = make_run(aggregator="mean")
+    result = run.audit()
+    plant_text(run)
+    with pytest.raises(RefusedError, match="changed since"):
+        write_release(result, RunReader(run.path), tmp_path / "texts")
+    with pytest.raises(RefusedError, match="did not pass"):
+        write_release(run.audit(), RunReader(run.path), tmp_path / "texts")
+    assert not (tmp_path / "texts").exists()
+
+
+def test_tokens_alone_are_not_released(make_run: Callable[..., Run], tmp_path: Path, dpaudit: Command) -> None:
+    pytest.importorskip("pyarrow")
+    run = make_run(aggregator="mean", text=False)
+    code, _, err = dpaudit("release", run.path, "--out", "texts", "--unsigned")
+    assert code == 2 and "token ids alone" in err
+
+
+def test_the_command_line_is_held_to_be_clear(
+    make_run: Callable[..., Run], tmp_path: Path, dpaudit: Command, keys: Path
+) -> None:
+    run = make_run(aggregator="mean")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "file").write_text("")
+    for options, said in (
+        (["--out", "texts"], "either --key FILE"),
+        (["--out", "texts", "--key", keys / "key", "--unsigned"], "either --key FILE"),
+        (["--out", "there", "--unsigned"], "there is something already"),
+        (["--out", "file", "--unsigned"], "there is something already"),
+        (["--out", "file/texts", "--unsigned"], "file"),
+        (["--out", run / "texts", "--unsigned"], "inside a run directory"),
+        (["--out", "texts", "--key", "nowhere"], "cannot be read"),
+        (["--out", "texts", "--key", keys / "key.pub"], "key"),
+        (["--out", "texts", "--unsigned", "--about", "file"], "is empty"),
+        (["--out", "texts", "--unsigned", "--test-share", "1"], "test-share"),
+    ):
+        code, out, err = dpaudit("release", run.path, *options)
+        assert (code, out) == (2, ""), err
+        assert said in err
+    assert sorted(path.name for path in tmp_path.iterdir() if path != run.path) == ["file", "there"]
+
+
+def test_a_failed_write_leaves_nothing(
+    make_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_figures: None
+) -> None:
+    pytest.importorskip("pyarrow")
+    run = make_run(aggregator="mean")
+    result, written = run.audit(), []
+
+    def fail(files: dict[str, Any], folder: Path) -> None:
+        written.append(folder)
+        if len(written) > 2:
+            raise OSError("the disk is full")
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in files:
+            (folder / name).write_text("half")
+
+    monkeypatch.setattr("dpaudit.release.folder.write_files", fail)
+    with pytest.raises(OSError, match="full"):
+        write_release(result, RunReader(run.path), tmp_path / "texts")
+    assert [path for path in tmp_path.iterdir() if path != run.path] == []
+
+
+def test_the_command_releases_what_passes(
+    make_run: Callable[..., Run], tmp_path: Path, dpaudit: Command, keys: Path, contents: Any, empty_figures: None
+) -> None:
+    pytest.importorskip("pyarrow")
+    run = make_run(aggregator="mean")
+    (tmp_path / "about.yaml").write_text("name: Tickets\n")
+    (tmp_path / "policy.yaml").write_text("policy_version: 1\nname: ours\nepsilon: 1000\n")
+    options = ("--about", "about.yaml", "--policy", "policy.yaml", "--key", keys / "key")
+    code, out, err = dpaudit("release", run.path, "--out", "new/texts", *options)
+    assert code == 0, err
+    assert "Released: new/texts (2 train texts; evidence level 2; signed by" in out
+    assert f"Next: dpaudit verify new/texts --key {keys / 'key'}.pub --level 2" in err
+    assert set(contents(tmp_path / "new" / "texts")) == FILES
+    digest = hashlib.sha256((tmp_path / "policy.yaml").read_bytes()).hexdigest()
+    assert digest in (tmp_path / "new" / "texts" / "README.md").read_text()
+    found = json.loads(dpaudit("release", run.path, "--out", "b", "--unsigned", "--json")[1])
+    assert (found["signer"], found["texts"]) == (None, {"train": 2})
+    assert set(found["files"]) == FILES - {"attestation.intoto.jsonl"}

@@ -1,0 +1,433 @@
+"""A release folder verifies as it was written, and no other does: whatever was changed is said in a sentence."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from securesystemslib.dsse import Envelope
+
+from dpaudit.audit.disclosure import public_form
+from dpaudit.release.keys import read_public_key, read_signer
+from dpaudit.release.verify import verify_folder
+from dpaudit.results import AuditResult
+from dpaudit.results.attestation import ATTESTATION, PAYLOAD_TYPE
+from dpaudit.runs import InputError
+
+Releases = Callable[..., tuple[Path, AuditResult]]
+Command = Callable[..., tuple[int, str, str]]
+Change = Callable[[Path], object]
+
+
+def payloads(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / ATTESTATION).read_text().splitlines()
+    return [json.loads(base64.b64decode(json.loads(line)["payload"])) for line in lines]
+
+
+def attest(folder: Path, found: list[dict[str, Any]], signer: Any = None, *, keep: bool = True) -> None:
+    """Write other payloads: with the old signatures, those of a signer, or none."""
+    lines = []
+    for old, document in zip((folder / ATTESTATION).read_text().splitlines(), found, strict=True):
+        envelope = Envelope(json.dumps(document).encode(), PAYLOAD_TYPE, {})
+        if signer is not None:
+            envelope.sign(signer)
+        written = envelope.to_dict()
+        if signer is None and keep:
+            written["signatures"] = json.loads(old)["signatures"]
+        lines.append(json.dumps(written) + "\n")
+    (folder / ATTESTATION).write_text("".join(lines))
+
+
+def entry(document: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(each for each in document["predicate"]["configuration"] if each["name"] == name)
+
+
+def at_level(folder: Path, level: int, signer: Any = None) -> None:
+    """Another evidence level, in both statements alike."""
+    found, summary = payloads(folder)
+    entry(found, "audit")["annotations"]["evidence"] = level
+    said = summary["predicate"]["properties"]
+    summary["predicate"]["properties"] = [
+        f"DPAUDIT_EVIDENCE_{level}" if each.startswith("DPAUDIT_EVIDENCE") else each for each in said
+    ]
+    attest(folder, [found, summary], signer)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+@pytest.fixture
+def problems(keys: Path) -> Callable[..., tuple[str, ...]]:
+    def find(folder: Path, **options: Any) -> tuple[str, ...]:
+        return verify_folder(folder, read_public_key(keys / "key.pub"), **options).problems
+
+    return find
+
+
+def test_a_folder_verifies_as_it_was_written(released: Releases, keys: Path, tmp_path: Path) -> None:
+    for kind in ({}, {"aggregator": "median"}, {"budget": 1.0}):
+        folder, result = released(**kind)
+        moved = Path(shutil.copytree(folder, tmp_path / "elsewhere" / str(len(kind)) / str(kind.get("budget"))))
+        for place in (folder, moved):
+            found = verify_folder(place, read_public_key(keys / "key.pub"), level=2)
+            assert (found.verdict, found.problems, found.files) == ("pass", (), 8)
+            assert found.signer == read_public_key(keys / "key.pub").keyid
+            assert (found.evidence, found.guarantee) == (2, public_form(result).guarantee)
+
+
+def test_an_unsigned_folder_verifies_without_a_key_alone(
+    released: Releases, problems: Callable[..., tuple[str, ...]]
+) -> None:
+    folder, _ = released(release={"signer": None})
+    assert verify_folder(folder, None).verdict == "pass"
+    assert verify_folder(folder, None).signer is None
+    assert problems(folder) == ("Nobody signed the attestation.",)
+
+
+#: What is done to a folder, and what is said of it.
+CHANGES: dict[str, tuple[Change, str]] = {
+    "a changed text": (lambda folder: edit(folder / "jsonl/train.jsonl", "w", "v"), "A file of texts (jsonl/train"),
+    "a changed table": (
+        lambda folder: (folder / "data/train.parquet").write_bytes(b"PAR1"),
+        "A table of texts (data/train.parquet) was changed",
+    ),
+    "another card": (lambda folder: edit(folder / "README.md", "It does not", "It does"), "The card (README.md) was"),
+    "another entry": (
+        lambda folder: edit(folder / "opendp_deployment.yaml", "epsilon: ", "epsilon: 0"),
+        "The registry's entry (opendp_deployment.yaml) was",
+    ),
+    "another report": (
+        lambda folder: edit(folder / "report/report.md", "Pass", "pass"),
+        "The public report (report/report.md) was",
+    ),
+    "a missing file": (lambda folder: (folder / "README.md").unlink(), "README.md is missing"),
+    "an added file": (lambda folder: (folder / "data/more.parquet").write_text("x"), "data/more.parquet was added"),
+    "an added hidden file": (lambda folder: (folder / ".gitattributes").write_text("x"), ".gitattributes was added"),
+    "an added folder": (lambda folder: (folder / "more").mkdir(), "more/ was added, and is no plain file"),
+    "a link": (lambda folder: (folder / "link").symlink_to("/etc"), "link was added, and is no plain file"),
+    "a pipe": (lambda folder: os.mkfifo(folder / "pipe"), "pipe was added, and is no plain file"),
+    "a link in a file's place": (
+        lambda folder: ((folder / "README.md").rename(folder.parent / "card"),
+                        (folder / "README.md").symlink_to(folder.parent / "card")),
+        "README.md was added, and is no plain file",
+    ),
+    "a name that drives terminals": (lambda folder: (folder / "a\x1b[31m").write_text(""), "a\\x1b[31m was added"),
+    "no attestation": (lambda folder: (folder / ATTESTATION).unlink(), "The attestation is missing"),
+    "half an attestation": (
+        lambda folder: (folder / ATTESTATION).write_text((folder / ATTESTATION).read_text().splitlines()[0]),
+        "other statements than the two",
+    ),
+    "one statement twice": (
+        lambda folder: (folder / ATTESTATION).write_text((folder / ATTESTATION).read_text().splitlines()[0] + "\n") or
+        edit(folder / ATTESTATION, "", (folder / ATTESTATION).read_text()),
+        "other statements than the two",
+    ),
+    "a broken attestation": (lambda folder: (folder / ATTESTATION).write_text("{}\n"), "cannot be read"),
+    "an edited attestation": (
+        lambda folder: attest(folder, [payloads(folder)[0] | {"subject": payloads(folder)[0]["subject"][:1]},
+                                       payloads(folder)[1]]),
+        "The signature is stale",
+    ),
+    "no signature": (lambda folder: attest(folder, payloads(folder), keep=False), "Nobody signed"),
+    "a lowered level": (lambda folder: at_level(folder, 1), "attestation says level 1, and the report"),
+    "a raised level": (lambda folder: at_level(folder, 4), "attestation says level 4, and the report"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_each_change_has_a_sentence_of_its_own(
+    released: Releases, problems: Callable[..., tuple[str, ...]], dpaudit: Command, keys: Path, name: str
+) -> None:
+    folder, _ = released()
+    change, said = CHANGES[name]
+    change(folder)
+    found = problems(folder)
+    assert any(said in problem for problem in found), found
+    assert all(problem.isprintable() and problem.endswith(".") for problem in found)
+    code, out, err = dpaudit("verify", folder, "--key", keys / "key.pub")
+    assert code == 1
+    assert out.count("FAIL ") == len(found)
+    assert said in out and "pass" not in err
+    if "attestation" in name or "signature" in name or "level" in name:
+        return
+    assert verify_folder(folder, None).problems == found, "bytes are looked at whoever signed"
+
+
+def test_a_foreign_signature(released: Releases, problems: Callable[..., tuple[str, ...]], keys: Path) -> None:
+    folder, _ = released(release={"signer": read_signer(keys / "other")})
+    (said,) = problems(folder)
+    assert said.startswith("The signature is foreign: it is of the key ")
+    assert read_public_key(keys / "other.pub").keyid in said
+
+
+def test_a_foreign_signature_under_our_name(
+    released: Releases, problems: Callable[..., tuple[str, ...]], keys: Path
+) -> None:
+    folder, _ = released(release={"signer": read_signer(keys / "other")})
+    ours, theirs = (read_public_key(keys / f"{name}.pub").keyid for name in ("key", "other"))
+    (folder / ATTESTATION).write_text((folder / ATTESTATION).read_text().replace(theirs, ours))
+    assert problems(folder) == ("The signature is stale: the attestation was changed after the key had signed it.",)
+
+
+def test_an_attestation_of_another_release(released: Releases, problems: Callable[..., tuple[str, ...]]) -> None:
+    (one, _), (other, _) = released(), released(aggregator="median", sizes=(3, 4, 5))
+    shutil.copy(other / ATTESTATION, one / ATTESTATION)
+    found = problems(one)
+    assert any("A file of texts (jsonl/train.jsonl) was changed" in problem for problem in found)
+    assert any("different claims" in problem for problem in found)
+    for name in ("report.html", "report.json", "report.md", "junit.xml"):
+        (one / "report" / name).write_text("x")
+    assert any("is of another release: it fits no file here" in problem for problem in problems(one))
+
+
+def test_a_level_that_the_signer_changed_contradicts_the_report(
+    released: Releases, problems: Callable[..., tuple[str, ...]], keys: Path
+) -> None:
+    folder, _ = released()
+    at_level(folder, 4, read_signer(keys / "key"))
+    assert problems(folder) == (
+        "The evidence level was changed: the attestation says level 4, and the report in the folder level 2.",
+    )
+
+
+def test_a_signer_cannot_say_other_things_than_the_report(
+    released: Releases, problems: Callable[..., tuple[str, ...]], keys: Path
+) -> None:
+    def claim(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        entry(found, "claim")["annotations"]["epsilon"] = 0.5
+
+    def checks(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        found["predicate"]["passedTests"].append("replay.logits")
+
+    def versions(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        entry(found, "dpaudit")["annotations"]["dpaudit"] = "9"
+
+    def policy(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        digest = {"sha256": "ab" * 32}
+        found["predicate"]["configuration"].append({"name": "policy", "digest": digest})
+        summary["predicate"]["verifier"]["policies"] = [{"name": "policy", "digest": digest}]
+        summary["predicate"]["properties"].append("DPAUDIT_POLICY_MET")
+
+    def guarantee(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        entry(found, "audit")["annotations"]["guarantee"] = "All is well."
+
+    def failed(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        found["predicate"]["failedTests"] = ["release.text"]
+
+    def summary_alone(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        summary["predicate"]["properties"][-1] = "DPAUDIT_EVIDENCE_4"
+
+    def other_files(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        summary["subject"] = summary["subject"][1:]
+
+    def fewer_files(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        found["subject"] = summary["subject"] = summary["subject"][1:]
+
+    def twice(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        found["subject"] = summary["subject"] = [*summary["subject"], summary["subject"][0]]
+
+    def escape(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        more = {"name": "../key", "digest": {"sha256": "ab" * 32}}
+        found["subject"] = summary["subject"] = [*summary["subject"], more]
+
+    def nothing_made(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        found["predicate"]["configuration"] = [entry(found, "claim")] * 3
+
+    said = {
+        claim: "different claims",
+        checks: "different checks",
+        versions: "different versions",
+        policy: "different policy",
+        guarantee: "something else of the audit",
+        failed: "an audit that failed",
+        summary_alone: "statements contradict each other",
+        other_files: "statements name different files",
+        fewer_files: "does not name README.md",
+        twice: "names a file twice",
+        escape: "names ../key, which no release has",
+        nothing_made: "lacks the claim, the audit",
+    }
+    for change, expected in said.items():
+        folder, _ = released()
+        found = payloads(folder)
+        change(*found)
+        attest(folder, found, read_signer(keys / "key"))
+        assert any(expected in problem for problem in problems(folder)), (change.__name__, problems(folder))
+
+
+def test_what_is_asked_for_beyond_the_bytes(released: Releases, problems: Callable[..., tuple[str, ...]]) -> None:
+    folder, _ = released()
+    assert problems(folder, level=2) == ()
+    assert problems(folder, level=3) == ("The release rests on evidence level 2, and level 3 is asked for.",)
+
+
+def test_a_policy_is_asked_for_by_its_digest(
+    make_run: Callable[..., Any], tmp_path: Path, dpaudit: Command, keys: Path, empty_figures: None
+) -> None:
+    pytest.importorskip("pyarrow")
+    keyid = read_public_key(keys / "key.pub").keyid
+    (tmp_path / "ours.yaml").write_text(f"policy_version: 1\nepsilon: 1000\nsigners: ['{keyid}']\n")
+    (tmp_path / "other.yaml").write_text(f"policy_version: 1\nepsilon: 1001\nsigners: ['{'ab' * 32}']\n")
+    run = make_run(aggregator="mean").path
+    assert dpaudit("release", run, "--out", "texts", "--key", keys / "key", "--policy", "ours.yaml")[0] == 0
+    assert dpaudit("release", run, "--out", "free", "--key", keys / "key")[0] == 0
+    gate = ("--key", keys / "key.pub", "--policy")
+    assert dpaudit("verify", "texts", *gate, "ours.yaml")[0] == 0
+    code, out, _ = dpaudit("verify", "texts", *gate, "other.yaml")
+    assert code == 1 and "held to another policy" in out and "is none of them" in out
+    code, out, _ = dpaudit("verify", "free", *gate, "ours.yaml")
+    assert code == 1 and "was held to no policy" in out
+    code, out, _ = dpaudit("verify", "texts", "--unsigned", "--policy", "ours.yaml")
+    assert code == 1 and "no signature was asked for" in out
+
+
+def test_the_command(released: Releases, dpaudit: Command, keys: Path, tmp_path: Path) -> None:
+    folder, _ = released()
+    code, out, err = dpaudit("verify", folder, "--key", keys / "key.pub")
+    assert (code, out) == (0, "")
+    assert "8 files as released 20" in err and "signed by" in err and "evidence level 2" in err
+    found = json.loads(dpaudit("verify", folder, "--unsigned", "--json")[1])
+    assert (found["verdict"], found["signer"]) == ("pass", None)
+    code, out, _ = dpaudit("verify", folder, "--key", keys / "key.pub", "--level", "4")
+    assert code == 1 and "level 4 is asked for" in out
+    for arguments, said in (
+        ((folder,), "Give either --key FILE.pub"),
+        ((folder, "--key", keys / "key.pub", "--unsigned"), "Give either --key FILE.pub"),
+        ((folder, "--key", keys / "key"), "this is a private key"),
+        ((folder, "--key", keys / "key.pub", "--epsilon", "3"), "verified by --key, --level and --policy alone"),
+        ((folder, "--key", keys / "key.pub", "--data", "x.csv"), "verified by --key, --level and --policy alone"),
+        ((tmp_path / "nowhere", "--key", keys / "key.pub"), "cannot be read"),
+        ((keys / "key", "--key", keys / "key.pub"), "cannot be read"),
+        (("s3://bucket/texts", "--key", keys / "key.pub"), "copy it here first"),
+    ):
+        code, out, err = dpaudit("verify", *arguments)
+        assert (code, out) == (2, ""), err
+        assert said in err
+
+
+def test_verifying_needs_neither_the_run_nor_what_generates(released: Releases, keys: Path) -> None:
+    """In an interpreter that cannot import what `pip install dpaudit` does not bring."""
+    import subprocess
+
+    folder, _ = released()
+    program = f"""
+import sys
+for name in ("pyarrow", "datasets", "torch", "transformers", "pandas"):
+    sys.modules[name] = None
+from dpaudit.cli import main
+main(["verify", {str(folder)!r}, "--key", {str(keys / "key.pub")!r}])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# --- a hundred changes ------------------------------------------------------------------------------------------------
+
+
+def a_file(folder: Path, chance: random.Random) -> Path:
+    return chance.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
+
+
+def flip(folder: Path, other: Path, chance: random.Random) -> None:
+    path = a_file(folder, chance)
+    content = bytearray(path.read_bytes())
+    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    path.write_bytes(content)
+
+
+def cut(folder: Path, other: Path, chance: random.Random) -> None:
+    path = a_file(folder, chance)
+    content = path.read_bytes()
+    path.write_bytes(content[: chance.randrange(len(content))])
+
+
+def extend(folder: Path, other: Path, chance: random.Random) -> None:
+    with a_file(folder, chance).open("ab") as file:
+        file.write(chance.choice([b"\0", b"\nx", b'{"text": "more"}\n']))
+
+
+def remove(folder: Path, other: Path, chance: random.Random) -> None:
+    a_file(folder, chance).unlink()
+
+
+def add(folder: Path, other: Path, chance: random.Random) -> None:
+    place = chance.choice([folder, folder / "data", folder / "report", folder / "new"])
+    place.mkdir(exist_ok=True)
+    (place / chance.choice(["a.txt", ".hidden", "test.parquet", "run.json"])).write_text("x")
+
+
+def rename(folder: Path, other: Path, chance: random.Random) -> None:
+    path = a_file(folder, chance)
+    path.rename(path.with_name(f"{path.name}.old"))
+
+
+def swap(folder: Path, other: Path, chance: random.Random) -> None:
+    """A file of another release, which is signed with the same key."""
+    paths = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    differing = [path for path in paths if (folder / path).read_bytes() != (other / path).read_bytes()]
+    shutil.copy(other / chance.choice(differing), folder / chance.choice(differing))
+
+
+def link(folder: Path, other: Path, chance: random.Random) -> None:
+    path = a_file(folder, chance)
+    outside = folder.parent / f"outside{chance.random()}"
+    path.rename(outside)
+    path.symlink_to(outside)
+
+
+def edit_payload(folder: Path, other: Path, chance: random.Random) -> None:
+    found = payloads(folder)
+    document = chance.choice(found)
+    subject = chance.choice(document["subject"])
+    chance.choice(
+        [
+            lambda: document["subject"].remove(subject),
+            lambda: subject["digest"].update(sha256=f"{chance.getrandbits(256):064x}"),
+            lambda: found[0]["predicate"]["passedTests"].pop(),
+            lambda: found[1]["predicate"].update(timeCreated="2020-01-01T00:00:00Z"),
+            lambda: found[1]["predicate"]["properties"].pop(),
+            lambda: entry(found[0], "audit")["annotations"].update(evidence=chance.choice([0, 1, 3, 4])),
+            lambda: entry(found[0], "claim")["annotations"].update(epsilon=0.25),
+        ]
+    )()
+    attest(folder, found)
+
+
+PLANTS = (flip, cut, extend, remove, add, rename, swap, link, edit_payload, flip)
+
+
+def test_a_hundred_changed_folders_and_none_verifies(released: Releases, keys: Path, tmp_path: Path) -> None:
+    (folder, _), (other, _) = released(), released(sizes=(5, 4, 3, 4), seed=1)
+    key = read_public_key(keys / "key.pub")
+    assert verify_folder(folder, key).verdict == verify_folder(other, key).verdict == "pass"
+    for number in range(100):
+        chance, copy = random.Random(number), tmp_path / "copies" / str(number) / "texts"
+        shutil.copytree(folder, copy)
+        PLANTS[number % len(PLANTS)](copy, other, chance)
+        same = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()} == {
+            path.relative_to(copy): path.read_bytes() for path in copy.rglob("*") if path.is_file()
+        }
+        assert not same or any(path.is_symlink() for path in copy.rglob("*")), "a plant changes something"
+        found = verify_folder(copy, key)
+        assert found.verdict == "fail" and found.problems, (number, PLANTS[number % len(PLANTS)].__name__)
+
+
+def test_a_folder_that_nobody_can_read(tmp_path: Path, keys: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        verify_folder(tmp_path / "nowhere", None)
+    many = tmp_path / "many"
+    many.mkdir()
+    for number in range(1100):
+        (many / str(number)).touch()
+    assert any("more than 1,000 files" in problem for problem in verify_folder(many, None).problems)
