@@ -100,9 +100,10 @@ def _blocks(released: Released) -> Iterator[str]:
     result, about = released.result, released.about
     yield f"# {escaped(about.name)}"
     yield from _paragraphs(about.description)
-    yield f"Published by {', '.join(map(escaped, about.curators))}." + (
-        f" Contact: {escaped(about.contact)}." if about.contact else ""
-    )
+    if about.curators != About().curators:
+        yield f"Published by {', '.join(map(escaped, about.curators))}."
+    if about.contact:
+        yield f"Contact: {escaped(about.contact)}."
     yield "## Uses"
     yield from _paragraphs(about.intended_use)
     yield "## Dataset Structure"
