@@ -34,7 +34,7 @@ _SLACK = 1e-9
     reference=_REFERENCE,
 )
 def coins_are_kept(facts: Facts) -> Outcome:
-    """The file of coins against its digest in run.json, and each coin against the assignment and its batch's record."""
+    """The coins against their digest in the manifest, and each against the assignment and its batch's record."""
     expected = "the digest that was committed to; the contributions of those that are in, and of no others, aggregated"
     committed, there = facts.manifest.canaries, facts.reader.has(CANARIES)
     if committed is None:

@@ -304,7 +304,8 @@ class BatchWriter:
             raise ValueError(problem)
         self._manifest = manifest
         self._arrays = BatchArrays(manifest, header.contexts, canary=header.canary is not None)
-        self._archive = ArchiveWriter(partial, {"header": asdict(header)})
+        written = {name: value for name, value in asdict(header).items() if value is not None or name != "canary"}
+        self._archive = ArchiveWriter(partial, {"header": written})
         for name, spec in self._arrays.stored.items():
             self._archive.declare(name, spec)
         self._sampled: list[tuple[float, bytes, int]] = []
