@@ -18,6 +18,11 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from dpaudit.audit import audit_run
+from dpaudit.release.folder import write_release
+from dpaudit.release.keys import read_signer
+from dpaudit.runs import RunReader
+
 ROOT = Path(__file__).parents[2]
 #: In the repository, and no part of what is installed.
 NOT_INSTALLED = ("benchmarks", "docsite", "tests")
@@ -96,6 +101,12 @@ def clean_environment(folder: Path, wheel: Path, requirements: list[str]) -> Pat
     return folder / "bin"
 
 
+def release(run: Path, key: Path, folder: Path) -> Path:
+    """A release of a run, written here, where pyarrow is."""
+    write_release(audit_run(run), RunReader(run), folder, signer=read_signer(key))
+    return folder
+
+
 def metadata(archive: zipfile.ZipFile) -> Message:
     (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
     return Parser().parsestr(archive.read(name).decode("utf-8"))
@@ -123,15 +134,15 @@ def test_wheel_installs_and_runs_in_a_clean_environment(make_run: Callable[[], A
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text(f"raise SystemExit({TRAP!r})")
 
-    def output(*command: str, code: int = 0, **environment: str) -> str:
+    def output(*command: str, code: int = 0, trap: bool = False, **environment: str) -> str:
         called = [str(commands / command[0]), *command[1:]]
         done = subprocess.run(called, cwd=folder, env=ALONE | environment, capture_output=True, text=True)
         assert done.returncode == code, done.stderr
-        assert (TRAP in done.stderr) == (code == 1), done.stderr
-        return done.stdout
+        assert (TRAP in done.stderr) == trap, done.stderr
+        return done.stdout if code == 0 else done.stdout + done.stderr
 
     for name in (*HOSTILE, "types"):  # the traps work: this is what Python itself finds here
-        output("python", "-c", f"import {name}", code=1)
+        output("python", "-c", f"import {name}", code=1, trap=True)
     installed, *top_level = output("python", "-P", "-c", FOUND).splitlines()
     assert Path(installed).is_relative_to(tmp_path / "clean")
     assert top_level == ["None"] * len(NOT_FOUND)
@@ -145,3 +156,14 @@ def test_wheel_installs_and_runs_in_a_clean_environment(make_run: Callable[[], A
     shutil.rmtree(folder / "types")
     output("python", "-m", "dpaudit", *verify)
     output("dpaudit", *verify, PYTHONPATH=".")
+
+    # A release is verified where nothing else is installed, and neither the run nor a private key is there.
+    output("dpaudit", "key", "--out", "key")
+    released = release(run, folder / "key", tmp_path / "texts")
+    gate = ("verify", str(released), "--key", "key.pub")
+    output("dpaudit", *gate)
+    (released / "README.md").write_text("another card")
+    assert "FAIL The card (README.md) was changed" in output("dpaudit", *gate, code=1)
+    # To write one takes pyarrow, which is said.
+    said = output("dpaudit", "release", str(run), "--out", "more", "--unsigned", code=2)
+    assert "pip install 'dpaudit[release]'" in said
