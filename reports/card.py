@@ -16,7 +16,7 @@ from dpaudit.reports.markdown import code, escaped, table
 from dpaudit.reports.text import counted
 from dpaudit.results import NEXT_TO_NOTHING, AuditResult
 from dpaudit.results.attestation import ATTESTATION
-from dpaudit.results.publication import JSONL, PARQUET, REGISTRY, REPORT, About, Split
+from dpaudit.results.publication import JSONL, NOT_STATED, PARQUET, REGISTRY, REPORT, About, Split
 from dpaudit.results.quality import Quality
 from dpaudit.results.rounding import exactly, exponential
 
@@ -100,7 +100,7 @@ def _blocks(released: Released) -> Iterator[str]:
     result, about = released.result, released.about
     yield f"# {escaped(about.name)}"
     yield from _paragraphs(about.description)
-    if about.curators != About().curators:
+    if about.curators != (NOT_STATED,):
         yield f"Published by {', '.join(map(escaped, about.curators))}."
     if about.contact:
         yield f"Contact: {escaped(about.contact)}."

@@ -247,9 +247,9 @@ class CanarySums:
 
     def add(self, view: StepView) -> None:
         """Take in one step; one without what it needs leaves no number."""
-        row, contexts, given = view.step.canary, view.step.contexts, view.contributions
         if self._header.canary is None:
             return
+        row, contexts, given = view.step.canary, view.step.contexts, view.contributions
         if row is None or given is None or view.index is None or view.range_problem:
             self._removed = self._added = math.nan
             return
@@ -624,10 +624,10 @@ class Facts:
         self.sampling.take(batch.id, batch.sampling)
         self.independence.take(batch.id, batch.draws, batch.text_lengths)
         self.seeds.take(batch.draws)
-        if batch.noise is not None:
-            self.noise = batch.noise if self.noise is None else self.noise
-            if self.noise is not batch.noise:
-                self.noise.merge(batch.noise)
+        if self.noise is None:
+            self.noise = batch.noise
+        elif batch.noise is not None:
+            self.noise.merge(batch.noise)
         self.unshown.update(batch.unshown)
         self.unmade |= batch.unmade
         self.problems.update(batch.problems)

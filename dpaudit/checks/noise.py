@@ -42,7 +42,7 @@ class NoiseFacts:
 
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
     problem: str = ""
-    first: list[bytes] = field(default_factory=list)
+    first: set[bytes] = field(default_factory=set)
     trials: int = 0
     drawn: int = 0
     pairs: int = 0
@@ -54,9 +54,9 @@ class NoiseFacts:
     def merge(self, other: NoiseFacts) -> None:
         """Take in what other batches show."""
         self.counts += other.counts
-        again = not self.problem and not other.problem and set(self.first) & set(other.first)
-        self.problem = self.problem or other.problem or ("two batches begin with the same noise" if again else "")
-        self.first += other.first
+        again = "" if self.first.isdisjoint(other.first) else "two batches begin with the same noise"
+        self.problem = self.problem or other.problem or again
+        self.first |= other.first
         self.same, self.uneven = min(self.same, other.same), min(self.uneven, other.uneven)
         for name in ("trials", "drawn", "pairs", "both", "batches"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -89,7 +89,7 @@ class NoiseSums:
         if digest in self._seen:
             facts.problem = facts.problem or f"a step of batch {view.header.id} has the noise of one before"
         self._seen.add(digest)
-        facts.first = facts.first or [digest]
+        facts.first = facts.first or {digest}
         if view.contributions is None or len(view.contributions) != len(self._times):
             return
         shown: NDArray[np.bool_] = (view.contributions != 0).any(axis=1)

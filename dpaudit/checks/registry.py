@@ -119,8 +119,7 @@ class StepCheck(Check[StepFunction]):
 
     def not_about(self, manifest: Manifest) -> str:
         """Why the check is not about a run, as a sentence; empty where it is."""
-        by_mechanism = manifest.mechanism.not_applicable.get(self.id, "")
-        return by_mechanism or ("" if self.applies(manifest) else self.otherwise)
+        return manifest.mechanism.not_about(self.id) or ("" if self.applies(manifest) else self.otherwise)
 
     def objection(self, view: StepView) -> str | None:
         """What the check objects to in a step; None where it is not about the run, or the record does not show it."""
@@ -146,7 +145,7 @@ class RunCheck(Check[RunFunction]):
 
     def result(self, facts: Facts) -> CheckResult:
         """From the outcome of its function, where it is about the run's mechanism."""
-        if reason := facts.manifest.mechanism.not_applicable.get(self.id, ""):
+        if reason := facts.manifest.mechanism.not_about(self.id):
             return self.entry(not_applicable(self.title, reason))
         return self.entry(self.function(facts))
 

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from dpaudit.mechanisms.interfaces import (
     NO_FIXED_COLUMNS,
+    Aggregator,
     Arrays,
     ClaimKind,
     Fields,
@@ -20,6 +21,8 @@ from dpaudit.mechanisms.interfaces import (
     StepArray,
     log_probability,
 )
+from dpaudit.mechanisms.mean import Mean
+from dpaudit.mechanisms.probabilities import Probabilities
 
 #: By how much more than the clip, relatively, recorded probabilities may add up to, with room (`Probabilities`).
 _SUM_ROOM = 2.0**-12
@@ -57,11 +60,13 @@ class Draw(Fields, ABC):
     Attributes:
         name: as configs and run.json have it.
         likely: whether tokens have probabilities, given the record: then a text has an ex-post cost.
+        needs: what other fields of its mechanism must be, None for absent.
         not_applicable: checks that are not about it, with the reason.
     """
 
     name: ClassVar[str]
     likely: ClassVar[bool] = True
+    needs: ClassVar[Mapping[str, str | float | None]] = {}
     not_applicable: ClassVar[Mapping[str, str]] = {
         "sampling.noise": "No noise is added.",
         "sampling.subsets": "Every context is in every draw.",
@@ -74,6 +79,15 @@ class Draw(Fields, ABC):
     def arrays(self) -> dict[str, StepArray]:
         """What a step records of the draw, by name."""
         return {}
+
+    @property
+    def gaussian(self) -> GaussianDraws | None:
+        """What a draw by noise costs where one context comes or goes; None of one by probabilities."""
+        return None
+
+    def noise(self, aggregator: Aggregator, clip: float) -> SampledNoise | None:
+        """What is added to aggregates, and how contexts are sampled; None where nothing is."""
+        return None
 
     def scores(self, aggregate: Floats, arrays: Arrays) -> Floats:
         """What the token was drawn from, [S], for an aggregate [S] and a step's arrays."""
@@ -112,6 +126,13 @@ class NoisyArgmax(Draw):
 
     name: ClassVar[str] = "noisy-argmax"
     likely: ClassVar[bool] = False
+    needs: ClassVar[Mapping[str, str | float | None]] = {
+        "contribution": Probabilities.name,
+        "aggregator": Mean.name,
+        "temperature": 1.0,
+        "budget": None,
+        "grid": None,
+    }
     not_applicable: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(
             ("sampling.distribution", "sampling.independence", "sampling.seeds"),
@@ -153,5 +174,10 @@ class NoisyArgmax(Draw):
 
     @property
     def gaussian(self) -> GaussianDraws:
-        """What a draw costs where one context comes or goes."""
+        """See `Draw`."""
         return GaussianDraws(self.noise_multiplier * (1 - _SUM_ROOM), self.sampling_rate)
+
+    def noise(self, aggregator: Aggregator, clip: float) -> SampledNoise:
+        """See `Draw`."""
+        assert isinstance(aggregator, Mean)  # by `needs`
+        return SampledNoise(self.noise_multiplier * clip / aggregator.divisor, self.sampling_rate)

@@ -218,18 +218,11 @@ class Mechanism(Fields):
         return self
 
     @model_validator(mode="after")
-    def _noise_is_for_sums_of_probabilities(self) -> Mechanism:
-        if not isinstance(self.draw, NoisyArgmax):
-            return self
-        for field, given, allowed in (
-            ("contribution", self.contribution.name, Probabilities.name),
-            ("aggregator", self.aggregator.name, Mean.name),
-            ("temperature", self.temperature, 1.0),
-            ("budget", self.budget, None),
-            ("grid", self.contribution.grid, None),
-        ):
-            if given != allowed:
-                raise clash(field, given, f"{'null' if allowed is None else allowed} with the draw {self.draw.name}")
+    def _has_what_its_draw_needs(self) -> Mechanism:
+        given = self.model_dump() if self.draw.needs else {}
+        for field, needed in self.draw.needs.items():
+            if (found := given.get(field)) != needed:
+                raise clash(field, found, f"{'null' if needed is None else needed} with the draw {self.draw.name}")
         return self
 
     @model_serializer
@@ -288,10 +281,9 @@ class Mechanism(Fields):
         """Of claims that its runs support."""
         return self.draw.kinds(self.aggregator.kinds)
 
-    @property
-    def not_applicable(self) -> Mapping[str, str]:
-        """Checks that are not about it, with the reason."""
-        return {**self.aggregator.not_applicable, **self.draw.not_applicable}
+    def not_about(self, check: str) -> str:
+        """Why a check is not about it, as a sentence; empty where it is."""
+        return self.draw.not_applicable.get(check) or self.aggregator.not_applicable.get(check, "")
 
     @property
     def over_support(self) -> bool:
@@ -342,18 +334,13 @@ class Mechanism(Fields):
 
         Accountants know it where one context comes or goes. Whatever else changes, nothing is known: rate 1, no noise.
         """
-        if not isinstance(self.draw, NoisyArgmax):
-            return None
-        known = change == ContextChange("add_remove")
-        return self.draw.gaussian if known else GaussianDraws(0.0, 1.0)
+        draws = self.draw.gaussian
+        return draws if draws is None or change == ContextChange("add_remove") else GaussianDraws(0.0, 1.0)
 
     @property
     def noise(self) -> SampledNoise | None:
-        """What is added to aggregates, and how contexts are sampled; None where nothing is."""
-        if not (isinstance(self.draw, NoisyArgmax) and isinstance(self.aggregator, Mean)):
-            return None
-        deviation = self.draw.noise_multiplier * self.clip / self.aggregator.divisor
-        return SampledNoise(deviation, self.draw.sampling_rate)
+        """See `Draw.noise`."""
+        return self.draw.noise(self.aggregator, self.clip)
 
     def rho(self, change: ContextChange) -> float | None:
         """zCDP of a run of any number of tokens, by its contexts' budgets, rounded up; None without them.
