@@ -22,6 +22,7 @@ from dpaudit.runs import InputError
 MAX_BYTES = 1 << 13
 PUBLIC_SUFFIX = ".pub"
 _MAKE = "Make one with `dpaudit key --out FILE`."
+_ASK = "Whoever signed the release has it: the file that ends in .pub, which `dpaudit key` wrote."
 
 
 def make_key(path: Path) -> SSlibKey:
@@ -67,7 +68,9 @@ def _there_already(path: Path) -> InputError:
 
 def read_signer(path: Path) -> CryptoSigner:
     """The private key of a file. Raises InputError where it is none, or others may read it."""
-    content, mode = _read(path)
+    content, mode = _read(path, _MAKE)
+    if b"PUBLIC KEY" in content:
+        raise InputError(str(path), "this is a public key.", "Give the private one, which lies beside it without .pub.")
     if mode & 0o077:
         problem = "others may read this private key."
         raise InputError(str(path), problem, "Make a new key; whoever could read this one may have. (chmod 600 FILE)")
@@ -82,7 +85,7 @@ def read_signer(path: Path) -> CryptoSigner:
 
 def read_public_key(path: Path) -> SSlibKey:
     """The public key of a file. Raises InputError where it is none."""
-    content, _ = _read(path)
+    content, _ = _read(path, _ASK)
     try:
         key = load_pem_public_key(content)
     except ValueError:
@@ -94,14 +97,14 @@ def read_public_key(path: Path) -> SSlibKey:
     return SSlibKey.from_crypto(key)
 
 
-def _read(path: Path) -> tuple[bytes, int]:
-    """A plain file's bytes and mode."""
+def _read(path: Path, remedy: str) -> tuple[bytes, int]:
+    """A plain file's bytes and mode; `remedy` is for where there is none."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(handle, "rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
-                raise InputError(str(path), "this is no plain file of a key's size.", _MAKE)
+                raise InputError(str(path), "this is no plain file of a key's size.", remedy)
             return file.read(MAX_BYTES), found.st_mode
     except OSError as error:
-        raise InputError(str(path), f"cannot be read ({error.strerror}).", _MAKE) from None
+        raise InputError(str(path), f"cannot be read ({error.strerror}).", remedy) from None

@@ -77,3 +77,13 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
             read_public_key(tmp_path / name)
     with pytest.raises(InputError, match="this is a private key"):
         read_public_key(tmp_path / "key")
+    (tmp_path / "key.pub").chmod(0o644)
+    with pytest.raises(InputError, match="this is a public key"):
+        read_signer(tmp_path / "key.pub")
+
+
+def test_a_receiver_without_the_key_is_not_told_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Whoever signed the release has it"):
+        read_public_key(tmp_path / "key.pub")
+    with pytest.raises(InputError, match="Make one"):
+        read_signer(tmp_path / "key")
