@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from dpaudit.mechanisms import Fields
+from dpaudit.results.publication import PATTERNS
 from dpaudit.runs import InputError
 from dpaudit.runs.strict_yaml import in_short, parse, read
 
@@ -50,4 +51,6 @@ def _input_error(path: Path, error: ValidationError, kind: type[Fields], remedy:
     if first["type"] == "value_error":
         return InputError(where, f"{first['msg'].removeprefix('Value error, ')}.", remedy)
     allowed = first["msg"].removeprefix("Input should be ")
+    if first["type"] == "string_pattern_mismatch":
+        allowed = PATTERNS.get(first["ctx"]["pattern"], allowed)
     return InputError(where, f"the value is {in_short(first['input'])}.", f"Allowed: {allowed}.")

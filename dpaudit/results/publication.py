@@ -15,9 +15,17 @@ PARQUET, JSONL = "data", "jsonl"
 Split = Literal["train", "test"]
 NOT_STATED: Final = "Not stated by the publisher."
 
-_Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$", max_length=200)]
-_Text = Annotated[str, Field(pattern=r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f]+$", max_length=4000)]
-_Tag = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+-]*$", max_length=60)]
+#: What people may write, and how errors say so.
+_LINE, _TEXT = r"^[^\x00-\x1f\x7f-\x9f]+$", r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f]+$"
+_TAG = r"^[a-z0-9][a-z0-9.+-]*$"
+PATTERNS: Final = {
+    _LINE: "one line of text, without control characters",
+    _TEXT: "text without control characters but line breaks",
+    _TAG: "lower-case letters, digits, dots, plus signs and hyphens, such as cc-by-4.0 or en",
+}
+_Line = Annotated[str, Field(pattern=_LINE, max_length=200)]
+_Text = Annotated[str, Field(pattern=_TEXT, max_length=4000)]
+_Tag = Annotated[str, Field(pattern=_TAG, max_length=60)]
 _Lines = Annotated[tuple[_Line, ...], Field(min_length=1, max_length=20, strict=False)]
 
 

@@ -320,7 +320,8 @@ def test_what_a_publisher_says_is_read_strictly(tmp_path: Path) -> None:
         ("licence: cc-by-4.0", "Did you mean license?"),
         ("curators: []", "curators"),
         ("name: ''", "name"),
-        ('name: "a\\u0007b"', "name"),
+        ('name: "a\\u0007b"', "Allowed: one line of text, without control characters."),
+        ("license: CC BY", "Allowed: lower-case letters"),
         ("sector: Gardening", "Technology"),
         ("- name", "not a mapping"),
     ):
