@@ -13,11 +13,12 @@ from pydantic import (
     GetJsonSchemaHandler,
     SerializeAsAny,
     SerializerFunctionWrapHandler,
+    ValidationError,
     model_serializer,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, InitErrorDetails
 
 from dpaudit.mechanisms.budgets import charged, zcdp_of_draw
 from dpaudit.mechanisms.central import Central
@@ -185,6 +186,11 @@ class Mechanism(Fields):
         """Give contribution and aggregator the fields that are theirs."""
         if not isinstance(value, Mapping):
             return value
+        names = cls.flat_names()
+        # Told before what is missing, which may be the same field in its right spelling.
+        if unknown := [name for name in value if name not in names]:
+            first = InitErrorDetails(type="extra_forbidden", loc=(str(unknown[0]),), input=value[unknown[0]])
+            raise ValidationError.from_exception_data(cls.__name__, [first])
         rest = {"contribution": next(iter(CONTRIBUTIONS)), **value}
         for part, known in _PARTS.items():
             if isinstance(chosen := rest.get(part), Fields) or part not in rest:

@@ -193,6 +193,16 @@ def test_a_missing_field_is_told_with_the_misspelt_one_beside_it(tmp_path: Path)
         load_config(path)
 
 
+def test_a_misspelt_field_of_the_mechanism_is_told_before_the_one_it_leaves_missing(
+    tmp_path: Path, settings: Settings
+) -> None:
+    values = settings()
+    values["mechanism"]["clipp"] = values["mechanism"].pop("clip")
+    error = failure(write(tmp_path, yaml.safe_dump(values)))
+    assert error.where.endswith("mechanism.clipp")
+    assert "Did you mean clip?" in error.remedy
+
+
 def test_a_missing_section_is_named(tmp_path: Path, settings: Settings) -> None:
     values = settings()
     del values["model"]
