@@ -14,7 +14,7 @@ from dpaudit.mechanisms import ClaimKind
 from dpaudit.reports import findings, outline, quality
 from dpaudit.reports.markdown import code, escaped, table
 from dpaudit.reports.text import counted
-from dpaudit.results import NEXT_TO_NOTHING, AuditResult
+from dpaudit.results import NEXT_TO_NOTHING, TO_SHOW, AuditResult
 from dpaudit.results.attestation import ATTESTATION
 from dpaudit.results.publication import JSONL, NOT_STATED, PARQUET, REGISTRY, REPORT, About, Split
 from dpaudit.results.quality import Quality
@@ -35,8 +35,8 @@ _WITHHELD = (
 _NOT_PROMISED = (
     "That nothing can be learnt. What many of the records have in common may stand in these texts: that is what they "
     "are for.",
-    "Anything about groups. Records that belong together, such as several of one person, add up unless the unit above "
-    "says otherwise.",
+    "Anything about groups. Records that belong together, such as several of one person, add up, unless one user with "
+    "all records of theirs is what a promise is about.",
     "Anything about what the language model had read before. It may repeat that, whatever the private data are.",
     "Anything about other releases from the same records. What they cost comes on top.",
     "That a sentence is true. The texts are made up; a name, a number or a place in them need not exist.",
@@ -99,7 +99,8 @@ def _front_matter(released: Released) -> dict[str, Any]:
 def _blocks(released: Released) -> Iterator[str]:
     result, about = released.result, released.about
     yield f"# {escaped(about.name)}"
-    yield from _paragraphs(about.description)
+    if about.description != NOT_STATED:
+        yield from _paragraphs(about.description)
     if about.curators != (NOT_STATED,):
         yield f"Published by {', '.join(map(escaped, about.curators))}."
     if about.contact:
@@ -112,7 +113,7 @@ def _blocks(released: Released) -> Iterator[str]:
     yield from _creation(result)
     yield "## Personal and Sensitive Information"
     yield promise(result, released.kind)
-    yield "It does not promise:"
+    yield "Nothing here promises:"
     yield _items(_NOT_PROMISED)
     yield "## Bias, Risks, and Limitations"
     yield _items(_LIMITS)
@@ -217,8 +218,9 @@ def _audit(released: Released) -> Iterator[str]:
     if result.policy is not None:
         name = f"the policy {code(result.policy.name)}" if result.policy.name else "a policy"
         yield f"It was held to {name} (SHA-256 {code(result.policy.sha256)})."
-    ex_post = released.kind == "ex-post"
-    said = [caveat for caveat in result.caveats if not (ex_post and caveat.startswith(NEXT_TO_NOTHING))]
+    # A card of an ex-post run states no figure, whatever was given; and how to have one is for the publisher.
+    left_out = (TO_SHOW, *[NEXT_TO_NOTHING] * (released.kind == "ex-post"))
+    said = [caveat for caveat in result.caveats if not caveat.startswith(left_out)]
     yield _items(map(escaped, said))
     yield (
         f"`{REPORT}/report.html` is the report. `{REGISTRY}` is an entry for the OpenDP registry of deployments, as a "

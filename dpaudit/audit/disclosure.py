@@ -10,7 +10,7 @@ from dpaudit.audit.factors import change, factor, next_to_nothing
 from dpaudit.audit.guarantees import NOTHING
 from dpaudit.checks.disclosure import public_settings
 from dpaudit.checks.registry import CHECKS, COMMAND, command_for
-from dpaudit.results import AuditResult, CheckResult, ClaimResult
+from dpaudit.results import TO_SHOW, AuditResult, CheckResult, ClaimResult
 from dpaudit.results.rounding import exactly
 from dpaudit.results.shell import claim_options
 
@@ -122,7 +122,7 @@ def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: str) ->
         )
         if manifest["claim_stated"] != "beforehand":
             given = "--epsilon and --delta" if claim is not None and claim.delta else "--epsilon"
-            yield f"To show a number, give {given}, agreed beforehand."
+            yield f"{TO_SHOW} {given}, agreed beforehand."
     if manifest and not _fit(result):
         yield "The run's settings are left out, for the check disclosure.sensitive did not find them fit to publish."
     yield (

@@ -106,6 +106,7 @@ def release(
             print_json(written.to_json())
         else:
             _print_released(written)
+    _note_no_epsilon(result)
     if about is None:
         note("No --about FILE.yaml was given: the card says of curators, use and licence that they are not stated.")
     public = "FILE.pub" if key is None else argument(f"{key}.pub", "FILE.pub")
@@ -124,6 +125,20 @@ def _tell_why(result: AuditResult, as_json: bool) -> None:
         with output():
             print_failures(result, stdout())
     tell(f"dpaudit: not released: {result.guarantee}")
+
+
+def _note_no_epsilon(result: AuditResult) -> None:
+    """Say where the folder has no figure, and why: whoever promised one beforehand expects it there."""
+    from dpaudit.audit.disclosure import public_form
+    from dpaudit.reports.card import states_epsilon
+
+    public = public_form(result)
+    if result.claim is None or states_epsilon(public, result.claim.kind):
+        return
+    if result.claim.kind == "ex-post":
+        note("The card states no epsilon, for this run's account is ex-post.")
+    else:
+        note(f"The card states no epsilon. {public.guarantee}")
 
 
 def _print_released(written: ReleasedFolder) -> None:

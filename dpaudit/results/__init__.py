@@ -6,6 +6,7 @@ from dpaudit.mechanisms import Unit as Unit
 from dpaudit.results.audit import ALL_SAMPLES_LENGTH as ALL_SAMPLES_LENGTH
 from dpaudit.results.audit import NEXT_TO_NOTHING as NEXT_TO_NOTHING
 from dpaudit.results.audit import SAMPLE_LENGTH as SAMPLE_LENGTH
+from dpaudit.results.audit import TO_SHOW as TO_SHOW
 from dpaudit.results.audit import VERY_SHORT as VERY_SHORT
 from dpaudit.results.audit import Alternative as Alternative
 from dpaudit.results.audit import Approximate as Approximate

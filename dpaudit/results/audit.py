@@ -24,6 +24,8 @@ def finite_or_text(value: float) -> float | Literal["inf", "-inf", "nan"]:
 
 #: How a caveat about an empty guarantee begins.
 NEXT_TO_NOTHING = "This bounds next to nothing:"
+#: How the caveat begins that tells a publisher what would show a withheld figure.
+TO_SHOW = "To show a number, give"
 #: How many characters of a released text a result holds, and of all of them.
 SAMPLE_LENGTH, ALL_SAMPLES_LENGTH = 20_000, 2_000_000
 

@@ -121,7 +121,7 @@ def test_the_card_states_the_promise_of_a_claim_that_holds_whatever_the_data(rel
     assert f"({exactly(result.claim.epsilon)}, {exactly(result.claim.delta)})-differentially private" in card
     assert "add or remove one record" in card
     assert "<b>" not in card and "\\[markup\\]" in card
-    for part in ("## Personal and Sensitive Information", "It does not promise:", "## Bias, Risks, and Limitations"):
+    for part in ("## Personal and Sensitive Information", "Nothing here promises:", "## Bias, Risks, and Limitations"):
         assert part in card
 
 
@@ -132,6 +132,7 @@ def test_an_ex_post_card_states_no_epsilon_and_says_why(released: Releases) -> N
         card = (folder / "README.md").read_text()
         entry = (folder / "opendp_deployment.yaml").read_text()
         assert EX_POST in card
+        assert "give --epsilon" not in card and f"# {About().name}\n\n## Uses" in card
         assert not re.search(r"(?:epsilon|ε)\W{0,8}\d", card + entry)
         for figure in (result.claim.epsilon, result.guarantees.ex_post.total, result.guarantees.ex_post.exact):
             for digits in range(3, 9):
@@ -153,6 +154,21 @@ def test_a_withheld_claim_is_on_no_card(make_run: Callable[..., Run], tmp_path: 
     assert "No epsilon is stated here, although" in card
     assert yaml.safe_load(entry)["deployment"]["privacy_loss"]["privacy_parameters"] == {}
     assert bound(result.claim.epsilon) not in card + entry
+
+
+def test_the_command_says_where_the_card_states_no_epsilon(
+    make_run: Callable[..., Run], dpaudit: Command, empty_figures: None
+) -> None:
+    pytest.importorskip("pyarrow")
+    withheld, ex_post, stated = (make_run(aggregator=kind) for kind in ("mean", "median", "mean"))
+    withheld.edit_manifest({"privacy.delta_from": "records"})
+    withheld.rehash()
+    code, _, err = dpaudit("release", withheld.path, "--out", "a", "--unsigned")
+    assert code == 0 and "states no epsilon. The run's approximate claim" in err and "number of private records" in err
+    code, _, err = dpaudit("release", ex_post.path, "--out", "b", "--unsigned", "--epsilon", "1000")
+    assert code == 0 and "states no epsilon, for this run's account is ex-post" in err
+    code, _, err = dpaudit("release", stated.path, "--out", "c", "--unsigned")
+    assert code == 0 and "states no epsilon" not in err
 
 
 def test_the_registrys_own_schema_takes_the_entry(released: Releases) -> None:
