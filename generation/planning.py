@@ -50,6 +50,7 @@ def plan(config: Config, obstacles: Sequence[Obstacle] = (), spent: Sequence[Loc
         longest=config.decoding.longest,
         several=config.decoding.tokens_per_batch is not None,
         claim=None if claim is None else ClaimResult(**claim.model_dump()),
+        withheld="" if claim is None else _why_withheld(ready.manifest),
         sure=None if least is None else mechanism.sure_draws(least),
         left=ready.left,
         seconds=rounds * (prompts + step * max(0, tokens - texts)),
@@ -60,6 +61,15 @@ def plan(config: Config, obstacles: Sequence[Obstacle] = (), spent: Sequence[Loc
         refutable=None if canaries is None else most_refutable(canaries.count, 0.0 if claim is None else claim.delta),
         knows_tokenizer=_knows_tokenizer(ready.model),
     )
+
+
+def _why_withheld(manifest: Manifest) -> str:
+    """Why a claim would be withheld from readers outside, with the setting that would change it."""
+    if manifest.privacy.unit == "user" and manifest.privacy.records_per_user_from == "data":
+        return "it rests on how many records one user has in the data. Declare privacy.records_per_user"
+    if manifest.privacy.delta_from == "records":
+        return "its delta is worked out from the number of records. Declare privacy.delta"
+    return ""
 
 
 def _knows_tokenizer(model: LanguageModel) -> bool:

@@ -40,6 +40,8 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     else:
         yield "texts", f"{batches:,}, {at_most}"
     yield "claim", _EX_POST if plan.claim is None else claim_words(plan.claim)
+    if plan.withheld:
+        yield "public", f"no report or card for readers outside states this claim: {plan.withheld}"
     if plan.sure is not None:
         left = "" if plan.left is None else f"earlier runs left {100 * plan.left:.0f}% of them on average; "
         sure = f"each context pays for {counted(plan.sure, 'token')} at least, and for more as it moves less"

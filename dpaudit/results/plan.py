@@ -16,6 +16,7 @@ class Plan(Result):
         longest: the most of a text.
         several: whether a batch writes one text after another until its tokens are spent.
         claim: fixed beforehand; None for an ex-post one.
+        withheld: why readers outside are not told the claim, and which setting would do; empty where they are.
         sure: how many tokens of a batch every context's own budget pays for, whatever it says; None without budgets.
         left: the share of its budget that earlier runs left a context, on average; None without earlier ones.
         seconds: on this machine, where no text ends early; loading the model is left out.
@@ -34,6 +35,7 @@ class Plan(Result):
     longest: int
     several: bool
     claim: ClaimResult | None
+    withheld: str
     sure: int | None
     left: float | None
     seconds: float
