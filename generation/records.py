@@ -72,6 +72,7 @@ def read_records(config: DataConfig, *, whose: bool = False) -> Records:
     records: set[Record] = set()
     owned: dict[str, set[Record]] = defaultdict(set)
     users: dict[Record, str] = {}
+    shared: list[str] = []  # rows whose record is another user's already
     read = 0
     for row in rows:
         record = _record(row, config)
@@ -84,9 +85,12 @@ def read_records(config: DataConfig, *, whose: bool = False) -> Records:
         user = _value(row, config.user, "data.user")
         owned[user].add(record)
         if whose and users.setdefault(record, user) != user:
-            problem = "an earlier row of another user has the same text: a record pays out of one user's budget."
-            remedy = "Keep one of the two rows, or leave data.user out and declare privacy.records_per_user."
-            raise InputError(row.where, problem, remedy)
+            shared.append(row.where)
+    if shared:
+        others = f" So it is with {len(shared) - 1:,} more of the rows." if len(shared) > 1 else ""
+        problem = f"an earlier row of another user has the same text: a record pays out of one user's budget.{others}"
+        remedy = "Keep one of the two rows, or leave data.user out and declare privacy.records_per_user."
+        raise InputError(shared[0], problem, remedy)
     if not records:
         raise _no_records(config)
     most = None if config.user is None else max(map(len, owned.values()))

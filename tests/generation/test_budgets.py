@@ -225,6 +225,10 @@ def test_a_text_of_two_users_has_no_one_budget(make_config: MakeConfig, owned_fi
     with pytest.raises(InputError) as caught:
         generate(make_config(**per_user(other)), tmp_path / "run")
     assert "row 13" in str(caught.value) and "alone" not in str(caught.value)
+    assert "more of the rows" not in str(caught.value)
+    other.write_text(other.read_text() + "south,alone,user 2\nsouth,alone,user 3\n")
+    with pytest.raises(InputError, match=r"row 13.*2 more of the rows"):
+        generate(make_config(**per_user(other)), tmp_path / "run")
 
 
 def test_a_run_goes_on_from_what_others_left(make_config: MakeConfig, owned_file: Path, tmp_path: Path) -> None:
