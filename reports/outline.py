@@ -470,7 +470,8 @@ def _approximate_block(result: AuditResult) -> KindBlock:
     )
     lines = _claim_lines(claim, _nats(epsilon), neighbours_of(found), delta)
     remark = "Public settings and the claimed δ decide these figures."
-    if claim is not None and found.epsilon < claim.epsilon <= found.rdp * _AS_CLAIMED:
+    # By budgets what was recomputed is Rényi's, too, and below the claim by rounding alone.
+    if claim is not None and found.epsilon < found.rdp and found.epsilon < claim.epsilon <= found.rdp * _AS_CLAIMED:
         remark += (
             " The claim is by Rényi accounting, which others can repeat; what was recomputed is tighter, and holds."
         )

@@ -180,6 +180,12 @@ def test_the_approximate_block_names_what_budgets_promise() -> None:
     assert by_budgets["Budgets"] == "rho 0.1083 (zCDP) for all tokens, whatever their number"
     assert by_budgets["Tokens accounted for"] == "any number; a batch has at most 48"
     assert "any number of tokens" in kind_blocks(budgets_run())[1].brief[0][1]
+    assert "tighter" in kind_blocks(mean_run())[1].remark
+    approximate = budgets_run().guarantees.approximate
+    claim = budgets_run().claim
+    assert approximate is not None and claim is not None
+    promised = claim.model_copy(update={"epsilon": approximate.epsilon * (1 + 1e-9)})
+    assert "tighter" not in kind_blocks(budgets_run(claim=promised))[1].remark
     assert "Budgets" not in parts(mean_run()) and parts(mean_run())["Tokens accounted for"] == "48"
     # So short a run that worst-case accounting promises less: then its tokens do count.
     found = budgets_run().guarantees
