@@ -102,7 +102,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
         lambda folder: (folder / "data/train.parquet").write_bytes(b"PAR1"),
         "A table of texts (data/train.parquet) was changed",
     ),
-    "another card": (lambda folder: edit(folder / "README.md", "It does not", "It does"), "The card (README.md) was"),
+    "another card": (lambda folder: edit(folder / "README.md", "Nothing here", "All here"), "The card (README.md) was"),
     "another entry": (
         lambda folder: edit(folder / "opendp_deployment.yaml", "epsilon: ", "epsilon: 0"),
         "The registry's entry (opendp_deployment.yaml) was",
