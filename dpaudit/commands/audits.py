@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dpaudit.commands.places import reports_of
+from dpaudit.commands.places import reports_of, spare_runs, writing
 from dpaudit.commands.terminal import note_in_log, progress_bar, session, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from dpaudit.audit import Question
     from dpaudit.engines import Engine
@@ -140,6 +141,23 @@ def held_to_policy(
     wanted = policy.policy.quality is not None and result.verdict != "error"
     quality, problem = quality_of(run_dir) if wanted else (None, "")
     return held_to(result, policy, quality, problem, signer)
+
+
+def spare_findings(run_dir: Location, *files: Path | None) -> None:
+    """Refuse files of findings that would lie in a run's record, before an audit is spent."""
+    for file in filter(None, files):
+        remedy = f"Name a file elsewhere, or in {reports_of(run_dir)}."
+        spare_runs(file, [run_dir], remedy, keep_folder=True)
+
+
+def write_findings(result: AuditResult, *, junit: Path | None = None, sarif: Path | None = None) -> None:
+    """What programs show of a gate, as private as the result is."""
+    from dpaudit.reports.write import write_junit, write_sarif
+
+    for option, file, write in (("--junit", junit, write_junit), ("--sarif", sarif, write_sarif)):
+        if file is not None:
+            with writing(file, option):
+                write(result, file)
 
 
 def leave(*results: AuditResult) -> None:

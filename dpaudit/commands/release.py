@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,15 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands import places
-from dpaudit.commands.audits import audit_of, held_to_policy, leave, quality_of, replay_of
+from dpaudit.commands.audits import (
+    audit_of,
+    held_to_policy,
+    leave,
+    quality_of,
+    replay_of,
+    spare_findings,
+    write_findings,
+)
 from dpaudit.commands.options import RUN_DIR, SHARE, NamedPath, TitledCommand, audit_options
 from dpaudit.commands.terminal import note, output, print_json, stdout, tell
 
@@ -41,6 +50,16 @@ if TYPE_CHECKING:
     help="What the card and the registry's entry say beside the audit: name, curators, description, license ...",
 )
 @click.option("--test-share", type=SHARE, help="Put about this share of each label's texts into a test split.")
+@click.option(
+    "--junit",
+    type=NamedPath(path_type=Path, dir_okay=False),
+    help="Write the checks as JUnit XML here, for readers outside, passed or not.",
+)
+@click.option(
+    "--sarif",
+    type=NamedPath(path_type=Path, dir_okay=False),
+    help="Write the findings as SARIF here, for readers outside, passed or not.",
+)
 @audit_options
 def release(
     run_dir: Location,
@@ -49,6 +68,8 @@ def release(
     unsigned: bool,
     about: Path | None,
     test_share: float | None,
+    junit: Path | None,
+    sarif: Path | None,
     question: Question,
     evidence: int,
     data: str | None,
@@ -68,6 +89,7 @@ def release(
       dpaudit release run --out texts --key release-key --epsilon 3 --data records.csv --level 4
       dpaudit verify texts --key release-key.pub --level 4
     """
+    from dpaudit.audit.disclosure import public_form
     from dpaudit.release.folder import RefusedError, read_about, require_new, require_signer, write_release
     from dpaudit.release.keys import read_signer
     from dpaudit.results.shell import argument
@@ -80,6 +102,9 @@ def release(
     places.spare_runs(out, [run_dir], "Name a folder elsewhere.")
     require_new(out)
     places.require_writable(out.parent, "--out")
+    spare_findings(run_dir, junit, sarif)
+    if any(Path(os.path.realpath(file)).is_relative_to(os.path.realpath(out)) for file in (junit, sarif) if file):
+        raise click.UsageError("A release folder holds what is attested alone: write --junit and --sarif elsewhere.")
     if importlib.util.find_spec("pyarrow") is None:
         raise ModuleNotFoundError(name="pyarrow")
     try:
@@ -87,6 +112,8 @@ def release(
         found = replay_of(run_dir, data, model, question)
         audited = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine, held=held)
         result = held_to_policy(audited, run_dir, policy, None if signer is None else signer.public_key.keyid)
+        if junit is not None or sarif is not None:
+            write_findings(public_form(result), junit=junit, sarif=sarif)
         if result.verdict != "pass":
             _tell_why(result, as_json)
             leave(result)

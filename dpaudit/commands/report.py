@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpaudit.commands import places
-from dpaudit.commands.audits import audit_of, held_to_policy, leave, replay_of, with_quality
+from dpaudit.commands.audits import (
+    audit_of,
+    held_to_policy,
+    leave,
+    replay_of,
+    spare_findings,
+    with_quality,
+    write_findings,
+)
 from dpaudit.commands.options import (
     COUNT,
     DATA_HELP,
@@ -82,7 +90,6 @@ def report(
     from dpaudit.reports.outline import rests_on
     from dpaudit.reports.terminal import print_summary
     from dpaudit.reports.text import in_a_line
-    from dpaudit.reports.write import write_sarif
     from dpaudit.results.shell import argument, claim_options
     from dpaudit.runs import InputError
 
@@ -91,9 +98,7 @@ def report(
         remedy = f"Leave --out away to write into {places.reports_of(run_dir)}, or name a folder elsewhere."
         places.spare_runs(out, [run_dir], remedy)
         places.require_writable(out, "--out")
-    if sarif is not None:
-        remedy = f"Name a file elsewhere, or in {places.reports_of(run_dir)}."
-        places.spare_runs(sarif, [run_dir], remedy, keep_folder=True)
+    spare_findings(run_dir, sarif)
     try:
         found = replay_of(run_dir, data, model, question)
     except InputError:
@@ -106,9 +111,7 @@ def report(
     result = public_form(audited) if audience == PUBLIC else with_quality(audited, run_dir)
     # Printed first: where nothing can be written, the audit is not lost.
     show(result, as_json, print_summary)
-    if sarif is not None:
-        with places.writing(sarif, "--sarif"):
-            write_sarif(result, sarif)
+    write_findings(result, sarif=sarif)
     folder = out or places.report_folder(run_dir, audience)
     if audited.claim is not None or out is not None or places.holds_reports(folder):
         paths = places.save_reports(result, folder)
@@ -175,13 +178,11 @@ def verify(
             raise click.UsageError("A release folder is verified by --key, --level and --policy alone.")
         _verify_released(run_dir, key, unsigned, evidence, policy, as_json)
         return
-    for file in filter(None, (junit, sarif)):
-        remedy = f"Name a file elsewhere, or in {places.reports_of(run_dir)}."
-        places.spare_runs(file, [run_dir], remedy, keep_folder=True)
+    spare_findings(run_dir, junit, sarif)
     found = replay_of(run_dir, data, model, question)
     result = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine, held=held)
     result = held_to_policy(result, run_dir, policy)
-    _write_findings(result, junit, sarif)
+    write_findings(result, junit=junit, sarif=sarif)
     if as_json:
         with output():
             # A gate's output lands in logs: the texts are not released yet.
@@ -231,16 +232,6 @@ def _verify_released(
         note(f"dpaudit: pass: {in_a_line(place)}: {found.files} files as released {found.created}, {signed}.")
         note(f"dpaudit: evidence level {found.evidence}. {one_line(found.guarantee)}", wrapped=True)
     sys.exit(found.verdict != "pass")
-
-
-def _write_findings(result: AuditResult, junit: Path | None, sarif: Path | None) -> None:
-    """What programs show of a gate. Private, as what it prints is."""
-    from dpaudit.reports.write import write_junit, write_sarif
-
-    for option, file, write in (("--junit", junit, write_junit), ("--sarif", sarif, write_sarif)):
-        if file is not None:
-            with places.writing(file, option):
-                write(result, file)
 
 
 @click.command(cls=TitledCommand)

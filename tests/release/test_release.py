@@ -458,6 +458,8 @@ def test_the_command_line_is_held_to_be_clear(
         (["--out", "texts", "--key", keys / "key.pub"], "key"),
         (["--out", "texts", "--unsigned", "--about", "file"], "is empty"),
         (["--out", "texts", "--unsigned", "--test-share", "1"], "test-share"),
+        (["--out", "texts", "--unsigned", "--junit", "texts/junit.xml"], "elsewhere"),
+        (["--out", "texts", "--unsigned", "--sarif", run / "findings.sarif"], "inside a run directory"),
     ):
         code, out, err = dpaudit("release", run.path, *options)
         assert (code, out) == (2, ""), err
@@ -504,3 +506,21 @@ def test_the_command_releases_what_passes(
     found = json.loads(dpaudit("release", run.path, "--out", "b", "--unsigned", "--json")[1])
     assert (found["signer"], found["texts"]) == (None, {"train": 2})
     assert set(found["files"]) == FILES - {"attestation.intoto.jsonl"}
+
+
+def test_findings_for_readers_outside_are_written_whether_or_not_it_passed(
+    make_run: Callable[..., Run], tmp_path: Path, dpaudit: Command, empty_figures: None
+) -> None:
+    pytest.importorskip("pyarrow")
+    run = make_run(aggregator="median")
+    cost = run.audit().guarantees.ex_post.total
+    files = ("--junit", "junit.xml", "--sarif", "findings.sarif")
+    for epsilon, wanted in ((1000, 0), (cost / 2, 1)):
+        folder = f"texts-{wanted}"
+        code, out, _ = dpaudit("release", run.path, "--out", folder, "--unsigned", "--epsilon", epsilon, *files)
+        assert code == wanted
+        found = [(tmp_path / name).read_text() for name in files[1::2]]
+        assert all(("claim.epsilon" in text) for text in found)
+        assert (f"{cost:.4f}"[:-1] in out) == (code == 1)
+        assert not any(f"{cost:.4f}"[:-1] in text for text in found)
+        assert ("<failure" in found[0]) == (code == 1) == ('"error"' in found[1])
