@@ -19,9 +19,9 @@ ROOT_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CH
 EXAMPLES = ("examples", "generation/demos")
 SHOWN_KINDS = (".csv", ".py", ".yaml")
 #: Shown as they stand, beside the examples. mkdocs reports a link to any other file.
-SHOWN = ("LICENSE", "CITATION.cff", *(f"dpaudit/schemas/{name}.schema.json" for name in SCHEMAS))
+SHOWN = ("LICENSE", "CITATION.cff", "action.yml", *(f"dpaudit/schemas/{name}.schema.json" for name in SCHEMAS))
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<target>[^)\s#]+)")
-_LANGUAGES = {".cff": "yaml", ".json": "json", ".py": "python", ".yaml": "yaml"}
+_LANGUAGES = {".cff": "yaml", ".json": "json", ".py": "python", ".yaml": "yaml", ".yml": "yaml"}
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:

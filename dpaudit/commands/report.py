@@ -129,7 +129,7 @@ def report(
 
 
 @click.command(cls=TitledCommand)
-@click.argument("run_dir", type=RUN_DIR)
+@click.argument("run_dir", type=RUN_DIR, metavar="RUN_DIR|FOLDER")
 @click.option(
     "--key",
     type=NamedPath(path_type=Path, dir_okay=False),
@@ -166,17 +166,17 @@ def verify(
       dpaudit verify run --policy policy.yaml --junit junit.xml
 
     A folder that `dpaudit release` wrote is held against its attestation, without the run: signature, every byte, the
-    level of evidence, and the policy.
+    level of evidence, the policy, and the commitment.
 
     \b
     Example:
       dpaudit verify texts --key release-key.pub --level 4
     """
     if key is not None or unsigned or _is_released(run_dir):
-        given = (question.asked, data, model, engine, held.commitment, held.head, junit, sarif)
+        given = (question.asked, data, model, engine, held.head, junit, sarif)
         if any(given):
-            raise click.UsageError("A release folder is verified by --key, --level and --policy alone.")
-        _verify_released(run_dir, key, unsigned, evidence, policy, as_json)
+            raise click.UsageError("A release folder is verified by --key, --level, --policy and --commitment alone.")
+        _verify_released(run_dir, key, unsigned, evidence, policy, held.commitment, as_json)
         return
     spare_findings(run_dir, junit, sarif)
     found = replay_of(run_dir, data, model, question)
@@ -209,7 +209,13 @@ def _is_released(place: Location) -> bool:
 
 
 def _verify_released(
-    place: Location, key: Path | None, unsigned: bool, level: int, policy: PolicyFile | None, as_json: bool
+    place: Location,
+    key: Path | None,
+    unsigned: bool,
+    level: int,
+    policy: PolicyFile | None,
+    commitment: str | None,
+    as_json: bool,
 ) -> None:
     """Say what is wrong with a release folder, a line each, and leave with 1; or say what it is."""
     from dpaudit.release.keys import read_public_key
@@ -220,7 +226,8 @@ def _verify_released(
         raise click.UsageError("Give either --key FILE.pub, whose signature a release must have, or --unsigned.")
     if not isinstance(place, Path):
         raise click.UsageError("A release folder is verified where its files are: copy it here first.")
-    found = verify_folder(place, None if key is None else read_public_key(key), level=level, policy=policy)
+    public = None if key is None else read_public_key(key)
+    found = verify_folder(place, public, level=level, policy=policy, commitment=commitment)
     with output():
         if as_json:
             print_json(found.to_json())

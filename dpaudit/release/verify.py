@@ -57,7 +57,12 @@ class _Attested(NamedTuple):
 
 
 def verify_folder(
-    folder: Path, key: SSlibKey | None, *, level: int = 0, policy: PolicyFile | None = None
+    folder: Path,
+    key: SSlibKey | None,
+    *,
+    level: int = 0,
+    policy: PolicyFile | None = None,
+    commitment: str | None = None,
 ) -> VerifiedFolder:
     """Hold a release folder against its attestation.
 
@@ -66,6 +71,7 @@ def verify_folder(
         key: whose signature is asked for; None looks at no signature.
         level: the evidence that the audit must rest on at least.
         policy: that the run must have been held to, and whose signers must have signed.
+        commitment: that the run's must be: what `dpaudit generate` printed before the first token, in hexadecimal.
 
     Returns:
         A result that never raises for bad content: each problem is a sentence in it.
@@ -91,7 +97,7 @@ def verify_folder(
     problems += _report_problems(folder, held, attested.found)
     audit = attested.found.configured(Audit)
     evidence = None if audit is None else audit.annotations.evidence
-    problems += _asked_problems(attested.found, evidence, level, policy, key)
+    problems += _asked_problems(attested.found, evidence, level, policy, key, commitment)
     signed = key is not None and all(each.signed_by(key) for each in attested.envelopes)
     return VerifiedFolder(
         verdict="fail" if problems else "pass",
@@ -273,11 +279,20 @@ def _contradictions(attested: TestResult, expected: TestResult) -> Iterator[str]
 
 
 def _asked_problems(
-    found: TestResultStatement, evidence: int | None, level: int, policy: PolicyFile | None, key: SSlibKey | None
+    found: TestResultStatement,
+    evidence: int | None,
+    level: int,
+    policy: PolicyFile | None,
+    key: SSlibKey | None,
+    commitment: str | None,
 ) -> Iterator[str]:
     """What whoever receives the folder asks beyond its being whole."""
     if evidence is not None and evidence < level:
         yield f"The release rests on evidence level {evidence}, and level {level} is asked for."
+    made = found.configured(Commitment)
+    if commitment is not None and (made is None or made.digest.sha256 != commitment):
+        theirs = "none" if made is None else made.digest.sha256
+        yield f"The release is of another run: its commitment is {theirs}, and not {commitment}."
     if policy is None:
         return
     met = found.configured(PolicyMet)

@@ -17,7 +17,7 @@ from rich.console import Console
 from dpaudit.audit import Question, audit_run
 from dpaudit.audit.disclosure import public_form
 from dpaudit.checks import disclosure
-from dpaudit.cli import cli, main
+from dpaudit.cli import main
 from dpaudit.reports.machine import render_sarif
 from dpaudit.reports.terminal import print_summary
 from dpaudit.reports.write import write_reports
@@ -726,59 +726,6 @@ def test_commands_name_the_run_for_a_shell(make_run, tmp_path):
     assert str(place) not in public_form(result).to_json()
     unread = audit_run(tmp_path / "is not there")
     assert "RUN_DIR" not in unread.to_json()
-
-
-# --- the document ----------------------------------------------------------------------------------------------------
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "releasing.md"
-
-
-DIGESTS = {"COMMITMENT": "c0" * 32, "HEAD": "0d" * 32}
-
-
-def workflow() -> dict[str, Any]:
-    """The document's workflow, with digests in place of its variables: permissions, and the steps of its one job."""
-    yaml = pytest.importorskip("yaml")
-    (block,) = re.findall(r"^```yaml\n(.*?)^```$", DOCUMENT.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    for variable, digest in DIGESTS.items():
-        assert f"{variable}: ${{{{ vars.{variable} }}}}" in block
-        block = block.replace(f'"${variable}"', digest)
-    whole = yaml.safe_load(block)
-    (job,) = whole["jobs"].values()
-    return {"permissions": whole["permissions"], "steps": job["steps"]}
-
-
-def test_the_workflow_calls_what_there_is():
-    lines = [step["run"] for step in workflow()["steps"] if step.get("run", "").startswith("dpaudit ")]
-    called = []
-    for line in lines:
-        words = shlex.split(line.partition(">")[0])
-        command = cli.commands[words[1]]
-        command.make_context(words[1], words[2:])
-        called.append(words[1])
-    assert called == ["report"]
-
-
-def test_the_workflow_uploads_what_it_wrote_and_nothing_private():
-    steps = workflow()["steps"]
-    (gate,) = [shlex.split(step["run"]) for step in steps if "dpaudit " in step.get("run", "")]
-    uploads = [step for step in steps if "upload" in step.get("uses", "")]
-    assert [(step["with"].get("sarif_file") or step["with"]["path"], step["if"]) for step in uploads] == [
-        ("public-report", "success()"),
-        ("findings.sarif", "always()"),
-    ]
-    assert {"public", "public-report", "findings.sarif"} <= set(gate)
-
-
-def test_the_workflow_tests_agreed_numbers_and_keeps_the_log():
-    held = workflow()
-    (gate,) = [step["run"] for step in held["steps"] if "dpaudit " in step.get("run", "")]
-    command, _, log = gate.partition(">")
-    options = cli.commands["report"].make_context("report", shlex.split(command)[2:]).params
-    assert (options["epsilon"], options["relation"], options["unit"]) == (3.0, "add_remove", "record")
-    assert (options["commitment"], options["head"]) == tuple(DIGESTS.values())
-    assert log == "gate.log 2>&1"
-    assert held["permissions"] == {"contents": "read", "actions": "read", "security-events": "write"}
 
 
 def test_a_delta_that_tells_the_number_of_records_is_withheld(make_run):

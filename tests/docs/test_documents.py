@@ -31,6 +31,7 @@ from pydantic import TypeAdapter
 
 from dpaudit.generation.config import Config
 from dpaudit.generation.experiments.table import TableConfig
+from dpaudit.results.publication import About
 from dpaudit.runs.statements import Statement
 
 ROOT = Path(__file__).parents[2]
@@ -107,14 +108,15 @@ def config_with(sections: dict[str, object]) -> Config:
     return Config.model_validate({**example, **sections})
 
 
-#: What reads a document's YAML. The release gate's steps are run in tests/test_disclosure.py.
+#: What reads a document's YAML.
 YAML = {
     "budgets.md": config_with,
     "canaries.md": config_with,
+    "ci.md": dict,  # tests/release/test_action.py looks at it
     "composition.md": TypeAdapter(list[Statement]).validate_python,
     "experiments.md": TableConfig.model_validate,
     "generation.md": config_with,
-    "releasing.md": dict,
+    "release.md": About.model_validate,
     "which-mechanism.md": config_with,
 }
 

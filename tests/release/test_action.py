@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from dpaudit.cli import cli
+
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
@@ -162,3 +164,25 @@ def test_a_config_that_cannot_be_used_is_not_generated(job: Job) -> None:
     (job.work / "config.yaml").write_text("data: {}\n")
     assert job.run(config="config.yaml", run="run", out="texts") == 1
     assert "Not generated" in job.printed and not (job.work / "texts").exists()
+
+
+def test_the_documents_workflow_says_what_the_action_takes() -> None:
+    document = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```yaml\n(.*?)^```$", document, re.MULTILINE | re.DOTALL)
+    jobs = yaml.safe_load(block)["jobs"]
+    (given,) = [step["with"] for step in jobs["release"]["steps"] if "/dpaudit@" in step.get("uses", "")]
+    assert set(given) <= set(ACTION["inputs"])
+    rows = re.findall(r"^\| (`.*?`) \|", document, re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == set(ACTION["inputs"])
+    options = cli.commands["release"].make_context(
+        "release", ["--out=texts", "--unsigned", *given["options"].split(), "--", str(ROOT)], resilient_parsing=True
+    )
+    assert options.params["data"] == "/srv/records.csv"
+    # What leaves the runner is the folder, after a pass, and the findings for readers outside.
+    uploads = [step["with"] for step in jobs["release"]["steps"] if "upload" in step.get("uses", "")]
+    assert [next(iter({"path", "sarif_file"} & set(upload))) for upload in uploads] == ["path", "sarif_file"]
+    assert uploads[0]["path"] == given["out"]
+    assert uploads[1]["sarif_file"] == f"{ACTION['inputs']['findings']['default']}/findings.sarif"
+    (gate,) = [step["run"] for step in jobs["publish"]["steps"] if step.get("run", "").startswith("dpaudit ")]
+    params = cli.commands["verify"].make_context("verify", gate.split()[2:], resilient_parsing=True).params
+    assert (params["evidence"], str(params["key"])) == (given["evidence"], given["public-key"])

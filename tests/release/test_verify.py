@@ -272,6 +272,20 @@ def test_what_is_asked_for_beyond_the_bytes(released: Releases, problems: Callab
     assert problems(folder, level=3) == ("The release rests on evidence level 2, and level 3 is asked for.",)
 
 
+def test_a_commitment_tells_of_which_run_the_texts_are(released: Releases, dpaudit: Command, keys: Path) -> None:
+    (one, _), (other, _) = released(), released(seed=5)
+    (made,) = [
+        each["digest"]["sha256"]
+        for each in payloads(one)[0]["predicate"]["configuration"]
+        if each["name"] == "commitment"
+    ]
+    gate = ("--key", keys / "key.pub", "--commitment", made)
+    assert dpaudit("verify", one, *gate)[0] == 0
+    code, out, _ = dpaudit("verify", other, *gate)
+    assert code == 1 and "The release is of another run" in out and made in out
+    assert dpaudit("verify", one, *gate, "--head", made)[0] == 2
+
+
 def test_a_policy_is_asked_for_by_its_digest(
     make_run: Callable[..., Any], tmp_path: Path, dpaudit: Command, keys: Path, empty_figures: None
 ) -> None:
@@ -305,8 +319,8 @@ def test_the_command(released: Releases, dpaudit: Command, keys: Path, tmp_path:
         ((folder,), "Give either --key FILE.pub"),
         ((folder, "--key", keys / "key.pub", "--unsigned"), "Give either --key FILE.pub"),
         ((folder, "--key", keys / "key"), "this is a private key"),
-        ((folder, "--key", keys / "key.pub", "--epsilon", "3"), "verified by --key, --level and --policy alone"),
-        ((folder, "--key", keys / "key.pub", "--data", "x.csv"), "verified by --key, --level and --policy alone"),
+        ((folder, "--key", keys / "key.pub", "--epsilon", "3"), "--policy and --commitment alone"),
+        ((folder, "--key", keys / "key.pub", "--data", "x.csv"), "--policy and --commitment alone"),
         ((tmp_path / "nowhere", "--key", keys / "key.pub"), "cannot be read"),
         ((keys / "key", "--key", keys / "key.pub"), "cannot be read"),
         (("s3://bucket/texts", "--key", keys / "key.pub"), "copy it here first"),
