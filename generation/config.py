@@ -610,7 +610,7 @@ class Config(Fields):
     @classmethod
     def _mechanism_is_computed_in_float32(cls, mechanism: Mechanism) -> Mechanism:
         """Contributions are clipped in float32, so the clip that is declared and accounted for is a float32 number."""
-        if not mechanism.draw.likely:
+        if mechanism.draw.arrays():
             allowed = "softmax, or left out: other draws are for runs that a recorder writes (docs/foreign-runs.md)"
             raise clash("draw", mechanism.draw.name, allowed)
         clip = float(np.float32(mechanism.clip))

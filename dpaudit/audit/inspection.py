@@ -13,7 +13,7 @@ from dpaudit.audit.guarantees import NOTHING, figures
 from dpaudit.audit.run import EVIDENCE, MOST_CONTEXTS, Progress, accountant_for, audit_run, charged, objections
 from dpaudit.checks.facts import BatchLosses, ContextSums, StepView, StepViews
 from dpaudit.engines import Engine
-from dpaudit.mechanisms import ContextChange, shares_spent
+from dpaudit.mechanisms import ContextChange, Softmax, shares_spent
 from dpaudit.results import SAMPLE_LENGTH, BatchResult, CheckResult
 from dpaudit.results.inspection import (
     InspectedBatch,
@@ -207,7 +207,7 @@ def _neighbours(manifest: Manifest) -> tuple[Neighbours, ContextChange | None]:
     problem = ""
     if change is None:
         problem = f"nothing bounds how many contexts one {stated.unit} changes under the rule {manifest.batching.rule}"
-    elif not manifest.mechanism.draw.likely:
+    elif not manifest.mechanism.draw.ex_post:
         problem = "tokens are drawn by noise, over which costs are averaged: no text has one of its own"
     elif not manifest.mechanism.bounds(change, manifest.record.width):
         problem = f"record.width {manifest.record.width} is too small for {change.contexts} changed contexts"
@@ -307,7 +307,7 @@ def _mechanism(manifest: Manifest) -> Iterator[str]:
     yield f"temperature {mechanism.temperature:g}"
     for name, value in mechanism.aggregator:
         yield f"{name} {value:g}"
-    if not mechanism.draw.likely:
+    if not isinstance(mechanism.draw, Softmax):
         yield ", ".join([mechanism.draw.name, *(f"{name} {value:g}" for name, value in mechanism.draw)])
     if mechanism.contribution.grid is not None:
         yield f"grid {mechanism.contribution.grid:g}"

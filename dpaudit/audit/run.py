@@ -64,8 +64,9 @@ from dpaudit.checks.registry import Outcome, StepCheck, pasteable, printable, re
 from dpaudit.checks.release import stop_problems, text_problems
 from dpaudit.checks.sampling import RunSampling, SamplingTest
 from dpaudit.checks.seeds import SeedTest
+from dpaudit.checks.sparse_vector import TestSums
 from dpaudit.engines import Engine, LocalEngine, cores
-from dpaudit.mechanisms import ContextChange
+from dpaudit.mechanisms import ContextChange, SparseVector
 from dpaudit.results import (
     VERY_SHORT,
     Asked,
@@ -456,7 +457,8 @@ class BatchAuditor:
         accountant = accountant_for(manifest, self._change)
         losses, equal = ContextSums(header.contexts), EqualRows(header.contexts)
         uniform, canary = UniformRows(header.contexts), CanarySums(header)
-        noise = None if manifest.mechanism.noise is None else NoiseSums(manifest.mechanism, header.contexts)
+        noise = NoiseSums(manifest.mechanism, header.contexts) if manifest.mechanism.draw.arrays() else None
+        tests = TestSums(manifest.mechanism.draw) if isinstance(manifest.mechanism.draw, SparseVector) else None
         facts.tokens = None if accountant is None else TokenFacts(batch.tokens)
         if manifest.mechanism.budget is not None and header.contexts:
             facts.budgets = BatchBudgets(header.contexts)
@@ -480,6 +482,8 @@ class BatchAuditor:
                 canary.add(view)
                 if noise is not None:
                     noise.add(view)
+                if tests is not None:
+                    tests.add(view)
                 if facts.budgets is not None:
                     facts.budgets.add(view)
                 cost = charged(view, accountant)
@@ -491,6 +495,7 @@ class BatchAuditor:
         if accountant is not None:
             facts.spent = accountant.detach(header.id)
         facts.noise = None if noise is None else noise.result()
+        facts.tests = "" if tests is None or not tests.problem else f"batch {header.id}, {tests.problem}"
         facts.losses, facts.equal = losses.result(header.id), equal.result()
         facts.canary = canary.result()
         facts.unscored = uniform.problem(header.id) if manifest.record.contexts else ""
@@ -516,7 +521,7 @@ def _take_draw(facts: BatchFacts, view: StepView, position: int, before: NDArray
 
 def accountant_for(manifest: Manifest, change: ContextChange | None) -> ExPostAccountant | None:
     """The accountant of a run's ex-post cost; None where nothing bounds the change, or it is too large to work out."""
-    if change is None or change.contexts > MOST_CONTEXTS or not manifest.mechanism.draw.likely:
+    if change is None or change.contexts > MOST_CONTEXTS or not manifest.mechanism.draw.ex_post:
         return None
     return ExPostAccountant(manifest.mechanism, change)
 

@@ -107,7 +107,7 @@ def kind_fits(facts: Facts) -> Outcome:
     """Runs by softmax support a data-dependent ex-post epsilon; means an (epsilon, delta) fixed beforehand."""
     mechanism = facts.manifest.mechanism
     supported = " or ".join(mechanism.kinds)
-    drawn = "" if mechanism.draw.likely else f" by {mechanism.draw.name}"
+    drawn = "" if mechanism.draw.ex_post else f" by {mechanism.draw.name}"
     expected = f"{supported} for a {mechanism.aggregator.name} run{drawn}"
     if facts.claim.kind in mechanism.kinds:
         return Outcome("pass", facts.claim.kind, expected)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ExPostAccountant, rounded_sum
-from dpaudit.mechanisms import ANCHOR, NOISE, TELLING, ContextChange, ReducedStep
+from dpaudit.mechanisms import ANCHOR, TELLING, ContextChange, ReducedStep
 from dpaudit.results import ContextLoss
 from dpaudit.results.replay import PublicReplay, Replay, Rerun
 from dpaudit.runs import (
@@ -283,7 +283,7 @@ def _log_probability_of(view: StepView, contributions: NDArray[np.floating]) -> 
     mechanism, index = view.mechanism, view.index
     assert index is not None
     arrays = mechanism.aggregator.step(contributions, mechanism.clip, view.manifest.record.width)
-    arrays |= {name: view.arrays[name] for name in (ANCHOR, NOISE) if name in view.arrays}
+    arrays |= {name: view.arrays[name] for name in (ANCHOR, *mechanism.draw.arrays()) if name in view.arrays}
     return mechanism.log_probability(mechanism.aggregate(arrays), index)
 
 
@@ -465,6 +465,7 @@ class BatchFacts:
         losses: what its tokens cost its contexts; None where the record does not say.
         equal: sets of its contexts whose recorded contributions are the same at every step.
         unscored: which of its rows no model scored, in words; empty where none.
+        tests: what is wrong with the order of its tests, in words; empty where nothing.
         tokens: what each of its tokens cost; None where there is nothing to account for.
         budgets: how its contexts used theirs; None where they have none.
         canary: what its record says of its canary; None where it has none.
@@ -502,6 +503,7 @@ class BatchFacts:
     budgets: BatchBudgets | None = None
     canary: FoundCanary | None = None
     noise: NoiseFacts | None = None
+    tests: str = ""
 
     def note(self, check: str, position: int, problem: str) -> None:
         """Count a step check's objection and keep the first."""
@@ -552,6 +554,7 @@ class Facts:
         equal: sets of contexts of one batch whose recorded contributions are the same at every step, as caveats name
             the first of them.
         unscored: batches with rows that no model scored, in words.
+        tests: batches whose tests are not in the order of the mechanism, in words.
         steps: how many steps were read.
         empty, very_short: how many texts are, as in TextCounts.
         canaries: what the file `canaries` says; None where the run has none, or it cannot be read.
@@ -601,6 +604,7 @@ class Facts:
     canaries: Canaries | None = None
     found_canaries: dict[int, FoundCanary] = field(default_factory=dict)
     noise: NoiseFacts | None = None
+    tests: list[str] = field(default_factory=list)
     _public: dict[AfterPublic, TakenPublic] = field(default_factory=dict)
     _likenesses: dict[bytes, str] = field(default_factory=dict)
 
@@ -646,6 +650,7 @@ class Facts:
             self.left_out += batch.losses.contexts
         if batch.canary is not None:
             self.found_canaries[batch.id] = batch.canary
+        self.tests += [batch.tests] if batch.tests else []
         self.unscored += [batch.unscored] if batch.unscored else []
         self.equal += [f"{len(slots)} contexts of batch {batch.id}" for slots in batch.equal]
         for place, likeness in batch.likenesses:

@@ -1,4 +1,4 @@
-"""Draws by noise: is it normal, of the declared size and new, and is every context in a draw by a coin of its own?
+"""Draws by noise: is it what is declared, and new, and is every context in a draw by a coin of its own?
 
 Every test is exact or a proved bound, and alarms on an honest run with probability ALARM at most.
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.checks.registry import Outcome, RunCheck
-from dpaudit.mechanisms import NOISE, Mechanism
+from dpaudit.mechanisms import Arrays, Mechanism
 
 #: Of each test.
 ALARM = 1e-5
@@ -30,7 +30,7 @@ class NoiseFacts:
     """What some steps show of their noise and of who was in their draws.
 
     Attributes:
-        counts: [BINS] of the noise's normal quantiles.
+        counts: [BINS] of the noise's quantiles in its declared distribution.
         problem: noise that is no number, or was added before; empty where none.
         first: digests of batches' first noise.
         trials, drawn: contexts over all steps, and how many of them were in the draw.
@@ -67,9 +67,10 @@ class NoiseSums:
 
     def __init__(self, mechanism: Mechanism, contexts: int) -> None:
         """Of so many contexts. Raises ValueError where the mechanism adds no noise."""
-        if mechanism.noise is None:
+        if not mechanism.draw.arrays():
             raise ValueError(f"draws by {mechanism.draw.name} add no noise")
-        (self._deviation, self._rate), self._facts = mechanism.noise, NoiseFacts(batches=1)
+        self._mechanism, self._facts = mechanism, NoiseFacts(batches=1)
+        self._arrays: Arrays | None = None
         self._times = np.zeros(contexts, dtype=np.int64)
         self._before: NDArray[np.bool_] | None = None
         self._sizes: list[int] = []
@@ -77,19 +78,14 @@ class NoiseSums:
 
     def add(self, view: StepView) -> None:
         """Take in one step."""
-        from scipy.special import ndtr  # type: ignore[import-untyped]  # slow to load, and few runs need it
-
-        facts, noise = self._facts, view.arrays[NOISE]
-        if not np.isfinite(noise).all():
+        facts, mechanism = self._facts, self._mechanism
+        found = mechanism.draw.quantiles(view.arrays, self._arrays, mechanism.aggregator, mechanism.clip)
+        self._arrays = view.arrays
+        if not np.isfinite(found).all():
             facts.problem = facts.problem or "noise holds a value that is not finite"
             return
-        places = (ndtr(noise / self._deviation) * BINS).astype(np.int64)
-        facts.counts += np.bincount(np.minimum(places, BINS - 1), minlength=BINS)
-        digest = hashlib.sha256(noise.tobytes()).digest()[:16]
-        if digest in self._seen:
-            facts.problem = facts.problem or f"a step of batch {view.header.id} has the noise of one before"
-        self._seen.add(digest)
-        facts.first = facts.first or {digest}
+        if len(found):
+            self._take(found, view.header.id)
         if view.contributions is None or len(view.contributions) != len(self._times):
             return
         shown: NDArray[np.bool_] = (view.contributions != 0).any(axis=1)
@@ -99,17 +95,28 @@ class NoiseSums:
             facts.pairs, facts.both = facts.pairs + len(shown), facts.both + int((shown & self._before).sum())
         self._before = shown if self._before is None else None
 
+    def _take(self, quantiles: NDArray[np.float64], batch: int) -> None:
+        """A step's new noise."""
+        facts = self._facts
+        facts.counts += np.bincount(np.minimum((quantiles * BINS).astype(np.int64), BINS - 1), minlength=BINS)
+        digest = hashlib.sha256(quantiles.tobytes()).digest()[:16]
+        if digest in self._seen:
+            facts.problem = facts.problem or f"a step of batch {batch} has the noise of one before"
+        self._seen.add(digest)
+        facts.first = facts.first or {digest}
+
     def result(self) -> NoiseFacts:
         """Of a batch that has no more steps."""
         from scipy.stats import binom  # type: ignore[import-untyped]
 
         facts, contexts, steps = self._facts, len(self._times), len(self._sizes)
+        rate = self._mechanism.draw.rate
         facts.trials, facts.drawn = contexts * steps, sum(self._sizes)
         if steps > 1 and len(set(self._sizes)) == 1:
-            masses = binom.pmf(np.arange(contexts + 1), contexts, self._rate)
+            masses = binom.pmf(np.arange(contexts + 1), contexts, rate)
             facts.same = math.log(max(float((masses**steps).sum()), 1e-300))
         if contexts and steps:
-            tails = [_two_sided(int(times), steps, self._rate) for times in (self._times.min(), self._times.max())]
+            tails = [_two_sided(int(times), steps, rate) for times in (self._times.min(), self._times.max())]
             facts.uneven = min(tails) + math.log(contexts)
         return facts
 
@@ -124,16 +131,16 @@ def _two_sided(count: int, trials: int, rate: float) -> float:
 
 @RunCheck(
     id="sampling.noise",
-    title="Noise is normal, of the declared size, and new in every step",
-    fails="Noise is not normal of the declared size, or not new in every step",
+    title="Noise is of the declared distribution, and new in every step",
+    fails="Noise is not of the declared distribution, or not new in every step",
     evidence=2,
     why="The guarantee is that of noise of this size, drawn anew for every token. Less, or the same again, hides less.",
-    remedy="Draw normal noise of the declared size from the operating system's entropy for every step. Generate again.",
+    remedy="Draw noise of that distribution from the operating system's entropy for every step. Generate again.",
     reference=_REFERENCE,
 )
 def noise_is_as_declared(facts: Facts) -> Outcome:
     """The distribution of all recorded noise by the inequality of Dvoretzky, Kiefer and Wolfowitz; and repetitions."""
-    expected = "normal noise of the declared size that no two steps share"
+    expected = "noise of the declared distribution that no two steps share"
     found = facts.noise
     if found is None or not (number := int(found.counts.sum())):
         problem = "" if found is None else found.problem
@@ -164,8 +171,7 @@ def noise_is_as_declared(facts: Facts) -> Outcome:
 )
 def subsets_are_by_coins(facts: Facts) -> Outcome:
     """How many contexts were in draws, in one draw after another, in draws of equal size; and each context's draws."""
-    noise, found = facts.manifest.mechanism.noise, facts.noise
-    rate = 1.0 if noise is None else noise.rate
+    rate, found = facts.manifest.mechanism.draw.rate, facts.noise
     expected = f"every context in every draw with probability {rate:g}, by itself"
     if found is None or not found.trials:
         return Outcome("skip", "nothing", expected, "Contexts are not on record: set record.contexts.")

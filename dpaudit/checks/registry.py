@@ -188,6 +188,8 @@ CATALOGUE = (
     "sampling.seeds",
     "sampling.noise",
     "sampling.subsets",
+    "sampling.test",
+    "sampling.threshold",
     "release.text",
     "release.selection",
     "release.stopping",

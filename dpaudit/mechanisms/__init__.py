@@ -63,3 +63,8 @@ from dpaudit.mechanisms.order_statistics import median_of as median_of
 from dpaudit.mechanisms.order_statistics import median_sides as median_sides
 from dpaudit.mechanisms.order_statistics import movable as movable
 from dpaudit.mechanisms.probabilities import Probabilities as Probabilities
+from dpaudit.mechanisms.sparse_vector import DISTANCE_ROOM as DISTANCE_ROOM
+from dpaudit.mechanisms.sparse_vector import NO_TEST as NO_TEST
+from dpaudit.mechanisms.sparse_vector import TEST as TEST
+from dpaudit.mechanisms.sparse_vector import SparseVector as SparseVector
+from dpaudit.mechanisms.sparse_vector import Tested as Tested

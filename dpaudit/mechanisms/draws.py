@@ -14,6 +14,7 @@ from dpaudit.mechanisms.interfaces import (
     Aggregator,
     Arrays,
     ClaimKind,
+    Doubles,
     Fields,
     FixedColumns,
     Floats,
@@ -28,6 +29,12 @@ from dpaudit.mechanisms.probabilities import Probabilities
 _SUM_ROOM = 2.0**-12
 #: A step's array of what was added to its aggregate.
 NOISE = "noise"
+#: Why checks are not about draws of some kind.
+ALL_IN, NO_TESTS = "Every context is in every draw.", "No test chooses between private and public tokens."
+NO_EX_POST_COST = dict.fromkeys(
+    ("neighbors.addition", "neighbors.removal", "neighbors.regenerated", "replay.lower-bound", "canaries.lower-bound"),
+    "What a token cost is averaged over the noise: no text has an ex-post cost.",
+)
 
 
 class GaussianDraws(NamedTuple):
@@ -42,55 +49,66 @@ class GaussianDraws(NamedTuple):
     rate: float
 
 
-class SampledNoise(NamedTuple):
-    """Noise that is added to aggregates, of contexts that are sampled by coins of their own.
-
-    Attributes:
-        deviation: the standard deviation, in the aggregate's units.
-        rate: the probability with which a context is in a draw.
-    """
-
-    deviation: float
-    rate: float
-
-
 class Draw(Fields, ABC):
     """How a token follows from an aggregate.
 
     Attributes:
         name: as configs and run.json have it.
-        likely: whether tokens have probabilities, given the record: then a text has an ex-post cost.
+        likely: whether tokens have probabilities, given the record.
+        ex_post: whether a text has an ex-post cost. Where noise is on record it has none of its own.
         needs: what other fields of its mechanism must be, None for absent.
         not_applicable: checks that are not about it, with the reason.
     """
 
     name: ClassVar[str]
     likely: ClassVar[bool] = True
+    ex_post: ClassVar[bool] = True
     needs: ClassVar[Mapping[str, str | float | None]] = {}
     not_applicable: ClassVar[Mapping[str, str]] = {
         "sampling.noise": "No noise is added.",
-        "sampling.subsets": "Every context is in every draw.",
+        "sampling.subsets": ALL_IN,
+        **dict.fromkeys(("sampling.test", "sampling.threshold"), NO_TESTS),
     }
 
     def kinds(self, of_aggregator: tuple[ClaimKind, ...]) -> tuple[ClaimKind, ...]:
         """Of claims that its runs support, where those of the aggregator are these."""
-        return of_aggregator
+        return of_aggregator if self.ex_post else ("approximate",)
 
     def arrays(self) -> dict[str, StepArray]:
         """What a step records of the draw, by name."""
         return {}
 
     @property
+    def rate(self) -> float:
+        """The probability with which a context is in a draw, by a coin of its own."""
+        return 1.0
+
+    @property
     def gaussian(self) -> GaussianDraws | None:
         """What a draw by noise costs where one context comes or goes; None of one by probabilities."""
         return None
 
-    def noise(self, aggregator: Aggregator, clip: float) -> SampledNoise | None:
-        """What is added to aggregates, and how contexts are sampled; None where nothing is."""
+    def rho(self, eta: float, aggregator: Aggregator) -> float | None:
+        """zCDP of any number of tokens where one context comes or goes, rounded up; None where each one costs.
+
+        Args:
+            eta: bounded range of one draw by softmax, in nats.
+            aggregator: what contributions became one vector by.
+        """
         return None
 
-    def scores(self, aggregate: Floats, arrays: Arrays) -> Floats:
-        """What the token was drawn from, [S], for an aggregate [S] and a step's arrays."""
+    def quantiles(self, arrays: Arrays, before: Arrays | None, aggregator: Aggregator, clip: float) -> Doubles:
+        """Of a step's new noise, [k], in its declared distribution: uniform in [0, 1] if it is of that; NaN of none.
+
+        Args:
+            arrays: the step's.
+            before: those of the batch's step before; None at its first.
+            aggregator, clip: the mechanism's.
+        """
+        return np.empty(0)
+
+    def scores(self, aggregate: Floats, arrays: Arrays, temperature: float) -> Floats:
+        """What the token was drawn from, [S], at a temperature, for an aggregate [S] and a step's arrays."""
         return aggregate
 
     @abstractmethod
@@ -126,6 +144,7 @@ class NoisyArgmax(Draw):
 
     name: ClassVar[str] = "noisy-argmax"
     likely: ClassVar[bool] = False
+    ex_post: ClassVar[bool] = False
     needs: ClassVar[Mapping[str, str | float | None]] = {
         "contribution": Probabilities.name,
         "aggregator": Mean.name,
@@ -138,30 +157,18 @@ class NoisyArgmax(Draw):
             ("sampling.distribution", "sampling.independence", "sampling.seeds"),
             "With the noise on record nothing of a token is left to chance: sampling.noise looks at that.",
         ),
-        **dict.fromkeys(
-            (
-                "neighbors.addition",
-                "neighbors.removal",
-                "neighbors.regenerated",
-                "replay.lower-bound",
-                "canaries.lower-bound",
-            ),
-            "What a token cost is averaged over its noise: no text has an ex-post cost.",
-        ),
+        **dict.fromkeys(("sampling.test", "sampling.threshold"), NO_TESTS),
+        **NO_EX_POST_COST,
     }
 
     noise_multiplier: Positive
     sampling_rate: Annotated[float, Field(gt=0, le=1)]
 
-    def kinds(self, of_aggregator: tuple[ClaimKind, ...]) -> tuple[ClaimKind, ...]:
-        """See `Draw`."""
-        return ("approximate",)
-
     def arrays(self) -> dict[str, StepArray]:
         """See `Draw`: the noise in every sum."""
         return {NOISE: StepArray("<f8")}
 
-    def scores(self, aggregate: Floats, arrays: Arrays) -> Floats:
+    def scores(self, aggregate: Floats, arrays: Arrays, temperature: float) -> Floats:
         """See `Draw`."""
         noisy: Floats = aggregate + arrays[NOISE]
         return noisy
@@ -173,11 +180,19 @@ class NoisyArgmax(Draw):
         return 0.0 if scores[token] == scores.max() else -np.inf
 
     @property
+    def rate(self) -> float:
+        """See `Draw`."""
+        return self.sampling_rate
+
+    @property
     def gaussian(self) -> GaussianDraws:
         """See `Draw`."""
         return GaussianDraws(self.noise_multiplier * (1 - _SUM_ROOM), self.sampling_rate)
 
-    def noise(self, aggregator: Aggregator, clip: float) -> SampledNoise:
-        """See `Draw`."""
+    def quantiles(self, arrays: Arrays, before: Arrays | None, aggregator: Aggregator, clip: float) -> Doubles:
+        """See `Draw`: of the normal noise in every sum."""
+        from scipy.special import ndtr  # type: ignore[import-untyped]  # slow to load, and few runs need it
+
         assert isinstance(aggregator, Mean)  # by `needs`
-        return SampledNoise(self.noise_multiplier * clip / aggregator.divisor, self.sampling_rate)
+        noise = arrays[NOISE] / (self.noise_multiplier * clip / aggregator.divisor)
+        return np.where(np.isfinite(noise), ndtr(noise), np.nan)

@@ -152,6 +152,7 @@ class StepArray(NamedTuple):
         divisor: with a grid, reals are multiples of it over this number.
         ascending: whether reals ascend along the rows. Then rows are recorded by their differences, and the columns
             whose values are all equal come last in every array of the step.
+        columns: whether it has one for each token, S; else it is [*rows], numbers of the step as a whole.
     """
 
     dtype: str
@@ -159,6 +160,7 @@ class StepArray(NamedTuple):
     largest: float = math.inf
     divisor: float = 1.0
     ascending: bool = False
+    columns: bool = True
 
 
 class Contribution(Fields, ABC):

@@ -23,7 +23,7 @@ from pydantic_core import CoreSchema, InitErrorDetails
 from dpaudit.mechanisms.budgets import charged, zcdp_of_draw
 from dpaudit.mechanisms.central import Central
 from dpaudit.mechanisms.differences import AnchoredDifferences, RawDifferences
-from dpaudit.mechanisms.draws import Draw, GaussianDraws, NoisyArgmax, SampledNoise, Softmax
+from dpaudit.mechanisms.draws import Draw, GaussianDraws, NoisyArgmax, Softmax
 from dpaudit.mechanisms.interfaces import (
     ANCHOR,
     NO_FIXED_COLUMNS,
@@ -48,13 +48,14 @@ from dpaudit.mechanisms.mean import Mean
 from dpaudit.mechanisms.median import Median
 from dpaudit.mechanisms.neighbors import ContextChange
 from dpaudit.mechanisms.probabilities import Probabilities
+from dpaudit.mechanisms.sparse_vector import SparseVector
 
 #: Every contribution, aggregator and draw there is, by the name that configs and run.json have for it.
 CONTRIBUTIONS: dict[str, type[Contribution]] = {
     kind.name: kind for kind in (TopClippedLogits, AnchoredDifferences, RawDifferences, Probabilities)
 }
 AGGREGATORS: dict[str, type[Aggregator]] = {kind.name: kind for kind in (Median, Mean, Central)}
-DRAWS: dict[str, type[Draw]] = {kind.name: kind for kind in (Softmax, NoisyArgmax)}
+DRAWS: dict[str, type[Draw]] = {kind.name: kind for kind in (Softmax, NoisyArgmax, SparseVector)}
 _PARTS: dict[str, Mapping[str, type[Contribution] | type[Aggregator] | type[Draw]]] = {
     "contribution": CONTRIBUTIONS,
     "aggregator": AGGREGATORS,
@@ -210,7 +211,8 @@ class Mechanism(Fields):
 
     @model_validator(mode="after")
     def _anchors_round_less_than_is_allowed_for(self) -> Mechanism:
-        eta, least = self.eta(ContextChange("add_remove")), LEAST_RANGE * (1 + 1 / self.temperature)
+        eta = self.aggregator.eta(ContextChange("add_remove"), self.clip, self.temperature)
+        least = LEAST_RANGE * (1 + 1 / self.temperature)
         if self.contribution.anchored and eta is not None and eta < least:
             allowed = f"so large that a draw's bounded range, {eta:.3g}, is at least {least:.3g}, or rounding counts"
             raise clash("clip", self.clip, allowed)
@@ -314,7 +316,7 @@ class Mechanism(Fields):
 
     def aggregate(self, arrays: Arrays) -> Floats:
         """The vector [S] that was sampled from."""
-        return self.draw.scores(with_anchor(arrays, self.aggregator.aggregate(arrays)), arrays)
+        return self.draw.scores(with_anchor(arrays, self.aggregator.aggregate(arrays)), arrays, self.temperature)
 
     def log_probability(self, scores: Floats, token: int, fixed: FixedColumns = NO_FIXED_COLUMNS) -> float:
         """Logarithm of a token's probability, in nats, given what it was drawn from, [S], and further columns."""
@@ -324,7 +326,7 @@ class Mechanism(Fields):
         """Where the aggregates of all neighbours lie. Raises ValueError where the arrays do not bound the change."""
         lower, center, upper = self.aggregator.box(arrays, change, self.clip)
         anchored = (with_anchor(arrays, values) for values in (lower, center, upper))
-        low, mid, high = (self.draw.scores(values, arrays) for values in anchored)
+        low, mid, high = (self.draw.scores(values, arrays, self.temperature) for values in anchored)
         return low, mid, high
 
     def bounds(self, change: ContextChange, width: int) -> bool:
@@ -332,8 +334,15 @@ class Mechanism(Fields):
         return self.aggregator.width_for(change) <= width
 
     def eta(self, change: ContextChange) -> float | None:
-        """Bounded range of one draw by softmax, in nats; None where nothing but the data bounds it."""
-        return self.aggregator.eta(change, self.clip, self.temperature)
+        """Bounded range of one draw by softmax, in nats; None where nothing but the data bounds it.
+
+        Infinite where it is not all that a token costs, and all tokens are bounded together (`rho`).
+        """
+        eta = self.aggregator.eta(change, self.clip, self.temperature)
+        return eta if self._rho_by_draw(eta) is None else math.inf
+
+    def _rho_by_draw(self, eta: float | None) -> float | None:
+        return None if eta is None else self.draw.rho(eta, self.aggregator)
 
     def gaussian(self, change: ContextChange | None) -> GaussianDraws | None:
         """What draws by noise cost; None of those by softmax.
@@ -343,17 +352,15 @@ class Mechanism(Fields):
         draws = self.draw.gaussian
         return draws if draws is None or change == ContextChange("add_remove") else GaussianDraws(0.0, 1.0)
 
-    @property
-    def noise(self) -> SampledNoise | None:
-        """See `Draw.noise`."""
-        return self.draw.noise(self.aggregator, self.clip)
-
     def rho(self, change: ContextChange) -> float | None:
-        """zCDP of a run of any number of tokens, by its contexts' budgets, rounded up; None without them.
+        """zCDP of a run of any number of tokens, rounded up: by its draw, or its contexts' budgets; None without these.
 
         What several contexts pay adds up by its roots, for their ranges do: each has the budget, and at every draw the
         root of what all of them pay is at most the sum of the roots (docs/budgets.md, "Individual budgets").
         """
+        by_draw = self._rho_by_draw(self.aggregator.eta(change, self.clip, self.temperature))
+        if by_draw is not None:
+            return by_draw if change == ContextChange("add_remove") else math.inf
         if self.budget is None:
             return None
         return self.budget if change.budgets == 1 else math.nextafter(self.budget * change.budgets**2, math.inf)
@@ -406,14 +413,15 @@ class Mechanism(Fields):
             values = aggregate.take(np.flatnonzero(~kept))
             largest = float(max(-values.min(), values.max())) if len(values) else 0.0
             fixed = FixedColumns(log_sum_exp(values, self.temperature), len(values), largest)
-            taken = {name: array.take(columns, axis=-1) for name, array in arrays.items()}
+            beside = {name for name, array in self.draw.arrays().items() if not array.columns}
+            taken = {name: array if name in beside else array.take(columns, axis=-1) for name, array in arrays.items()}
             return ReducedStep(taken, int(np.searchsorted(columns, token)), fixed)
 
     def losses(self, step: ReducedStep, contributions: Floats | None, contexts: int) -> Doubles | None:
         """log p(token) - log p(token without context i), in nats, for every context; None where the record has none."""
-        return self.aggregator.losses(step, contributions, contexts, self.temperature) if self.draw.likely else None
+        return self.aggregator.losses(step, contributions, contexts, self.temperature) if self.draw.ex_post else None
 
     def with_context(self, arrays: Arrays, values: Doubles) -> Floats | None:
         """What is sampled from, [S], once a context with these contributions [S] joins; None where it is not known."""
-        joined = self.aggregator.with_context(arrays, values) if self.draw.likely else None
+        joined = self.aggregator.with_context(arrays, values) if self.draw.ex_post else None
         return None if joined is None else with_anchor(arrays, joined)

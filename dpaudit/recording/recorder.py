@@ -18,9 +18,10 @@ midway has no claim and no hashes, and cannot pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
 from dpaudit.generation.sampling import OsEntropy, sample
-from dpaudit.mechanisms import ANCHOR, FLOAT64_ROUNDING, NOISE, Arrays
+from dpaudit.mechanisms import ANCHOR, FLOAT64_ROUNDING, NO_TEST, NOISE, TEST, Arrays
 from dpaudit.recording.frozen import Frozen, batching_key
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
@@ -110,8 +111,8 @@ class Recorder:
         """Not for callers: use `create`."""
         self._writer, self._tokenizer, self.manifest = writer, tokenizer, writer.manifest
         change = self.manifest.privacy.change(self.manifest.batching.rule)
-        likely = self.manifest.mechanism.draw.likely
-        stated = self.manifest.claim is not None or change is None or frozen is not None or not likely
+        ex_post = self.manifest.mechanism.draw.ex_post
+        stated = self.manifest.claim is not None or change is None or frozen is not None or not ex_post
         self._accountant = None if stated else ExPostAccountant(self.manifest.mechanism, change)
         self._frozen = None if frozen is None else frozen.tokens()
 
@@ -225,7 +226,7 @@ class RecordedBatch:
         Raises:
             ValueError: names the array that is missing, misshapen or no number, and where.
         """
-        if not self._manifest.mechanism.draw.likely:
+        if self._manifest.mechanism.draw.arrays():
             raise self._refused(f"tokens are drawn by {self._manifest.mechanism.draw.name}: draw them, and call step")
         given = self._given(contexts, aggregate, support, anchor)
         if self._frozen is not None:
@@ -243,6 +244,7 @@ class RecordedBatch:
         support: Any = None,
         anchor: Any = None,
         noise: Any = None,
+        test: Any = None,
     ) -> int:
         """Record a step whose token you drew yourself. Other arguments are those of `draw`.
 
@@ -250,6 +252,9 @@ class RecordedBatch:
             token: its id.
             log_probability: logarithm of the probability that your sampler gave it, at most 0; 0 where noise decides.
             noise: [S] what you added to the aggregate, which you give without it, where the mechanism draws by noise.
+            test: where a test decides between private and public tokens (`SparseVector`), its distance, the threshold's
+                noise and its own; None once all private tokens are used. `aggregate` is what a private token would be
+                drawn from, whichever this one is.
 
         Returns:
             The token to go on with: yours, or the released one where a run is made again with its outputs frozen.
@@ -257,7 +262,7 @@ class RecordedBatch:
         Raises:
             ValueError: as `draw`.
         """
-        given = self._given(contexts, aggregate, support, anchor, noise)
+        given = self._given(contexts, aggregate, support, anchor, {NOISE: noise, TEST: test})
         if self._frozen is not None:
             return self._go_on(given, self._frozen)
         if not -math.inf < log_probability <= _ROUNDED_ONE:
@@ -293,7 +298,9 @@ class RecordedBatch:
             return text
         return self._tokenizer.decode(without_stop(self.tokens, self._manifest.stopping.sequences), special=False)
 
-    def _given(self, contexts: Any, aggregate: Any, support: Any, anchor: Any, noise: Any = None) -> _Given:
+    def _given(
+        self, contexts: Any, aggregate: Any, support: Any, anchor: Any, drawn: Mapping[str, Any] = MappingProxyType({})
+    ) -> _Given:
         """What a step was made of, once it has the right shapes."""
         manifest, mechanism = self._manifest, self._manifest.mechanism
         if self.stop is not None:
@@ -315,11 +322,16 @@ class RecordedBatch:
         elif anchor is not None:
             raise self._refused(f"anchor is given, and the contribution {mechanism.contribution.name} has none")
         theirs = self._floats("aggregate", aggregate, (size,))
-        if mechanism.draw.arrays():
-            arrays[NOISE] = self._floats(NOISE, noise, (size,)).astype(np.float64)
-            theirs = mechanism.draw.scores(theirs, arrays)
-        elif noise is not None:
-            raise self._refused(f"noise is given, and tokens are drawn by {mechanism.draw.name}")
+        described = mechanism.draw.arrays()
+        for name, value in drawn.items():
+            if name == TEST and name in described and value is None:
+                arrays[name] = np.array(NO_TEST)
+            elif name in described:
+                shape = (*described[name].rows, size) if described[name].columns else described[name].rows
+                arrays[name] = self._floats(name, value, shape).astype(np.float64)
+            elif value is not None:
+                raise self._refused(f"{name} is given, and tokens are drawn by {mechanism.draw.name}")
+        theirs = mechanism.draw.scores(theirs, arrays, mechanism.temperature)
         own = mechanism.aggregate(arrays)
         # Sums in another order are the same sums. What differs by more is recorded as it was: the audit objects.
         same = np.abs(own - theirs).max(initial=0.0) <= FLOAT64_ROUNDING

@@ -189,6 +189,7 @@ class BatchArrays:
     Attributes:
         given: dtype and shape of a step's arrays in memory, by name, for the most tokens that a step can have.
         stored: the arrays on disk that have a chunk per step, by name.
+        beside: those of `given` without a column for each token, stored as they are.
     """
 
     def __init__(self, manifest: Manifest, contexts: int, *, canary: bool = False) -> None:
@@ -201,15 +202,19 @@ class BatchArrays:
         if canary:
             described[_CANARY] = StepArray("real", (), manifest.mechanism.clip)
         #: Whose columns are in the stored order.
-        self._ordered = tuple(described) if self._ascending else ()
+        self._ordered = tuple(name for name in described if described[name].columns) if self._ascending else ()
         if manifest.truncated:
             described[_SUPPORT] = StepArray("<i4")
         self._tokens, most = size, manifest.stopping.most_tokens
         self._codes: dict[str, encoding.Code] = {}
+        self.beside: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.given: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.stored: dict[str, ArraySpec] = {}
         for name, array in described.items():
             dtype, shape = real if array.dtype == "real" else array.dtype, (*array.rows, size)
+            if not array.columns:
+                self.beside[name] = dtype, array.rows
+                continue
             self.given[name] = dtype, shape
             if code := _code(array, dtype, grid):
                 self._codes[name] = code
@@ -217,13 +222,14 @@ class BatchArrays:
         _require_modest(self.given, contexts, size)
         if self._ascending:
             self.stored[_CONSTANT] = ArraySpec("|u1", ((size + 7) // 8,), most)
-        if manifest.mechanism.budget is not None and contexts:  # beside the tokens' columns
-            self.given[_SPENT] = "<f8", (contexts,)
-            self.stored[_SPENT] = ArraySpec("<f8", (contexts,), most)
+        if manifest.mechanism.budget is not None and contexts:
+            self.beside[_SPENT] = "<f8", (contexts,)
+        self.given |= self.beside
+        self.stored |= {name: ArraySpec(dtype, shape, most) for name, (dtype, shape) in self.beside.items()}
 
     def encoded(self, rows: dict[str, AnyArray]) -> dict[str, AnyArray]:
         """A step's arrays as they are stored. Raises ValueError where storing one would change its values."""
-        beside = {name: rows[name] for name in rows if name == _SPENT}
+        beside = {name: rows[name] for name in rows if name in self.beside}
         stored = {name: self._padded(name, row) for name, row in rows.items() if name not in beside}
         for name, code in self._codes.items():
             with _named(name):
@@ -238,7 +244,7 @@ class BatchArrays:
 
     def decoded(self, stored: dict[str, AnyArray]) -> dict[str, AnyArray]:
         """Undo `encoded`. Arrays of `stored` are overwritten."""
-        beside = {name: stored[name] for name in stored if name == _SPENT}
+        beside = {name: stored[name] for name in stored if name in self.beside}
         rows = {name: array for name, array in stored.items() if name not in beside}
         if self._ascending:
             places = encoding.stored_places(np.unpackbits(rows.pop(_CONSTANT), count=self._tokens).view(np.bool_))
@@ -373,7 +379,7 @@ class BatchWriter:
             if np.dtype(dtype).kind in "iu":
                 with _named(name):
                     given[name] = encoding.integers(given[name], dtype)
-            fewer = name != _SPENT and tokens and 0 < tokens[0] <= most[-1]
+            fewer = name not in self._arrays.beside and tokens and 0 < tokens[0] <= most[-1]
             shape = (*most[:-1], *tokens) if fewer else most
             if given[name].shape != shape or given[name].dtype != np.dtype(dtype):
                 found = f"{given[name].dtype.str} {given[name].shape}"

@@ -1,0 +1,152 @@
+"""Private tokens where a noisy test finds that contexts disagree with the public prompt; else public ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from dpaudit.mechanisms.budgets import zcdp_of_draw
+from dpaudit.mechanisms.differences import AnchoredDifferences
+from dpaudit.mechanisms.draws import NO_EX_POST_COST, Draw
+from dpaudit.mechanisms.interfaces import (
+    ANCHOR,
+    NO_FIXED_COLUMNS,
+    Aggregator,
+    Arrays,
+    Doubles,
+    FixedColumns,
+    Floats,
+    Positive,
+    StepArray,
+    blocks,
+    log_probability,
+)
+from dpaudit.mechanisms.mean import Mean
+
+#: A step's array of its test: `Tested`.
+TEST = "test"
+#: A recorded distance may be off by this share of its sensitivity, for sums in another order; a test costs more by
+#: twice as much.
+DISTANCE_ROOM = 2.0**-12
+
+
+class Tested(NamedTuple):
+    """One test, as recorded.
+
+    Attributes:
+        distance: of the contexts' mean probabilities from the public ones, in the l1 norm.
+        threshold_noise: added to the threshold, and the same until a private token.
+        query_noise: added to the distance; minus infinity where no test is made any more.
+    """
+
+    distance: float
+    threshold_noise: float
+    query_noise: float
+
+    @classmethod
+    def of(cls, arrays: Arrays) -> Tested:
+        """A step's."""
+        return cls(*map(float, arrays[TEST]))
+
+
+#: Of a step without one.
+NO_TEST = Tested(0.0, 0.0, -math.inf)
+
+
+class SparseVector(Draw):
+    """Private tokens where a noisy test asks for them, public ones elsewhere (Amin et al., arXiv 2407.12108).
+
+    A batch tests before every token: is the distance of the contexts' mean probabilities from the public prompt's,
+    with Laplace noise of scale 2 threshold_noise, at least the threshold with Laplace noise of scale threshold_noise?
+    If so, the token is drawn from softmax(aggregate / temperature), the batch has one private token less, and the
+    threshold is noised anew. If not, it is drawn from softmax(anchor / public_temperature), at no cost. Once all
+    private tokens are used no test is made, and tokens are public.
+
+    Distances are those of softmax(anchor + contribution) over a fixed divisor s, so a context that comes or goes moves
+    them by at most 1/s in the l1 norm. All tests up to a private token, and with it, are one `above threshold` of pure
+    epsilon 2 / (s threshold_noise) (Dwork and Roth, theorem 3.23).
+
+    Attributes:
+        threshold: which distance asks for a private token.
+        threshold_noise: the scale of the noise on it.
+        private_tokens: how many a batch has at most, over all its texts.
+        public_temperature: of public tokens.
+    """
+
+    name: ClassVar[str] = "sparse-vector"
+    ex_post: ClassVar[bool] = False
+    needs: ClassVar[Mapping[str, str | float | None]] = {
+        "contribution": AnchoredDifferences.name,
+        "aggregator": Mean.name,
+        "budget": None,
+    }
+    not_applicable: ClassVar[Mapping[str, str]] = {
+        "sampling.subsets": Draw.not_applicable["sampling.subsets"],
+        **NO_EX_POST_COST,
+    }
+
+    threshold: Annotated[float, Field(ge=0, le=2)]
+    threshold_noise: Positive
+    private_tokens: Annotated[int, Field(ge=1, le=1 << 20)]
+    public_temperature: Positive
+
+    def arrays(self) -> dict[str, StepArray]:
+        """See `Draw`: distance and both noises."""
+        return {TEST: StepArray("<f8", (len(Tested._fields),), columns=False)}
+
+    def is_private(self, tested: Tested) -> bool:
+        """Whether a test asks for a private token."""
+        return tested.distance + tested.query_noise >= self.threshold + tested.threshold_noise
+
+    def scores(self, aggregate: Floats, arrays: Arrays, temperature: float) -> Floats:
+        """See `Draw`: public logits are scaled so that divided by the temperature they have their own."""
+        if self.is_private(Tested.of(arrays)):
+            return aggregate
+        public: Floats = arrays[ANCHOR].astype(np.float64) * (temperature / self.public_temperature)
+        return public
+
+    def log_probability(
+        self, scores: Floats, token: int, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
+    ) -> float:
+        """See `Draw`."""
+        return log_probability(scores, token, temperature, fixed)
+
+    def distance(self, contributions: Floats, anchor: Floats, divisor: float) -> float:
+        """What a test looks at, for contributions [n, S] and public log-probabilities [S]; float64."""
+        public, total = anchor.astype(np.float64), np.zeros(len(anchor))
+        for rows in blocks(*contributions.shape):
+            total += _softmax(public + contributions[rows].astype(np.float64)).sum(axis=0)
+        return float(np.abs(total / divisor - _softmax(public[None])[0]).sum())
+
+    def test_epsilon(self, divisor: float) -> float:
+        """Pure epsilon of all tests up to a private token, in nats, where one context comes or goes; rounded up."""
+        return 2 / (divisor * self.threshold_noise) * (1 + 4 * DISTANCE_ROOM)
+
+    def rho(self, eta: float, aggregator: Aggregator) -> float:
+        """See `Draw`: a pure epsilon is a bounded range of twice that."""
+        assert isinstance(aggregator, Mean)  # by `needs`
+        costs = zcdp_of_draw([eta, 2 * self.test_epsilon(aggregator.divisor)])
+        return math.nextafter(self.private_tokens * float(costs.sum()) * (1 + DISTANCE_ROOM**2), math.inf)
+
+    def quantiles(self, arrays: Arrays, before: Arrays | None, aggregator: Aggregator, clip: float) -> Doubles:
+        """See `Draw`: of a test's own noise, and of a threshold's that is not the one before."""
+        tested = Tested.of(arrays)
+        if tested == NO_TEST:
+            return np.empty(0)
+        noise = [tested.query_noise / 2]
+        if before is None or tested.threshold_noise != Tested.of(before).threshold_noise:
+            noise.append(tested.threshold_noise)
+        values = np.array(noise, dtype=np.float64) / self.threshold_noise
+        tails = np.exp(-np.abs(values)) / 2
+        return np.where(np.isfinite(values), np.where(values < 0, tails, 1 - tails), np.nan)
+
+
+def _softmax(logits: Doubles) -> Doubles:
+    """Of each row."""
+    weights: Doubles = np.exp(logits - logits.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return weights
