@@ -40,9 +40,12 @@ from dpaudit.cli import main
 from dpaudit.mechanisms import (
     ANCHOR,
     COME_AND_GO,
+    NO_TEST,
     NOISE,
+    TEST,
     ContextChange,
     Mechanism,
+    Tested,
     central_order_statistics,
     charged,
     context_change,
@@ -132,7 +135,8 @@ class Spec:
     `drawn` names one of DRAWN, and `spent` one of SPENT, for a `budget`; contexts' records belong to `users` in turns,
     if there are any, who had spent `before`, the first of them nothing. With `whole` each context has the whole budget.
     `noise` is the multiplier of a noisy maximum of probabilities, among contexts that coins of `rate` choose; `noised`
-    names one of NOISED, and `chosen` one of CHOSEN.
+    names one of NOISED, and `chosen` one of CHOSEN. With `private_tokens` a noisy test says which tokens are private,
+    and `tested` names one of TESTED.
     Under `hashed-cells` a context shows two records; each batch has a cell of three and one of one beside. With `rules`
     on line breaks the fourth word holds one.
     The first `canaries` batches have a canary each, which stands before their other contexts where it is in; coins that
@@ -176,6 +180,8 @@ class Spec:
     rate: float = 0.3
     noised: str = "fresh"
     chosen: str = "coins"
+    private_tokens: int | None = None
+    tested: str = "honest"
     clusters: str = "none"
     rules: DecodingRules = NO_RULES
     canaries: int = 0
@@ -337,6 +343,8 @@ class Spec:
             fields["support"] = {"kind": "public-top-k", "size": self.top_k}
         if self.noise is not None:
             fields |= {"draw": "noisy-argmax", "noise_multiplier": self.noise, "sampling_rate": self.rate}
+        if self.private_tokens is not None:
+            fields |= {"draw": "sparse-vector", "private_tokens": self.private_tokens, **TESTS}
         return Mechanism.model_validate(fields | {"grid": self.grid, "budget": self.budget})
 
     @cached_property
@@ -614,6 +622,48 @@ NOISED: dict[str, Callable[[int, int, int], Values]] = {
 }
 
 
+#: Of runs whose tokens are private where a test asks for it.
+TESTS: dict[str, float] = {"threshold": 1.2, "threshold_noise": 0.3, "public_temperature": 1.5}
+#: How tests are not as they should be: honest first.
+TESTED = (
+    "honest",
+    "new at each text",
+    "kept after a private token",
+    "as many as it likes",
+    "half the noise",
+    "one noise for two tests",
+    "of another distance",
+    "over the contexts",
+)
+
+
+class Tests:
+    """One batch's tests: what a generator that uses the sparse vector technique keeps between tokens."""
+
+    def __init__(self, spec: Spec, batch: int) -> None:
+        self.how, self.draw = spec.tested, spec.mechanism.draw
+        self.scale = self.draw.threshold_noise / (2 if self.how == "half the noise" else 1)
+        self.random = np.random.default_rng([5, spec.seed, batch])
+        self.threshold, self.left, self.query = self.random.laplace(scale=self.scale), self.draw.private_tokens, 0.0
+
+    def test(self, values: Values, anchor: Values, divisor: float, text: Sequence[int]) -> Values:
+        """What a step records of its test."""
+        if not self.left and self.how != "as many as it likes":
+            return np.array(NO_TEST)
+        if self.how == "new at each text" and not len(text):
+            self.threshold = self.random.laplace(scale=self.scale)
+        distance = self.draw.distance(values, anchor, len(values) if self.how == "over the contexts" else divisor)
+        distance *= 1.1 if self.how == "of another distance" else 1
+        if self.how != "one noise for two tests" or len(text) % 2 == 0:
+            self.query = self.random.laplace(scale=2 * self.scale)
+        found = np.array([distance, self.threshold, self.query])
+        if self.draw.is_private(Tested(*found)):
+            self.left -= 1
+            if self.how != "kept after a private token":
+                self.threshold = self.random.laplace(scale=self.scale)
+        return found
+
+
 def coins(batch: int, step: int, contexts: int, rate: float) -> Values:
     return noise(4, batch, step).random(contexts) < rate
 
@@ -703,6 +753,7 @@ class Generator:
         self.rules = spec.manifest.forbidden_tokens(self.tokenizer.to_str())
         self.accountant = ExPostAccountant(spec.mechanism, spec.change) if spec.aggregator == "median" else None
         self.spent: dict[int, Values] = {}
+        self.tests: dict[int, Tests] = {}
 
     def step(self, batch: int, contexts: int, text: Sequence[int] = ()) -> Step:
         spec = self.spec
@@ -749,6 +800,10 @@ class Generator:
             aggregate = median_of(arrays["central"])
         really = with_anchor(arrays, spec.amplified * aggregate)
         aggregate = with_anchor(arrays, aggregate)
+        if spec.private_tokens is not None:
+            tests = self.tests.setdefault(batch, Tests(spec, batch))
+            arrays[TEST] = tests.test(values, arrays[ANCHOR], spec.divisor, text)
+            really = aggregate = spec.mechanism.draw.scores(aggregate, arrays, spec.temperature)
         if spec.noise is not None:
             size = spec.noise * CLIP / spec.divisor
             arrays[NOISE] = size * NOISED[spec.noised](batch, len(text), len(aggregate))

@@ -69,6 +69,17 @@ RUNS = {
         "contexts": True,
         "grid": 2.0**-18,
     },
+    "sparse vector": {
+        "sizes": (5, 4, 6, 5),
+        "contribution": "differences",
+        "private_tokens": 30,
+        "temperature": 1.0,
+        "top_k": 8,
+        "max_tokens": 12,
+        "tokens_per_batch": 200,
+        "aggregator": "mean",
+        "divisor": 5.0,
+    },
     "noisy maximum": {
         "sizes": (30,) * 8,
         "aggregator": "mean",

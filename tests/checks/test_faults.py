@@ -1231,6 +1231,22 @@ for name, spent, check in (
     ("budgets_that_end_together", "all_stop_together", "budget.activity"),
 ):
     plain(name, become(spent=spent), check, **BUDGETS)
+TESTED: dict[str, Any] = {
+    "sizes": (5, 4, 6, 5), "contribution": "differences", "private_tokens": 30, "temperature": 1.0, "top_k": 8,
+    "max_tokens": 12, "tokens_per_batch": 200, **MEAN, "divisor": 5.0,
+}  # fmt: skip
+for name, tested, check in (
+    ("thresholds_that_each_text_draws_anew", "new at each text", "sampling.threshold"),
+    ("thresholds_that_outlive_their_private_token", "kept after a private token", "sampling.threshold"),
+    ("more_private_tokens_than_declared", "as many as it likes", "sampling.threshold"),
+    ("tests_with_half_the_noise", "half the noise", "sampling.noise"),
+    ("tests_that_share_their_noise", "one noise for two tests", "sampling.noise"),
+    ("tests_of_a_larger_distance", "of another distance", "sampling.test"),
+    ("tests_of_a_mean_over_the_contexts", "over the contexts", "sampling.test"),
+):
+    plain(name, become(tested=tested), check, **TESTED)
+plain("private_tokens_that_the_claim_forgets", manifest(mechanism__private_tokens=300), "claim.epsilon",
+      **TESTED | {"private_tokens": 200})  # fmt: skip
 NOISY: dict[str, Any] = {
     "sizes": (40, 35, 30, 45), "contribution": "probabilities", "noise": 2.5, "temperature": 1.0, "top_k": 8,
     "max_tokens": 20, **MEAN, "divisor": 12.0,

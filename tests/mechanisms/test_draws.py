@@ -116,7 +116,7 @@ def test_an_accountant_knows_it_where_one_context_comes_or_goes() -> None:
 
 
 def test_draws_are_written_flat_and_softmax_is_not_written() -> None:
-    assert DRAWS.keys() == {"softmax", "noisy-argmax"}
+    assert DRAWS.keys() == {"softmax", "noisy-argmax", "sparse-vector"}
     noisy = Mechanism.model_validate(FIELDS)
     assert noisy.model_dump(mode="json") == FIELDS | {"grid": None, "support": noisy.support.model_dump()}
     assert Mechanism.model_validate(noisy.model_dump(mode="json")) == noisy
