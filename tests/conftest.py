@@ -43,9 +43,9 @@ from dpaudit.mechanisms import (
     NO_TEST,
     NOISE,
     TEST,
+    AboveThreshold,
     ContextChange,
     Mechanism,
-    Tested,
     central_order_statistics,
     charged,
     context_change,
@@ -657,7 +657,7 @@ class Tests:
         if self.how != "one noise for two tests" or len(text) % 2 == 0:
             self.query = self.random.laplace(scale=2 * self.scale)
         found = np.array([distance, self.threshold, self.query])
-        if self.draw.is_private(Tested(*found)):
+        if self.draw.is_private(AboveThreshold(*found)):
             self.left -= 1
             if self.how != "kept after a private token":
                 self.threshold = self.random.laplace(scale=self.scale)

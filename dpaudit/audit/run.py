@@ -64,7 +64,7 @@ from dpaudit.checks.registry import Outcome, StepCheck, pasteable, printable, re
 from dpaudit.checks.release import stop_problems, text_problems
 from dpaudit.checks.sampling import RunSampling, SamplingTest
 from dpaudit.checks.seeds import SeedTest
-from dpaudit.checks.sparse_vector import TestSums
+from dpaudit.checks.sparse_vector import ThresholdSums
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange, SparseVector
 from dpaudit.results import (
@@ -458,7 +458,7 @@ class BatchAuditor:
         losses, equal = ContextSums(header.contexts), EqualRows(header.contexts)
         uniform, canary = UniformRows(header.contexts), CanarySums(header)
         noise = NoiseSums(manifest.mechanism, header.contexts) if manifest.mechanism.draw.arrays() else None
-        tests = TestSums(manifest.mechanism.draw) if isinstance(manifest.mechanism.draw, SparseVector) else None
+        tests = ThresholdSums(manifest.mechanism.draw) if isinstance(manifest.mechanism.draw, SparseVector) else None
         facts.tokens = None if accountant is None else TokenFacts(batch.tokens)
         if manifest.mechanism.budget is not None and header.contexts:
             facts.budgets = BatchBudgets(header.contexts)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.checks.registry import UNREAD, Outcome, RunCheck, StepCheck
-from dpaudit.mechanisms import ANCHOR, DISTANCE_ROOM, NO_TEST, Mean, SparseVector, Tested
+from dpaudit.mechanisms import ANCHOR, DISTANCE_ROOM, NO_TEST, AboveThreshold, Mean, SparseVector
 
 _REFERENCE = "docs/amin-et-al.md"
 
 
-class TestSums:
+class ThresholdSums:
     """Follows the tests of one batch, a step at a time.
 
     Attributes:
@@ -30,7 +30,7 @@ class TestSums:
 
     def add(self, view: StepView) -> None:
         """Take in one step."""
-        tested = Tested.of(view.arrays)
+        tested = AboveThreshold.of(view.arrays)
         if (problem := self._objection(tested)) and not self.problem:
             self.problem = f"step {self._steps}: {problem}"
         self._threshold = tested.threshold_noise
@@ -39,7 +39,7 @@ class TestSums:
             self._threshold = None
         self._steps += 1
 
-    def _objection(self, tested: Tested) -> str:
+    def _objection(self, tested: AboveThreshold) -> str:
         most = self._draw.private_tokens
         if self._private >= most:
             return "" if tested == NO_TEST else f"a test after {most} private tokens, which are all that there are"
@@ -72,7 +72,7 @@ def _needs_contexts(facts: Facts, shown: str) -> Outcome:
 )
 def distance_is_of_the_contexts(view: StepView) -> str | None:
     """Each recorded distance against that of the recorded contexts from the anchor."""
-    tested, aggregator, draw = Tested.of(view.arrays), view.mechanism.aggregator, view.mechanism.draw
+    tested, aggregator, draw = AboveThreshold.of(view.arrays), view.mechanism.aggregator, view.mechanism.draw
     if tested == NO_TEST or view.contributions is None:
         return None
     assert isinstance(draw, SparseVector) and isinstance(aggregator, Mean)

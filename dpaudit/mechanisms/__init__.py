@@ -66,5 +66,5 @@ from dpaudit.mechanisms.probabilities import Probabilities as Probabilities
 from dpaudit.mechanisms.sparse_vector import DISTANCE_ROOM as DISTANCE_ROOM
 from dpaudit.mechanisms.sparse_vector import NO_TEST as NO_TEST
 from dpaudit.mechanisms.sparse_vector import TEST as TEST
+from dpaudit.mechanisms.sparse_vector import AboveThreshold as AboveThreshold
 from dpaudit.mechanisms.sparse_vector import SparseVector as SparseVector
-from dpaudit.mechanisms.sparse_vector import Tested as Tested

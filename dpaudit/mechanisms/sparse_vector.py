@@ -27,14 +27,14 @@ from dpaudit.mechanisms.interfaces import (
 )
 from dpaudit.mechanisms.mean import Mean
 
-#: A step's array of its test: `Tested`.
+#: A step's array of its test: `AboveThreshold`.
 TEST = "test"
 #: A recorded distance may be off by this share of its sensitivity, for sums in another order; a test costs more by
 #: twice as much.
 DISTANCE_ROOM = 2.0**-12
 
 
-class Tested(NamedTuple):
+class AboveThreshold(NamedTuple):
     """One test, as recorded.
 
     Attributes:
@@ -48,13 +48,13 @@ class Tested(NamedTuple):
     query_noise: float
 
     @classmethod
-    def of(cls, arrays: Arrays) -> Tested:
+    def of(cls, arrays: Arrays) -> AboveThreshold:
         """A step's."""
         return cls(*map(float, arrays[TEST]))
 
 
 #: Of a step without one.
-NO_TEST = Tested(0.0, 0.0, -math.inf)
+NO_TEST = AboveThreshold(0.0, 0.0, -math.inf)
 
 
 class SparseVector(Draw):
@@ -96,15 +96,15 @@ class SparseVector(Draw):
 
     def arrays(self) -> dict[str, StepArray]:
         """See `Draw`: distance and both noises."""
-        return {TEST: StepArray("<f8", (len(Tested._fields),), columns=False)}
+        return {TEST: StepArray("<f8", (len(AboveThreshold._fields),), columns=False)}
 
-    def is_private(self, tested: Tested) -> bool:
+    def is_private(self, tested: AboveThreshold) -> bool:
         """Whether a test asks for a private token."""
         return tested.distance + tested.query_noise >= self.threshold + tested.threshold_noise
 
     def scores(self, aggregate: Floats, arrays: Arrays, temperature: float) -> Floats:
         """See `Draw`: public logits are scaled so that divided by the temperature they have their own."""
-        if self.is_private(Tested.of(arrays)):
+        if self.is_private(AboveThreshold.of(arrays)):
             return aggregate
         public: Floats = arrays[ANCHOR].astype(np.float64) * (temperature / self.public_temperature)
         return public
@@ -134,11 +134,11 @@ class SparseVector(Draw):
 
     def quantiles(self, arrays: Arrays, before: Arrays | None, aggregator: Aggregator, clip: float) -> Doubles:
         """See `Draw`: of a test's own noise, and of a threshold's that is not the one before."""
-        tested = Tested.of(arrays)
+        tested = AboveThreshold.of(arrays)
         if tested == NO_TEST:
             return np.empty(0)
         noise = [tested.query_noise / 2]
-        if before is None or tested.threshold_noise != Tested.of(before).threshold_noise:
+        if before is None or tested.threshold_noise != AboveThreshold.of(before).threshold_noise:
             noise.append(tested.threshold_noise)
         values = np.array(noise, dtype=np.float64) / self.threshold_noise
         tails = np.exp(-np.abs(values)) / 2
