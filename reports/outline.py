@@ -454,8 +454,7 @@ def _approximate_block(result: AuditResult) -> KindBlock:
         ("No accountant can go below", _nats(low)),
         ("By Rényi DP", _nats(rdp)),
         ("Tokens accounted for", most),
-        *[("Budgets", f"rho {bound(found.rho or 0.0)} (zCDP) for all tokens, whatever their number")]
-        * (found.rho is not None),
+        *[("All tokens", f"rho {bound(found.rho or 0.0)} (zCDP), whatever their number")] * (found.rho is not None),
         ("Rebalancing", _nats(bound(found.rebalancing)) + inside),
         *[("Cluster centres", f"{_nats(bound(found.centers))} of ε and {delta_bound(found.centers_delta)} of δ")]
         * bool(found.centers),

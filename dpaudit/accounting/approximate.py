@@ -40,7 +40,7 @@ class ApproximateAccountant:
         centers: epsilon of noised centres, in nats.
         centers_delta: their delta.
         gaussian: what draws by noise cost; None of those by softmax.
-        most_rho: zCDP of any number of tokens (`Mechanism.rho`); infinite where contexts have no budgets.
+        most_rho: zCDP of any number of tokens (`Mechanism.rho`); infinite where nothing bounds them together.
 
     Raises:
         ValueError: what the centres cost is negative or no number.

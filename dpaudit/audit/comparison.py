@@ -49,7 +49,7 @@ _POINTS = 64
 #: The texts of a run that stand beside those of others.
 _TEXTS = 3
 _NO_SETTINGS = "the run states no settings that its guarantee could be worked out from"
-_ANY_NUMBER = "any number of tokens is within it, for contexts have budgets of their own"
+_ANY_NUMBER = "any number of tokens is within it"
 _NO_CURVE = "the record gives no cost by token position"
 
 Part = TypeVar("Part", bound=BaseModel)

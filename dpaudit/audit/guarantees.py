@@ -234,8 +234,10 @@ def _approximate_tree(facts: Facts) -> LedgerEntry | None:
         "docs/budgets.md#bounded-range",
     )
     if found.method == "budgets":
-        spent = "any one batch: what one unit's contexts can spend, however many tokens it has"
-        batch = approximately(spent, drawn, "docs/budgets.md#individual-budgets", delta=left)
+        spent, where = "what one unit's contexts can spend", "docs/budgets.md#individual-budgets"
+        if facts.manifest.mechanism.budget is None:
+            spent, where = "its private tokens and their tests", f"{_DOCS}#sparse-vector"
+        batch = approximately(f"any one batch: {spent}, however many tokens it has", drawn, where, delta=left)
     else:
         drawn_by = f"any one batch: {tokens} tokens, {found.method} composition"
         batch = approximately(

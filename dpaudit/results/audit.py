@@ -99,7 +99,7 @@ class Approximate(Result):
         epsilon_lower: no accountant can do better than this for an exponential mechanism of this range.
         rdp: what Renyi accounting (the paper's method) gives for the same run.
         tokens: the most that a batch may have, which were accounted for.
-        rho: zCDP of any number of tokens, by its contexts' budgets; None where they have none.
+        rho: zCDP of any number of tokens, by contexts' budgets or a draw that bounds them; None without either.
         sensitivity: what moves a logit how far, in words.
         rebalancing: pure epsilon of the noisy counts, already in `epsilon`.
         centers, centers_delta: of the cluster centres, already in `epsilon` and `delta`.

@@ -169,7 +169,7 @@ def test_a_public_report_has_the_promise_and_not_its_use(make_run: Callable[...,
     for text in (render_html(public), render_markdown(public)):
         assert TITLE not in text and "took part" not in text
         assert not SHARES.search(re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL))
-        assert "rho 0.9137 (zCDP) for all tokens, whatever their number" in text
+        assert "rho 0.9137 (zCDP), whatever their number" in text
 
 
 def test_the_approximate_block_names_what_budgets_promise() -> None:
@@ -177,7 +177,7 @@ def test_the_approximate_block_names_what_budgets_promise() -> None:
         return dict(kind_blocks(result)[1].parts)
 
     by_budgets = parts(budgets_run())
-    assert by_budgets["Budgets"] == "rho 0.1083 (zCDP) for all tokens, whatever their number"
+    assert by_budgets["All tokens"] == "rho 0.1083 (zCDP), whatever their number"
     assert by_budgets["Tokens accounted for"] == "any number; a batch has at most 48"
     assert "any number of tokens" in kind_blocks(budgets_run())[1].brief[0][1]
     assert "tighter" in kind_blocks(mean_run())[1].remark
@@ -186,13 +186,13 @@ def test_the_approximate_block_names_what_budgets_promise() -> None:
     assert approximate is not None and claim is not None
     promised = claim.model_copy(update={"epsilon": approximate.epsilon * (1 + 1e-9)})
     assert "tighter" not in kind_blocks(budgets_run(claim=promised))[1].remark
-    assert "Budgets" not in parts(mean_run()) and parts(mean_run())["Tokens accounted for"] == "48"
+    assert "All tokens" not in parts(mean_run()) and parts(mean_run())["Tokens accounted for"] == "48"
     # So short a run that worst-case accounting promises less: then its tokens do count.
     found = budgets_run().guarantees
     assert found.approximate is not None
     short = found.approximate.model_copy(update={"method": "optimal"})
     as_well = parts(budgets_run(guarantees=found.model_copy(update={"approximate": short})))
-    assert "Budgets" in as_well and as_well["Tokens accounted for"] == "48"
+    assert "All tokens" in as_well and as_well["Tokens accounted for"] == "48"
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
