@@ -143,7 +143,7 @@ def _chains(runs: Sequence[_Run]) -> list[list[_Run]]:
         for chain in chains:
             own = all(each.claim.unit == each.manifest.privacy.unit for each in (run, *chain))
             if own and continuation_problem(run.manifest, [each.manifest for each in chain]) is None:
-                if not _require_continued(run, chain):
+                if not _goes_on_from(run, chain):
                     continue
                 chain.append(run)
                 break
@@ -152,10 +152,10 @@ def _chains(runs: Sequence[_Run]) -> list[list[_Run]]:
     return chains
 
 
-def _require_continued(run: _Run, chain: Sequence[_Run]) -> bool:
-    """Hold what a run says of earlier spending against the records of the runs that it went on from.
+def _goes_on_from(run: _Run, chain: Sequence[_Run]) -> bool:
+    """Whether a run shares anybody's budget with the runs that it says it went on from; edited texts are nobody's.
 
-    Returns whether they know anybody of the run's. Where not, edited texts say, nobody's budget is shared.
+    Raises InputError where it says of earlier spending less than their records do.
     """
     spent = most_spent(earlier.spent for earlier in chain)
     known = [spent[each.payer] > each.spent for each in run.reader.assignment() if each.payer in spent]
