@@ -200,6 +200,7 @@ def _ready(
         config, batching, records.assignment, privacy, clustering, model, prompts, stopping, rows, canaries
     )
     earlier.require_continued(manifest)
+    earlier.require_known(records.assignment)
     if begun is not None:
         require_same_run(begun.name, begun.manifest, manifest)
     records = with_canaries(with_allowances(records, manifest), canaries)

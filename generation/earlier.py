@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dpaudit.generation.config import Config
-from dpaudit.runs import InputError, Manifest, RunReader, continuation_problem, most_spent, spent_by
+from dpaudit.runs import Assigned, InputError, Manifest, RunReader, continuation_problem, most_spent, spent_by
 from dpaudit.runs.storage import Location
 
 _REMEDY = "Give --spent once for each earlier run, and the config the data, unit and rule that they had."
@@ -61,6 +61,12 @@ class Earlier:
         """Raise InputError where a run, as it is to be, cannot go on from these."""
         if self._runs:
             _require(self._runs, manifest, self._runs)
+
+    def require_known(self, assignment: Iterable[Assigned]) -> None:
+        """Raise InputError where these know nobody of a new run, each of whose budgets would begin anew in silence."""
+        if self._runs and not any(place.payer in self.spent for place in assignment):
+            said = f"{_listed(self._runs)}: not one record, or user, of this config is in their data."
+            raise InputError("--spent", said, "Give the data that they had: a text that was edited is another record.")
 
 
 def _require(named: Sequence[RunReader], later: Manifest, earlier: Sequence[RunReader]) -> None:

@@ -143,7 +143,8 @@ def _chains(runs: Sequence[_Run]) -> list[list[_Run]]:
         for chain in chains:
             own = all(each.claim.unit == each.manifest.privacy.unit for each in (run, *chain))
             if own and continuation_problem(run.manifest, [each.manifest for each in chain]) is None:
-                _require_continued(run, chain)
+                if not _goes_on_from(run, chain):
+                    continue
                 chain.append(run)
                 break
         else:
@@ -151,14 +152,18 @@ def _chains(runs: Sequence[_Run]) -> list[list[_Run]]:
     return chains
 
 
-def _require_continued(run: _Run, chain: Sequence[_Run]) -> None:
-    """Hold what a run says of earlier spending against the records of the runs that it went on from."""
+def _goes_on_from(run: _Run, chain: Sequence[_Run]) -> bool:
+    """Whether a run shares anybody's budget with the runs that it says it went on from; edited texts are nobody's.
+
+    Raises InputError where it says of earlier spending less than their records do.
+    """
     spent = most_spent(earlier.spent for earlier in chain)
-    less = sum(spent.get(each.payer, 0.0) > each.spent for each in run.reader.assignment())
-    if less:
+    known = [spent[each.payer] > each.spent for each in run.reader.assignment() if each.payer in spent]
+    if less := sum(known):
         names = ", ".join(earlier.name for earlier in chain)
         problem = f"it begins with less than {names} had spent of the budgets of {less} records."
         raise InputError(run.name, problem, "Generate it again with --spent.")
+    return bool(known)
 
 
 def _require_different(runs: Sequence[_Run]) -> None:
@@ -292,7 +297,8 @@ def _notes(runs: Sequence[_Run], chains: Sequence[Sequence[_Run]]) -> list[str]:
     notes = [_BEFOREHAND]
     if apart := [first.name for first, *_ in chains if first.manifest.privacy.earlier]:
         said = (
-            "went on from what earlier runs had spent, which are not all named here, or from which another run did too"
+            "went on from what earlier runs had spent, which are not all named here, from which another run did too, "
+            "or whose records are all others"
         )
         notes.append(f"{_listed(apart)} {said}: each is charged with a budget of its own.")
     if runs[0].claim.unit == "user":

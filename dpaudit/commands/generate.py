@@ -105,7 +105,7 @@ def generate(
         spare_runs(out.parent, (), "Name another directory with --out.")
     settings = load_config(config)
     if not unverified:
-        _require_passed(spent)
+        _require_passed(spent, settings.model.name)
     if out is None:
         _show_plan(config, settings, unverified, spent, as_json)
         return
@@ -212,14 +212,21 @@ def _look_at_data(config: Config, unverified: bool) -> tuple[Obstacle, ...]:
     return found
 
 
-def _require_passed(spent: Sequence[Location]) -> None:
-    """Refuse to go on from a run that does not pass its own audit: what was spent there is not known."""
-    from dpaudit.commands.audits import audit_of
-    from dpaudit.results.shell import argument
-    from dpaudit.runs import InputError
+def _require_passed(spent: Sequence[Location], model: str) -> None:
+    """Refuse to go on from a run that does not pass its own audit: what was spent there is not known.
 
+    Where only the model shows that what a run took from its public prompts is public, the config's is asked.
+    """
+    from dpaudit.commands.audits import audit_of, replay_of, require_runs
+    from dpaudit.results.shell import argument
+    from dpaudit.runs import InputError, RunReader
+
+    require_runs(tuple(spent))
     for run in spent:
-        if audit_of(run).verdict != "pass":
+        verdict = audit_of(run).verdict
+        if verdict == "fail" and RunReader(run).manifest.public_parts:
+            verdict = audit_of(run, replay=replay_of(run, None, model)).verdict
+        if verdict != "pass":
             remedy = f"See dpaudit verify {argument(str(run), 'RUN_DIR')}; --unverified goes on all the same."
             raise InputError(f"--spent {run}", "it does not pass its own audit.", remedy)
 

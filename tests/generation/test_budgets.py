@@ -370,3 +370,40 @@ def test_a_command_goes_on_from_runs_that_pass_alone_and_says_beforehand_what_th
     assert "--spent seeded: it does not pass its own audit" in said
     assert dpaudit("generate", "more.yaml", "--dry-run", "--spent", "seeded", "--unverified")[0] == 0
     assert set(tmp_path.iterdir()) == before
+
+
+def test_only_the_model_shows_that_an_earlier_run_passes(
+    settings: Callable[..., dict[str, Any]], tmp_path: Path, dpaudit: Callable[..., Any]
+) -> None:
+    """One batch a label has no other to be held against: the config's model is asked, and nothing is waved through."""
+    one = {"key": None, "batches_per_label": 1, "generate_per_label": 1}
+    (tmp_path / "own.yaml").write_text(
+        yaml.safe_dump(settings(**BUDGETS | {"batching": one, "decoding": {**DECODING, "test_seed": None}}))
+    )
+    assert dpaudit("generate", "own.yaml", "--out", "first")[0] == 0
+    assert audit_run(tmp_path / "first").verdict == "fail", "or the model need not be asked"
+    code, _, said = dpaudit("generate", "own.yaml", "--dry-run", "--spent", "first")
+    assert code == 0, said
+    code, _, said = dpaudit("generate", "own.yaml", "--dry-run", "--spent", "nowhere")
+    assert code == 2 and "no such directory" in said and "own audit" not in said
+
+
+def test_edited_texts_are_nobody_whose_budget_went_on(
+    make_config: MakeConfig, data_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else every budget is spent anew, and two runs with nothing in common pass for one budget."""
+    own = {**BUDGETS, "mechanism": MEAN | {"contribution": "logits"}, "decoding": {**DECODING, "test_seed": None}}
+    first, second, edited = tmp_path / "first", tmp_path / "second", tmp_path / "edited.csv"
+    edited.write_text(data_file.read_text().replace("\n", " \n"))
+    edited.write_text(edited.read_text().replace("text \n", "text\n", 1))
+    config = make_config(**own, data={"path": str(edited)})
+    generate(make_config(**own), first)
+    with pytest.raises(InputError, match="not one record, or user, of this config is in their data"):
+        generate(config, second, spent=[first])
+    assert not (second / "run.json").exists()
+    monkeypatch.setattr(earlier.Earlier, "require_known", lambda self, assignment: None)
+    generate(config, second, spent=[first])
+    found = compose_runs({run: audit_run(run) for run in (first, second)}, delta=1e-3)
+    budget = RunReader(first).manifest.mechanism.budget
+    assert budget is not None and found.approximate.figure is not None and not found.continued
+    assert found.approximate.figure.epsilon == pytest.approx(zcdp_epsilon(2 * budget, 1e-3), rel=1e-6)

@@ -180,8 +180,8 @@ _INDIVIDUAL = (
         "compose-less-spending-pass",
         "what a run says of earlier spending is not held against the earlier runs",
         "dpaudit/audit/composition.py",
-        "spent.get(each.payer, 0.0) > each.spent for each",
-        "spent.get(each.payer, 0.0) < 0 for each",
+        "spent[each.payer] > each.spent for each",
+        "spent[each.payer] < 0 for each",
         (_BUDGET_RUNS,),
     ),
     Mutant(
