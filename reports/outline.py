@@ -445,7 +445,7 @@ def _approximate_block(result: AuditResult) -> KindBlock:
     epsilon, rdp = (bound_against(value, claim.epsilon if claim else None) for value in (found.epsilon, found.rdp))
     delta = delta_bound(found.delta, claim.delta if claim else None)
     most, tokens = f"{found.tokens:,}", counted(found.tokens, "token")
-    if found.method == "budgets":
+    if found.method == "zcdp":
         most, tokens = f"any number; a batch has at most {found.tokens:,}", "any number of tokens"
     low = NOT_COMPUTED if found.epsilon_lower is None else lower_bound(found.epsilon_lower)
     inside = " inside ε, accounted for jointly" if found.rebalancing else ""

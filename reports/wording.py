@@ -177,7 +177,7 @@ FAMILIES: Final[dict[str, str]] = {
 METHOD_NAMES: Final[dict[str, str]] = {
     "rdp": "Rényi DP (rdp), the paper's method",
     "optimal": "optimal adaptive composition (optimal)",
-    "budgets": "what all tokens together may cost, by zero-concentrated DP",
+    "zcdp": "what all tokens together may cost, by zero-concentrated DP",
 }
 
 #: How a node's children make it up.

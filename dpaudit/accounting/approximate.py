@@ -126,7 +126,7 @@ class ApproximateAccountant:
         if self.gaussian is not None:
             epsilon = gaussian_epsilon(self.gaussian, tokens, delta, method, self.laplace)
             return Composition(epsilon, None, delta, method)
-        by_budgets = Composition(self._of_budgets(delta), None, delta, "budgets")
+        by_budgets = Composition(self._of_budgets(delta), None, delta, "zcdp")
         # So far beyond the budgets the recursion, which takes its time, cannot come below them.
         if zcdp_of_range(self.eta, tokens) > _FAR * self.most_rho:
             return by_budgets

@@ -62,13 +62,13 @@ class Composition:
         epsilon_lower: no accountant can go below this, since an adaptive adversary within the same ranges reaches it;
             None where it is not worked out.
         delta: in (0, 1).
-        method: how `epsilon` was computed; "budgets" from what every context may spend, whatever the number of draws.
+        method: how `epsilon` was computed; "zcdp" from what all tokens together may cost, whatever their number.
     """
 
     epsilon: float
     epsilon_lower: float | None
     delta: float
-    method: Method | Literal["budgets"]
+    method: Method | Literal["zcdp"]
 
 
 def exponential_mechanism_epsilon(

@@ -233,7 +233,7 @@ def _approximate_tree(facts: Facts) -> LedgerEntry | None:
         facts.manifest.mechanism.eta(facts.change) or 0.0,
         "docs/budgets.md#bounded-range",
     )
-    if found.method == "budgets":
+    if found.method == "zcdp":
         spent, where = "what one unit's contexts can spend", "docs/budgets.md#individual-budgets"
         if facts.manifest.mechanism.budget is None:
             spent, where = "its private tokens and their tests", f"{_DOCS}#sparse-vector"

@@ -208,7 +208,7 @@ def _neighbours(manifest: Manifest) -> tuple[Neighbours, ContextChange | None]:
     if change is None:
         problem = f"nothing bounds how many contexts one {stated.unit} changes under the rule {manifest.batching.rule}"
     elif not manifest.mechanism.draw.ex_post:
-        problem = "tokens are drawn by noise, over which costs are averaged: no text has one of its own"
+        problem = "noise, over which costs are averaged, decides about tokens: no text has one of its own"
     elif not manifest.mechanism.bounds(change, manifest.record.width):
         problem = f"record.width {manifest.record.width} is too small for {change.contexts} changed contexts"
     elif change.contexts > MOST_CONTEXTS:

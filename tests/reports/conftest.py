@@ -389,7 +389,7 @@ def budget_use(length: int = 48, **changes: Any) -> BudgetUse:
 def budgets_run(**changes: Any) -> AuditResult:
     """A mean run whose contexts have budgets of their own, which its guarantee is by."""
     run = mean_run()
-    by_budgets = {"method": "budgets", "rho": 0.1082561, "epsilon_lower": None, "rdp": APPROXIMATE.epsilon}
+    by_budgets = {"method": "zcdp", "rho": 0.1082561, "epsilon_lower": None, "rdp": APPROXIMATE.epsilon}
     found = APPROXIMATE.model_copy(update=by_budgets)
     guarantees = run.guarantees.model_copy(update={"approximate": found})
     return mean_run(**{"guarantees": guarantees, "budgets": budget_use(), **changes})
