@@ -13,7 +13,7 @@ from dpaudit.audit.guarantees import NOTHING, figures
 from dpaudit.audit.run import EVIDENCE, MOST_CONTEXTS, Progress, accountant_for, audit_run, charged, objections
 from dpaudit.checks.facts import BatchLosses, ContextSums, StepView, StepViews
 from dpaudit.engines import Engine
-from dpaudit.mechanisms import ContextChange, Softmax, shares_spent
+from dpaudit.mechanisms import ContextChange, shares_spent
 from dpaudit.results import SAMPLE_LENGTH, BatchResult, CheckResult
 from dpaudit.results.inspection import (
     InspectedBatch,
@@ -307,7 +307,7 @@ def _mechanism(manifest: Manifest) -> Iterator[str]:
     yield f"temperature {mechanism.temperature:g}"
     for name, value in mechanism.aggregator:
         yield f"{name} {value:g}"
-    if not isinstance(mechanism.draw, Softmax):
+    if mechanism.draw.arrays():
         yield ", ".join([mechanism.draw.name, *(f"{name} {value:g}" for name, value in mechanism.draw)])
     if mechanism.contribution.grid is not None:
         yield f"grid {mechanism.contribution.grid:g}"

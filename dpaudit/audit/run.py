@@ -64,9 +64,8 @@ from dpaudit.checks.registry import Outcome, StepCheck, pasteable, printable, re
 from dpaudit.checks.release import stop_problems, text_problems
 from dpaudit.checks.sampling import RunSampling, SamplingTest
 from dpaudit.checks.seeds import SeedTest
-from dpaudit.checks.sparse_vector import ThresholdSums
 from dpaudit.engines import Engine, LocalEngine, cores
-from dpaudit.mechanisms import ContextChange, SparseVector
+from dpaudit.mechanisms import ContextChange
 from dpaudit.results import (
     VERY_SHORT,
     Asked,
@@ -458,7 +457,7 @@ class BatchAuditor:
         losses, equal = ContextSums(header.contexts), EqualRows(header.contexts)
         uniform, canary = UniformRows(header.contexts), CanarySums(header)
         noise = NoiseSums(manifest.mechanism, header.contexts) if manifest.mechanism.draw.arrays() else None
-        tests = ThresholdSums(manifest.mechanism.draw) if isinstance(manifest.mechanism.draw, SparseVector) else None
+        order = manifest.mechanism.draw.order()
         facts.tokens = None if accountant is None else TokenFacts(batch.tokens)
         if manifest.mechanism.budget is not None and header.contexts:
             facts.budgets = BatchBudgets(header.contexts)
@@ -482,8 +481,8 @@ class BatchAuditor:
                 canary.add(view)
                 if noise is not None:
                     noise.add(view)
-                if tests is not None:
-                    tests.add(view)
+                if order is not None and (said := order.objection(view.arrays)):
+                    facts.tests = facts.tests or f"batch {header.id}, step {position}: {said}"
                 if facts.budgets is not None:
                     facts.budgets.add(view)
                 cost = charged(view, accountant)
@@ -495,7 +494,6 @@ class BatchAuditor:
         if accountant is not None:
             facts.spent = accountant.detach(header.id)
         facts.noise = None if noise is None else noise.result()
-        facts.tests = "" if tests is None or not tests.problem else f"batch {header.id}, {tests.problem}"
         facts.losses, facts.equal = losses.result(header.id), equal.result()
         facts.canary = canary.result()
         facts.unscored = uniform.problem(header.id) if manifest.record.contexts else ""

@@ -16,7 +16,7 @@ from dpaudit.checks import (  # noqa: F401
     release,
     sampling,
     seeds,
-    sparse_vector,
+    thresholds,
 )
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import CATALOGUE, CHECKS

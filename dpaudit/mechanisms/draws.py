@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from pydantic import Field
@@ -47,6 +47,13 @@ class GaussianDraws(NamedTuple):
 
     multiplier: float
     rate: float
+
+
+class Order(Protocol):
+    """What one batch's steps were, where that says what may come next."""
+
+    def objection(self, arrays: Arrays) -> str:
+        """Why a step with these arrays cannot come next, in words; empty where it can. It has come now."""
 
 
 class Draw(Fields, ABC):
@@ -103,9 +110,18 @@ class Draw(Fields, ABC):
         Args:
             arrays: the step's.
             before: those of the batch's step before; None at its first.
-            aggregator, clip: the mechanism's.
+            aggregator: the mechanism's.
+            clip: the mechanism's.
         """
         return np.empty(0)
+
+    def order(self) -> Order | None:
+        """Of a new batch; None where any step may come after any other."""
+        return None
+
+    def test_problem(self, arrays: Arrays, contributions: Floats, aggregator: Aggregator) -> str | None:
+        """Why a step's test is not of its contributions [n, S], in words; None where it is, or there is none."""
+        return None
 
     def scores(self, aggregate: Floats, arrays: Arrays, temperature: float) -> Floats:
         """What the token was drawn from, [S], at a temperature, for an aggregate [S] and a step's arrays."""

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from dpaudit.mechanisms.budgets import zcdp_of_draw
 from dpaudit.mechanisms.differences import AnchoredDifferences
-from dpaudit.mechanisms.draws import NO_EX_POST_COST, Draw
+from dpaudit.mechanisms.draws import NO_EX_POST_COST, Draw, Order
 from dpaudit.mechanisms.interfaces import (
     ANCHOR,
     NO_FIXED_COLUMNS,
@@ -102,6 +102,22 @@ class SparseVector(Draw):
         """Whether a test asks for a private token."""
         return tested.distance + tested.query_noise >= self.threshold + tested.threshold_noise
 
+    def order(self) -> Order:
+        """See `Draw`: which threshold a test has, and after how many private tokens."""
+        return _Rounds(self)
+
+    def test_problem(self, arrays: Arrays, contributions: Floats, aggregator: Aggregator) -> str | None:
+        """See `Draw`: the distance."""
+        assert isinstance(aggregator, Mean)  # by `needs`
+        test = AboveThreshold.of(arrays)
+        if test == NO_TEST:
+            return None
+        right = self.distance(contributions, arrays[ANCHOR], aggregator.divisor)
+        # A comparison with NaN is false.
+        if abs(test.distance - right) <= DISTANCE_ROOM / aggregator.divisor:
+            return None
+        return f"the test was of {test.distance:.6g}, and the distance is {right:.6g}"
+
     def scores(self, aggregate: Floats, arrays: Arrays, temperature: float) -> Floats:
         """See `Draw`: public logits are scaled so that divided by the temperature they have their own."""
         if self.is_private(AboveThreshold.of(arrays)):
@@ -143,6 +159,36 @@ class SparseVector(Draw):
         values = np.array(noise, dtype=np.float64) / self.threshold_noise
         tails = np.exp(-np.abs(values)) / 2
         return np.where(np.isfinite(values), np.where(values < 0, tails, 1 - tails), np.nan)
+
+
+class _Rounds:
+    """One batch's tests so far: a round is those up to a private token."""
+
+    def __init__(self, draw: SparseVector) -> None:
+        self._draw, self._private = draw, 0
+        # The threshold's noise: of this round's tests, None before the first; and of the round before.
+        self._noise: float | None = None
+        self._before: float | None = None
+
+    def objection(self, arrays: Arrays) -> str:
+        """See `Order`."""
+        test = AboveThreshold.of(arrays)
+        said, self._noise = self._said(test), test.threshold_noise
+        if self._draw.is_private(test):
+            self._private, self._before, self._noise = self._private + 1, test.threshold_noise, None
+        return said
+
+    def _said(self, test: AboveThreshold) -> str:
+        most = self._draw.private_tokens
+        if self._private >= most:
+            return "" if test == NO_TEST else f"a test after {most} private tokens, which are all that there are"
+        if test.query_noise == NO_TEST.query_noise:
+            return f"no test, after {self._private} of {most} private tokens"
+        if self._noise is not None and test.threshold_noise != self._noise:
+            return "a new threshold, and no private token before it"
+        if self._noise is None and test.threshold_noise == self._before:
+            return "the threshold of the private token before"
+        return ""
 
 
 def _softmax(logits: Doubles) -> Doubles:
