@@ -29,6 +29,7 @@ class Mutant:
 _CONFORMANCE = "tests/mechanisms/test_conformance.py"
 _FAULT_TABLE = "tests/checks/test_fault_table.py"
 _FAULTS = "tests/checks/test_faults.py"
+_SPARSE_TESTS = "tests/mechanisms/test_sparse_vector.py"
 _CLUSTERS = "tests/checks/test_rebalancing.py"
 _EVIDENCE = "tests/checks/test_evidence.py"
 _COMMITMENT = "tests/runs/test_commitment.py"
@@ -1073,6 +1074,81 @@ _ENGINES = (
         "if dpaudit.__version__ != version:",
         "if not version:",
         ("tests/engines/test_ray.py",),
+    ),
+)
+
+_SPARSE = (
+    Mutant(
+        "sparse-vector-tests-cost-half",
+        "the noise of the distance costs nothing",
+        "dpaudit/mechanisms/sparse_vector.py",
+        "return 2 / (divisor * self.threshold_noise)",
+        "return 1 / (divisor * self.threshold_noise)",
+        (_SPARSE_TESTS,),
+    ),
+    Mutant(
+        "sparse-vector-one-round-for-all",
+        "private tokens are paid for once",
+        "dpaudit/mechanisms/sparse_vector.py",
+        "self.private_tokens * float(costs.sum())",
+        "float(costs.sum())",
+        (_SPARSE_TESTS,),
+    ),
+    Mutant(
+        "sparse-vector-distance-over-the-contexts",
+        "distances are of a mean over as many contexts as there are",
+        "dpaudit/mechanisms/sparse_vector.py",
+        "np.abs(total / divisor",
+        "np.abs(total / max(1, len(contributions))",
+        (_SPARSE_TESTS,),
+    ),
+    Mutant(
+        "sparse-vector-other-changes-bounded",
+        "what is proved of one context that comes or goes is taken for all changes",
+        "dpaudit/mechanisms/mechanism.py",
+        'return by_draw if change == ContextChange("add_remove") else math.inf',
+        "return by_draw",
+        (_SPARSE_TESTS,),
+    ),
+    Mutant(
+        "check-threshold-renewed-for-free",
+        "a threshold may be drawn anew at any time",
+        "dpaudit/mechanisms/sparse_vector.py",
+        "if self._noise is not None and test.threshold_noise != self._noise:",
+        "if self._noise is not None and math.isnan(test.threshold_noise):",
+        (_FAULT_TABLE,),
+    ),
+    Mutant(
+        "check-threshold-kept-after-private-token",
+        "a threshold may outlive its private token",
+        "dpaudit/mechanisms/sparse_vector.py",
+        "if self._noise is None and test.threshold_noise == self._before:",
+        "if self._noise is None and math.isnan(test.threshold_noise):",
+        (_FAULT_TABLE,),
+    ),
+    Mutant(
+        "check-threshold-tokens-without-end",
+        "a batch may have any number of private tokens",
+        "dpaudit/mechanisms/sparse_vector.py",
+        'return "" if test == NO_TEST else f"a test after',
+        'return "" if test else f"a test after',
+        (_FAULT_TABLE,),
+    ),
+    Mutant(
+        "check-test-distance-unseen",
+        "a test may be of any distance",
+        "dpaudit/mechanisms/sparse_vector.py",
+        "if abs(test.distance - right) <= DISTANCE_ROOM / aggregator.divisor:",
+        "if abs(test.distance - right) <= 9:",
+        (_FAULT_TABLE,),
+    ),
+    Mutant(
+        "check-noise-of-tests-twice-as-wide",
+        "the noise of a test is looked at in the threshold's scale",
+        "dpaudit/mechanisms/sparse_vector.py",
+        "noise = [tested.query_noise / 2]",
+        "noise = [tested.query_noise]",
+        (_SPARSE_TESTS,),
     ),
 )
 
@@ -3235,6 +3311,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_ACCOUNTING,
     *_RUNS,
     *_ENGINES,
+    *_SPARSE,
     *_CHECKS,
     *_RESULTS,
     *_COMMANDS,
