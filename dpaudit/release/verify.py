@@ -299,11 +299,16 @@ def _asked_problems(
     if met is None:
         yield "The run was held to no policy, and one is asked for."
     elif met.digest.sha256 != policy.sha256:
-        yield f"The run was held to another policy: to {met.digest.sha256}, and not to {policy.sha256}."
+        theirs, ours = _policy(met.annotations.name, met.digest.sha256), _policy(policy.policy.name, policy.sha256)
+        yield f"The run was held to another policy: to {theirs}, and not to {ours}."
     signers = policy.policy.signers
     if signers is not None and (key is None or key.keyid not in signers):
         whose = "no signature was asked for" if key is None else f"the key {key.keyid} is none of them"
         yield f"The policy names who may sign, and {whose}."
+
+
+def _policy(name: str | None, digest: str) -> str:
+    return f"{_shown(name)} ({digest})" if name else digest
 
 
 def _shown(name: str) -> str:

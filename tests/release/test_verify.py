@@ -291,7 +291,7 @@ def test_a_policy_is_asked_for_by_its_digest(
 ) -> None:
     pytest.importorskip("pyarrow")
     keyid = read_public_key(keys / "key.pub").keyid
-    (tmp_path / "ours.yaml").write_text(f"policy_version: 1\nepsilon: 1000\nsigners: ['{keyid}']\n")
+    (tmp_path / "ours.yaml").write_text(f"policy_version: 1\nname: ours\nepsilon: 1000\nsigners: ['{keyid}']\n")
     (tmp_path / "other.yaml").write_text(f"policy_version: 1\nepsilon: 1001\nsigners: ['{'ab' * 32}']\n")
     run = make_run(aggregator="mean").path
     assert dpaudit("release", run, "--out", "texts", "--key", keys / "key", "--policy", "ours.yaml")[0] == 0
@@ -299,7 +299,7 @@ def test_a_policy_is_asked_for_by_its_digest(
     gate = ("--key", keys / "key.pub", "--policy")
     assert dpaudit("verify", "texts", *gate, "ours.yaml")[0] == 0
     code, out, _ = dpaudit("verify", "texts", *gate, "other.yaml")
-    assert code == 1 and "held to another policy" in out and "is none of them" in out
+    assert code == 1 and "held to another policy: to ours (" in out and "is none of them" in out
     code, out, _ = dpaudit("verify", "free", *gate, "ours.yaml")
     assert code == 1 and "was held to no policy" in out
     code, out, _ = dpaudit("verify", "texts", "--unsigned", "--policy", "ours.yaml")
