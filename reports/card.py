@@ -158,10 +158,9 @@ def _settings(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     mechanism, model = manifest.get("mechanism", {}), manifest.get("model", {})
     yield "Language model", model.get("name")
     yield "Digest of the model", model.get("digest")
-    for title, name in (("Contribution", "contribution"), ("Aggregation", "aggregator"), ("Clip", "clip")):
-        yield title, mechanism.get(name)
-    yield "Divisor", mechanism.get("divisor")
-    yield "Temperature", mechanism.get("temperature")
+    for name, value in mechanism.items():
+        if not isinstance(value, Mapping):  # the support
+            yield name.replace("_", " ").capitalize(), value
     yield "Most tokens of a text", manifest.get("stopping", {}).get("max_tokens")
     yield "Tokens of a batch", manifest.get("stopping", {}).get("tokens_per_batch")
     yield "How records were grouped", manifest["batching"]["rule"]
