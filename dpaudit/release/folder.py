@@ -110,7 +110,7 @@ def write_release(
         **{f"{REPORT}/{name}": _bytes(text) for name, text in documents(public).items()},
     }
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    signed = statements(public, kind, reader.manifest.commitment, digests, now)
+    signed = statements(public, kind, result.run["manifest"]["commitment"], digests, now)
     files[ATTESTATION] = envelopes(signed, signer)
     _write_whole(files, out)
     keyid = None if signer is None else signer.public_key.keyid
