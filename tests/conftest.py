@@ -631,6 +631,8 @@ TESTED = (
     "kept after a private token",
     "as many as it likes",
     "half the noise",
+    "thresholds of half the noise",
+    "thresholds without noise",
     "one noise for two tests",
     "of another distance",
     "over the contexts",
@@ -642,16 +644,21 @@ class Tests:
 
     def __init__(self, spec: Spec, batch: int) -> None:
         self.how, self.draw = spec.tested, spec.mechanism.draw
-        self.scale = self.draw.threshold_noise / (2 if self.how == "half the noise" else 1)
         self.random = np.random.default_rng([5, spec.seed, batch])
-        self.threshold, self.left, self.query = self.random.laplace(scale=self.scale), self.draw.private_tokens, 0.0
+        self.scale = self.draw.threshold_noise / (2 if self.how == "half the noise" else 1)
+        of_thresholds = {"thresholds of half the noise": 0.5, "thresholds without noise": 1e-9}.get(self.how, 1.0)
+        self.threshold_scale = self.scale * of_thresholds
+        self.left, self.query, self.threshold = self.draw.private_tokens, 0.0, self.new_threshold()
+
+    def new_threshold(self) -> float:
+        return float(self.random.laplace(scale=self.threshold_scale))
 
     def test(self, values: Values, anchor: Values, divisor: float, text: Sequence[int]) -> Values:
         """What a step records of its test."""
         if not self.left and self.how != "as many as it likes":
             return np.array(NO_TEST)
         if self.how == "new at each text" and not len(text):
-            self.threshold = self.random.laplace(scale=self.scale)
+            self.threshold = self.new_threshold()
         distance = self.draw.distance(values, anchor, len(values) if self.how == "over the contexts" else divisor)
         distance *= 1.1 if self.how == "of another distance" else 1
         if self.how != "one noise for two tests" or len(text) % 2 == 0:
@@ -660,7 +667,7 @@ class Tests:
         if self.draw.is_private(AboveThreshold(*found)):
             self.left -= 1
             if self.how != "kept after a private token":
-                self.threshold = self.random.laplace(scale=self.scale)
+                self.threshold = self.new_threshold()
         return found
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.checks.alternatives import Doubles
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.mechanisms import Arrays, Mechanism
@@ -20,9 +21,64 @@ from dpaudit.mechanisms import Arrays, Mechanism
 #: Of each test.
 ALARM = 1e-5
 BINS = 256
-#: With fewer numbers on record, noise of half the size could pass.
-FEWEST = 400
+#: Noise is held against noise that is smaller, by 1 plus each of these where it is Laplace noise.
+SMALLER = np.array([0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0])
+#: With fewer numbers of a kind on record, Laplace noise of half the size would pass more often than once in a hundred.
+FEWEST = 130
+#: Honest noise may have no more than as many values, as that of generators in single precision.
+VALUES = 2.0**24
 _REFERENCE = "docs/tang-et-al.md"
+
+
+@dataclass
+class NoiseTally:
+    """What is known of one kind of noise.
+
+    Attributes:
+        counts: [BINS] of its quantiles in its declared distribution.
+        size: sum of -log of how likely as much noise or more is: 1 each on average.
+    """
+
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
+    size: float = 0.0
+
+    def take(self, quantiles: Doubles) -> None:
+        """Take in new noise: its quantiles [k]."""
+        self.counts += np.bincount(np.minimum((quantiles * BINS).astype(np.int64), BINS - 1), minlength=BINS)
+        tails = 2 * np.minimum(quantiles, 1 - quantiles)
+        self.size += float(-np.log(np.maximum(tails, 2.0**-52)).sum())
+
+    def merge(self, other: NoiseTally) -> None:
+        """Take in what another batch shows."""
+        self.counts += other.counts
+        self.size += other.size
+
+    @property
+    def number(self) -> int:
+        """Of values that were taken in."""
+        return int(self.counts.sum())
+
+    @property
+    def apart(self) -> float:
+        """How far their distribution function is from the declared one at most."""
+        reached = np.cumsum(self.counts) / self.number
+        return float(np.abs(reached - np.arange(1, BINS + 1) / BINS).max())
+
+    @property
+    def alarm(self) -> str:
+        """Why this is not the declared noise, in words; empty where it may be.
+
+        How many numbers there are may itself depend on them, as where a test decides whether another is made. By
+        Ville's inequality the likelihood of smaller noise bounds alarms at any number; for the distribution all
+        numbers n share the rate, 1 / (n (n + 1)) each.
+        """
+        n = self.number
+        smaller = float(np.logaddexp.reduce(n * np.log1p(SMALLER) - SMALLER * self.size)) - math.log(len(SMALLER))
+        if smaller >= -math.log(ALARM):
+            return f"{n:,} numbers are smaller than declared, by the evidence of {smaller:.1f} nats"
+        if math.log(2 * n * (n + 1)) - 2 * n * self.apart**2 <= math.log(ALARM):
+            return f"{n:,} numbers, whose distribution is {self.apart:.3g} from the declared one at most"
+        return ""
 
 
 @dataclass
@@ -30,9 +86,10 @@ class NoiseFacts:
     """What some steps show of their noise and of who was in their draws.
 
     Attributes:
-        counts: [BINS] of the noise's quantiles in its declared distribution.
-        problem: noise that is no number, or was added before; empty where none.
+        tallies: of each kind of noise.
+        problem: noise that is no number, or that another batch begins with; empty where none.
         first: digests of batches' first noise.
+        again: log-probability of the least likely repetition of noise in a batch, and which one it is.
         trials, drawn: contexts over all steps, and how many of them were in the draw.
         pairs, both: contexts over every second step, and how many were in this draw and in the one before.
         same: log-probability that all draws of a batch have as many contexts, for the least likely batch that had it.
@@ -40,9 +97,10 @@ class NoiseFacts:
         batches: how many there are.
     """
 
-    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
+    tallies: dict[str, NoiseTally] = field(default_factory=dict)
     problem: str = ""
     first: set[bytes] = field(default_factory=set)
+    again: tuple[float, str] = (0.0, "")
     trials: int = 0
     drawn: int = 0
     pairs: int = 0
@@ -53,10 +111,12 @@ class NoiseFacts:
 
     def merge(self, other: NoiseFacts) -> None:
         """Take in what other batches show."""
-        self.counts += other.counts
+        for kind, tally in other.tallies.items():
+            self.tallies.setdefault(kind, NoiseTally()).merge(tally)
         again = "" if self.first.isdisjoint(other.first) else "two batches begin with the same noise"
         self.problem = self.problem or other.problem or again
         self.first |= other.first
+        self.again = min(self.again, other.again)
         self.same, self.uneven = min(self.same, other.same), min(self.uneven, other.uneven)
         for name in ("trials", "drawn", "pairs", "both", "batches"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -74,18 +134,22 @@ class NoiseSums:
         self._times = np.zeros(contexts, dtype=np.int64)
         self._before: NDArray[np.bool_] | None = None
         self._sizes: list[int] = []
-        self._seen: set[bytes] = set()
+        # Of each kind: how often it was drawn, how many numbers, and digests of what came.
+        self._drawn: dict[str, tuple[int, int]] = {}
+        self._seen: dict[str, set[bytes]] = {}
 
     def add(self, view: StepView) -> None:
         """Take in one step."""
         facts, mechanism = self._facts, self._mechanism
         found = mechanism.draw.quantiles(view.arrays, self._arrays, mechanism.aggregator, mechanism.clip)
         self._arrays = view.arrays
-        if not np.isfinite(found).all():
+        if not all(np.isfinite(quantiles).all() for quantiles in found.values()):
             facts.problem = facts.problem or "noise holds a value that is not finite"
             return
-        if len(found):
-            self._take(found, view.header.id)
+        for kind, quantiles in found.items():
+            self._take(kind, quantiles)
+        if found:
+            facts.first = facts.first or {_digest(*found.values())}
         if view.contributions is None or len(view.contributions) != len(self._times):
             return
         shown: NDArray[np.bool_] = (view.contributions != 0).any(axis=1)
@@ -95,15 +159,11 @@ class NoiseSums:
             facts.pairs, facts.both = facts.pairs + len(shown), facts.both + int((shown & self._before).sum())
         self._before = shown if self._before is None else None
 
-    def _take(self, quantiles: NDArray[np.float64], batch: int) -> None:
-        """A step's new noise."""
-        facts = self._facts
-        facts.counts += np.bincount(np.minimum((quantiles * BINS).astype(np.int64), BINS - 1), minlength=BINS)
-        digest = hashlib.sha256(quantiles.tobytes()).digest()[:16]
-        if digest in self._seen:
-            facts.problem = facts.problem or f"a step of batch {batch} has the noise of one before"
-        self._seen.add(digest)
-        facts.first = facts.first or {digest}
+    def _take(self, kind: str, quantiles: Doubles) -> None:
+        """A step's new noise of a kind."""
+        self._facts.tallies.setdefault(kind, NoiseTally()).take(quantiles)
+        self._drawn[kind] = (self._drawn.get(kind, (0, 0))[0] + 1, len(quantiles))
+        self._seen.setdefault(kind, set()).add(_digest(quantiles))
 
     def result(self) -> NoiseFacts:
         """Of a batch that has no more steps."""
@@ -111,6 +171,10 @@ class NoiseSums:
 
         facts, contexts, steps = self._facts, len(self._times), len(self._sizes)
         rate = self._mechanism.draw.rate
+        for kind, (times, numbers) in self._drawn.items():
+            repeated = times - len(self._seen[kind])
+            said = f"a batch has the same {kind} in {repeated + 1:,} of {times:,} draws"
+            facts.again = min(facts.again, (_repetition(repeated, times, numbers), said))
         facts.trials, facts.drawn = contexts * steps, sum(self._sizes)
         if steps > 1 and len(set(self._sizes)) == 1:
             masses = binom.pmf(np.arange(contexts + 1), contexts, rate)
@@ -119,6 +183,20 @@ class NoiseSums:
             tails = [_two_sided(int(times), steps, rate) for times in (self._times.min(), self._times.max())]
             facts.uneven = min(tails) + math.log(contexts)
         return facts
+
+
+def _digest(*quantiles: Doubles) -> bytes:
+    return hashlib.sha256(b"".join(each.tobytes() for each in quantiles)).digest()[:16]
+
+
+def _repetition(repeated: int, times: int, numbers: int) -> float:
+    """Logarithm of an upper bound on the probability of so many draws that came before; at most 0.
+
+    A draw of so many numbers comes again with probability (draws before) / VALUES^numbers at most, so k of n do with
+    (n^2 / (2 VALUES^numbers))^k / k!. All k share the rate, 2^-k each, for n may depend on the noise.
+    """
+    expected = 2 * math.log(max(1, times)) - numbers * math.log(VALUES)
+    return min(0.0, repeated * expected - math.lgamma(repeated + 1))
 
 
 def _two_sided(count: int, trials: int, rate: float) -> float:
@@ -139,22 +217,30 @@ def _two_sided(count: int, trials: int, rate: float) -> float:
     reference=_REFERENCE,
 )
 def noise_is_as_declared(facts: Facts) -> Outcome:
-    """The distribution of all recorded noise by the inequality of Dvoretzky, Kiefer and Wolfowitz; and repetitions."""
+    """How much there is of each kind of noise and how it is distributed; and repetitions."""
     expected = "noise of the declared distribution that no two steps share"
     found = facts.noise
-    if found is None or not (number := int(found.counts.sum())):
-        problem = "" if found is None else found.problem
-        return Outcome("fail" if problem else "skip", problem or "nothing", expected, "The record has no noise.")
-    if found.problem:
-        return Outcome("fail", found.problem, expected)
-    reached = np.cumsum(found.counts) / number
-    apart = float(np.abs(reached - np.arange(1, BINS + 1) / BINS).max())
-    said = f"{number:,} numbers, whose distribution is {apart:.3g} from the declared one at most"
-    if 2 * math.exp(-2 * number * apart**2) <= ALARM:
+    if found is None or not (found.tallies or found.problem):
+        return Outcome("skip", "nothing", expected, "The record has no noise.")
+    for said in _not_declared(found):
         return Outcome("fail", said, expected)
-    if number < FEWEST:
-        return Outcome("skip", said, expected, f"Of fewer than {FEWEST} numbers even half the noise could pass.")
+    fewest = min(found.tallies, key=lambda kind: found.tallies[kind].number)
+    said = "; ".join(
+        f"{kind}: {tally.number:,} numbers, {tally.apart:.3g} apart" for kind, tally in found.tallies.items()
+    )
+    if found.tallies[fewest].number < FEWEST:
+        return Outcome("skip", said, expected, f"Of fewer than {FEWEST} numbers even half the {fewest} could pass.")
     return Outcome("pass", said, expected)
+
+
+def _not_declared(found: NoiseFacts) -> Iterator[str]:
+    if found.problem:
+        yield found.problem
+    if found.again[0] + math.log(max(1, found.batches)) <= math.log(ALARM):
+        yield found.again[1]
+    for kind, tally in found.tallies.items():
+        if tally.alarm:
+            yield f"{kind}: {tally.alarm}"
 
 
 @RunCheck(

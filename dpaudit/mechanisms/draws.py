@@ -104,8 +104,12 @@ class Draw(Fields, ABC):
         """
         return None
 
-    def quantiles(self, arrays: Arrays, before: Arrays | None, aggregator: Aggregator, clip: float) -> Doubles:
-        """Of a step's new noise, [k], in its declared distribution: uniform in [0, 1] if it is of that; NaN of none.
+    def quantiles(
+        self, arrays: Arrays, before: Arrays | None, aggregator: Aggregator, clip: float
+    ) -> Mapping[str, Doubles]:
+        """Of a step's new noise, [k] of each kind, in its declared distribution: uniform in [0, 1] if it is of that.
+
+        NaN of what is no number. A kind is what is drawn for one purpose, in words.
 
         Args:
             arrays: the step's.
@@ -113,7 +117,7 @@ class Draw(Fields, ABC):
             aggregator: the mechanism's.
             clip: the mechanism's.
         """
-        return np.empty(0)
+        return {}
 
     def order(self) -> Order | None:
         """Of a new batch; None where any step may come after any other."""
@@ -205,10 +209,12 @@ class NoisyArgmax(Draw):
         """See `Draw`."""
         return GaussianDraws(self.noise_multiplier * (1 - _SUM_ROOM), self.sampling_rate)
 
-    def quantiles(self, arrays: Arrays, before: Arrays | None, aggregator: Aggregator, clip: float) -> Doubles:
+    def quantiles(
+        self, arrays: Arrays, before: Arrays | None, aggregator: Aggregator, clip: float
+    ) -> Mapping[str, Doubles]:
         """See `Draw`: of the normal noise in every sum."""
         from scipy.special import ndtr  # type: ignore[import-untyped]  # slow to load, and few runs need it
 
         assert isinstance(aggregator, Mean)  # by `needs`
         noise = arrays[NOISE] / (self.noise_multiplier * clip / aggregator.divisor)
-        return np.where(np.isfinite(noise), ndtr(noise), np.nan)
+        return {"noise in sums": np.where(np.isfinite(noise), ndtr(noise), np.nan)}

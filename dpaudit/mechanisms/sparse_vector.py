@@ -148,17 +148,25 @@ class SparseVector(Draw):
         costs = zcdp_of_draw([eta, 2 * self.test_epsilon(aggregator.divisor)])
         return math.nextafter(self.private_tokens * float(costs.sum()) * (1 + DISTANCE_ROOM**2), math.inf)
 
-    def quantiles(self, arrays: Arrays, before: Arrays | None, aggregator: Aggregator, clip: float) -> Doubles:
+    def quantiles(
+        self, arrays: Arrays, before: Arrays | None, aggregator: Aggregator, clip: float
+    ) -> Mapping[str, Doubles]:
         """See `Draw`: of a test's own noise, and of a threshold's that is not the one before."""
         tested = AboveThreshold.of(arrays)
         if tested == NO_TEST:
-            return np.empty(0)
-        noise = [tested.query_noise / 2]
+            return {}
+        found = {"noise on distances": _quantile(tested.query_noise / (2 * self.threshold_noise))}
         if before is None or tested.threshold_noise != AboveThreshold.of(before).threshold_noise:
-            noise.append(tested.threshold_noise)
-        values = np.array(noise, dtype=np.float64) / self.threshold_noise
-        tails = np.exp(-np.abs(values)) / 2
-        return np.where(np.isfinite(values), np.where(values < 0, tails, 1 - tails), np.nan)
+            found["noise on thresholds"] = _quantile(tested.threshold_noise / self.threshold_noise)
+        return found
+
+
+def _quantile(value: float) -> Doubles:
+    """Of a number, in the Laplace distribution of scale 1; [1]."""
+    if not math.isfinite(value):
+        return np.array([math.nan])
+    tail = math.exp(-abs(value)) / 2
+    return np.array([tail if value < 0 else 1 - tail])
 
 
 class _Rounds:

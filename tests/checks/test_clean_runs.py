@@ -72,7 +72,7 @@ RUNS = {
     "sparse vector": {
         "sizes": (5, 4, 6, 5),
         "contribution": "differences",
-        "private_tokens": 30,
+        "private_tokens": 35,
         "temperature": 1.0,
         "top_k": 8,
         "max_tokens": 12,

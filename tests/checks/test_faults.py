@@ -1232,7 +1232,7 @@ for name, spent, check in (
 ):
     plain(name, become(spent=spent), check, **BUDGETS)
 TESTED: dict[str, Any] = {
-    "sizes": (5, 4, 6, 5), "contribution": "differences", "private_tokens": 30, "temperature": 1.0, "top_k": 8,
+    "sizes": (5, 4, 6, 5), "contribution": "differences", "private_tokens": 35, "temperature": 1.0, "top_k": 8,
     "max_tokens": 12, "tokens_per_batch": 200, **MEAN, "divisor": 5.0,
 }  # fmt: skip
 for name, tested, check in (
@@ -1240,6 +1240,8 @@ for name, tested, check in (
     ("thresholds_that_outlive_their_private_token", "kept after a private token", "sampling.threshold"),
     ("more_private_tokens_than_declared", "as many as it likes", "sampling.threshold"),
     ("tests_with_half_the_noise", "half the noise", "sampling.noise"),
+    ("thresholds_with_half_the_noise", "thresholds of half the noise", "sampling.noise"),
+    ("thresholds_without_noise", "thresholds without noise", "sampling.noise"),
     ("tests_that_share_their_noise", "one noise for two tests", "sampling.noise"),
     ("tests_of_a_larger_distance", "of another distance", "sampling.test"),
     ("tests_of_a_mean_over_the_contexts", "over the contexts", "sampling.test"),

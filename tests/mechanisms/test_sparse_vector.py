@@ -157,13 +157,16 @@ def test_which_token_is_private_and_whose_noise_is_new() -> None:
     assert [draw.is_private(test) for test in tests] == [True, False, False]
     first, second, last = ({TEST: np.array(test)} for test in tests)
 
-    def quantiles(arrays: Any, before: Any) -> list[float]:
-        return list(draw.quantiles(arrays, before, Decoder(0, 1).mechanism.aggregator, 1.0))
+    def quantiles(arrays: Any, before: Any) -> dict[str, float]:
+        found = draw.quantiles(arrays, before, Decoder(0, 1).mechanism.aggregator, 1.0)
+        return {kind.removeprefix("noise on "): float(of[0]) for kind, of in found.items()}
 
-    assert quantiles(first, None) == pytest.approx([1 - math.exp(-1 / 7) / 2, 1 - math.exp(-1 / 7) / 2])
-    assert len(quantiles(second, first)) == 1 and quantiles(last, second) == []
-    assert quantiles({TEST: np.array([0.3, -0.7, 0.0])}, first) == pytest.approx([0.5, math.exp(-1) / 2])
-    assert np.isnan(quantiles({TEST: np.array([0.3, math.nan, math.inf])}, first)).all()
+    seventh = 1 - math.exp(-1 / 7) / 2
+    assert quantiles(first, None) == pytest.approx({"distances": seventh, "thresholds": seventh})
+    assert list(quantiles(second, first)) == ["distances"] and quantiles(last, second) == {}
+    again = {TEST: np.array([0.3, -0.7, 0.0])}
+    assert quantiles(again, first) == pytest.approx({"distances": 0.5, "thresholds": math.exp(-1) / 2})
+    assert np.isnan([*quantiles({TEST: np.array([0.3, math.nan, math.inf])}, first).values()]).all()
 
 
 @pytest.mark.parametrize(

@@ -1146,9 +1146,25 @@ _SPARSE = (
         "check-noise-of-tests-twice-as-wide",
         "the noise of a test is looked at in the threshold's scale",
         "dpaudit/mechanisms/sparse_vector.py",
-        "noise = [tested.query_noise / 2]",
-        "noise = [tested.query_noise]",
+        "_quantile(tested.query_noise / (2 * self.threshold_noise))",
+        "_quantile(tested.query_noise / self.threshold_noise)",
         (_SPARSE_TESTS,),
+    ),
+    Mutant(
+        "check-noise-of-all-kinds-together",
+        "noise on thresholds hides in that on distances",
+        "dpaudit/checks/noise.py",
+        "self._facts.tallies.setdefault(kind, NoiseTally())",
+        'self._facts.tallies.setdefault("", NoiseTally())',
+        (_FAULT_TABLE,),
+    ),
+    Mutant(
+        "check-noise-that-repeats-itself-too-rarely",
+        "honest noise may come again less often than it does",
+        "dpaudit/checks/noise.py",
+        "- math.lgamma(repeated + 1))",
+        "- math.lgamma(2 * repeated + 1))",
+        ("tests/checks/test_noise.py",),
     ),
 )
 
