@@ -48,9 +48,9 @@ def replay_public(
         if progress is not None:
             progress(done, total)
 
-    named = NamedModel(reader, model)
+    named, head = NamedModel(reader, model), reader.head_or_none()
     try:
-        return PublicReplay(texts=named.text_problem(), public=recompute_public(reader, named, tick))
+        return PublicReplay(texts=named.text_problem(), public=recompute_public(reader, named, tick), head=head)
     except Exception as error:
         if not out_of_memory(error):
             raise

@@ -95,7 +95,7 @@ def replay_run(
         if progress is not None:
             progress(done, total)
 
-    replayer = _Replayer(reader, data, model, tick)
+    head, replayer = reader.head_or_none(), _Replayer(reader, data, model, tick)
     try:
         assignment, texts = replayer.assignment_problem(), replayer.named.text_problem()
         found: list[ReplayedStep] = []
@@ -113,7 +113,7 @@ def replay_run(
             whole = True
         found.sort(key=lambda step: (step.batch, step.position))
         left.sort(key=lambda each: (each.batch, each.slot))
-        return Replay(texts, public, assignment, replayer.noise, tuple(found), tuple(left), attack, whole)
+        return Replay(texts, public, assignment, replayer.noise, tuple(found), tuple(left), attack, whole, head=head)
     except Exception as error:
         if not out_of_memory(error):
             raise

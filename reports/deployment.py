@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import re
 from datetime import date
-from typing import cast
 
 import yaml
 
-from dpaudit.mechanisms import ClaimKind, Relation, Unit
+from dpaudit.mechanisms import Relation, Unit
 from dpaudit.reports.card import states_epsilon
 from dpaudit.results import AuditResult, ClaimResult
 from dpaudit.results.publication import (
@@ -38,22 +37,22 @@ _EX_POST = (
 _WITHHELD = "No parameters: a figure of the claim depends on the private data."
 
 
-def render_deployment(result: AuditResult, kind: ClaimKind, about: About, published: date) -> str:
+def render_deployment(result: AuditResult, tested: ClaimResult, about: About, published: date) -> str:
     """The entry, which names no figure but those of a public claim that holds whatever the data are.
 
     Args:
         result: the audit's, in its public form, and passed.
-        kind: of its claim.
+        tested: the claim that it was held to, of which kind, unit and relation stand here even where it is withheld.
         about: what the publisher says.
         published: when.
     """
-    entry = _entry(result, kind, about, published).model_dump(mode="json", exclude_none=True)
+    entry = _entry(result, tested, about, published).model_dump(mode="json", exclude_none=True)
     # The registry wants no folded scalars, which long lines would become.
     return yaml.safe_dump(entry, sort_keys=False, allow_unicode=True, width=1 << 16, default_style=None)
 
 
-def _entry(result: AuditResult, kind: ClaimKind, about: About, published: date) -> RegistryEntry:
-    stated = states_epsilon(result, kind)
+def _entry(result: AuditResult, tested: ClaimResult, about: About, published: date) -> RegistryEntry:
+    stated = states_epsilon(result, tested.kind)
     basic = Basic(
         name=about.name,
         data_curators=about.curators,
@@ -64,7 +63,7 @@ def _entry(result: AuditResult, kind: ClaimKind, about: About, published: date) 
         data_product_sector=about.sector,
     )
     variant = Variant(
-        variant_name="Approximate DP" if kind == "approximate" else "Custom",
+        variant_name="Approximate DP" if tested.kind == "approximate" else "Custom",
         data_domain="All sets of records of text.",
         unprotected_quantities="Labels, numbers of batches and all other settings are public, and chosen without them."
         if _public_settings(result)
@@ -76,7 +75,7 @@ def _entry(result: AuditResult, kind: ClaimKind, about: About, published: date) 
         deployment=Deployment(
             basic=basic,
             dp_variant=variant,
-            privacy_loss=_loss(result, kind),
+            privacy_loss=_loss(result, tested),
             accounting=Accounting(
                 post_processing="None: the texts are released as they were sampled.",
                 composition="Over all tokens, and all else that looked at the records; the report of the audit has it.",
@@ -93,27 +92,18 @@ def _entry(result: AuditResult, kind: ClaimKind, about: About, published: date) 
     )
 
 
-def _loss(result: AuditResult, kind: ClaimKind) -> Loss:
-    claim, manifest = result.claim, result.run.get("manifest", {})
-    unit, relation = _neighbours(claim, manifest)
-    detail = f"Neighbouring data sets differ in that unit, {_CHANGES[relation]}."
+def _loss(result: AuditResult, tested: ClaimResult) -> Loss:
+    claim, unit = result.claim, _UNITS[tested.unit]
+    detail = f"Neighbouring data sets differ in that unit, {_CHANGES[tested.relation]}."
     if claim is not None and claim.records_per_user:
         detail += f" One user has at most {claim.records_per_user} records."
-    if claim is None or not states_epsilon(result, kind):
-        why = _EX_POST if kind == "ex-post" else _WITHHELD
-        return Loss(privacy_unit=_UNITS[unit], privacy_unit_details=detail, privacy_parameters_details=why)
+    if claim is None or not states_epsilon(result, tested.kind):
+        why = _EX_POST if tested.kind == "ex-post" else _WITHHELD
+        return Loss(privacy_unit=unit, privacy_unit_details=detail, privacy_parameters_details=why)
     found = result.guarantees.approximate
     rho = None if found is None or found.rho is None or not math.isfinite(found.rho) else found.rho
     parameters = Parameters(epsilon=claim.epsilon, delta=claim.delta, rho=rho)
-    return Loss(privacy_unit=_UNITS[unit], privacy_unit_details=detail, privacy_parameters=parameters)
-
-
-def _neighbours(claim: ClaimResult | None, manifest: dict[str, dict[str, str]]) -> tuple[Unit, Relation]:
-    """Those of the claim, or else the run's own, or else the plainest."""
-    if claim is not None:
-        return claim.unit, claim.relation
-    privacy = manifest.get("privacy", {})
-    return cast(Unit, privacy.get("unit", "record")), cast(Relation, privacy.get("relation", "add_remove"))
+    return Loss(privacy_unit=unit, privacy_unit_details=detail, privacy_parameters=parameters)
 
 
 def _public_settings(result: AuditResult) -> bool:

@@ -616,9 +616,14 @@ def of_every_worker(batch: int, step: int, size: int) -> Values:
     return fresh(0, step, size)
 
 
+def of_a_seed(batch: int, step: int, size: int) -> Values:
+    before = (20 * batch + step) * size
+    return np.random.default_rng(42).standard_normal(before + size)[before:]
+
+
 #: Noise in units of its standard deviation: honest first, then not.
 NOISED: dict[str, Callable[[int, int, int], Values]] = {
-    each.__name__: each for each in (fresh, half_as_large, reused, of_every_worker)
+    each.__name__: each for each in (fresh, half_as_large, reused, of_every_worker, of_a_seed)
 }
 
 
@@ -633,6 +638,7 @@ TESTED = (
     "half the noise",
     "thresholds of half the noise",
     "thresholds without noise",
+    "noise of a seed",
     "one noise for two tests",
     "of another distance",
     "over the contexts",
@@ -644,7 +650,10 @@ class Tests:
 
     def __init__(self, spec: Spec, batch: int) -> None:
         self.how, self.draw = spec.tested, spec.mechanism.draw
-        self.random = np.random.default_rng([5, spec.seed, batch])
+        self.random: Any = np.random.default_rng([5, spec.seed, batch])
+        if self.how == "noise of a seed":
+            self.random = np.random.RandomState(1234)
+            self.random.random_sample(500 * batch)
         self.scale = self.draw.threshold_noise / (2 if self.how == "half the noise" else 1)
         of_thresholds = {"thresholds of half the noise": 0.5, "thresholds without noise": 1e-9}.get(self.how, 1.0)
         self.threshold_scale = self.scale * of_thresholds

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -373,9 +373,6 @@ def _summary(facts: Facts) -> dict[str, Any]:
     manifest["batching"].pop("key")
     manifest.pop("nonce")
     manifest.pop("claim")
-    digests: Mapping[str, str] = {}
-    with suppress(InputError):
-        digests = facts.reader.hashes() if facts.reader.has("hashes") else {}
     return {
         "path": printable(facts.reader.name),
         "dpaudit": dpaudit.__version__,
@@ -385,7 +382,7 @@ def _summary(facts: Facts) -> dict[str, Any]:
         "contexts": sum(header.contexts for header in facts.headers.values()),
         "texts": sum(map(len, facts.sample_digests.values())),
         "steps": facts.steps,
-        "digests": {printable(name): digest for name, digest in digests.items() if not name.startswith("steps/")},
+        "digests": {printable(name): digest for name, digest in facts.digests.items() if not name.startswith("steps/")},
     }
 
 

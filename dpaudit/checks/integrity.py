@@ -91,11 +91,13 @@ def digests_match(facts: Facts) -> Outcome:
         compared = [name for name in fit if name in recorded]
         found = {name: facts.digest(name) for name in compared}
         altered = [name for name in compared if found[name] != recorded[name]]
+        replayed = None if facts.replayed is None else facts.replayed.head
+        since = replayed is not None and replayed != facts.reader.head()
     except InputError as error:
         return Outcome("fail", "digests cannot be compared", expected, str(error))
     missing = sorted(recorded.keys() - set(present))
     foreign = sorted(set(present) - recorded.keys())
-    odd = [f"{name} was altered" for name in altered]
+    odd = [f"{name} was altered" for name in altered] + ["it is not the run that was replayed"] * since
     odd += [f"{name} is missing" for name in missing] + [f"{name} was added" for name in foreign]
     unknown = [name for name in present if name not in _NAMES and not name.startswith(f"{STEPS}/")]
     odd += [f"{name} is no file of format 1" for name in unknown if name in recorded]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dpaudit.checks.alternatives import Doubles
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.checks.seeds import MOST_NOISE
 from dpaudit.mechanisms import Arrays, Mechanism
 
 #: Of each test.
@@ -89,6 +90,7 @@ class NoiseFacts:
         tallies: of each kind of noise.
         problem: noise that is no number, or that another batch begins with; empty where none.
         first: digests of batches' first noise.
+        early: quantiles of the run's first noise, MOST_NOISE of them at most.
         again: log-probability of the least likely repetition of noise in a batch, and which one it is.
         trials, drawn: contexts over all steps, and how many of them were in the draw.
         pairs, both: contexts over every second step, and how many were in this draw and in the one before.
@@ -100,6 +102,7 @@ class NoiseFacts:
     tallies: dict[str, NoiseTally] = field(default_factory=dict)
     problem: str = ""
     first: set[bytes] = field(default_factory=set)
+    early: Doubles = field(default_factory=lambda: np.empty(0))
     again: tuple[float, str] = (0.0, "")
     trials: int = 0
     drawn: int = 0
@@ -116,6 +119,7 @@ class NoiseFacts:
         again = "" if self.first.isdisjoint(other.first) else "two batches begin with the same noise"
         self.problem = self.problem or other.problem or again
         self.first |= other.first
+        self.early = np.concatenate([self.early, other.early])[:MOST_NOISE]
         self.again = min(self.again, other.again)
         self.same, self.uneven = min(self.same, other.same), min(self.uneven, other.uneven)
         for name in ("trials", "drawn", "pairs", "both", "batches"):
@@ -150,6 +154,8 @@ class NoiseSums:
             self._take(kind, quantiles)
         if found:
             facts.first = facts.first or {_digest(*found.values())}
+            if len(facts.early) < MOST_NOISE:
+                facts.early = np.concatenate([facts.early, *found.values()])[:MOST_NOISE]
         if view.contributions is None or len(view.contributions) != len(self._times):
             return
         shown: NDArray[np.bool_] = (view.contributions != 0).any(axis=1)

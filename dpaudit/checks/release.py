@@ -40,14 +40,20 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
     # Extra keys, spacing and the order of lines would be released too, so nothing but the one form is accepted.
     recorded = [digest for batch_id in sorted(facts.sample_digests) for digest in facts.sample_digests[batch_id]]
     lines = differing = 0
+    read = hashlib.sha256()
     try:
         if SAMPLES in facts.unreadable:
             raise facts.unreadable[SAMPLES]
         for lines, line in enumerate(facts.reader.sample_lines(), 1):
-            if not differing and recorded[lines - 1 : lines] != [hashlib.sha256(f"{line}\n".encode()).digest()]:
+            content = f"{line}\n".encode()
+            read.update(content)
+            if not differing and recorded[lines - 1 : lines] != [hashlib.sha256(content).digest()]:
                 differing = lines
+        altered = read.hexdigest() != facts.digest(SAMPLES)
     except InputError as error:
         return Outcome("fail", "samples.jsonl cannot be read", expected, str(error))
+    if altered and not differing:
+        problems.append("samples.jsonl was altered while it was audited")
     if differing and lines == len(recorded):
         problems.append(f"line {differing} of samples.jsonl is not the one that the record implies")
     if len(facts.said) > 1:

@@ -1,9 +1,9 @@
-"""Can the tokens be told beforehand by whoever tries a seed?
+"""Can tokens or noise be told beforehand by whoever tries a seed?
 
 A seed makes a stream of numbers, and a sampler that turns one number into each token takes a token's number from a
 known place of the stream. Whether all numbers lie where the tokens' probabilities put them is a bet that is laid down
 before a draw is looked at: with an honest sampler the product of its ratios exceeds e^a with probability e^-a at most
-(Markov).
+(Markov). Noise that is on record is its number: it is looked for anywhere in the stream.
 """
 
 from __future__ import annotations
@@ -66,6 +66,16 @@ STREAMS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
     "numpy.random.default_rng": lambda seed, size: np.random.default_rng(abs(seed)).random(size),
     "random.seed": lambda seed, size: [each.random() for each in [random.Random(seed)] for _ in range(size)],  # noqa: S311
 }
+#: Streams of normal noise, by the same names. Laplace noise of numpy has the quantiles that the streams above hold.
+NORMALS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
+    "numpy.random.seed": lambda seed, size: np.random.RandomState(seed % 2**32).standard_normal(size),
+    "numpy.random.default_rng": lambda seed, size: np.random.default_rng(abs(seed)).standard_normal(size),
+    "random.seed": lambda seed, size: [each.gauss() for each in [random.Random(seed)] for _ in range(size)],  # noqa: S311
+}
+#: Of a run's noise, the first so many numbers are looked for. A stream has one of an honest run's, to within what
+#: single precision moves a quantile by, with probability 2 * MOST_DRAWS * _MOVED at most, and so many of them with less
+#: than FALSE_ALARMS, all streams together.
+MOST_NOISE, _NOISE_TOLD, _MOVED = 64, 6, 1e-7
 #: Where the numbers of a batch begin in the stream.
 PLACES = ("one batch after another", "from the seed again in each batch")
 
@@ -119,14 +129,32 @@ class SeedTest:
         return f"{told}, {PLACES[best[2]]}, tokens by {ORDERS[best[1]]}"
 
 
+def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> str:
+    """The seed that tells a run's first noise, in words; empty where none does.
+
+    Args:
+        quantiles: [n] of the noise in its declared distribution; the first MOST_NOISE are looked at.
+        tried: names of STREAMS, and seeds.
+    """
+    from scipy.special import ndtr  # type: ignore[import-untyped]  # slow to load, and few runs have noise
+
+    first = quantiles[:MOST_NOISE, None]
+    for name, seed in tried:
+        for stream in (np.asarray(STREAMS[name](seed, MOST_DRAWS)), ndtr(NORMALS[name](seed, MOST_DRAWS))):
+            told = int((np.abs(first - stream) <= _MOVED).any(axis=1).sum())
+            if told >= _NOISE_TOLD:
+                return f"{told} of the first {len(first)} numbers of its noise are those of {name}({seed})"
+    return ""
+
+
 @RunCheck(
     id="sampling.seeds",
-    title="No seed that is known, or easily guessed, tells the tokens",
-    fails="A seed tells the tokens beforehand",
+    title="No seed that is known, or easily guessed, tells tokens or noise",
+    fails="A seed tells tokens or noise beforehand",
     evidence=1,
     why="Whoever knows the seed, or guesses it, can repeat all draws. Nothing is random to them, so nothing private.",
     remedy=(
-        "Draw every token by the operating system's randomness, whatever seed a program sets by default: "
+        "Draw all tokens and noise by the operating system's randomness, whatever seed a program sets by default: "
         "secrets.SystemRandom, or os.urandom. Then generate again; do not release this run."
     ),
     reference="docs/sharp-edges.md",
@@ -134,9 +162,11 @@ class SeedTest:
 def no_seed_tells_the_tokens(facts: Facts) -> Outcome:
     """Where each draw's random number lay against the streams of common seeds, and of the one that the run declares."""
     test = facts.seeds
-    expected = f"no stream of {len(test.tried)} seeds tells the tokens (false alarms below {FALSE_ALARMS:g})"
-    if not test.draws:
+    expected = f"no stream of {len(test.tried)} seeds tells tokens or noise (false alarms below {FALSE_ALARMS:g})"
+    noise = np.empty(0) if facts.noise is None else facts.noise.early
+    if not test.draws and not len(noise):
         return Outcome("skip", "nothing", expected, "No step could be evaluated.")
-    if found := test.found():
+    if found := test.found() or seed_of_noise(noise, test.tried):
         return Outcome("fail", found, expected)
-    return Outcome("pass", f"{test.draws} draws", expected)
+    shown = [f"{test.draws} draws"] * bool(test.draws) + [f"{len(noise)} numbers of noise"] * bool(len(noise))
+    return Outcome("pass", " and ".join(shown), expected)

@@ -71,11 +71,17 @@ def audit_of(
 
 
 def replay_of(
-    run_dir: Location, data: str | None, model: str | None = None, question: Question | None = None, **amounts: Any
+    run_dir: Location,
+    data: str | None,
+    model: str | None = None,
+    question: Question | None = None,
+    *,
+    gate: bool = False,
+    **amounts: Any,
 ) -> PublicReplay | None:
     """What a replay finds, with its own default where an amount is None.
 
-    Without data, a replay of what is public with the model; None without either.
+    Without data, a replay of what is public with the model; None without either. Who stops the replay stops a `gate`.
     """
     if data is None and model is None:
         return None
@@ -92,14 +98,15 @@ def replay_of(
 
         def show(done: int, total: int) -> None:
             if done <= 1:
-                note_in_log(
-                    f"Replaying {total} steps; Ctrl-C keeps those that are done" if data else f"Replaying {total} steps"
-                )
+                kept = "; Ctrl-C keeps those that are done" if data and not gate else ""
+                note_in_log(f"Replaying {total} steps{kept}")
             advance(done, total)
 
         if data is None:
             return replay_public(run_dir, model=model, progress=show)
         found = replay_run(run_dir, data, model=model, claim=asked, progress=show, **given)
+    if not found.whole and gate:
+        raise KeyboardInterrupt
     if not found.whole:
         tell("dpaudit: the replay was stopped: the audit says what it had shown by then.")
     return found

@@ -95,6 +95,10 @@ def release(
     from dpaudit.results.shell import argument
     from dpaudit.runs import RunReader
 
+    if evidence < 2:
+        raise click.UsageError(
+            "A release rests on level 2 at least: below it nothing holds texts against their tokens."
+        )
     if (key is None) != unsigned:
         raise click.UsageError("Give either --key FILE, to sign, or --unsigned.")
     # Whatever is wrong with what was given is told before an audit is spent.
@@ -109,7 +113,7 @@ def release(
         raise ModuleNotFoundError(name="pyarrow")
     try:
         require_signer(policy, signer)
-        found = replay_of(run_dir, data, model, question)
+        found = replay_of(run_dir, data, model, question, gate=True)
         audited = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine, held=held)
         result = held_to_policy(audited, run_dir, policy, None if signer is None else signer.public_key.keyid)
         if junit is not None or sarif is not None:

@@ -32,7 +32,7 @@ from dpaudit.commands.options import (
     step_name,
 )
 from dpaudit.commands.record import script_of
-from dpaudit.commands.terminal import note, note_in_log, output, print_json, show, stdout
+from dpaudit.commands.terminal import note, note_in_log, output, print_json, session, show, stdout
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -173,13 +173,13 @@ def verify(
       dpaudit verify texts --key release-key.pub --level 4
     """
     if key is not None or unsigned or _is_released(run_dir):
-        given = (question.asked, data, model, engine, held.head, junit, sarif)
+        given = (question.asked, data, model, engine, held.head, junit, sarif, session().tokenizers)
         if any(given):
             raise click.UsageError("A release folder is verified by --key, --level, --policy and --commitment alone.")
         _verify_released(run_dir, key, unsigned, evidence, policy, held.commitment, as_json)
         return
     spare_findings(run_dir, junit, sarif)
-    found = replay_of(run_dir, data, model, question)
+    found = replay_of(run_dir, data, model, question, gate=True)
     result = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine, held=held)
     result = held_to_policy(result, run_dir, policy)
     write_findings(result, junit=junit, sarif=sarif)

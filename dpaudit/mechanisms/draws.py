@@ -174,7 +174,7 @@ class NoisyArgmax(Draw):
     }
     not_applicable: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(
-            ("sampling.distribution", "sampling.independence", "sampling.seeds"),
+            ("sampling.distribution", "sampling.independence"),
             "With the noise on record nothing of a token is left to chance: sampling.noise looks at that.",
         ),
         **dict.fromkeys(("sampling.test", "sampling.threshold"), NO_TESTS),

@@ -129,8 +129,12 @@ def envelopes(found: Sequence[TestResultStatement | SvrStatement], signer: Crypt
         envelope = Envelope(payload.encode(), PAYLOAD_TYPE, {})
         if signer is not None:
             envelope.sign(signer)
-        lines.append(json.dumps(envelope.to_dict(), separators=(",", ":")) + "\n")
-    return "".join(lines).encode()
+        lines.append(_line(envelope))
+    return b"".join(lines)
+
+
+def _line(envelope: Envelope) -> bytes:
+    return json.dumps(envelope.to_dict(), separators=(",", ":")).encode() + b"\n"
 
 
 class Opened(NamedTuple):
@@ -159,15 +163,16 @@ def opened(content: bytes) -> tuple[Opened, ...]:
     """The envelopes of an attestation file. Raises ValueError where it is none."""
     if len(content) > MAX_BYTES:
         raise ValueError("it is too large")
-    return tuple(_opened(line) for line in content.splitlines())
+    found = tuple(_opened(line) for line in content.splitlines())
+    if b"".join(_line(each.envelope) for each in found) != content:  # no signature is of what is between the lines
+        raise ValueError("it is written otherwise than releases are")
+    return found
 
 
 def _opened(line: bytes) -> Opened:
     try:
         strict_json.load(line, MAX_VALUES)
         fields = DsseEnvelope.model_validate_json(line)
-        if len({each.keyid for each in fields.signatures}) < len(fields.signatures):
-            raise ValueError("a key has signed twice")
         # securesystemslib changes the mapping that it reads.
         envelope = Envelope.from_dict(fields.model_dump())
         strict_json.load(envelope.payload, MAX_VALUES)

@@ -33,6 +33,9 @@ def read_fields(path: Path, kind: type[_Kind], what: str, remedy: str) -> tuple[
     values = parse(data, path, what, remedy)
     if not isinstance(values, dict):
         raise InputError(str(path), f"the file holds a {type(values).__name__}, not a mapping.", remedy)
+    for name in kind.model_fields:
+        if name in values and values[name] is None:  # what lost its value is not what was never asked
+            raise InputError(f"{path}: {name}", "this field has no value.", "Give it one, or leave it out.")
     try:
         return kind.model_validate(values), data
     except ValidationError as error:

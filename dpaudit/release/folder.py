@@ -105,7 +105,7 @@ def write_release(
     card = Released(public, kind, about, texts, has_labels(splits), quality)
     files: dict[str, bytes] = {
         CARD: render_card(card).encode(),
-        REGISTRY: render_deployment(public, kind, about, now.date()).encode(),
+        REGISTRY: render_deployment(public, result.claim, about, now.date()).encode(),
         **tables(splits),
         **{f"{REPORT}/{name}": _bytes(text) for name, text in documents(public).items()},
     }

@@ -162,7 +162,8 @@ def _quality(facts: Facts) -> Found:
     wanted = "no figure worse than that of texts without any record, beyond chance"
     if facts.quality is None:
         return Found("fail", "not measured", wanted, facts.no_quality or "There is no evaluation.json.")
-    if not facts.quality.added:
+    baseline = facts.quality.baseline
+    if baseline is None or not baseline.added:
         return Found("fail", "no baseline was measured", wanted, "The evaluation has no public baseline.")
     worse = [added.measure for added in facts.quality.added if _worse(added)]
     measured = f"worse: {', '.join(worse)}" if worse else f"not worse: {_measures(facts.quality.added)}"

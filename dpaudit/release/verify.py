@@ -162,9 +162,8 @@ def _attested(folder: Path, held: Mapping[str, str]) -> _Attested:
         content = file.read(MAX_BYTES + 1)
     try:
         envelopes = opened(content)
-        by_kind = {type(each.statement): each.statement for each in envelopes}
-        found, summary = by_kind.get(TestResultStatement), by_kind.get(SvrStatement)
-        if len(envelopes) != 2 or not (isinstance(found, TestResultStatement) and isinstance(summary, SvrStatement)):
+        found, summary = (each.statement for each in envelopes) if len(envelopes) == 2 else (None, None)
+        if not (isinstance(found, TestResultStatement) and isinstance(summary, SvrStatement)):
             raise ValueError("it has other statements than the two of a release")
     except ValueError as error:
         raise ValueError(f"The attestation cannot be read: {str(error)[:200]}.") from None
@@ -173,11 +172,11 @@ def _attested(folder: Path, held: Mapping[str, str]) -> _Attested:
 
 def _signature_problems(envelopes: tuple[Opened, ...], key: SSlibKey) -> Iterator[str]:
     for each in envelopes:
-        keyids = [signature.keyid for signature in each.signatures]
-        if not keyids:
+        signer = next((signature.keyid for signature in each.signatures), None)
+        if signer is None:
             yield "Nobody signed the attestation."
-        elif key.keyid not in keyids:
-            yield f"The signature is foreign: it is of the key {', '.join(keyids)}, and not of {key.keyid}."
+        elif signer != key.keyid:
+            yield f"The signature is foreign: it is of the key {signer}, and not of {key.keyid}."
         elif not each.signed_by(key):
             yield "The signature is stale: the attestation was changed after the key had signed it."
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, RootModel
+from pydantic import ConfigDict, Field, RootModel, model_validator
 from pydantic.alias_generators import to_camel
 
 from dpaudit.mechanisms import ClaimKind, Fields, Relation, Unit
@@ -154,6 +154,12 @@ class TestResult(Attested):
     warned_tests: _Checks
     failed_tests: _Checks
 
+    @model_validator(mode="after")
+    def _says_each_thing_once(self) -> TestResult:
+        if len({entry.name for entry in self.configuration}) < len(self.configuration):
+            raise ValueError("one thing is said twice")
+        return self
+
 
 class PolicyDigest(Attested):
     """A policy by its digest, as a resource descriptor."""
@@ -216,8 +222,8 @@ class DsseSignature(Fields):
 
 
 class DsseEnvelope(Fields):
-    """A line of ATTESTATION (https://github.com/secure-systems-lab/dsse). `signatures` is empty where nobody signed."""
+    """A line of ATTESTATION (https://github.com/secure-systems-lab/dsse). `signatures`: one at most."""
 
     payload: Annotated[str, Field(max_length=1 << 20, pattern=r"^[A-Za-z0-9+/=]+$")]
     payloadType: Literal["application/vnd.in-toto+json"]  # noqa: N815 - the format's
-    signatures: Annotated[tuple[DsseSignature, ...], Field(max_length=8, strict=False)]
+    signatures: Annotated[tuple[DsseSignature, ...], Field(max_length=1, strict=False)]

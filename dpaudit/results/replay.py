@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dpaudit.accounting import LowerBound
 
@@ -117,10 +117,12 @@ class PublicReplay:
     Attributes:
         texts: where a text is not its tokens decoded with the model's own tokenizer; empty where all are.
         public: None in a run whose steps take nothing from a public prompt.
+        head: of the run that was replayed (`RunReader.head`); None where it has none, or nobody says.
     """
 
     texts: str
     public: PublicParts | None
+    head: str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -189,6 +189,10 @@ class RunReader(FolderReader):
         """SHA-256 of `hashes`, in hexadecimal: whoever has it can tell this finished run from any other."""
         return self.digest(layout.HASHES)
 
+    def head_or_none(self) -> str | None:
+        """`head`; None where the run has no `hashes`, which its audit says."""
+        return self.head() if self.has(layout.HASHES) else None
+
     def tokenizer_json(self) -> str | None:
         """The recorded tokenizer, fit to decode with, or None when the run has none."""
         return None if self.tokenizer() is None else self._read(layout.TOKENIZER)

@@ -29,8 +29,11 @@ class _Loader(yaml.SafeLoader):
     """Refuses a mapping that has a key twice, of which YAML would keep the last in silence; numbers are decimal."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen, merges = set(), any(key.tag == _MERGE for key, _ in node.value)
+        seen = set()
         for key, value in node.value:
+            if key.tag == _MERGE:  # of what it brings in nobody would see whether a field is there already
+                problem = "fields are merged in (<<): write them out"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             name = key.value if isinstance(key, yaml.ScalarNode) else id(key)
             if name in seen:
                 raise yaml.constructor.ConstructorError(None, None, "a field is given twice", key.start_mark)
@@ -38,7 +41,7 @@ class _Loader(yaml.SafeLoader):
             if name == "data":  # no field of it is a number: a label 1e5 stays text
                 _exponents_as_text(value)
         mapping = super().construct_mapping(node, deep)
-        if len(mapping) < len(seen) and not merges:  # 2 and 2.0
+        if len(mapping) < len(seen):  # 2 and 2.0
             raise yaml.constructor.ConstructorError(None, None, "a field is given twice", node.start_mark)
         return mapping
 

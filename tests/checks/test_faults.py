@@ -1242,6 +1242,7 @@ for name, tested, check in (
     ("tests_with_half_the_noise", "half the noise", "sampling.noise"),
     ("thresholds_with_half_the_noise", "thresholds of half the noise", "sampling.noise"),
     ("thresholds_without_noise", "thresholds without noise", "sampling.noise"),
+    ("tests_by_the_noise_of_a_seed", "noise of a seed", "sampling.seeds"),
     ("tests_that_share_their_noise", "one noise for two tests", "sampling.noise"),
     ("tests_of_a_larger_distance", "of another distance", "sampling.test"),
     ("tests_of_a_mean_over_the_contexts", "over the contexts", "sampling.test"),
@@ -1259,6 +1260,7 @@ for name, noised in (
     ("noise_that_every_batch_adds", "of_every_worker"),
 ):
     plain(name, become(noised=noised), "sampling.noise", **NOISY)
+plain("noise_of_a_seed", become(noised="of_a_seed"), "sampling.seeds", **NOISY)
 for name, chosen in (
     ("subsets_of_a_fixed_size", "fixed_size"),
     ("subsets_that_stay_for_two_tokens", "kept"),
@@ -1515,6 +1517,7 @@ def attacked(**changes: Any) -> Replay:
 
 #: Findings, what they are about, and the checks that must fail.
 FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
+    "of_another_run": (replace(CLEAN, head="ab" * 32), {}, {"integrity.hashes"}),
     "other_logits": (replace(CLEAN, steps=(STEP, replace(STEP, difference=0.1))), {}, {"replay.logits"}),
     "no_number": (replace(CLEAN, steps=(replace(STEP, difference=math.nan),)), {}, {"replay.logits"}),
     "other_sides": (replace(CLEAN, steps=(replace(STEP, problem="3 sides are wrong"),)), {}, {"replay.logits"}),

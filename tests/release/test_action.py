@@ -117,7 +117,14 @@ def test_what_passes_is_released_signed_and_verified(job: Job, make_run: Callabl
     assert not (job.temp / "release-key").exists()
     assert job.noted.read_text().splitlines()[-1] == f"{ROOT}[release]"
     # A second release into the same folder would be another text under the same name.
-    assert job.run(run=str(run.path), out="texts", options=options, **signed(keys)) == 2
+    for more in (options, "--help", "--out=elsewhere"):
+        assert job.run(run=str(run.path), out="texts", options=more, **signed(keys)) == 2
+    assert job.run(run=str(run.path), out="b", options="--help", **signed(keys)) == 1
+
+
+def test_a_log_that_cannot_be_written_is_no_outcome_of_the_audit(job: Job, make_run: Callable[..., Any]) -> None:
+    assert job.run(run=str(make_run(aggregator="mean").path), out="texts", log="texts/log") == 1
+    assert "audit" not in job.printed and not (job.work / "texts").exists()
 
 
 def test_what_fails_is_not_released_and_the_jobs_log_has_no_figure(

@@ -102,6 +102,7 @@ class _Quality:
 
     def __init__(self, added: tuple[Added, ...]) -> None:
         self.added = added
+        self.baseline = self if added else None
 
 
 @pytest.mark.parametrize(
@@ -191,6 +192,8 @@ WRONG = {
     "nothing asked": ("policy_version: 1", "", "asks for one thing at least"),
     "no mapping": ("- epsilon", "", "holds a list"),
     "a field twice": ("policy_version: 1\nepsilon: 3\nepsilon: 4", "line 3", "given twice"),
+    "a field without a value": ("policy_version: 1\nunit: record\nepsilon:", "epsilon", "has no value"),
+    "fields merged in": ("policy_version: 1\n<<: {epsilon: 1, epsilon: 100}", "line 2", "merged in"),
     "a negative epsilon": ("policy_version: 1\nepsilon: -1", "epsilon", "the value is -1"),
     "text for a number": ("policy_version: 1\nepsilon: three", "epsilon", "the value is 'three'"),
     "a number as text": ('policy_version: 1\nepsilon: "3"', "epsilon", "the value is '3'"),

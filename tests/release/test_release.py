@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
+import dpaudit.audit.run as audit
 from dpaudit.audit import Question, audit_run
 from dpaudit.audit.disclosure import public_form
 from dpaudit.release.folder import RefusedError, read_about, write_release
@@ -24,6 +25,7 @@ from dpaudit.reports.deployment import render_deployment
 from dpaudit.results import AuditResult
 from dpaudit.results.publication import About, RegistryEntry
 from dpaudit.results.quality import Quality
+from dpaudit.results.replay import Replay
 from dpaudit.results.rounding import bound, exactly
 from dpaudit.runs import InputError, RunReader
 
@@ -258,6 +260,7 @@ def test_figures_beside_the_baseline_are_on_the_card_where_they_are_public(
         (measured, private),
         (measured.model_copy(update={"own": 1}), public),
         (measured.model_copy(update={"own": 40}), private),
+        (measured.model_copy(update={"own": None}), public),
     )
     for quality, about in withheld:
         card = card_with(result, quality, about)
@@ -347,9 +350,9 @@ def test_what_a_publisher_says_is_read_strictly(tmp_path: Path) -> None:
 
 
 def test_an_entrys_address_follows_from_its_name(make_run: Callable[..., Run]) -> None:
-    public = public_form(make_run(aggregator="mean").audit())
+    result = make_run(aggregator="mean").audit()
     for name, slug in (("Tickets, 2026!", "tickets-2026"), ("票", "synthetic-texts")):
-        text = render_deployment(public, "approximate", About(name=name), date(2026, 11, 24))
+        text = render_deployment(public_form(result), result.claim, About(name=name), date(2026, 11, 24))
         assert yaml.safe_load(text)["url_slug"] == slug
 
 
@@ -434,6 +437,47 @@ def test_a_text_that_changed_after_the_audit_is_not_released(make_run: Callable[
     assert not (tmp_path / "texts").exists()
 
 
+def test_a_text_that_changed_while_the_audit_ended_is_not_released(
+    make_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, summary = make_run(aggregator="mean"), audit._summary
+
+    def late(facts: Any) -> dict[str, Any]:
+        plant_forged_text(run)
+        return summary(facts)
+
+    monkeypatch.setattr(audit, "_summary", late)
+    result = run.audit()
+    assert result.verdict == "pass"
+    with pytest.raises(RefusedError, match="changed since"):
+        write_release(result, RunReader(run.path), tmp_path / "texts")
+
+
+def test_whoever_stops_the_replay_of_a_gate_stops_the_gate(
+    make_run: Callable[..., Run], tmp_path: Path, dpaudit: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_run(aggregator="mean").path
+    found = Replay("", None, "", None, (), (), None, whole=False)
+    monkeypatch.setattr("dpaudit.generation.replay.replay_run", lambda *_, **__: found)
+    options = ("--data", "records.csv", "--level", "2")
+    for command in (("verify", path), ("release", path, "--out", "texts", "--unsigned")):
+        code, out, err = dpaudit(*command, *options)
+        assert (code, out) == (130, "") and "interrupted" in err
+    assert not (tmp_path / "texts").exists()
+    assert dpaudit("report", path, *options)[0] == 0
+
+
+def test_an_entry_has_the_unit_that_was_tested(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    run = make_run(aggregator="median", unit="user", records_per_user=2, width=8, sizes=(3, 4, 5, 4))
+    for unit in ("record", "user"):
+        result = audit_run(run.path, Question(unit=unit))
+        assert public_form(result).claim is None
+        write_release(result, RunReader(run.path), tmp_path / unit)
+        entry = yaml.safe_load((tmp_path / unit / "opendp_deployment.yaml").read_text())
+        assert entry["deployment"]["privacy_loss"]["privacy_unit"].startswith(f"One {unit}")
+
+
 def test_tokens_alone_are_not_released(make_run: Callable[..., Run], tmp_path: Path, dpaudit: Command) -> None:
     pytest.importorskip("pyarrow")
     run = make_run(aggregator="mean", text=False)
@@ -449,6 +493,7 @@ def test_the_command_line_is_held_to_be_clear(
     (tmp_path / "file").write_text("")
     for options, said in (
         (["--out", "texts"], "either --key FILE"),
+        (["--out", "texts", "--unsigned", "--level", "1"], "level 2 at least"),
         (["--out", "texts", "--key", keys / "key", "--unsigned"], "either --key FILE"),
         (["--out", "there", "--unsigned"], "there is something already"),
         (["--out", "file", "--unsigned"], "there is something already"),

@@ -42,7 +42,7 @@ def attest(folder: Path, found: list[dict[str, Any]], signer: Any = None, *, kee
         written = envelope.to_dict()
         if signer is None and keep:
             written["signatures"] = json.loads(old)["signatures"]
-        lines.append(json.dumps(written) + "\n")
+        lines.append(json.dumps(written, separators=(",", ":")) + "\n")
     (folder / ATTESTATION).write_text("".join(lines))
 
 
@@ -95,6 +95,10 @@ def test_an_unsigned_folder_verifies_without_a_key_alone(
     assert problems(folder) == ("Nobody signed the attestation.",)
 
 
+def write_lines(folder: Path, lines: list[str]) -> None:
+    (folder / ATTESTATION).write_text("".join(lines))
+
+
 #: What is done to a folder, and what is said of it.
 CHANGES: dict[str, tuple[Change, str]] = {
     "a changed text": (lambda folder: edit(folder / "jsonl/train.jsonl", "w", "v"), "A file of texts (jsonl/train"),
@@ -125,13 +129,23 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a name that drives terminals": (lambda folder: (folder / "a\x1b[31m").write_text(""), "a\\x1b[31m was added"),
     "no attestation": (lambda folder: (folder / ATTESTATION).unlink(), "The attestation is missing"),
     "half an attestation": (
-        lambda folder: (folder / ATTESTATION).write_text((folder / ATTESTATION).read_text().splitlines()[0]),
+        lambda folder: write_lines(folder, (folder / ATTESTATION).read_text().splitlines(keepends=True)[:1]),
         "other statements than the two",
     ),
     "one statement twice": (
         lambda folder: (folder / ATTESTATION).write_text((folder / ATTESTATION).read_text().splitlines()[0] + "\n") or
         edit(folder / ATTESTATION, "", (folder / ATTESTATION).read_text()),
         "other statements than the two",
+    ),
+    "the statements in another order": (
+        lambda folder: write_lines(folder, (folder / ATTESTATION).read_text().splitlines(keepends=True)[::-1]),
+        "other statements than the two",
+    ),
+    "another end of line": (lambda folder: edit(folder / ATTESTATION, "\n", "\r\n"), "written otherwise"),
+    "a blank in a line": (lambda folder: edit(folder / ATTESTATION, ",", ", "), "written otherwise"),
+    "something more that nobody signed": (
+        lambda folder: edit(folder / ATTESTATION, '"signatures":[', f'"signatures":[{{"keyid":"{7:064}","sig":"YQ"}},'),
+        "signatures",
     ),
     "a broken attestation": (lambda folder: (folder / ATTESTATION).write_text("{}\n"), "cannot be read"),
     "an edited attestation": (
@@ -241,8 +255,14 @@ def test_a_signer_cannot_say_other_things_than_the_report(
         more = {"name": "../key", "digest": {"sha256": "ab" * 32}}
         found["subject"] = summary["subject"] = [*summary["subject"], more]
 
+    def two_of(kind: str) -> Callable[[dict[str, Any], dict[str, Any]], None]:
+        def planted(found: dict[str, Any], summary: dict[str, Any]) -> None:
+            found["predicate"]["configuration"].insert(0, entry(found, kind))
+
+        return planted
+
     def nothing_made(found: dict[str, Any], summary: dict[str, Any]) -> None:
-        found["predicate"]["configuration"] = [entry(found, "claim")] * 3
+        found["predicate"]["configuration"] = [entry(found, "claim"), entry(found, "audit"), entry(found, "commitment")]
 
     said = {
         claim: "different claims",
@@ -257,6 +277,7 @@ def test_a_signer_cannot_say_other_things_than_the_report(
         twice: "names a file twice",
         escape: "names ../key, which no release has",
         nothing_made: "lacks the claim, the audit",
+        **{two_of(kind): "one thing is said twice" for kind in ("claim", "audit", "dpaudit", "commitment")},
     }
     for change, expected in said.items():
         folder, _ = released()
@@ -321,6 +342,10 @@ def test_the_command(released: Releases, dpaudit: Command, keys: Path, tmp_path:
         ((folder, "--key", keys / "key"), "this is a private key"),
         ((folder, "--key", keys / "key.pub", "--epsilon", "3"), "--policy and --commitment alone"),
         ((folder, "--key", keys / "key.pub", "--data", "x.csv"), "--policy and --commitment alone"),
+        (
+            (folder, "--key", keys / "key.pub", "--tokenizer", Path(__file__).parents[2] / "examples/runs/bbc-median"),
+            "--policy and --commitment alone",
+        ),
         ((tmp_path / "nowhere", "--key", keys / "key.pub"), "cannot be read"),
         ((keys / "key", "--key", keys / "key.pub"), "cannot be read"),
         (("s3://bucket/texts", "--key", keys / "key.pub"), "copy it here first"),
