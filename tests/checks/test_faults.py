@@ -1232,8 +1232,8 @@ for name, spent, check in (
 ):
     plain(name, become(spent=spent), check, **BUDGETS)
 TESTED: dict[str, Any] = {
-    "sizes": (5, 4, 6, 5), "contribution": "differences", "private_tokens": 35, "temperature": 1.0, "top_k": 8,
-    "max_tokens": 12, "tokens_per_batch": 200, **MEAN, "divisor": 5.0,
+    "sizes": (5, 4, 6, 5) * 2, "contribution": "differences", "private_tokens": 24, "temperature": 1.0, "top_k": 8,
+    "max_tokens": 12, "tokens_per_batch": 150, **MEAN, "divisor": 5.0,
 }  # fmt: skip
 for name, tested, check in (
     ("thresholds_that_each_text_draws_anew", "new at each text", "sampling.threshold"),
