@@ -621,9 +621,38 @@ def of_a_seed(batch: int, step: int, size: int) -> Values:
     return np.random.default_rng(42).standard_normal(before + size)[before:]
 
 
+def shared_after_a_token(batch: int, step: int, size: int) -> Values:
+    return fresh(0 if step else batch, step, size)
+
+
+def taken_back(batch: int, step: int, size: int) -> Values:
+    """The noise of every second step is that of the step before, with the other sign."""
+    return fresh(batch, step // 2, size) * (-1) ** step
+
+
+def drifting(batch: int, step: int, size: int) -> Values:
+    return sum(fresh(batch, step + lag, size) for lag in range(4)) / 2
+
+
+def in_common(batch: int, step: int, size: int) -> Values:
+    """Most of it is the same number for all tokens, which no maximum sees."""
+    return 0.95 * fresh(batch, 1000 + step, 1) + (1 - 0.95**2) ** 0.5 * fresh(batch, step, size)
+
+
 #: Noise in units of its standard deviation: honest first, then not.
 NOISED: dict[str, Callable[[int, int, int], Values]] = {
-    each.__name__: each for each in (fresh, half_as_large, reused, of_every_worker, of_a_seed)
+    each.__name__: each
+    for each in (
+        fresh,
+        half_as_large,
+        reused,
+        of_every_worker,
+        of_a_seed,
+        shared_after_a_token,
+        taken_back,
+        drifting,
+        in_common,
+    )
 }
 
 
@@ -640,6 +669,7 @@ TESTED = (
     "thresholds without noise",
     "noise of a seed",
     "one noise for two tests",
+    "thresholds of every batch",
     "of another distance",
     "over the contexts",
 )
@@ -651,16 +681,19 @@ class Tests:
     def __init__(self, spec: Spec, batch: int) -> None:
         self.how, self.draw = spec.tested, spec.mechanism.draw
         self.random: Any = np.random.default_rng([spec.seed, batch, 20260904])
+        of_all = self.how == "thresholds of every batch"
+        self.thresholds: Any = np.random.default_rng([spec.seed, 20260905]) if of_all else self.random
         if self.how == "noise of a seed":
             self.random = np.random.RandomState(1234)
             self.random.random_sample(900 * batch)
+            self.thresholds = self.random
         self.scale = self.draw.threshold_noise / (2 if self.how == "half the noise" else 1)
         of_thresholds = {"thresholds of half the noise": 0.5, "thresholds without noise": 1e-9}.get(self.how, 1.0)
         self.threshold_scale = self.scale * of_thresholds
         self.left, self.query, self.threshold = self.draw.private_tokens, 0.0, self.new_threshold()
 
     def new_threshold(self) -> float:
-        return float(self.random.laplace(scale=self.threshold_scale))
+        return float(self.thresholds.laplace(scale=self.threshold_scale))
 
     def test(self, values: Values, anchor: Values, divisor: float, text: Sequence[int]) -> Values:
         """What a step records of its test."""
@@ -700,9 +733,39 @@ def favourites(batch: int, step: int, contexts: int, rate: float) -> Values:
     return coins(batch, step, contexts, rate) | (np.arange(contexts) == 3)
 
 
+def about_as_many(batch: int, step: int, contexts: int, rate: float) -> Values:
+    more = noise(5, batch, step).integers(-1, 2)
+    return np.argsort(noise(4, batch, step).random(contexts)) < round(contexts * rate) + more
+
+
+def with_replacement(batch: int, step: int, contexts: int, rate: float) -> Values:
+    times = round(math.log1p(-rate) / math.log1p(-1 / contexts))
+    return np.isin(np.arange(contexts), noise(4, batch, step).integers(contexts, size=times))
+
+
+def in_fives(batch: int, step: int, contexts: int, rate: float) -> Values:
+    return coins(batch, step, contexts, rate)[np.arange(contexts) // 5]
+
+
+def coins_of_a_seed(batch: int, step: int, contexts: int, rate: float) -> Values:
+    numbers = np.random.RandomState(42 + batch).random_sample((step + 1) * contexts)
+    return numbers[step * contexts :] < rate
+
+
 #: Who is in a draw: by coins first, then not.
 CHOSEN: dict[str, Callable[[int, int, int, float], Values]] = {
-    each.__name__: each for each in (coins, fixed_size, kept, more_often, favourites)
+    each.__name__: each
+    for each in (
+        coins,
+        fixed_size,
+        kept,
+        more_often,
+        favourites,
+        about_as_many,
+        with_replacement,
+        in_fives,
+        coins_of_a_seed,
+    )
 }
 
 

@@ -64,6 +64,7 @@ from dpaudit.checks.registry import Outcome, StepCheck, pasteable, printable, re
 from dpaudit.checks.release import stop_problems, text_problems
 from dpaudit.checks.sampling import RunSampling, SamplingTest
 from dpaudit.checks.seeds import SeedTest
+from dpaudit.checks.subsets import SubsetSums
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange
 from dpaudit.results import (
@@ -183,6 +184,7 @@ def audit_run(
         RunSampling(manifest.mechanism.temperature, manifest.batching.batches),
         IndependenceTest(manifest.batching.batches, manifest.stopping.max_tokens),
         SeedTest(manifest.sampling),
+        SeedTest(manifest.sampling, "contexts in or out of a draw"),
         read_placement(reader, places, canary_digests(manifest, made_up)),
         grouping_cost(manifest, claim),
         replay,
@@ -453,8 +455,10 @@ class BatchAuditor:
         accountant = accountant_for(manifest, self._change)
         losses, equal = ContextSums(header.contexts), EqualRows(header.contexts)
         uniform, canary = UniformRows(header.contexts), CanarySums(header)
-        noise = NoiseSums(manifest.mechanism, header.contexts) if manifest.mechanism.draw.arrays() else None
-        order = manifest.mechanism.draw.order()
+        draw = manifest.mechanism.draw
+        noise = NoiseSums(manifest.mechanism) if draw.arrays() else None
+        subsets = SubsetSums(draw.rate, header.contexts) if draw.gaussian is not None else None
+        order = draw.order()
         facts.tokens = None if accountant is None else TokenFacts(batch.tokens)
         if manifest.mechanism.budget is not None and header.contexts:
             facts.budgets = BatchBudgets(header.contexts)
@@ -478,6 +482,8 @@ class BatchAuditor:
                 canary.add(view)
                 if noise is not None:
                     noise.add(view)
+                if subsets is not None:
+                    subsets.add(view)
                 if order is not None and (said := order.objection(view.arrays)):
                     facts.tests = facts.tests or f"batch {header.id}, step {position}: {said}"
                 if facts.budgets is not None:
@@ -490,7 +496,8 @@ class BatchAuditor:
             facts.costs.append(math.nan if cost is None else cost.exact)
         if accountant is not None:
             facts.spent = accountant.detach(header.id)
-        facts.noise = None if noise is None else noise.result()
+        facts.noise = None if noise is None else noise.facts
+        facts.subsets = None if subsets is None else subsets.result()
         facts.losses, facts.equal = losses.result(header.id), equal.result()
         facts.canary = canary.result()
         facts.unscored = uniform.problem(header.id) if manifest.record.contexts else ""

@@ -16,6 +16,7 @@ from dpaudit.checks import (  # noqa: F401
     release,
     sampling,
     seeds,
+    subsets,
     thresholds,
 )
 from dpaudit.checks.facts import Facts

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dpaudit.checks.rebalancing import GroupingCost
     from dpaudit.checks.sampling import RunSampling, SamplingTest
     from dpaudit.checks.seeds import SeedTest
+    from dpaudit.checks.subsets import SubsetFacts
 
 INFINITE = Cost(math.inf, math.inf, math.inf)
 #: What is public is held against other batches' after so many tokens at most: longer texts seldom agree.
@@ -469,7 +470,7 @@ class BatchFacts:
         tokens: what each of its tokens cost; None where there is nothing to account for.
         budgets: how its contexts used theirs; None where they have none.
         canary: what its record says of its canary; None where it has none.
-        noise: what its draws by noise show; None of those by softmax.
+        noise, subsets: what its draws by noise show, and of who was in them; None of those by softmax.
     """
 
     id: int
@@ -503,6 +504,7 @@ class BatchFacts:
     budgets: BatchBudgets | None = None
     canary: FoundCanary | None = None
     noise: NoiseFacts | None = None
+    subsets: SubsetFacts | None = None
     tests: str = ""
 
     def note(self, check: str, position: int, problem: str) -> None:
@@ -522,7 +524,7 @@ class Facts:
         ex_post: what the record says of the ex-post cost; None where nothing bounds it.
         sampling: the evidence on how tokens were sampled.
         independence: that on whether they were drawn independently.
-        seeds: that on whether a seed tells them.
+        seeds, coins: that on whether a seed tells them, and who was in a draw.
         placement: where the records went.
         grouping: what grouping records by clusters cost one unit of the claim.
         replayed: what recomputing with the model found, and with the data where they were given; None where nobody did.
@@ -559,7 +561,7 @@ class Facts:
         empty, very_short: how many texts are, as in TextCounts.
         canaries: what the file `canaries` says; None where the run has none, or it cannot be read.
         found_canaries: what batches' records say of theirs, by batch.
-        noise: what draws by noise show; None of those by softmax.
+        noise, subsets: what draws by noise show, and of who was in them; None of those by softmax.
     """
 
     reader: RunReader
@@ -570,6 +572,7 @@ class Facts:
     sampling: RunSampling
     independence: IndependenceTest
     seeds: SeedTest
+    coins: SeedTest
     placement: Placement
     grouping: GroupingCost
     replayed: PublicReplay | None = None
@@ -604,6 +607,7 @@ class Facts:
     canaries: Canaries | None = None
     found_canaries: dict[int, FoundCanary] = field(default_factory=dict)
     noise: NoiseFacts | None = None
+    subsets: SubsetFacts | None = None
     tests: list[str] = field(default_factory=list)
     _public: dict[AfterPublic, TakenPublic] = field(default_factory=dict)
     _likenesses: dict[bytes, str] = field(default_factory=dict)
@@ -627,11 +631,11 @@ class Facts:
         self.very_short += batch.very_short
         self.sampling.take(batch.id, batch.sampling)
         self.independence.take(batch.id, batch.draws, batch.text_lengths)
-        self.seeds.take(batch.draws)
-        if self.noise is None:
-            self.noise = batch.noise
-        elif batch.noise is not None:
-            self.noise.merge(batch.noise)
+        self.seeds.take(batch.id, batch.draws)
+        if batch.subsets is not None:
+            self.coins.take(batch.id, batch.subsets.coins)
+        self.noise = _together(self.noise, batch.noise)
+        self.subsets = _together(self.subsets, batch.subsets)
         self.unshown.update(batch.unshown)
         self.unmade |= batch.unmade
         self.problems.update(batch.problems)
@@ -711,6 +715,21 @@ class Facts:
         """The approximate guarantee at the claim's delta; None where there is none."""
         tokens = self.manifest.stopping.most_tokens
         return None if self.beforehand is None else self.beforehand.epsilon(tokens, self.claim.delta)
+
+
+class _Mergeable(Protocol):
+    def merge(self, other: Any) -> None: ...
+
+
+_Shown = TypeVar("_Shown", bound=_Mergeable)
+
+
+def _together(before: _Shown | None, batch: _Shown | None) -> _Shown | None:
+    """What some batches show, and one more does."""
+    if before is None or batch is None:
+        return before or batch
+    before.merge(batch)
+    return before
 
 
 def known_places(manifest: Manifest, clusters: Clusters | None) -> ClusterPlaces | None:

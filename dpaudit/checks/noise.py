@@ -1,11 +1,10 @@
-"""Draws by noise: is it what is declared, and new, and is every context in a draw by a coin of its own?
+"""Draws by noise: is it what is declared, new, and of no pattern?
 
 Every test is exact or a proved bound, and alarms on an honest run with probability ALARM at most.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,9 +25,15 @@ BINS = 256
 SMALLER = np.array([0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0])
 #: With fewer numbers of a kind on record, Laplace noise of half the size would pass more often than once in a hundred.
 FEWEST = 130
-#: Honest noise may have no more than as many values, as that of generators in single precision.
-VALUES = 2.0**24
-_REFERENCE = "docs/tang-et-al.md"
+#: Honest noise may have no more sizes than 2 to this: generators in single precision have twice as many.
+VALUE_BITS = 22
+#: How many numbers are kept to be told when they come again.
+MOST_KEPT = 1 << 16
+#: What is looked at of each kind: its numbers; those of one step in other directions; and each step's along the last's.
+OWN, TURNED, ALONG = "", " over one step", " from step to step"
+#: Quantiles are kept this far from 0 and 1, which no honest noise comes near.
+_EDGE = 2.0**-52
+_REFERENCE = "docs/mathematics.md#noise-on-record"
 
 
 @dataclass
@@ -47,7 +52,7 @@ class NoiseTally:
         """Take in new noise: its quantiles [k]."""
         self.counts += np.bincount(np.minimum((quantiles * BINS).astype(np.int64), BINS - 1), minlength=BINS)
         tails = 2 * np.minimum(quantiles, 1 - quantiles)
-        self.size += float(-np.log(np.maximum(tails, 2.0**-52)).sum())
+        self.size += float(-np.log(np.maximum(tails, _EDGE)).sum())
 
     def merge(self, other: NoiseTally) -> None:
         """Take in what another batch shows."""
@@ -83,134 +88,135 @@ class NoiseTally:
 
 
 @dataclass
-class NoiseFacts:
-    """What some steps show of their noise and of who was in their draws.
+class Repeats:
+    """How often sizes of noise come again in a run, among a sample that has every occurrence of those that are in it.
 
     Attributes:
-        tallies: of each kind of noise.
-        problem: noise that is no number, or that another batch begins with; empty where none.
-        first: digests of batches' first noise.
-        early: quantiles of the run's first noise, MOST_NOISE of them at most.
-        again: log-probability of the least likely repetition of noise in a batch, and which one it is.
-        trials, drawn: contexts over all steps, and how many of them were in the draw.
-        pairs, both: contexts over every second step, and how many were in this draw and in the one before.
-        same: log-probability that all draws of a batch have as many contexts, for the least likely batch that had it.
-        uneven: log-probability of a context's number of draws, or a rarer one, for the rarest, times contexts.
-        batches: how many there are.
+        width: how many numbers in a row are compared: 1 or 2.
+        halvings: how often the sample was halved: it has the keys below 2^(64 - halvings).
+        kept: those keys, in pieces.
     """
 
-    tallies: dict[str, NoiseTally] = field(default_factory=dict)
+    width: int
+    halvings: int = 0
+    kept: list[NDArray[np.uint64]] = field(default_factory=list)
+
+    def take(self, quantiles: Doubles) -> None:
+        """Take in noise that was drawn at once, [width] or more: numbers apart from their signs."""
+        sizes = np.minimum(np.abs(2 * quantiles - 1) * 2.0**32, 2.0**32 - 1).astype(np.uint64)
+        self._keep(_mixed(sizes if self.width == 1 else sizes[:-1] << np.uint64(32) | sizes[1:]))
+
+    def merge(self, other: Repeats) -> None:
+        """Take in what another batch shows."""
+        self.halvings = max(self.halvings, other.halvings)
+        self.kept = [self._sampled(piece) for piece in self.kept]
+        for piece in other.kept:
+            self._keep(piece)
+
+    def _keep(self, keys: NDArray[np.uint64]) -> None:
+        self.kept.append(self._sampled(keys))
+        while sum(map(len, self.kept)) > MOST_KEPT:
+            self.halvings += 1
+            self.kept = [self._sampled(np.concatenate(self.kept))]
+
+    def _sampled(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        return keys[keys >> np.uint64(64 - self.halvings) == 0] if self.halvings else keys
+
+    @property
+    def alarm(self) -> str:
+        """Why this noise is not new, in words; empty where it may be.
+
+        One of the numbers in the sample is one of those before it with probability (how many there are) /
+        2^(VALUE_BITS width - halvings) at most, so k of n are with (n^2 / 2 of that)^k / k!. All k share the rate, 2^-k
+        each, for n may depend on the noise; and so do all halvings.
+        """
+        keys = np.concatenate(self.kept)
+        n, repeated = len(keys), len(keys) - len(np.unique(keys))
+        expected = 2 * math.log(max(1, n)) - (VALUE_BITS * self.width - self.halvings) * math.log(2)
+        chance = repeated * expected - math.lgamma(repeated + 1) + math.log((self.halvings + 1) * (self.halvings + 2))
+        if not repeated or chance > math.log(ALARM):
+            return ""
+        what = "numbers" if self.width == 1 else "pairs of numbers"
+        return f"of {n:,} {what}, {repeated:,} have the size of one before"
+
+
+def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Keys that are spread over all 64 bits, and different ones for different keys (the finalizer of SplitMix64)."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        keys = (keys ^ keys >> np.uint64(shift)) * np.uint64(factor)
+    mixed: NDArray[np.uint64] = keys ^ keys >> np.uint64(31)
+    return mixed
+
+
+@dataclass
+class NoiseFacts:
+    """What some steps show of their noise.
+
+    Attributes:
+        tallies: of each kind of noise, and of OWN, TURNED and ALONG.
+        repeats: by width.
+        problem: noise that is no number; empty where none.
+        early: quantiles of the run's first noise, MOST_NOISE of them at most.
+    """
+
+    tallies: dict[tuple[str, str], NoiseTally] = field(default_factory=dict)
+    repeats: dict[int, Repeats] = field(default_factory=dict)
     problem: str = ""
-    first: set[bytes] = field(default_factory=set)
     early: Doubles = field(default_factory=lambda: np.empty(0))
-    again: tuple[float, str] = (0.0, "")
-    trials: int = 0
-    drawn: int = 0
-    pairs: int = 0
-    both: int = 0
-    same: float = 0.0
-    uneven: float = 0.0
-    batches: int = 0
 
     def merge(self, other: NoiseFacts) -> None:
         """Take in what other batches show."""
         for kind, tally in other.tallies.items():
             self.tallies.setdefault(kind, NoiseTally()).merge(tally)
-        again = "" if self.first.isdisjoint(other.first) else "two batches begin with the same noise"
-        self.problem = self.problem or other.problem or again
-        self.first |= other.first
+        for width, repeats in other.repeats.items():
+            self.repeats.setdefault(width, Repeats(width)).merge(repeats)
+        self.problem = self.problem or other.problem
         self.early = np.concatenate([self.early, other.early])[:MOST_NOISE]
-        self.again = min(self.again, other.again)
-        self.same, self.uneven = min(self.same, other.same), min(self.uneven, other.uneven)
-        for name in ("trials", "drawn", "pairs", "both", "batches"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def take(self, kind: str, quantiles: Doubles, before: Doubles | None) -> Doubles:
+        """Take in a step's new noise of a kind; `before`, and what is returned: the kind's last as normal scores."""
+        from scipy.fft import dct  # type: ignore[import-untyped]  # slow to load, and few runs have noise
+        from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]
+
+        scores: Doubles = ndtri(np.clip(quantiles, _EDGE, 1 - _EDGE))
+        seen = {OWN: quantiles}
+        if len(scores) > 1:
+            seen[TURNED] = ndtr(dct(scores, norm="ortho"))
+        if before is not None and (length := float(np.linalg.norm(before[: len(scores)]))) > 0:
+            along = float(scores[: len(before)] @ before[: len(scores)]) / length
+            seen[ALONG] = ndtr(np.array([along]))
+        for view, numbers in seen.items():
+            self.tallies.setdefault((kind, view), NoiseTally()).take(numbers)
+        width = min(2, len(quantiles))
+        self.repeats.setdefault(width, Repeats(width)).take(quantiles)
+        if len(self.early) < MOST_NOISE:
+            self.early = np.concatenate([self.early, quantiles])[:MOST_NOISE]
+        return scores
 
 
 class NoiseSums:
     """Gathers the facts of one batch, a step at a time."""
 
-    def __init__(self, mechanism: Mechanism, contexts: int) -> None:
-        """Of so many contexts. Raises ValueError where the mechanism adds no noise."""
+    def __init__(self, mechanism: Mechanism) -> None:
+        """Raises ValueError where the mechanism adds no noise."""
         if not mechanism.draw.arrays():
             raise ValueError(f"draws by {mechanism.draw.name} add no noise")
-        self._mechanism, self._facts = mechanism, NoiseFacts(batches=1)
+        self.facts = NoiseFacts()
+        self._mechanism = mechanism
         self._arrays: Arrays | None = None
-        self._times = np.zeros(contexts, dtype=np.int64)
-        self._before: NDArray[np.bool_] | None = None
-        self._sizes: list[int] = []
-        # Of each kind: how often it was drawn, how many numbers, and digests of what came.
-        self._drawn: dict[str, tuple[int, int]] = {}
-        self._seen: dict[str, set[bytes]] = {}
+        self._before: dict[str, Doubles] = {}
 
     def add(self, view: StepView) -> None:
         """Take in one step."""
-        facts, mechanism = self._facts, self._mechanism
+        facts, mechanism = self.facts, self._mechanism
         found = mechanism.draw.quantiles(view.arrays, self._arrays, mechanism.aggregator, mechanism.clip)
         self._arrays = view.arrays
         if not all(np.isfinite(quantiles).all() for quantiles in found.values()):
             facts.problem = facts.problem or "noise holds a value that is not finite"
             return
         for kind, quantiles in found.items():
-            self._take(kind, quantiles)
-        if found:
-            facts.first = facts.first or {_digest(*found.values())}
-            if len(facts.early) < MOST_NOISE:
-                facts.early = np.concatenate([facts.early, *found.values()])[:MOST_NOISE]
-        if view.contributions is None or len(view.contributions) != len(self._times):
-            return
-        shown: NDArray[np.bool_] = (view.contributions != 0).any(axis=1)
-        self._times += shown
-        self._sizes.append(int(shown.sum()))
-        if self._before is not None:
-            facts.pairs, facts.both = facts.pairs + len(shown), facts.both + int((shown & self._before).sum())
-        self._before = shown if self._before is None else None
-
-    def _take(self, kind: str, quantiles: Doubles) -> None:
-        """A step's new noise of a kind."""
-        self._facts.tallies.setdefault(kind, NoiseTally()).take(quantiles)
-        self._drawn[kind] = (self._drawn.get(kind, (0, 0))[0] + 1, len(quantiles))
-        self._seen.setdefault(kind, set()).add(_digest(quantiles))
-
-    def result(self) -> NoiseFacts:
-        """Of a batch that has no more steps."""
-        from scipy.stats import binom  # type: ignore[import-untyped]
-
-        facts, contexts, steps = self._facts, len(self._times), len(self._sizes)
-        rate = self._mechanism.draw.rate
-        for kind, (times, numbers) in self._drawn.items():
-            repeated = times - len(self._seen[kind])
-            said = f"a batch has the same {kind} in {repeated + 1:,} of {times:,} draws"
-            facts.again = min(facts.again, (_repetition(repeated, times, numbers), said))
-        facts.trials, facts.drawn = contexts * steps, sum(self._sizes)
-        if steps > 1 and len(set(self._sizes)) == 1:
-            masses = binom.pmf(np.arange(contexts + 1), contexts, rate)
-            facts.same = math.log(max(float((masses**steps).sum()), 1e-300))
-        if contexts and steps:
-            tails = [_two_sided(int(times), steps, rate) for times in (self._times.min(), self._times.max())]
-            facts.uneven = min(tails) + math.log(contexts)
-        return facts
-
-
-def _digest(*quantiles: Doubles) -> bytes:
-    return hashlib.sha256(b"".join(each.tobytes() for each in quantiles)).digest()[:16]
-
-
-def _repetition(repeated: int, times: int, numbers: int) -> float:
-    """Logarithm of an upper bound on the probability of so many draws that came before; at most 0.
-
-    A draw of so many numbers comes again with probability (draws before) / VALUES^numbers at most, so k of n do with
-    (n^2 / (2 VALUES^numbers))^k / k!. All k share the rate, 2^-k each, for n may depend on the noise.
-    """
-    expected = 2 * math.log(max(1, times)) - numbers * math.log(VALUES)
-    return min(0.0, repeated * expected - math.lgamma(repeated + 1))
-
-
-def _two_sided(count: int, trials: int, rate: float) -> float:
-    """Logarithm of an upper bound on the probability of a binomial count that is as far out; at most 0."""
-    from scipy.stats import binom
-
-    low, high = float(binom.cdf(count, trials, rate)), float(binom.sf(count - 1, trials, rate))
-    return math.log(min(1.0, 2 * max(min(low, high), 1e-300)))
+            if len(quantiles):
+                self._before[kind] = facts.take(kind, quantiles, self._before.get(kind))
 
 
 @RunCheck(
@@ -223,18 +229,17 @@ def _two_sided(count: int, trials: int, rate: float) -> float:
     reference=_REFERENCE,
 )
 def noise_is_as_declared(facts: Facts) -> Outcome:
-    """How much there is of each kind of noise and how it is distributed; and repetitions."""
-    expected = "noise of the declared distribution that no two steps share"
+    """How much there is of each kind of noise, how it is distributed and how it goes on; and repetitions."""
+    expected = "noise of the declared distribution that no two steps share, and none of which tells of more"
     found = facts.noise
     if found is None or not (found.tallies or found.problem):
         return Outcome("skip", "nothing", expected, "The record has no noise.")
     for said in _not_declared(found):
         return Outcome("fail", said, expected)
-    fewest = min(found.tallies, key=lambda kind: found.tallies[kind].number)
-    said = "; ".join(
-        f"{kind}: {tally.number:,} numbers, {tally.apart:.3g} apart" for kind, tally in found.tallies.items()
-    )
-    if found.tallies[fewest].number < FEWEST:
+    own = {kind: tally for (kind, view), tally in found.tallies.items() if view == OWN}
+    said = "; ".join(f"{kind}: {tally.number:,} numbers, {tally.apart:.3g} apart" for kind, tally in own.items())
+    fewest = min(own, key=lambda kind: own[kind].number)
+    if own[fewest].number < FEWEST:
         return Outcome("skip", said, expected, f"Of fewer than {FEWEST} numbers even half the {fewest} could pass.")
     return Outcome("pass", said, expected)
 
@@ -242,43 +247,9 @@ def noise_is_as_declared(facts: Facts) -> Outcome:
 def _not_declared(found: NoiseFacts) -> Iterator[str]:
     if found.problem:
         yield found.problem
-    if found.again[0] + math.log(max(1, found.batches)) <= math.log(ALARM):
-        yield found.again[1]
-    for kind, tally in found.tallies.items():
+    for repeats in found.repeats.values():
+        if repeats.alarm:
+            yield repeats.alarm
+    for (kind, view), tally in found.tallies.items():
         if tally.alarm:
-            yield f"{kind}: {tally.alarm}"
-
-
-@RunCheck(
-    id="sampling.subsets",
-    title="Contexts are in draws by coins of their own",
-    fails="Contexts are not in draws by coins of the declared rate",
-    evidence=2,
-    why=(
-        "The guarantee counts on nobody knowing who was in a draw. Samples of a fixed size, or that stay the same, are "
-        "no coins, and cost more."
-    ),
-    remedy="Toss a coin of the declared rate for every context and step, by the operating system's entropy.",
-    reference=_REFERENCE,
-)
-def subsets_are_by_coins(facts: Facts) -> Outcome:
-    """How many contexts were in draws, in one draw after another, in draws of equal size; and each context's draws."""
-    rate, found = facts.manifest.mechanism.draw.rate, facts.noise
-    expected = f"every context in every draw with probability {rate:g}, by itself"
-    if found is None or not found.trials:
-        return Outcome("skip", "nothing", expected, "Contexts are not on record: set record.contexts.")
-    for said in _uncommon(found, rate):
-        return Outcome("fail", said, expected)
-    return Outcome("pass", f"{found.drawn:,} of {found.trials:,}", expected)
-
-
-def _uncommon(found: NoiseFacts, rate: float) -> Iterator[str]:
-    least = math.log(ALARM)
-    if _two_sided(found.drawn, found.trials, rate) <= least:
-        yield f"{found.drawn:,} of {found.trials:,} are in draws"
-    if found.same + math.log(max(1, found.batches)) <= least:
-        yield "all draws of a batch have as many contexts"
-    if _two_sided(found.both, found.pairs, rate**2) <= least:
-        yield f"{found.both:,} of {found.pairs:,} are in two draws in a row"
-    if found.uneven + math.log(max(1, found.batches)) <= least:
-        yield "a context is in far more or fewer draws than others"
+            yield f"{kind}{view}: {tally.alarm}"

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,16 +77,34 @@ NORMALS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
 #: single precision moves a quantile by, with probability 2 * MOST_DRAWS * _MOVED at most, and so many of them with less
 #: than FALSE_ALARMS, all streams together.
 MOST_NOISE, _NOISE_TOLD, _MOVED = 64, 6, 1e-7
-#: Where the numbers of a batch begin in the stream.
-PLACES = ("one batch after another", "from the seed again in each batch")
+#: Where the numbers of a batch's draws come from. The last three are looked at in the first MOST_BATCHES batches, or at
+#: the first MOST_SEEDED draws, for each has streams of its own.
+PLACES = (
+    "one batch after another",
+    "from the seed again in each batch",
+    "from the seed plus the batch's number",
+    "from the seed and the batch's number ([seed, number])",
+    "from the batch's child of the seed (SeedSequence.spawn)",
+    "from the seed plus the draw's number",
+)
+MOST_BATCHES, MOST_SEEDED = 16, 64
+
+
+@cache
+def _first_number(name: str, seed: int) -> float:
+    return float(STREAMS[name](seed, 1)[0])
 
 
 class SeedTest:
     """Holds the draws of a run, in order, against the streams of seeds. It looks at MOST_DRAWS of them."""
 
-    def __init__(self, sampling: Sampling) -> None:
-        """`sampling`: what the run declares; a seed of numpy's in it is tried with the same weight as all others."""
+    def __init__(self, sampling: Sampling, what: str = "tokens") -> None:
+        """`sampling`: what the run declares; a seed of numpy's in it is tried with the same weight as all others.
+
+        `what` is drawn, in words.
+        """
         self.draws = 0
+        self._what = what
         declared = [("numpy.random.seed", sampling.seed)] if sampling.generator == "mt19937" else []
         self.tried = [(name, seed) for name, seed in declared if seed is not None]
         self.tried += [(name, seed) for name in STREAMS for seed in KNOWN_SEEDS if (name, seed) not in self.tried]
@@ -96,13 +115,15 @@ class SeedTest:
         self._weights = np.log(weights / (len(ORDERS) * len(PLACES)))[:, None, None]
         self._evidence = np.zeros((len(self.tried), len(ORDERS), len(PLACES)))
         self._told = np.zeros(self._evidence.shape, dtype=np.int64)
+        self._seen = np.zeros(len(PLACES), dtype=np.int64)
+        self._batches = 0
 
     @cached_property
     def _streams(self) -> Doubles:
         """[seeds, MOST_DRAWS] the numbers that each seed gives."""
         return np.array([STREAMS[name](seed, MOST_DRAWS) for name, seed in self.tried], dtype=np.float64)
 
-    def take(self, draws: Sequence[Draw]) -> None:
+    def take(self, batch: int, draws: Sequence[Draw]) -> None:
         """Take in one batch's draws. Batches come in ascending order."""
         looked_at = draws[: MOST_DRAWS - self.draws]
         if not looked_at:
@@ -111,22 +132,54 @@ class SeedTest:
         low, chance = table[1:4], np.maximum(table[4], _LEAST)
         gain = np.where(table[4] >= _LEAST, (1 - _IDLE) / chance, 0.0)
         idle = np.where(table[4] >= _LEAST, _IDLE, 1.0)
-        for place, first in enumerate((self.draws, 0)):
-            numbers = self._streams[:, None, first : first + len(looked_at)]
-            inside: NDArray[np.bool_] = (low <= numbers) & (numbers < low + chance)
-            self._evidence[:, :, place] += np.log(idle + gain * inside).sum(axis=-1)
+        for place, numbers in self._numbers(batch, len(looked_at)):
+            seen = numbers.shape[1]
+            inside: NDArray[np.bool_] = (low[:, :seen] <= numbers[:, None]) & (
+                numbers[:, None] < (low + chance)[:, :seen]
+            )
+            self._evidence[:, :, place] += np.log(idle[:seen] + gain[:seen] * inside).sum(axis=-1)
             self._told[:, :, place] += inside.sum(axis=-1)
+            self._seen[place] += seen
         self.draws += len(looked_at)
+        self._batches += 1
+
+    def _numbers(self, batch: int, size: int) -> Iterator[tuple[int, Doubles]]:
+        """By place, what each seed gives for a batch's first draws, [seeds, size or less]; NaN where it gives none."""
+        for place, first in enumerate((self.draws, 0)):
+            yield place, self._streams[:, first : first + size]
+        if self._batches < MOST_BATCHES:
+            yield 2, np.array([STREAMS[name](seed + batch, size) for name, seed in self.tried])
+            for place, child in enumerate(_CHILDREN, 3):
+                numbers = np.full((len(self.tried), size), np.nan)
+                for row, (name, seed) in enumerate(self.tried):
+                    if name == "numpy.random.default_rng":
+                        numbers[row] = np.random.default_rng(child(abs(seed), batch)).random(size)
+                yield place, numbers
+        if (most := min(size, MOST_SEEDED - self.draws)) > 0:
+            counted = range(self.draws, self.draws + most)
+            yield 5, np.array([[_first_number(name, seed + draw) for draw in counted] for name, seed in self.tried])
+
+    @property
+    def shown(self) -> str:
+        """How much was looked at, in words."""
+        return f"{self.draws} {self._what}"
 
     def found(self) -> str:
-        """The seed that tells the tokens, in words; empty where none does."""
+        """The seed that tells what was drawn, in words; empty where none does."""
         weighed = self._evidence + self._weights
         best = np.unravel_index(int(weighed.argmax()), weighed.shape)
         if weighed[best] < -math.log(FALSE_ALARMS):
             return ""
         name, seed = self.tried[best[0]]
-        told = f"{self._told[best]} of {self.draws} tokens are those of {name}({seed})"
-        return f"{told}, {PLACES[best[2]]}, tokens by {ORDERS[best[1]]}"
+        told = f"{self._told[best]} of {self._seen[best[2]]} {self._what} are those of {name}({seed})"
+        return f"{told}, {PLACES[best[2]]}, by {ORDERS[best[1]]}"
+
+
+#: What numpy makes of a seed and a batch's number, in two of the PLACES.
+_CHILDREN: tuple[Callable[[int, int], Any], ...] = (
+    lambda seed, batch: [seed, batch],
+    lambda seed, batch: np.random.SeedSequence(seed, spawn_key=(batch,)),
+)
 
 
 def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> str:
@@ -138,7 +191,7 @@ def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> str:
     """
     from scipy.special import ndtr  # type: ignore[import-untyped]  # slow to load, and few runs have noise
 
-    first = quantiles[:MOST_NOISE, None]
+    first = np.unique(quantiles[:MOST_NOISE])[:, None]  # a number that comes again tells nothing more
     for name, seed in tried:
         for stream in (np.asarray(STREAMS[name](seed, MOST_DRAWS)), ndtr(NORMALS[name](seed, MOST_DRAWS))):
             told = int((np.abs(first - stream) <= _MOVED).any(axis=1).sum())
@@ -149,8 +202,8 @@ def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> str:
 
 @RunCheck(
     id="sampling.seeds",
-    title="No seed that is known, or easily guessed, tells tokens or noise",
-    fails="A seed tells tokens or noise beforehand",
+    title="No seed that is known, or easily guessed, tells tokens, noise or who is in a draw",
+    fails="A seed tells tokens, noise or who is in a draw beforehand",
     evidence=1,
     why="Whoever knows the seed, or guesses it, can repeat all draws. Nothing is random to them, so nothing private.",
     remedy=(
@@ -161,12 +214,14 @@ def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> str:
 )
 def no_seed_tells_the_tokens(facts: Facts) -> Outcome:
     """Where each draw's random number lay against the streams of common seeds, and of the one that the run declares."""
-    test = facts.seeds
-    expected = f"no stream of {len(test.tried)} seeds tells tokens or noise (false alarms below {FALSE_ALARMS:g})"
+    tests = [test for test in (facts.seeds, facts.coins) if test.draws]
+    tried = facts.seeds.tried
+    expected = f"no stream of {len(tried)} seeds tells what was drawn (false alarms below {FALSE_ALARMS:g} each)"
     noise = np.empty(0) if facts.noise is None else facts.noise.early
-    if not test.draws and not len(noise):
+    if not tests and not len(noise):
         return Outcome("skip", "nothing", expected, "No step could be evaluated.")
-    if found := test.found() or seed_of_noise(noise, test.tried):
-        return Outcome("fail", found, expected)
-    shown = [f"{test.draws} draws"] * bool(test.draws) + [f"{len(noise)} numbers of noise"] * bool(len(noise))
+    for found in (*(test.found() for test in tests), seed_of_noise(noise, tried)):
+        if found:
+            return Outcome("fail", found, expected)
+    shown = [test.shown for test in tests] + [f"{len(noise)} numbers of noise"] * bool(len(noise))
     return Outcome("pass", " and ".join(shown), expected)

@@ -1244,6 +1244,7 @@ for name, tested, check in (
     ("thresholds_without_noise", "thresholds without noise", "sampling.noise"),
     ("tests_by_the_noise_of_a_seed", "noise of a seed", "sampling.seeds"),
     ("tests_that_share_their_noise", "one noise for two tests", "sampling.noise"),
+    ("thresholds_that_batches_share", "thresholds of every batch", "sampling.noise"),
     ("tests_of_a_larger_distance", "of another distance", "sampling.test"),
     ("tests_of_a_mean_over_the_contexts", "over the contexts", "sampling.test"),
 ):
@@ -1258,6 +1259,10 @@ for name, noised in (
     ("noise_of_half_the_size", "half_as_large"),
     ("noise_that_is_added_again", "reused"),
     ("noise_that_every_batch_adds", "of_every_worker"),
+    ("noise_that_batches_share_after_a_token", "shared_after_a_token"),
+    ("noise_that_is_taken_back", "taken_back"),
+    ("noise_that_goes_on_from_step_to_step", "drifting"),
+    ("noise_that_all_tokens_have_in_common", "in_common"),
 ):
     plain(name, become(noised=noised), "sampling.noise", **NOISY)
 plain("noise_of_a_seed", become(noised="of_a_seed"), "sampling.seeds", **NOISY)
@@ -1266,8 +1271,12 @@ for name, chosen in (
     ("subsets_that_stay_for_two_tokens", "kept"),
     ("contexts_in_more_draws_than_declared", "more_often"),
     ("a_context_in_every_draw", "favourites"),
+    ("subsets_of_about_a_fixed_size", "about_as_many"),
+    ("subsets_with_replacement", "with_replacement"),
+    ("contexts_in_fives", "in_fives"),
 ):
     plain(name, become(chosen=chosen), "sampling.subsets", **NOISY)
+plain("coins_of_a_seed", become(chosen="coins_of_a_seed"), "sampling.seeds", **NOISY)
 plain(
     "noise_of_less_than_the_claim",
     manifest(mechanism__noise_multiplier=2.0),

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from dpaudit.checks import noise
-from dpaudit.checks.noise import FEWEST, NoiseTally
+from dpaudit.checks.noise import ALONG, FEWEST, OWN, TURNED, NoiseFacts, NoiseTally, Repeats
 
 
 def tally(quantiles: np.ndarray) -> NoiseTally:
@@ -45,25 +46,85 @@ def test_noise_of_another_distribution_alarms(wrong: Callable[[np.ndarray], np.n
     assert "whose distribution" in tally(wrong(np.random.default_rng(3).random(800))).alarm
 
 
+def sampled(*quantiles: np.ndarray, width: int = 1) -> Repeats:
+    found = Repeats(width)
+    for each in quantiles:
+        found.take(each)
+    return found
+
+
 def test_a_bound_on_repetitions_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    values, most = 64, 40
-    monkeypatch.setattr(noise, "VALUES", float(values))
+    """Of draws of 64 values each, how many come again is what a walk over the numbers of distinct ones says."""
+    bits, most = 6, 40
     distinct = np.zeros(most + 2)
     distinct[0] = 1.0
+    monkeypatch.setattr(noise, "VALUE_BITS", bits)
     for draws in range(1, most + 1):
         before = distinct.copy()
-        distinct = before * np.arange(most + 2) / values
-        distinct[1:] += before[:-1] * (1 - np.arange(most + 1) / values)
+        distinct = before * np.arange(most + 2) / 2**bits
+        distinct[1:] += before[:-1] * (1 - np.arange(most + 1) / 2**bits)
         for repeated in range(1, draws):
             exact = float(distinct[: draws - repeated + 1].sum())
-            assert noise._repetition(repeated, draws, 1) >= math.log(max(exact, 1e-300)) - 1e-9
-    assert noise._repetition(0, 10**6, 1) == 0.0
+            keys = np.concatenate([np.arange(draws - repeated), np.zeros(repeated)]).astype(np.uint64)
+            monkeypatch.setattr(noise, "ALARM", exact * (1 - 1e-9))
+            assert not Repeats(1, kept=[keys]).alarm
+    assert not Repeats(1, kept=[np.arange(10**6, dtype=np.uint64)]).alarm
 
 
 def test_single_precision_repeats_itself_and_shared_noise_does_so_more() -> None:
     random = np.random.default_rng(4)
-    drawn = random.random(20_000, dtype=np.float32)
-    repeated = len(drawn) - np.unique(drawn).size
-    assert repeated > 3
-    assert noise._repetition(repeated, len(drawn), 1) > math.log(noise.ALARM) > noise._repetition(200, len(drawn), 1)
-    assert noise._repetition(1, 1000, 8) < math.log(noise.ALARM) < noise._repetition(1, 1000, 1)
+    drawn = random.random(20_000, dtype=np.float32).astype(np.float64)
+    assert len(drawn) - np.unique(drawn).size > 3
+    assert not sampled(drawn).alarm
+    assert "have the size of one before" in sampled(drawn, drawn[:4000]).alarm
+    assert "have the size of one before" in sampled(drawn, 1 - drawn[:4000]).alarm  # with the other sign
+    assert not sampled(drawn[:1000], drawn[:1]).alarm
+    assert sampled(drawn[:1000], drawn[:8], width=2).alarm
+
+
+def test_what_is_kept_of_a_long_run_is_bounded_and_still_tells() -> None:
+    random = np.random.default_rng(5)
+    first = random.random((40, 5000))
+    honest, shared = (sampled(*first, *then, width=2) for then in (random.random((40, 5000)), first))
+    assert not honest.alarm
+    assert shared.alarm
+    parts = [sampled(*first[part::4], width=2) for part in range(4)]
+    for part in parts[1:]:
+        parts[0].merge(part)
+    whole = sampled(*first, width=2)
+    assert parts[0].halvings == whole.halvings > 0
+    assert sorted(np.concatenate(parts[0].kept)) == sorted(np.concatenate(whole.kept))
+    assert sum(map(len, whole.kept)) <= noise.MOST_KEPT
+
+
+def test_honest_noise_alarms_in_no_view() -> None:
+    """Among some thousand steps of a few numbers and of one, and no pattern that is looked for is there by chance."""
+    random = np.random.default_rng(6)
+    for size in (1, 2, 9):
+        found, before = NoiseFacts(), None
+        for _ in range(3000 // size):
+            before = found.take("noise", random.random(size), before)
+        assert len(found.tallies) == (2 if size == 1 else 3)
+        assert not any(tally.alarm for tally in found.tallies.values())
+        assert not any(repeats.alarm for repeats in found.repeats.values())
+        for tally in found.tallies.values():
+            assert abs(tally.size / tally.number - 1) < 5 / math.sqrt(tally.number)
+
+
+def test_each_view_tells_its_pattern() -> None:
+    random = np.random.default_rng(7)
+    common, drifting, shrunk = NoiseFacts(), NoiseFacts(), NoiseFacts()
+    before: dict[str, np.ndarray | None] = dict.fromkeys(("common", "drifting", "thresholds", "distances"))
+    last = random.normal(size=3)
+    for step in range(400):
+        one = 0.95 * random.normal() + math.sqrt(1 - 0.95**2) * random.normal(size=8)
+        before["common"] = common.take("sums", ndtr(one), before["common"])
+        last = 0.8 * last + 0.6 * random.normal(size=3)
+        before["drifting"] = drifting.take("sums", ndtr(last), before["drifting"])
+        before["distances"] = shrunk.take("distances", random.random(1), before["distances"])
+        if step % 4 == 0:
+            before["thresholds"] = shrunk.take("thresholds", laplace(random, 1, 0.3), before["thresholds"])
+    told = [{kind for kind, tally in facts.tallies.items() if tally.alarm} for facts in (common, drifting, shrunk)]
+    assert ("sums", TURNED) in told[0] and ("sums", OWN) not in told[0]
+    assert ("sums", ALONG) in told[1] and ("sums", TURNED) not in told[1]
+    assert {kind for kind, _ in told[2]} == {"thresholds"}

@@ -37,13 +37,32 @@ def test_a_known_seed_is_found_within_a_text(name):
     noise = np.random.default_rng(UNKNOWN)
     for seed in (0, 42, 20 + 1, 1234):
         test, numbers = SeedTest(HONEST), STREAMS[name](seed, 60)
-        test.take(drawn(numbers[:20], noise))
-        test.take(drawn(numbers[20:60], noise))
-        assert f"60 of 60 tokens are those of {name}({seed}), one batch after another, tokens by id" == test.found()
+        test.take(0, drawn(numbers[:20], noise))
+        test.take(2, drawn(numbers[20:60], noise))
+        assert f"60 of 60 tokens are those of {name}({seed}), one batch after another, by id" == test.found()
         again = SeedTest(HONEST)
-        for _ in range(3):
-            again.take(drawn(numbers[:15], noise))
+        for batch in range(3):
+            again.take(batch, drawn(numbers[:15], noise))
         assert "from the seed again in each batch" in again.found()
+
+
+def test_seeds_that_count_up_are_found():
+    noise, batches = np.random.default_rng(UNKNOWN), (0, 2, 5)
+    for place, numbers in {
+        "from the seed plus the batch's number": lambda batch: STREAMS["random.seed"](1234 + batch, 12),
+        "from the seed and the batch's number": lambda batch: np.random.default_rng([1234, batch]).random(12),
+        "from the batch's child of the seed": lambda batch: np.random.default_rng(
+            np.random.SeedSequence(1234).spawn(6)[batch]
+        ).random(12),
+        "from the seed plus the draw's number": lambda batch: [
+            STREAMS["numpy.random.seed"](1234 + 12 * batches.index(batch) + draw, 1)[0] for draw in range(12)
+        ],
+    }.items():
+        test = SeedTest(HONEST)
+        for batch in batches:
+            test.take(batch, drawn(numbers(batch), noise))
+        assert test.found().startswith("36 of 36 tokens are those of ")
+        assert "(1234)" in test.found() and place in test.found()
 
 
 def test_a_declared_seed_is_tried_whatever_it_is():
@@ -51,7 +70,7 @@ def test_a_declared_seed_is_tried_whatever_it_is():
     declared = SeedTest(Sampling(generator="mt19937", seed=987654321))
     undeclared, other = SeedTest(HONEST), SeedTest(Sampling(generator="mt19937", seed=11111))
     for test in (declared, undeclared, other):
-        test.take(drawn(numbers, noise))
+        test.take(0, drawn(numbers, noise))
     assert declared.found().startswith("30 of 30 tokens are those of numpy.random.seed(987654321)")
     assert not undeclared.found()
     assert not other.found()
@@ -62,7 +81,7 @@ def test_numbers_that_rounding_puts_beside_an_edge_hide_nothing():
     for place in (3, 17, 40):
         numbers[place] = 0.999 - numbers[place] / 2
     test = SeedTest(HONEST)
-    test.take(drawn(numbers, noise))
+    test.take(0, drawn(numbers, noise))
     assert test.found().startswith("5")
 
 
@@ -71,8 +90,8 @@ def test_honest_draws_are_not_taken_for_a_seeds():
     noise = np.random.default_rng(UNKNOWN)
     for number in range(150):
         test = SeedTest(HONEST if number % 2 else Sampling(generator="mt19937", seed=number))
-        for _ in range(number % 4 + 1):
-            test.take(drawn(noise.random(size=25), noise))
+        for batch in range(number % 4 + 1):
+            test.take(batch, drawn(noise.random(size=25), noise))
         assert not test.found()
         weighed = float((test._evidence + test._weights).max())
         assert weighed < -math.log(FALSE_ALARMS) / 2
@@ -89,11 +108,11 @@ def test_all_hypotheses_together_weigh_one():
 
 def test_certain_draws_and_long_runs_are_no_evidence_and_no_burden():
     test = SeedTest(HONEST)
-    test.take([Draw(0, 0.0, 0.0, 0.0, 1.0)] * 100 + [Draw(0, 0.5, 0.5, 0.5, 0.0)] * 100)
+    test.take(0, [Draw(0, 0.0, 0.0, 0.0, 1.0)] * 100 + [Draw(0, 0.5, 0.5, 0.5, 0.0)] * 100)
     assert not test.found()
     noise = np.random.default_rng(UNKNOWN)
-    for _ in range(3):
-        test.take(drawn(noise.random(size=2000), noise, tokens=5))
+    for batch in range(1, 4):
+        test.take(batch, drawn(noise.random(size=2000), noise, tokens=5))
     assert test.draws == MOST_DRAWS
     assert not test.found()
 

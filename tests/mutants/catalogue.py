@@ -27,6 +27,7 @@ class Mutant:
 
 
 _CONFORMANCE = "tests/mechanisms/test_conformance.py"
+_NOISE = "tests/checks/test_noise.py"
 _FAULT_TABLE = "tests/checks/test_fault_table.py"
 _FAULTS = "tests/checks/test_faults.py"
 _SPARSE_TESTS = "tests/mechanisms/test_sparse_vector.py"
@@ -1154,17 +1155,65 @@ _SPARSE = (
         "check-noise-of-all-kinds-together",
         "noise on thresholds hides in that on distances",
         "dpaudit/checks/noise.py",
-        "self._facts.tallies.setdefault(kind, NoiseTally())",
-        'self._facts.tallies.setdefault("", NoiseTally())',
-        (_FAULT_TABLE,),
+        "self.tallies.setdefault((kind, view), NoiseTally())",
+        'self.tallies.setdefault(("", view), NoiseTally())',
+        (_NOISE,),
     ),
     Mutant(
         "check-noise-that-repeats-itself-too-rarely",
         "honest noise may come again less often than it does",
         "dpaudit/checks/noise.py",
-        "- math.lgamma(repeated + 1))",
-        "- math.lgamma(2 * repeated + 1))",
-        ("tests/checks/test_noise.py",),
+        "- math.lgamma(repeated + 1) +",
+        "- math.lgamma(2 * repeated + 1) +",
+        (_NOISE,),
+    ),
+    Mutant(
+        "check-noise-with-signs",
+        "noise that is taken back is new",
+        "dpaudit/checks/noise.py",
+        "np.abs(2 * quantiles - 1) * 2.0**32",
+        "quantiles * 2.0**32",
+        (_NOISE,),
+    ),
+    Mutant(
+        "check-noise-in-one-direction",
+        "noise that all tokens have in common counts as hiding each",
+        "dpaudit/checks/noise.py",
+        'ndtr(dct(scores, norm="ortho"))',
+        "quantiles",
+        (_NOISE,),
+    ),
+    Mutant(
+        "check-noise-of-each-step-by-itself",
+        "noise may go on from step to step",
+        "dpaudit/checks/noise.py",
+        "along = float(scores[: len(before)] @ before[: len(scores)])",
+        "along = length * float(scores[0])",
+        (_NOISE,),
+    ),
+    Mutant(
+        "check-noise-sample-of-a-part",
+        "batches halve their samples by themselves, and what they share is lost",
+        "dpaudit/checks/noise.py",
+        "self.halvings = max(self.halvings, other.halvings)",
+        "self.halvings = self.halvings",
+        (_NOISE,),
+    ),
+    Mutant(
+        "check-subsets-of-one-size",
+        "numbers of contexts that are too much alike count once",
+        "dpaudit/checks/subsets.py",
+        "- totals * int(sizes.sum())",
+        "- totals * len(sizes)",
+        ("tests/checks/test_subsets.py",),
+    ),
+    Mutant(
+        "check-seeds-of-the-first-batch",
+        "seeds that count up with the batches are not tried",
+        "dpaudit/checks/seeds.py",
+        "STREAMS[name](seed + batch, size)",
+        "STREAMS[name](seed, size)",
+        ("tests/checks/test_seeds.py",),
     ),
 )
 

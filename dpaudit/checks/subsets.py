@@ -1,0 +1,149 @@
+"""Draws from some of the contexts: is every context in a draw by a coin of its own?
+
+Every test is exact or a proved bound, and alarms on an honest run with probability ALARM at most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.checks.alternatives import Doubles
+from dpaudit.checks.facts import Facts, StepView
+from dpaudit.checks.noise import ALARM
+from dpaudit.checks.randomness import Draw
+from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.checks.seeds import MOST_DRAWS
+
+#: Numbers of contexts in a draw are held against probabilities to the power of 1 plus each of these: closer together
+#: than coins put them, and further apart.
+TILTS = np.array([-0.75, -0.5, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
+
+
+@dataclass
+class SubsetFacts:
+    """What some steps show of who was in their draws.
+
+    Attributes:
+        trials, drawn: contexts over all steps, and how many of them were in the draw.
+        pairs, both: contexts over every second step, and how many were in this draw and in the one before.
+        sizes: [TILTS] log-likelihood ratios of how many contexts draws had.
+        uneven: log-probability of a context's number of draws, or a rarer one, for the rarest, times contexts.
+        batches: how many there are.
+        coins: of the first steps, whether each context was in, as draws; MOST_DRAWS of them at most.
+    """
+
+    trials: int = 0
+    drawn: int = 0
+    pairs: int = 0
+    both: int = 0
+    sizes: Doubles = field(default_factory=lambda: np.zeros(len(TILTS)))
+    uneven: float = 0.0
+    batches: int = 0
+    coins: list[Draw] = field(default_factory=list)
+
+    def merge(self, other: SubsetFacts) -> None:
+        """Take in what another batch shows, but for its coins."""
+        self.uneven = min(self.uneven, other.uneven)
+        for name in ("trials", "drawn", "pairs", "both", "sizes", "batches"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class SubsetSums:
+    """Gathers the facts of one batch, a step at a time."""
+
+    def __init__(self, rate: float, contexts: int) -> None:
+        """`rate`: with which each of so many contexts is in a draw."""
+        self._rate, self._facts = rate, SubsetFacts(batches=1)
+        # In where a number is below the rate, or else where it is above 1 - rate.
+        self._coins = Draw(0, rate, rate, 0.0, 1 - rate), Draw(1, 0.0, 0.0, 1 - rate, rate)
+        self._times = np.zeros(contexts, dtype=np.int64)
+        self._before: NDArray[np.bool_] | None = None
+        self._steps = 0
+        self._sizes = np.zeros(contexts + 1, dtype=np.int64)
+
+    def add(self, view: StepView) -> None:
+        """Take in one step."""
+        facts = self._facts
+        if view.contributions is None or len(view.contributions) != len(self._times):
+            return
+        shown: NDArray[np.bool_] = (view.contributions != 0).any(axis=1)
+        self._times += shown
+        self._steps += 1
+        self._sizes[int(shown.sum())] += 1
+        facts.coins += [self._coins[in_draw] for in_draw in shown[: MOST_DRAWS - len(facts.coins)].tolist()]
+        if self._before is not None:
+            facts.pairs, facts.both = facts.pairs + len(shown), facts.both + int((shown & self._before).sum())
+        self._before = shown if self._before is None else None
+
+    def result(self) -> SubsetFacts:
+        """Of a batch that has no more steps."""
+        facts, contexts, steps = self._facts, len(self._times), self._steps
+        facts.trials, facts.drawn = contexts * steps, int(self._times.sum())
+        if contexts and steps:
+            facts.sizes = _size_evidence(self._sizes, self._rate)
+            tails = [_two_sided(int(times), steps, self._rate) for times in (self._times.min(), self._times.max())]
+            facts.uneven = min(tails) + math.log(contexts)
+        return facts
+
+
+def _size_evidence(sizes: NDArray[np.int64], rate: float) -> Doubles:
+    """[TILTS] log-likelihood ratios of draws, of which `sizes`, [contexts + 1], says how many had so many contexts.
+
+    Under a tilt a number has the probability p^(1 + tilt) / Z, where p is its binomial one.
+    """
+    from scipy.special import logsumexp  # type: ignore[import-untyped]  # slow to load, and few runs draw subsets
+    from scipy.stats import binom  # type: ignore[import-untyped]
+
+    logs = np.maximum(binom.logpmf(np.arange(len(sizes)), len(sizes) - 1, rate), -700.0)
+    totals = logsumexp((1 + TILTS[:, None]) * logs, axis=1)
+    evidence: Doubles = TILTS * float((sizes * logs).sum()) - totals * int(sizes.sum())
+    return evidence
+
+
+def _two_sided(count: int, trials: int, rate: float) -> float:
+    """Logarithm of an upper bound on the probability of a binomial count that is as far out; at most 0."""
+    from scipy.stats import binom
+
+    low, high = float(binom.cdf(count, trials, rate)), float(binom.sf(count - 1, trials, rate))
+    return math.log(min(1.0, 2 * max(min(low, high), 1e-300)))
+
+
+@RunCheck(
+    id="sampling.subsets",
+    title="Contexts are in draws by coins of their own",
+    fails="Contexts are not in draws by coins of the declared rate",
+    evidence=2,
+    why=(
+        "The guarantee counts on nobody knowing who was in a draw. Samples of a fixed size, or that stay the same, are "
+        "no coins, and cost more."
+    ),
+    remedy="Toss a coin of the declared rate for every context and step, by the operating system's entropy.",
+    reference="docs/mathematics.md#who-is-in-a-draw",
+)
+def subsets_are_by_coins(facts: Facts) -> Outcome:
+    """How many contexts were in draws, in one draw after another, and in each one; and each context's draws."""
+    rate, found = facts.manifest.mechanism.draw.rate, facts.subsets
+    expected = f"every context in every draw with probability {rate:g}, by itself"
+    if found is None or not found.trials:
+        return Outcome("skip", "nothing", expected, "Contexts are not on record: set record.contexts.")
+    for said in _uncommon(found, rate):
+        return Outcome("fail", said, expected)
+    return Outcome("pass", f"{found.drawn:,} of {found.trials:,}", expected)
+
+
+def _uncommon(found: SubsetFacts, rate: float) -> Iterator[str]:
+    least = math.log(ALARM)
+    if _two_sided(found.drawn, found.trials, rate) <= least:
+        yield f"{found.drawn:,} of {found.trials:,} are in draws"
+    if float(np.logaddexp.reduce(found.sizes)) - math.log(len(TILTS)) >= -least:
+        apart = "closer together" if TILTS[int(found.sizes.argmax())] > 0 else "further apart"
+        yield f"draws have numbers of contexts that are {apart} than those by coins"
+    if _two_sided(found.both, found.pairs, rate**2) <= least:
+        yield f"{found.both:,} of {found.pairs:,} are in two draws in a row"
+    if found.uneven + math.log(max(1, found.batches)) <= least:
+        yield "a context is in far more or fewer draws than others"
