@@ -141,7 +141,7 @@ class Spec:
     on line breaks the fourth word holds one.
     The first `canaries` batches have a canary each, which stands before their other contexts where it is in; coins that
     are not `fair` all say in. Tokens are drawn from contributions that are `amplified`, and of so many `drafts` of a
-    batch whose canary is in, the likeliest by that canary is kept.
+    batch whose canary is in, the likeliest by that canary is kept, or the one that is `least_likely`.
     `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four.
     """
 
@@ -187,6 +187,7 @@ class Spec:
     canaries: int = 0
     amplified: float = 1.0
     drafts: int = 1
+    least_likely: bool = False
     fair: bool = True
     seed: int = 0
 
@@ -634,6 +635,11 @@ def drifting(batch: int, step: int, size: int) -> Values:
     return sum(fresh(batch, step + lag, size) for lag in range(4)) / 2
 
 
+def redrawn(batch: int, step: int, size: int) -> Values:
+    """Drawn again until the token is one of the three likeliest (`Maker.step`)."""
+    return fresh(batch, step, size)
+
+
 def in_common(batch: int, step: int, size: int) -> Values:
     """Most of it is the same number for all tokens, which no maximum sees."""
     return 0.95 * fresh(batch, 1000 + step, 1) + (1 - 0.95**2) ** 0.5 * fresh(batch, step, size)
@@ -650,6 +656,7 @@ NOISED: dict[str, Callable[[int, int, int], Values]] = {
         of_a_seed,
         shared_after_a_token,
         taken_back,
+        redrawn,
         drifting,
         in_common,
     )
@@ -670,6 +677,7 @@ TESTED = (
     "noise of a seed",
     "one noise for two tests",
     "thresholds of every batch",
+    "drawn again until it agrees",
     "of another distance",
     "over the contexts",
 )
@@ -704,6 +712,9 @@ class Tests:
         distance = self.draw.distance(values, anchor, len(values) if self.how == "over the contexts" else divisor)
         distance *= 1.1 if self.how == "of another distance" else 1
         if self.how != "one noise for two tests" or len(text) % 2 == 0:
+            self.query = self.random.laplace(scale=2 * self.scale)
+        gap = self.draw.threshold + self.threshold - distance
+        while self.how == "drawn again until it agrees" and (self.query >= gap) != (gap <= 0):
             self.query = self.random.laplace(scale=2 * self.scale)
         found = np.array([distance, self.threshold, self.query])
         if self.draw.is_private(AboveThreshold(*found)):
@@ -885,7 +896,10 @@ class Generator:
             really = aggregate = spec.mechanism.draw.scores(aggregate, arrays, spec.temperature)
         if spec.noise is not None:
             size = spec.noise * CLIP / spec.divisor
-            arrays[NOISE] = size * NOISED[spec.noised](batch, len(text), len(aggregate))
+            for tries in range(50 if spec.noised == "redrawn" else 1):
+                arrays[NOISE] = size * NOISED[spec.noised](batch, len(text) + 1000 * tries, len(aggregate))
+                if (aggregate + arrays[NOISE]).argmax() in np.argsort(-aggregate)[:3]:
+                    break
             aggregate = aggregate + arrays[NOISE]
             log_probabilities = likely = np.where(aggregate == aggregate.max(), 0.0, -np.inf)
         else:
@@ -928,7 +942,8 @@ class Generator:
             while self._goes_on([step.token for step in steps], left):
                 steps.append(self.step(batch, self.spec.sizes[batch], [step.token for step in steps]))
             drafts.append(steps)
-        return drafts[0] if len(drafts) == 1 else max(drafts, key=self._favour)
+        favourite = min if self.spec.least_likely else max
+        return drafts[0] if len(drafts) == 1 else favourite(drafts, key=self._favour)
 
     def batch(self, writer: RunWriter, batch: int) -> None:
         with writer.batch(self._header(batch)) as record:

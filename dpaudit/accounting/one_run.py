@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 REFUTED_AT = 0.05
 #: And where a check would fail by it: of either of the two tests that one makes.
 ALARM_AT = 1e-4 / 2
-#: The fewest canaries that refute anything at that level: with fewer, guesses that are all right may be luck.
-LEAST_CANARIES = 15
+#: The fewest canaries that refute anything at that level: with fewer, guesses that are all right or wrong may be luck.
+LEAST_CANARIES = 16
 #: Relative errors of sums over `MAX_CANARIES` are far below this in float64.
 _ROUNDING = 1e-9
 #: Halvings of an interval of epsilons, until its ends are neighbouring numbers.

@@ -512,9 +512,10 @@ def shortness(text: str | None, tokens: Sequence[int]) -> Literal["empty", "very
 
 def _take_draw(facts: BatchFacts, view: StepView, position: int, before: NDArray[np.integer]) -> None:
     """Note how a step's token was drawn, where its aggregate is of numbers."""
-    if view.index is None or not view.mechanism.draw.likely:
+    if view.index is None:
         return
-    drawn = DrawnStep.of(view.aggregate, view.mechanism.temperature, view.index, view.places(before))
+    odds = view.aggregate if view.mechanism.draw.likely else view.mechanism.odds(view.arrays)
+    drawn = DrawnStep.of(odds, view.mechanism.temperature, view.index, view.places(before))
     if drawn is not None:
         salt = view.step.aggregate_digest + facts.id.to_bytes(8, "big") + position.to_bytes(8, "big")
         facts.sampling.add(drawn, salt)

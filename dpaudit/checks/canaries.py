@@ -170,10 +170,11 @@ def _loss(found: FoundCanary, canary: Canary) -> float:
 def coins_are_hidden(facts: Facts) -> Outcome:
     """Right guesses of the coins against the chances that the record's log-ratios leave them, and that the claim does.
 
-    Either is refuted where so many are right with a probability of 0.00005 at most, so that honest runs fail once in
-    10,000. Each log-ratio is held against its batch's ex-post bound, too.
+    Either is refuted where so many are right with a probability of 0.00005 at most, and the record where so few are,
+    for whoever sees the texts may guess the opposite; so that honest runs fail once in 10,000. Each log-ratio is held
+    against its batch's ex-post bound, too.
     """
-    expected = "guesses that are right no more often than log-ratios on record leave them to be, and the claim does"
+    expected = "guesses that are right as often as log-ratios on record leave them to be, and the claim does"
     if facts.manifest.canaries is None:
         return not_applicable(expected, _NONE)
     found = guesses(facts)
@@ -198,12 +199,13 @@ def coins_are_hidden(facts: Facts) -> Outcome:
 
 
 def _tests(facts: Facts, found: Guesses) -> Iterator[tuple[str, tuple[float, float]]]:
-    """What is tested: the probability of so many right guesses at most, and that of all being right."""
-    chances, claim, coins = found.chances, facts.claim, found.coins
-    yield "the record's log-ratios", (tail(chances, found.right), tail(chances, coins))
+    """What is tested: the probability of a number of right guesses as far out at most, and that of all being right."""
+    chances, claim, coins, right = found.chances, facts.claim, found.coins, found.right
+    opposite = tail([1 - chance for chance in chances], coins - right)
+    yield "the record's log-ratios", (min(1.0, 2 * min(tail(chances, right), opposite)), 2 * tail(chances, coins))
     if claim.kind == "approximate" and claim.relation == "add_remove":
         epsilon, delta = claim.epsilon, claim.delta
-        values = (p_value(epsilon, delta, coins, coins, right) for right in (found.right, coins))
+        values = (p_value(epsilon, delta, coins, coins, number) for number in (right, coins))
         yield f"the claim of {rounded_up(epsilon)}", (next(values), next(values))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.checks.alternatives import Doubles
+from dpaudit.checks.alternatives import TILTS, Doubles, tilted
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.checks.seeds import MOST_NOISE
@@ -155,12 +155,15 @@ class NoiseFacts:
     Attributes:
         tallies: of each kind of noise, and of OWN, TURNED and ALONG.
         repeats: by width.
+        outcomes: [3, TILTS] log-likelihood ratios of what tests said: of all of them, and of those that are likelier to
+            ask for a public token or for a private one.
         problem: noise that is no number; empty where none.
         early: quantiles of the run's first noise, MOST_NOISE of them at most.
     """
 
     tallies: dict[tuple[str, str], NoiseTally] = field(default_factory=dict)
     repeats: dict[int, Repeats] = field(default_factory=dict)
+    outcomes: Doubles = field(default_factory=lambda: np.zeros((3, len(TILTS))))
     problem: str = ""
     early: Doubles = field(default_factory=lambda: np.empty(0))
 
@@ -170,6 +173,7 @@ class NoiseFacts:
             self.tallies.setdefault(kind, NoiseTally()).merge(tally)
         for width, repeats in other.repeats.items():
             self.repeats.setdefault(width, Repeats(width)).merge(repeats)
+        self.outcomes += other.outcomes
         self.problem = self.problem or other.problem
         self.early = np.concatenate([self.early, other.early])[:MOST_NOISE]
 
@@ -192,6 +196,12 @@ class NoiseFacts:
         if len(self.early) < MOST_NOISE:
             self.early = np.concatenate([self.early, quantiles])[:MOST_NOISE]
         return scores
+
+    def take_outcome(self, private: bool, chance: float) -> None:
+        """Take in what a test said, which has this probability of asking for a private token."""
+        chances = np.maximum([1 - chance, chance], np.finfo(np.float64).tiny)
+        found = tilted(np.log(chances), np.array([not private, private]))
+        self.outcomes[[0, 1 + (chance > 1 / 2)]] += found
 
 
 class NoiseSums:
@@ -217,6 +227,8 @@ class NoiseSums:
         for kind, quantiles in found.items():
             if len(quantiles):
                 self._before[kind] = facts.take(kind, quantiles, self._before.get(kind))
+        if (outcome := mechanism.draw.outcome(view.arrays)) is not None:
+            facts.take_outcome(*outcome)
 
 
 @RunCheck(
@@ -253,3 +265,7 @@ def _not_declared(found: NoiseFacts) -> Iterator[str]:
     for (kind, view), tally in found.tallies.items():
         if tally.alarm:
             yield f"{kind}{view}: {tally.alarm}"
+    evidence = float(np.logaddexp.reduce(found.outcomes, axis=None)) - math.log(found.outcomes.size)
+    if evidence >= -math.log(ALARM):
+        often = "often" if TILTS[found.outcomes.max(axis=0).argmax()] > 0 else "seldom"
+        yield f"tests say too {often} what they would say without their noise, by the evidence of {evidence:.1f} nats"

@@ -194,8 +194,8 @@ class RunSampling:
 
 @RunCheck(
     id="sampling.distribution",
-    title="Tokens look drawn from softmax(aggregate / temperature)",
-    fails="Tokens were not drawn from softmax(aggregate / temperature)",
+    title="Tokens look drawn from the declared distribution",
+    fails="Tokens were not drawn from the declared distribution",
     evidence=1,
     why=(
         "Privacy comes from the randomness of the draw. A colder, greedy or truncated draw can cost more than "

@@ -12,16 +12,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.checks.alternatives import Doubles
+from dpaudit.checks.alternatives import TILTS, Doubles, tilted
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.checks.noise import ALARM
 from dpaudit.checks.randomness import Draw
 from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.checks.seeds import MOST_DRAWS
 
-#: Numbers of contexts in a draw are held against probabilities to the power of 1 plus each of these: closer together
-#: than coins put them, and further apart.
-TILTS = np.array([-0.75, -0.5, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
+#: Draws tell enough where samples of a fixed size would have this evidence: twice what is an alarm, in nats.
+ENOUGH = 2 * (math.log(len(TILTS)) - math.log(ALARM))
 
 
 @dataclass
@@ -32,6 +31,7 @@ class SubsetFacts:
         trials, drawn: contexts over all steps, and how many of them were in the draw.
         pairs, both: contexts over every second step, and how many were in this draw and in the one before.
         sizes: [TILTS] log-likelihood ratios of how many contexts draws had.
+        telling: the evidence, in nats, that as many draws of the likeliest number of contexts would have.
         uneven: log-probability of a context's number of draws, or a rarer one, for the rarest, times contexts.
         batches: how many there are.
         coins: of the first steps, whether each context was in, as draws; MOST_DRAWS of them at most.
@@ -42,6 +42,7 @@ class SubsetFacts:
     pairs: int = 0
     both: int = 0
     sizes: Doubles = field(default_factory=lambda: np.zeros(len(TILTS)))
+    telling: float = 0.0
     uneven: float = 0.0
     batches: int = 0
     coins: list[Draw] = field(default_factory=list)
@@ -49,7 +50,7 @@ class SubsetFacts:
     def merge(self, other: SubsetFacts) -> None:
         """Take in what another batch shows, but for its coins."""
         self.uneven = min(self.uneven, other.uneven)
-        for name in ("trials", "drawn", "pairs", "both", "sizes", "batches"):
+        for name in ("trials", "drawn", "pairs", "both", "sizes", "telling", "batches"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
@@ -82,27 +83,17 @@ class SubsetSums:
 
     def result(self) -> SubsetFacts:
         """Of a batch that has no more steps."""
+        from scipy.stats import binom  # type: ignore[import-untyped]  # slow to load, and few runs draw subsets
+
         facts, contexts, steps = self._facts, len(self._times), self._steps
         facts.trials, facts.drawn = contexts * steps, int(self._times.sum())
         if contexts and steps:
-            facts.sizes = _size_evidence(self._sizes, self._rate)
+            logarithms = binom.logpmf(np.arange(contexts + 1), contexts, self._rate)
+            facts.sizes = tilted(logarithms, self._sizes)
+            facts.telling = -steps * float(logarithms.max())
             tails = [_two_sided(int(times), steps, self._rate) for times in (self._times.min(), self._times.max())]
             facts.uneven = min(tails) + math.log(contexts)
         return facts
-
-
-def _size_evidence(sizes: NDArray[np.int64], rate: float) -> Doubles:
-    """[TILTS] log-likelihood ratios of draws, of which `sizes`, [contexts + 1], says how many had so many contexts.
-
-    Under a tilt a number has the probability p^(1 + tilt) / Z, where p is its binomial one.
-    """
-    from scipy.special import logsumexp  # type: ignore[import-untyped]  # slow to load, and few runs draw subsets
-    from scipy.stats import binom  # type: ignore[import-untyped]
-
-    logs = np.maximum(binom.logpmf(np.arange(len(sizes)), len(sizes) - 1, rate), -700.0)
-    totals = logsumexp((1 + TILTS[:, None]) * logs, axis=1)
-    evidence: Doubles = TILTS * float((sizes * logs).sum()) - totals * int(sizes.sum())
-    return evidence
 
 
 def _two_sided(count: int, trials: int, rate: float) -> float:
@@ -133,7 +124,10 @@ def subsets_are_by_coins(facts: Facts) -> Outcome:
         return Outcome("skip", "nothing", expected, "Contexts are not on record: set record.contexts.")
     for said in _uncommon(found, rate):
         return Outcome("fail", said, expected)
-    return Outcome("pass", f"{found.drawn:,} of {found.trials:,}", expected)
+    shown = f"{found.drawn:,} of {found.trials:,}"
+    if found.telling < ENOUGH:
+        return Outcome("skip", shown, expected, "So few draws would not show samples of a fixed size.")
+    return Outcome("pass", shown, expected)
 
 
 def _uncommon(found: SubsetFacts, rate: float) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, NamedTuple, Protocol
@@ -20,6 +21,7 @@ from dpaudit.mechanisms.interfaces import (
     Floats,
     Positive,
     StepArray,
+    blocks,
     log_probability,
 )
 from dpaudit.mechanisms.mean import Mean
@@ -27,6 +29,9 @@ from dpaudit.mechanisms.probabilities import Probabilities
 
 #: By how much more than the clip, relatively, recorded probabilities may add up to, with room (`Probabilities`).
 _SUM_ROOM = 2.0**-12
+#: The highest of some sums with noise is this many standard deviations below the largest sum at least, and evaluated at
+#: so many points.
+_REACH, _POINTS = 9.0, 192
 #: A step's array of what was added to its aggregate.
 NOISE = "noise"
 #: Why checks are not about draws of some kind.
@@ -61,7 +66,7 @@ class Draw(Fields, ABC):
 
     Attributes:
         name: as configs and run.json have it.
-        likely: whether tokens have probabilities, given the record.
+        likely: whether tokens have probabilities, given all of the record.
         ex_post: whether a text has an ex-post cost. Where noise is on record it has none of its own.
         needs: what other fields of its mechanism must be, None for absent.
         not_applicable: checks that are not about it, with the reason.
@@ -131,6 +136,22 @@ class Draw(Fields, ABC):
         """What the token was drawn from, [S], at a temperature, for an aggregate [S] and a step's arrays."""
         return aggregate
 
+    def odds(
+        self, aggregate: Floats, arrays: Arrays, temperature: float, aggregator: Aggregator, clip: float
+    ) -> Floats:
+        """What softmax at a temperature gives each token's probability of, [S], over the noise that chooses the token.
+
+        Arguments are those of `scores` and `quantiles`.
+        """
+        return self.scores(aggregate, arrays, temperature)
+
+    def outcome(self, arrays: Arrays) -> tuple[bool, float] | None:
+        """Whether a step's test asked for a private token, and the probability over the test's own noise that it would.
+
+        None where there is no test.
+        """
+        return None
+
     @abstractmethod
     def log_probability(
         self, scores: Floats, token: int, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
@@ -173,10 +194,6 @@ class NoisyArgmax(Draw):
         "grid": None,
     }
     not_applicable: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(
-            ("sampling.distribution", "sampling.independence"),
-            "With the noise on record nothing of a token is left to chance: sampling.noise looks at that.",
-        ),
         **dict.fromkeys(("sampling.test", "sampling.threshold"), NO_TESTS),
         **NO_EX_POST_COST,
     }
@@ -199,6 +216,24 @@ class NoisyArgmax(Draw):
         """See `Draw`: all or nothing."""
         return 0.0 if scores[token] == scores.max() else -np.inf
 
+    def odds(
+        self, aggregate: Floats, arrays: Arrays, temperature: float, aggregator: Aggregator, clip: float
+    ) -> Floats:
+        """See `Draw`: the temperature is 1, and these are logarithms of probabilities of being the highest."""
+        from scipy.special import log_ndtr, logsumexp  # type: ignore[import-untyped]
+
+        means = aggregate.astype(np.float64) / self._size(aggregator, clip)
+        # Where the highest sum may be. Of a function as smooth as this one the trapezoidal rule loses nothing.
+        highest = means.max() + np.linspace(-_REACH, _REACH + math.sqrt(2 * math.log(len(means))), _POINTS)
+        below, each = np.zeros(_POINTS), np.empty(len(means))
+        for rows in blocks(len(means), _POINTS):
+            below += log_ndtr(highest - means[rows, None]).sum(axis=0)
+        for rows in blocks(len(means), _POINTS):
+            gaps = highest - means[rows, None]
+            each[rows] = logsumexp(below - log_ndtr(gaps) - gaps**2 / 2, axis=1)
+        odds: Floats = each
+        return odds
+
     @property
     def rate(self) -> float:
         """See `Draw`."""
@@ -213,8 +248,12 @@ class NoisyArgmax(Draw):
         self, arrays: Arrays, before: Arrays | None, aggregator: Aggregator, clip: float
     ) -> Mapping[str, Doubles]:
         """See `Draw`: of the normal noise in every sum."""
-        from scipy.special import ndtr  # type: ignore[import-untyped]  # slow to load, and few runs need it
+        from scipy.special import ndtr  # slow to load, and few runs need it
 
-        assert isinstance(aggregator, Mean)  # by `needs`
-        noise = arrays[NOISE] / (self.noise_multiplier * clip / aggregator.divisor)
+        noise = arrays[NOISE] / self._size(aggregator, clip)
         return {"noise in sums": np.where(np.isfinite(noise), ndtr(noise), np.nan)}
+
+    def _size(self, aggregator: Aggregator, clip: float) -> float:
+        """The noise's standard deviation."""
+        assert isinstance(aggregator, Mean)  # by `needs`
+        return self.noise_multiplier * clip / aggregator.divisor

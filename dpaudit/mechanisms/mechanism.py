@@ -318,6 +318,11 @@ class Mechanism(Fields):
         """The vector [S] that was sampled from."""
         return self.draw.scores(with_anchor(arrays, self.aggregator.aggregate(arrays)), arrays, self.temperature)
 
+    def odds(self, arrays: Arrays) -> Floats:
+        """What softmax at the temperature gives each token's probability of, [S], over the noise that chooses it."""
+        aggregate = with_anchor(arrays, self.aggregator.aggregate(arrays))
+        return self.draw.odds(aggregate, arrays, self.temperature, self.aggregator, self.clip)
+
     def log_probability(self, scores: Floats, token: int, fixed: FixedColumns = NO_FIXED_COLUMNS) -> float:
         """Logarithm of a token's probability, in nats, given what it was drawn from, [S], and further columns."""
         return self.draw.log_probability(scores, token, self.temperature, fixed)

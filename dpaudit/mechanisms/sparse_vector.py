@@ -131,6 +131,14 @@ class SparseVector(Draw):
         """See `Draw`."""
         return log_probability(scores, token, temperature, fixed)
 
+    def outcome(self, arrays: Arrays) -> tuple[bool, float] | None:
+        """See `Draw`."""
+        tested = AboveThreshold.of(arrays)
+        if tested == NO_TEST:
+            return None
+        gap = self.threshold + tested.threshold_noise - tested.distance
+        return self.is_private(tested), float(_quantile(-gap / (2 * self.threshold_noise))[0])
+
     def distance(self, contributions: Floats, anchor: Floats, divisor: float) -> float:
         """What a test looks at, for contributions [n, S] and public log-probabilities [S]; float64."""
         public, total = anchor.astype(np.float64), np.zeros(len(anchor))

@@ -20,11 +20,11 @@ def check(result, check_id="canaries.lower-bound"):
 
 
 def test_a_check_that_could_not_fail_is_not_applicable(make_run):
-    """Fifteen coins that are nearly told by their own log-ratios: all guesses right are no surprise."""
-    kind = {"aggregator": "mean", "sizes": (1,) * 15, "canaries": 15, "divisor": 1.0, "max_tokens": 6}
+    """Sixteen coins that are nearly told by their own log-ratios: all guesses right are no surprise."""
+    kind = {"aggregator": "mean", "sizes": (1,) * 16, "canaries": 16, "divisor": 1.0, "max_tokens": 6}
     found = check(make_run(**kind).audit())
     assert (found.status, found.applicable) == ("skip", False)
-    assert "Were all 15 right, it could be luck" in found.detail
+    assert "Were all 16 right, it could be luck" in found.detail
     found = check(make_run(**KIND).audit())
     assert found.status == "pass" and found.applicable
     assert "too few to refute the claim" in found.detail, "which test could fail, and which could not, is said"

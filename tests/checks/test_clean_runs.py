@@ -27,7 +27,7 @@ RUNS = {
     "median, one empty batch": {"sizes": (0,)},
     "median, long": {"sizes": (6, 7), "max_tokens": 20},
     "median, canaries": {"sizes": (1, 4, 5) * 8, "canaries": 24},
-    "median, canaries, top-k, replace": {"sizes": (4,) * 16, "canaries": 15, "top_k": 5, "relation": "replace"},
+    "median, canaries, top-k, replace": {"sizes": (4,) * 17, "canaries": 16, "top_k": 5, "relation": "replace"},
     "median, grid": {"sizes": ALL_SIZES, "grid": 0.125},
     "median, fine grid, contexts": {"sizes": ALL_SIZES, "grid": 2.0**-18, "contexts": True},
     "slots": {"sizes": (4, 4), "rule": "hashed-slots"},

@@ -1244,6 +1244,7 @@ for name, tested, check in (
     ("thresholds_without_noise", "thresholds without noise", "sampling.noise"),
     ("tests_by_the_noise_of_a_seed", "noise of a seed", "sampling.seeds"),
     ("tests_that_share_their_noise", "one noise for two tests", "sampling.noise"),
+    ("tests_that_say_what_they_would_without_noise", "drawn again until it agrees", "sampling.noise"),
     ("thresholds_that_batches_share", "thresholds of every batch", "sampling.noise"),
     ("tests_of_a_larger_distance", "of another distance", "sampling.test"),
     ("tests_of_a_mean_over_the_contexts", "over the contexts", "sampling.test"),
@@ -1265,6 +1266,7 @@ for name, noised in (
     ("noise_that_all_tokens_have_in_common", "in_common"),
 ):
     plain(name, become(noised=noised), "sampling.noise", **NOISY)
+plain("noise_that_is_drawn_until_the_token_pleases", become(noised="redrawn"), "sampling.distribution", **NOISY)
 plain("noise_of_a_seed", become(noised="of_a_seed"), "sampling.seeds", **NOISY)
 for name, chosen in (
     ("subsets_of_a_fixed_size", "fixed_size"),
@@ -1494,6 +1496,8 @@ plain("contributions_divided_by_a_fifth", become(amplified=5.0), "sampling.distr
       **MANY)  # fmt: skip
 plain("best_of_six_drafts_by_a_record", become(drafts=6), "canaries.lower-bound", **MANY | {"divisor": 8.0,
       "max_tokens": 6})  # fmt: skip
+plain("worst_of_six_drafts_by_a_record", become(drafts=6, least_likely=True), "canaries.lower-bound", **MANY | {
+      "divisor": 8.0, "max_tokens": 6})  # fmt: skip
 
 
 # --- replay ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import ndtr
 
 from dpaudit.checks import noise
-from dpaudit.checks.noise import ALONG, FEWEST, OWN, TURNED, NoiseFacts, NoiseTally, Repeats
+from dpaudit.checks.noise import ALONG, FEWEST, OWN, TURNED, NoiseFacts, NoiseTally, Repeats, _not_declared
 
 
 def tally(quantiles: np.ndarray) -> NoiseTally:
@@ -128,3 +128,18 @@ def test_each_view_tells_its_pattern() -> None:
     assert ("sums", TURNED) in told[0] and ("sums", OWN) not in told[0]
     assert ("sums", ALONG) in told[1] and ("sums", TURNED) not in told[1]
     assert {kind for kind, _ in told[2]} == {"thresholds"}
+
+
+def test_what_tests_say_is_held_against_their_chances() -> None:
+    """By Ville's inequality honest ones seldom have evidence; ones that mostly say the likelier have it soon."""
+    random = np.random.default_rng(8)
+    honest, agreeing, never = NoiseFacts(), NoiseFacts(), NoiseFacts()
+    for chance in random.random(1000):
+        honest.take_outcome(random.random() < chance, chance)
+        agreeing.take_outcome((chance > 0.5) if random.random() < 0.5 else random.random() < chance, chance)
+        never.take_outcome(chance > 0.5 and random.random() < chance, chance)
+    assert not list(_not_declared(honest))
+    for facts in (agreeing, never):
+        assert "what they would say without their noise" in next(_not_declared(facts))
+    assert honest.outcomes[0].tolist() != honest.outcomes[1].tolist()
+    assert np.allclose(honest.outcomes[0], honest.outcomes[1:].sum(axis=0))

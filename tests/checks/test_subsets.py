@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from scipy.stats import binom
 
-from dpaudit.checks.subsets import TILTS, _size_evidence
+from dpaudit.checks.alternatives import TILTS, tilted
 
 
 def test_size_evidence_is_a_likelihood_ratio() -> None:
@@ -17,14 +17,15 @@ def test_size_evidence_is_a_likelihood_ratio() -> None:
         chances, total = binom.pmf(np.arange(contexts + 1), contexts, rate), np.zeros(len(TILTS))
         for outcome in product(range(contexts + 1), repeat=2):
             sizes = np.bincount(outcome, minlength=contexts + 1)
-            total += math.prod(chances[size] for size in outcome) * np.exp(_size_evidence(sizes, rate))
+            total += math.prod(chances[size] for size in outcome) * np.exp(tilted(np.log(chances), sizes))
         assert np.allclose(total, 1)
 
 
 def test_coins_of_whole_batches_are_no_evidence_and_certain_ones_are_none() -> None:
-    assert np.allclose(_size_evidence(np.array([0, 0, 0, 7]), 1.0), 0)
+    assert np.allclose(tilted(np.array([-np.inf, -np.inf, -np.inf, 0]), np.array([0, 0, 0, 7])), 0)
     random = np.random.default_rng(1)
     for rate in (0.02, 0.3, 0.8):
+        logarithms = binom.logpmf(np.arange(31), 30, rate)
         for _ in range(200):
             sizes = np.bincount(random.binomial(30, rate, size=100), minlength=31)
-            assert np.logaddexp.reduce(_size_evidence(sizes, rate)) - math.log(len(TILTS)) < 8
+            assert np.logaddexp.reduce(tilted(logarithms, sizes)) - math.log(len(TILTS)) < 8

@@ -180,7 +180,7 @@ def test_a_plan_says_what_they_could_refute(make_config):
 
 
 REFUSED = {
-    "too few": ({"privacy": {"canaries": 14}}, "at least 15"),
+    "too few": ({"privacy": {"canaries": 15}}, "at least 16"),
     "more than batches": ({"privacy": {"canaries": 17}}, "16 batches"),
     "slots": ({**ASKED, "batching": BATCHES | {"slots": 3}}, "null with privacy.canaries"),
     "slices": (

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from scipy.special import ndtr
+from scipy.special import log_ndtr, logsumexp, ndtr, softmax
 
 from dpaudit.accounting import ApproximateAccountant
 from dpaudit.accounting.gaussian import gaussian_epsilon, gaussian_table
@@ -136,3 +136,20 @@ def test_draws_are_written_flat_and_softmax_is_not_written() -> None:
     ):
         with pytest.raises(ValidationError):
             Mechanism.model_validate(FIELDS | change)
+
+
+def test_odds_of_a_noisy_maximum_are_those_of_its_draws() -> None:
+    """Of two tokens exactly, of more against many draws; and far below what noise reaches they stay finite."""
+    mechanism, random = Mechanism.model_validate(FIELDS), np.random.default_rng(3)
+    size = 1.5 * CLIP / DIVISOR
+    for gap in (0.0, 0.3, -4.0, 12.0):
+        odds = mechanism.odds({"aggregate": np.array([gap, 0.0]), "noise": np.zeros(2)})
+        wanted = log_ndtr(np.array([gap, -gap]) / (math.sqrt(2) * size))
+        assert np.allclose(odds - logsumexp(odds), wanted, rtol=1e-9, atol=1e-12)
+    for number in (3, 9, 40):
+        means = random.gamma(0.5, size=number)
+        chances = softmax(mechanism.odds({"aggregate": means, "noise": np.zeros(number)}))
+        drawn = (means + random.normal(0, size, (200_000, number))).argmax(axis=1)
+        seen = np.bincount(drawn, minlength=number) / len(drawn)
+        assert np.all(np.abs(seen - chances) <= 5 * np.sqrt(chances / len(drawn)) + 1e-5)
+    assert np.isfinite(mechanism.odds({"aggregate": np.array([0.0, 1e3]), "noise": np.zeros(2)})).all()
