@@ -336,8 +336,11 @@ def test_what_cannot_be_recorded_is_one_error(invink, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="called twice"), recording("invink", Asked(tmp_path / "twice")):
         invink.generate(TEXTS, num=1, max_toks=2)
         invink.generate(TEXTS, num=1, max_toks=2)
-    with pytest.raises(InputError, match="asks for num from the records"):
-        recorded(invink, tmp_path / "auto", mended(*ALL), num="auto", max_toks=3)
+    recorded(invink, tmp_path / "same", mended(*ALL), num=3, max_toks=TOKENS)
+    for number, own in enumerate(({"num": "auto"}, {"num": 2}, {"max_toks": 3}, {"num": 2, "max_toks": 3})):
+        with pytest.raises(InputError, match=f"gives {' and '.join(own)}, and not as --texts and"):
+            recorded(invink, tmp_path / str(number), mended(*ALL), **own)
+        assert not (tmp_path / str(number)).exists()
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="out of memory"):
         patch.setattr(invink, "get_epsilon", crash)
         recorded(invink, tmp_path / "crashed", num=2, max_toks=3)
