@@ -1172,22 +1172,28 @@ def test_no_epsilon_beyond_those_that_a_claim_can_have_is_tested(dpaudit, make_r
         assert code == 2 and "--epsilon" in err
 
 
-def test_record_says_what_it_cannot_run(dpaudit, tmp_path):
+def test_record_says_what_it_cannot_run(dpaudit, make_run, tmp_path):
+    finished = make_run()
     (tmp_path / "script.py").write_text("raise SystemExit(7)")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "notes.txt").write_text("mine")
     script, own = tmp_path / "script.py", ["--out", tmp_path / "run"]
     numbers = "--mend lengths goes with --texts and --max-tokens"
     for arguments, said in (
-        ([*own, "--", sys.executable], "a script's file"),
-        ([*own, "--", sys.executable, tmp_path / "none.py"], "a script's file"),
-        ([*own, "--", "no-such-python", script], "the command must be a Python"),
+        ([*own, "--", sys.executable], "There is no script: the command must be"),
+        ([*own, "--", sys.executable, tmp_path / "none.py"], "none.py' is no file: the command must be"),
+        ([*own, "--", "no-such-python", script], "'no-such-python' is no program here: the command must be"),
         ([*own], "Missing argument"),
         ([*own, "--mend", "lengths", "--", sys.executable, script], numbers),
         ([*own, "--mend", "all", "--texts", "2", "--", sys.executable, script], numbers),
         ([*own, "--max-tokens", "2", "--", sys.executable, script], numbers),
         ([*own, "--mend", "everything", "--", sys.executable, script], "'everything' is not one of"),
         ([*own, "--", sys.executable, script], "the script ended with exit code"),
+        ([*own, "--", "true", script], "the script ended with exit code 0, and wrote no whole run"),
+        (["--out", tmp_path / "taken", "--", "true", script], "taken: the directory is not empty"),
+        (["--out", tmp_path / "taken" / "notes.txt", "--", "true", script], "notes.txt: cannot be written"),
+        (["--out", finished.path, "--", "true", script], "the directory is not empty"),
+        (["--out", finished / "run", "--", "true", script], "inside a run directory"),
     ):
         code, out, err = dpaudit("record", "invink", *arguments)
         assert (code, out) == (2, ""), arguments
