@@ -140,6 +140,15 @@ class RunReader(FolderReader):
         with _validating(where):
             self.manifest = Manifest.model_validate_json(text)
 
+    def require_loadable(self) -> None:
+        """Raises InputError where dpaudit cannot load what made the run, to hold it against its data or its model."""
+        if self.manifest.foreign:
+            field = "prompt.template" if self.manifest.recorded is None else "recorded"
+            problem = "this is no generator that dpaudit can load, to hold it against data or a model."
+            again = "dpaudit replay RUN --data FILE --without ROW -- PYTHON SCRIPT"
+            remedy = f"Run the script again that a recorder recorded: {again}"
+            raise InputError(f"{self.where(layout.MANIFEST)}: {field}", problem, remedy)
+
     @cached_property
     def batches(self) -> tuple[int, ...]:
         """Ids of the whole batches on disk, ascending."""
