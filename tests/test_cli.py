@@ -13,11 +13,13 @@ import sys
 from decimal import Decimal
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from dpaudit.accounting import zcdp_epsilon
+from dpaudit.audit.caveats import rows_held
 from dpaudit.checks import CATALOGUE
 from dpaudit.cli import cli, main
 from dpaudit.commands.options import MOST_EPSILON
@@ -1202,3 +1204,21 @@ def test_record_says_what_it_cannot_run(dpaudit, make_run, tmp_path):
     code, _, err = dpaudit("record", "nobody's", *own, "--", sys.executable, script)
     assert code == 2
     assert "is not" in err
+
+
+def test_record_says_how_many_rows_hold_a_record(dpaudit, make_run, monkeypatch, tmp_path):
+    """Of hashed cells, whose number may leave none that shows a record; and so do the reports."""
+    run, script = make_run(rule="hashed-cells"), tmp_path / "script.py"
+    run.edit_manifest({"recorded": {"generator": "other 1.0", "mended": ["batches"]}})
+    run.rehash()
+    script.touch()
+
+    def recorded(*_: object, **__: object) -> SimpleNamespace:
+        shutil.copytree(run.path, tmp_path / "run")
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr("dpaudit.commands.record.subprocess.run", recorded)
+    code, _, err = dpaudit("record", "invink", "--out", tmp_path / "run", "--", sys.executable, script)
+    assert code == 0
+    assert "9 of 14 rows hold a private record" in err
+    assert rows_held(0, 12).startswith("None of 12 rows")

@@ -63,8 +63,9 @@ def record(
       dpaudit record invink --out run -- python their_script.py
       dpaudit record invink --out mended --mend all --texts 2 --max-tokens 40 -- python their_script.py
     """
+    from dpaudit.audit.caveats import rows_held
     from dpaudit.recording.generators import Asked
-    from dpaudit.runs import InputError
+    from dpaudit.runs import InputError, RunReader
     from dpaudit.runs.layout import HASHES
     from dpaudit.runs.storage import open_storage
 
@@ -87,6 +88,11 @@ def record(
     if as_json:
         with output():
             print_json(json.dumps({"run": str(out), "generator": generator, "mended": mended}) + "\n")
+    reader = RunReader(out)
+    if (cells := reader.manifest.batching.cells) is not None:
+        note(
+            f"{rows_held(reader.contexts(), cells * len(reader.batches))} Most do with about as many cells as records."
+        )
     note(f"Next: dpaudit report {out}")
 
 

@@ -159,6 +159,14 @@ class RunReader(FolderReader):
         name = layout.steps_file(batch)
         return BatchReader(self._storage.local(name), self.where(name), self.manifest, batch)
 
+    def contexts(self) -> int:
+        """How many contexts the whole batches on disk have."""
+        found = 0
+        for batch in self.batches:
+            with self.batch(batch) as opened:
+                found += opened.header.contexts
+        return found
+
     def assignment(self) -> Iterator[Assigned]:
         """The lines of `assignment`, in the file's order. Users and sums stand there where run.json says so."""
         privacy = self.manifest.privacy

@@ -21,6 +21,8 @@ import numpy as np
 import pytest
 
 from dpaudit.audit import audit_run
+from dpaudit.audit.caveats import rows_held
+from dpaudit.audit.disclosure import public_form
 from dpaudit.recording.generators import GENERATORS, Asked, recording
 from dpaudit.recording.rerun import rerun
 from dpaudit.runs import InputError, RunReader
@@ -245,6 +247,9 @@ def test_with_all_parts_mended_it_passes(invink, tmp_path):
     result = audit_run(tmp_path / "run")
     assert result.verdict == "pass"
     assert result.guarantees.approximate.epsilon <= EPSILON
+    held = sum(batch.contexts for batch in result.batches)
+    assert rows_held(held, 9) in result.caveats
+    assert not any("rows hold" in caveat for caveat in public_form(result).caveats)
     assert manifest.recorded.batches == Moved(tried=12, moved=1)
     assert manifest.batching.rule == "hashed-cells"
     assert (manifest.stopping.max_tokens, manifest.batching.batches) == (TOKENS, 3)
