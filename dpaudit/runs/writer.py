@@ -208,7 +208,9 @@ class RunWriter:
         """
         missing = set(range(self.manifest.batching.batches)) - self.finished
         if missing:
-            raise ValueError(f"{len(missing)} batches are missing, the first is {min(missing)}")
+            raise ValueError(
+                f"{len(missing)} batches are missing, the first is {min(missing)}: finish each of them first"
+            )
         if (claim is None) == (self.manifest.claim is None):
             raise ValueError("a run has exactly one claim: fixed beforehand in the manifest, or stated at the end")
         if claim is not None:

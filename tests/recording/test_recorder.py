@@ -221,6 +221,10 @@ def test_own_draws_are_looked_at(tmp_path):
             (1, 0.5, "no logarithm of a probability"),
             (1, math.nan, "no logarithm of a probability"),
             (1, -math.inf, "no logarithm of a probability"),
+            (1, None, "batch 0, step 0: token and log_probability must be .* not int and NoneType"),
+            (1, "x", "not int and str"),
+            (np.array([1]), -1.0, "not ndarray and float"),
+            (1.0, -1.0, "not float and float"),
         ):
             with pytest.raises(ValueError, match=message):
                 batch.step(token, logarithm, **given)
@@ -232,8 +236,31 @@ def test_own_draws_are_looked_at(tmp_path):
             batch.draw(**given)
 
 
+def test_what_is_no_number_of_batches_or_contexts_is_refused(tmp_path):
+    for batches, generated in ((0, 1), (-3, 1), (2, 0), (2, 3)):
+        with pytest.raises(ValueError, match="generated must be 1 to batches"):
+            hashed_records(RECORDS, batches=batches, generated=generated)
+    for records in ([1, "a"], [None]):
+        with pytest.raises(ValueError, match=r"records must be texts, not (int|NoneType)$"):
+            hashed_records(records, batches=2, generated=1)
+    placed = hashed_records(RECORDS, batches=4, generated=1)
+    with Recorder.create(tmp_path / "run", manifest_of(MEDIAN, placed), placed.assignment) as recorder:
+        for number, contexts in ((0, "3"), (0, 3.0), (0, placed.batches[0]), ("0", 3)):
+            with (
+                pytest.raises(ValueError, match=r"must be a whole number, not (str|float|tuple)$"),
+                recorder.batch(number, contexts=contexts),
+            ):
+                pass
+        with recorder.batch(np.int64(0), contexts=np.int64(len(placed.batches[0]))) as batch:
+            write(batch, MEDIAN, list(placed.batches[0]), lambda given, position: given)
+        recorder.finish()
+    assert audit_run(tmp_path / "run").verdict == "pass"
+
+
 def test_what_is_not_recorded_here_is_refused_beforehand(tmp_path):
     placed = hashed_records(RECORDS, batches=4, generated=1)
+    with pytest.raises(ValueError, match="tokenizer_json cannot be read: "):
+        Recorder.create(tmp_path / "run", manifest_of(MEDIAN, placed), placed.assignment, tokenizer_json="{not json")
     for changes, message in (
         ({"record": Record(vocabulary=VOCABULARY)}, "record.contexts is off"),
         ({"mechanism": Mechanism.model_validate({**MEAN, "budget": 1.0})}, "mechanism.budget is set"),
