@@ -49,6 +49,12 @@ def test_the_example_passes(example, folder, tmp_path):
     assert all(sample.tokens and sample.text is not None for sample in samples)
 
 
+def test_batches_without_a_record_are_generated_too(example, folder, tmp_path):
+    for number, texts in enumerate((TEXTS[:1], [])):
+        example["write_run"](str(tmp_path / str(number)), str(folder), texts)
+        assert outcome(tmp_path / str(number)) == ("pass", set())
+
+
 @pytest.mark.model
 def test_a_real_model_passes(example, tmp_path):
     from dpaudit.generation.config import ModelConfig

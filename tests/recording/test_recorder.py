@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -314,3 +317,20 @@ def test_records_are_placed_by_a_hash_of_each_alone():
     assert len(shown) == len(set(shown)) == sum(place.batch is not None for place in placed.assignment)
     again = hashed_records(RECORDS, batches=5, generated=2)
     assert placed.batching.key != again.batching.key, "a key is secret, and new each time"
+
+
+def test_the_example_goes_on_with_the_token_that_a_step_gives_back():
+    """Its own, or the released one where it is run again."""
+    toy, seen = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "foreign_run.py")), []
+
+    def step(token: int, logarithm: float, *, contexts: Any, aggregate: Any) -> int:
+        seen.append(aggregate)
+        batch.stop = "max-tokens" if len(seen) == len(toy["WORDS"]) else None
+        return len(seen) - 1
+
+    batch = SimpleNamespace(stop=None, step=step, finish=lambda: None)
+    toy["write_text"](batch, toy["RECORDS"][:9])
+    lasts = [toy["START"], *toy["WORDS"][:-1]]
+    assert all(
+        (found == toy["blend"](toy["RECORDS"][:9], last)[1]).all() for found, last in zip(seen, lasts, strict=True)
+    )
