@@ -61,11 +61,14 @@ def write_run(path, name, texts):
     words = tokenizer.backend_tokenizer.to_str()
     with Recorder.create(path, settings, placed.assignment, tokenizer_json=words) as recorder:
         for number, shown in enumerate(placed.batches):
-            prompts = tokenizer([PROMPT.format(text) for text in shown], return_tensors="pt", padding=True)
             with recorder.batch(number, contexts=len(shown)) as batch:
-                model.generate(
-                    **prompts, max_new_tokens=LENGTH, logits_processor=[RecordingProcessor(batch, aggregation)]
-                )
+                if shown:
+                    prompts = tokenizer([PROMPT.format(text) for text in shown], return_tensors="pt", padding=True)
+                    recorded = [RecordingProcessor(batch, aggregation)]
+                    model.generate(**prompts, max_new_tokens=LENGTH, logits_processor=recorded)
+                while not shown and batch.stop is None:  # no record hashed here: its text comes from a sum of none
+                    none = torch.zeros(0, model.config.vocab_size)
+                    batch.draw(contexts=none, aggregate=none.sum(dim=0) / DIVISOR)
                 batch.finish()
         recorder.finish()
 
@@ -75,5 +78,5 @@ if __name__ == "__main__":
         sys.exit("usage: python examples/record_transformers.py RUN_DIR MODEL TEXTS")
     try:
         write_run(sys.argv[1], sys.argv[2], Path(sys.argv[3]).read_text(encoding="utf-8").splitlines())
-    except InputError as error:
+    except (InputError, OSError, UnicodeError) as error:
         sys.exit(str(error))

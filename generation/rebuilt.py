@@ -63,6 +63,7 @@ class NamedModel:
 
     def __init__(self, reader: RunReader, name: str | None) -> None:
         """Load the model, by its `name` or the run's. Raises InputError where it or a prompt is not the run's."""
+        reader.require_loadable()
         self._reader, self._manifest = reader, reader.manifest
         self._where = reader.where(MANIFEST)
         self.model = self._load(name)
@@ -110,9 +111,8 @@ class NamedModel:
         examples, most = batching.examples_per_context, named.max_example_tokens
         if named.template != "own" and (named.text, named.end) != (None, None):
             raise self._refused("prompt.template", "the run has a template of its own, and names another.")
-        if (named.template not in ("pt", "it") and named.text is None) or most is None:
-            problem = "the run names no template, or no length of examples, that this version knows."
-            raise self._refused("prompt", problem)
+        if most is None:
+            raise self._refused("prompt.max_example_tokens", "the run names no length of examples.")
         try:
             wording = template(named.template, model.tokenizer, named.text, named.end)
         except InputError as error:
@@ -148,6 +148,7 @@ class Rebuilt:
 
     def __init__(self, reader: RunReader, data: str, read: Callable[[], Records], model: str | None) -> None:
         """Raises InputError where what is `read`, which `data` names, or the model is not the run's."""
+        reader.require_loadable()
         self._reader, self._manifest = reader, reader.manifest
         self._where = reader.where(MANIFEST)
         self._clusters = reader.clusters()

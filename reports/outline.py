@@ -69,6 +69,8 @@ _OPTIONS = {"ε": {"epsilon"}, "δ": {"delta"}, "Neighbours": {"relation", "unit
 _VERSIONS = ("dpaudit", "dp_accounting")
 #: The evidence level that the commands ask for unless told, and the first that needs the private data.
 _USUAL_EVIDENCE, _WITH_DATA = 2, 3
+#: The checks that hold a run against its model and its data, and the option that gives these.
+_REPLAYS, _DATA = ("replay.logits", "replay.lower-bound", "neighbors.regenerated"), "--data FILE"
 _SETTINGS_DEPTH, _SETTINGS_ITEMS = 8, 60
 
 
@@ -347,13 +349,13 @@ def commands(result: AuditResult) -> tuple[str, ...]:
 
 def rests_on(result: AuditResult) -> str:
     """The options without which an audit would not show what this one did: the model, the data, the level."""
-    replayed = result.guarantees.empirical.attack is not None or any(
-        check.status != "skip" and (check.id.startswith("replay.") or check.id == "neighbors.regenerated")
-        for check in result.checks
-    )
+    replays = [check for check in result.checks if check.id in _REPLAYS]
+    replayed = result.guarantees.empirical.attack is not None or any(check.status != "skip" for check in replays)
+    # Where nothing of ours can load the generator, no check asks for the data.
+    wanted = result.evidence >= _WITH_DATA and any(_DATA in check.detail for check in replays)
     level = "" if result.evidence == _USUAL_EVIDENCE else f" --evidence {result.evidence}"
-    if replayed or result.evidence >= _WITH_DATA:
-        return f"{level} --data FILE"
+    if replayed or wanted:
+        return f"{level} {_DATA}"
     modelled = any(
         check.id == "mechanism.support-public" and check.status != "skip" and check.evidence == _WITH_DATA
         for check in result.checks

@@ -389,7 +389,7 @@ class Spec:
                 digest=data_digest(each.digest for each in self.assignment),
             ),
             model=Model(name="miniature"),
-            prompt=Prompt(template="none", public=(PUBLIC,) if self.rules.no_repeated_ngram else ()),
+            prompt=Prompt(template="pt", public=(PUBLIC,) if self.rules.no_repeated_ngram else ()),
             canaries=None if self.made_up is None else self.made_up.committed,
             claim=None if median else self._mean_claim(),
         )

@@ -13,11 +13,13 @@ import sys
 from decimal import Decimal
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from dpaudit.accounting import zcdp_epsilon
+from dpaudit.audit.caveats import rows_held
 from dpaudit.checks import CATALOGUE
 from dpaudit.cli import cli, main
 from dpaudit.commands.options import MOST_EPSILON
@@ -1172,22 +1174,28 @@ def test_no_epsilon_beyond_those_that_a_claim_can_have_is_tested(dpaudit, make_r
         assert code == 2 and "--epsilon" in err
 
 
-def test_record_says_what_it_cannot_run(dpaudit, tmp_path):
+def test_record_says_what_it_cannot_run(dpaudit, make_run, tmp_path):
+    finished = make_run()
     (tmp_path / "script.py").write_text("raise SystemExit(7)")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "notes.txt").write_text("mine")
     script, own = tmp_path / "script.py", ["--out", tmp_path / "run"]
     numbers = "--mend lengths goes with --texts and --max-tokens"
     for arguments, said in (
-        ([*own, "--", sys.executable], "a script's file"),
-        ([*own, "--", sys.executable, tmp_path / "none.py"], "a script's file"),
-        ([*own, "--", "no-such-python", script], "the command must be a Python"),
+        ([*own, "--", sys.executable], "There is no script: the command must be"),
+        ([*own, "--", sys.executable, tmp_path / "none.py"], "none.py' is no file: the command must be"),
+        ([*own, "--", "no-such-python", script], "'no-such-python' is no program here: the command must be"),
         ([*own], "Missing argument"),
         ([*own, "--mend", "lengths", "--", sys.executable, script], numbers),
         ([*own, "--mend", "all", "--texts", "2", "--", sys.executable, script], numbers),
         ([*own, "--max-tokens", "2", "--", sys.executable, script], numbers),
         ([*own, "--mend", "everything", "--", sys.executable, script], "'everything' is not one of"),
         ([*own, "--", sys.executable, script], "the script ended with exit code"),
+        ([*own, "--", "true", script], "the script ended with exit code 0, and wrote no whole run"),
+        (["--out", tmp_path / "taken", "--", "true", script], "taken: the directory is not empty"),
+        (["--out", tmp_path / "taken" / "notes.txt", "--", "true", script], "notes.txt: cannot be written"),
+        (["--out", finished.path, "--", "true", script], "the directory is not empty"),
+        (["--out", finished / "run", "--", "true", script], "inside a run directory"),
     ):
         code, out, err = dpaudit("record", "invink", *arguments)
         assert (code, out) == (2, ""), arguments
@@ -1196,3 +1204,21 @@ def test_record_says_what_it_cannot_run(dpaudit, tmp_path):
     code, _, err = dpaudit("record", "nobody's", *own, "--", sys.executable, script)
     assert code == 2
     assert "is not" in err
+
+
+def test_record_says_how_many_rows_hold_a_record(dpaudit, make_run, monkeypatch, tmp_path):
+    """Of hashed cells, whose number may leave none that shows a record; and so do the reports."""
+    run, script = make_run(rule="hashed-cells"), tmp_path / "script.py"
+    run.edit_manifest({"recorded": {"generator": "other 1.0", "mended": ["batches"]}})
+    run.rehash()
+    script.touch()
+
+    def recorded(*_: object, **__: object) -> SimpleNamespace:
+        shutil.copytree(run.path, tmp_path / "run")
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr("dpaudit.commands.record.subprocess.run", recorded)
+    code, _, err = dpaudit("record", "invink", "--out", tmp_path / "run", "--", sys.executable, script)
+    assert code == 0
+    assert "9 of 14 rows hold a private record" in err
+    assert rows_held(0, 12).startswith("None of 12 rows")

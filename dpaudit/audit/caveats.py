@@ -34,6 +34,8 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
     if empty and claim.kind == "ex-post":
         which = f"batch {empty[0]} has" if len(empty) == 1 else f"{len(empty):,} batches have"
         yield f"{NEXT_TO_NOTHING} {which} no context, so that one more would decide the text alone."
+    if facts.manifest.recorded is not None and (cells := facts.manifest.batching.cells) is not None:
+        yield rows_held(sum(header.contexts for header in facts.headers.values()), cells * len(facts.headers))
     if facts.equal:
         more = f", and {len(facts.equal) - 1:,} more such sets" if len(facts.equal) > 1 else ""
         yield (
@@ -58,6 +60,13 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
         most = privacy.records_per_user
         yield f"No user of this data has more than {most} records; the claim holds for users with no more than that."
     yield _NUMBER_ALONE
+
+
+def rows_held(held: int, rows: int) -> str:
+    """How many of a recorded generator's rows show a record, where each is a cell of one record or empty."""
+    if not held:
+        return f"None of {rows:,} rows holds a private record: the texts are the public prompt's alone."
+    return f"{held:,} of {rows:,} rows hold a private record; cells of none or several show nothing of theirs."
 
 
 def public_caveats(said: Iterable[str], declared_users: int | None) -> Iterator[str]:

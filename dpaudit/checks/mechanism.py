@@ -7,7 +7,7 @@ import numpy as np
 from dpaudit.checks.claim import recomputed_epsilon
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.checks.neighbors import ROUNDED, logits_agree, rounding_hides
-from dpaudit.checks.registry import COMMAND, Outcome, RunCheck, StepCheck, not_applicable
+from dpaudit.checks.registry import NOT_LOADED, Outcome, RunCheck, StepCheck, not_applicable, replayed_by
 from dpaudit.mechanisms import COME_AND_GO
 from dpaudit.results.rounding import rounded_up
 from dpaudit.results.shell import argument
@@ -169,7 +169,8 @@ def public_parts_are_public(facts: Facts) -> Outcome:
         alone_in = f"{found}; the recorder had the model score the public prompt by itself at every step"
         return Outcome("pass", alone_in, expected, "Whoever has the generator can repeat it.", evidence=0)
     by_model = f"dpaudit verify RUN_DIR --model {argument(facts.manifest.model.name, 'NAME')}"
-    open_ones = f"{alone} The model shows all of them, without the data: {by_model}"
+    shown = NOT_LOADED if facts.manifest.foreign else f"The model shows all of them, without the data: {by_model}"
+    open_ones = f"{alone} {shown}"
     if max(compared, default=0) == 0:
         return Outcome("skip", found, expected, open_ones)
     # What is left open is between the model and the record, as all that replay.logits is about.
@@ -213,4 +214,4 @@ def _from_replayed_steps(facts: Facts, seen: str, expected: str, lacking: str) -
     if replayed.status == "pass":
         said = f"{replayed.measured} were recomputed (replay.logits)"
         return Outcome("pass", said, expected, replayed.detail, evidence=_REPLAYED)
-    return Outcome("skip", seen, expected, f"{lacking} {COMMAND}")
+    return Outcome("skip", seen, expected, f"{lacking} {replayed_by(facts.manifest)}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpaudit.accounting import exact_cost
 from dpaudit.checks.facts import Facts, StepView
-from dpaudit.checks.registry import COMMAND, Outcome, RunCheck, StepCheck, not_applicable
+from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, not_applicable, replayed_by
 from dpaudit.mechanisms import ContextChange, log_probability
 from dpaudit.results.replay import LeftOut
 from dpaudit.results.rounding import rounded_up
@@ -57,7 +57,7 @@ def removals_stay_within_bounds(facts: Facts) -> Outcome:
         lacking = "The record gives no losses. Generate with record.contexts, or replay."
         if not any(header.contexts for header in facts.headers.values()):
             return Outcome("skip", "nothing", expected, "No batch has a context to leave out.")
-        return Outcome("skip", "nothing", expected, f"{lacking} {COMMAND}")
+        return Outcome("skip", "nothing", expected, f"{lacking} {replayed_by(facts.manifest)}")
     beyond = [
         f"batch {batch}: {loss:.6g} where at most {facts.batch_cost(batch).exact:.6g}"
         for batch, loss, slack in losses
@@ -69,7 +69,9 @@ def removals_stay_within_bounds(facts: Facts) -> Outcome:
     batches = f"{len(tried)} batches" if tried >= filled else f"{len(tried)} of {len(filled)} batches"
     said = f"{batches}, the largest loss {max(loss for _, loss, _ in losses):.4g}"
     if not tried >= filled and facts.replay is None:  # which draws the contexts that it leaves out from all batches
-        return Outcome("skip", said, expected, f"The record gives no losses of the others. {COMMAND}")
+        return Outcome(
+            "skip", said, expected, f"The record gives no losses of the others. {replayed_by(facts.manifest)}"
+        )
     return Outcome("pass", said, expected)
 
 
@@ -127,7 +129,7 @@ def regeneration_agrees(facts: Facts) -> Outcome:
     """Log-ratios of regenerating with a record left out against those that the record gives without the model."""
     expected = "log-ratios equal within the rounding of the model's dtype"
     if facts.replay is None:
-        return Outcome("skip", "not run", expected, COMMAND)
+        return Outcome("skip", "not run", expected, replayed_by(facts.manifest))
     left_out = facts.replay.left_out
     if not left_out:
         lacking = "The replay left no context out: there is none, --left-out is 0, or it was stopped."
@@ -161,7 +163,7 @@ def logits_agree(facts: Facts) -> Outcome:
     """Central values, sides, aggregates and supports of replayed steps against the recorded ones."""
     expected = "recorded and recomputed values equal within the rounding of the model's dtype"
     if facts.replay is None:
-        return Outcome("skip", "not run", expected, COMMAND)
+        return Outcome("skip", "not run", expected, replayed_by(facts.manifest))
     steps = facts.replay.steps
     if not steps:
         return Outcome("skip", "nothing", expected, "The replay recomputed no step: --steps is 0, or it was stopped.")
@@ -208,7 +210,7 @@ def attack_stays_below(facts: Facts) -> Outcome:
     if claim.kind == "approximate":
         expected += f", and epsilon at least no more than {claim.epsilon!r}"
     if facts.replay is None:
-        return Outcome("skip", "not run", expected, COMMAND)
+        return Outcome("skip", "not run", expected, replayed_by(facts.manifest))
     found = facts.replay.attack
     if found is None:
         return Outcome("skip", "nothing", expected, "The replay made no attack: --trials is 0, or it was stopped.")

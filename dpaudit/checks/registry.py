@@ -7,6 +7,7 @@ from the whole run and returns an outcome. Both are small functions in their fam
 from __future__ import annotations
 
 import inspect
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -152,13 +153,23 @@ class RunCheck(Check[RunFunction]):
 
 #: Stands in remedies for the run, until it is known which.
 _RUN_DIR = "RUN_DIR"
+#: Where it stands; a replay takes no options of a claim.
+_NAMED = re.compile(rf"(dpaudit replay )?{_RUN_DIR}")
 #: The command that makes the checks that need the model and the data.
 COMMAND = "Run `dpaudit report RUN_DIR --data FILE --evidence 4`."
+#: What is said of them where dpaudit cannot load the generator.
+NOT_LOADED = "dpaudit cannot load this run's generator: who can gives the audit a replay (docs/foreign-runs.md)."
+
+
+def replayed_by(manifest: Manifest) -> str:
+    """What makes the checks that need a run's model and its data."""
+    return NOT_LOADED if manifest.foreign else COMMAND
 
 
 def command_for(text: str, run: str, options: str = "") -> str:
     """`text` with the run, as its reader named it, and `options` in place of RUN_DIR, which stays in doubt."""
-    return text.replace(_RUN_DIR, argument(run, _RUN_DIR) + options)
+    named = argument(run, _RUN_DIR)
+    return _NAMED.sub(lambda found: f"{found[1]}{named}" if found[1] else named + options, text)
 
 
 def pasteable(check: CheckResult, run: str, options: str = "") -> CheckResult:

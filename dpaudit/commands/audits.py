@@ -87,7 +87,9 @@ def replay_of(
         return None
     from dpaudit.runs import RunReader
 
-    stated = RunReader(run_dir).manifest.claim  # a mistyped path is told before torch is loaded
+    reader = RunReader(run_dir)  # a mistyped path is told before torch is loaded
+    reader.require_loadable()
+    stated = reader.manifest.claim
     asked = question.asked_of(stated) if question is not None and stated is not None else stated
     from dpaudit.generation.public_parts import replay_public
     from dpaudit.generation.replay import replay_run

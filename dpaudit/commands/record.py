@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from dpaudit.commands.options import COUNT, RUN_DIR, TitledCommand, output_options
+from dpaudit.commands.places import require_writable, spare_runs
 from dpaudit.commands.terminal import note, output, print_json
 
 if TYPE_CHECKING:
@@ -62,8 +63,11 @@ def record(
       dpaudit record invink --out run -- python their_script.py
       dpaudit record invink --out mended --mend all --texts 2 --max-tokens 40 -- python their_script.py
     """
+    from dpaudit.audit.caveats import rows_held
     from dpaudit.recording.generators import Asked
-    from dpaudit.runs.errors import InputError
+    from dpaudit.runs import InputError, RunReader
+    from dpaudit.runs.layout import HASHES
+    from dpaudit.runs.storage import open_storage
 
     mended = MENDS if "all" in mend else tuple(name for name in MENDS if name in mend)
     if ("lengths" in mended) != (texts is not None and max_tokens is not None) or (texts is None) != (
@@ -71,23 +75,45 @@ def record(
     ):
         raise click.UsageError("--mend lengths goes with --texts and --max-tokens, which are for nothing else.")
     interpreter, *arguments = script_of(command)
+    _require_place(out)
     asked = Asked(out, mended, texts, max_tokens, claim)
     called = [interpreter, *asked.called(generator), *arguments]
     # With --json standard output is ours alone.
     done = subprocess.run(called, check=False, stdout=sys.stderr if as_json else None)  # noqa: S603
-    if done.returncode:
-        problem = f"the script ended with exit code {done.returncode}, and its run is not whole."
-        raise InputError(str(out), problem, "Mend the script (its Python needs dpaudit, too).")
+    whole = open_storage(out).exists(HASHES)
+    if done.returncode or not whole:
+        problem = f"the script ended with exit code {done.returncode}{'' if whole else ', and wrote no whole run'}."
+        remedy = "Let it call the generator once, to its end, in a Python that has dpaudit, too."
+        raise InputError(str(out), problem, remedy)
     if as_json:
         with output():
             print_json(json.dumps({"run": str(out), "generator": generator, "mended": mended}) + "\n")
+    reader = RunReader(out)
+    if (cells := reader.manifest.batching.cells) is not None:
+        note(
+            f"{rows_held(reader.contexts(), cells * len(reader.batches))} Most do with about as many cells as records."
+        )
     note(f"Next: dpaudit report {out}")
+
+
+def _require_place(out: Location) -> None:
+    """Refuse a directory that a run cannot be written to, before a script has run for nothing."""
+    from dpaudit.runs.storage import open_storage
+    from dpaudit.runs.writer import require_unused
+
+    if isinstance(out, Path):
+        spare_runs(out.parent, (), "Name another directory with --out.")
+        require_writable(out, "--out")
+    if not isinstance(out, Path) or out.exists():
+        require_unused(open_storage(out))
 
 
 def script_of(command: tuple[str, ...]) -> tuple[str, ...]:
     """The path of a Python, a script's file and its arguments. Raises click.UsageError where they are none."""
     python, script, *arguments = (*command, "")[:2] + command[2:]
-    interpreter = shutil.which(python)
-    if interpreter is None or not Path(script).is_file():
-        raise click.UsageError(f"{script or 'no script'!r}: the command must be a Python and a script's file.")
+    interpreter, form = shutil.which(python), "the command must be a Python and a script's file."
+    if interpreter is None:
+        raise click.UsageError(f"{python!r} is no program here: {form}")
+    if not Path(script).is_file():
+        raise click.UsageError(f"{script!r} is no file: {form}" if script else f"There is no script: {form}")
     return (interpreter, script, *arguments)

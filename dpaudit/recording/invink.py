@@ -155,10 +155,11 @@ class _Session:
         caller = inspect.currentframe()
         assert caller is not None and caller.f_back is not None
         self._arguments = dict(caller.f_back.f_locals)  # as they were given: numbers that are "auto" still are
-        automatic = [name for name in ("num", "max_toks") if self._arguments[name] == _AUTO]
-        if automatic and "lengths" in self._asked.mend:
-            problem = f"the script itself asks for {' and '.join(automatic)} from the records."
-            raise InputError(NAME, problem, 'Leave "auto" out of its call: the recorder gives public numbers.')
+        public = {"num": self._asked.texts, "max_toks": self._asked.max_tokens}
+        others = [name for name, number in public.items() if self._arguments[name] != number]
+        if others and "lengths" in self._asked.mend:
+            problem = f"the script itself gives {' and '.join(others)}, and not as --texts and --max-tokens have it."
+            raise InputError(NAME, problem, "Leave them out of its call: the recorder gives the public numbers.")
         if "randomness" not in self._asked.mend:
             self._own["setup_seed"](*given, **named)
 

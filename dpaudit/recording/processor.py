@@ -54,19 +54,25 @@ class RecordingProcessor:
             [rows, V]: 0 at the drawn token, -inf elsewhere.
 
         Raises:
-            ValueError: steps were left out, or a row went on with another token than was drawn; else as
-                `RecordedBatch.draw`.
+            ValueError: steps were left out, a row went on with another token than was drawn, or the aggregation gave
+                something else; else as `RecordedBatch.draw`.
         """
         rows, length = input_ids.shape
         if self._length is not None and length != self._length + 1:
             raise ValueError(
                 f"rows grew from {self._length} to {length} tokens in a step: use plain sampling, one beam, one batch"
             )
-        if self._length is not None and (input_ids[:, -1] != self._batch.tokens[-1]).any():
-            raise ValueError("a row went on with another token than was drawn: leave other logits processors out")
+        drawn = self._batch.tokens
+        if drawn and any(row != drawn for row in input_ids[:, -len(drawn) :].tolist()):
+            raise ValueError(
+                "a row does not end with the tokens that were drawn: leave other logits processors out, and write a "
+                "text in one call of generate"
+            )
         if scores.shape[0] != rows:
             raise ValueError(f"scores have {scores.shape[0]} rows, and input_ids {rows}")
         handed = self._aggregation(scores)
+        if not isinstance(handed, Handed):
+            raise ValueError(f"the aggregation must give Handed(contexts, aggregate), not {type(handed).__name__}")
         token = self._batch.draw(**vars(handed))
         self._length = length
         forced = scores.new_full(scores.shape, float("-inf"))

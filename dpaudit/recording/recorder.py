@@ -18,6 +18,7 @@ midway has no claim and no hashes, and cannot pass.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,13 +72,18 @@ class HashedRecords:
 
 
 def hashed_records(records: Iterable[str], *, batches: int, generated: int) -> HashedRecords:
-    """Place records by a new secret key. Equal texts are one record.
+    """Place records by a new secret key. Equal texts are one record. A batch may have none.
 
     Args:
         records: the private texts.
         batches: how many the records are hashed into; a public number.
         generated: of how many of them, the first ones, texts are made; public too.
+
+    Raises:
+        ValueError: there are no such batches, or a record is no text.
     """
+    if not 1 <= generated <= batches:
+        raise ValueError(f"generated must be 1 to batches ({batches}), not {generated}")
     key = batching_key()
     keyed = KeyedHash(key)
     placed = [(digest, keyed.batch(digest, batches), text) for digest, text in _by_digest(keyed, records)]
@@ -97,7 +103,18 @@ def hashed_records(records: Iterable[str], *, batches: int, generated: int) -> H
 
 
 def _by_digest(keyed: KeyedHash, records: Iterable[str]) -> list[tuple[str, str]]:
-    return sorted((keyed.digest("", record), record) for record in set(records))
+    distinct = set(records)
+    if kinds := {type(record).__name__ for record in distinct if not isinstance(record, str)}:
+        raise ValueError(f"records must be texts, not {', '.join(sorted(kinds))}")
+    return sorted((keyed.digest("", record), record) for record in distinct)
+
+
+def _whole(name: str, value: Any) -> int:
+    """A whole number, whoever's type it has. What else was given may be private, and is not said."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number, not {type(value).__name__}") from None
 
 
 class Recorder:
@@ -137,7 +154,10 @@ class Recorder:
             raise ValueError("record.contexts is off: set Record(contexts=True), for a recorder is given contributions")
         if manifest.mechanism.budget is not None:
             raise ValueError("mechanism.budget is set: what contexts spend is not recorded; leave it out")
-        tokenizer = None if tokenizer_json is None else Vocabulary.of(tokenizer_json)
+        try:
+            tokenizer = None if tokenizer_json is None else Vocabulary.of(tokenizer_json)
+        except ValueError as error:
+            raise ValueError(f"tokenizer_json cannot be read: {error}") from None
         frozen = Frozen.asked()
         where = path if frozen is None else frozen.out
         writer = RunWriter.create(where, manifest, tokenizer_json=tokenizer_json, assignment=assignment)
@@ -155,9 +175,9 @@ class Recorder:
 
         Raises:
             BatchExistsError: it is whole already.
-            ValueError: the manifest has no such batch.
+            ValueError: the manifest has no such batch, or one of the numbers is none.
         """
-        header = BatchHeader(id=number, contexts=contexts, label=label)
+        header = BatchHeader(id=_whole("number", number), contexts=_whole("contexts", contexts), label=label)
         with self._writer.batch(header) as writer:
             frozen = None if self._frozen is None else self._frozen.get(number, ())
             yield RecordedBatch(self.manifest, header, writer, self._accountant, self._tokenizer, frozen)
@@ -265,11 +285,18 @@ class RecordedBatch:
         given = self._given(contexts, aggregate, support, anchor, {NOISE: noise, TEST: test})
         if self._frozen is not None:
             return self._go_on(given, self._frozen)
-        if not -math.inf < log_probability <= _ROUNDED_ONE:
-            raise self._refused(f"log_probability is {log_probability}, which is no logarithm of a probability")
-        if token not in given.ids:
-            raise self._refused(f"token {token} is not among the {len(given.ids)} that could be drawn")
-        return self._write(given, int(token), float(log_probability))
+        try:
+            number, logarithm = _whole("token", token), float(log_probability)
+        except (TypeError, ValueError):
+            kinds = f"{type(token).__name__} and {type(log_probability).__name__}"
+            raise self._refused(
+                f"token and log_probability must be a whole number and a real one, not {kinds}"
+            ) from None
+        if not -math.inf < logarithm <= _ROUNDED_ONE:
+            raise self._refused(f"log_probability is {logarithm}, which is no logarithm of a probability")
+        if number not in given.ids:
+            raise self._refused(f"token {number} is not among the {len(given.ids)} that could be drawn")
+        return self._write(given, number, logarithm)
 
     def end_text(self, text: str | None = None) -> None:
         """End a text whose batch goes on with another (`Stopping.tokens_per_batch`). `text`: as for `finish`."""

@@ -641,6 +641,12 @@ class Manifest(Fields):
         return {name: value for name, value in fields.items() if value is not None or name not in _WHERE_THERE_ARE_ANY}
 
     @property
+    def foreign(self) -> bool:
+        """Whether the generator is none that dpaudit can run again: a recorder's, or one with prompts of its own."""
+        prompt = self.prompt
+        return self.recorded is not None or (prompt.template not in ("pt", "it") and prompt.text is None)
+
+    @property
     def own_allowances(self) -> bool:
         """Whether what each context may spend is its own (`allowances`)."""
         return self.privacy.shared_budgets or bool(self.privacy.earlier)

@@ -140,6 +140,15 @@ class RunReader(FolderReader):
         with _validating(where):
             self.manifest = Manifest.model_validate_json(text)
 
+    def require_loadable(self) -> None:
+        """Raises InputError where dpaudit cannot load what made the run, to hold it against its data or its model."""
+        if self.manifest.foreign:
+            field = "prompt.template" if self.manifest.recorded is None else "recorded"
+            problem = "this is no generator that dpaudit can load, to hold it against data or a model."
+            again = "dpaudit replay RUN --data FILE --without ROW -- PYTHON SCRIPT"
+            remedy = f"Run the script again that a recorder recorded: {again}"
+            raise InputError(f"{self.where(layout.MANIFEST)}: {field}", problem, remedy)
+
     @cached_property
     def batches(self) -> tuple[int, ...]:
         """Ids of the whole batches on disk, ascending."""
@@ -149,6 +158,14 @@ class RunReader(FolderReader):
         """Open one batch. Raises InputError when its file is not a whole batch of this run."""
         name = layout.steps_file(batch)
         return BatchReader(self._storage.local(name), self.where(name), self.manifest, batch)
+
+    def contexts(self) -> int:
+        """How many contexts the whole batches on disk have."""
+        found = 0
+        for batch in self.batches:
+            with self.batch(batch) as opened:
+                found += opened.header.contexts
+        return found
 
     def assignment(self) -> Iterator[Assigned]:
         """The lines of `assignment`, in the file's order. Users and sums stand there where run.json says so."""

@@ -140,9 +140,7 @@ class RunWriter:
         storage = open_storage(location)
         with ExitStack() as lock:
             lock.callback(storage.lock())
-            if storage.exists(layout.MANIFEST) or not _only_leftovers(storage):
-                remedy = "Name a new one, or that of an unfinished run."
-                raise InputError(storage.where(), "the directory is not empty.", remedy)
+            require_unused(storage)
             storage.claim()  # only now: a directory that is refused keeps its permissions
             _drop_partial(storage)
             if tokenizer_json is not None:
@@ -210,7 +208,9 @@ class RunWriter:
         """
         missing = set(range(self.manifest.batching.batches)) - self.finished
         if missing:
-            raise ValueError(f"{len(missing)} batches are missing, the first is {min(missing)}")
+            raise ValueError(
+                f"{len(missing)} batches are missing, the first is {min(missing)}: finish each of them first"
+            )
         if (claim is None) == (self.manifest.claim is None):
             raise ValueError("a run has exactly one claim: fixed beforehand in the manifest, or stated at the end")
         if claim is not None:
@@ -222,6 +222,12 @@ class RunWriter:
         lines = (f"{digests.get(name) or reader.digest(name)}  {name}\n" for name in reader.files())
         self._storage.write_text(layout.HASHES, lines)
         self.close()
+
+
+def require_unused(storage: Storage) -> None:
+    """Raises InputError where a directory holds something, a run included: `RunWriter.create` would refuse it."""
+    if storage.exists(layout.MANIFEST) or not _only_leftovers(storage):
+        raise InputError(storage.where(), "the directory is not empty.", "Name a new one.")
 
 
 def _only_leftovers(storage: Storage) -> bool:

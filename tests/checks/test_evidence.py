@@ -10,6 +10,7 @@ import pytest
 from dpaudit.accounting import LowerBound
 from dpaudit.audit import audit_run
 from dpaudit.mechanisms import log_probability
+from dpaudit.reports.outline import commands
 from dpaudit.results.replay import Attacked, LeftOut, PublicParts, PublicReplay, Replay, ReplayedStep
 from dpaudit.runs import aggregate_digest
 
@@ -36,6 +37,31 @@ def test_a_skip_says_what_would_run_the_check(make_run):
     skipped = [check for check in make_run().audit().checks if check.id in REPLAYED]
     assert len(skipped) == len(REPLAYED)
     assert all("--data FILE --evidence 4" in check.detail for check in skipped)
+
+
+def test_nothing_of_ours_is_to_be_run_where_we_cannot_load_the_generator(make_run, dpaudit):
+    """Neither a command that could only be refused, nor a pass at a level that nobody replayed."""
+    for edits, again in (({"prompt.template": "another"}, False), ({"recorded": {"generator": "other 1.0"}}, True)):
+        for settings in (
+            {},
+            {"aggregator": "mean", "contexts": False},
+            {"aggregator": "mean", "contribution": "differences"},
+        ):
+            run = make_run(**settings)
+            run.edit_manifest(edits)
+            run.rehash()
+            result = audit_run(run.path, evidence=4)
+            assert result.verdict == "fail" and set(REPLAYED) <= set(result.not_checked)
+            for check in result.checks:
+                assert "dpaudit report" not in check.detail and "--model" not in check.detail, check.id
+                assert check.id not in REPLAYED or "cannot load this run's generator" in check.detail
+            assert not any("--data" in command for command in commands(result))
+        for option in ("--data", "--model"):
+            code, _, err = dpaudit("report", run.path, option, "none.txt")
+            assert code == 2 and "no generator that dpaudit can load" in err
+        _, _, err = dpaudit("verify", run.path, "--epsilon", 30)
+        command = f"`dpaudit replay {run.path} --data FILE --without ROW -- PYTHON SCRIPT`"
+        assert (command in " ".join(err.split())) == again
 
 
 def test_what_is_not_declared_is_not_passed(make_run, failed):

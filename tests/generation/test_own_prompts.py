@@ -230,7 +230,7 @@ def test_a_replay_refuses_templates_that_cannot_be(
         ({"end": "."}, "prompt.digest"),
         ({"end": "\x07"}, "prompt.end"),
         ({"end": r"\n"}, "prompt.end"),
-        ({"text": None, "end": None}, "prompt"),
+        ({"text": None, "end": None}, "prompt.template"),
         ({"text": None, "end": None, "template": "pt"}, "batching.labels"),
         ({"template": "pt"}, "prompt.template"),
     ):

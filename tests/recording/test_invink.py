@@ -21,6 +21,8 @@ import numpy as np
 import pytest
 
 from dpaudit.audit import audit_run
+from dpaudit.audit.caveats import rows_held
+from dpaudit.audit.disclosure import public_form
 from dpaudit.recording.generators import GENERATORS, Asked, recording
 from dpaudit.recording.rerun import rerun
 from dpaudit.runs import InputError, RunReader
@@ -245,6 +247,9 @@ def test_with_all_parts_mended_it_passes(invink, tmp_path):
     result = audit_run(tmp_path / "run")
     assert result.verdict == "pass"
     assert result.guarantees.approximate.epsilon <= EPSILON
+    held = sum(batch.contexts for batch in result.batches)
+    assert rows_held(held, 9) in result.caveats
+    assert not any("rows hold" in caveat for caveat in public_form(result).caveats)
     assert manifest.recorded.batches == Moved(tried=12, moved=1)
     assert manifest.batching.rule == "hashed-cells"
     assert (manifest.stopping.max_tokens, manifest.batching.batches) == (TOKENS, 3)
@@ -336,8 +341,11 @@ def test_what_cannot_be_recorded_is_one_error(invink, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="called twice"), recording("invink", Asked(tmp_path / "twice")):
         invink.generate(TEXTS, num=1, max_toks=2)
         invink.generate(TEXTS, num=1, max_toks=2)
-    with pytest.raises(InputError, match="asks for num from the records"):
-        recorded(invink, tmp_path / "auto", mended(*ALL), num="auto", max_toks=3)
+    recorded(invink, tmp_path / "same", mended(*ALL), num=3, max_toks=TOKENS)
+    for number, own in enumerate(({"num": "auto"}, {"num": 2}, {"max_toks": 3}, {"num": 2, "max_toks": 3})):
+        with pytest.raises(InputError, match=f"gives {' and '.join(own)}, and not as --texts and"):
+            recorded(invink, tmp_path / str(number), mended(*ALL), **own)
+        assert not (tmp_path / str(number)).exists()
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="out of memory"):
         patch.setattr(invink, "get_epsilon", crash)
         recorded(invink, tmp_path / "crashed", num=2, max_toks=3)

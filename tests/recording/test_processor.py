@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +47,12 @@ def test_the_example_passes(example, folder, tmp_path):
     samples = list(RunReader(tmp_path / "run").samples())
     assert len(samples) == 2
     assert all(sample.tokens and sample.text is not None for sample in samples)
+
+
+def test_batches_without_a_record_are_generated_too(example, folder, tmp_path):
+    for number, texts in enumerate((TEXTS[:1], [])):
+        example["write_run"](str(tmp_path / str(number)), str(folder), texts)
+        assert outcome(tmp_path / str(number)) == ("pass", set())
 
 
 @pytest.mark.model
@@ -135,3 +142,22 @@ def test_rows_that_go_their_own_way_are_refused(example, folder, tmp_path):
         assert outcome(tmp_path / str(number))[0] == "error"
     with pytest.raises(ValueError, match="leave other logits processors out"):
         generated(example, folder, tmp_path / "other", example["aggregation"], (lambda ids, scores: scores.roll(1, 1),))
+    for number, given in enumerate((None, (), {})):
+        with pytest.raises(ValueError, match=f"must give Handed.*, not {type(given).__name__}"):
+            generated(example, folder, tmp_path / f"no {number}", lambda scores, given=given: given)
+
+
+def test_a_text_is_written_in_one_call(tmp_path):
+    """Rows that begin anew have not seen the text so far, and their tokens were no continuation of it."""
+    batch = SimpleNamespace(tokens=[], draw=lambda contexts, aggregate, support, anchor: batch.tokens.append(5) or 5)
+    prompts = torch.tensor([[1, 2], [3, 4]])
+
+    def processor():
+        return RecordingProcessor(batch, lambda scores: Handed(scores, scores.mean(dim=0)))
+
+    processor()(prompts, torch.zeros(2, 8))
+    for ids in (prompts, torch.tensor([[1, 2, 5], [3, 4, 6]]), prompts[:, :0]):
+        with pytest.raises(ValueError, match="in one call of generate"):
+            processor()(ids, torch.zeros(2, 8))
+    processor()(torch.tensor([[1, 2, 5], [3, 4, 5]]), torch.zeros(2, 8))
+    assert batch.tokens == [5, 5]

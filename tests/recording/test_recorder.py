@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -221,6 +224,10 @@ def test_own_draws_are_looked_at(tmp_path):
             (1, 0.5, "no logarithm of a probability"),
             (1, math.nan, "no logarithm of a probability"),
             (1, -math.inf, "no logarithm of a probability"),
+            (1, None, "batch 0, step 0: token and log_probability must be .* not int and NoneType"),
+            (1, "x", "not int and str"),
+            (np.array([1]), -1.0, "not ndarray and float"),
+            (1.0, -1.0, "not float and float"),
         ):
             with pytest.raises(ValueError, match=message):
                 batch.step(token, logarithm, **given)
@@ -232,8 +239,31 @@ def test_own_draws_are_looked_at(tmp_path):
             batch.draw(**given)
 
 
+def test_what_is_no_number_of_batches_or_contexts_is_refused(tmp_path):
+    for batches, generated in ((0, 1), (-3, 1), (2, 0), (2, 3)):
+        with pytest.raises(ValueError, match="generated must be 1 to batches"):
+            hashed_records(RECORDS, batches=batches, generated=generated)
+    for records in ([1, "a"], [None]):
+        with pytest.raises(ValueError, match=r"records must be texts, not (int|NoneType)$"):
+            hashed_records(records, batches=2, generated=1)
+    placed = hashed_records(RECORDS, batches=4, generated=1)
+    with Recorder.create(tmp_path / "run", manifest_of(MEDIAN, placed), placed.assignment) as recorder:
+        for number, contexts in ((0, "3"), (0, 3.0), (0, placed.batches[0]), ("0", 3)):
+            with (
+                pytest.raises(ValueError, match=r"must be a whole number, not (str|float|tuple)$"),
+                recorder.batch(number, contexts=contexts),
+            ):
+                pass
+        with recorder.batch(np.int64(0), contexts=np.int64(len(placed.batches[0]))) as batch:
+            write(batch, MEDIAN, list(placed.batches[0]), lambda given, position: given)
+        recorder.finish()
+    assert audit_run(tmp_path / "run").verdict == "pass"
+
+
 def test_what_is_not_recorded_here_is_refused_beforehand(tmp_path):
     placed = hashed_records(RECORDS, batches=4, generated=1)
+    with pytest.raises(ValueError, match="tokenizer_json cannot be read: "):
+        Recorder.create(tmp_path / "run", manifest_of(MEDIAN, placed), placed.assignment, tokenizer_json="{not json")
     for changes, message in (
         ({"record": Record(vocabulary=VOCABULARY)}, "record.contexts is off"),
         ({"mechanism": Mechanism.model_validate({**MEAN, "budget": 1.0})}, "mechanism.budget is set"),
@@ -287,3 +317,20 @@ def test_records_are_placed_by_a_hash_of_each_alone():
     assert len(shown) == len(set(shown)) == sum(place.batch is not None for place in placed.assignment)
     again = hashed_records(RECORDS, batches=5, generated=2)
     assert placed.batching.key != again.batching.key, "a key is secret, and new each time"
+
+
+def test_the_example_goes_on_with_the_token_that_a_step_gives_back():
+    """Its own, or the released one where it is run again."""
+    toy, seen = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "foreign_run.py")), []
+
+    def step(token: int, logarithm: float, *, contexts: Any, aggregate: Any) -> int:
+        seen.append(aggregate)
+        batch.stop = "max-tokens" if len(seen) == len(toy["WORDS"]) else None
+        return len(seen) - 1
+
+    batch = SimpleNamespace(stop=None, step=step, finish=lambda: None)
+    toy["write_text"](batch, toy["RECORDS"][:9])
+    lasts = [toy["START"], *toy["WORDS"][:-1]]
+    assert all(
+        (found == toy["blend"](toy["RECORDS"][:9], last)[1]).all() for found, last in zip(seen, lasts, strict=True)
+    )
