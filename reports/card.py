@@ -18,7 +18,7 @@ from dpaudit.results import NEXT_TO_NOTHING, TO_SHOW, AuditResult
 from dpaudit.results.attestation import ATTESTATION
 from dpaudit.results.publication import JSONL, NOT_STATED, PARQUET, REGISTRY, REPORT, About, Split
 from dpaudit.results.quality import Quality
-from dpaudit.results.rounding import exactly, exponential
+from dpaudit.results.rounding import exactly, factor
 
 #: How the hub sorts data sets by their number of rows: the upper end of each class.
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
@@ -176,7 +176,7 @@ def promise(result: AuditResult, kind: ClaimKind) -> str:
     claim = result.claim
     if claim is None:
         return _WITHHELD
-    times, neighbours = exponential(claim.epsilon), outline.neighbours_of(claim)
+    times, neighbours = factor(claim.epsilon), outline.neighbours_of(claim)
     return (
         f"**The making of these texts is ({exactly(claim.epsilon)}, {exactly(claim.delta)})-differentially private "
         f"({escaped(neighbours)}): whatever is said of the texts would be at most {times} times as probable with any "

@@ -127,6 +127,14 @@ def test_the_card_states_the_promise_of_a_claim_that_holds_whatever_the_data(rel
         assert part in card
 
 
+def test_a_card_of_a_large_epsilon_says_its_exponent_alone(make_run: Callable[..., Run]) -> None:
+    result = make_run(aggregator="mean").audit()
+    for epsilon, said in ((3.0, "at most 20.1 (e^3) times"), (700.0, "at most e^700 times"), (1e15, "e^1e+15 times")):
+        claim = result.claim.model_copy(update={"epsilon": epsilon})
+        card = card_with(result.model_copy(update={"claim": claim}), None, About())
+        assert said in card and max(map(len, card.split())) < 100
+
+
 def test_an_ex_post_card_states_no_epsilon_and_says_why(released: Releases) -> None:
     for question in (None, Question(epsilon=987.625), Question(epsilon=5.8125)):
         folder, result = released(question, aggregator="median")
