@@ -498,15 +498,18 @@ def test_the_command_line_is_held_to_be_clear(
 ) -> None:
     run = make_run(aggregator="mean")
     (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "attestation.intoto.jsonl").touch()
     (tmp_path / "file").write_text("")
     for options, said in (
         (["--out", "texts"], "either --key FILE"),
         (["--out", "texts", "--unsigned", "--level", "1"], "level 2 at least"),
         (["--out", "texts", "--key", keys / "key", "--unsigned"], "either --key FILE"),
-        (["--out", "there", "--unsigned"], "there is something already"),
+        (["--out", "there", "--unsigned"], "inside a release folder"),
         (["--out", "file", "--unsigned"], "there is something already"),
         (["--out", "file/texts", "--unsigned"], "file"),
         (["--out", run / "texts", "--unsigned"], "inside a run directory"),
+        (["--out", "there/more", "--unsigned"], "inside a release folder"),
+        (["--out", "texts", "--unsigned", "--junit", "there/junit.xml"], "inside a release folder"),
         (["--out", "texts", "--key", "nowhere"], "cannot be read"),
         (["--out", "texts", "--key", keys / "key.pub"], "key"),
         (["--out", "texts", "--unsigned", "--about", "file"], "is empty"),

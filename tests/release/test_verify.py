@@ -329,9 +329,12 @@ def test_a_policy_is_asked_for_by_its_digest(
 
 def test_the_command(released: Releases, dpaudit: Command, keys: Path, tmp_path: Path) -> None:
     folder, _ = released()
+    (run,) = (path.parent for path in tmp_path.glob("*/run.json"))
     code, out, err = dpaudit("verify", folder, "--key", keys / "key.pub")
     assert (code, out) == (0, "")
     assert "8 files as released 20" in err and "signed by" in err and "evidence level 2" in err
+    code, _, err = dpaudit("report", folder, "--out", tmp_path / "report")
+    assert code == 2 and "this is a release folder, and no run" in err
     found = json.loads(dpaudit("verify", folder, "--unsigned", "--json")[1])
     assert (found["verdict"], found["signer"]) == ("pass", None)
     code, out, _ = dpaudit("verify", folder, "--key", keys / "key.pub", "--level", "4")
@@ -348,6 +351,7 @@ def test_the_command(released: Releases, dpaudit: Command, keys: Path, tmp_path:
         ),
         ((tmp_path / "nowhere", "--key", keys / "key.pub"), "cannot be read"),
         ((keys / "key", "--key", keys / "key.pub"), "cannot be read"),
+        ((run, "--key", keys / "key.pub"), "This is a run, and no release folder"),
         (("s3://bucket/texts", "--key", keys / "key.pub"), "copy it here first"),
     ):
         code, out, err = dpaudit("verify", *arguments)
