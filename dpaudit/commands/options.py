@@ -35,7 +35,7 @@ class TitledOption(click.Option):
 
 
 class TitledCommand(click.Command):
-    """A command whose help has headings for its options, and that takes an option once: a gate holds to all it is told."""
+    """A command whose help has headings for its options, and that takes each once: a gate holds to all it is told."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments. Of an option that is given twice, click would keep the last and say nothing."""
