@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from dpaudit.mechanisms import ClaimKind, Fields, Relation, Unit
+from dpaudit.mechanisms import ClaimKind, Fields, FirstVersion, Relation, Unit
 
 #: Checks of a list, and signers.
 MAX_LISTED = 1 << 8
@@ -38,7 +38,7 @@ class Policy(Fields):
         signers: ids of the keys that may sign a release, as `dpaudit key` prints them.
     """
 
-    policy_version: Literal[1]
+    policy_version: FirstVersion
     name: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$", max_length=100)] | None = None
     epsilon: _NotNegative | None = None
     delta: _Share | None = None
