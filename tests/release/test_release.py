@@ -214,6 +214,51 @@ def test_the_entrys_type_is_within_the_registrys_schema() -> None:
     held(ours, theirs, "entry")
 
 
+def test_an_entry_says_of_no_counted_setting_that_it_was_chosen_without_the_data(make_run: Callable[..., Run]) -> None:
+    counted = make_run(clusters="public-centers-rebalanced", sizes=(3, 4, 5, 2))
+    private, declared = make_run(), make_run()
+    private.edit_manifest({"origins": {"batching": "public", "settings": "private"}})
+    for run, said, unsaid in (
+        (declared, "None: labels, numbers of batches and the settings in the report", "all other settings"),
+        (counted, "Numbers of batches follow from noisy counts", "numbers of batches and"),
+        (private, "not declared public", "None"),
+    ):
+        result = run.audit()
+        entry = yaml.safe_load(render_deployment(public_form(result), result.claim, About(), date(2026, 11, 24)))
+        found = entry["deployment"]["dp_variant"]["unprotected_quantities"]
+        assert said in found and unsaid not in found
+
+
+def test_a_card_says_what_is_so_of_its_release(make_run: Callable[..., Run]) -> None:
+    result = make_run(aggregator="mean").audit()
+
+    def card(of: AuditResult, about: About = ABOUT, texts: Any = None) -> str:
+        return render_card(Released(public_form(of), "approximate", about, texts or {"train": 3}, True, None))
+
+    users = result.model_copy(update={"claim": result.claim.model_copy(update={"unit": "user"})})
+    (one,) = (check for check in result.checks if check.id == "canaries.coins")
+    checks = (*result.checks, one.model_copy(update={"status": "pass"}))
+    for said, with_it, without in (
+        ("The test split is of synthetic texts", card(result, texts={"train": 3, "test": 1}), card(result)),
+        ("several of one person, add up", card(result), card(users)),
+        ("such as a family, add up", card(users), card(result)),
+        ("Some of the records may be canaries", card(result.model_copy(update={"checks": checks})), card(result)),
+    ):
+        assert said in with_it and said not in without
+    found = card(result, About(contact="Desk of A@B <privacy@example.org>, a_b@example.org or [us](x)"))
+    assert "Contact: Desk of <A@B> &lt;<privacy@example.org>&gt;, <a_b@example.org> or \\[us\\](x)." in found
+
+
+def test_a_name_is_text_to_every_version_of_yaml(make_run: Callable[..., Run]) -> None:
+    result = public_form(make_run(aggregator="mean").audit())
+    for name in ("0o17", "1e3", "12", "1.", "no", "~"):
+        about = About(name=name, curators=(name,))
+        entry = render_deployment(result, result.claim, about, date(2026, 11, 24))
+        for text in (entry, card_with(make_run(aggregator="mean").audit(), None, about)):
+            assert f"name: '{name}'" in text
+        assert yaml.safe_load(entry)["deployment"]["basic"]["data_curators"] == [name]
+
+
 # --- the public baseline ----------------------------------------------------------------------------------------------
 
 
@@ -359,7 +404,11 @@ def test_what_a_publisher_says_is_read_strictly(tmp_path: Path) -> None:
 
 def test_an_entrys_address_follows_from_its_name(make_run: Callable[..., Run]) -> None:
     result = make_run(aggregator="mean").audit()
-    for name, slug in (("Tickets, 2026!", "tickets-2026"), ("票", "synthetic-texts")):
+    for name, slug in (
+        ("Tickets, 2026!", "tickets-2026"),
+        ("Städtisches Klinikum", "stadtisches-klinikum"),
+        ("票", "synthetic-texts"),
+    ):
         text = render_deployment(public_form(result), result.claim, About(name=name), date(2026, 11, 24))
         assert yaml.safe_load(text)["url_slug"] == slug
 
