@@ -18,6 +18,12 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from dpaudit.runs import InputError
 
+#: The eight points of small order, under whose "keys" anybody can sign; encodings without the bit of the sign.
+_WEAK = {
+    *("00" * 32, "01" + "00" * 31, "ec" + "ff" * 30 + "7f", "ed" + "ff" * 30 + "7f", "ee" + "ff" * 30 + "7f"),
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+}
 #: A key's file has some hundred bytes.
 MAX_BYTES = 1 << 13
 PUBLIC_SUFFIX = ".pub"
@@ -99,6 +105,9 @@ def read_public_key(path: Path) -> SSlibKey:
         private = b"PRIVATE KEY" in content
         problem = "this is a private key." if private else "this is no public Ed25519 key, in PEM."
         raise InputError(str(path), problem, "Give the file that ends in .pub, which `dpaudit key` wrote beside it.")
+    point = key.public_bytes_raw()
+    if (point[:-1] + bytes([point[-1] & 0x7F])).hex() in _WEAK:
+        raise InputError(str(path), "anybody can sign under this key.", _MAKE)
     return SSlibKey.from_crypto(key)
 
 

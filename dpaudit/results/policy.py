@@ -15,8 +15,9 @@ FAMILY = "policy"
 
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _NotNegative = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
-_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-_Check = Annotated[str, Field(pattern=r"^[a-z-]+\.[a-z0-9-]+$", max_length=100)]
+DIGEST, CHECK = r"^[0-9a-f]{64}$", r"^[a-z-]+\.[a-z0-9-]+$"
+_Digest = Annotated[str, Field(pattern=DIGEST)]
+_Check = Annotated[str, Field(pattern=CHECK, max_length=100)]
 
 
 class Policy(Fields):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
@@ -68,6 +69,20 @@ def test_a_file_of_two_keys_is_refused(tmp_path: Path) -> None:
     (tmp_path / "private").chmod(0o600)
     with pytest.raises(InputError, match="more than one key"):
         read_signer(tmp_path / "private")
+
+
+def test_a_key_under_which_anybody_can_sign_is_refused(tmp_path: Path) -> None:
+    """Points of small order: what is signed under one of them is signed by whoever likes."""
+    one = bytes([1, *[0] * 31])
+    Ed25519PublicKey.from_public_bytes(one).verify(one + bytes(32), b"any text")  # a signature that nobody's key made
+    p = 2**255 - 19
+    eight = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+    for y in (0, 1, p - 1, p, p + 1, eight, p - eight):
+        for sign in (0, 1 << 255):
+            point = Ed25519PublicKey.from_public_bytes((y | sign).to_bytes(32, "little"))
+            (tmp_path / "weak.pub").write_bytes(point.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+            with pytest.raises(InputError, match="anybody can sign"):
+                read_public_key(tmp_path / "weak.pub")
 
 
 def test_a_key_is_never_replaced(tmp_path: Path, dpaudit: Command) -> None:

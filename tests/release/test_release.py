@@ -321,6 +321,25 @@ def test_figures_beside_the_baseline_are_on_the_card_where_they_are_public(
         assert "0.375" not in card and "0.125" not in card
 
 
+def test_the_card_has_the_evaluation_that_the_policy_was_held_against(
+    make_run: Callable[..., Run],
+    tmp_path: Path,
+    dpaudit: Command,
+    measured: Quality,
+    monkeypatch: pytest.MonkeyPatch,
+    empty_figures: None,
+) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "policy.yaml").write_text("policy_version: 1\nquality: public-baseline\n")
+    (tmp_path / "about.yaml").write_text("public_reference: true\n")
+    found = iter([(measured, "")])
+    monkeypatch.setattr("dpaudit.commands.release.quality_of", lambda _: next(found))
+    options = ("--policy", "policy.yaml", "--about", "about.yaml", "--unsigned")
+    code, _, err = dpaudit("release", make_run(aggregator="mean").path, "--out", "texts", *options)
+    assert code == 0, err
+    assert "0.375" in (tmp_path / "texts" / "README.md").read_text()
+
+
 # --- nothing private --------------------------------------------------------------------------------------------------
 
 
@@ -390,12 +409,14 @@ def test_what_a_publisher_says_is_read_strictly(tmp_path: Path) -> None:
     assert read_about(None) == About()
     for text, said in (
         ("licence: cc-by-4.0", "Did you mean license?"),
-        ("curators: []", "curators"),
+        ("curators: []", "Allowed: a list of one thing at least."),
+        ("curators: A house", "Allowed: a list, such as"),
+        ("languages: [no]", "quotes make it that"),
         ("name: ''", "name"),
         ('name: "a\\u0007b"', "Allowed: one line of text, without control characters."),
         ("license: CC BY", "Allowed: lower-case letters"),
         ("sector: Gardening", "Technology"),
-        ("- name", "not a mapping"),
+        ("- name", "no mapping of fields"),
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=re.escape(said)):
@@ -543,9 +564,10 @@ def test_tokens_alone_are_not_released(make_run: Callable[..., Run], tmp_path: P
 
 
 def test_the_command_line_is_held_to_be_clear(
-    make_run: Callable[..., Run], tmp_path: Path, dpaudit: Command, keys: Path
+    make_run: Callable[..., Run], tmp_path: Path, dpaudit: Command, keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(aggregator="mean")
+    monkeypatch.setattr("dpaudit.audit.audit_run", lambda *_, **__: pytest.fail("an audit was spent"))
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "attestation.intoto.jsonl").touch()
     (tmp_path / "file").write_text("")
@@ -557,6 +579,9 @@ def test_the_command_line_is_held_to_be_clear(
         (["--out", "file", "--unsigned"], "there is something already"),
         (["--out", "file/texts", "--unsigned"], "file"),
         (["--out", run / "texts", "--unsigned"], "inside a run directory"),
+        (["--out", "x" * 300, "--unsigned"], "File name too long"),
+        (["--out", "texts", "--unsigned", "--test-share", "0.5"], "no label has two batches"),
+        (["--out", "texts", "--key", keys / "key", "--junit", keys / "key"], "would replace the key"),
         (["--out", "there/more", "--unsigned"], "inside a release folder"),
         (["--out", "texts", "--unsigned", "--junit", "there/junit.xml"], "inside a release folder"),
         (["--out", "texts", "--key", "nowhere"], "cannot be read"),
@@ -600,11 +625,15 @@ def test_the_command_releases_what_passes(
     run = make_run(aggregator="mean")
     (tmp_path / "about.yaml").write_text("name: Tickets\n")
     (tmp_path / "policy.yaml").write_text("policy_version: 1\nname: ours\nepsilon: 1000\n")
-    options = ("--about", "about.yaml", "--policy", "policy.yaml", "--key", keys / "key")
+    commitment = RunReader(run.path).manifest.commitment
+    options = ("--about", "about.yaml", "--policy", "policy.yaml", "--key", keys / "key", "--commitment", commitment)
     code, out, err = dpaudit("release", run.path, "--out", "new/texts", *options)
     assert code == 0, err
     assert "Released: new/texts (2 train texts; evidence level 2; signed by" in out
-    assert f"Next: dpaudit verify new/texts --key {keys / 'key'}.pub --level 2" in err
+    gate = f"--policy policy.yaml --commitment {commitment} --level 2"
+    assert f"Next: dpaudit verify new/texts --key {keys / 'key'}.pub {gate}" in " ".join(err.split())
+    code, out, err = dpaudit("report", run.path, "--out", "new/texts")
+    assert code == 2 and "inside a release folder" in err, "private reports stay out of it"
     assert set(contents(tmp_path / "new" / "texts")) == FILES
     digest = hashlib.sha256((tmp_path / "policy.yaml").read_bytes()).hexdigest()
     assert digest in (tmp_path / "new" / "texts" / "README.md").read_text()
