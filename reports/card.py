@@ -5,7 +5,8 @@ It states an epsilon of a claim that holds whatever the data are, and no other: 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import yaml
@@ -18,7 +19,7 @@ from dpaudit.results import NEXT_TO_NOTHING, TO_SHOW, AuditResult
 from dpaudit.results.attestation import ATTESTATION
 from dpaudit.results.publication import JSONL, NOT_STATED, PARQUET, REGISTRY, REPORT, About, Split
 from dpaudit.results.quality import Quality
-from dpaudit.results.rounding import exactly, exponential
+from dpaudit.results.rounding import exactly, factor
 
 #: How the hub sorts data sets by their number of rows: the upper end of each class.
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
@@ -35,17 +36,26 @@ _WITHHELD = (
 _NOT_PROMISED = (
     "That nothing can be learnt. What many of the records have in common may stand in these texts: that is what they "
     "are for.",
-    "Anything about groups. Records that belong together, such as several of one person, add up, unless one user with "
-    "all records of theirs is what a promise is about.",
+    "Anything about groups. {groups} add up.",
     "Anything about what the language model had read before. It may repeat that, whatever the private data are.",
     "Anything about other releases from the same records. What they cost comes on top.",
     "That a sentence is true. The texts are made up; a name, a number or a place in them need not exist.",
 )
-_LIMITS = (
-    "Texts are as they were sampled: none was edited, and none was left out. Some may be empty, cut off or off topic.",
-    "A test split, where there is one, is of synthetic texts. It is no held-out real data, and says nothing about how "
-    "good a model is on real texts.",
+_CANARIES = (
+    "Some of the records may be canaries: made up, of a few words over and over, and put in by coins, so that the "
+    "audit could guess the coins from the texts. Their words may come back in the texts."
 )
+_AS_SAMPLED = (
+    "Texts are as they were sampled: none was edited, and none was left out. Some may be empty, cut off or off topic."
+)
+_TEST_SPLIT = (
+    "The test split is of synthetic texts. It is no held-out real data, and says nothing about how good a model is on "
+    "real texts."
+)
+#: An address that a mail can be sent to, which stays whole between angle brackets.
+_ADDRESS = re.compile(r"([A-Za-z0-9.+_-]+@[A-Za-z0-9]+(?:[.-][A-Za-z0-9]+)*)")
+#: Plain text to YAML 1.1, and numbers to readers of YAML 1.2: these are quoted.
+_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|0o[0-7]+$")
 
 
 class Released(NamedTuple):
@@ -70,8 +80,20 @@ class Released(NamedTuple):
 
 def render_card(released: Released) -> str:
     """The whole card: YAML front matter, and Markdown."""
-    front = yaml.safe_dump(_front_matter(released), sort_keys=False, allow_unicode=True, width=1 << 16)
+    front = as_yaml(_front_matter(released))
     return f"---\n{front}---\n\n" + "\n\n".join(_blocks(released)) + "\n"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what any version of YAML would read as a number."""
+
+
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
+
+
+def as_yaml(values: Mapping[str, Any]) -> str:
+    """A mapping as YAML, in its order, and no line folded."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 16)
 
 
 def states_epsilon(result: AuditResult, kind: ClaimKind) -> bool:
@@ -104,7 +126,7 @@ def _blocks(released: Released) -> Iterator[str]:
     if about.curators != (NOT_STATED,):
         yield f"Published by {', '.join(map(escaped, about.curators))}."
     if about.contact:
-        yield f"Contact: {escaped(about.contact)}."
+        yield f"Contact: {_with_addresses(about.contact)}."
     yield "## Uses"
     yield from _paragraphs(about.intended_use)
     yield "## Dataset Structure"
@@ -114,9 +136,9 @@ def _blocks(released: Released) -> Iterator[str]:
     yield "## Personal and Sensitive Information"
     yield promise(result, released.kind)
     yield "Nothing here promises:"
-    yield _items(_NOT_PROMISED)
+    yield _items(each.format(groups=_groups(released)) for each in _NOT_PROMISED)
     yield "## Bias, Risks, and Limitations"
-    yield _items(_LIMITS)
+    yield _items((_AS_SAMPLED, *[_TEST_SPLIT] * ("test" in released.texts)))
     yield from _baseline(released)
     yield "## Audit"
     yield from _audit(released)
@@ -127,7 +149,21 @@ def _paragraphs(text: str) -> Iterator[str]:
     yield from (escaped(part) for part in text.split("\n") if part.strip())
 
 
-def _items(items: Iterator[str] | tuple[str, ...]) -> str:
+def _with_addresses(text: str) -> str:
+    """What somebody wrote; addresses of mail can be copied, where `escaped` would put an invisible sign into them."""
+    parts = (enumerate(_ADDRESS.split(word)) for word in text.split())
+    return " ".join("".join(f"<{part}>" if place % 2 else escaped(part) for place, part in word) for word in parts)
+
+
+def _groups(released: Released) -> str:
+    """Whose costs add up beyond what the promise, if there is one, is about."""
+    claim = released.result.claim
+    if claim is not None and claim.unit == "user":
+        return "Users who belong together, such as a family,"
+    return "Records that belong together, such as several of one person,"
+
+
+def _items(items: Iterable[str]) -> str:
     return "\n".join(f"- {item}" for item in items)
 
 
@@ -143,8 +179,10 @@ def _structure(released: Released) -> str:
 def _creation(result: AuditResult) -> Iterator[str]:
     yield (
         "A language model wrote the texts, token by token. Every token was drawn from an aggregate of many prompts, "
-        "each of which showed other private records; how far any one of them can move a draw is bounded."
+        "each of which showed other records; how far any one of them can move a draw is bounded."
     )
+    if any(check.id == "canaries.coins" and check.status == "pass" for check in result.checks):
+        yield _CANARIES
     manifest = result.run.get("manifest")
     if manifest is None:
         yield "The settings are left out, for they were not found fit to publish."
@@ -176,7 +214,7 @@ def promise(result: AuditResult, kind: ClaimKind) -> str:
     claim = result.claim
     if claim is None:
         return _WITHHELD
-    times, neighbours = exponential(claim.epsilon), outline.neighbours_of(claim)
+    times, neighbours = factor(claim.epsilon), outline.neighbours_of(claim)
     return (
         f"**The making of these texts is ({exactly(claim.epsilon)}, {exactly(claim.delta)})-differentially private "
         f"({escaped(neighbours)}): whatever is said of the texts would be at most {times} times as probable with any "

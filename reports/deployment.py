@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from datetime import date
 
-import yaml
-
 from dpaudit.mechanisms import Relation, Unit
-from dpaudit.reports.card import states_epsilon
+from dpaudit.reports.card import as_yaml, states_epsilon
 from dpaudit.results import AuditResult, ClaimResult
 from dpaudit.results.publication import (
     About,
@@ -46,9 +45,8 @@ def render_deployment(result: AuditResult, tested: ClaimResult, about: About, pu
         about: what the publisher says.
         published: when.
     """
-    entry = _entry(result, tested, about, published).model_dump(mode="json", exclude_none=True)
     # The registry wants no folded scalars, which long lines would become.
-    return yaml.safe_dump(entry, sort_keys=False, allow_unicode=True, width=1 << 16, default_style=None)
+    return as_yaml(_entry(result, tested, about, published).model_dump(mode="json", exclude_none=True))
 
 
 def _entry(result: AuditResult, tested: ClaimResult, about: About, published: date) -> RegistryEntry:
@@ -65,9 +63,7 @@ def _entry(result: AuditResult, tested: ClaimResult, about: About, published: da
     variant = Variant(
         variant_name="Approximate DP" if tested.kind == "approximate" else "Custom",
         data_domain="All sets of records of text.",
-        unprotected_quantities="Labels, numbers of batches and all other settings are public, and chosen without them."
-        if _public_settings(result)
-        else "Settings that are not declared public; see the report.",
+        unprotected_quantities=_unprotected(result),
     )
     return RegistryEntry(
         url_slug=_slug(about.name),
@@ -106,9 +102,15 @@ def _loss(result: AuditResult, tested: ClaimResult) -> Loss:
     return Loss(privacy_unit=unit, privacy_unit_details=detail, privacy_parameters=parameters)
 
 
-def _public_settings(result: AuditResult) -> bool:
-    origins = result.run.get("manifest", {}).get("origins", {})
-    return bool(origins) and set(origins.values()) == {"public"}
+def _unprotected(result: AuditResult) -> str:
+    """What is released beside the texts without noise; the public form has no setting that was counted in the data."""
+    manifest = result.run.get("manifest", {})
+    if set(manifest.get("origins", {}).values()) != {"public"}:
+        return "Settings that are not declared public; see the report."
+    said = "the settings in the report are declared to be chosen without the private data"
+    if "batches" in manifest["batching"]:
+        return f"None: labels, numbers of batches and {said}."
+    return f"None: labels and {said}. Numbers of batches follow from noisy counts, which the account includes."
 
 
 def _mechanism(result: AuditResult) -> str:
@@ -126,5 +128,6 @@ def _line(text: str) -> str:
 
 
 def _slug(name: str) -> str:
-    """The name as an address has it."""
-    return "-".join(re.findall(r"[a-z0-9]+", name.lower())) or "synthetic-texts"
+    """The name as an address has it: letters without their accents."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return "-".join(re.findall(r"[a-z0-9]+", plain)) or "synthetic-texts"

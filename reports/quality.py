@@ -78,7 +78,8 @@ def added(quality: Quality) -> tuple[str, ...]:
     elif "unknown" in outcomes:
         first = "Whether the records added anything is not known:"
     else:
-        first = "The records added nothing: the same prompts without any record, at epsilon 0, do as well."
+        well = "better" if "less" in outcomes else "as well"
+        first = f"The records added nothing: the same prompts without any record, at epsilon 0, do {well}."
     return (first, *(f"{MEASURES[each.measure]}: {difference(each)}." for each in measured))
 
 

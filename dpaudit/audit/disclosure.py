@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpaudit.audit.caveats import public_caveats
-from dpaudit.audit.factors import change, factor, next_to_nothing
+from dpaudit.audit.factors import change, next_to_nothing
 from dpaudit.audit.guarantees import NOTHING
 from dpaudit.checks.disclosure import public_settings
 from dpaudit.checks.registry import CHECKS, COMMAND, command_for
 from dpaudit.results import TO_SHOW, AuditResult, CheckResult, ClaimResult
-from dpaudit.results.rounding import exactly
+from dpaudit.results.rounding import exactly, factor
 from dpaudit.results.shell import claim_options
 
 

@@ -5,22 +5,12 @@ from __future__ import annotations
 import math
 
 from dpaudit.results import NEXT_TO_NOTHING, ClaimResult
-from dpaudit.results.rounding import exactly, exponential
+from dpaudit.results.rounding import exactly
 
-#: A larger factor says no more than its exponent does.
-_MOST_FACTOR = 1000
 #: Beyond this epsilon, in nats, a factor has five digits and more, and rules out next to nothing.
 _MOST_TELLING = 10
 
 _CHANGE = {"add_remove": "added or removed", "replace": "replaced by another"}
-
-
-def factor(epsilon: float) -> str:
-    """e to the power of an epsilon in nats, rounded up where it is of a size that says something."""
-    power = f"e^{exactly(epsilon)}"
-    if not 0 < epsilon < math.log(_MOST_FACTOR):
-        return power
-    return f"{exponential(epsilon)} ({power})"
 
 
 def change(claim: ClaimResult) -> str:

@@ -22,7 +22,7 @@ import dpaudit
 from dpaudit.accounting import Cost, ExPostAccountant
 from dpaudit.audit.budgets import BudgetSums
 from dpaudit.audit.caveats import caveats
-from dpaudit.audit.factors import change, factor
+from dpaudit.audit.factors import change
 from dpaudit.audit.guarantees import (
     NOTHING,
     CurveSums,
@@ -80,7 +80,7 @@ from dpaudit.results import (
     Verdict,
 )
 from dpaudit.results.replay import PublicReplay, Rerun
-from dpaudit.results.rounding import bound_against, exactly
+from dpaudit.results.rounding import bound_against, exactly, factor
 from dpaudit.results.shell import claim_options
 from dpaudit.runs import BatchReader, Claim, Held, InputError, Manifest, RunReader, without_stop
 from dpaudit.runs.layout import STEPS, steps_file

@@ -139,9 +139,7 @@ def with_quality(result: AuditResult, run_dir: Location, *, digests: bool = Fals
     return result.model_copy(update={"quality": quality if digests or quality is None else quality.without_digests()})
 
 
-def held_to_policy(
-    result: AuditResult, run_dir: Location, policy: PolicyFile | None, signer: str | None = None
-) -> AuditResult:
+def held_to_policy(result: AuditResult, run_dir: Location, policy: PolicyFile | None) -> AuditResult:
     """The audit's result with the policy's rules; as it is where there is no policy."""
     if policy is None:
         return result
@@ -149,7 +147,7 @@ def held_to_policy(
 
     wanted = policy.policy.quality is not None and result.verdict != "error"
     quality, problem = quality_of(run_dir) if wanted else (None, "")
-    return held_to(result, policy, quality, problem, signer)
+    return held_to(result, policy, quality, problem)
 
 
 def spare_findings(run_dir: Location, *files: Path | None) -> None:

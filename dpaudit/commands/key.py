@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from dpaudit.commands import places
 from dpaudit.commands.options import NamedPath, output_options
 from dpaudit.commands.terminal import output
 
@@ -27,6 +28,7 @@ def key(out: Path, as_json: bool) -> None:
     from dpaudit.release.keys import PUBLIC_SUFFIX, make_key
     from dpaudit.reports.text import in_a_line
 
+    places.spare_runs(out, (), "Keep keys where releases are signed, and nowhere else.", keep_folder=True)
     keyid = make_key(out).keyid
     public = out.with_name(out.name + PUBLIC_SUFFIX)
     with output():

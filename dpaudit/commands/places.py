@@ -64,7 +64,7 @@ def require_distinct(runs: Sequence[Location]) -> None:
 
 
 def spare_runs(out: Path, runs: Iterable[Location], remedy: str, *, keep_folder: bool = False) -> None:
-    """Refuse to write into a run directory, but for its report folder: the record must stay as it was written.
+    """Refuse to write into a release, or into a run directory but for its report folder: the record must stay.
 
     Args:
         out: where to write, links followed.
@@ -75,6 +75,7 @@ def spare_runs(out: Path, runs: Iterable[Location], remedy: str, *, keep_folder:
     from dpaudit.runs import InputError
     from dpaudit.runs.layout import MANIFEST, REPORT, STEPS
 
+    spare_releases(out, remedy)
     # realpath, for resolve() raises on links in a circle.
     place, named = Path(os.path.realpath(out)), {Path(os.path.realpath(run)) for run in runs if isinstance(run, Path)}
     for folder in (place, *place.parents):
@@ -82,6 +83,16 @@ def spare_runs(out: Path, runs: Iterable[Location], remedy: str, *, keep_folder:
             inside = place.relative_to(folder).parts
             if inside[:1] != (REPORT,) or (keep_folder and len(inside) == 1):
                 raise InputError(str(out), "this is inside a run directory, whose files are the record.", remedy)
+
+
+def spare_releases(out: Path, remedy: str) -> None:
+    """Refuse to write into a release folder, links followed: whatever is added there, it does not verify any more."""
+    from dpaudit.results.attestation import ATTESTATION
+    from dpaudit.runs import InputError
+
+    place = Path(os.path.realpath(out))
+    if any((folder / ATTESTATION).is_file() for folder in (place, *place.parents)):
+        raise InputError(str(out), "this is inside a release folder, which holds what is attested alone.", remedy)
 
 
 @contextmanager

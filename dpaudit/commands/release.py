@@ -13,7 +13,6 @@ import click
 from dpaudit.commands import places
 from dpaudit.commands.audits import (
     audit_of,
-    held_to_policy,
     leave,
     quality_of,
     replay_of,
@@ -49,7 +48,11 @@ if TYPE_CHECKING:
     metavar="FILE.yaml",
     help="What the card and the registry's entry say beside the audit: name, curators, description, license ...",
 )
-@click.option("--test-share", type=SHARE, help="Put about this share of each label's texts into a test split.")
+@click.option(
+    "--test-share",
+    type=SHARE,
+    help="Put at least this share of each label's texts into a test split, whole batches, but one of them.",
+)
 @click.option(
     "--junit",
     type=NamedPath(path_type=Path, dir_okay=False),
@@ -90,8 +93,16 @@ def release(
       dpaudit verify texts --key release-key.pub --level 4
     """
     from dpaudit.audit.disclosure import public_form
-    from dpaudit.release.folder import RefusedError, read_about, require_new, require_signer, write_release
+    from dpaudit.release.folder import (
+        RefusedError,
+        read_about,
+        require_new,
+        require_signer,
+        require_split,
+        write_release,
+    )
     from dpaudit.release.keys import read_signer
+    from dpaudit.release.policy import held_to
     from dpaudit.results.shell import argument
     from dpaudit.runs import RunReader
 
@@ -107,21 +118,28 @@ def release(
     require_new(out)
     places.require_writable(out.parent, "--out")
     spare_findings(run_dir, junit, sarif)
-    if any(Path(os.path.realpath(file)).is_relative_to(os.path.realpath(out)) for file in (junit, sarif) if file):
+    written = [Path(os.path.realpath(file)) for file in (junit, sarif) if file]
+    if key is not None and Path(os.path.realpath(key)) in written:
+        raise click.UsageError("--junit or --sarif would replace the key.")
+    if any(file.is_relative_to(os.path.realpath(out)) for file in written):
         raise click.UsageError("A release folder holds what is attested alone: write --junit and --sarif elsewhere.")
     if importlib.util.find_spec("pyarrow") is None:
         raise ModuleNotFoundError(name="pyarrow")
+    if test_share is not None:
+        require_split(RunReader(run_dir), test_share)
     try:
         require_signer(policy, signer)
         found = replay_of(run_dir, data, model, question, gate=True)
         audited = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine, held=held)
-        result = held_to_policy(audited, run_dir, policy, None if signer is None else signer.public_key.keyid)
+        # Read once: the card shows the evaluation that the policy was held against.
+        quality, problem = quality_of(run_dir)
+        keyid = None if signer is None else signer.public_key.keyid
+        result = audited if policy is None else held_to(audited, policy, quality, problem, keyid)
         if junit is not None or sarif is not None:
             write_findings(public_form(result), junit=junit, sarif=sarif)
         if result.verdict != "pass":
             _tell_why(result, as_json)
             leave(result)
-        quality, problem = quality_of(run_dir)
         if problem:
             tell(f"dpaudit: warning: {problem}")
         with places.writing(out, "--out"):
@@ -142,6 +160,10 @@ def release(
         note("No --about FILE.yaml was given: the card says of curators, use and licence that they are not stated.")
     public = "FILE.pub" if key is None else argument(f"{key}.pub", "FILE.pub")
     gate = "--unsigned" if key is None else f"--key {public}"
+    if policy is not None:
+        gate += f" --policy {argument(str(click.get_current_context().params['policy']), 'FILE.yaml')}"
+    if held.commitment is not None:
+        gate += f" --commitment {held.commitment}"
     note(f"Next: dpaudit verify {argument(str(out), 'FOLDER')} {gate} --level {evidence}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,6 +94,9 @@ def report(
     from dpaudit.results.shell import argument, claim_options
     from dpaudit.runs import InputError
 
+    if _is_released(run_dir):
+        remedy = "Verify it with `dpaudit verify FOLDER --key FILE.pub`."
+        raise InputError(str(run_dir), "this is a release folder, and no run.", remedy)
     places.spare_public_reports(out or places.report_folder(run_dir, audience), audience)
     if out is not None:
         remedy = f"Leave --out away to write into {places.reports_of(run_dir)}, or name a folder elsewhere."
@@ -173,6 +177,8 @@ def verify(
       dpaudit verify texts --key release-key.pub --level 4
     """
     if key is not None or unsigned or _is_released(run_dir):
+        if _is_run(run_dir):
+            raise click.UsageError("This is a run, and no release folder: --key and --unsigned are for those.")
         given = (question.asked, data, model, engine, held.head, junit, sarif, session().tokenizers)
         if any(given):
             raise click.UsageError("A release folder is verified by --key, --level, --policy and --commitment alone.")
@@ -198,6 +204,14 @@ def verify(
         for line in (f"{result.verdict}: {result.guarantee}", *result.caveats, *lacking):
             note(f"dpaudit: {line}", wrapped=True)
     leave(result)
+
+
+def _is_run(place: Location) -> bool:
+    """Whether this is a run, and nothing that `dpaudit release` wrote."""
+    from dpaudit.results.attestation import ATTESTATION
+    from dpaudit.runs.layout import MANIFEST
+
+    return isinstance(place, Path) and (place / MANIFEST).is_file() and not os.path.lexists(place / ATTESTATION)
 
 
 def _is_released(place: Location) -> bool:

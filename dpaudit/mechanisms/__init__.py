@@ -25,6 +25,7 @@ from dpaudit.mechanisms.interfaces import ClaimKind as ClaimKind
 from dpaudit.mechanisms.interfaces import Contribution as Contribution
 from dpaudit.mechanisms.interfaces import Deviation as Deviation
 from dpaudit.mechanisms.interfaces import Fields as Fields
+from dpaudit.mechanisms.interfaces import FirstVersion as FirstVersion
 from dpaudit.mechanisms.interfaces import FixedColumns as FixedColumns
 from dpaudit.mechanisms.interfaces import Kind as Kind
 from dpaudit.mechanisms.interfaces import Positive as Positive

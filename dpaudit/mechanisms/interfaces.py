@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from dpaudit.mechanisms.neighbors import ContextChange
@@ -132,6 +132,16 @@ class Fields(BaseModel):
     """Base of settings that are recorded: immutable, no coercion, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def _no_bool(value: object) -> object:
+    if isinstance(value, bool):  # True is 1, and no number
+        raise PydanticCustomError("no_number", "Input should be 1")
+    return value
+
+
+#: A version of a format, whose first is its only one so far.
+FirstVersion: TypeAlias = Annotated[Literal[1], BeforeValidator(_no_bool)]
 
 
 def clash(field: str, given: object, allowed: str) -> PydanticCustomError:

@@ -40,7 +40,6 @@ from dpaudit.results.attestation import (
 )
 from dpaudit.runs import strict_json
 
-VERIFIER = "urn:dpaudit:verifier"
 #: Of the file, and of values of a payload.
 MAX_BYTES, MAX_VALUES = 1 << 20, 1 << 14
 
@@ -66,7 +65,7 @@ def statements(
     found = found_by(public, kind, commitment)
     held = None if public.policy is None else (PolicyDigest(digest=Sha256(sha256=public.policy.sha256)),)
     summary = Svr(
-        verifier=Verifier(id=f"{VERIFIER}:{public.run['dpaudit']}", policies=held),
+        verifier=Verifier(id=verifier(public.run["dpaudit"]), policies=held),
         time_created=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         properties=properties(public.evidence, kind, held is not None),
     )
@@ -89,6 +88,11 @@ def properties(evidence: int, kind: ClaimKind, policy: bool) -> tuple[str, ...]:
     """What the summary says of a pass."""
     said = ("DPAUDIT_CLAIM_HOLDS", f"DPAUDIT_CLAIM_{kind.upper().replace('-', '_')}", f"DPAUDIT_EVIDENCE_{evidence}")
     return (*said, *["DPAUDIT_POLICY_MET"] * policy)
+
+
+def verifier(version: str) -> str:
+    """The id of a dpaudit of this version."""
+    return f"urn:dpaudit:verifier:{version}"
 
 
 def _configuration(public: AuditResult, kind: ClaimKind, commitment: str | None) -> tuple[Configured, ...]:
@@ -176,7 +180,8 @@ def _opened(line: bytes) -> Opened:
         # securesystemslib changes the mapping that it reads.
         envelope = Envelope.from_dict(fields.model_dump())
         strict_json.load(envelope.payload, MAX_VALUES)
-        statement = Statement.model_validate_json(envelope.payload).root
+        # By the names that the formats have: others read no other.
+        statement = Statement.model_validate_json(envelope.payload, by_alias=True, by_name=False).root
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(str(part)[:60] for part in first["loc"][:8])

@@ -14,6 +14,15 @@ from dpaudit.runs import InputError
 from dpaudit.runs.strict_yaml import in_short, parse, read
 
 MAX_BYTES = 1 << 16
+#: What a field takes, by the error of what it does not take.
+_ALLOWED = {
+    "float_type": "a number, without quotes",
+    "int_type": "a whole number, without quotes",
+    "bool_type": "true or false",
+    "string_type": 'text; quotes make it that: "no", "2026"',
+    "tuple_type": "a list, such as [one, another]",
+    "too_short": "a list of one thing at least",
+}
 _Kind = TypeVar("_Kind", bound=Fields)
 
 
@@ -32,7 +41,7 @@ def read_fields(path: Path, kind: type[_Kind], what: str, remedy: str) -> tuple[
     data = read(path, what, remedy, MAX_BYTES)
     values = parse(data, path, what, remedy)
     if not isinstance(values, dict):
-        raise InputError(str(path), f"the file holds a {type(values).__name__}, not a mapping.", remedy)
+        raise InputError(str(path), "the file holds no mapping of fields.", remedy)
     for name in kind.model_fields:
         if name in values and values[name] is None:  # what lost its value is not what was never asked
             raise InputError(f"{path}: {name}", "this field has no value.", "Give it one, or leave it out.")
@@ -53,7 +62,7 @@ def _input_error(path: Path, error: ValidationError, kind: type[Fields], remedy:
         return InputError(where, "this field is missing.", remedy)
     if first["type"] == "value_error":
         return InputError(where, f"{first['msg'].removeprefix('Value error, ')}.", remedy)
-    allowed = first["msg"].removeprefix("Input should be ")
+    allowed = _ALLOWED.get(first["type"]) or first["msg"].removeprefix("Input should be ")
     if first["type"] == "string_pattern_mismatch":
         allowed = PATTERNS.get(first["ctx"]["pattern"], allowed)
     return InputError(where, f"the value is {in_short(first['input'])}.", f"Allowed: {allowed}.")

@@ -58,8 +58,22 @@ def require_signer(policy: PolicyFile | None, signer: CryptoSigner | None) -> No
 
 def require_new(out: Path) -> None:
     """Raises InputError where something is at the place of a release: it is written once, as a whole."""
-    if os.path.lexists(out):
-        raise InputError(str(out), "there is something already, and releases are not replaced.", "Name another --out.")
+    try:
+        os.lstat(out)
+    except FileNotFoundError:
+        return
+    except OSError as error:  # such as a name that is too long
+        raise InputError(str(out), f"cannot be written ({error.strerror}).", "Name another --out.") from None
+    raise InputError(str(out), "there is something already, and releases are not replaced.", "Name another --out.")
+
+
+def require_split(reader: RunReader, test_share: float | None) -> None:
+    """Raises InputError where the texts cannot be split. What else is wrong with them is for the audit to say."""
+    try:
+        rows = rows_of(reader.samples(), reader.where(SAMPLES))
+    except InputError:
+        return
+    split_rows(rows, test_share)
 
 
 def write_release(
@@ -132,7 +146,7 @@ def _write_whole(files: Mapping[str, bytes], out: Path) -> None:
     """All files, or no folder: they are written beside it, and renamed once they are on the disk."""
     require_new(out)
     out.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
+    partial = Path(tempfile.mkdtemp(prefix=".release.", suffix=".part", dir=out.parent))
     try:
         folders: dict[str, dict[str, str | bytes]] = {}
         for name, content in files.items():

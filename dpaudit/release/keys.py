@@ -18,6 +18,12 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from dpaudit.runs import InputError
 
+#: The eight points of small order, under whose "keys" anybody can sign; encodings without the bit of the sign.
+_WEAK = {
+    *("00" * 32, "01" + "00" * 31, "ec" + "ff" * 30 + "7f", "ed" + "ff" * 30 + "7f", "ee" + "ff" * 30 + "7f"),
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+}
 #: A key's file has some hundred bytes.
 MAX_BYTES = 1 << 13
 PUBLIC_SUFFIX = ".pub"
@@ -29,8 +35,11 @@ def make_key(path: Path) -> SSlibKey:
     """Write a new private key, for its owner alone, and its public key to the same name with .pub.
 
     Raises:
-        InputError: one of the files is there already, or cannot be written.
+        InputError: the name is a public key's, or one of the files is there already or cannot be written.
     """
+    if path.suffix.lower() == PUBLIC_SUFFIX:
+        problem = f"files that end in {PUBLIC_SUFFIX} are given away, and this would be the private key."
+        raise InputError(str(path), problem, f"Name it without {PUBLIC_SUFFIX}; the public key gets that name.")
     key = Ed25519PrivateKey.generate()
     signer = CryptoSigner(key)
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -69,6 +78,7 @@ def _there_already(path: Path) -> InputError:
 def read_signer(path: Path) -> CryptoSigner:
     """The private key of a file. Raises InputError where it is none, or others may read it."""
     content, mode = _read(path, _MAKE)
+    _require_one(path, content)
     if b"PUBLIC KEY" in content:
         raise InputError(str(path), "this is a public key.", "Give the private one, which lies beside it without .pub.")
     if mode & 0o077:
@@ -86,6 +96,7 @@ def read_signer(path: Path) -> CryptoSigner:
 def read_public_key(path: Path) -> SSlibKey:
     """The public key of a file. Raises InputError where it is none."""
     content, _ = _read(path, _ASK)
+    _require_one(path, content)
     try:
         key = load_pem_public_key(content)
     except ValueError:
@@ -94,7 +105,16 @@ def read_public_key(path: Path) -> SSlibKey:
         private = b"PRIVATE KEY" in content
         problem = "this is a private key." if private else "this is no public Ed25519 key, in PEM."
         raise InputError(str(path), problem, "Give the file that ends in .pub, which `dpaudit key` wrote beside it.")
+    point = key.public_bytes_raw()
+    if (point[:-1] + bytes([point[-1] & 0x7F])).hex() in _WEAK:
+        raise InputError(str(path), "anybody can sign under this key.", _MAKE)
     return SSlibKey.from_crypto(key)
+
+
+def _require_one(path: Path, content: bytes) -> None:
+    """Refuse a file of several keys: one of them would be read, and who looks at the file may mean another."""
+    if content.count(b"-----BEGIN ") > 1:
+        raise InputError(str(path), "this file holds more than one key.", "Give a file of one key alone.")
 
 
 def _read(path: Path, remedy: str) -> tuple[bytes, int]:

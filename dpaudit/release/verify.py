@@ -1,7 +1,7 @@
 """Release folders held against their attestation, without the run: signature, every byte, and what is said of them.
 
 A folder may come from anywhere. No link is followed, nothing is unpickled, and sizes are limited before anything is
-read as a whole.
+read as a whole. What no release has is not read at all.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from securesystemslib.signer import SSlibKey
 
-from dpaudit.release.attestation import MAX_BYTES, Opened, found_by, opened, properties
+from dpaudit.release.attestation import MAX_BYTES, Opened, found_by, opened, properties, verifier
 from dpaudit.release.policy import PolicyFile
 from dpaudit.results import AuditResult
 from dpaudit.results.attestation import (
@@ -43,8 +44,10 @@ _NEEDED = (
     *(f"{REPORT}/{name}" for name in ("report.html", "report.json", "report.md", "junit.xml")),
 )
 _ALLOWED = {*_NEEDED, f"{PARQUET}/test.parquet", f"{JSONL}/test.jsonl"}
-#: Files and folders that are looked at: a release has a dozen. And of a public report.
-_MOST_ENTRIES, _MOST_REPORT, _MOST_VALUES = 1_000, 1 << 24, 1 << 18
+#: Files and folders that are listed: a release has a dozen.
+_MOST_ENTRIES = 1_000
+#: Bytes of a table of texts, which was written from memory, and of any other file; values of a public report.
+_MOST_TABLE, _MOST_BYTES, _MOST_VALUES = 1 << 33, 1 << 24, 1 << 18
 _CHUNK = 1 << 20
 
 
@@ -79,20 +82,21 @@ def verify_folder(
     Raises:
         InputError: there is no such folder, or it cannot be read.
     """
-    held, problems = _files(folder)
-    attested: _Attested | None = None
+    problems: list[str] = []
     try:
+        held = _listed(folder)
         attested = _attested(folder, held)
+    except InputError:
+        raise
     except ValueError as error:
-        problems.append(str(error))
-    if attested is None:
         return VerifiedFolder(
-            verdict="fail", problems=tuple(problems), guarantee="", evidence=None, created="", signer=None, files=0
+            verdict="fail", problems=(str(error),), guarantee="", evidence=None, created="", signer=None, files=0
         )
     if key is not None:
         problems += dict.fromkeys(_signature_problems(attested.envelopes, key))
     named = {subject.name: subject.digest.sha256 for subject in attested.found.subject}
-    problems += _file_problems(held, named)
+    problems += _name_problems(held, named)
+    problems += _content_problems(folder, held, named)
     problems += _statement_problems(attested)
     problems += _report_problems(folder, held, attested.found)
     audit = attested.found.configured(Audit)
@@ -110,21 +114,24 @@ def verify_folder(
     )
 
 
-def _files(folder: Path) -> tuple[dict[str, str], list[str]]:
-    """SHA-256 of each plain file by its path, and what is wrong with the rest."""
-    found, problems = {}, []
+def _listed(folder: Path) -> dict[str, int | None]:
+    """Bytes of each plain file by its path, and None of what is none. Raises ValueError where there are too many."""
+    found: dict[str, int | None] = {}
+    with _readable(folder):
+        for name, entry in _walk(folder, ""):
+            if len(found) >= _MOST_ENTRIES:
+                raise ValueError(f"There are more than {_MOST_ENTRIES:,} files: a release has a dozen.")
+            status = entry.stat(follow_symlinks=False)
+            found[name] = status.st_size if stat.S_ISREG(status.st_mode) else None
+    return found
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
     try:
-        for count, (name, entry) in enumerate(_walk(folder, "")):
-            if count >= _MOST_ENTRIES:
-                problems.append(f"There are more than {_MOST_ENTRIES:,} files: a release has a dozen.")
-                break
-            if stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
-                found[name] = _digest(Path(entry.path))
-            else:
-                problems.append(f"{_shown(name)} was added, and is no plain file.")
+        yield
     except OSError as error:
         raise InputError(str(folder), f"cannot be read ({error.strerror}).", "Check the path.") from None
-    return found, problems
 
 
 def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -154,11 +161,11 @@ def _plain(path: Path) -> Any:
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
 
 
-def _attested(folder: Path, held: Mapping[str, str]) -> _Attested:
+def _attested(folder: Path, held: Mapping[str, int | None]) -> _Attested:
     """What the attestation says. Raises ValueError, with a sentence, where it is missing or none."""
-    if ATTESTATION not in held:
-        raise ValueError(f"The attestation is missing: there is no file {ATTESTATION}.")
-    with _plain(folder / ATTESTATION) as file:
+    if held.get(ATTESTATION) is None:
+        raise ValueError(f"The attestation is missing: there is no plain file {ATTESTATION}.")
+    with _readable(folder), _plain(folder / ATTESTATION) as file:
         content = file.read(MAX_BYTES + 1)
     try:
         envelopes = opened(content)
@@ -181,8 +188,8 @@ def _signature_problems(envelopes: tuple[Opened, ...], key: SSlibKey) -> Iterato
             yield "The signature is stale: the attestation was changed after the key had signed it."
 
 
-def _file_problems(held: Mapping[str, str], named: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each file that is not as attested."""
+def _name_problems(held: Mapping[str, int | None], named: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for each file that is missing, or is there and should not be."""
     for name in named:
         if name not in _ALLOWED:
             yield f"The attestation names {_shown(name)}, which no release has."
@@ -191,14 +198,26 @@ def _file_problems(held: Mapping[str, str], named: Mapping[str, str]) -> Iterato
     for name in _NEEDED:
         if name not in named:
             yield f"The attestation does not name {name}, which every release has."
-    for name in held:
-        if name not in named and name != ATTESTATION:
+    for name, size in held.items():
+        if size is None:
+            yield f"{_shown(name)} was added, and is no plain file."
+        elif name not in named and name != ATTESTATION:
             yield f"{_shown(name)} was added: the attestation does not name it."
-    changed = [name for name, digest in named.items() if held.get(name, digest) != digest]
+
+
+def _content_problems(folder: Path, held: Mapping[str, int | None], named: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for each file that is not as attested. No other is read, and none that is larger than it can be."""
+    there = {name: size for name, size in held.items() if size is not None and name in named and name in _ALLOWED}
+    with _readable(folder):
+        changed = [name for name, size in there.items() if size > _most(name) or _digest(folder / name) != named[name]]
     for name in changed:
-        yield f"{_what(name)} ({_shown(name)}) was changed: it is not the one that was audited and released."
-    if changed and not any(held.get(name) == digest for name, digest in named.items()):
+        yield f"{_what(name)} ({name}) was changed: it is not the one that was audited and released."
+    if changed and len(changed) == len(there):
         yield "The attestation is of another release: it fits no file here."
+
+
+def _most(name: str) -> int:
+    return _MOST_TABLE if name.startswith((f"{PARQUET}/", f"{JSONL}/")) else _MOST_BYTES
 
 
 def _what(name: str) -> str:
@@ -219,11 +238,12 @@ def _statement_problems(attested: _Attested) -> Iterator[str]:
     if found.predicate.result == "FAILED" or found.predicate.failed_tests:
         yield "The attestation is of an audit that failed."
     claim, audit, policy = (found.configured(ClaimTested), found.configured(Audit), found.configured(PolicyMet))
-    if claim is None or audit is None or found.configured(Tool) is None:
+    tool = found.configured(Tool)
+    if claim is None or audit is None or tool is None:
         yield "The attestation lacks the claim, the audit or what made it."
         return
     said = properties(audit.annotations.evidence, claim.annotations.kind, policy is not None)
-    if set(summary.predicate.properties) != set(said):
+    if summary.predicate.properties != said:
         yield (
             f"The attestation's statements contradict each other: one says {', '.join(said)}, the other "
             f"{', '.join(summary.predicate.properties)}."
@@ -231,17 +251,19 @@ def _statement_problems(attested: _Attested) -> Iterator[str]:
     digests = [held.digest for held in summary.predicate.verifier.policies or ()]
     if digests != ([] if policy is None else [policy.digest]):
         yield "The attestation's statements name different policies."
+    if summary.predicate.verifier.id != verifier(tool.annotations.dpaudit):
+        yield "The attestation's statements are of different versions of dpaudit, or of another program."
 
 
-def _report_problems(folder: Path, held: Mapping[str, str], found: TestResultStatement) -> Iterator[str]:
+def _report_problems(folder: Path, held: Mapping[str, int | None], found: TestResultStatement) -> Iterator[str]:
     """Where the attestation says something else of the audit than the report in the folder does."""
     claim = found.configured(ClaimTested)
-    if _REPORT_JSON not in held or claim is None:
+    if held.get(_REPORT_JSON) is None or claim is None:
         return
     try:
         with _plain(folder / _REPORT_JSON) as file:
-            content = file.read(_MOST_REPORT + 1)
-        if len(content) > _MOST_REPORT:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
             raise ValueError("it is too large")
         strict_json.load(content, _MOST_VALUES)
         report = AuditResult.model_validate_json(content)

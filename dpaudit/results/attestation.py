@@ -6,12 +6,13 @@ fields are in-toto's (https://github.com/in-toto/attestation).
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, RootModel, model_validator
 from pydantic.alias_generators import to_camel
 
-from dpaudit.mechanisms import ClaimKind, Fields, Relation, Unit
+from dpaudit.mechanisms import ClaimKind, Fields, FirstVersion, Relation, Unit
 
 ATTESTATION = "attestation.intoto.jsonl"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
@@ -89,7 +90,7 @@ class AuditMade(Attested):
 class Made(Attested):
     """Versions of what made the audit. `attestation`: of this format."""
 
-    attestation: Literal[1] = ATTESTATION_VERSION
+    attestation: FirstVersion = ATTESTATION_VERSION
     dpaudit: Name
     dp_accounting: Name | None = None
 
@@ -179,8 +180,13 @@ class Svr(Attested):
     """The predicate svr v0.2, a summary for policy engines: properties that were verified, when and by what."""
 
     verifier: Verifier
-    time_created: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+    time_created: Annotated[str, Field(pattern=r"^[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z$")]
     properties: Annotated[tuple[Name, ...], Field(min_length=1, max_length=16, strict=False)]
+
+    @model_validator(mode="after")
+    def _is_a_time(self) -> Svr:
+        datetime.fromisoformat(self.time_created)
+        return self
 
 
 _Subjects = Annotated[tuple[Subject, ...], Field(min_length=1, max_length=MAX_FILES, strict=False)]

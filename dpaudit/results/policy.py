@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from dpaudit.mechanisms import ClaimKind, Fields, Relation, Unit
+from dpaudit.mechanisms import ClaimKind, Fields, FirstVersion, Relation, Unit
 
 #: Checks of a list, and signers.
 MAX_LISTED = 1 << 8
@@ -15,8 +15,9 @@ FAMILY = "policy"
 
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _NotNegative = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
-_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-_Check = Annotated[str, Field(pattern=r"^[a-z-]+\.[a-z0-9-]+$", max_length=100)]
+DIGEST, CHECK = r"^[0-9a-f]{64}$", r"^[a-z-]+\.[a-z0-9-]+$"
+_Digest = Annotated[str, Field(pattern=DIGEST)]
+_Check = Annotated[str, Field(pattern=CHECK, max_length=100)]
 
 
 class Policy(Fields):
@@ -38,7 +39,7 @@ class Policy(Fields):
         signers: ids of the keys that may sign a release, as `dpaudit key` prints them.
     """
 
-    policy_version: Literal[1]
+    policy_version: FirstVersion
     name: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$", max_length=100)] | None = None
     epsilon: _NotNegative | None = None
     delta: _Share | None = None

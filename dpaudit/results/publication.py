@@ -8,6 +8,7 @@ from pydantic import Field
 
 from dpaudit.mechanisms import Fields
 from dpaudit.results.audit import Result
+from dpaudit.results.policy import CHECK, DIGEST
 
 CARD, REGISTRY, REPORT = "README.md", "opendp_deployment.yaml", "report"
 #: Of a release: its texts are in data/SPLIT.parquet and, the same, in jsonl/SPLIT.jsonl.
@@ -21,6 +22,8 @@ _TAG = r"^[a-z0-9][a-z0-9.+-]*$"
 PATTERNS: Final = {
     _LINE: "one line of text, without control characters",
     _TEXT: "text without control characters but line breaks",
+    DIGEST: "64 digits from 0 to 9 and a to f",
+    CHECK: "the id of a check, such as release.text",
     _TAG: "lower-case letters, digits, dots, plus signs and hyphens, such as cc-by-4.0 or en",
 }
 _Line = Annotated[str, Field(pattern=_LINE, max_length=200)]

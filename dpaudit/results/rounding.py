@@ -20,6 +20,8 @@ _DELTA_DIGITS = 3
 _EXPONENT = re.compile(r"(e-)0(?=\d)")
 _ALL_DIGITS = Context(prec=400)  # of any double
 _EXPONENTIAL_DIGITS = Context(prec=50)
+#: A larger factor says no more than its exponent does.
+_MOST_FACTOR = 1000
 _ENOUGH_DIGITS = 17  # a double never needs more
 _SMALLEST_PLAIN = Decimal("1e-4")
 _LARGEST_PLAIN = Decimal("1e15")
@@ -86,6 +88,14 @@ def exponential(epsilon: float) -> str:
     # The next number above: the exponential itself is rounded to the nearest, which may be below.
     above = Decimal(epsilon).exp(_EXPONENTIAL_DIGITS).next_plus(_EXPONENTIAL_DIGITS)
     return f"{above.normalize(Context(prec=_FACTOR_DIGITS, rounding=ROUND_CEILING)):f}"
+
+
+def factor(epsilon: float) -> str:
+    """e to the power of an epsilon in nats, rounded up where it is of a size that says something."""
+    power = f"e^{exactly(epsilon)}"
+    if not 0 < epsilon < math.log(_MOST_FACTOR):
+        return power
+    return f"{exponential(epsilon)} ({power})"
 
 
 def _digits_beside(value: float, claimed: float | None, least: int = DIGITS) -> int:

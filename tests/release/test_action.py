@@ -19,12 +19,16 @@ ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
 EXPRESSION = re.compile(r"\$\{\{ (inputs|steps)\.([\w.-]+) \}\}")
-#: Stands in for `python3 -m venv DIR`: the environment's pip notes what it is asked for, its dpaudit is the one tested.
+#: Stands in for `python3 -I -m venv DIR`: the environment's pip notes what it is asked for, its dpaudit is the one
+#: tested. What the workspace holds must not run: it has a module of the name of one that venv imports.
 PYTHON = """#!/bin/sh
-mkdir -p "$3/bin"
-printf '#!/bin/sh\\nprintf "%%s\\\\n" "$@" >"{noted}"\\n' >"$3/bin/pip"
-printf '#!/bin/sh\\nexec "{python}" -m dpaudit "$@"\\n' >"$3/bin/dpaudit"
-chmod +x "$3/bin/pip" "$3/bin/dpaudit"
+for DIR; do :; done
+set -e
+"{python}" "$@" --help >/dev/null
+mkdir -p "$DIR/bin"
+printf '#!/bin/sh\\nprintf "%%s\\\\n" "$@" >"{noted}"\\n' >"$DIR/bin/pip"
+printf '#!/bin/sh\\nexec "{python}" -P -m dpaudit "$@"\\n' >"$DIR/bin/dpaudit"
+chmod +x "$DIR/bin/pip" "$DIR/bin/dpaudit"
 """
 
 
@@ -39,6 +43,7 @@ class Job:
         (folder / "bin" / "python3").write_text(PYTHON.format(noted=self.noted, python=sys.executable))
         (folder / "bin" / "python3").chmod(0o755)
         self.work = folder / "work"
+        (self.work / "logging.py").write_text("raise SystemExit('a file of the workspace was run')\n")
         self.summary = folder / "summary"
         self.summary.touch()
 
@@ -117,14 +122,22 @@ def test_what_passes_is_released_signed_and_verified(job: Job, make_run: Callabl
     assert not (job.temp / "release-key").exists()
     assert job.noted.read_text().splitlines()[-1] == f"{ROOT}[release]"
     # A second release into the same folder would be another text under the same name.
-    for more in (options, "--help", "--out=elsewhere"):
+    for more in (options, "--help"):
         assert job.run(run=str(run.path), out="texts", options=more, **signed(keys)) == 2
-    assert job.run(run=str(run.path), out="b", options="--help", **signed(keys)) == 1
+    assert job.run(run=str(run.path), out="b", options="--help", **signed(keys)) == 2
+    # What an input says, an option does not say otherwise.
+    for more in ("--out=elsewhere", "--level=2", f"--key={keys / 'other'}", "--junit=elsewhere", "--unsigned"):
+        assert job.run(run=str(run.path), out="b", options=options + more, **signed(keys)) == 2, more
+    assert {path.name for path in job.work.iterdir()} == {
+        *("logging.py", "policy.yaml", "texts", "dpaudit.log", "dpaudit-findings"),
+    }
 
 
 def test_a_log_that_cannot_be_written_is_no_outcome_of_the_audit(job: Job, make_run: Callable[..., Any]) -> None:
-    assert job.run(run=str(make_run(aggregator="mean").path), out="texts", log="texts/log") == 1
-    assert "audit" not in job.printed and not (job.work / "texts").exists()
+    run = str(make_run(aggregator="mean").path)
+    assert job.run(run=run, out="texts", log="texts/log") == 2 and "cannot be written" in job.printed
+    assert job.run(run=run, out="texts", log="dpaudit-findings/log") == 2 and "is private" in job.printed
+    assert "audit" not in job.printed.replace("dpaudit", "") and not (job.work / "texts").exists()
 
 
 def test_what_fails_is_not_released_and_the_jobs_log_has_no_figure(
@@ -149,10 +162,16 @@ def test_a_key_that_did_not_sign_and_a_missing_one_shut_the_gate(
     foreign = signed(keys) | {"public_key": str(keys / "other.pub")}
     assert job.run(run=run, out="a", options=options, **foreign) == 1
     assert "The signature is foreign" in job.printed
-    assert job.run(run=run, out="b", options=options, key=signed(keys)["key"]) == 2
-    assert job.run(run=run, out="c", options=options, public_key=signed(keys)["public_key"]) == 1
-    assert job.run(run=run, out="d", evidence="3", public_key=signed(keys)["public_key"]) != 0
+    assert "does not verify" in job.summary.read_text() and "differentially private" not in job.summary.read_text()
+    (job.work / "dpaudit.log").unlink()
+    for given in ({"key": signed(keys)["key"]}, {"public_key": signed(keys)["public_key"]}):
+        assert job.run(run=run, out="a", options=options, **given) == 2
+        assert "key and public-key go together" in job.summary.read_text()
+    assert job.run(run=run, out="a", options=options, **signed(keys) | {"public_key": "nowhere.pub"}) == 2
+    assert not (job.work / "dpaudit.log").read_text(), "nothing was audited"
+    assert job.run(run=run, out="a", evidence="3", **signed(keys)) != 0
     assert job.noted.read_text().splitlines()[-1] == f"{ROOT}[generate,release]"
+    assert not (job.work / "a").exists(), "what does not verify does not stay"
 
 
 def test_hostile_names_are_names(job: Job, make_run: Callable[..., Any], keys: Path) -> None:

@@ -7,8 +7,10 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
@@ -33,6 +35,54 @@ def test_a_key_is_made_for_its_owner_alone(tmp_path: Path, dpaudit: Command) -> 
     public.verify_signature(signer.sign(b"text"), b"text")
     found = json.loads(dpaudit("key", "--out", "other", "--json")[1])
     assert found["keyid"] == read_public_key(tmp_path / "other.pub").keyid != public.keyid
+
+
+def test_a_private_key_is_not_written_where_files_are_given_away(
+    tmp_path: Path, dpaudit: Command, make_run: Callable[..., Any]
+) -> None:
+    run, release = make_run(), tmp_path / "texts"
+    (release / "data").mkdir(parents=True)
+    (release / "attestation.intoto.jsonl").touch()
+    for place, said in (
+        ("a.pub", "files that end in .pub are given away"),
+        ("a.PUB", "files that end in .pub are given away"),
+        (run / "key", "inside a run directory"),
+        (release / "key", "inside a release folder"),
+        (release / "data" / "key", "inside a release folder"),
+    ):
+        before = sorted(tmp_path.rglob("*"))
+        code, out, err = dpaudit("key", "--out", place)
+        assert (code, out) == (2, "") and said in err
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_file_of_two_keys_is_refused(tmp_path: Path) -> None:
+    make_key(tmp_path / "key")
+    make_key(tmp_path / "other")
+    private, public, other = (tmp_path / name for name in ("key", "key.pub", "other.pub"))
+    (tmp_path / "both").write_bytes(public.read_bytes() + private.read_bytes())
+    (tmp_path / "two").write_bytes(public.read_bytes() + other.read_bytes())
+    (tmp_path / "private").write_bytes(private.read_bytes() * 2)
+    for name in ("both", "two"):
+        with pytest.raises(InputError, match="more than one key"):
+            read_public_key(tmp_path / name)
+    (tmp_path / "private").chmod(0o600)
+    with pytest.raises(InputError, match="more than one key"):
+        read_signer(tmp_path / "private")
+
+
+def test_a_key_under_which_anybody_can_sign_is_refused(tmp_path: Path) -> None:
+    """Points of small order: what is signed under one of them is signed by whoever likes."""
+    one = bytes([1, *[0] * 31])
+    Ed25519PublicKey.from_public_bytes(one).verify(one + bytes(32), b"any text")  # a signature that nobody's key made
+    p = 2**255 - 19
+    eight = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+    for y in (0, 1, p - 1, p, p + 1, eight, p - eight):
+        for sign in (0, 1 << 255):
+            point = Ed25519PublicKey.from_public_bytes((y | sign).to_bytes(32, "little"))
+            (tmp_path / "weak.pub").write_bytes(point.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+            with pytest.raises(InputError, match="anybody can sign"):
+                read_public_key(tmp_path / "weak.pub")
 
 
 def test_a_key_is_never_replaced(tmp_path: Path, dpaudit: Command) -> None:

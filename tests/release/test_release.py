@@ -127,6 +127,14 @@ def test_the_card_states_the_promise_of_a_claim_that_holds_whatever_the_data(rel
         assert part in card
 
 
+def test_a_card_of_a_large_epsilon_says_its_exponent_alone(make_run: Callable[..., Run]) -> None:
+    result = make_run(aggregator="mean").audit()
+    for epsilon, said in ((3.0, "at most 20.1 (e^3) times"), (700.0, "at most e^700 times"), (1e15, "e^1e+15 times")):
+        claim = result.claim.model_copy(update={"epsilon": epsilon})
+        card = card_with(result.model_copy(update={"claim": claim}), None, About())
+        assert said in card and max(map(len, card.split())) < 100
+
+
 def test_an_ex_post_card_states_no_epsilon_and_says_why(released: Releases) -> None:
     for question in (None, Question(epsilon=987.625), Question(epsilon=5.8125)):
         folder, result = released(question, aggregator="median")
@@ -206,6 +214,51 @@ def test_the_entrys_type_is_within_the_registrys_schema() -> None:
     held(ours, theirs, "entry")
 
 
+def test_an_entry_says_of_no_counted_setting_that_it_was_chosen_without_the_data(make_run: Callable[..., Run]) -> None:
+    counted = make_run(clusters="public-centers-rebalanced", sizes=(3, 4, 5, 2))
+    private, declared = make_run(), make_run()
+    private.edit_manifest({"origins": {"batching": "public", "settings": "private"}})
+    for run, said, unsaid in (
+        (declared, "None: labels, numbers of batches and the settings in the report", "all other settings"),
+        (counted, "Numbers of batches follow from noisy counts", "numbers of batches and"),
+        (private, "not declared public", "None"),
+    ):
+        result = run.audit()
+        entry = yaml.safe_load(render_deployment(public_form(result), result.claim, About(), date(2026, 11, 24)))
+        found = entry["deployment"]["dp_variant"]["unprotected_quantities"]
+        assert said in found and unsaid not in found
+
+
+def test_a_card_says_what_is_so_of_its_release(make_run: Callable[..., Run]) -> None:
+    result = make_run(aggregator="mean").audit()
+
+    def card(of: AuditResult, about: About = ABOUT, texts: Any = None) -> str:
+        return render_card(Released(public_form(of), "approximate", about, texts or {"train": 3}, True, None))
+
+    users = result.model_copy(update={"claim": result.claim.model_copy(update={"unit": "user"})})
+    (one,) = (check for check in result.checks if check.id == "canaries.coins")
+    checks = (*result.checks, one.model_copy(update={"status": "pass"}))
+    for said, with_it, without in (
+        ("The test split is of synthetic texts", card(result, texts={"train": 3, "test": 1}), card(result)),
+        ("several of one person, add up", card(result), card(users)),
+        ("such as a family, add up", card(users), card(result)),
+        ("Some of the records may be canaries", card(result.model_copy(update={"checks": checks})), card(result)),
+    ):
+        assert said in with_it and said not in without
+    found = card(result, About(contact="Desk of A@B <privacy@example.org>, a_b@example.org or [us](x)"))
+    assert "Contact: Desk of <A@B> &lt;<privacy@example.org>&gt;, <a_b@example.org> or \\[us\\](x)." in found
+
+
+def test_a_name_is_text_to_every_version_of_yaml(make_run: Callable[..., Run]) -> None:
+    result = public_form(make_run(aggregator="mean").audit())
+    for name in ("0o17", "1e3", "12", "1.", "no", "~"):
+        about = About(name=name, curators=(name,))
+        entry = render_deployment(result, result.claim, about, date(2026, 11, 24))
+        for text in (entry, card_with(make_run(aggregator="mean").audit(), None, about)):
+            assert f"name: '{name}'" in text
+        assert yaml.safe_load(entry)["deployment"]["basic"]["data_curators"] == [name]
+
+
 # --- the public baseline ----------------------------------------------------------------------------------------------
 
 
@@ -266,6 +319,25 @@ def test_figures_beside_the_baseline_are_on_the_card_where_they_are_public(
         card = card_with(result, quality, about)
         assert "figures are withheld" in card
         assert "0.375" not in card and "0.125" not in card
+
+
+def test_the_card_has_the_evaluation_that_the_policy_was_held_against(
+    make_run: Callable[..., Run],
+    tmp_path: Path,
+    dpaudit: Command,
+    measured: Quality,
+    monkeypatch: pytest.MonkeyPatch,
+    empty_figures: None,
+) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "policy.yaml").write_text("policy_version: 1\nquality: public-baseline\n")
+    (tmp_path / "about.yaml").write_text("public_reference: true\n")
+    found = iter([(measured, "")])
+    monkeypatch.setattr("dpaudit.commands.release.quality_of", lambda _: next(found))
+    options = ("--policy", "policy.yaml", "--about", "about.yaml", "--unsigned")
+    code, _, err = dpaudit("release", make_run(aggregator="mean").path, "--out", "texts", *options)
+    assert code == 0, err
+    assert "0.375" in (tmp_path / "texts" / "README.md").read_text()
 
 
 # --- nothing private --------------------------------------------------------------------------------------------------
@@ -337,12 +409,14 @@ def test_what_a_publisher_says_is_read_strictly(tmp_path: Path) -> None:
     assert read_about(None) == About()
     for text, said in (
         ("licence: cc-by-4.0", "Did you mean license?"),
-        ("curators: []", "curators"),
+        ("curators: []", "Allowed: a list of one thing at least."),
+        ("curators: A house", "Allowed: a list, such as"),
+        ("languages: [no]", "quotes make it that"),
         ("name: ''", "name"),
         ('name: "a\\u0007b"', "Allowed: one line of text, without control characters."),
         ("license: CC BY", "Allowed: lower-case letters"),
         ("sector: Gardening", "Technology"),
-        ("- name", "not a mapping"),
+        ("- name", "no mapping of fields"),
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=re.escape(said)):
@@ -351,7 +425,11 @@ def test_what_a_publisher_says_is_read_strictly(tmp_path: Path) -> None:
 
 def test_an_entrys_address_follows_from_its_name(make_run: Callable[..., Run]) -> None:
     result = make_run(aggregator="mean").audit()
-    for name, slug in (("Tickets, 2026!", "tickets-2026"), ("票", "synthetic-texts")):
+    for name, slug in (
+        ("Tickets, 2026!", "tickets-2026"),
+        ("Städtisches Klinikum", "stadtisches-klinikum"),
+        ("票", "synthetic-texts"),
+    ):
         text = render_deployment(public_form(result), result.claim, About(name=name), date(2026, 11, 24))
         assert yaml.safe_load(text)["url_slug"] == slug
 
@@ -486,19 +564,26 @@ def test_tokens_alone_are_not_released(make_run: Callable[..., Run], tmp_path: P
 
 
 def test_the_command_line_is_held_to_be_clear(
-    make_run: Callable[..., Run], tmp_path: Path, dpaudit: Command, keys: Path
+    make_run: Callable[..., Run], tmp_path: Path, dpaudit: Command, keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(aggregator="mean")
+    monkeypatch.setattr("dpaudit.audit.audit_run", lambda *_, **__: pytest.fail("an audit was spent"))
     (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "attestation.intoto.jsonl").touch()
     (tmp_path / "file").write_text("")
     for options, said in (
         (["--out", "texts"], "either --key FILE"),
         (["--out", "texts", "--unsigned", "--level", "1"], "level 2 at least"),
         (["--out", "texts", "--key", keys / "key", "--unsigned"], "either --key FILE"),
-        (["--out", "there", "--unsigned"], "there is something already"),
+        (["--out", "there", "--unsigned"], "inside a release folder"),
         (["--out", "file", "--unsigned"], "there is something already"),
         (["--out", "file/texts", "--unsigned"], "file"),
         (["--out", run / "texts", "--unsigned"], "inside a run directory"),
+        (["--out", "x" * 300, "--unsigned"], "File name too long"),
+        (["--out", "texts", "--unsigned", "--test-share", "0.5"], "no label has two batches"),
+        (["--out", "texts", "--key", keys / "key", "--junit", keys / "key"], "would replace the key"),
+        (["--out", "there/more", "--unsigned"], "inside a release folder"),
+        (["--out", "texts", "--unsigned", "--junit", "there/junit.xml"], "inside a release folder"),
         (["--out", "texts", "--key", "nowhere"], "cannot be read"),
         (["--out", "texts", "--key", keys / "key.pub"], "key"),
         (["--out", "texts", "--unsigned", "--about", "file"], "is empty"),
@@ -540,11 +625,15 @@ def test_the_command_releases_what_passes(
     run = make_run(aggregator="mean")
     (tmp_path / "about.yaml").write_text("name: Tickets\n")
     (tmp_path / "policy.yaml").write_text("policy_version: 1\nname: ours\nepsilon: 1000\n")
-    options = ("--about", "about.yaml", "--policy", "policy.yaml", "--key", keys / "key")
+    commitment = RunReader(run.path).manifest.commitment
+    options = ("--about", "about.yaml", "--policy", "policy.yaml", "--key", keys / "key", "--commitment", commitment)
     code, out, err = dpaudit("release", run.path, "--out", "new/texts", *options)
     assert code == 0, err
     assert "Released: new/texts (2 train texts; evidence level 2; signed by" in out
-    assert f"Next: dpaudit verify new/texts --key {keys / 'key'}.pub --level 2" in err
+    gate = f"--policy policy.yaml --commitment {commitment} --level 2"
+    assert f"Next: dpaudit verify new/texts --key {keys / 'key'}.pub {gate}" in " ".join(err.split())
+    code, out, err = dpaudit("report", run.path, "--out", "new/texts")
+    assert code == 2 and "inside a release folder" in err, "private reports stay out of it"
     assert set(contents(tmp_path / "new" / "texts")) == FILES
     digest = hashlib.sha256((tmp_path / "policy.yaml").read_bytes()).hexdigest()
     assert digest in (tmp_path / "new" / "texts" / "README.md").read_text()

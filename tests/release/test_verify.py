@@ -264,6 +264,27 @@ def test_a_signer_cannot_say_other_things_than_the_report(
     def nothing_made(found: dict[str, Any], summary: dict[str, Any]) -> None:
         found["predicate"]["configuration"] = [entry(found, "claim"), entry(found, "audit"), entry(found, "commitment")]
 
+    def python_names(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        found["predicate"]["passed_tests"] = found["predicate"].pop("passedTests")
+
+    def another_program(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        summary["predicate"]["verifier"]["id"] = "urn:other"
+
+    def another_version(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        summary["predicate"]["verifier"]["id"] = "urn:dpaudit:verifier:9.9"
+
+    def no_time(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        summary["predicate"]["timeCreated"] = "9999-99-99T99:99:99Z"
+
+    def foreign_digits(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        summary["predicate"]["timeCreated"] = "٢٠٢٦-11-25T10:00:00Z"
+
+    def property_twice(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        summary["predicate"]["properties"].append(summary["predicate"]["properties"][0])
+
+    def no_number(found: dict[str, Any], summary: dict[str, Any]) -> None:
+        entry(found, "dpaudit")["annotations"]["attestation"] = True
+
     said = {
         claim: "different claims",
         checks: "different checks",
@@ -277,6 +298,13 @@ def test_a_signer_cannot_say_other_things_than_the_report(
         twice: "names a file twice",
         escape: "names ../key, which no release has",
         nothing_made: "lacks the claim, the audit",
+        python_names: "passedTests: Field required",
+        another_program: "of another program",
+        another_version: "different versions of dpaudit",
+        no_time: "cannot be read",
+        foreign_digits: "cannot be read",
+        property_twice: "statements contradict each other",
+        no_number: "cannot be read",
         **{two_of(kind): "one thing is said twice" for kind in ("claim", "audit", "dpaudit", "commitment")},
     }
     for change, expected in said.items():
@@ -329,9 +357,12 @@ def test_a_policy_is_asked_for_by_its_digest(
 
 def test_the_command(released: Releases, dpaudit: Command, keys: Path, tmp_path: Path) -> None:
     folder, _ = released()
+    (run,) = (path.parent for path in tmp_path.glob("*/run.json"))
     code, out, err = dpaudit("verify", folder, "--key", keys / "key.pub")
     assert (code, out) == (0, "")
     assert "8 files as released 20" in err and "signed by" in err and "evidence level 2" in err
+    code, _, err = dpaudit("report", folder, "--out", tmp_path / "report")
+    assert code == 2 and "this is a release folder, and no run" in err
     found = json.loads(dpaudit("verify", folder, "--unsigned", "--json")[1])
     assert (found["verdict"], found["signer"]) == ("pass", None)
     code, out, _ = dpaudit("verify", folder, "--key", keys / "key.pub", "--level", "4")
@@ -348,6 +379,7 @@ def test_the_command(released: Releases, dpaudit: Command, keys: Path, tmp_path:
         ),
         ((tmp_path / "nowhere", "--key", keys / "key.pub"), "cannot be read"),
         ((keys / "key", "--key", keys / "key.pub"), "cannot be read"),
+        ((run, "--key", keys / "key.pub"), "This is a run, and no release folder"),
         (("s3://bucket/texts", "--key", keys / "key.pub"), "copy it here first"),
     ):
         code, out, err = dpaudit("verify", *arguments)
@@ -469,4 +501,17 @@ def test_a_folder_that_nobody_can_read(tmp_path: Path, keys: Path) -> None:
     many.mkdir()
     for number in range(1100):
         (many / str(number)).touch()
-    assert any("more than 1,000 files" in problem for problem in verify_folder(many, None).problems)
+    assert verify_folder(many, None).problems == ("There are more than 1,000 files: a release has a dozen.",)
+
+
+def test_a_file_of_any_size_takes_no_time(released: Releases, problems: Callable[..., tuple[str, ...]]) -> None:
+    """Holes take no room in an archive, and hours to read."""
+    folder, _ = released()
+    for name in ("more.bin", "README.md", "data/train.parquet"):
+        with (folder / name).open("ab") as file:
+            file.truncate(1 << 42)
+    assert set(problems(folder)) == {
+        "more.bin was added: the attestation does not name it.",
+        "The card (README.md) was changed: it is not the one that was audited and released.",
+        "A table of texts (data/train.parquet) was changed: it is not the one that was audited and released.",
+    }

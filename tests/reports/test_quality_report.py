@@ -264,7 +264,7 @@ def test_a_single_seed_tells_nothing() -> None:
         (
             (0.99, 0.99),
             probe((0.1,), (0.9,), (0.8, 0.8)),
-            "The records added nothing: the same",
+            "The records added nothing: the same prompts without any record, at epsilon 0, do better.",
             "less with the records",
         ),
     ],
@@ -319,8 +319,8 @@ def given(gain: float, error: float | None = 0.1, digest: str = DIGEST) -> HeldO
     ("likelihood", "first", "line"),
     [
         (given(1.5), "The records added something:", "+1.500 ± 0.100 with the records."),
-        (given(0.125), "The records added nothing: the same", "+0.125 ± 0.100, nothing that can be told from chance."),
-        (given(-0.5), "The records added nothing: the same", "-0.500 ± 0.100, less with the records than without any."),
+        (given(0.125), "at epsilon 0, do as well.", "+0.125 ± 0.100, nothing that can be told from chance."),
+        (given(-0.5), "at epsilon 0, do better.", "-0.500 ± 0.100, less with the records than without any."),
         (given(0.5, None), "Whether the records added anything is not known:", "+0.500, of which one text cannot tell"),
     ],
 )
