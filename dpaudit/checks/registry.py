@@ -158,7 +158,7 @@ _NAMED = re.compile(rf"(dpaudit replay )?{_RUN_DIR}")
 #: The command that makes the checks that need the model and the data.
 COMMAND = "Run `dpaudit report RUN_DIR --data FILE --evidence 4`."
 #: What is said of them where dpaudit cannot load the generator.
-NOT_LOADED = "dpaudit cannot load this run's generator: who can gives the audit a replay (docs/foreign-runs.md)."
+NOT_LOADED = "dpaudit cannot load this run's generator. Whoever can may give the audit a replay (docs/foreign-runs.md)."
 
 
 def replayed_by(manifest: Manifest) -> str:
