@@ -104,7 +104,7 @@ def release(
     from dpaudit.release.keys import read_signer
     from dpaudit.release.policy import held_to
     from dpaudit.results.shell import argument
-    from dpaudit.runs import RunReader
+    from dpaudit.runs import InputError, RunReader
 
     if evidence < 2:
         raise click.UsageError(
@@ -115,13 +115,16 @@ def release(
     # Whatever is wrong with what was given is told before an audit is spent.
     said, signer = read_about(about), None if key is None else read_signer(key)
     places.spare_runs(out, [run_dir], "Name a folder elsewhere.")
+    if isinstance(run_dir, Path) and Path(os.path.realpath(out)).is_relative_to(os.path.realpath(run_dir)):
+        problem = "this is inside the run directory, whose reports are private."
+        raise InputError(str(out), problem, "Name a folder elsewhere.")
     require_new(out)
     places.require_writable(out.parent, "--out")
     spare_findings(run_dir, junit, sarif)
-    written = [Path(os.path.realpath(file)) for file in (junit, sarif) if file]
-    if key is not None and Path(os.path.realpath(key)) in written:
+    findings = [Path(os.path.realpath(file)) for file in (junit, sarif) if file]
+    if key is not None and Path(os.path.realpath(key)) in findings:
         raise click.UsageError("--junit or --sarif would replace the key.")
-    if any(file.is_relative_to(os.path.realpath(out)) for file in written):
+    if any(file.is_relative_to(os.path.realpath(out)) for file in findings):
         raise click.UsageError("A release folder holds what is attested alone: write --junit and --sarif elsewhere.")
     if importlib.util.find_spec("pyarrow") is None:
         raise ModuleNotFoundError(name="pyarrow")

@@ -579,6 +579,7 @@ def test_the_command_line_is_held_to_be_clear(
         (["--out", "file", "--unsigned"], "there is something already"),
         (["--out", "file/texts", "--unsigned"], "file"),
         (["--out", run / "texts", "--unsigned"], "inside a run directory"),
+        (["--out", run / "report", "--unsigned"], "inside the run directory"),
         (["--out", "x" * 300, "--unsigned"], "File name too long"),
         (["--out", "texts", "--unsigned", "--test-share", "0.5"], "no label has two batches"),
         (["--out", "texts", "--key", keys / "key", "--junit", keys / "key"], "would replace the key"),
