@@ -158,7 +158,7 @@ def release(
             print_json(written.to_json())
         else:
             _print_released(written)
-    _note_no_epsilon(result)
+    _note_epsilon(result)
     if about is None:
         note("No --about FILE.yaml was given: the card says of curators, use and licence that they are not stated.")
     public = "FILE.pub" if key is None else argument(f"{key}.pub", "FILE.pub")
@@ -183,13 +183,18 @@ def _tell_why(result: AuditResult, as_json: bool) -> None:
     tell(f"dpaudit: not released: {result.guarantee}")
 
 
-def _note_no_epsilon(result: AuditResult) -> None:
-    """Say where the folder has no figure, and why: whoever promised one beforehand expects it there."""
+def _note_epsilon(result: AuditResult) -> None:
+    """Say where the folder has no figure, and why, or a larger one than it could have."""
     from dpaudit.audit.disclosure import public_form
     from dpaudit.reports.card import states_epsilon
 
     public = public_form(result)
-    if result.claim is None or states_epsilon(public, result.claim.kind):
+    if result.claim is None:
+        return
+    if states_epsilon(public, result.claim.kind):
+        own = public.own_claim
+        if own is not None and own.epsilon < result.claim.epsilon and own.delta <= result.claim.delta:
+            note("The card states the epsilon that was given. The run's own claim is smaller: it stands there without.")
         return
     if result.claim.kind == "ex-post":
         note("The card states no epsilon, for this run's account is ex-post.")
