@@ -148,7 +148,7 @@ def _show(error: click.ClickException) -> None:
     )
     try:
         said.show()
-    except BrokenPipeError:
+    except OSError:
         discard_rest(sys.stderr)
 
 

@@ -73,6 +73,14 @@ def test_an_option_that_is_given_twice_is_refused(dpaudit, make_run, tmp_path):
     assert code == 0, err
 
 
+def test_a_full_standard_error_changes_no_exit_code(make_run):
+    verify = ["verify", run := make_run().path, "--tokenizer", run]
+    for arguments, code in ((verify, 0), ([*verify, "--epsilon", "0.01"], 1), (["verify", "no"], 2), (["no"], 2)):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([sys.executable, "-m", "dpaudit", *arguments], stdout=subprocess.DEVNULL, stderr=full)
+        assert done.returncode == code, arguments
+
+
 def clean(run):
     return run
 

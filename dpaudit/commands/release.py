@@ -104,7 +104,7 @@ def release(
     from dpaudit.release.keys import read_signer
     from dpaudit.release.policy import held_to
     from dpaudit.results.shell import argument
-    from dpaudit.runs import RunReader
+    from dpaudit.runs import InputError, RunReader
 
     if evidence < 2:
         raise click.UsageError(
@@ -115,13 +115,16 @@ def release(
     # Whatever is wrong with what was given is told before an audit is spent.
     said, signer = read_about(about), None if key is None else read_signer(key)
     places.spare_runs(out, [run_dir], "Name a folder elsewhere.")
+    if isinstance(run_dir, Path) and Path(os.path.realpath(out)).is_relative_to(os.path.realpath(run_dir)):
+        problem = "this is inside the run directory, whose reports are private."
+        raise InputError(str(out), problem, "Name a folder elsewhere.")
     require_new(out)
     places.require_writable(out.parent, "--out")
     spare_findings(run_dir, junit, sarif)
-    written = [Path(os.path.realpath(file)) for file in (junit, sarif) if file]
-    if key is not None and Path(os.path.realpath(key)) in written:
+    findings = [Path(os.path.realpath(file)) for file in (junit, sarif) if file]
+    if key is not None and Path(os.path.realpath(key)) in findings:
         raise click.UsageError("--junit or --sarif would replace the key.")
-    if any(file.is_relative_to(os.path.realpath(out)) for file in written):
+    if any(file.is_relative_to(os.path.realpath(out)) for file in findings):
         raise click.UsageError("A release folder holds what is attested alone: write --junit and --sarif elsewhere.")
     if importlib.util.find_spec("pyarrow") is None:
         raise ModuleNotFoundError(name="pyarrow")
@@ -155,7 +158,7 @@ def release(
             print_json(written.to_json())
         else:
             _print_released(written)
-    _note_no_epsilon(result)
+    _note_epsilon(result)
     if about is None:
         note("No --about FILE.yaml was given: the card says of curators, use and licence that they are not stated.")
     public = "FILE.pub" if key is None else argument(f"{key}.pub", "FILE.pub")
@@ -180,13 +183,18 @@ def _tell_why(result: AuditResult, as_json: bool) -> None:
     tell(f"dpaudit: not released: {result.guarantee}")
 
 
-def _note_no_epsilon(result: AuditResult) -> None:
-    """Say where the folder has no figure, and why: whoever promised one beforehand expects it there."""
+def _note_epsilon(result: AuditResult) -> None:
+    """Say where the folder has no figure, and why, or a larger one than it could have."""
     from dpaudit.audit.disclosure import public_form
     from dpaudit.reports.card import states_epsilon
 
     public = public_form(result)
-    if result.claim is None or states_epsilon(public, result.claim.kind):
+    if result.claim is None:
+        return
+    if states_epsilon(public, result.claim.kind):
+        own = public.own_claim
+        if own is not None and own.epsilon < result.claim.epsilon and own.delta <= result.claim.delta:
+            note("The card states the epsilon that was given. The run's own claim is smaller: it stands there without.")
         return
     if result.claim.kind == "ex-post":
         note("The card states no epsilon, for this run's account is ex-post.")

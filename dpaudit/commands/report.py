@@ -97,7 +97,9 @@ def report(
     if _is_released(run_dir):
         remedy = "Verify it with `dpaudit verify FOLDER --key FILE.pub`."
         raise InputError(str(run_dir), "this is a release folder, and no run.", remedy)
-    places.spare_public_reports(out or places.report_folder(run_dir, audience), audience)
+    folder = out or places.report_folder(run_dir, audience)
+    places.spare_releases(folder, "Name another folder with --out.")
+    places.spare_public_reports(folder, audience)
     if out is not None:
         remedy = f"Leave --out away to write into {places.reports_of(run_dir)}, or name a folder elsewhere."
         places.spare_runs(out, [run_dir], remedy)
@@ -116,7 +118,6 @@ def report(
     # Printed first: where nothing can be written, the audit is not lost.
     show(result, as_json, print_summary)
     write_findings(result, sarif=sarif)
-    folder = out or places.report_folder(run_dir, audience)
     if audited.claim is not None or out is not None or places.holds_reports(folder):
         paths = places.save_reports(result, folder)
         if not as_json:

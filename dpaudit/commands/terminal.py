@@ -123,7 +123,7 @@ def discard_rest(stream: TextIO) -> None:
     """What is left in the buffer of a stream that nobody reads has nowhere to go, and goes there."""
     try:
         stream.flush()
-    except BrokenPipeError:
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -140,7 +140,7 @@ def tell(message: str) -> None:
 
     try:
         click.echo(printable(message), err=True)
-    except BrokenPipeError:
+    except OSError:  # nobody reads it, or it has no room: what a command finds stands nevertheless
         discard_rest(sys.stderr)
 
 

@@ -178,7 +178,9 @@ def test_the_command_says_where_the_card_states_no_epsilon(
     code, _, err = dpaudit("release", ex_post.path, "--out", "b", "--unsigned", "--epsilon", "1000")
     assert code == 0 and "states no epsilon, for this run's account is ex-post" in err
     code, _, err = dpaudit("release", stated.path, "--out", "c", "--unsigned")
-    assert code == 0 and "states no epsilon" not in err
+    assert code == 0 and "states no epsilon" not in err and "claim is smaller" not in err
+    code, _, err = dpaudit("release", stated.path, "--out", "d", "--unsigned", "--epsilon", "900")
+    assert code == 0 and "The run's own claim is smaller" in err
 
 
 def test_the_registrys_own_schema_takes_the_entry(released: Releases) -> None:
@@ -579,6 +581,7 @@ def test_the_command_line_is_held_to_be_clear(
         (["--out", "file", "--unsigned"], "there is something already"),
         (["--out", "file/texts", "--unsigned"], "file"),
         (["--out", run / "texts", "--unsigned"], "inside a run directory"),
+        (["--out", run / "report", "--unsigned"], "inside the run directory"),
         (["--out", "x" * 300, "--unsigned"], "File name too long"),
         (["--out", "texts", "--unsigned", "--test-share", "0.5"], "no label has two batches"),
         (["--out", "texts", "--key", keys / "key", "--junit", keys / "key"], "would replace the key"),

@@ -361,6 +361,11 @@ def test_the_command(released: Releases, dpaudit: Command, keys: Path, tmp_path:
     code, out, err = dpaudit("verify", folder, "--key", keys / "key.pub")
     assert (code, out) == (0, "")
     assert "8 files as released 20" in err and "signed by" in err and "evidence level 2" in err
+    for place in (folder, folder / "report"):
+        code, _, err = dpaudit("report", run, "--out", place)
+        assert code == 2 and "inside a release folder" in err
+    (run / "report").symlink_to(folder)
+    assert dpaudit("report", run)[0] == 2
     code, _, err = dpaudit("report", folder, "--out", tmp_path / "report")
     assert code == 2 and "this is a release folder, and no run" in err
     found = json.loads(dpaudit("verify", folder, "--unsigned", "--json")[1])
