@@ -1259,13 +1259,16 @@ NOISY: dict[str, Any] = {
 for name, noised in (
     ("noise_of_half_the_size", "half_as_large"),
     ("noise_that_is_added_again", "reused"),
-    ("noise_that_every_batch_adds", "of_every_worker"),
-    ("noise_that_batches_share_after_a_token", "shared_after_a_token"),
     ("noise_that_is_taken_back", "taken_back"),
     ("noise_that_goes_on_from_step_to_step", "drifting"),
     ("noise_that_all_tokens_have_in_common", "in_common"),
 ):
     plain(name, become(noised=noised), "sampling.noise", **NOISY)
+for name, noised in (
+    ("noise_that_every_batch_adds", "of_every_worker"),
+    ("noise_that_batches_share_after_a_token", "shared_after_a_token"),
+):
+    plain(name, become(noised=noised), "sampling.noise", "sampling.independence", **NOISY)
 plain("noise_that_is_drawn_until_the_token_pleases", become(noised="redrawn"), "sampling.distribution", **NOISY)
 plain("noise_of_a_seed", become(noised="of_a_seed"), "sampling.seeds", **NOISY)
 for name, chosen in (
