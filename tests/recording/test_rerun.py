@@ -281,8 +281,11 @@ def test_what_cannot_be_run_again_is_one_error(made, tmp_path, monkeypatch):
     def again(rows: list[int], generator: Any = generator, file: Path = data, given: str = str(data)) -> Any:
         return rerun(run, file, rows, InProcess("python", ("s.py", given), generator, monkeypatch), lambda said: None)
 
+    def never(path: Path, records: list[str]) -> None:
+        raise AssertionError("a row that is not there is told before the script runs")
+
     for rows, options, problem in (
-        ([25], {}, "has no row 25"),
+        ([5, 25], {"generator": never}, "has no row 25"),
         ([1], {"given": "other.txt"}, "is not given"),
         ([1], {"generator": lambda path, records: None}, "it recorded nothing"),
         ([1], {"generator": lambda path, records: generator(path, records[:-1])}, "not the records of the run"),
@@ -292,6 +295,8 @@ def test_what_cannot_be_run_again_is_one_error(made, tmp_path, monkeypatch):
     data.write_text("\n".join([*TEXTS, TEXTS[0]]) + "\n")
     with pytest.raises(InputError, match="records are the same"):
         again([1])
+    data.write_text("\n".join(TEXTS) + "\n")
+    assert [(each.row, each.differences) for each in again([2, 2])] == [(2, ())]
 
 
 SCRIPT = """
