@@ -1181,7 +1181,7 @@ def test_record_says_what_it_cannot_run(dpaudit, tmp_path):
     for arguments, said in (
         ([*own, "--", sys.executable], "a script's file"),
         ([*own, "--", sys.executable, tmp_path / "none.py"], "a script's file"),
-        ([*own, "--", "no-such-python", script], "the command must be a Python"),
+        ([*own, "--", "no-such-python", script], "'no-such-python': the command must be a Python"),
         ([*own], "Missing argument"),
         ([*own, "--mend", "lengths", "--", sys.executable, script], numbers),
         ([*own, "--mend", "all", "--texts", "2", "--", sys.executable, script], numbers),

@@ -89,5 +89,6 @@ def script_of(command: tuple[str, ...]) -> tuple[str, ...]:
     python, script, *arguments = (*command, "")[:2] + command[2:]
     interpreter = shutil.which(python)
     if interpreter is None or not Path(script).is_file():
-        raise click.UsageError(f"{script or 'no script'!r}: the command must be a Python and a script's file.")
+        wrong = python if interpreter is None else script or "no script"
+        raise click.UsageError(f"{wrong!r}: the command must be a Python and a script's file.")
     return (interpreter, script, *arguments)

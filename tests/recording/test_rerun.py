@@ -15,13 +15,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from dpaudit.audit import audit_run
 from dpaudit.recording import RecordedBatch, Recorder, hashed_records
 from dpaudit.recording.frozen import VARIABLE, Frozen
 from dpaudit.recording.rerun import Script, rerun
+from dpaudit.results.replay import Rerun
 from dpaudit.runs import Assigned, InputError, KeyedHash, Prompt, Record, RunReader, Stopping
 from dpaudit.runs.manifest import Moved, Recorded, Rows
+from dpaudit.runs.reader import read_tokenizer
+from dpaudit.runs.text import KNOWN_TOKENIZERS
 from tests.recording.test_recorder import ANCHORED, MEAN, MEDIAN, VOCABULARY, handed, manifest_of
 
 TEXTS = [f"record {number}" for number in range(24)]
@@ -41,6 +46,7 @@ class Generator:
     settings: Callable[[list[str]], dict[str, Any]] = lambda records: {}
     sliced: bool = False
     temperature: Callable[[list[str]], float] | None = None  # of tokens that it draws itself
+    tokenizer: str | None = None
 
     def __call__(self, path: Path, records: list[str]) -> None:
         placed = hashed_records(records, batches=3, generated=2)
@@ -50,7 +56,7 @@ class Generator:
             assignment = tuple(self._slices(placed.batching.key, records))
         seen = Recorded(generator="toy", batches=Moved(tried=1, moved=1), rows=Rows(logit=0.0, support=0))
         manifest = manifest_of(self.fields, placed, recorded=seen, **self.settings(records))
-        with Recorder.create(path, manifest, assignment) as recorder:
+        with Recorder.create(path, manifest, assignment, tokenizer_json=self.tokenizer) as recorder:
             for number, texts in enumerate(batches):
                 with recorder.batch(number, contexts=len(texts)) as batch:
                     while batch.stop is None:
@@ -299,26 +305,35 @@ def test_what_cannot_be_run_again_is_one_error(made, tmp_path, monkeypatch):
     assert [(each.row, each.differences) for each in again([2, 2])] == [(2, ())]
 
 
+#: Of a tokenizer that no audit knows.
+WORDS = Tokenizer(WordLevel({f"word{number}": number for number in range(VOCABULARY)}, unk_token="word0")).to_str()
 SCRIPT = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from tests.recording.test_rerun import FAULTS, MEDIAN, Generator
+from tests.recording.test_rerun import FAULTS, MEDIAN, WORDS, Generator
 
-generator = Generator(MEDIAN) if sys.argv[1] == "honest" else FAULTS[sys.argv[1]]
+generator = Generator(MEDIAN, tokenizer=WORDS) if sys.argv[1] == "honest" else FAULTS[sys.argv[1]]
 generator(Path(sys.argv[2]), Path(sys.argv[3]).read_text().splitlines())
 """
 
 
 @pytest.mark.parametrize(("kind", "code"), [("honest", 0), ("supports", 1)])
-def test_the_command(dpaudit, tmp_path, kind, code):
+def test_the_command(dpaudit, tmp_path, kind, code, monkeypatch):
     root = Path(__file__).parents[2]
     (tmp_path / "script.py").write_text(SCRIPT.format(root=str(root)))
     (tmp_path / "notes.txt").write_text("\n".join(TEXTS) + "\n")
-    generator = Generator(MEDIAN) if kind == "honest" else FAULTS[kind]
+    (tmp_path / "words.json").write_text(WORDS)
+    generator = Generator(MEDIAN, tokenizer=WORDS) if kind == "honest" else FAULTS[kind]
     generator(tmp_path / "run", TEXTS)
+    if kind == "honest":
+        monkeypatch.delitem(KNOWN_TOKENIZERS, read_tokenizer(tmp_path / "run"))
+        (text,) = (check for check in audit_run("run", reruns=[Rerun(5, "", ())]).checks if check.id == "release.text")
+        assert text.detail.endswith("Give the model's with --tokenizer FILE.")
     command = ("--", sys.executable, "script.py", kind, "run", "notes.txt")
-    found, out, err = dpaudit("replay", "run", "--data", "notes.txt", "--without", 5, "--json", *command)
+    found, out, err = dpaudit(
+        "replay", "run", "--data", "notes.txt", "--without", 5, "--tokenizer", "words.json", "--json", *command
+    )
     checks = {check["id"]: check for check in json.loads(out)["checks"]}
     assert checks["replay.frozen"]["status"] == ("pass" if kind == "honest" else "fail"), err
     assert found == code, [check for check in checks.values() if check["status"] not in ("pass", "skip")]
