@@ -270,7 +270,10 @@ def frozen_reruns_agree(facts: Facts) -> Outcome:
     if not facts.reruns:
         if facts.manifest.recorded is None:
             return not_applicable(expected, "Nobody ran a recorded generator's script again.")
-        again = "Run `dpaudit replay RUN_DIR --data FILE --without ROW -- PYTHON SCRIPT`, as the run was made."
+        again = (
+            "Run `dpaudit replay RUN_DIR --data FILE --without ROW -- PYTHON SCRIPT`, as the run was made. "
+            "That command alone says what it finds: no report holds it."
+        )
         return Outcome("skip", "not run", expected, again)
     moved = [(rerun.row, found) for rerun in facts.reruns for found in rerun.differences]
     unstable = next((rerun.unstable for rerun in facts.reruns if rerun.unstable), "")
