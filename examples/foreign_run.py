@@ -63,7 +63,7 @@ def write_text(batch: RecordedBatch, records: list[str]) -> None:
         scaled = blended.astype(np.float64) / TEMPERATURE
         log_probabilities = scaled - np.logaddexp.reduce(scaled)
         (token,) = secrets.SystemRandom().choices(range(len(WORDS)), weights=np.exp(log_probabilities))
-        batch.step(token, log_probabilities[token], contexts=contexts, aggregate=blended)
+        token = batch.step(token, log_probabilities[token], contexts=contexts, aggregate=blended)
         last = WORDS[token]
     batch.finish()
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -28,8 +29,8 @@ from dpaudit.results.replay import Difference, Rerun
 from dpaudit.runs import Assigned, BatchReader, InputError, Manifest, RunReader, Step, aggregate_digest
 from dpaudit.runs.storage import Location
 
-#: What differs between any two runs, or was measured on the records.
-_FREE = {"created", "nonce", "commitment", "claim", "recorded", "data"}
+#: What differs between any two runs, or was measured on the records; a claim that was stated afterwards, too.
+_FREE = {"created", "nonce", "commitment", "recorded", "data"}
 
 
 @dataclass(frozen=True)
@@ -67,16 +68,20 @@ def rerun(
         note: is told what is being done.
 
     Raises:
-        InputError: the script does not run or writes no run, the data are not the run's, or a row is no record of it.
+        InputError: the script does not run or writes no run, the data are not the run's, or a row is no record of it;
+            or the run itself cannot be read.
     """
     released = RunReader(run)
+    for _ in chain(released.samples(), released.assignment()):
+        pass  # what cannot be read would end the script, which is not at fault
     if str(data) not in script.arguments:
         problem = f"the script is not given {data}, so no record of it can be left out."
         raise InputError("--data", problem, "Name the file as the command does.")
     with TemporaryDirectory(prefix="dpaudit-") as temporary:
         folder = Path(temporary)
-        neighbours = {row: folder / f"{row}-{data.name}" for row in rows}
+        neighbours = {row: folder / f"data-{row}" / data.name for row in rows}  # a script may look at the name
         for row, neighbour in neighbours.items():
+            neighbour.parent.mkdir()
             write_without_row(data, row, neighbour)
         note("Running the script again on the same data")
         same = _again(released, script, folder / "same", data)
@@ -173,9 +178,10 @@ def differences(released: RunReader, again: RunReader, own: Assigned | None) -> 
 
 def _settings(one: Manifest, other: Manifest) -> Iterator[Found]:
     before, after = (dict(_flat("", manifest)) for manifest in (one, other))
+    free = _FREE | ({"claim"} if one.claim_stated == "afterwards" else set())
     for name in sorted(before.keys() | after.keys()):
         values = before.get(name), after.get(name)
-        if values[0] != values[1] and name.partition(".")[0] not in _FREE:
+        if values[0] != values[1] and name.partition(".")[0] not in free:
             # A text that a record moved may be the record's own.
             numbers = all(isinstance(value, int | float | None) for value in values)
             yield Found("settings", f"run.json: {name}", "{}, then {}".format(*values) if numbers else "another value")

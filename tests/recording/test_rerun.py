@@ -23,7 +23,7 @@ from dpaudit.recording import RecordedBatch, Recorder, hashed_records
 from dpaudit.recording.frozen import VARIABLE, Frozen
 from dpaudit.recording.rerun import Script, rerun
 from dpaudit.results.replay import Rerun
-from dpaudit.runs import Assigned, InputError, KeyedHash, Prompt, Record, RunReader, Stopping
+from dpaudit.runs import Assigned, Claim, InputError, KeyedHash, Prompt, Record, RunReader, Stopping
 from dpaudit.runs.manifest import Moved, Recorded, Rows
 from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.text import KNOWN_TOKENIZERS
@@ -236,6 +236,15 @@ def test_settings_that_moved_are_named_without_their_texts(made):
     assert "max_tokens: 8, then 7" in str(numbers)
 
 
+def test_a_claim_that_was_stated_beforehand_is_a_setting(made):
+    def by_records(records: list[str]) -> dict[str, Any]:
+        return {"claim": Claim(epsilon=50, delta=1 / (len(records) + 1), kind="approximate")}
+
+    found = made(Generator(MEAN, settings=by_records))
+    assert kinds(found) == {"settings"}
+    assert "claim.delta: 0.04, then" in str(found)
+
+
 def test_a_script_that_ends_otherwise_is_told(made):
     def raises(path: Path, records: list[str]) -> None:
         if len(records) < len(TEXTS):
@@ -302,6 +311,12 @@ def test_what_cannot_be_run_again_is_one_error(made, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="records are the same"):
         again([1])
     data.write_text("\n".join(TEXTS) + "\n")
+    for file in ("samples.jsonl", "assignment"):
+        whole = (run / file).read_bytes()
+        (run / file).write_bytes(whole[:-9])
+        with pytest.raises(InputError, match=file):
+            again([1], never)
+        (run / file).write_bytes(whole)
     assert [(each.row, each.differences) for each in again([2, 2])] == [(2, ())]
 
 
