@@ -21,6 +21,9 @@ from dpaudit.runs.manifest import MAX_PUBLIC_EXAMPLES, MAX_TEMPLATE
 DELIMITERS = (",", ";", "\t", "|")
 #: What is said of a row without a column that a config names.
 NO_COLUMN = "there is no such column."
+#: Each byte is a character of it; what means something in a CSV is the same in every encoding but UTF-16.
+_BYTES = "latin-1"
+_MARK = codecs.BOM_UTF8.decode(_BYTES)
 
 
 @dataclass(frozen=True, order=True)
@@ -261,7 +264,7 @@ def write_without_row(path: Path, number: int, out: Path) -> None:
     """Copy a file of records without one of them; every other byte stays as it is.
 
     Args:
-        path: a .csv whose first line names its columns, or a file with a record on every line that is not blank.
+        path: a .csv whose first row names its columns, or a file with a record on every line that is not blank.
         number: of the row to leave out, from 1.
         out: the copy.
 
@@ -270,13 +273,11 @@ def write_without_row(path: Path, number: int, out: Path) -> None:
     """
     require_file(path, "--data")
     rows = 0
-    # Each byte is a character of Latin-1; what means something in a CSV is the same in every encoding but UTF-16.
-    with path.open(encoding="latin-1", newline="") as file, out.open("w", encoding="latin-1", newline="") as copy:
+    with path.open(encoding=_BYTES, newline="") as file, out.open("w", encoding=_BYTES, newline="") as copy:
+        records: Iterator[list[str]] = ([line] for line in _lines_of_text(path, file))
         if path.suffix.lower() == ".csv":
-            copy.write(next(file, ""))
             records = _csv_lines(path, file)
-        else:
-            records = ([line] for line in file)
+            copy.writelines(next(records, []))
         for lines in records:
             rows += any(map(str.strip, lines))
             if rows != number or not any(map(str.strip, lines)):
@@ -286,12 +287,22 @@ def write_without_row(path: Path, number: int, out: Path) -> None:
         raise InputError("--without", f"{path} has no row {number}.", remedy)
 
 
+def _lines_of_text(path: Path, file: Iterable[str]) -> Iterator[str]:
+    """The lines of a file that is text, and neither UTF-16 nor of a binary format."""
+    for line in file:
+        if "\0" in line:
+            remedy = "Have the script read records from a .csv, or from a file with one on every line, in UTF-8."
+            raise InputError(str(path), "no row of it can be left out: it holds zero bytes.", remedy)
+        yield line
+
+
 def _csv_lines(path: Path, file: Iterable[str]) -> Iterator[list[str]]:
-    """The lines of each row."""
+    """The lines of each row, that of the columns' names first."""
     taken: list[str] = []
     csv.field_size_limit(sys.maxsize)
+    delimiter = _delimiter(DataConfig(path="any.csv", encoding=_BYTES), path)
     try:
-        for _ in csv.reader(map(_kept_in(taken), file), delimiter=_delimiter(DataConfig(), path), strict=True):
+        for _ in csv.reader(map(_kept_in(taken), _lines_of_text(path, file)), delimiter=delimiter, strict=True):
             yield taken
             taken.clear()
     except csv.Error as error:
@@ -301,7 +312,7 @@ def _csv_lines(path: Path, file: Iterable[str]) -> Iterator[list[str]]:
 def _kept_in(taken: list[str]) -> Callable[[str], str]:
     def keep(line: str) -> str:
         taken.append(line)
-        return line
+        return line.removeprefix(_MARK)
 
     return keep
 

@@ -13,7 +13,7 @@ from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 _UNKNOWN_TOKENIZER = (
     "Nothing shows that it is the model's own, and not one whose tokens spell records. Give the model's with "
-    "--tokenizer FILE, or replay the run with --data."
+    "--tokenizer FILE"
 )
 
 
@@ -70,7 +70,9 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
             if facts.tokenizers:
                 return Outcome("fail", f"{TOKENIZER} decodes otherwise than the tokenizer that was given", expected)
             measured = f"{lines} samples equal, by the run's own {TOKENIZER}"
-            return Outcome("skip", measured, expected, _UNKNOWN_TOKENIZER)
+            replayable = facts.manifest.recorded is None and not facts.reruns
+            remedy = f"{_UNKNOWN_TOKENIZER}{', or replay the run with --data' if replayable else ''}."
+            return Outcome("skip", measured, expected, remedy)
     return Outcome("pass", f"{lines} samples equal", expected)
 
 

@@ -31,6 +31,7 @@ from dpaudit.commands.options import (
     engine_options,
     output_options,
     step_name,
+    tokenizer_option,
 )
 from dpaudit.commands.record import script_of
 from dpaudit.commands.terminal import note, note_in_log, output, print_json, session, show, stdout
@@ -279,6 +280,7 @@ def _verify_released(
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTHON SCRIPT [ARGUMENTS]...]")
 @MODEL
+@tokenizer_option
 @engine_options
 @output_options
 def replay(
@@ -315,7 +317,7 @@ def replay(
         raise click.UsageError("Give either --steps or --step.")
     if without or command:
         if not (without and command) or chosen or any(amount is not None for amount in amounts.values()):
-            raise click.UsageError("--without goes with a command, and with --data alone.")
+            raise click.UsageError("--without goes with a command, and with --data and --tokenizer alone.")
         _rerun(run_dir, data, without, command, engine, as_json)
         return
     found = replay_of(run_dir, data, chosen=chosen, **amounts)

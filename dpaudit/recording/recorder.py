@@ -284,7 +284,6 @@ class RecordedBatch:
         """
         given = self._given(contexts, aggregate, support, anchor, {NOISE: noise, TEST: test})
         if self._frozen is not None:
-            return self._go_on(given, self._frozen)
         try:
             number, logarithm = _whole("token", token), float(log_probability)
         except (TypeError, ValueError):
@@ -292,6 +291,9 @@ class RecordedBatch:
             raise self._refused(
                 f"token and log_probability must be a whole number and a real one, not {kinds}"
             ) from None
+        if self._frozen is not None:
+            here = self._log_probability(given, number)
+            return self._go_on(given, self._frozen, as_said=math.isclose(here, logarithm, **_ROUNDED))
         if not -math.inf < logarithm <= _ROUNDED_ONE:
             raise self._refused(f"log_probability is {logarithm}, which is no logarithm of a probability")
         if number not in given.ids:
@@ -364,14 +366,20 @@ class RecordedBatch:
         same = np.abs(own - theirs).max(initial=0.0) <= FLOAT64_ROUNDING
         return _Given(ids, values, arrays, own if same else theirs)
 
-    def _go_on(self, given: _Given, released: Sequence[int]) -> int:
-        """With the released token, whether or not it could be drawn here."""
+    def _go_on(self, given: _Given, released: Sequence[int], *, as_said: bool = True) -> int:
+        """With the released token, whether or not it could be drawn here.
+
+        Its log-probability is NaN where the script's own token had another one by the mechanism than the script said.
+        """
         if self._steps >= len(released):
             raise self._refused(f"the released batch ends after {len(released)} tokens, and this one goes on")
-        token, mechanism = released[self._steps], self._manifest.mechanism
+        token = released[self._steps]
+        return self._write(given, token, self._log_probability(given, token) if as_said else math.nan)
+
+    def _log_probability(self, given: _Given, token: int) -> float:
+        """Of a token, by the mechanism; -inf where it could not be drawn."""
         found = np.flatnonzero(given.ids == token)
-        here = mechanism.log_probability(given.sampled, int(found[0])) if len(found) else -math.inf
-        return self._write(given, token, here)
+        return self._manifest.mechanism.log_probability(given.sampled, int(found[0])) if len(found) else -math.inf
 
     def _write(self, given: _Given, token: int, log_probability: float) -> int:
         self._writer.write(
@@ -432,6 +440,8 @@ class RecordedBatch:
 
 #: A logarithm of a probability of 1 that was rounded.
 _ROUNDED_ONE = 1e-9
+#: Logarithms of probabilities that were added up in another order.
+_ROUNDED = {"rel_tol": FLOAT64_ROUNDING, "abs_tol": FLOAT64_ROUNDING}
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,13 @@ supports, anchors, other rows (https://arxiv.org/abs/2602.17454).
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -20,16 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.generation.records import write_without_row
-from dpaudit.mechanisms import ANCHOR
+from dpaudit.mechanisms import ANCHOR, FLOAT64_ROUNDING, Fields
 from dpaudit.recording.frozen import Frozen
 from dpaudit.recording.generators import called_again
 from dpaudit.results.replay import Difference, Rerun
-from dpaudit.runs import Assigned, BatchReader, InputError, Manifest, RunReader, Step
+from dpaudit.runs import Assigned, BatchReader, InputError, Manifest, RunReader, Step, aggregate_digest
 from dpaudit.runs.storage import Location
 
-#: What differs between any two runs, or was measured on the records.
-_FREE = {"created", "nonce", "commitment", "claim", "recorded", "data"}
-_Rows = NDArray[np.floating]
+#: What differs between any two runs, or was measured on the records; a claim that was stated afterwards, too.
+_FREE = {"created", "nonce", "commitment", "recorded", "data"}
 
 
 @dataclass(frozen=True)
@@ -67,16 +68,23 @@ def rerun(
         note: is told what is being done.
 
     Raises:
-        InputError: the script does not run or writes no run, the data are not the run's, or a row is no record of it.
+        InputError: the script does not run or writes no run, the data are not the run's, or a row is no record of it;
+            or the run itself cannot be read.
     """
     released = RunReader(run)
+    for _ in chain(released.samples(), released.assignment()):
+        pass  # what cannot be read would end the script, which is not at fault
     if str(data) not in script.arguments:
         problem = f"the script is not given {data}, so no record of it can be left out."
         raise InputError("--data", problem, "Name the file as the command does.")
     with TemporaryDirectory(prefix="dpaudit-") as temporary:
         folder = Path(temporary)
+        neighbours = {row: folder / f"data-{row}" / data.name for row in rows}  # a script may look at the name
+        for row, neighbour in neighbours.items():
+            neighbour.parent.mkdir()
+            write_without_row(data, row, neighbour)
         note("Running the script again on the same data")
-        same = _again(released, script, folder / "same", data, data)
+        same = _again(released, script, folder / "same", data)
         if same.manifest.batching.key != released.manifest.batching.key:
             remedy = "Take it from dpaudit.recording.hashed_records, or from batching_key there."
             raise InputError(script.arguments[0], "it hashes records under a key of its own.", remedy)
@@ -84,23 +92,16 @@ def rerun(
             raise InputError("--data", "these are not the records of the run.", "Give those that the script was given.")
         unstable = _by_kind(differences(released, same, None))
         found = []
-        for row in rows:
+        for row, neighbour in neighbours.items():
             note(f"Running the script again without record {row}")
-            neighbour, out = folder / f"{row}-{data.name}", folder / str(row)
-            write_without_row(data, row, neighbour)
-            found.append(_without(released, script, row, out, data, neighbour, unstable))
-            neighbour.unlink()
+            found.append(_without(released, script, row, folder / str(row), data, neighbour, unstable))
     return tuple(found)
 
 
-def _again(released: RunReader, script: Script, out: Path, data: Path, instead: Path) -> RunReader:
-    code = script.run(released, out, data, instead)
+def _again(released: RunReader, script: Script, out: Path, data: Path) -> RunReader:
+    code = script.run(released, out, data, data)
     if code:
         raise InputError(script.arguments[0], f"it ended with exit code {code}.", "Give the command that made the run.")
-    return _written(script, out)
-
-
-def _written(script: Script, out: Path) -> RunReader:
     try:
         return RunReader(out)
     except InputError:
@@ -118,9 +119,10 @@ def _without(
     unstable: Mapping[str, Difference],
 ) -> Rerun:
     code = script.run(released, out, data, neighbour)
-    if code and not out.exists():
+    try:
+        left = RunReader(out)
+    except InputError:
         return Rerun(row, unstable="", differences=(_ended(code),))
-    left = _written(script, out)
     gone = {each.digest: each for each in released.assignment()}
     for each in left.assignment():
         gone.pop(each.digest, None)
@@ -133,7 +135,7 @@ def _without(
 
 
 def _ended(code: int) -> Difference:
-    return Difference("ends", 1, f"the script ended with exit code {code}")
+    return Difference("ends", 1, f"the script {f'ended with exit code {code}' if code else 'recorded nothing'}")
 
 
 def _by_kind(differences: Iterable[Found]) -> dict[str, Difference]:
@@ -171,22 +173,28 @@ def differences(released: RunReader, again: RunReader, own: Assigned | None) -> 
             continue
         with released.batch(batch) as one, again.batch(batch) as other:
             mine = own is not None and own.batch == batch
-            yield from _batch(one, other, own=mine, slots=released.manifest.batching.slots is not None)
+            yield from _batch(_Made(released.manifest, one), _Made(again.manifest, other), own=mine)
 
 
 def _settings(one: Manifest, other: Manifest) -> Iterator[Found]:
-    before, after = (dict(_flat("", manifest.model_dump(mode="json", exclude=_FREE))) for manifest in (one, other))
+    before, after = (dict(_flat("", manifest)) for manifest in (one, other))
+    free = _FREE | ({"claim"} if one.claim_stated == "afterwards" else set())
     for name in sorted(before.keys() | after.keys()):
-        if before.get(name) != after.get(name):
-            yield Found("settings", f"run.json: {name}", f"{before.get(name)}, then {after.get(name)}")
+        values = before.get(name), after.get(name)
+        if values[0] != values[1] and name.partition(".")[0] not in free:
+            # A text that a record moved may be the record's own.
+            numbers = all(isinstance(value, int | float | None) for value in values)
+            yield Found("settings", f"run.json: {name}", "{}, then {}".format(*values) if numbers else "another value")
 
 
-def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, dict):
-        yield name, value
-        return
-    for key, inner in value.items():
-        yield from _flat(f"{name}.{key}" if name else str(key), inner)
+def _flat(name: str, fields: Fields) -> Iterator[tuple[str, Any]]:
+    """Settings by their names. Those of a mapping are left together: its keys may be of records, too."""
+    for key, value in fields.model_dump(mode="json").items():
+        inner = getattr(fields, key, None)
+        if isinstance(value, dict) and isinstance(inner, Fields):
+            yield from _flat(f"{name}{key}.", inner)
+        else:
+            yield f"{name}{key}", value
 
 
 def _places(released: RunReader, again: RunReader, own: Assigned | None) -> Iterator[Found]:
@@ -203,7 +211,34 @@ def _places(released: RunReader, again: RunReader, own: Assigned | None) -> Iter
         yield Found("places", "assignment", "a record that was not there")
 
 
-def _batch(one: BatchReader, other: BatchReader, *, own: bool, slots: bool) -> Iterator[Found]:
+@dataclass(frozen=True)
+class _Made:
+    """One batch as a run has it."""
+
+    manifest: Manifest
+    batch: BatchReader
+
+    def tokens(self, step: Step) -> NDArray[np.integer]:
+        """Ids of the tokens that a step could draw."""
+        return np.arange(self.manifest.record.vocabulary) if step.support is None else step.support
+
+    def is_drawn_as_declared(self, step: Step) -> bool:
+        """Whether a step's token came from what the mechanism makes of its contributions, in the mechanism's way."""
+        mechanism, tokens, arrays = self.manifest.mechanism, self.tokens(step), dict(step.arrays)
+        aggregate = mechanism.aggregate(arrays)
+        contributions = np.zeros((0, len(tokens))) if step.contexts is None else step.contexts
+        if aggregate_digest(aggregate) != step.aggregate_digest:
+            return False
+        if mechanism.draw.test_problem(arrays, contributions, mechanism.aggregator):
+            return False
+        index = np.flatnonzero(tokens == step.token)
+        right = mechanism.log_probability(aggregate, int(index[0])) if len(index) else -math.inf
+        return math.isclose(right, step.log_probability, rel_tol=FLOAT64_ROUNDING, abs_tol=FLOAT64_ROUNDING)
+
+
+def _batch(released: _Made, made: _Made, *, own: bool) -> Iterator[Found]:
+    """`own`: whether the record that is gone was in this batch."""
+    one, other = released.batch, made.batch
     place = f"batch {one.header.id}"
     if (one.header.label, one.header.cluster) != (other.header.label, other.header.cluster):
         yield Found("batches", place, "of another label or cluster")
@@ -213,40 +248,66 @@ def _batch(one: BatchReader, other: BatchReader, *, own: bool, slots: bool) -> I
         return
     if len(one.tokens) != len(other.tokens):
         yield Found("lengths", place, f"{len(one.tokens)} tokens, then {len(other.tokens)}")
-    gone: int | None = None
+    shared = max(before, after) - (before != after or (own and released.manifest.batching.slots is not None))
+    rows: dict[str, _Rows] = {}
     for position, (step, again) in enumerate(zip(one.steps(), other.steps(), strict=False)):
         where = f"{place}, step {position}"
-        if problem := _support_problem(step, again):
-            yield Found("supports", where, problem)
+        if released.is_drawn_as_declared(step) and not made.is_drawn_as_declared(again):
+            yield Found("draws", where, "from something else than the mechanism makes of the contributions")
+        if swapped := _swapped(released.tokens(step), made.tokens(again)):
+            yield Found("supports", where, f"{swapped} tokens differ")
             continue
         if anchors := _apart(step.arrays.get(ANCHOR), again.arrays.get(ANCHOR)):
             yield Found("anchors", where, f"up to {anchors:.3g} apart")
         if step.contexts is not None and again.contexts is not None:
-            if gone is None and (before != after or (own and slots)):
-                gone = _row_of_its_own(step.contexts, again.contexts)
-            if moved := _apart(*_others(step.contexts, again.contexts, gone)):
-                yield Found("rows", where, f"other contexts' rows up to {moved:.3g} apart")
+            rows[where] = _Rows.of(step.contexts, again.contexts, shared)
         if not own and step.aggregate_digest != again.aggregate_digest:
             yield Found("aggregates", where, "another aggregate in a batch that the record is not in")
+    for where, moved in _moved(rows, shared):
+        yield Found("rows", where, f"other contexts' rows up to {moved:.3g} apart")
 
 
-def _support_problem(one: Step, other: Step) -> str:
-    if one.support is None or other.support is None or np.array_equal(one.support, other.support):
-        return ""
-    return f"{len(np.setxor1d(one.support, other.support))} tokens differ"
+class _Rows(NamedTuple):
+    """How far contexts' rows lie apart in two runs, where one run, or either, may have one row that is a record's own.
+
+    Rows before that one are in the same place counted from the first row, and those behind it counted from the last.
+
+    Attributes:
+        first, last: [n], counted so; n is the number of other rows.
+    """
+
+    first: NDArray[np.floating]
+    last: NDArray[np.floating]
+
+    @classmethod
+    def of(cls, one: NDArray[np.floating], other: NDArray[np.floating], shared: int) -> _Rows:
+        """Of two steps' rows, [n, S] or one more."""
+        first = np.abs(one[:shared] - other[:shared])
+        last = np.abs(one[len(one) - shared :] - other[len(other) - shared :])
+        return cls(first.max(axis=1), last.max(axis=1))
+
+    def others(self, own: int) -> float:
+        """The furthest that rows lie apart, where the record's is this one."""
+        return float(max(self.first[:own].max(initial=0.0), self.last[own:].max(initial=0.0)))
 
 
-def _row_of_its_own(one: _Rows, other: _Rows) -> int:
-    """The row without which the others are most alike: of the run that has more, or of both."""
-    return min(range(max(len(one), len(other))), key=lambda row: _apart(*_others(one, other, row)))
+def _moved(steps: Mapping[str, _Rows], shared: int) -> Iterator[tuple[str, float]]:
+    """Where rows moved that are not the record's own, and how far.
+
+    Rows may be alike at some steps: the record's own is the one without which all steps together are most alike.
+    """
+    if not steps:
+        return
+    all_steps = _Rows(*(np.max(rows, axis=0) for rows in zip(*steps.values(), strict=True)))
+    own = min(range(shared + 1), key=all_steps.others)
+    for where, rows in steps.items():
+        if moved := rows.others(own):
+            yield where, moved
 
 
-def _others(one: _Rows, other: _Rows, gone: int | None) -> tuple[_Rows, _Rows]:
-    if gone is None:
-        return one, other
-    most = max(len(one), len(other))
-    left, right = (np.delete(rows, gone, axis=0) if len(rows) == most else rows for rows in (one, other))
-    return left, right
+def _swapped(one: NDArray[np.integer], other: NDArray[np.integer]) -> int:
+    """How many tokens only one of two supports has."""
+    return 0 if np.array_equal(one, other) else len(np.setxor1d(one, other))
 
 
 def _apart(one: Any, other: Any) -> float:

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from dpaudit.generation.config import DataConfig
-from dpaudit.generation.records import Record, read_records, read_texts, require_records
+from dpaudit.generation.records import Record, read_records, read_texts, require_records, write_without_row
 from dpaudit.runs import InputError
 
 SECRET = "Zanzibar-secret"
@@ -299,3 +299,28 @@ def test_a_folder_of_text_files_names_no_users(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.txt").write_text(SECRET)
     assert "data.user: a folder of text files" in failure(data(tmp_path, user="who"))
+
+
+def test_a_row_is_left_out_and_every_other_byte_stays(tmp_path: Path) -> None:
+    for name, content, number, rest in (
+        ("a.csv", b'text\n"one\ntwo, ""2"""\n\nthree\n', 1, b"text\n\nthree\n"),
+        ("a.csv", b'text\n"one\ntwo"\r\n\nthree', 2, b'text\n"one\ntwo"\r\n\n'),
+        ("semicolons.CSV", b'n;text\n1;"one, or\ntwo"\n2;three\n', 1, b"n;text\n2;three\n"),
+        ("header.csv", b'\xef\xbb\xbf"the\ntext",n\none,1\ntwo,2\n', 1, b'\xef\xbb\xbf"the\ntext",n\ntwo,2\n'),
+        ("latin.csv", b"text\ncaf\xe9\ntwo\n", 2, b"text\ncaf\xe9\n"),
+        ("lines.txt", b"caf\xc3\xa9\n\ntwo\r\nthree", 2, b"caf\xc3\xa9\n\nthree"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        write_without_row(tmp_path / name, number, tmp_path / "out")
+        assert (tmp_path / "out").read_bytes() == rest, name
+    for name, content, problem in (
+        ("open.csv", b'text\n"one\n', "not valid CSV"),
+        ("wide.csv", "text\none\n".encode("utf-16"), "zero bytes"),
+        ("records.parquet", b"PAR1\0\nPAR1", "zero bytes"),
+        ("empty.csv", b"", "has no row 1"),
+        ("header.csv", b"text\n", "has no row 1"),
+        ("blank.txt", b" \n", "has no row 1"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match=problem):
+            write_without_row(tmp_path / name, 1, tmp_path / "out")
