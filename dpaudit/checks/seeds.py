@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, cached_property
-from typing import Any
+from functools import cache, cached_property, lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,8 +76,8 @@ NORMALS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
 #: single precision moves a quantile by, with probability 2 * MOST_DRAWS * _MOVED at most, and so many of them with less
 #: than FALSE_ALARMS, all streams together.
 MOST_NOISE, _NOISE_TOLD, _MOVED = 64, 6, 1e-7
-#: Where the numbers of a batch's draws come from. The last three are looked at in the first MOST_BATCHES batches, or at
-#: the first MOST_SEEDED draws, for each has streams of its own.
+#: Where the numbers of a batch's draws come from. Of the last four, each of which has streams of its own for a batch or
+#: a draw, the first MOST_SEEDED draws are looked at, in the first MOST_BATCHES batches.
 PLACES = (
     "one batch after another",
     "from the seed again in each batch",
@@ -87,12 +86,47 @@ PLACES = (
     "from the batch's child of the seed (SeedSequence.spawn)",
     "from the seed plus the draw's number",
 )
-MOST_BATCHES, MOST_SEEDED = 16, 64
+MOST_SEEDED, MOST_BATCHES = 64, 16
+Seed = tuple[str, int]
+KNOWN: tuple[Seed, ...] = tuple((name, seed) for name in STREAMS for seed in KNOWN_SEEDS)
+
+
+def _streams(seeds: Sequence[Seed]) -> Doubles:
+    """[seeds, MOST_DRAWS] the numbers that each seed gives."""
+    return np.array([STREAMS[name](seed, MOST_DRAWS) for name, seed in seeds], dtype=np.float64)
+
+
+def _of_batch(batch: int, seeds: Sequence[Seed]) -> Doubles:
+    """[3, seeds, MOST_SEEDED] what each gives by the third, fourth and fifth of PLACES; NaN where it gives nothing."""
+    found = np.full((3, len(seeds), MOST_SEEDED), np.nan)
+    for row, (name, seed) in enumerate(seeds):
+        found[0, row] = STREAMS[name](seed + batch, MOST_SEEDED)
+        if name == "numpy.random.default_rng":
+            found[1, row] = np.random.default_rng([abs(seed), batch]).random(MOST_SEEDED)
+            child = np.random.SeedSequence(abs(seed), spawn_key=(batch,))
+            found[2, row] = np.random.default_rng(child).random(MOST_SEEDED)
+    return found
+
+
+def _of_draws(seeds: Sequence[Seed]) -> Doubles:
+    """[seeds, MOST_SEEDED] the first number of the seed plus each draw's number."""
+    each = cache(lambda name, seed: STREAMS[name](seed, 1)[0])
+    return np.array([[each(name, seed + draw) for draw in range(MOST_SEEDED)] for name, seed in seeds])
 
 
 @cache
-def _first_number(name: str, seed: int) -> float:
-    return float(STREAMS[name](seed, 1)[0])
+def _known_streams() -> Doubles:
+    return _streams(KNOWN)
+
+
+@lru_cache(maxsize=MOST_BATCHES)
+def _known_of_batch(batch: int) -> Doubles:
+    return _of_batch(batch, KNOWN)
+
+
+@cache
+def _known_of_draws() -> Doubles:
+    return _of_draws(KNOWN)
 
 
 class SeedTest:
@@ -105,23 +139,28 @@ class SeedTest:
         """
         self.draws = 0
         self._what = what
-        declared = [("numpy.random.seed", sampling.seed)] if sampling.generator == "mt19937" else []
-        self.tried = [(name, seed) for name, seed in declared if seed is not None]
-        self.tried += [(name, seed) for name in STREAMS for seed in KNOWN_SEEDS if (name, seed) not in self.tried]
+        seed = sampling.seed if sampling.generator == "mt19937" else None
+        self._declared: list[Seed] = [] if seed is None else [("numpy.random.seed", seed)]
+        self._known = [row for row, each in enumerate(KNOWN) if each not in self._declared]
+        self.tried = [*self._declared, *(KNOWN[row] for row in self._known)]
         # Half of the weight, where one is declared; all hypotheses together weigh 1.
-        share = 0.5 if declared else 0.0
-        weights = np.full(len(self.tried), (1 - share) / (len(self.tried) - len(declared)))
-        weights[: len(declared)] = share
+        weights = np.full(len(self.tried), (0.5 if self._declared else 1.0) / len(self._known))
+        weights[: len(self._declared)] = 0.5
         self._weights = np.log(weights / (len(ORDERS) * len(PLACES)))[:, None, None]
         self._evidence = np.zeros((len(self.tried), len(ORDERS), len(PLACES)))
         self._told = np.zeros(self._evidence.shape, dtype=np.int64)
         self._seen = np.zeros(len(PLACES), dtype=np.int64)
         self._batches = 0
 
+    def _with_declared(self, known: Doubles, declared: Callable[[Sequence[Seed]], Doubles]) -> Doubles:
+        """[..., tried, n] of all that are tried; `known` is of KNOWN, and `declared` works out that of others."""
+        return (
+            np.concatenate([declared(self._declared), known[..., self._known, :]], axis=-2) if self._declared else known
+        )
+
     @cached_property
     def _streams(self) -> Doubles:
-        """[seeds, MOST_DRAWS] the numbers that each seed gives."""
-        return np.array([STREAMS[name](seed, MOST_DRAWS) for name, seed in self.tried], dtype=np.float64)
+        return self._with_declared(_known_streams(), _streams)
 
     def take(self, batch: int, draws: Sequence[Draw]) -> None:
         """Take in one batch's draws. Batches come in ascending order."""
@@ -144,20 +183,15 @@ class SeedTest:
         self._batches += 1
 
     def _numbers(self, batch: int, size: int) -> Iterator[tuple[int, Doubles]]:
-        """By place, what each seed gives for a batch's first draws, [seeds, size or less]; NaN where it gives none."""
+        """By place, what each seed gives for a batch's first draws, [seeds, size or less]."""
         for place, first in enumerate((self.draws, 0)):
             yield place, self._streams[:, first : first + size]
         if self._batches < MOST_BATCHES:
-            yield 2, np.array([STREAMS[name](seed + batch, size) for name, seed in self.tried])
-            for place, child in enumerate(_CHILDREN, 3):
-                numbers = np.full((len(self.tried), size), np.nan)
-                for row, (name, seed) in enumerate(self.tried):
-                    if name == "numpy.random.default_rng":
-                        numbers[row] = np.random.default_rng(child(abs(seed), batch)).random(size)
-                yield place, numbers
-        if (most := min(size, MOST_SEEDED - self.draws)) > 0:
-            counted = range(self.draws, self.draws + most)
-            yield 5, np.array([[_first_number(name, seed + draw) for draw in counted] for name, seed in self.tried])
+            of_batch = self._with_declared(_known_of_batch(batch), partial(_of_batch, batch))
+            yield from enumerate(of_batch[:, :, :size], 2)
+        if self.draws < MOST_SEEDED:
+            of_draws = self._with_declared(_known_of_draws(), _of_draws)
+            yield 5, of_draws[:, self.draws : self.draws + size]
 
     @property
     def shown(self) -> str:
@@ -175,13 +209,6 @@ class SeedTest:
         return f"{told}, {PLACES[best[2]]}, by {ORDERS[best[1]]}"
 
 
-#: What numpy makes of a seed and a batch's number, in two of the PLACES.
-_CHILDREN: tuple[Callable[[int, int], Any], ...] = (
-    lambda seed, batch: [seed, batch],
-    lambda seed, batch: np.random.SeedSequence(seed, spawn_key=(batch,)),
-)
-
-
 def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> str:
     """The seed that tells a run's first noise, in words; empty where none does.
 
@@ -189,6 +216,8 @@ def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> str:
         quantiles: [n] of the noise in its declared distribution; the first MOST_NOISE are looked at.
         tried: names of STREAMS, and seeds.
     """
+    if not len(quantiles):
+        return ""
     from scipy.special import ndtr  # type: ignore[import-untyped]  # slow to load, and few runs have noise
 
     first = np.unique(quantiles[:MOST_NOISE])[:, None]  # a number that comes again tells nothing more

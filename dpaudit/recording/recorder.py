@@ -283,7 +283,6 @@ class RecordedBatch:
             ValueError: as `draw`.
         """
         given = self._given(contexts, aggregate, support, anchor, {NOISE: noise, TEST: test})
-        if self._frozen is not None:
         try:
             number, logarithm = _whole("token", token), float(log_probability)
         except (TypeError, ValueError):
