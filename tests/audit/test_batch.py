@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from dpaudit.audit import audit_run
 from dpaudit.audit.run import BatchAuditor
+from dpaudit.checks.seeds import MOST_BATCHES
 from dpaudit.cli import cli
 from dpaudit.engines import LocalEngine
 from dpaudit.runs import InputError, RunReader
@@ -123,7 +124,7 @@ def test_what_a_batch_says_is_small_whatever_its_vocabulary(make_run):
 def test_nothing_of_a_step_is_kept(make_run):
     """Arrays of one step have some 80 kB here; 50 batches more would keep 12 MB of them."""
     peaks = []
-    audit_run(make_run(sizes=(4,) * 2, vocabulary=4096).path)
+    audit_run(make_run(sizes=(4,) * MOST_BATCHES, vocabulary=4096).path)  # what is worked out once
     for batches in (4, 54):
         run = make_run(sizes=(4,) * batches, vocabulary=4096)
         tracemalloc.start()

@@ -154,12 +154,12 @@ def test_a_run_that_was_interrupted_goes_on_with_its_coins(tmp_path, make_config
 
 
 def test_going_on_with_other_canaries_is_refused(tmp_path, make_config):
-    run = tmp_path / "run"
-    generate(make_config(**ASKED), run)
+    run, batching = tmp_path / "run", {"batches_per_label": 9, "generate_per_label": 9}
+    generate(make_config(batching=batching, privacy={"canaries": COUNT}), run)
     (run / "hashes").unlink()
-    for privacy in ({}, {"canaries": COUNT - 1}):
+    for privacy in ({}, {"canaries": COUNT + 1}):
         with pytest.raises(InputError, match=r"privacy\.canaries"):
-            generate(make_config(batching=BATCHES, privacy=privacy, record={"contexts": True}), run)
+            generate(make_config(batching=batching, privacy=privacy, record={"contexts": True}), run)
 
 
 def test_a_replay_finds_the_run_as_it_is(generated, data_file):

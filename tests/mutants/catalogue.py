@@ -1235,8 +1235,8 @@ _SPARSE = (
         "check-seeds-of-the-first-batch",
         "seeds that count up with the batches are not tried",
         "dpaudit/checks/seeds.py",
-        "STREAMS[name](seed + batch, size)",
-        "STREAMS[name](seed, size)",
+        "STREAMS[name](seed + batch, MOST_SEEDED)",
+        "STREAMS[name](seed, MOST_SEEDED)",
         ("tests/checks/test_seeds.py",),
     ),
 )
