@@ -1,4 +1,4 @@
-"""Do the sampled tokens look drawn from softmax(aggregate / temperature)?
+"""Do the sampled tokens look drawn from the declared distribution, such as softmax(aggregate / temperature)?
 
 Every alternative is a likelihood ratio against the declared distribution, whose tail under it is bounded in every
 run: for those of `dpaudit.checks.alternatives` by Markov's inequality, for anything else by that of Dvoretzky, Kiefer
@@ -202,8 +202,8 @@ class RunSampling:
         "is charged here, were it of a single batch."
     ),
     remedy=(
-        "Sample from softmax(aggregate / temperature) over the whole support: no top-k, top-p, penalty, greedy step or "
-        "other default after the aggregation. Then generate again; do not release this run."
+        "Draw as declared, once, over the whole support: no top-k, top-p, penalty, greedy step or other default after "
+        "the aggregation, and no noise that is drawn again. Then generate again; do not release this run."
     ),
     reference="docs/mathematics.md#the-sampling-test",
 )
