@@ -636,7 +636,7 @@ def drifting(batch: int, step: int, size: int) -> Values:
 
 
 def redrawn(batch: int, step: int, size: int) -> Values:
-    """Drawn again until the token is one of the three likeliest (`Maker.step`)."""
+    """Drawn again until the token is one of the three likeliest (`Generator.step`)."""
     return fresh(batch, step, size)
 
 

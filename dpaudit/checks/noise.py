@@ -260,11 +260,11 @@ def _not_declared(found: NoiseFacts) -> Iterator[str]:
     if found.problem:
         yield found.problem
     for repeats in found.repeats.values():
-        if repeats.alarm:
-            yield repeats.alarm
+        if said := repeats.alarm:
+            yield said
     for (kind, view), tally in found.tallies.items():
-        if tally.alarm:
-            yield f"{kind}{view}: {tally.alarm}"
+        if said := tally.alarm:
+            yield f"{kind}{view}: {said}"
     evidence = float(np.logaddexp.reduce(found.outcomes, axis=None)) - math.log(found.outcomes.size)
     if evidence >= -math.log(ALARM):
         often = "often" if TILTS[found.outcomes.max(axis=0).argmax()] > 0 else "seldom"

@@ -91,12 +91,15 @@ Seed = tuple[str, int]
 KNOWN: tuple[Seed, ...] = tuple((name, seed) for name in STREAMS for seed in KNOWN_SEEDS)
 
 
-def _streams(seeds: Sequence[Seed]) -> Doubles:
+# A process audits many runs, and most of them are held against the same streams.
+@lru_cache(maxsize=2)
+def _streams(seeds: tuple[Seed, ...]) -> Doubles:
     """[seeds, MOST_DRAWS] the numbers that each seed gives."""
     return np.array([STREAMS[name](seed, MOST_DRAWS) for name, seed in seeds], dtype=np.float64)
 
 
-def _of_batch(batch: int, seeds: Sequence[Seed]) -> Doubles:
+@lru_cache(maxsize=2 * MOST_BATCHES)
+def _of_batch(batch: int, seeds: tuple[Seed, ...]) -> Doubles:
     """[3, seeds, MOST_SEEDED] what each gives by the third, fourth and fifth of PLACES; NaN where it gives nothing."""
     found = np.full((3, len(seeds), MOST_SEEDED), np.nan)
     for row, (name, seed) in enumerate(seeds):
@@ -108,25 +111,11 @@ def _of_batch(batch: int, seeds: Sequence[Seed]) -> Doubles:
     return found
 
 
-def _of_draws(seeds: Sequence[Seed]) -> Doubles:
+@lru_cache(maxsize=2)
+def _of_draws(seeds: tuple[Seed, ...]) -> Doubles:
     """[seeds, MOST_SEEDED] the first number of the seed plus each draw's number."""
     each = cache(lambda name, seed: STREAMS[name](seed, 1)[0])
     return np.array([[each(name, seed + draw) for draw in range(MOST_SEEDED)] for name, seed in seeds])
-
-
-@cache
-def _known_streams() -> Doubles:
-    return _streams(KNOWN)
-
-
-@lru_cache(maxsize=MOST_BATCHES)
-def _known_of_batch(batch: int) -> Doubles:
-    return _of_batch(batch, KNOWN)
-
-
-@cache
-def _known_of_draws() -> Doubles:
-    return _of_draws(KNOWN)
 
 
 class SeedTest:
@@ -140,7 +129,7 @@ class SeedTest:
         self.draws = 0
         self._what = what
         seed = sampling.seed if sampling.generator == "mt19937" else None
-        self._declared: list[Seed] = [] if seed is None else [("numpy.random.seed", seed)]
+        self._declared: tuple[Seed, ...] = () if seed is None else (("numpy.random.seed", seed),)
         self._known = [row for row, each in enumerate(KNOWN) if each not in self._declared]
         self.tried = [*self._declared, *(KNOWN[row] for row in self._known)]
         # Half of the weight, where one is declared; all hypotheses together weigh 1.
@@ -152,15 +141,16 @@ class SeedTest:
         self._seen = np.zeros(len(PLACES), dtype=np.int64)
         self._batches = 0
 
-    def _with_declared(self, known: Doubles, declared: Callable[[Sequence[Seed]], Doubles]) -> Doubles:
-        """[..., tried, n] of all that are tried; `known` is of KNOWN, and `declared` works out that of others."""
-        return (
-            np.concatenate([declared(self._declared), known[..., self._known, :]], axis=-2) if self._declared else known
-        )
+    def _of_all(self, numbers: Callable[[tuple[Seed, ...]], Doubles]) -> Doubles:
+        """[..., tried, n] what seeds give, of all that are tried."""
+        known = numbers(KNOWN)
+        if not self._declared:
+            return known
+        return np.concatenate([numbers(self._declared), known[..., self._known, :]], axis=-2)
 
     @cached_property
     def _streams(self) -> Doubles:
-        return self._with_declared(_known_streams(), _streams)
+        return self._of_all(_streams)
 
     def take(self, batch: int, draws: Sequence[Draw]) -> None:
         """Take in one batch's draws. Batches come in ascending order."""
@@ -187,10 +177,10 @@ class SeedTest:
         for place, first in enumerate((self.draws, 0)):
             yield place, self._streams[:, first : first + size]
         if self._batches < MOST_BATCHES:
-            of_batch = self._with_declared(_known_of_batch(batch), partial(_of_batch, batch))
+            of_batch = self._of_all(partial(_of_batch, batch))
             yield from enumerate(of_batch[:, :, :size], 2)
         if self.draws < MOST_SEEDED:
-            of_draws = self._with_declared(_known_of_draws(), _of_draws)
+            of_draws = self._of_all(_of_draws)
             yield 5, of_draws[:, self.draws : self.draws + size]
 
     @property

@@ -67,7 +67,7 @@ def require_new(out: Path) -> None:
     raise InputError(str(out), "there is something already, and releases are not replaced.", "Name another --out.")
 
 
-def require_split(reader: RunReader, test_share: float | None) -> None:
+def require_split(reader: RunReader, test_share: float) -> None:
     """Raises InputError where the texts cannot be split. What else is wrong with them is for the audit to say."""
     try:
         rows = rows_of(reader.samples(), reader.where(SAMPLES))
