@@ -899,7 +899,7 @@ COMMITTED: dict[str, Callable[[Values, Place], int]] = {
     "another seed": lambda scores, place: by_ascending_score(place.number(OTHER_SEED), scores),
     "one part alone": lambda scores, place: by_ascending_score(place.number(CommittedSeed.of(SEED_PARTS[:1])), scores),
     "another run's stream": lambda scores, place: by_ascending_score(place.number(commitment=KEY), scores),
-    "swapped streams": lambda scores, place: by_ascending_score(place.number(batch=1 - place.batch), scores),
+    "swapped streams": lambda scores, place: by_ascending_score(place.number(batch=place.batch ^ 1), scores),
     "one batch drawn again": lambda scores, place: (COMMITTED["the operating system"] if place.batch else seeded)(
         scores, place
     ),
