@@ -22,10 +22,13 @@ from dpaudit.generation.manifest import (
     declared_batching,
     declared_privacy,
     declared_record,
+    declared_sampling,
     declared_stopping,
     ex_post_claim,
+    require_apart,
     require_same_clusters,
     require_same_run,
+    revealed_seed,
     with_budget,
 )
 from dpaudit.generation.models import LanguageModel, device_of, load_model
@@ -39,6 +42,7 @@ from dpaudit.runs import (
     Canaries,
     Clustering,
     Clusters,
+    CommittedSeed,
     ForbiddenTokens,
     InputError,
     Manifest,
@@ -105,6 +109,7 @@ def generate(
     """
     begun = RunReader(out) if open_storage(out).exists(MANIFEST) else None
     progress = progress or silent
+    require_apart(config.decoding.randomness, out)
     ready = _ready(config, begun, progress, spent)
     filled = [sum(map(bool, batch.contexts)) for batch in ready.records.batches]
     fewest, most = min(filled, default=0), max(filled, default=0)
@@ -126,7 +131,8 @@ def generate(
     with opened as writer:
         if writer.manifest.commitment is not None:
             progress(RunCommitted(writer.manifest.commitment))
-        epsilon = _generate(config, writer, ready, progress, engine)
+        seed = revealed_seed(config.decoding.randomness, writer.manifest)
+        epsilon = _generate(config, writer, ready, seed, progress, engine)
         # A run that was killed while it finished may hold its claim already.
         claimed = writer.manifest.claim is not None
         writer.finish(None if claimed else ex_post_claim(config, epsilon, writer.manifest.clustering))
@@ -170,6 +176,7 @@ def _ready(
         raise InputError("privacy.canaries", problem, "Leave it out, or leave out --spent.")
     key = config.batching.key or earlier.key or secrets.token_hex(KEY_BYTES)
     free = free_memory(device_of(config.model))
+    sampling = declared_sampling(config.decoding)
     data = read_records(config.data, whose=config.shares_budgets)
     privacy = declared_privacy(config, data.most_per_user, earlier.commitments)
     model, prompts, stopping = prompting(config)
@@ -197,7 +204,17 @@ def _ready(
     rows = config.model.rows or (existing.model.rows if existing is not None else None)
     rows = rows or planned_rows(model, prompts.places, config.decoding.longest, free)
     manifest = build_manifest(
-        config, batching, records.assignment, privacy, clustering, model, prompts, stopping, rows, canaries
+        config,
+        batching,
+        records.assignment,
+        privacy,
+        clustering,
+        model,
+        prompts,
+        stopping,
+        sampling,
+        rows,
+        canaries,
     )
     earlier.require_continued(manifest)
     earlier.require_known(records.assignment)
@@ -228,9 +245,16 @@ def prompting(config: Config) -> Prompting:
     return Prompting(model, prompts, stopping)
 
 
-def _generate(config: Config, writer: RunWriter, ready: Ready, progress: Progress, engine: Engine | None) -> float:
+def _generate(
+    config: Config,
+    writer: RunWriter,
+    ready: Ready,
+    seed: CommittedSeed | None,
+    progress: Progress,
+    engine: Engine | None,
+) -> float:
     """Charge for the batches that are on disk, and generate the others; the ex-post sum of all of them, in nats."""
-    worker = Worker(writer.store, ready.records.batches, ready.model, ready.prompts)
+    worker = Worker(writer.store, ready.records.batches, ready.model, ready.prompts, seed)
     accountant = worker.accountant
     batches = range(writer.manifest.batching.batches)
     finished = writer.finished
@@ -254,11 +278,13 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
     It reads the data and loads the model itself, so what travels between processes are settings and batch ids.
 
     Raises:
-        InputError: data, model or device here are not those of the run.
+        InputError: data, model, seed or device here are not those of the run.
     """
     begun = RunReader(location)
     ready = _ready(config, begun)
-    worker = Worker(BatchStore(location, begun.manifest), ready.records.batches, ready.model, ready.prompts)
+    seed = revealed_seed(config.decoding.randomness, begun.manifest)
+    store = BatchStore(location, begun.manifest)
+    worker = Worker(store, ready.records.batches, ready.model, ready.prompts, seed)
     return lambda batches: list(worker.run(batches, silent))
 
 

@@ -17,6 +17,7 @@ from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.generation.wording import EXAMPLE, LABEL, Wording, WordingError, require_seen
 from dpaudit.mechanisms import AGGREGATORS, BatchingRule, Fields, Mechanism, Positive, Relation, Unit, clash
 from dpaudit.runs import DecodingRules, InputError
+from dpaudit.runs.committed_seed import MAX_PARTS
 from dpaudit.runs.manifest import (
     MAX_BATCHES,
     MAX_CANARIES,
@@ -25,6 +26,7 @@ from dpaudit.runs.manifest import (
     MAX_END,
     MAX_TEMPLATE,
     MAX_TOKENS,
+    Digest,
     NotNegative,
     Origin,
     PublicExamples,
@@ -342,6 +344,41 @@ class ClusteringConfig(Fields):
         return self
 
 
+class RandomnessConfig(Fields):
+    """Where the numbers come from that decide every token.
+
+    Attributes:
+        source: the operating system, whose numbers nobody has; or a secret seed that the run commits to, so that an
+            auditor who is given it can recompute every one of them (docs/committed-seed.md).
+        seed_files: with committed-seed, a file for each part of the seed, of 64 hexadecimal digits, which its owner
+            alone may read (`dpaudit key --seed`). The seed is the exclusive or of all parts.
+        seed_hashes: the hash of each part, in that order. With them a run can be committed to while a part is still
+            its owner's secret; it goes on once all files are there. Null takes them from the files.
+    """
+
+    source: Literal["operating-system", "committed-seed"] = "operating-system"
+    seed_files: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_PARTS, strict=False)] | None = None
+    seed_hashes: Annotated[tuple[Digest, ...], Field(min_length=1, strict=False)] | None = None
+
+    @property
+    def committed(self) -> bool:
+        """Whether tokens are those of a committed seed."""
+        return self.source == "committed-seed"
+
+    @model_validator(mode="after")
+    def _seeds_are_for_a_committed_one(self) -> Self:
+        files, hashes = self.seed_files, self.seed_hashes
+        if not self.committed:
+            for field, value in (("seed_files", files), ("seed_hashes", hashes)):
+                if value is not None:
+                    raise clash(field, list(value), "null when source is operating-system")
+        elif files is None:
+            raise clash("seed_files", None, "a list of files when source is committed-seed (dpaudit key --seed)")
+        elif hashes is not None and (len(hashes) != len(files) or len(set(hashes)) < len(hashes)):
+            raise clash("seed_hashes", list(hashes), "null, or another hash for each of seed_files, in their order")
+        return self
+
+
 class DecodingConfig(DecodingRules):
     """How texts are decoded: beside the rules of what they may not hold, how long they get.
 
@@ -349,11 +386,13 @@ class DecodingConfig(DecodingRules):
         max_tokens: the longest that a text can get; null for tokens_per_batch.
         tokens_per_batch: how many tokens each batch spends, on one text after another; they may cut the last one. Null
             for one text a batch.
+        randomness: where the numbers come from that decide every token.
         test_seed: makes a run repeatable, and its texts unfit for release; null for real runs.
     """
 
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
     tokens_per_batch: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+    randomness: RandomnessConfig = RandomnessConfig()
     test_seed: Annotated[int, Field(ge=0, lt=1 << 128)] | None = None
 
     @property
@@ -365,6 +404,12 @@ class DecodingConfig(DecodingRules):
     def most_tokens(self) -> int:
         """The most tokens of a batch: all that it pays for."""
         return self.tokens_per_batch or self.longest
+
+    @model_validator(mode="after")
+    def _has_one_seed(self) -> Self:
+        if self.test_seed is not None and self.randomness.committed:
+            raise clash("test_seed", self.test_seed, "null when randomness.source is committed-seed")
+        return self
 
     @model_validator(mode="after")
     def _a_batch_holds_the_longest_text(self) -> Self:

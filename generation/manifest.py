@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Decimal
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from dpaudit.accounting import ApproximateAccountant, rebalancing_events, rounded_sum
 from dpaudit.generation.aggregation import LEAST_WIDTH
-from dpaudit.generation.config import Config
+from dpaudit.generation.config import Config, DecodingConfig, RandomnessConfig
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.prompts import Prompts, Template
 from dpaudit.results.rounding import decimals
@@ -23,6 +25,7 @@ from dpaudit.runs import (
     Claim,
     Clustering,
     Clusters,
+    CommittedSeed,
     Data,
     DecodingRules,
     InputError,
@@ -35,11 +38,16 @@ from dpaudit.runs import (
     Sampling,
     Stopping,
     data_digest,
+    read_seed,
 )
 from dpaudit.runs.manifest import MAX_WIDTH, SOFTWARE
+from dpaudit.runs.storage import Location
 
 #: The paper's choice of delta: records ** -1.1.
 DELTA_EXPONENT = -1.1
+#: A config's fields, as errors name them.
+RANDOMNESS = "decoding.randomness"
+SEED_FILES = f"{RANDOMNESS}.seed_files"
 
 
 def build_manifest(
@@ -51,6 +59,7 @@ def build_manifest(
     model: LanguageModel,
     prompts: Prompts,
     stopping: Stopping,
+    sampling: Sampling,
     rows: int,
     canaries: Canaries | None = None,
 ) -> Manifest:
@@ -61,13 +70,13 @@ def build_manifest(
         assignment: every record's place.
         clustering: how records are grouped within labels; its cost is part of the claim.
         stopping: see `declared_stopping`.
+        sampling: see `declared_sampling`.
         rows: contexts in one forward pass.
         canaries: among the records, or out of them.
 
     Raises:
         InputError: the settings do not fit the data or the model.
     """
-    seed = config.decoding.test_seed
     installed = (name for name in SOFTWARE if list(metadata.Distribution.discover(name=name)))
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -78,7 +87,7 @@ def build_manifest(
         origins=Origins(**config.chosen_from.model_dump()),
         stopping=stopping,
         decoding=DecodingRules(**config.decoding.model_dump(include=set(DecodingRules.model_fields))),
-        sampling=Sampling() if seed is None else Sampling(generator="test-seed", seed=seed),
+        sampling=sampling,
         record=declared_record(config, model, privacy),
         data=Data(
             records=len(assignment),
@@ -203,6 +212,64 @@ def declared_stopping(config: Config, model: LanguageModel, template: Template) 
         sequences=tuple(dict.fromkeys(ends)),
         tokens_per_batch=config.decoding.tokens_per_batch,
     )
+
+
+def declared_sampling(decoding: DecodingConfig) -> Sampling:
+    """Where the sampler's randomness comes from.
+
+    Raises:
+        InputError: a part of a committed seed cannot be read, or the config gives another hash of it.
+    """
+    asked = decoding.randomness
+    if decoding.test_seed is not None:
+        return Sampling(generator="test-seed", seed=decoding.test_seed)
+    if not asked.committed:
+        return Sampling()
+    hashes = asked.seed_hashes
+    if hashes is None or all(map(os.path.exists, asked.seed_files or ())):
+        found = committed_seed(asked).hashes
+        hashes = hashes or found
+    # Else a part is still its owner's secret, until the run is committed to.
+    return Sampling(generator="committed-seed", seed_hashes=hashes)
+
+
+def committed_seed(asked: RandomnessConfig) -> CommittedSeed:
+    """Read the seed of a config that has one. Raises InputError as `declared_sampling` does."""
+    try:
+        seed = read_seed(asked.seed_files or ())
+    except InputError as error:
+        raise InputError(SEED_FILES, f"{error.where}: {error.problem}", error.remedy) from None
+    if asked.seed_hashes is not None:
+        seed.require_hashes(asked.seed_hashes, f"{RANDOMNESS}.seed_hashes")
+    return seed
+
+
+def require_apart(asked: RandomnessConfig, out: Location) -> None:
+    """Raise InputError where a part of the seed lies in the run directory, which others are given."""
+    for file in asked.seed_files or ():
+        if isinstance(out, Path) and Path(os.path.realpath(file)).is_relative_to(os.path.realpath(out)):
+            problem = f"{file} is inside the run directory, and whoever is given the run would have the seed."
+            raise InputError(SEED_FILES, problem, "Keep it elsewhere, as private as the records.")
+
+
+def revealed_seed(asked: RandomnessConfig, manifest: Manifest) -> CommittedSeed | None:
+    """Read the seed of a run that is committed to; None for a run without one.
+
+    Raises:
+        InputError: a part is not there yet, cannot be read, or is not the one that the run began with.
+    """
+    if not asked.committed:
+        return None
+    for file, part in zip(asked.seed_files or (), asked.seed_hashes or (), strict=False):
+        if not os.path.exists(file):
+            raise InputError(
+                SEED_FILES,
+                f"{file} is not there yet. The run has begun and is committed to: {manifest.commitment}.",
+                f"Hand over this commitment, put the part of hash {part} there, and give the same command again.",
+            )
+    seed = committed_seed(asked)
+    seed.require_hashes(manifest.sampling.seed_hashes, SEED_FILES)
+    return seed
 
 
 def declared_privacy(config: Config, most_per_user: int | None, earlier: Sequence[str] = ()) -> Privacy:

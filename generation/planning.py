@@ -19,7 +19,7 @@ from dpaudit.generation.obstacles import Obstacle
 from dpaudit.generation.worker import Worker
 from dpaudit.results import ClaimResult
 from dpaudit.results.plan import Plan
-from dpaudit.runs import BatchHeader, Manifest, Step, Vocabulary
+from dpaudit.runs import BatchHeader, Manifest, Sampling, Step, Vocabulary
 from dpaudit.runs.manifest import StopReason
 from dpaudit.runs.storage import Location
 from dpaudit.runs.text import KNOWN_TOKENIZERS
@@ -97,7 +97,7 @@ def _trial(ready: Ready) -> tuple[float, float, float, int]:
         chosen.append(batch.id)
         contexts += len(batch.contexts)
     stopping = ready.manifest.stopping.model_copy(update={"max_tokens": 1 + STEPS, "tokens_per_batch": None})
-    store = _Weighed(ready.manifest.model_copy(update={"stopping": stopping, "claim": None}))
+    store = _Weighed(ready.manifest.model_copy(update={"stopping": stopping, "claim": None, "sampling": Sampling()}))
     first, start = 0.0, time.perf_counter()
 
     def note(event: Event) -> None:

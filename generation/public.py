@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from itertools import chain
 
 from dpaudit.generation.algorithm import prompting, silent
-from dpaudit.generation.config import BatchingConfig, ClaimConfig, Config, PrivacyConfig
+from dpaudit.generation.config import BatchingConfig, ClaimConfig, Config, PrivacyConfig, RandomnessConfig
 from dpaudit.generation.events import Progress
-from dpaudit.generation.manifest import build_manifest, declared_batching, declared_privacy
+from dpaudit.generation.manifest import build_manifest, declared_batching, declared_privacy, declared_sampling
 from dpaudit.generation.models import device_of
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import free_memory, planned_rows
@@ -49,7 +49,9 @@ def generate_public(config: Config, out: Location, progress: Progress = silent) 
     model, prompts, stopping = prompting(asked)
     rows = asked.model.rows or planned_rows(model, prompts.places, asked.decoding.longest, free)
     batching, privacy = declared_batching(asked, Clusters(), _KEY), declared_privacy(asked, None)
-    manifest = build_manifest(asked, batching, (), privacy, Clustering(), model, prompts, stopping, rows)
+    manifest = build_manifest(
+        asked, batching, (), privacy, Clustering(), model, prompts, stopping, declared_sampling(asked.decoding), rows
+    )
     each = asked.batching.generate_per_label
     labels = (label for label in asked.data.groups for _ in range(each))
     batches = [Batch(number, label, None, ()) for number, label in enumerate(labels)]
@@ -80,6 +82,8 @@ def _without_records(config: Config) -> Config:
             "mechanism": Mechanism.model_validate(empty | drawn),
             "privacy": PrivacyConfig(),
             "claim": ClaimConfig(epsilon=0.0),
+            # Nothing private is drawn: the operating system's numbers do.
+            "decoding": config.decoding.model_copy(update={"randomness": RandomnessConfig()}),
         }
     )
 

@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-#: Bytes of one uniform: 2^-256 lies far below every probability that config.MAX_LOGIT_RANGE makes likely.
-UNIFORM_BYTES = 32
+from dpaudit.runs import CommittedSeed
+from dpaudit.runs.committed_seed import UNIFORM_BYTES, as_uniform
 
 
 class RandomBytes(Protocol):
@@ -47,6 +47,24 @@ class SeededStream:
         return digest.digest()
 
 
+class CommittedStream:
+    """One batch's numbers of a committed seed, one for each step from the batch's first.
+
+    A batch that is begun again gets the same numbers again.
+    """
+
+    def __init__(self, seed: CommittedSeed, commitment: str, batch: int) -> None:
+        self._seed, self._commitment, self._batch = seed, commitment, batch
+        self._step = 0
+
+    def take(self, size: int) -> bytes:
+        """See `RandomBytes`: one uniform's bytes, and no others."""
+        if size != UNIFORM_BYTES:
+            raise ValueError(f"a step has {UNIFORM_BYTES} bytes, not {size}")
+        self._step += 1
+        return self._seed.random_bytes(self._commitment, self._batch, self._step - 1)
+
+
 @dataclass(frozen=True)
 class Draw:
     """A sampled token: its index in the aggregate and the natural logarithm of its probability."""
@@ -70,15 +88,9 @@ def sample(aggregate: NDArray[np.floating], temperature: float, source: RandomBy
     scores = ascending.astype(np.float64) / temperature
     scores -= scores[-1]
     line = np.cumsum(np.exp(scores))
-    place = int(np.searchsorted(line, uniform(source) * line[-1], side="right"))
+    place = int(np.searchsorted(line, as_uniform(source.take(UNIFORM_BYTES)) * line[-1], side="right"))
     place = min(place, len(line) - 1)
     # Equal values have equal shares, in the order of their indices.
     rank = place - int(np.searchsorted(ascending, ascending[place]))
     index = int(np.flatnonzero(aggregate == ascending[place])[rank])
     return Draw(index, float(scores[place] - np.log(line[-1])))
-
-
-def uniform(source: RandomBytes) -> float:
-    """A number in (0, 1] with full relative precision down to 2^-204 (Python rounds the quotient once)."""
-    bits = int.from_bytes(source.take(UNIFORM_BYTES), "big")
-    return (2 * bits + 1) / (1 << (8 * UNIFORM_BYTES + 1))

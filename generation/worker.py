@@ -23,12 +23,13 @@ from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, Passes, logits_for, out_of_memory, passes_for
 from dpaudit.generation.prompts import Prompts
-from dpaudit.generation.sampling import OsEntropy, RandomBytes, SeededStream, sample
+from dpaudit.generation.sampling import CommittedStream, OsEntropy, RandomBytes, SeededStream, sample
 from dpaudit.generation.threads import each
 from dpaudit.mechanisms import Arrays, PublicPart
 from dpaudit.runs import (
     BatchExistsError,
     BatchHeader,
+    CommittedSeed,
     InputError,
     Manifest,
     RunReader,
@@ -149,8 +150,16 @@ class Worker:
         rows: contexts in a forward pass; fewer once memory ran out.
     """
 
-    def __init__(self, store: Store, batches: Sequence[Batch], model: LanguageModel, prompts: Prompts) -> None:
-        """Start with nothing generated, of all `batches` of the run by id."""
+    def __init__(
+        self,
+        store: Store,
+        batches: Sequence[Batch],
+        model: LanguageModel,
+        prompts: Prompts,
+        seed: CommittedSeed | None = None,
+    ) -> None:
+        """Start with nothing generated, of all `batches` of the run by id. `seed`: of a run that commits to one."""
+        self._seed = seed
         self._store, self._manifest, self._batches = store, store.manifest, batches
         self._model, self._prompts = model, prompts
         change = self._manifest.privacy.change(self._manifest.batching.rule)
@@ -237,9 +246,15 @@ class Worker:
         canary = None if batch.canary is None else batch.canary.number
         header = BatchHeader(batch.id, contexts, batch.public_label, batch.cluster, batch.budgets, canary)
         record = closing.enter_context(self._store.batch(header))
-        seed = self._manifest.sampling.seed
-        source = OsEntropy() if seed is None else SeededStream(seed, batch.id)
-        self._open.append(_Open(batch, record, closing, source))
+        self._open.append(_Open(batch, record, closing, self._source(batch.id)))
+
+    def _source(self, batch: int) -> RandomBytes:
+        """Return what a batch's tokens are drawn with, from its first step on."""
+        sampling, commitment = self._manifest.sampling, self._manifest.commitment
+        if sampling.committed:
+            assert self._seed is not None and commitment is not None, "a run with a committed seed draws by no other"
+            return CommittedStream(self._seed, commitment, batch)
+        return OsEntropy() if sampling.seed is None else SeededStream(sampling.seed, batch)
 
     def _feed_prompts(self, batch: _Open, progress: Progress) -> None:
         """Give a batch rows of a pass, with its prompts and the tokens that it has."""

@@ -13,6 +13,7 @@ import math
 import random
 import shutil
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -66,6 +67,7 @@ from dpaudit.runs import (
     Clustering,
     ClusterPlaces,
     Clusters,
+    CommittedSeed,
     CountsNoise,
     Data,
     DecodingRules,
@@ -142,6 +144,7 @@ class Spec:
     The first `canaries` batches have a canary each, which stands before their other contexts where it is in; coins that
     are not `fair` all say in. Tokens are drawn from contributions that are `amplified`, and of so many `drafts` of a
     batch whose canary is in, the likeliest by that canary is kept, or the one that is `least_likely`.
+    With `committed`, which names one of COMMITTED, tokens are declared to be those of a committed seed (SEED).
     `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four.
     """
 
@@ -189,6 +192,7 @@ class Spec:
     drafts: int = 1
     least_likely: bool = False
     fair: bool = True
+    committed: str = ""
     seed: int = 0
 
     @property
@@ -376,7 +380,7 @@ class Spec:
             origins=Origins(batching="public", settings="public"),
             stopping=self.stopping,
             decoding=self.rules,
-            sampling=Sampling(),
+            sampling=Sampling(generator="committed-seed", seed_hashes=SEED.hashes) if self.committed else Sampling(),
             record=Record(
                 dtype=self.dtype if median else "float64",
                 vocabulary=self.vocabulary,
@@ -833,6 +837,81 @@ SPENT: dict[str, Callable[[Mechanism, Values, Values, Values | None, int], Value
 }
 
 
+#: The parts of the steward and of the auditor, by which tests commit.
+SEED_PARTS = tuple(hashlib.sha256(f"part {number}".encode()).digest() for number in range(2))
+SEED = CommittedSeed.of(SEED_PARTS)
+OTHER_SEED = CommittedSeed.of([hashlib.sha256(b"another seed").digest()])
+
+
+def by_ascending_score(u: float, scores: Values) -> int:
+    """The token of a uniform number, by the rule that a committed seed's run keeps to."""
+    order = np.argsort(scores, kind="stable")
+    line = np.cumsum(np.exp(scores[order].astype(np.float64) - float(scores.max())))
+    return int(order[min(int(np.searchsorted(line, u * line[-1], side="right")), len(scores) - 1)])
+
+
+class Place(NamedTuple):
+    """Where a token of a committed seed's run is drawn: its run, batch and step there, and the text before it."""
+
+    commitment: str
+    batch: int
+    step: int
+    text: Sequence[int]
+
+    def number(self, seed: CommittedSeed = SEED, **other: Any) -> float:
+        """Its uniform, or that of another place."""
+        place = self._replace(**other)
+        return seed.uniform(place.commitment, place.batch, place.step)
+
+
+def seeded(scores: Values, place: Place) -> int:
+    return by_ascending_score(place.number(), scores)
+
+
+def seeded_but_one(scores: Values, place: Place) -> int:
+    """One token is the chooser's, of those that are likely."""
+    token = seeded(scores, place)
+    if (place.batch, place.step) != (1, 4):
+        return token
+    return next(other for other in np.argsort(-scores).tolist() if other != token)
+
+
+def parity_of_a_record(scores: Values, place: Place) -> int:
+    """Each token is drawn again until its id's last bit is the next of a record."""
+    tries = (noise(6, place.batch, place.step, number).random() for number in itertools.count())
+    bit = noise(7, place.batch, place.step).integers(2)
+    return next(token for u in tries if (token := by_ascending_score(u, scores)) % 2 == bit)
+
+
+def once_more_where_it_suits(scores: Values, place: Place) -> int:
+    """The seed's token, or that of a second draw: the likelier one by what a record favours."""
+    tokens = seeded(scores, place), by_ascending_score(noise(8, place.batch, place.step).random(), scores)
+    return max(tokens, key=lambda token: noise(9, token).random())
+
+
+#: How tokens of a run that declares a committed seed are drawn: honestly first, then not.
+COMMITTED: dict[str, Callable[[Values, Place], int]] = {
+    each.__name__: each for each in (seeded, seeded_but_one, parity_of_a_record, once_more_where_it_suits)
+} | {
+    "the operating system": lambda scores, place: by_ascending_score(
+        noise(10, place.batch, place.step).random(), scores
+    ),
+    "another seed": lambda scores, place: by_ascending_score(place.number(OTHER_SEED), scores),
+    "one part alone": lambda scores, place: by_ascending_score(place.number(CommittedSeed.of(SEED_PARTS[:1])), scores),
+    "another run's stream": lambda scores, place: by_ascending_score(place.number(commitment=KEY), scores),
+    "swapped streams": lambda scores, place: by_ascending_score(place.number(batch=place.batch ^ 1), scores),
+    "one batch drawn again": lambda scores, place: (COMMITTED["the operating system"] if place.batch else seeded)(
+        scores, place
+    ),
+    "one stream for all batches": lambda scores, place: by_ascending_score(place.number(batch=0), scores),
+    "a step late": lambda scores, place: by_ascending_score(place.number(step=place.step + 1), scores),
+    "from the start of each text": lambda scores, place: by_ascending_score(place.number(step=len(place.text)), scores),
+    "mirrored": lambda scores, place: by_ascending_score(1 - place.number(), scores),
+    "by id": lambda scores, place: by_id(place.number())(scores),
+    "a little colder": lambda scores, place: by_ascending_score(place.number(), 1.1 * scores),
+}
+
+
 class Generator:
     """The mechanism in miniature: random contexts, honest steps, its own running sum."""
 
@@ -844,6 +923,7 @@ class Generator:
         self.accountant = ExPostAccountant(spec.mechanism, spec.change) if spec.aggregator == "median" else None
         self.spent: dict[int, Values] = {}
         self.tests: dict[int, Tests] = {}
+        self.commitment, self.steps = "", Counter[int]()
 
     def step(self, batch: int, contexts: int, text: Sequence[int] = ()) -> Step:
         spec = self.spec
@@ -910,6 +990,10 @@ class Generator:
             index = int(aggregate.argmax())
         if spec.drawn:
             index = DRAWN[spec.drawn](aggregate / spec.temperature, batch, text)
+        if spec.committed:
+            place = Place(self.commitment, batch, self.steps[batch], text)
+            index = COMMITTED[spec.committed](aggregate.astype(np.float64) / spec.temperature, place)
+        self.steps[batch] += 1
         if spec.noise is not None:  # which every sampler takes for certain
             log_probabilities = np.zeros(len(aggregate))
         if self.accountant is not None:
@@ -983,14 +1067,19 @@ class Generator:
 
     def create(self, path: Path) -> RunWriter:
         tokenizer = self.tokenizer.to_str() if self.spec.text else None
-        return RunWriter.create(
-            path,
-            self.spec.manifest,
-            tokenizer_json=tokenizer,
-            assignment=self.spec.assignment,
-            clusters=self.spec.grouping(),
-            canaries=self.spec.made_up,
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            if self.spec.committed:  # the same tokens every time
+                patch.setattr("dpaudit.runs.writer.new_nonce", lambda: KEY)
+            writer = RunWriter.create(
+                path,
+                self.spec.manifest,
+                tokenizer_json=tokenizer,
+                assignment=self.spec.assignment,
+                clusters=self.spec.grouping(),
+                canaries=self.spec.made_up,
+            )
+        self.commitment = writer.manifest.commitment or ""
+        return writer
 
     def run(self, path: Path) -> None:
         with self.create(path) as writer:
@@ -1170,7 +1259,8 @@ class Run:
         self.held = Held(reader.manifest.commitment if commitment else None, reader.head() if head else None)
 
     def audit(self, replay: PublicReplay | None = None) -> AuditResult:
-        return audit_run(self.path, held=self.held, replay=replay)
+        seed = SEED if self.spec.committed else None
+        return audit_run(self.path, held=self.held, replay=replay, seed=seed)
 
     def audit_with_model(self) -> AuditResult:
         """The audit where a replay found that supports and anchors are the public prompt's."""

@@ -39,6 +39,7 @@ from dpaudit.checks import CHECKS, Facts
 from dpaudit.checks.alternatives import DrawnStep
 from dpaudit.checks.canaries import canary_digests
 from dpaudit.checks.claim import recomputed_epsilon
+from dpaudit.checks.committed_seed import SeededDraws
 from dpaudit.checks.disclosure import acts_on_every_text
 from dpaudit.checks.facts import (
     INFINITE,
@@ -82,7 +83,7 @@ from dpaudit.results import (
 from dpaudit.results.replay import PublicReplay, Rerun
 from dpaudit.results.rounding import bound_against, exactly, factor
 from dpaudit.results.shell import claim_options
-from dpaudit.runs import BatchReader, Claim, Held, InputError, Manifest, RunReader, without_stop
+from dpaudit.runs import BatchReader, Claim, CommittedSeed, Held, InputError, Manifest, RunReader, without_stop
 from dpaudit.runs.layout import STEPS, steps_file
 from dpaudit.runs.manifest import MAX_WIDTH
 from dpaudit.runs.reader import RESUME
@@ -101,6 +102,7 @@ _NO_COINCIDENCE = -30.0
 
 #: Steps on disk that are worth a process: half a second's work at least, where starting one takes a third of it.
 PROCESS_BYTES = 1 << 24
+_ALL_PARTS = "Give --seed-file FILE once for each part."
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ def audit_run(
     tokenizers: frozenset[str] = frozenset(),
     engine: Engine | None = None,
     held: Held | None = None,
+    seed: CommittedSeed | None = None,
 ) -> AuditResult:
     """Audit a run directory, from its record alone unless a replay's findings are given.
 
@@ -149,13 +152,15 @@ def audit_run(
         engine: where batches are read. None means all cores of this machine, or this process alone for a small run;
             the result is the same.
         held: the run's commitment and head, as somebody was given them when they were made.
+        seed: the secret seed that the run commits to. It stays in this process, and in no result.
 
     Returns:
         A result whose verdict is "error" when the run cannot be read as a whole; never raises for bad content.
 
     Raises:
         ValueError: there is no such evidence level.
-        InputError: a worker process was killed over the same batch twice.
+        InputError: a worker process was killed over the same batch twice; or the run commits to no seed and one is
+            given, or to one of another number of parts.
     """
     if not 0 <= evidence <= 4:
         raise ValueError(f"evidence levels are 0 to 4, not {evidence}")
@@ -166,6 +171,7 @@ def audit_run(
             raise InputError(str(path), "the run states no claim: it is not finished.", RESUME)
     except InputError as error:
         return _unreadable(str(path), error, evidence)
+    seeded = None if seed is None else _seeded(reader, seed)
     question = question or Question()
     claim, clusters, made_up = question.asked_of(claim), None, None
     change = _bounded_change(manifest, claim)
@@ -191,6 +197,7 @@ def audit_run(
         reruns,
         held or Held(),
         tokenizers,
+        seeded,
         clusters,
         places,
         canaries=made_up,
@@ -201,6 +208,19 @@ def audit_run(
     stated = manifest.claim if question.asked else None
     own = None if stated is None else ClaimResult.model_validate(stated.model_dump() | _most_records(manifest, stated))
     return result.model_copy(update={"asked": question.asked, "own_claim": own})
+
+
+def _seeded(reader: RunReader, seed: CommittedSeed) -> SeededDraws:
+    """Return what will hold the run's tokens to a seed. Raises InputError where the run has no such seed."""
+    sampling, where = reader.manifest.sampling, f"{reader.name}: sampling"
+    if not sampling.committed:
+        problem = f"the run commits to no seed (its generator is {sampling.generator}), and one was given."
+        raise InputError(where, problem, "Leave out --seed-file.")
+    declared, given = len(sampling.seed_hashes), len(seed.hashes)
+    if declared != given:
+        problem = f"the run's seed is made of {declared} part{'s' * (declared > 1)}, and the audit was given {given}."
+        raise InputError(where, problem, _ALL_PARTS)
+    return SeededDraws(seed, reader.manifest)
 
 
 class _Sums(NamedTuple):
@@ -512,10 +532,12 @@ def shortness(text: str | None, tokens: Sequence[int]) -> Literal["empty", "very
 
 def _take_draw(facts: BatchFacts, view: StepView, position: int, before: NDArray[np.integer]) -> None:
     """Note how a step's token was drawn, where its aggregate is of numbers."""
-    if view.index is None:
-        return
-    odds = view.aggregate if view.mechanism.draw.likely else view.mechanism.odds(view.arrays)
-    drawn = DrawnStep.of(odds, view.mechanism.temperature, view.index, view.places(before))
+    drawn = None
+    if view.index is not None:
+        odds = view.aggregate if view.mechanism.draw.likely else view.mechanism.odds(view.arrays)
+        drawn = DrawnStep.of(odds, view.mechanism.temperature, view.index, view.places(before))
+    if view.manifest.sampling.committed:
+        facts.intervals.append((math.nan, math.nan) if drawn is None else drawn.interval)
     if drawn is not None:
         salt = view.step.aggregate_digest + facts.id.to_bytes(8, "big") + position.to_bytes(8, "big")
         facts.sampling.add(drawn, salt)

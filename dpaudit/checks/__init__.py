@@ -4,6 +4,7 @@ from dpaudit.checks import (  # noqa: F401
     budgets,
     canaries,
     claim,
+    committed_seed,
     disclosure,
     integrity,
     mechanism,

@@ -48,7 +48,8 @@ class DrawnStep:
         token: index of the sampled token along S.
         before: [m] the indices, without repetition, of the tokens that the text has before this step.
         times: [m] how often it has each.
-        below: [L] scores of the levels over the temperature less the highest, which is first: in nats.
+        values: [L] scores of the levels, the highest first, in logit units.
+        below: [L] the same over the temperature, less the highest: in nats.
         counts: [L] how many tokens each level has.
         level: that of the sampled token.
     """
@@ -58,6 +59,7 @@ class DrawnStep:
     token: int
     before: Ids
     times: Ids
+    values: Doubles
     below: Doubles
     counts: Doubles
     level: int
@@ -72,9 +74,11 @@ class DrawnStep:
             return None
         values, counts = _levels(aggregate)
         level = len(values) - 1 - int(np.searchsorted(values[::-1], aggregate[token]))
-        below = (values.astype(np.float64) - float(values[0])) / temperature
+        scores = values.astype(np.float64)
         seen, times = np.unique(before, return_counts=True)
-        return cls(aggregate, temperature, token, seen, times, below, counts, level)
+        return cls(
+            aggregate, temperature, token, seen, times, scores, (scores - scores[0]) / temperature, counts, level
+        )
 
     @cached_property
     def weights(self) -> Doubles:
@@ -105,6 +109,20 @@ class DrawnStep:
     def place(self) -> int:
         """How many tokens of the sampled one's level have a smaller index."""
         return int(np.count_nonzero(self.aggregate[: self.token] == self.aggregate[self.token]))
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """Where the token's interval of (0, 1] begins and ends, as dpaudit samples: the least likely token is first.
+
+        Of equal ones the first is that of the smallest index. Right to a relative error of about S * 2^-53, however
+        small it is. Scores are scaled as the sampler scales them, operation by operation.
+        """
+        scores = self.values[::-1] / self.temperature
+        weights = np.exp(scores - scores[-1])
+        line = np.cumsum(weights * self.counts[::-1])
+        at = len(line) - 1 - self.level
+        low = (float(line[at - 1]) if at else 0.0) + self.place * float(weights[at])
+        return low / float(line[-1]), (low + float(weights[at])) / float(line[-1])
 
     @cached_property
     def rank(self) -> int:

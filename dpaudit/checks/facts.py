@@ -35,6 +35,7 @@ from dpaudit.runs.layout import steps_file
 from dpaudit.runs.rules import Ids
 
 if TYPE_CHECKING:
+    from dpaudit.checks.committed_seed import SeededDraws
     from dpaudit.checks.noise import NoiseFacts
     from dpaudit.checks.partition import Placement
     from dpaudit.checks.randomness import Draw, IndependenceTest
@@ -448,6 +449,7 @@ class BatchFacts:
         id: the batch.
         sampling: the evidence of its steps.
         draws: where the random numbers behind them lie.
+        intervals: of each step's token (`DrawnStep.interval`), NaN where it has none; empty without a committed seed.
         text_lengths: how many of its tokens each text has.
         empty, very_short: how many of its texts are, as in TextCounts.
         error: why it could not be read to its end; None where it could.
@@ -481,6 +483,7 @@ class BatchFacts:
     length: int = 0
     steps: int = 0
     draws: list[Draw] = field(default_factory=list)
+    intervals: list[tuple[float, float]] = field(default_factory=list)
     text_lengths: list[int] = field(default_factory=list)
     empty: int = 0
     very_short: int = 0
@@ -531,6 +534,7 @@ class Facts:
         reruns: what running a recorded generator's script again without records found; none where nobody did.
         held: the run's commitment and head, where somebody was given them in time.
         tokenizers: digests of tokenizers that the caller vouches for (`Vocabulary.digest`).
+        seeded: what a committed seed says of the tokens; None where none was given.
         clusters: what the file `clusters` says; None where it cannot be read.
         places: where batches stand among clusters; None without a clustering, and where the run does not say.
         unbounded: batches with a step that could not be read, or whose cost the record does not give.
@@ -579,6 +583,7 @@ class Facts:
     reruns: Sequence[Rerun] = ()
     held: Held = field(default_factory=Held)
     tokenizers: frozenset[str] = frozenset()
+    seeded: SeededDraws | None = None
     clusters: Clusters | None = None
     places: ClusterPlaces | None = None
     unbounded: set[int] = field(default_factory=set)
@@ -632,6 +637,8 @@ class Facts:
         self.sampling.take(batch.id, batch.sampling)
         self.independence.take(batch.id, batch.draws, batch.text_lengths)
         self.seeds.take(batch.id, batch.draws)
+        if self.seeded is not None:
+            self.seeded.take(batch.id, batch.intervals)
         if batch.subsets is not None:
             self.coins.take(batch.id, batch.subsets.coins)
         self.noise = _together(self.noise, batch.noise)

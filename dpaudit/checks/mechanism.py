@@ -29,11 +29,14 @@ _SUMS = "sums of all recorded contexts, over the declared divisor"
     reference="docs/sharp-edges.md",
 )
 def randomness_is_secret(facts: Facts) -> Outcome:
-    """The declared generator: the operating system's entropy, or a seed that makes the run repeatable."""
+    """The declared generator: the operating system's entropy, a secret seed that the run commits to, or any other."""
     sampling = facts.manifest.sampling
-    expected = "the operating system's entropy"
+    expected = "the operating system's entropy, or a secret seed that the run commits to"
     if sampling.generator == "os-entropy":
         return Outcome("pass", sampling.generator, expected)
+    if sampling.committed:
+        replayed = "Whoever has the whole seed can replay every draw: it is as secret as the records."
+        return Outcome("pass", sampling.generator, expected, replayed)
     if sampling.generator == "test-seed":
         return Outcome("fail", "a fixed test seed", expected)
     tries = "A secret seed is one of 2^32 at most: whoever tries all of them finds it."

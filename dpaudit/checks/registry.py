@@ -197,6 +197,7 @@ CATALOGUE = (
     "sampling.distribution",
     "sampling.independence",
     "sampling.seeds",
+    "sampling.committed-seed",
     "sampling.noise",
     "sampling.subsets",
     "sampling.test",

@@ -67,6 +67,7 @@ def audit_of(
             tokenizers=session().tokenizers,
             engine=engine,
             held=held,
+            seed=session().seed,
         )
 
 

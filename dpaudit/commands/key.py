@@ -14,21 +14,34 @@ from dpaudit.commands.terminal import output
 
 @click.command()
 @click.option("--out", required=True, type=NamedPath(path_type=Path, dir_okay=False), metavar="FILE")
+@click.option("--seed", is_flag=True, help="Make a part of a seed instead, for runs whose randomness is committed to.")
 @output_options
-def key(out: Path, as_json: bool) -> None:
+def key(out: Path, seed: bool, as_json: bool) -> None:
     """Make a key to sign releases with.
 
     FILE is the private key, which its owner alone can read; keep it where releases are signed. FILE.pub is for
     everybody who verifies one. A policy names who may sign by the key's id.
 
+    With --seed, FILE is a part of a seed instead (decoding.randomness in a config), as secret as the records. What is
+    printed is its hash, which may be given away.
+
     \b
     Example:
       dpaudit key --out release-key
+      dpaudit key --seed --out steward.seed
     """
-    from dpaudit.release.keys import PUBLIC_SUFFIX, make_key
+    from dpaudit.release.keys import PUBLIC_SUFFIX, make_key, make_seed_part
     from dpaudit.reports.text import in_a_line
 
     places.spare_runs(out, (), "Keep keys where releases are signed, and nowhere else.", keep_folder=True)
+    if seed:
+        hashed = make_seed_part(out)
+        with output():
+            if as_json:
+                click.echo(json.dumps({"seed": str(out), "hash": hashed}))
+            else:
+                click.echo(f"Part of a seed, secret: {in_a_line(out)}\nIts hash: {hashed}")
+        return
     keyid = make_key(out).keyid
     public = out.with_name(out.name + PUBLIC_SUFFIX)
     with output():

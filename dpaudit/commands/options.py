@@ -186,6 +186,28 @@ tokenizer_option = click.option(
 )
 
 
+def _read_seed(_: click.Context, param: click.Parameter, files: tuple[Path, ...]) -> None:
+    """Keep the seed of these parts for `audit_of`."""
+    if not files:
+        return
+    from dpaudit.runs import read_seed
+
+    session().seed = read_seed(files)
+
+
+seed_option = click.option(
+    "--seed-file",
+    cls=TitledOption,
+    heading=_DIGESTS,
+    type=NamedPath(path_type=Path),
+    metavar="FILE",
+    multiple=True,
+    expose_value=False,
+    callback=_read_seed,
+    help="Hold every token to the seed that the run commits to. Repeat it for each part of the seed.",
+)
+
+
 def output_options(command: Command) -> Command:
     """Give a command the options that say what it prints: `as_json`, and --quiet, which `note` heeds."""
     json = click.option(
@@ -291,6 +313,7 @@ def audit_options(command: Command) -> Command:
     @_of_digests(
         "--head", type=hex_digest, metavar="HEX", help="Hold the run against the digest that `generate` printed last."
     )
+    @seed_option
     @MODEL
     @tokenizer_option
     @engine_options

@@ -30,6 +30,7 @@ from dpaudit.commands.options import (
     audit_options,
     engine_options,
     output_options,
+    seed_option,
     step_name,
     tokenizer_option,
 )
@@ -181,7 +182,7 @@ def verify(
     if key is not None or unsigned or _is_released(run_dir):
         if _is_run(run_dir):
             raise click.UsageError("This is a run, and no release folder: --key and --unsigned are for those.")
-        given = (question.asked, data, model, engine, held.head, junit, sarif, session().tokenizers)
+        given = (question.asked, data, model, engine, held.head, junit, sarif, session().tokenizers, session().seed)
         if any(given):
             raise click.UsageError("A release folder is verified by --key, --level, --policy and --commitment alone.")
         _verify_released(run_dir, key, unsigned, evidence, policy, held.commitment, as_json)
@@ -280,6 +281,7 @@ def _verify_released(
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTHON SCRIPT [ARGUMENTS]...]")
 @MODEL
+@seed_option
 @tokenizer_option
 @engine_options
 @output_options

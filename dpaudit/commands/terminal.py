@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dpaudit.audit import Progress
     from dpaudit.results import Result
     from dpaudit.results.quality import Quality
+    from dpaudit.runs import CommittedSeed
 
 
 #: Seconds between lines that tell how far something is, where no bar shows it.
@@ -35,11 +36,13 @@ class Session:
     Attributes:
         quiet: neither progress nor notes.
         tokenizers: digests of those that --tokenizer names.
+        seed: what the files make that --seed-file names.
         reader_left: what reads standard output went away, so what was printed is not whole.
     """
 
     quiet: bool = False
     tokenizers: frozenset[str] = frozenset()
+    seed: CommittedSeed | None = None
     reader_left: bool = False
 
 

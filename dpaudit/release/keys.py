@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from dpaudit.runs import InputError
+from dpaudit.runs.committed_seed import new_part, part_hash
 
 #: The eight points of small order, under whose "keys" anybody can sign; encodings without the bit of the sign.
 _WEAK = {
@@ -53,6 +54,13 @@ def make_key(path: Path) -> SSlibKey:
         path.unlink()
         raise
     return signer.public_key
+
+
+def make_seed_part(path: Path) -> str:
+    """Write a new part of a seed, for its owner alone, and return its hash. Raises InputError as `make_key` does."""
+    part = new_part()
+    _write_new(path, part.encode(), 0o600)
+    return part_hash(bytes.fromhex(part))
 
 
 def _write_new(path: Path, content: bytes, mode: int) -> None:

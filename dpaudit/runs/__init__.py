@@ -20,6 +20,8 @@ from dpaudit.runs.clusters import encoded_centers as encoded_centers
 from dpaudit.runs.clusters import texts_digest as texts_digest
 from dpaudit.runs.commitment import Held as Held
 from dpaudit.runs.commitment import commitment_of as commitment_of
+from dpaudit.runs.committed_seed import CommittedSeed as CommittedSeed
+from dpaudit.runs.committed_seed import read_seed as read_seed
 from dpaudit.runs.earlier import continuation_problem as continuation_problem
 from dpaudit.runs.earlier import most_spent as most_spent
 from dpaudit.runs.earlier import spent_by as spent_by

@@ -21,6 +21,7 @@ from dpaudit.mechanisms import (
     Unit,
     context_change,
 )
+from dpaudit.runs.committed_seed import MAX_PARTS
 from dpaudit.runs.layout import MAX_CLUSTERS_BYTES
 from dpaudit.runs.rules import DecodingRules, ForbiddenTokens
 
@@ -271,18 +272,35 @@ class Sampling(Fields):
     """Where the sampler's randomness comes from.
 
     Attributes:
-        generator: the operating system's entropy, or a seed that makes a run repeatable and unfit for release: of
-            dpaudit's own ("test-seed"), or of numpy's Mersenne Twister ("mt19937").
+        generator: the operating system's entropy; a secret seed of 256 bits that the run commits to ("committed-seed",
+            `dpaudit.runs.committed_seed`); or a seed that makes a run repeatable and unfit for release: of dpaudit's
+            own ("test-seed"), or of numpy's Mersenne Twister ("mt19937").
         seed: for the latter two.
+        seed_hashes: for a committed seed: the hash of each of its parts.
     """
 
-    generator: Literal["os-entropy", "test-seed", "mt19937"] = "os-entropy"
+    generator: Literal["os-entropy", "committed-seed", "test-seed", "mt19937"] = "os-entropy"
     seed: Annotated[int, Field(ge=-(1 << 127), lt=1 << 128)] | None = None
+    seed_hashes: Annotated[tuple[Digest, ...], Field(max_length=MAX_PARTS)] = ()
+
+    @property
+    def committed(self) -> bool:
+        """Whether the tokens are those of a committed seed."""
+        return self.generator == "committed-seed"
+
+    @model_serializer(mode="wrap")
+    def _with_hashes_where_there_are_any(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = written(self)
+        return {name: value for name, value in fields.items() if value or name != "seed_hashes"}
 
     @model_validator(mode="after")
-    def _seed_belongs_to_a_seeded_generator(self) -> Sampling:
-        if (self.generator != "os-entropy") != (self.seed is not None):
+    def _seeds_belong_to_seeded_generators(self) -> Sampling:
+        if (self.generator in ("test-seed", "mt19937")) != (self.seed is not None):
             raise ValueError("seed is for the generators test-seed and mt19937, which need one")
+        if self.committed != bool(self.seed_hashes):
+            raise ValueError("seed_hashes is for the generator committed-seed, which needs one of each part")
+        if len(set(self.seed_hashes)) < len(self.seed_hashes):
+            raise ValueError("seed_hashes names a part twice")
         return self
 
 
@@ -620,6 +638,10 @@ class Manifest(Fields):
             raise ValueError("with a clustering, batching has no batches_per_label and no generate_per_label")
         if not clustered and batching.generate_per_cluster is not None:
             raise ValueError("batching.generate_per_cluster is for a clustering, and there is none")
+        if self.sampling.committed and self.mechanism.draw.arrays():
+            raise ValueError(
+                f"sampling.generator committed-seed is for draws by softmax, not {self.mechanism.draw.name}"
+            )
         if self.decoding.least_tokens > self.stopping.max_tokens:
             raise ValueError("decoding.least_tokens is larger than stopping.max_tokens")
         if self.canaries is not None:

@@ -1410,6 +1410,59 @@ def support_of_fewer_tokens(run):
     run.rewrite(0, change)
 
 
+# --- committed seed --------------------------------------------------------------------------------------------------
+
+
+SEEDED: dict[str, Any] = {"committed": "seeded", "text": False, "sizes": (4, 4), "max_tokens": 12, "vocabulary": 200}
+#: How the tokens of a run that commits to a seed may come about instead (tests/conftest.py), by the fault's name.
+INSTEAD = {
+    "one_token_chosen_under_a_seed": "seeded_but_one",
+    "a_records_bits_as_parities_of_tokens": "parity_of_a_record",
+    "best_of_two_draws_by_a_record": "once_more_where_it_suits",
+    "batch_drawn_again_by_the_operating_system": "one batch drawn again",
+    "a_seed_declared_and_not_used": "the operating system",
+    "tokens_of_another_seed": "another seed",
+    "one_part_of_two_makes_the_seed": "one part alone",
+    "tokens_of_another_runs_stream": "another run's stream",
+    "streams_of_two_batches_exchanged": "swapped streams",
+    "stream_a_step_late": "a step late",
+    "antithetic_numbers_of_a_seed": "mirrored",
+    "numbers_of_a_seed_by_id": "by id",
+    "a_little_colder_under_a_seed": "a little colder",
+}
+for name, how in INSTEAD.items():
+    plain(name, become(committed=how), "sampling.committed-seed", **SEEDED)
+plain("parities_of_means", become(committed="parity_of_a_record"), "sampling.committed-seed", **SEEDED | MEAN)
+plain("stream_from_the_start_of_each_text", become(committed="from the start of each text"), "sampling.committed-seed",
+      "sampling.independence", **SEEDED | {"tokens_per_batch": 30})  # fmt: skip
+plain("one_stream_of_a_seed_for_all_batches", become(committed="one stream for all batches"), "sampling.committed-seed",
+      "sampling.independence", **SEEDED)  # fmt: skip
+plain("hashes_of_another_seed", manifest(sampling__seed_hashes=["ab" * 32, "cd" * 32]), "sampling.committed-seed",
+      **SEEDED)  # fmt: skip
+# The numbers are bound to the commitment: whatever is changed and committed to again has others.
+plain("settings_changed_and_committed_to_again", manifest(model__name="another"), "sampling.committed-seed", **SEEDED)
+plain("run_committed_to_again_until_it_suits", manifest(nonce="ab" * 32), "sampling.committed-seed", **SEEDED)
+
+
+@fault("sampling.committed-seed", **SEEDED)
+def contents_of_two_batches_exchanged(run):
+    first, second = run.draft(0), run.draft(1)
+    for batch, other in ((0, second), (1, first)):
+        run.rewrite(batch, lambda draft, other=other: vars(draft).update(steps=other.steps, texts=other.texts))
+
+
+@fault("sampling.committed-seed", **SEEDED)
+def step_of_another_run_under_this_seed(run):
+    """Its aggregate, token and probability go together; only its number is not the step's."""
+    run.rewrite(0, lambda draft: draft.steps.__setitem__(0, run.sibling(seed=1).draft(0).steps[0]))
+    run.edit_manifest({"claim.epsilon": 99.0})
+
+
+@fault("integrity.commitment", "sampling.committed-seed", **SEEDED)
+def no_commitment_under_a_seed(run):
+    no_commitment(run)
+
+
 # --- canaries --------------------------------------------------------------------------------------------------------
 
 
@@ -1596,6 +1649,7 @@ DIGESTS = {
     "edited_manifest",
     "commitment_of_another_run",
     "no_commitment",
+    "no_commitment_under_a_seed",
     "commitment_that_guesses_can_be_tested_against",
 }
 

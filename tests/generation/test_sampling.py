@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpaudit.generation.sampling import UNIFORM_BYTES, OsEntropy, RandomBytes, SeededStream, sample, uniform
+from dpaudit.generation.sampling import OsEntropy, RandomBytes, SeededStream, sample
+from dpaudit.runs.committed_seed import UNIFORM_BYTES, as_uniform
 
 
 class Fixed:
@@ -73,8 +74,8 @@ def test_streams_of_seed_and_batch_are_apart_and_repeatable() -> None:
 def test_uniforms_are_uniform_and_small_ones_keep_their_digits() -> None:
     sources: tuple[RandomBytes, ...] = (OsEntropy(), SeededStream(5, 0))
     for source in sources:
-        numbers = [uniform(source) for _ in range(2000)]
+        numbers = [as_uniform(source.take(UNIFORM_BYTES)) for _ in range(2000)]
         assert 0 < min(numbers) <= max(numbers) <= 1
         assert stats.kstest(numbers, "uniform").pvalue > 1e-6
-    assert uniform(Fixed(0.0)) == 2.0**-257
-    assert math.isclose(uniform(Fixed(1e-40)), 1e-40, rel_tol=1e-15)
+    assert as_uniform(Fixed(0.0).take(UNIFORM_BYTES)) == 2.0**-257
+    assert math.isclose(as_uniform(Fixed(1e-40).take(UNIFORM_BYTES)), 1e-40, rel_tol=1e-15)

@@ -2649,7 +2649,7 @@ _GENERATION = (
     Mutant(
         "sampling-uniform-may-be-0",
         "the uniform number may be 0",
-        "generation/sampling.py",
+        "dpaudit/runs/committed_seed.py",
         "return (2 * bits + 1) / (1 << (8 * UNIFORM_BYTES + 1))",
         "return (2 * bits) / (1 << (8 * UNIFORM_BYTES + 1))",
         (f"{_GEN}/test_sampling.py",),
