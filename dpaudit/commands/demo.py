@@ -23,7 +23,7 @@ _TITLES, _SHOWN = {"mean": "Mean", "central": "Central mean"}, 2
 
 @click.command()
 @click.option("--out", type=NamedPath(path_type=Path), default=Path("dpaudit-demo"), show_default=True)
-@click.option("--quick", is_flag=True, help="Short texts of few records, in a minute: to see that everything works.")
+@click.option("--quick", is_flag=True, help="Short texts of one label, in a minute: to see that everything works.")
 @output_options
 def demo(out: Path, quick: bool, as_json: bool) -> None:
     """Generate, audit and compare two small runs.

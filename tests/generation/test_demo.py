@@ -28,9 +28,9 @@ def test_the_demo_can_pass_its_audit_and_leaves_no_text_empty(quick: bool) -> No
         assert all(len(set(texts)) == len(texts) == 4 for texts in examples.values())
 
 
-def test_the_quick_demo_differs_in_its_size_alone() -> None:
+def test_quick_demo_differs_in_labels_and_length_alone() -> None:
     for config, quick in zip(demo_configs().values(), demo_configs(quick=True).values(), strict=True):
-        sizes = {"batching": {"batches_per_label"}, "decoding": {"max_tokens"}}
+        sizes = {"data": {"labels", "other_labels"}, "prompt": {"public_examples"}, "decoding": {"max_tokens"}}
         assert quick.model_dump(exclude=sizes) == config.model_dump(exclude=sizes)
 
 
