@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from typing import Any, TypeAlias, TypeVar
 
 from dpaudit.mechanisms import MAX_VOCABULARY
@@ -64,21 +64,12 @@ class Vocabulary:
 
     @classmethod
     def of(cls, serialised: str | bytes) -> Vocabulary:
-        """Raises ValueError for a tokenizer whose decoding nothing bounds, or that readers may read differently."""
-        # Merges are half of a tokenizer, and of no use here: a list of texts or of pairs of them, passed over whole.
-        data = _MERGES.sub(b'"merges":[]', serialised if isinstance(serialised, bytes) else serialised.encode())
-        if len(data) > MAX_VOCABULARY_BYTES:
-            raise ValueError(f"its vocabulary takes more than {MAX_VOCABULARY_BYTES:,} bytes")
-        tokenizer = load(data, MAX_VOCABULARY_VALUES)
-        if not isinstance(tokenizer, dict):
-            raise ValueError("this is not an object")
-        if not _growth(tokenizer.get("decoder")) <= MAX_GROWTH:
-            raise ValueError("the decoder is not one whose work is bounded")
-        tokens = _model_tokens(tokenizer.get("model"))
-        special = _add_tokens(tokens, tokenizer.get("added_tokens") or [])
-        if any(len(token) > MAX_TOKEN_LENGTH for token in tokens.values()):
-            raise ValueError(f"a token is longer than {MAX_TOKEN_LENGTH} characters")
-        return cls(tokens, special, tokenizer.get("decoder"))
+        """Read a tokenizer.json, or return the one that was read last if it has the same bytes.
+
+        Raises:
+            ValueError: nothing bounds its decoding, or readers may read it differently.
+        """
+        return _read(serialised if isinstance(serialised, bytes) else serialised.encode())
 
     def decode(self, tokens: Sequence[int], *, special: bool) -> str | None:
         """The text of tokens, with end-of-text and the like where `special`; ids that stand for none are passed over.
@@ -131,6 +122,25 @@ class Vocabulary:
         nothing = {"type": "WordLevel", "vocab": {}, "unk_token": ""}
         bare = json.dumps({"version": "1.0", "added_tokens": [], "model": nothing, "decoder": self.decoder})
         return _unless_it_fails(lambda: Tokenizer.from_str(bare).decoder)
+
+
+@lru_cache(maxsize=1)  # several parts of one audit ask for the same tokenizer, through more than one reader
+def _read(serialised: bytes) -> Vocabulary:
+    """See `Vocabulary.of`."""
+    # Merges are half of a tokenizer, and of no use here: a list of texts or of pairs of them, passed over whole.
+    data = _MERGES.sub(b'"merges":[]', serialised)
+    if len(data) > MAX_VOCABULARY_BYTES:
+        raise ValueError(f"its vocabulary takes more than {MAX_VOCABULARY_BYTES:,} bytes")
+    tokenizer = load(data, MAX_VOCABULARY_VALUES)
+    if not isinstance(tokenizer, dict):
+        raise ValueError("this is not an object")
+    if not _growth(tokenizer.get("decoder")) <= MAX_GROWTH:
+        raise ValueError("the decoder is not one whose work is bounded")
+    tokens = _model_tokens(tokenizer.get("model"))
+    special = _add_tokens(tokens, tokenizer.get("added_tokens") or [])
+    if any(len(token) > MAX_TOKEN_LENGTH for token in tokens.values()):
+        raise ValueError(f"a token is longer than {MAX_TOKEN_LENGTH} characters")
+    return Vocabulary(tokens, special, tokenizer.get("decoder"))
 
 
 def pieces_of(serialised: str | bytes, vocabulary: int) -> list[bytes] | None:

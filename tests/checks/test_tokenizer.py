@@ -16,6 +16,7 @@ from dpaudit.results import CheckResult
 from dpaudit.results.replay import PublicReplay
 from dpaudit.runs import InputError, RunReader, Vocabulary, without_stop
 from dpaudit.runs.reader import read_tokenizer
+from dpaudit.runs.strict_json import load
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 EXAMPLE = Path(__file__).parents[2] / "examples/runs/bbc-median"
@@ -115,6 +116,31 @@ def test_one_tokenizer_in_two_forms_has_one_digest(make_run):
     assert Vocabulary.of(json.dumps(special)).digest != digest
     with pytest.raises(ValueError, match="no vocabulary"):
         Vocabulary.of("{}")
+
+
+def test_audit_reads_the_tokenizer_once(make_run, monkeypatch):
+    run, read = make_run(), []
+    monkeypatch.setattr("dpaudit.runs.text.load", lambda data, most: read.append(data) or load(data, most))
+    path = run / "tokenizer.json"
+    path.write_text(path.read_text() + "\n")  # no earlier test has read these bytes
+    assert read_tokenizer(path) == RunReader(run.path).decoding_digest()
+    run.rehash()
+    assert run.audit().verdict == "pass"
+    assert len(read) == 1
+
+
+def test_altered_tokenizer_is_read_anew(make_run):
+    run = make_run()
+    path, reader = run / "tokenizer.json", RunReader(run.path)
+    before = reader.decoding_digest()
+    tokenizer = json.loads(path.read_text())
+    spelt(tokenizer)
+    path.write_text(json.dumps(tokenizer))
+    assert reader.decoding_digest() != before
+    path.write_text("{}")
+    for _ in range(2):
+        with pytest.raises(InputError, match="no vocabulary"):
+            reader.tokenizer()
 
 
 def test_verify_takes_the_tokenizer_from_its_user(make_run, monkeypatch, dpaudit_code, tmp_path):
