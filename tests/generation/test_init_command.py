@@ -139,7 +139,7 @@ def test_columns_are_looked_for_in_the_file(dpaudit: Dpaudit, tmp_path: Path, na
         given = {"--text": "body", "--label": "topic", option: "absent"}
         code, out, err = dpaudit("init", "two.yaml", "--data", name, *[word for pair in given.items() for word in pair])
         assert (code, out) == (2, "")
-        assert f"dpaudit: {option}: " in err
+        assert f"{name}, column 'absent': " in err and f" in {option}" in err
         # Where the header is missing, what stands in the first line is private.
         assert column not in err.replace(option, "")
         assert "canary" not in err
@@ -149,7 +149,7 @@ def test_columns_are_looked_for_in_the_file(dpaudit: Dpaudit, tmp_path: Path, na
 def test_a_first_line_that_is_too_deep(dpaudit: Dpaudit, tmp_path: Path) -> None:
     (tmp_path / "records.jsonl").write_text('{"text": ' * 100_000)
     code, _, err = dpaudit("init", "--data", "records.jsonl")
-    assert code == 2 and err.startswith("dpaudit: records.jsonl: its first line is not one of a .jsonl file")
+    assert code == 2 and err.startswith("dpaudit: records.jsonl: row 1: this is not valid JSON.")
 
 
 def test_columns_of_a_parquet_file(dpaudit: Dpaudit, tmp_path: Path) -> None:
@@ -481,7 +481,7 @@ def test_init_reads_records_in_an_encoding_of_their_own(dpaudit: Dpaudit, tmp_pa
     code, _, err = dpaudit(*asked)
     assert code == 2 and "--encoding (a CSV that Excel wrote is often cp1252)" in err
     code, _, err = dpaudit(*asked, "--encoding", "klingon")
-    assert code == 2 and "--encoding: Python knows none of the name 'klingon'" in err
+    assert code == 2 and "--encoding: Python knows no encoding of text of the name 'klingon'" in err
     assert dpaudit(*asked, "--encoding", "cp1252")[0] == 0
     assert load_config(tmp_path / "dpaudit.yaml").data.encoding == "cp1252"
     code, _, err = dpaudit("init", "x.yaml", "--data", "records.csv", "--encoding", "cp1252")

@@ -558,7 +558,7 @@ def test_only_the_data_of_a_run_from_the_hub_is_sought_there(
 ) -> None:
     sought: list[tuple[str, str]] = []
 
-    def load(name: str, split: str) -> None:
+    def load(name: str, config: str | None, split: str) -> None:
         sought.append((name, split))
         raise OSError
 
