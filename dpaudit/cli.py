@@ -68,6 +68,7 @@ COMMANDS = (
 @click.group(
     commands=COMMANDS,
     invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(dpaudit.__version__, prog_name=PROGRAM)

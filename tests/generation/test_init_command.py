@@ -80,7 +80,12 @@ def test_a_config_for_own_data_generates_and_passes_its_audit(
 def test_labels_that_nobody_named_are_to_be_filled_in(dpaudit: Dpaudit, tmp_path: Path, data_file: Path) -> None:
     code, _, err = dpaudit("init", "own.yaml", "--data", data_file)
     assert code == 0
-    assert PLACEHOLDER in err
+    # The next step is one that works: `generate` would refuse this config.
+    listing, then = err.splitlines()[-2:]
+    assert listing.startswith("Next: list your labels in own.yaml") and PLACEHOLDER in listing
+    assert then == "Then: dpaudit generate own.yaml --out own-run"
+    asked = dpaudit("init", "--json", "--force", "own.yaml", "--data", data_file)
+    assert json.loads(asked[1]) == {"config": "own.yaml", "next": None}
     text = (tmp_path / "own.yaml").read_text()
     assert "north" not in text + err
     assert "south" not in text + err
@@ -473,6 +478,21 @@ def test_on_a_terminal_it_asks_for_what_was_not_given(
     given = ["--template", "pt", "--records", "1200", "--epsilon", "3", "--texts", "4"]
     assert dpaudit("init", "own.yaml", *own, "--force", *given)[0] == 0
     assert dpaudit("init", "own.yaml", *own, "--force", "--json")[0] == 0
+
+
+def test_on_a_terminal_it_asks_for_labels(
+    dpaudit: Dpaudit, tmp_path: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpaudit.commands.init._is_terminal", lambda: True)
+    for answers, labels, last in [
+        ("north, south\n\n\n\n\n", ("north", "south"), "Next: dpaudit generate own.yaml --out own-run"),
+        ("\n\n\n\n\n", (PLACEHOLDER,), "Then: dpaudit generate own.yaml --out own-run"),
+        (", ,\n\n\n\n\n", (PLACEHOLDER,), "Then: dpaudit generate own.yaml --out own-run"),
+    ]:
+        monkeypatch.setattr("sys.stdin", io.StringIO(answers))
+        code, _, err = dpaudit("init", "own.yaml", "--data", data_file, "--force")
+        assert (code, err.splitlines()[-1]) == (0, last)
+        assert load_config(tmp_path / "own.yaml").data.labels == labels
 
 
 def test_init_reads_records_in_an_encoding_of_their_own(dpaudit: Dpaudit, tmp_path: Path) -> None:
