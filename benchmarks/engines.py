@@ -18,7 +18,7 @@ def rows(small: bool) -> Iterator[Row]:
     tasks, rounds = (20, 1) if small else (2000, 3)
     yield from _rows("local", LocalEngine(WORKERS), tasks, rounds)
     if importlib.util.find_spec("ray") is None:
-        yield Row("engine", "ray: start", None, unit="s", skipped="ray is not installed: pip install 'dpaudit[ray]'")
+        yield Row("engine", "ray: start", None, unit="s", skipped="ray is not installed: pip install '.[ray]'")
     elif not small:  # starting a cluster takes longer than all of the small form
         from dpaudit.engines.ray import RayEngine
 

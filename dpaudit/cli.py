@@ -65,9 +65,15 @@ COMMANDS = (
 )
 
 
-@click.group(commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    commands=COMMANDS,
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(dpaudit.__version__, prog_name=PROGRAM)
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Generate text with differentially private LLM inference, and audit the epsilon it claims.
 
     \b
@@ -75,6 +81,10 @@ def cli() -> None:
     2 the input or the command line is unusable, 3 internal error,
     130 interrupted, 141 nobody read all of the output.
     """
+    if context.invoked_subcommand is None:
+        # As click has it since 8.2. Not 0, which says that a claim holds: a script's variable may be empty.
+        tell(context.get_help())
+        context.exit(UNUSABLE)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -112,8 +122,10 @@ def _exit_code(arguments: list[str], session: Session) -> int | None:
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] == PROGRAM:
             return _internal(error)
-        extra, what = ("release", "write releases") if error.name == "pyarrow" else ("generate", "generate runs")
-        tell(f"dpaudit: {error.name} is not installed. Run `pip install 'dpaudit[{extra}]'` to {what}.")
+        from dpaudit.runs.extras import installing
+
+        extra, what = ("generate", "generate runs") if arguments[:1] != ["release"] else ("release", "write releases")
+        tell(f"dpaudit: {error.name} is not installed. {installing(extra)} to {what}.")
     except InputError as error:
         # A file's name may hold line breaks: one error is one line.
         tell(f"dpaudit: {' '.join(str(error).splitlines())}")
@@ -142,10 +154,11 @@ def _internal(error: Exception) -> int:
 def _show(error: click.ClickException) -> None:
     from dpaudit.reports.text import in_a_line
 
+    message = error.format_message()
+    if isinstance(error, click.MissingParameter):  # click's own line breaks, before each choice
+        message = " ".join(message.split())
     # It may repeat an argument, such as a file's name.
-    said = click.UsageError(
-        in_a_line(error.format_message()), error.ctx if isinstance(error, click.UsageError) else None
-    )
+    said = click.UsageError(in_a_line(message), error.ctx if isinstance(error, click.UsageError) else None)
     try:
         said.show()
     except OSError:

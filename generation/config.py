@@ -64,23 +64,25 @@ class DataConfig(Fields):
     """Where the private records are.
 
     Attributes:
-        path: a .csv, .jsonl or .parquet file, a folder of LABEL/*.txt (without labels, of *.txt too), or
-            package:NAME/FOLDER.
+        path: a .csv, .jsonl or .parquet file, a folder of several of one kind, a folder of LABEL/*.txt (without labels,
+            of *.txt too), or package:NAME/FOLDER.
         dataset: a Hugging Face dataset's name, instead of a path.
+        config: the dataset's configuration, where it has several.
         split: the dataset's split.
         text, label: column names.
         user: the column that says whose record it is, for claims per user.
         labels: the public list of labels; it must not be read off the private records. Left out where there are none:
             then no column of labels is read, all records are one group, and `prompt.text` says what is asked for.
         label_values: what the column holds for each of them, in that order; null where it holds them as they stand.
-        other_labels: what becomes of rows with any other label: refuse them all, or skip each of them.
+        other_labels: what becomes of rows with any other label, or with none: refuse them all, or skip each of them.
         delimiter: what separates the fields of a .csv; null for the first of comma, semicolon, tab and | that gives its
             first line the columns named here.
-        encoding: of a .csv or .jsonl; null for UTF-8, or UTF-16 where the file begins by saying so.
+        encoding: of files of text; null for UTF-8, or what a file begins by saying that it is.
     """
 
     path: Name | None = None
     dataset: Name | None = None
+    config: Name | None = None
     split: Name | None = None
     text: Name = "text"
     label: Name = "label"
@@ -110,8 +112,9 @@ class DataConfig(Fields):
     def _one_source(self) -> Self:
         if (self.path is None) == (self.dataset is None):
             raise clash("path", self.path, "give either path or dataset, and not both")
-        if self.split is not None and self.dataset is None:
-            raise clash("split", self.split, "split is for dataset; a path has none")
+        for field in ("config", "split"):
+            if getattr(self, field) is not None and self.dataset is None:
+                raise clash(field, getattr(self, field), f"{field} is for dataset; a path has none")
         try:
             "".encode(self.encoding or "utf-8")  # what encodes no text, such as base64, raises a LookupError too
         except (LookupError, ValueError):

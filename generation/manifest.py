@@ -95,7 +95,7 @@ def build_manifest(
             source="path" if config.data.dataset is None else "dataset",
             label=None if config.data.labels is None else config.data.label,
             user=config.data.user if config.shares_budgets else None,
-            **config.data.model_dump(include={"text", "split", "label_values", "delimiter", "encoding"}),
+            **config.data.model_dump(include={"text", "config", "split", "label_values", "delimiter", "encoding"}),
         ),
         model=Model(
             **config.model.model_dump(include={"name", "dtype"}),

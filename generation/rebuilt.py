@@ -234,5 +234,6 @@ def of_options() -> Iterator[None]:
     except InputError as error:
         where = {"data.path": "--data", "data.dataset": "--data", "model.name": "--model"}.get(error.where, error.where)
         problem = re.sub(r"data\.label(s|_values)\b", "the run's labels", error.problem)
+        problem = problem.replace("data.encoding", "the run's encoding")
         fixed = problem != error.problem or "data." in error.remedy
         raise InputError(where, problem, _THE_DATA if fixed else error.remedy) from None

@@ -180,8 +180,9 @@ class _Replayer(Rebuilt):
     def _read(self, data: str) -> Records:
         """The run's records, from a path or, where the run read one, a data set. No mistyped path goes to the hub."""
         named = self._manifest.data
-        on_hub = named.source == "dataset" and not data.startswith(PACKAGE) and not Path(data).exists()
-        place = {"dataset": data, "split": named.split} if on_hub else {"path": data}
+        # A folder is one that the library loaded then, and does again.
+        loaded = named.source == "dataset" and not data.startswith(PACKAGE) and not Path(data).is_file()
+        place = {"dataset": data, "config": named.config, "split": named.split} if loaded else {"path": data}
         labels = self._manifest.batching.labels or None
         read = {"text", "delimiter", "encoding", "user", *["label", "label_values"] * (labels is not None)}
         columns = named.model_dump(include=read)

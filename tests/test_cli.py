@@ -944,6 +944,43 @@ def test_unusable_command_lines(dpaudit):
         assert "Usage" in err
 
 
+def test_no_command_is_answered_with_the_help(dpaudit):
+    """Not with 0, which says that a claim holds: in a script the command may have been an empty variable."""
+    code, out, err = dpaudit()
+    assert (code, out) == (2, "")
+    assert (0, err, "") == dpaudit("-h") == dpaudit("--help")
+    assert "\\n" not in err and "Commands:\n  budget" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["generate"], "Missing argument 'CONFIG'."),
+        (["budget", "--epsilon"], "Option '--epsilon' requires an argument."),
+        (["budget", "--epsilon", "much"], "Invalid value for '--epsilon': 'much' is not a valid float range."),
+        (["budget"], "Missing option '--clip'."),
+        (["verify", "run", "--epsilom", "3"], "No such option '--epsilom'. Did you mean '--epsilon'?"),
+        (["--quiet"], "No such option '--quiet'."),
+        (["generat"], "No such command 'generat'. Did you mean 'generate'?"),
+        (["completion"], "Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish"),
+        (["record"], "Missing argument '{invink}'. Choose from: invink"),
+        (["verify", "one", "t\nwo"], "Got unexpected extra argument (t\\nwo)"),
+        (["budget", "--clip", "1", "--relation", "other"], "'other' is not one of 'add_remove', 'replace'."),
+    ],
+)
+def test_errors_of_the_command_line_are_one_line(dpaudit, arguments, said):
+    """As click words them. A line break is one of the user's own, and stands as an escape."""
+    code, out, err = dpaudit(*arguments)
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1].startswith("Error: ") and said in err.splitlines()[-1]
+    assert err.count("Error: ") == 1 and "\t" not in err
+
+
+def test_a_verdicts_cause_is_one_line(dpaudit):
+    code, _, err = dpaudit("verify", "no\nsuch run")
+    assert (code, err.count("\n")) == (2, 1)
+
+
 def test_internal_error_quotes_nothing(dpaudit, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("a private record")

@@ -234,8 +234,8 @@ def attack_stays_below(facts: Facts) -> Outcome:
         "others too, and with the public row the support and what all rows are held against."
     ),
     remedy=(
-        "Score the public prompt apart from private rows, and each row without padding that depends on others "
-        "(dpaudit record --mend rows). Generate again."
+        "Score the public prompt apart from private rows, and each row without padding that depends on others. "
+        "`dpaudit record GENERATOR --out RUN_DIR --mend rows -- PYTHON SCRIPT` generates again, and does so."
     ),
     reference="docs/sharp-edges.md#anchors",
 )

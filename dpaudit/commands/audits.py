@@ -176,5 +176,5 @@ def leave(*results: AuditResult) -> None:
         for check in causes(result):
             # What is for readers outside holds neither what was measured nor where.
             said = (check.id, check.measured or check.title, check.detail)
-            tell(f"dpaudit: {': '.join(filter(None, said))}")
+            tell(f"dpaudit: {' '.join(': '.join(filter(None, said)).splitlines())}")
     sys.exit(max(EXIT_CODES[result.verdict] for result in results))

@@ -153,6 +153,7 @@ def evaluate_run(
     """The evaluation, and where it was written. What is None or empty in `options` has its default."""
     from dpaudit.results.quality_file import EVALUATION, require_place, write_quality
     from dpaudit.runs import InputError, RunReader
+    from dpaudit.runs.extras import installing
     from dpaudit.runs.public import PublicReader
 
     reader = RunReader(run_dir)  # a mistyped path is told before torch is loaded
@@ -162,9 +163,7 @@ def evaluate_run(
     try:
         from dpaudit.generation.evaluation.protocol import evaluate as run_evaluation
     except ModuleNotFoundError as error:
-        raise InputError(
-            "dpaudit evaluate", f"{error.name} is not installed.", "Run `pip install 'dpaudit[evaluate]'`."
-        ) from None
+        raise InputError("evaluate", f"{error.name} is not installed.", f"{installing('evaluate')}.") from None
     from dpaudit.generation.caches import ScoreCache, VectorCache
     from dpaudit.generation.evaluation.settings import settings_from_options
     from dpaudit.generation.evaluation.texts import RealData

@@ -227,7 +227,7 @@ def _require_passed(spent: Sequence[Location], model: str) -> None:
         if verdict == "fail" and RunReader(run).manifest.public_parts:
             verdict = audit_of(run, replay=replay_of(run, None, model)).verdict
         if verdict != "pass":
-            remedy = f"See dpaudit verify {argument(str(run), 'RUN_DIR')}; --unverified goes on all the same."
+            remedy = f"See `dpaudit verify {argument(str(run), 'RUN_DIR')}`; --unverified goes on all the same."
             raise InputError(f"--spent {run}", "it does not pass its own audit.", remedy)
 
 
@@ -269,7 +269,8 @@ class _Shown:
             case events.RunCommitted():
                 note(
                     f"{self._title}: the commitment is {event.commitment}. Put it now where nobody can change it, a "
-                    "ticket, say: `dpaudit verify --commitment` tells whether what is settled by now was changed"
+                    "ticket, say: `dpaudit verify RUN_DIR --commitment HEX` tells whether what is settled by now was "
+                    "changed"
                 )
             case events.MemoryRanOut():
                 note(f"{self._title}: out of memory; going on with {event.rows} contexts in a pass")

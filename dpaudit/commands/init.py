@@ -123,17 +123,20 @@ def init(
             raise InputError(str(config), "this is there already.", remedy) from None
     run = argument(f"{config.stem}-run", "RUN_DIR")
     then = f"dpaudit generate {argument(str(config), 'CONFIG')} --out {run}"
+    unfinished = PLACEHOLDER in written  # until the labels are there, `generate` refuses it
     with output():
-        click.echo(json.dumps({"config": str(config), "next": then}) if as_json else f"  {in_a_line(config)}")
+        found = {"config": str(config), "next": None if unfinished else then}
+        click.echo(json.dumps(found) if as_json else f"  {in_a_line(config)}")
     if said:
         note(said)
     if data is None:
         note(f"The example's model and texts need: {PARTS}")
     elif missing := missing_parts(written):
         note(f"The model needs: {missing}")
-    if PLACEHOLDER in written:
-        place = f"{in_a_line(config)}, in the place of {PLACEHOLDER}"
-        note(f"First list your labels in {place}; without any, give --no-labels.")
+    if unfinished:
+        note(f"Next: list your labels in {in_a_line(config)}, in the place of {PLACEHOLDER}. None? --no-labels")
+        note(f"Then: {then}")
+        return
     if no_labels:
         note(f"First say in {in_a_line(config)}, prompt.text, what your texts are.")
     note(f"Next: {then}")
@@ -151,6 +154,10 @@ def _asked(own: Own, aggregator: Demo) -> Own:
         answer = click.prompt(question, default="", type=_Optional(kind), show_default=False, err=True)
         return answer or None
 
+    if own.label is not None and not own.labels:
+        question = "Labels, with commas between them, as everyone may know them [to be filled in]"
+        given = ask(question, click.STRING) or ""
+        own = replace(own, labels=tuple(filter(None, map(str.strip, given.split(",")))))
     if own.template is None and own.label is not None:
         fits = template_for(own.model)
         own = replace(own, template=ask(f"Template, it, pt or own [{fits}]", click.Choice(["it", "pt", "own"])))

@@ -65,6 +65,7 @@ def record(
     """
     from dpaudit.audit.caveats import rows_held
     from dpaudit.recording.generators import Asked
+    from dpaudit.results.shell import argument
     from dpaudit.runs import InputError, RunReader
     from dpaudit.runs.layout import HASHES
     from dpaudit.runs.storage import open_storage
@@ -93,7 +94,7 @@ def record(
         note(
             f"{rows_held(reader.contexts(), cells * len(reader.batches))} Most do with about as many cells as records."
         )
-    note(f"Next: dpaudit report {out}")
+    note(f"Next: dpaudit report {argument(str(out), 'RUN_DIR')}")
 
 
 def _require_place(out: Location) -> None:

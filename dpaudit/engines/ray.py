@@ -21,6 +21,7 @@ import dpaudit
 from dpaudit.engines.engine import MakeWork, Pool, Result, Task, Work, Worker, WorkerDiedError
 from dpaudit.engines.local import cores
 from dpaudit.runs import InputError
+from dpaudit.runs.extras import installing
 
 #: How often a task is tried whose actor dies. Machines of a cluster are taken away for reasons that are not the task's.
 ATTEMPTS = 4
@@ -162,7 +163,7 @@ def _ray(starting: bool) -> Any:
             import ray
             import ray.exceptions
     except ImportError:
-        remedy = "pip install 'dpaudit[ray]', or leave --engine ray away."
+        remedy = f"{installing('ray')}, or leave --engine ray away."
         raise InputError("--engine ray", "Ray is not installed.", remedy) from None
     return ray
 

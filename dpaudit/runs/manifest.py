@@ -365,7 +365,7 @@ class Prompt(Fields):
 
 
 #: Fields of `Data` that are written only where a config gave them.
-_AS_GIVEN = frozenset({"delimiter", "encoding", "user"})
+_AS_GIVEN = frozenset({"config", "delimiter", "encoding", "user"})
 
 
 class Data(Fields):
@@ -379,9 +379,10 @@ class Data(Fields):
         label: the column of labels; None where there are none, and no such column was read.
         user: the column that names users, where their records share budgets.
         split: the split that was read; None for a path.
+        config: the data set's configuration, where it has several.
         label_values: what the label column holds for each label, in their order; None where it holds their names.
-        delimiter, encoding: as the config gave them, so that a replay reads the same. These two and `user` are left
-            out where there are none.
+        delimiter, encoding: as the config gave them, so that a replay reads the same. These two, `config` and `user`
+            are left out where there are none.
     """
 
     records: Annotated[int, Field(ge=0, le=MAX_RECORDS)]
@@ -391,6 +392,7 @@ class Data(Fields):
     label: Name | None = "label"
     user: Name | None = None
     split: Name | None = None
+    config: Name | None = None
     label_values: Labels | None = None
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     encoding: Name | None = None

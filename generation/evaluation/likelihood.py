@@ -85,7 +85,8 @@ def held_out_texts(config: Config, test: str, most: int) -> HeldOut:
     """
     if overlap(test, config.data.path or f"{DATASET}{config.data.dataset}"):
         raise InputError(_TEST, "this leads to the private records.", "Name real texts that are not among them.")
-    elsewhere = config.data.model_copy(update={"path": test, "dataset": None, "split": None, "user": None})
+    away = {"path": test, "dataset": None, "config": None, "split": None, "user": None}
+    elsewhere = config.data.model_copy(update=away)
     try:
         found = read_records(elsewhere).records
     except InputError as error:

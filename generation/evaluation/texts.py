@@ -14,7 +14,8 @@ from typing import TypeAlias
 from pydantic import ValidationError
 
 from dpaudit.generation.config import DataConfig
-from dpaudit.generation.records import NO_COLUMN, Record, read_records
+from dpaudit.generation.records import Record, read_records
+from dpaudit.generation.rows import NO_COLUMN
 from dpaudit.generation.sources import PACKAGE
 from dpaudit.results.quality import HeldOut, Texts
 from dpaudit.runs import InputError, KeyedHash, Manifest, RunReader, data_digest
@@ -122,12 +123,14 @@ def read_real(manifest: Manifest, name: str, setting: str, data: RealData) -> tu
         InputError: names the file, the row and the column.
     """
     labels = manifest.batching.labels
-    on_hub = manifest.data.source == "dataset" and _is_hubs(name)
+    # A folder that the run's data set was loaded from is loaded again.
+    on_hub = manifest.data.source == "dataset" and (_is_hubs(name) or Path(name).is_dir())
     if not labels and data.label is not None:
         problem = f"the value is {data.label!r}, but the run has no labels."
         raise InputError("--label", problem, "Leave it out: no column of labels is read.")
     dataset, _, split = name.partition(":")
-    place = {"dataset": dataset, "split": split or manifest.data.split} if on_hub else {"path": name}
+    place = {"dataset": dataset, "config": manifest.data.config, "split": split or manifest.data.split}
+    place = place if on_hub else {"path": name}
     try:
         columns: dict[str, object] = {"text": data.text or manifest.data.text}
         if labels:

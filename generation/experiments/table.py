@@ -229,6 +229,8 @@ def _held_out(private: DataConfig, held_out: HeldOutConfig | None, where: str) -
     if held_out is None:
         return None
     same = private.model_dump(include={"text", "label", "labels", "label_values"})
+    if held_out.dataset is not None and held_out.dataset == private.dataset:
+        same["config"] = private.config
     try:
         found = DataConfig.model_validate({**held_out.model_dump(), **same})
     except ValidationError:

@@ -80,7 +80,12 @@ def test_a_config_for_own_data_generates_and_passes_its_audit(
 def test_labels_that_nobody_named_are_to_be_filled_in(dpaudit: Dpaudit, tmp_path: Path, data_file: Path) -> None:
     code, _, err = dpaudit("init", "own.yaml", "--data", data_file)
     assert code == 0
-    assert PLACEHOLDER in err
+    # The next step is one that works: `generate` would refuse this config.
+    listing, then = err.splitlines()[-2:]
+    assert listing.startswith("Next: list your labels in own.yaml") and PLACEHOLDER in listing
+    assert then == "Then: dpaudit generate own.yaml --out own-run"
+    asked = dpaudit("init", "--json", "--force", "own.yaml", "--data", data_file)
+    assert json.loads(asked[1]) == {"config": "own.yaml", "next": None}
     text = (tmp_path / "own.yaml").read_text()
     assert "north" not in text + err
     assert "south" not in text + err
@@ -139,7 +144,7 @@ def test_columns_are_looked_for_in_the_file(dpaudit: Dpaudit, tmp_path: Path, na
         given = {"--text": "body", "--label": "topic", option: "absent"}
         code, out, err = dpaudit("init", "two.yaml", "--data", name, *[word for pair in given.items() for word in pair])
         assert (code, out) == (2, "")
-        assert f"dpaudit: {option}: " in err
+        assert f"{name}, column 'absent': " in err and f" in {option}" in err
         # Where the header is missing, what stands in the first line is private.
         assert column not in err.replace(option, "")
         assert "canary" not in err
@@ -149,7 +154,7 @@ def test_columns_are_looked_for_in_the_file(dpaudit: Dpaudit, tmp_path: Path, na
 def test_a_first_line_that_is_too_deep(dpaudit: Dpaudit, tmp_path: Path) -> None:
     (tmp_path / "records.jsonl").write_text('{"text": ' * 100_000)
     code, _, err = dpaudit("init", "--data", "records.jsonl")
-    assert code == 2 and err.startswith("dpaudit: records.jsonl: its first line is not one of a .jsonl file")
+    assert code == 2 and err.startswith("dpaudit: records.jsonl: row 1: this is not valid JSON.")
 
 
 def test_columns_of_a_parquet_file(dpaudit: Dpaudit, tmp_path: Path) -> None:
@@ -475,13 +480,28 @@ def test_on_a_terminal_it_asks_for_what_was_not_given(
     assert dpaudit("init", "own.yaml", *own, "--force", "--json")[0] == 0
 
 
+def test_on_a_terminal_it_asks_for_labels(
+    dpaudit: Dpaudit, tmp_path: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpaudit.commands.init._is_terminal", lambda: True)
+    for answers, labels, last in [
+        ("north, south\n\n\n\n\n", ("north", "south"), "Next: dpaudit generate own.yaml --out own-run"),
+        ("\n\n\n\n\n", (PLACEHOLDER,), "Then: dpaudit generate own.yaml --out own-run"),
+        (", ,\n\n\n\n\n", (PLACEHOLDER,), "Then: dpaudit generate own.yaml --out own-run"),
+    ]:
+        monkeypatch.setattr("sys.stdin", io.StringIO(answers))
+        code, _, err = dpaudit("init", "own.yaml", "--data", data_file, "--force")
+        assert (code, err.splitlines()[-1]) == (0, last)
+        assert load_config(tmp_path / "own.yaml").data.labels == labels
+
+
 def test_init_reads_records_in_an_encoding_of_their_own(dpaudit: Dpaudit, tmp_path: Path) -> None:
     (tmp_path / "records.csv").write_text("topic;body\n" + "sport;Grüße\n" * 3, encoding="cp1252")
     asked = ("init", "--data", "records.csv", "--text", "body", "--label", "topic", "--label-value", "sport")
     code, _, err = dpaudit(*asked)
     assert code == 2 and "--encoding (a CSV that Excel wrote is often cp1252)" in err
     code, _, err = dpaudit(*asked, "--encoding", "klingon")
-    assert code == 2 and "--encoding: Python knows none of the name 'klingon'" in err
+    assert code == 2 and "--encoding: Python knows no encoding of text of the name 'klingon'" in err
     assert dpaudit(*asked, "--encoding", "cp1252")[0] == 0
     assert load_config(tmp_path / "dpaudit.yaml").data.encoding == "cp1252"
     code, _, err = dpaudit("init", "x.yaml", "--data", "records.csv", "--encoding", "cp1252")

@@ -1,6 +1,8 @@
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,7 +10,7 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.manifest import declared_batching
 from dpaudit.generation.partition import groups_of, partition, partition_as_recorded
 from dpaudit.generation.records import Record
-from dpaudit.runs import Batching, Clusters, KeyedHash
+from dpaudit.runs import Batching, Clusters, InputError, KeyedHash
 
 KEY = bytes(range(32))
 LABELS = ("a", "b")
@@ -189,3 +191,22 @@ def test_a_partition_is_read_off_its_assignment(records: set[Record]) -> None:
     for settings in IN_CLUSTERS:
         parts = partition(settings, CLUSTERS, records, centers)
         assert partition_as_recorded(settings, CLUSTERS, records, parts.assignment) == parts
+
+
+def test_rejects_recorded_places_that_no_batch_has() -> None:
+    """Read back, a number from a file is no index before it is within bounds: a record would be left out, or moved."""
+    records = {Record(label, str(number)) for label in LABELS for number in range(20)}
+    for settings in IN_CLUSTERS:
+        parts = partition(settings, CLUSTERS, records, {record: center_of(record) for record in records})
+        first = next(place for place in parts.assignment if place.batch is not None)
+        total, slots = settings.batches, settings.slots or settings.cells
+        for change in (
+            {"batch": total},
+            {"batch": total - 1 if first.batch in range(3) else 0},  # of the other label
+            {"batch": 999_999_999},
+            {"slot": 0 if slots is None else slots},
+            {"slot": 999_999_999},
+        ):
+            assignment = [replace(first, **change) if place is first else place for place in parts.assignment]
+            with pytest.raises(InputError, match="another label, or into a place that no batch has"):
+                partition_as_recorded(settings, CLUSTERS, records, assignment)

@@ -1,5 +1,9 @@
+import csv
+import gzip
 import json
+import math
 import os
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,7 @@ import pytest
 from pydantic import ValidationError
 
 from dpaudit.generation.config import DataConfig
-from dpaudit.generation.records import Record, read_records, read_texts, require_records, write_without_row
+from dpaudit.generation.records import Record, read_records, read_texts, write_without_row
 from dpaudit.runs import InputError
 
 SECRET = "Zanzibar-secret"
@@ -70,7 +74,7 @@ def test_labels_have_names_of_their_own_where_the_column_holds_others(tmp_path: 
 
 
 def test_classes_of_a_hubs_data_set_are_read_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str]] = []
+    asked: list[tuple[str, str | None, str]] = []
     found = datasets.Dataset.from_dict(
         {"content": ["good", "bad"], "label": [1, 0]},
         features=datasets.Features(
@@ -78,8 +82,8 @@ def test_classes_of_a_hubs_data_set_are_read_by_their_names(monkeypatch: pytest.
         ),
     )
 
-    def load(name: str, split: str) -> datasets.Dataset:
-        asked.append((name, split))
+    def load(name: str, config: str | None, split: str) -> datasets.Dataset:
+        asked.append((name, config, split))
         return found
 
     monkeypatch.setattr(datasets, "load_dataset", load)
@@ -88,7 +92,7 @@ def test_classes_of_a_hubs_data_set_are_read_by_their_names(monkeypatch: pytest.
     )
     assert read_records(config).records == (Record("No", "bad"), Record("Yes", "good"))
     assert read_texts("dataset:org/name", "content", "clustering.public", "clustering.public_text") == ("bad", "good")
-    assert asked == [("org/name", "train[:90%]"), ("org/name", "train")]
+    assert asked == [("org/name", None, "train[:90%]"), ("org/name", None, "train")]
 
 
 def test_without_labels_no_column_of_labels_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +108,7 @@ def test_without_labels_no_column_of_labels_is_read(tmp_path: Path, monkeypatch:
     (tmp_path / "empty").mkdir()
     assert "there is no .txt inside" in failure(DataConfig(path=str(tmp_path / "empty")))
     rows = datasets.Dataset.from_dict({"text": ["one", "two"]})
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, split: rows)
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, split: rows)
     assert read_records(DataConfig(dataset="someone/notes")).records == wanted
 
 
@@ -200,16 +204,19 @@ def test_rows_with_other_labels_are_skipped_where_that_is_asked_for(tmp_path: Pa
     path = jsonl(tmp_path / "x.jsonl", {"text": "one", "label": "a"}, {"text": SECRET, "label": "c"})
     assert "data.other_labels: skip" in failure(data(path))
     found = read_records(data(path, other_labels="skip"))
-    assert (found.records, found.repeated, require_records(data(path, other_labels="skip"))) == (EXPECTED[:1], 0, 1)
+    assert (found.records, found.repeated) == (EXPECTED[:1], 0)
 
 
 def test_data_without_a_record_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("text,label\n")
-    for config in (data(path), data(jsonl(tmp_path / "x.jsonl"))):
-        assert "data.path" in failure(config) and "holds no records" in failure(config)
-        with pytest.raises(InputError, match="holds no records"):
-            require_records(config)
+    assert "data.path" in failure(data(path)) and "holds no records" in failure(data(path))
+    blank = tmp_path / "blank.jsonl"
+    blank.write_text("\n")
+    assert "holds no records" in failure(data(blank))
+    for name in ("x.jsonl", "x.parquet", "y.csv"):
+        (tmp_path / name).touch()
+        assert f"{tmp_path / name}: the file is empty" in failure(data(tmp_path / name))
     path.write_text("text,label\none,c\n")
     assert "no records with one of data.labels" in failure(data(path, other_labels="skip"))
 
@@ -232,7 +239,8 @@ def test_a_package_that_is_not_there_is_named() -> None:
 
 def test_without_the_datasets_library_the_remedy_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    assert "Install it" in failure(DataConfig(dataset="org/name", labels=("a",)))
+    told = failure(DataConfig(dataset="org/name", labels=("a",)))
+    assert "is not installed" in told and "pip install" in told
 
 
 def test_records_do_not_show_their_text() -> None:
@@ -246,10 +254,20 @@ def test_a_csv_without_a_header_shows_nothing_of_its_first_row(tmp_path: Path) -
 
 
 def test_a_csv_needs_one_name_for_each_column(tmp_path: Path) -> None:
-    for text, message in [("", "is empty"), ("text,text,label\n1,2,a\n", "the same name")]:
-        path = tmp_path / "x.csv"
+    path = tmp_path / "x.csv"
+    for text, message in [
+        ("\n\r\n", "the file is empty"),
+        ("text,text,label\n1,2,a\n", "column 'text': 2 columns have this name"),
+        ("text, text,label\n1,2,a\n", None),
+        (" text,text ,label\n1,2,a\n", "column 'text': 2 columns have this name"),
+        ("text,label,,,\n1,a,,,\n", None),
+        ("x,text,x,label\n2,1,3,a\n", None),
+    ]:
         path.write_text(text)
-        assert message in failure(data(path))
+        if message is None:
+            assert read_records(data(path)).records == (Record("a", "1"),), text
+        else:
+            assert message in failure(data(path)), text
 
 
 def test_blank_lines_of_jsonl_are_passed_over_and_deep_ones_refused(tmp_path: Path) -> None:
@@ -324,3 +342,266 @@ def test_a_row_is_left_out_and_every_other_byte_stays(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(InputError, match=problem):
             write_without_row(tmp_path / name, 1, tmp_path / "out")
+
+
+# --- files as people have them ---------------------------------------------------------------------------------------
+
+HEADER, PAIR = "text,label\n", (Record("a", "one"), Record("b", "two"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "settings"),
+    [
+        ("mark.csv", "text,label\none,a\ntwo,b\n".encode("utf-8-sig"), {"encoding": "utf-8"}),
+        ("mark.csv", "text,label\none,a\ntwo,b\n".encode("utf-8-sig"), {"encoding": "UTF8"}),
+        ("wide.csv", "text,label\none,a\ntwo,b\n".encode("utf-16"), {"encoding": "utf-16-le"}),
+        ("wide.csv", "text,label\none,a\ntwo,b\n".encode("utf-16-be"), {"encoding": "utf-16-be"}),
+        ("wider.csv", "text,label\none,a\ntwo,b\n".encode("utf-32"), {}),
+        ("empty names.csv", b"text,label,,,\none,a,,,\ntwo,b,,,\n", {}),
+        ("excel.csv", b"sep=;\ntext;label\none;a\ntwo;b\n", {}),
+        ("excel.csv", b'\xef\xbb\xbf"sep=^"\r\ntext^label\r\none^a\r\ntwo^b\r\n', {}),
+        ("blanks.csv", b"text , label\none,a\ntwo,b\n", {}),
+        ("semicolons and blanks.csv", b"text ; label\none;a\ntwo;b\n", {}),
+        ("lines.csv", b"\n\r\ntext,label\r\none,a\r\n\r\ntwo,b", {}),
+        ("old mac.csv", b"text,label\rone,a\rtwo,b\r", {}),
+        ("mark.jsonl", '{"text": "one", "label": "a"}\n{"text": "two", "label": "b"}'.encode("utf-8-sig"), {}),
+        ("other.jsonl", b'{"text": "one", "label": "a", "x": 1, "x": 2}\n{"text": "two", "label": "b"}', {}),
+        ("old mac.jsonl", b'{"text": "one", "label": "a"}\r{"text": "two", "label": "b"}\r', {}),
+    ],
+)
+def test_reads_files_as_other_programs_write_them(
+    tmp_path: Path, name: str, content: bytes, settings: dict[str, str]
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert read_records(data(tmp_path / name, **settings)).records == PAIR
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "settings", "said"),
+    [
+        ("x.csv", f"text,label\n{SECRET},a\n".encode("utf-8-sig"), {"encoding": "cp1252"}, "Leave data.encoding out."),
+        ("x.csv", f"text,label\n{SECRET},a\n".encode("utf-16"), {"encoding": "utf-8"}, "the mark of UTF-16"),
+        ("x.csv", f"text,label\n{SECRET},a\n".encode("utf-16-le"), {}, "Name it in data.encoding: utf-16-le."),
+        ("x.csv", f"text,label\n{SECRET},é\n".encode("utf-16-be"), {}, "Name it in data.encoding: utf-16-be."),
+        ("x.jsonl", f'{{"text": "{SECRET}"}}\n'.encode("utf-16-le"), {}, "Name it in data.encoding: utf-16-le."),
+        ("x.csv", b"text,label\none,a\n" + b"\0" * 512, {}, "x.csv: line 3: there are zero bytes in it"),
+        (
+            "x.jsonl",
+            b'{"text": "one", "label": "a"}\n' + b"\0" * 512,
+            {},
+            "x.jsonl: line 2: there are zero bytes in it",
+        ),
+        ("x.csv", gzip.compress(f"text,label\n{SECRET},a\n".encode()), {}, "this is a gzip file, whatever its name"),
+        ("x.csv", b"PK\x03\x04 and more", {}, "a zip file or an Excel workbook"),
+        ("x.csv.gz", gzip.compress(HEADER.encode()), {}, "this kind of file cannot be read. Allowed: .csv"),
+        ("x.csv", b"PAR1 and more PAR1", {}, "this is a Parquet file, whatever its name says. Name it .parquet."),
+        ("x.csv", f"'text','label'\n'{SECRET}','a'\n".encode(), {}, "Its fields are in single quotes"),
+        ("x.csv", f"text, label\n{SECRET}, a\n".encode(), {}, "row 1, column 'label': the label has blanks around it"),
+        ("x.csv", f'text,label\n"one\nline",a\n"{SECRET},a\n"more",b\n'.encode(), {}, "row 2: this is not valid CSV"),
+        ("x.jsonl", f'{{"body": "{SECRET}", "label": "a"}}\n'.encode() * 3, {}, "column 'text': no row has it. Name"),
+        ("x.jsonl", f'[{{"text": "{SECRET}", "label": "a"}}]'.encode(), {}, "one JSON array, and not JSON lines"),
+        ("x.jsonl", f'[\n{{"text": "{SECRET}", "label": "a"}}\n]'.encode(), {}, "that goes over several lines"),
+        (
+            "x.jsonl",
+            f'{{"text": "{SECRET}", "text": "", "label": "a"}}'.encode(),
+            {},
+            "column 'text': the row has it tw",
+        ),
+        ("x.jsonl", b'{"text": "one", "label": NaN}', {}, "row 1, column 'label': the value is missing"),
+        ("x.jsonl", b'{"text": "one", "label": -1}', {}, "row 1, column 'label': the label is not in data.labels"),
+        ("x.jsonl", b'{"text": "one", "label": true}', {}, "row 1, column 'label': the value is a bool, not text"),
+        ("x.json", b"[]", {}, "this kind of file cannot be read"),
+    ],
+)
+def test_says_what_is_wrong_with_a_file(
+    tmp_path: Path, name: str, content: bytes, settings: dict[str, str], said: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    told = failure(data(tmp_path / name, **settings))
+    assert said in told and name in told
+
+
+def test_a_column_that_some_rows_lack_is_told_of_its_row(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "x.jsonl", {"label": "a"}, {"text": SECRET, "label": "a"})
+    assert "row 1, column 'text': the value is missing" in failure(data(path))
+    lacking = jsonl(tmp_path / "y.jsonl", {"text": SECRET, "label": "c"}, {"label": "c"}, ROWS[0])
+    assert read_records(data(lacking, other_labels="skip")).records == EXPECTED[:1]
+
+
+def test_rows_of_any_length_are_read(tmp_path: Path) -> None:
+    path, longer = tmp_path / "x.csv", (1 << 17) + 1
+    path.write_text(f"text,label\n{'x' * longer},a\n")
+    csv.field_size_limit(longer - 1)  # what Python begins with
+    assert len(read_records(data(path)).records[0].text) == longer
+
+
+def parquet(path: Path, table: pyarrow.Table, **options: Any) -> Path:
+    pyarrow.parquet.write_table(table, path, **options)
+    return path
+
+
+def test_parquet_columns_of_every_kind_of_text(tmp_path: Path) -> None:
+    texts, labels = ["one", "two"], ["a", "b"]
+    for kind in (pyarrow.string(), pyarrow.large_string(), pyarrow.dictionary(pyarrow.int8(), pyarrow.string())):
+        columns = [pyarrow.array(texts, kind), pyarrow.array(labels, kind), *[pyarrow.array([1, 2])] * 2]
+        path = parquet(tmp_path / "x.parquet", pyarrow.table(columns, names=["text", " label", "more", "more"]))
+        assert read_records(data(path)).records == PAIR
+    # What is not read costs nothing, however wide it is.
+    wide = pyarrow.table([["one", "two"], ["a", "b"], *[[0, 0]] * 20_000], names=["text", "label", *["x"] * 20_000])
+    assert read_records(data(parquet(tmp_path / "x.parquet", wide))).records == PAIR
+
+
+def test_parquet_columns_that_are_no_text_are_named(tmp_path: Path) -> None:
+    for values, said in [
+        ([SECRET.encode()], "row 1, column 'text': the value is a bytes, not text"),
+        ([[SECRET]], "row 1, column 'text': the value is a list, not text"),
+        ([{"x": SECRET}], "row 1, column 'text': the value is a dict, not text"),
+        ([1.5], "row 1, column 'text': the value is a float, not text"),
+        ([math.nan], "row 1, column 'text': the value is missing"),
+        (pyarrow.array([None], pyarrow.string()), "row 1, column 'text': the value is missing"),
+    ]:
+        path = parquet(tmp_path / "x.parquet", pyarrow.table([values, ["a"]], names=["text", "label"]))
+        assert said in failure(data(path))
+    twice = pyarrow.table([[SECRET], [SECRET], ["a"]], names=["text", "text", "label"])
+    assert "column 'text': 2 columns have this name" in failure(data(parquet(tmp_path / "x.parquet", twice)))
+    other = pyarrow.table([[SECRET], ["a"]], names=["body", "label"])
+    assert "column 'text': there is no such column" in failure(data(parquet(tmp_path / "x.parquet", other)))
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd"])
+def test_a_damaged_parquet_file_is_read_or_named(tmp_path: Path, compression: str) -> None:
+    table = pyarrow.table({"text": [f"{SECRET} {number}" for number in range(300)], "label": ["a", "b"] * 150})
+    path = parquet(tmp_path / "x.parquet", table, compression=compression)
+    whole, chance, told = path.read_bytes(), random.Random(0), 0
+    for _ in range(60):
+        damaged = bytearray(whole)
+        damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        path.write_bytes(damaged[: chance.choice([len(whole), chance.randrange(1, len(whole))])])
+        try:
+            read_records(data(path, other_labels="skip"))
+        except InputError as error:
+            assert str(path) in str(error) and SECRET not in str(error)
+            told += "the file is damaged" in str(error)
+    assert told > 10
+    path.write_bytes(whole[:-1])
+    assert f"{path}: the file is damaged. Copy or write it again." in failure(data(path))
+
+
+def test_a_folder_of_parts_is_one_file(tmp_path: Path) -> None:
+    rows = [{"text": "one", "label": "a", "who": "x"}, {"text": "two", "label": "b", "who": "x"}]
+    for kind in ("jsonl", "parquet", "csv"):
+        folder = tmp_path / kind
+        folder.mkdir()
+        for number, row in enumerate(rows):
+            part = folder / f"part-{number}.{kind}"
+            if kind == "parquet":
+                parquet(part, pyarrow.Table.from_pylist([row]))
+            else:
+                part.write_text(json.dumps(row) if kind == "jsonl" else f"{','.join(row)}\n{','.join(row.values())}\n")
+        for hidden in (f"._part-0.{kind}", f"_part.{kind}", ".part.crc"):
+            (folder / hidden).write_text(SECRET)
+        found = read_records(data(folder, user="who"))
+        assert (found.records, found.most_per_user) == (PAIR, 2)
+        (folder / "README.txt").write_text(SECRET)
+        assert read_records(data(folder)).records == PAIR
+        unlabelled = DataConfig(path=str(folder))
+        assert f"files of several kinds inside: .{kind}, .txt." in failure(unlabelled)
+        (folder / "other.csv" if kind != "csv" else folder / "other.jsonl").write_text(SECRET)
+        assert "files of several kinds" in failure(data(folder))
+
+
+def test_hidden_files_and_links_in_a_circle(tmp_path: Path) -> None:
+    for name in ("a/1.txt", "a/._1.txt", ".ipynb_checkpoints/2.txt", "b/.DS_Store.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(SECRET if "." in name[:3] else "one")
+    (tmp_path / "a" / "1.txt").write_bytes("one".encode("utf-16"))
+    assert read_records(data(tmp_path)).records == EXPECTED[:1]
+    assert read_records(DataConfig(path=str(tmp_path))).records == (Record("", "one"),)
+    (tmp_path / "a" / "2.txt").write_bytes(b"text\0" * 9)
+    assert "2.txt: there are zero bytes in it" in failure(data(tmp_path))
+    (tmp_path / "a" / "2.txt").unlink()
+    (tmp_path / "a" / "2.txt").symlink_to("2.txt")
+    assert "2.txt is no plain file" in failure(data(tmp_path))
+    (tmp_path / "circle").symlink_to("circle")
+    assert "nothing is there" in failure(data(tmp_path / "circle"))
+
+
+# --- labels that are numbers of classes ------------------------------------------------------------------------------
+
+
+def hubs(monkeypatch: pytest.MonkeyPatch, numbers: list[int | None], classes: list[str]) -> None:
+    """A data set of the hub, whose labels are these numbers of classes."""
+    kind = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=classes)})
+    table = pyarrow.table(
+        {"text": [f"{SECRET} {number}" for number in numbers], "label": pyarrow.array(numbers, "int64")}
+    )
+    found = datasets.Dataset(table.replace_schema_metadata(), info=datasets.DatasetInfo(features=kind))
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, split: found)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (-1, "row 2, column 'label': the value is missing"),
+        (None, "row 2, column 'label': the value is missing"),
+        (-2, "row 2: its class is none of the 2 that the data set names"),
+        (2, "row 2: its class is none of the 2 that the data set names"),
+        (1 << 40, "row 2: its class is none of the 2 that the data set names"),
+    ],
+)
+def test_rejects_a_row_without_a_class(monkeypatch: pytest.MonkeyPatch, number: int | None, said: str) -> None:
+    """Python reads names[-1] as the last one: such a row was a record of the last label."""
+    hubs(monkeypatch, [0, number], ["a", "b"])
+    config = DataConfig(dataset="org/name", labels=("a", "b"))
+    told = failure(config)
+    assert f"org/name (train): {said}" in told and str(1 << 40) not in told
+    skipping = config.model_copy(update={"other_labels": "skip"})
+    if "missing" in said:
+        assert [record.label for record in read_records(skipping).records] == ["a"]
+    else:
+        assert said in failure(skipping)
+
+
+def test_rows_without_a_label_are_skipped_where_others_are(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("text,label\none,a\ntwo,\nthree, \n")
+    assert "row 2, column 'label': the value is missing" in failure(data(path))
+    assert read_records(data(path, other_labels="skip")).records == EXPECTED[:1]
+
+
+def test_a_data_set_with_several_configurations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "set"
+    for config, text in (("first", "one"), ("second", "two")):
+        (folder / config).mkdir(parents=True)
+        (folder / config / "x.csv").write_text(f"text,label\n{text},a\n")
+    listed = "".join(f"- config_name: {config}\n  data_files: {config}/*.csv\n" for config in ("first", "second"))
+    (folder / "README.md").write_text(f"---\nconfigs:\n{listed}---\n")
+
+    def config(**fields: str) -> DataConfig:
+        return DataConfig(dataset=str(folder), labels=("a",), **fields)
+
+    assert read_records(config(config="second")).records == (Record("a", "two"),)
+    assert "has the configurations first, second, and this is none. Name one of them in data.config." in failure(
+        config()
+    )
+    assert "has the configurations first, second, and this is third." in failure(config(config="third"))
+    assert "has the splits train, and this is 'test'" in failure(config(config="first", split="test"))
+    with pytest.raises(InputError, match="Write it to a file, and give that"):
+        read_texts(f"dataset:{folder}", "text", "clustering.public", "clustering.public_text")
+    with pytest.raises(ValidationError, match="config is for dataset"):
+        data(folder, config="first")
+    datasets.Dataset.from_dict({"text": ["one"], "label": ["a"]}).save_to_disk(str(tmp_path / "saved"))
+    saved = DataConfig(dataset=str(tmp_path / "saved"), labels=("a",))
+    assert "is what save_to_disk wrote" in failure(saved)
+
+
+def test_a_row_is_left_out_behind_what_excel_writes_first(tmp_path: Path) -> None:
+    for content, rest in (
+        (b"sep=;\na;b\n1;2\n3;4\n", b"sep=;\na;b\n3;4\n"),
+        (b"\n\na,b\n1,2\n3,4\n", b"\n\na,b\n3,4\n"),
+    ):
+        (tmp_path / "a.csv").write_bytes(content)
+        write_without_row(tmp_path / "a.csv", 1, tmp_path / "out")
+        assert (tmp_path / "out").read_bytes() == rest

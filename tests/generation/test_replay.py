@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -558,7 +559,7 @@ def test_only_the_data_of_a_run_from_the_hub_is_sought_there(
 ) -> None:
     sought: list[tuple[str, str]] = []
 
-    def load(name: str, split: str) -> None:
+    def load(name: str, config: str | None, split: str) -> None:
         sought.append((name, split))
         raise OSError
 
@@ -572,6 +573,21 @@ def test_only_the_data_of_a_run_from_the_hub_is_sought_there(
         replay_run(run, "records/north")
     assert sought == [("records/north", "test")]
     assert replay_run(run, str(data_file), steps=1, left_out=0, trials=0).assignment == ""
+
+
+def test_a_replay_loads_the_folder_that_the_run_named_as_its_data_set(
+    own_run: MakeRun, data_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `data.dataset` said is also the name of a folder here, which is no folder of LABEL/*.txt."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "set"
+    (folder / "first").mkdir(parents=True)
+    shutil.copy(data_file, folder / "first" / "records.csv")
+    (folder / "README.md").write_text("---\nconfigs:\n- config_name: first\n  data_files: first/*.csv\n---\n")
+    run = own_run(data={"path": None, "dataset": str(folder), "config": "first"})
+    assert RunReader(run).manifest.data.config == "first"
+    assert replay_run(run, str(folder), steps=1, left_out=0, trials=0).assignment == ""
 
 
 def test_a_replay_names_labels_as_the_run_did(own_run: MakeRun, data_file: Path, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -166,4 +168,7 @@ def test_wheel_installs_and_runs_in_a_clean_environment(make_run: Callable[[], A
     assert "FAIL The card (README.md) was changed" in output("dpaudit", *gate, code=1)
     # To write one takes pyarrow, which is said.
     said = output("dpaudit", "release", str(run), "--out", "more", "--unsigned", code=2)
-    assert "pip install 'dpaudit[release]'" in said
+    (remedy,) = re.findall("Run `(.*)` to write releases", said)
+    assert shlex.split(remedy) == ["pip", "install", f"{wheel}[release]"]
+    pip = [sys.executable, "-m", *shlex.split(remedy), "--dry-run", "--no-deps", "--no-index", "--ignore-installed"]
+    subprocess.run(pip, check=True, capture_output=True, env=ALONE)

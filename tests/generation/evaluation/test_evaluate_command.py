@@ -255,7 +255,7 @@ def test_a_package_that_is_missing_is_named(command: Command, monkeypatch: pytes
 
     monkeypatch.setattr(builtins, "__import__", absent)
     code, out, err = command()
-    assert (code, out) == (2, "") and "mauve is not installed" in err and "dpaudit[evaluate]" in err
+    assert (code, out) == (2, "") and "mauve is not installed. " in err and "[evaluate]" in err
 
 
 def test_what_is_in_the_way_is_left_there(command: Command, run: Any, tmp_path: Path, scores_folder: Path) -> None:

@@ -208,7 +208,7 @@ def test_what_may_be_a_path_is_not_asked_for_on_the_hub(make_run: Callable[..., 
             run, asked = make_run(), list[tuple[str, str]]()
             run.edit_manifest({"data.source": "dataset", "data.split": "train"})
 
-            def load_dataset(dataset: str, split: str) -> Any:
+            def load_dataset(dataset: str, config: str | None, split: str) -> Any:
                 asked.append((dataset, split))
                 raise OSError
 
