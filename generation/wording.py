@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 EXAMPLE, LABEL = "{example}", "{label}"
 #: A doubled brace, which stands for one; a placeholder; or a brace that is neither.
@@ -15,6 +16,13 @@ _MARK = re.compile(r"\{\{|\}\}|\{[^{}\n]*\}|[{}]")
 _DOUBLED = {"{{": "{", "}}": "}"}
 #: Nobody sees these in a config, a NUL parts what a digest is made of, and a lone surrogate cannot be encoded.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+
+
+class Part(NamedTuple):
+    """A piece of a prompt. `shown`: whether it is a label or an example, rather than the template's own words."""
+
+    text: str
+    shown: bool
 
 
 class WordingError(ValueError):
@@ -68,11 +76,16 @@ class Wording:
 
     def filled(self, label: str, examples: Sequence[str]) -> str:
         """The prompt, in one pass over the template."""
-        lines: list[str] = []
+        return "".join(part.text for part in self.parts(label, examples))
+
+    def parts(self, label: str, examples: Sequence[str]) -> list[Part]:
+        """The prompt in pieces, in one pass over the template."""
+        parts: list[Part] = []
         for line in self.lines:
-            shown = examples if _EXAMPLE in line else ("",)
-            lines += ("".join(_said(part, label, example) for part in line) for example in shown)
-        return "\n".join(lines)
+            for example in examples if _EXAMPLE in line else ("",):
+                parts += (_said(part, label, example) for part in line)
+                parts.append(Part("\n", False))
+        return parts[:-1]
 
 
 def require_seen(text: str) -> None:
@@ -107,7 +120,7 @@ def _shows(part: str | _Placeholder) -> bool:
     return isinstance(part, _Placeholder) or bool(part.strip())
 
 
-def _said(part: str | _Placeholder, label: str, example: str) -> str:
+def _said(part: str | _Placeholder, label: str, example: str) -> Part:
     if isinstance(part, str):
-        return part
-    return example if part == _EXAMPLE else label
+        return Part(part, False)
+    return Part(example if part == _EXAMPLE else label, True)

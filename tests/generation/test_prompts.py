@@ -4,7 +4,10 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from dpaudit.generation.models import LanguageModel
-from dpaudit.generation.prompts import cut, ends_with, template, written_forms
+from dpaudit.generation.prompt_encoding import PromptEncoder
+from dpaudit.generation.prompts import ends_with, template, written_forms
+from dpaudit.generation.wording import Part
+from dpaudit.runs import InputError
 
 
 @pytest.fixture
@@ -55,8 +58,8 @@ def test_braces_in_a_text_stay_as_they_are(tokenizer: PreTrainedTokenizerBase) -
 
 
 def test_a_cut_keeps_the_first_tokens(tokenizer: PreTrainedTokenizerBase) -> None:
-    assert cut(tokenizer, "abcdef", 4) == "abcd"
-    assert cut(tokenizer, "abc", 4) == "abc"
+    assert PromptEncoder(tokenizer).cut("abcdef", 4) == "abcd"
+    assert PromptEncoder(tokenizer).cut("abc", 4) == "abc"
 
 
 def test_stop_sequences_of_a_fence_in_one_token(tokenizer: PreTrainedTokenizerBase) -> None:
