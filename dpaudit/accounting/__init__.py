@@ -10,8 +10,6 @@ from dpaudit.accounting.centers import centers_epsilon as centers_epsilon
 from dpaudit.accounting.composition import Composition as Composition
 from dpaudit.accounting.composition import Method as Method
 from dpaudit.accounting.composition import exponential_mechanism_epsilon as exponential_mechanism_epsilon
-from dpaudit.accounting.composition import rounded_sum as rounded_sum
-from dpaudit.accounting.composition import zcdp_epsilon as zcdp_epsilon
 from dpaudit.accounting.ex_post import Cost as Cost
 from dpaudit.accounting.ex_post import ExPostAccountant as ExPostAccountant
 from dpaudit.accounting.ex_post import exact_cost as exact_cost
@@ -27,4 +25,6 @@ from dpaudit.accounting.rebalancing import rebalancing_epsilon as rebalancing_ep
 from dpaudit.accounting.rebalancing import rebalancing_events as rebalancing_events
 from dpaudit.accounting.rebalancing import rebalancing_scale as rebalancing_scale
 from dpaudit.accounting.renyi import RenyiTable as RenyiTable
+from dpaudit.accounting.renyi import rounded_sum as rounded_sum
+from dpaudit.accounting.renyi import zcdp_epsilon as zcdp_epsilon
 from dpaudit.mechanisms import median_bounds as median_bounds

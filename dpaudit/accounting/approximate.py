@@ -13,13 +13,11 @@ from dpaudit.accounting.composition import (
     Method,
     epsilons_by_steps,
     exponential_mechanism_epsilon,
-    rounded_sum,
     steps_within,
-    zcdp_epsilon,
-    zcdp_of_range,
 )
 from dpaudit.accounting.gaussian import gaussian_epsilon, gaussian_table
 from dpaudit.accounting.joint import Parts
+from dpaudit.accounting.renyi import rounded_sum, zcdp_epsilon, zcdp_of_range
 from dpaudit.mechanisms import ContextChange, GaussianDraws, Mechanism
 
 MOST_TOKENS = 1 << 40

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dpaudit.accounting.composition import LARGEST, RENYI_ROOM, Method
-from dpaudit.accounting.renyi import RenyiTable
+from dpaudit.accounting.composition import Method
+from dpaudit.accounting.renyi import LARGEST, RENYI_ROOM, RenyiTable
 from dpaudit.mechanisms import GaussianDraws
 
 if TYPE_CHECKING:

@@ -10,19 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpaudit.accounting.composition import (
-    TINY,
-    Method,
-    Segment,
-    exponential_mechanism_epsilon,
-    privacy_profile,
-    rounded_sum,
-    sum_up,
-    zcdp_epsilon,
-    zcdp_of_range,
-)
-from dpaudit.accounting.profiles import Profile, epsilon_of_all, renyi_profile
-from dpaudit.accounting.renyi import RenyiTable
+from dpaudit.accounting.composition import Method, exponential_mechanism_epsilon, privacy_profile
+from dpaudit.accounting.profiles import dominating, epsilon_of_profile, profile_of_all, renyi_profile
+from dpaudit.accounting.recursion import Segment
+from dpaudit.accounting.renyi import TINY, RenyiTable, rounded_sum, sum_up, zcdp_epsilon, zcdp_of_range
 
 #: Where the grids of the optimal bound end: at this share of delta. Beyond so many nats, which protect nobody, they
 #: are not tried.
@@ -149,13 +140,13 @@ class _Whole:
             if found is None:
                 rho = rounded_sum(rho, zcdp_of_range(eta, self.steps[eta]))
             else:
-                profiles.append(Profile(*found))
+                profiles.append(found)
                 laplace = pure = ()  # the first profile has them
         if laplace or pure:
             return math.inf
         if rho or self.renyi:
             profiles.append(renyi_profile(rho, self.renyi, end))
-        return epsilon_of_all(profiles, delta, end)
+        return epsilon_of_profile(profile_of_all([*map(dominating, profiles)], end), delta)
 
     def _without_renyi(self, delta: float, method: Method) -> float:
         ranges, numbers = [*self.steps], [*self.steps.values()]

@@ -15,8 +15,8 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting.composition import TINY, ULP, Doubles, placed
-from dpaudit.accounting.renyi import RenyiTable
+from dpaudit.accounting.recursion import placed
+from dpaudit.accounting.renyi import TINY, ULP, Doubles, RenyiTable
 
 #: Points of the common grid on either side of 0: epsilon comes out less than a thousandth above what they stand for.
 POINTS = 1 << 12
@@ -41,11 +41,43 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class _Losses:
-    """Probabilities of the losses -r .. r times a step [2 r + 1], and of an infinite one."""
+class Losses:
+    """Losses of a pair of distributions that dominates what it stands for, under the first of the two.
 
+    Attributes:
+        step: of the grid, in nats, positive.
+        masses: probabilities of the losses -r .. r times the step [2 r + 1].
+        infinite: that of an infinite loss.
+    """
+
+    step: float
     masses: Doubles
     infinite: float
+
+    def on(self, step: float) -> Losses:
+        """The same on another grid of POINTS to either side."""
+        radius = len(self.masses) // 2
+        losses = self.step * np.arange(-radius, radius + 1, dtype=np.float64)
+        masses = placed(losses, self.masses, step, upper=True) * (1 + _ROOM)
+        return _within(Losses(step, masses, self.infinite))
+
+    def times(self, other: Losses) -> Losses:
+        """Of both pairs, independent and on the same grid: their losses add up."""
+        masses = np.convolve(self.masses, other.masses) * (1 + _SUM_ROOM)
+        mass = float(other.masses.sum()) * (1 + _SUM_ROOM) + other.infinite
+        infinite = self.infinite * mass + other.infinite * float(self.masses.sum()) * (1 + _SUM_ROOM)
+        return _within(Losses(self.step, masses, infinite))
+
+    def profile(self) -> Profile:
+        """delta(e), the mean of 1 - exp(e - L) over the losses L above e, at e >= 0 on the grid."""
+        radius = len(self.masses) // 2
+        found = np.convolve(self.masses[radius:], gains(self.step, radius))[radius:] + self.infinite
+        return Profile(self.step, found * (1 + _SUM_ROOM) + TINY)
+
+
+def gains(step: float, points: int) -> Doubles:
+    """1 - exp(-L) of the losses L = points * step .. step, 0 [points + 1]."""
+    return np.asarray(-np.expm1(-step * np.arange(points, -1, -1)))
 
 
 def renyi_profile(rho: float, tables: Sequence[RenyiTable], end: float) -> Profile:
@@ -66,28 +98,35 @@ def renyi_profile(rho: float, tables: Sequence[RenyiTable], end: float) -> Profi
     return Profile(step, np.minimum(np.exp(logs), least) * (1 + _CONVERSION_ROOM) + TINY)
 
 
-def epsilon_of_all(profiles: Sequence[Profile], delta: float, end: float) -> float:
-    """epsilon at delta of one or more mechanisms together, each of which has one of the profiles.
+def profile_of_all(parts: Sequence[Losses], end: float) -> Profile:
+    """The profile of one or more mechanisms together, each of which is dominated by one of the pairs.
 
     Args:
-        profiles: of each. What one does may depend on what others gave, in any order and draw by draw.
-        delta: in (0, 1).
+        parts: of each. What one does may depend on what others gave, in any order and draw by draw.
         end: in nats, positive: where next to nothing is left of the total's delta, so that the grid may end a little
-            further on. It can make the answer larger than need be, never too small.
-
-    Returns:
-        An upper bound in nats; infinite where none is found up to there.
+            further on. It can make the profile larger than need be, never too small.
     """
-    step = end * 1.125 / POINTS
-    together = reduce(_product, (_on_grid(_dominating(profile), profile.step, step) for profile in profiles))
-    # delta(e) is the mean of 1 - exp(e - L) over the losses L above e.
-    above = -np.expm1(-step * np.arange(POINTS, -1, -1))
-    found = np.convolve(together.masses[POINTS:], above)[POINTS:] + together.infinite
-    within = found * (1 + _SUM_ROOM) + TINY <= delta
-    return math.nextafter(int(np.argmax(within)) * step * (1 + _ROOM), math.inf) if within.any() else math.inf
+    return reduce(Losses.times, (part.on(grid_to(end)) for part in parts)).profile()
 
 
-def _dominating(profile: Profile) -> _Losses:
+def grid_to(end: float) -> float:
+    """The step of a grid of POINTS that ends a little beyond `end`."""
+    return end * 1.125 / POINTS
+
+
+def epsilon_of_profile(profile: Profile, delta: float) -> float:
+    """epsilon at delta, in nats, rounded up: delta(e) lies below its chord in exp(e). Infinite where none is found."""
+    within = profile.deltas <= delta
+    if not within.any():
+        return math.inf
+    if not (place := int(np.argmax(within))):
+        return 0.0
+    above, below = profile.deltas[place - 1 : place + 1].tolist()
+    share = (above - delta) / (above - below)
+    return ((place - 1) * profile.step + math.log1p(share * math.expm1(profile.step))) * (1 + _ROOM)
+
+
+def dominating(profile: Profile) -> Losses:
     """Losses whose profile is nowhere below: linear in exp(e) between grid points, and level beyond the last."""
     step, above = profile.step, np.minimum(np.minimum.accumulate(profile.deltas), 1.0)
     at = np.arange(len(above)) * step
@@ -101,7 +140,7 @@ def _dominating(profile: Profile) -> _Losses:
     left, right = np.concatenate([[1.0], values[:-1]]), np.concatenate([values[1:], values[-1:]])
     room = 16 * ULP * (growth * left + (1 + growth) * values + right) / rise
     room[0] += 16 * ULP
-    return _Losses(np.maximum(masses, 0.0) + room, float(values[-1]))
+    return Losses(step, np.maximum(masses, 0.0) + room, float(values[-1]))
 
 
 def _hull(values: Doubles, step: float) -> Doubles:
@@ -133,27 +172,12 @@ def _chord(values: Doubles, step: float, left: _Place, at: _Place, right: _Place
     return np.asarray(share * values[left] + rest * values[right])
 
 
-def _on_grid(losses: _Losses, own: float, step: float) -> _Losses:
-    """The same on the common grid."""
-    radius = len(losses.masses) // 2
-    masses = placed(own * np.arange(-radius, radius + 1, dtype=np.float64), losses.masses, step, upper=True)
-    return _within(masses * (1 + _ROOM), losses.infinite)
-
-
-def _product(one: _Losses, other: _Losses) -> _Losses:
-    """Losses of independent pairs add up."""
-    masses = np.convolve(one.masses, other.masses) * (1 + _SUM_ROOM)
-    mass = float(other.masses.sum()) * (1 + _SUM_ROOM) + other.infinite
-    infinite = one.infinite * mass + other.infinite * float(one.masses.sum()) * (1 + _SUM_ROOM)
-    return _within(masses, infinite)
-
-
-def _within(masses: Doubles, infinite: float) -> _Losses:
+def _within(losses: Losses) -> Losses:
     """The same on POINTS grid points to either side: larger losses are infinite, and smaller ones the least."""
-    radius = len(masses) // 2
+    masses, radius = losses.masses, len(losses.masses) // 2
     if radius <= POINTS:
-        return _Losses(np.pad(masses, POINTS - radius), infinite)
+        return Losses(losses.step, np.pad(masses, POINTS - radius), losses.infinite)
     cut = radius - POINTS
     kept = masses[cut:-cut].copy()
     kept[0] += masses[:cut].sum() * (1 + _SUM_ROOM)
-    return _Losses(kept, infinite + float(masses[-cut:].sum()) * (1 + _SUM_ROOM))
+    return Losses(losses.step, kept, losses.infinite + float(masses[-cut:].sum()) * (1 + _SUM_ROOM))

@@ -24,7 +24,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpaudit.accounting import Parts, RenyiTable, exponential_mechanism_epsilon, joint_epsilon, profiles, zcdp_epsilon
-from dpaudit.accounting.composition import Doubles, privacy_profile
+from dpaudit.accounting.composition import privacy_profile
+from dpaudit.accounting.renyi import Doubles
 from tests.accounting.test_composition import brute_force_joint
 
 DELTA = 1e-5

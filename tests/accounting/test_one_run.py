@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import linprog  # type: ignore[import-untyped]
 from scipy.stats import binom  # type: ignore[import-untyped]
 
 from dpaudit.accounting.one_run import (
@@ -60,6 +61,9 @@ def test_agrees_with_the_formula_and_is_never_below_it(game, epsilon, delta):
     coins, guesses, right = game
     naive = naive_p_value(epsilon, delta, coins, guesses, right)
     found = p_value(epsilon, delta, coins, guesses, right)
+    if delta and naive > 0.5:
+        assert found == 1
+        return
     assert found == pytest.approx(naive, rel=1e-7, abs=1e-300)
     assert found >= naive * (1 - 1e-10)
 
@@ -77,6 +81,58 @@ def test_randomised_response_is_right_no_more_often(m, epsilon, delta):
             assert often <= bound * (1 + 1e-12)
             if not delta:
                 assert often == pytest.approx(bound, rel=1e-8), "randomised response reaches the bound"
+
+
+def most_right(epsilon: float, delta: float, m: int) -> list[float]:
+    """The most probability of v or more right guesses of m, for v from 0 to m, under any (epsilon, delta) mechanism.
+
+    Averaging a mechanism over all permutations and exchanges of coins keeps its guarantee and its number of right
+    guesses, so the probability a_k of one output with k right ones is all there is. A coin that turns takes an output
+    with k right ones to k + 1 or k - 1.
+    """
+    pairs = [(k, k + 1) for k in range(m)] + [(k + 1, k) for k in range(m)]
+    counts = [math.comb(m, k) for k in range(m + 1)]
+    # Of each pair, what the first has beyond exp(epsilon) times the other: all of it together is at most delta.
+    excess = np.zeros((2 * m + 1, m + 1 + 2 * m))
+    for row, (one, other) in enumerate(pairs):
+        excess[row, [one, other, m + 1 + row]] = 1, -math.exp(epsilon), -1
+        excess[-1, m + 1 + row] = math.comb(m - 1, min(one, other))
+    limits = np.append(np.zeros(2 * m), delta)
+    total = np.array([[*counts, *[0] * (2 * m)]])
+    goals = [[-count if k >= v else 0 for k, count in enumerate(counts)] + [0] * (2 * m) for v in range(m + 1)]
+    return [-linprog(goal, excess, limits, total, [1.0]).fun for goal in goals]
+
+
+@pytest.mark.parametrize("m", [1, 2, 4, 6, *(pytest.param(m, marks=pytest.mark.slow) for m in (3, 9, 14, 20, 30))])
+def test_no_mechanism_at_all_is_right_more_often(m):
+    for epsilon, delta in itertools.product((0.1, 0.5, 1.0, 1.5, 2.5, 4.0), (1e-5, 1e-3, 0.01, 0.05, 0.2)):
+        most = most_right(epsilon, delta, m)
+        for v in range(1, m + 1):
+            assert most[v] <= p_value(epsilon, delta, m, m, v) * (1 + 1e-7) + 1e-9
+            written = naive_p_value(epsilon, delta, m, m, v)
+            assert most[v] <= written * (1 + 1e-7) + 1e-9 or written > 0.89
+
+
+def test_a_mechanism_exceeds_the_papers_bound_where_that_is_large():
+    """Randomised response on two coins that is wrong on both as rarely as delta lets it."""
+    epsilon, delta = 1.5, 0.05
+    odds = math.exp(epsilon)
+    one = (1 + delta / odds) / (2 + odds + 1 / odds)  # probability of an output with one right guess
+    outputs = {0: (one - delta) / odds, 1: one, 2: odds * one}
+    answers = list(itertools.product((0, 1), repeat=2))
+
+    def chance(answer, coins):
+        return outputs[sum(here == there for here, there in zip(answer, coins, strict=True))]
+
+    assert sum(chance(answer, (0, 0)) for answer in answers) == pytest.approx(1)
+    for coins in answers:
+        for turned in ((1 - coins[0], coins[1]), (coins[0], 1 - coins[1])):
+            excess = sum(max(0.0, chance(answer, coins) - odds * chance(answer, turned)) for answer in answers)
+            assert excess <= delta * (1 + 1e-12), "it keeps its guarantee"
+    often = 1 - outputs[0]
+    assert often == pytest.approx(0.97751, abs=5e-6) and often == pytest.approx(most_right(epsilon, delta, 2)[1])
+    assert naive_p_value(epsilon, delta, 2, 2, 1) == pytest.approx(0.97338, abs=5e-6)
+    assert p_value(epsilon, delta, 2, 2, 1) == 1
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=9), st.integers(0, 9))

@@ -1,0 +1,152 @@
+"""More draws than one recursion can take, in blocks of as many as it can: an upper bound, and what surely is reached.
+
+A block's profile by the recursion holds whatever came before it. A pair of distributions that has it dominates the
+block, and the product of such pairs all blocks one after another; the product is formed by doubling, on a grid that
+grows with the losses. Below, an adversary plays randomised response of epsilon eta / 2 in every draw, which has bounded
+range eta, and whose losses are binomial. docs/budgets.md proves both, and says how far apart they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+
+from dpaudit.accounting.profiles import (
+    POINTS,
+    Losses,
+    Profile,
+    dominating,
+    gains,
+    grid_to,
+    profile_of_all,
+)
+from dpaudit.accounting.recursion import ENOUGH_PLACES, QUICK, Problem, Recursion, event_losses, placed
+from dpaudit.accounting.renyi import ULP, Doubles
+
+#: The most kinds of one sort, draws by their range or events by their epsilon: more are raised to one of so many.
+MOST_KINDS = 16
+#: Grid points of a block's profile, twice as many at most.
+_POINTS = 1 << 9
+#: The most draws that the adversary makes use of.
+_MOST_DRAWS = 1 << 40
+#: The adversary's tails that are left out are within the square of exp(-_TAIL) delta.
+_TAIL = 20.0
+#: Relative room for sums of some 10^4 products.
+_SUM_ROOM = 2.0**-36
+
+
+def profile_in_blocks(problem: Problem) -> Profile:
+    """Upper bounds on delta(e) of everything in a problem, from 0 to where next to nothing is left of its delta."""
+    kinds = [*_kinds(problem)]
+    parts = [_repeated(one, times, QUICK / len(kinds)) for one, times in kinds]
+    return profile_of_all(parts, problem.reach())
+
+
+def _kinds(problem: Problem) -> Iterator[tuple[Problem, int]]:
+    """What the problem is made of, each of them alone, and how often it is there."""
+    nothing = replace(problem, segments=(), laplace=(), pure=())
+    draws: Counter[float] = Counter()
+    for eta, steps in problem.segments:
+        draws[eta] += steps
+    for eta, steps in _few(draws):
+        yield replace(nothing, segments=((eta, 1),)), steps
+    for epsilon, times in _few(Counter(problem.laplace)):
+        yield replace(nothing, laplace=(epsilon,)), times
+    for epsilon, times in _few(Counter(problem.pure)):
+        yield replace(nothing, pure=(epsilon,)), times
+
+
+def _few(kinds: Counter[float]) -> Iterable[tuple[float, int]]:
+    """MOST_KINDS at most: those in between count as the next larger one."""
+    descending = sorted(kinds, reverse=True)
+    few: Counter[float] = Counter()
+    together = -(-len(descending) // MOST_KINDS)
+    for place, kind in enumerate(descending):
+        few[descending[place // together * together]] += kinds[kind]
+    return few.items()
+
+
+def _many(one: Problem, times: int) -> Problem:
+    """A problem of one kind, so many times."""
+    segments = tuple((eta, times) for eta, _ in one.segments)
+    return replace(one, segments=segments, laplace=one.laplace * times, pure=one.pure * times)
+
+
+def _repeated(one: Problem, times: int, budget: float) -> Losses:
+    """What dominates so many draws or events of one kind: of a block of them, doubled until they are all."""
+    left_over, block = [], times
+    while block > 1 and _block(one, block, times).places(budget) is None:
+        left_over.append(block % 2)
+        block //= 2
+    found, single = _dominated(_block(one, block, times), budget), None
+    for odd in reversed(left_over):
+        block = 2 * block + odd
+        step = grid_to(_block(one, block, times).reach())
+        found = found.on(step)
+        found = found.times(found)
+        if odd:
+            single = single or _dominated(_block(one, 1, times), budget)
+            found = found.times(single.on(step))
+    return found
+
+
+def _block(one: Problem, block: int, times: int) -> Problem:
+    """So many of them, at the share of delta that one block of so many has in all."""
+    return replace(_many(one, block), delta=one.delta * block / times)
+
+
+def _dominated(problem: Problem, budget: float) -> Losses:
+    recursion = Recursion(problem, problem.places(budget) or ENOUGH_PLACES, upper=True)
+    (last,) = deque(recursion.profiles(), maxlen=1)
+    deltas = recursion.after_events(last)
+    # On a fine grid differences lose digits, and their rounding is multiplied by the number of blocks.
+    stride = max(1, len(deltas) // _POINTS)
+    return dominating(Profile(stride * recursion.step, deltas[::stride]))
+
+
+def reached(problem: Problem) -> float | None:
+    """An epsilon that an adversary surely reaches at the problem's delta, in nats; None where none above 0 is found."""
+    step = grid_to(problem.reach())
+    draws = [_answers(eta, steps, problem.delta) for eta, steps in problem.segments]
+    parts = [
+        _kept(placed(losses, masses, step, upper=False))
+        for losses, masses in (*draws, *event_losses(problem, step, upper=False))
+    ]
+    masses = reduce(lambda one, other: _kept(np.convolve(one, other)), parts)
+    deltas = np.convolve(masses[POINTS:], gains(step, POINTS))[POINTS:] * (1 - (len(parts) + 1) * _SUM_ROOM)
+    if not (beyond := np.flatnonzero(deltas > problem.delta)).size:
+        return None
+    place = int(beyond[-1])
+    above, below = float(deltas[place]), float(deltas[place + 1]) if place < POINTS else 0.0
+    share = (above - problem.delta) / (above - below) if place < POINTS else 0.0
+    return (place * step + math.log1p(share * math.expm1(step))) * (1 - _SUM_ROOM) or None
+
+
+def _answers(eta: float, steps: int, delta: float) -> tuple[Doubles, Doubles]:
+    """Losses of randomised response of epsilon eta / 2, so many times, and their probabilities, rounded down."""
+    steps = min(steps, _MOST_DRAWS)
+    odds = math.exp(-eta / 2)  # of a lie over the truth
+    likeliest = int((steps + 1) * (odds / (1 + odds)))
+    # Further off lies exp(-2 (20 + log(1 / delta))) at most, by Hoeffding.
+    reach = math.ceil(math.sqrt(steps * (_TAIL - math.log(delta)))) + 1
+    lies = np.arange(max(0, likeliest - reach), min(steps, likeliest + reach) + 1, dtype=np.float64)
+    ratios = (steps - lies[:-1]) / lies[1:] * odds
+    place = likeliest - int(lies[0])
+    masses = np.concatenate([np.cumprod(1 / ratios[:place][::-1])[::-1], [1.0], np.cumprod(ratios[place:])])
+    return (steps - 2 * lies) * (eta / 2), masses * ((1 - _SUM_ROOM - 16 * ULP * len(lies)) / masses.sum())
+
+
+def _kept(masses: Doubles) -> Doubles:
+    """Probabilities of losses on POINTS grid points to either side: larger losses are the largest, smaller ones go."""
+    radius = len(masses) // 2
+    if radius <= POINTS:
+        return np.pad(masses, POINTS - radius)
+    cut = radius - POINTS
+    kept = masses[cut:-cut].copy()
+    kept[-1] += masses[-cut:].sum()
+    return kept
