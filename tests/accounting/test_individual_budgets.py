@@ -246,89 +246,22 @@ def one_of_equal_rows(rows: Sequence[Owned], last: bool) -> list[Owned]:
 def shares_of_raw_users(
     rows: Sequence[Owned], divisor: float, draws: int, tokens: int, *, last: bool
 ) -> tuple[list[float], list[float]]:
-    """Of each user who goes from the raw rows: where they are cleaned and share budgets, and where so many are declared.
+    """Of each user who goes from the raw rows: where they are cleaned and share budgets, and where a most is declared.
 
     Declared are the most records that any user may have; then a text that two users have stays while one of them does.
     """
     budget = float(zcdp_of_draw(2 * CLIP / divisor)) * draws * (1 + 1e-6)
-    runs = [mean(budget, divisor)] * int(random.integers(1, 3 if tokens > 2 else 4))
-
-    def contexts(user: int, most: int) -> list[Owned]:
-        batches = random.integers(2, size=random.integers(1, most + 1)).tolist()
-        kinds = [(0, int(random.choice([-1, 1]))), int(random.integers(2**32))]
-        return [(user, batch, kinds[int(random.integers(2))]) for batch in batches]
-
-    others = contexts(1, 2)
-    first, second = contexts(0, 3), contexts(2, 3)
-    with_first, with_second, with_less, without = (
-        np.array(releases([*some, *others], runs, tokens, shared, {})) for some in (first, second, first[1:], ())
-    )
-    found = []
-    # One record less changes the shares of its user's other contexts.
-    for pair, budgets in (((with_first, without), 1), ((with_first, with_second), 4), ((with_first, with_less), 4)):
-        found += [divergence(a, *way) / (a * budgets * budget) for a in ORDERS for way in (pair, pair[::-1])]
-    return found
-
-
-def whole_budgets(places: Sequence[Assigned], budget: float) -> Mapping[int, tuple[float, ...]]:
-    """Every context has all that its user has left."""
-    found = defaultdict(list)
-    for place in places:
-        found[place.batch].append(max(0.0, budget - place.spent))
-    return {batch: tuple(own) for batch, own in found.items() if batch is not None}
-
-
-def spent_is_forgotten(places: Sequence[Assigned], budget: float) -> Mapping[int, tuple[float, ...]]:
-    return allowances([replace(place, spent=0.0) for place in places], budget)
-
-
-def test_no_releases_of_a_users_contexts_cost_more_than_one_budget() -> None:
-    random = np.random.default_rng(26)
-    found = [share for _ in range(60) for share in shares_of_users(random)]
-    assert 0.95 < max(found) <= 1 + SLACK
-
-
-@pytest.mark.slow
-def test_no_releases_of_many_more_users_cost_more_than_one_budget() -> None:
-    random = np.random.default_rng(27)
-    found = [share for _ in range(2000) for share in shares_of_users(random)]
-    assert 0.99 < max(found) <= 1 + SLACK
-
-
-def rows_with_equal_texts(random: np.random.Generator) -> list[Owned]:
-    """Rows of three users, whose few texts are often the same; the texts of a batch take sides together."""
-    plain = int(random.integers(2**32))
-    texts: list[tuple[int, int | tuple[int, int]]] = [(0, (0, 1)), (0, (1, -1)), (1, (0, 1)), (0, plain)]
-    rows = [(int(random.integers(3)), *texts[int(random.integers(4))]) for _ in range(random.integers(2, 6))]
-    return list(dict.fromkeys(rows))
-
-
-def one_of_equal_rows(rows: Sequence[Owned], last: bool) -> list[Owned]:
-    """Rows cleaned across users: of those with equal texts one is kept, the first or the last."""
-    kept = {row[1:]: row for row in (rows if last else rows[::-1])}
-    return [row for row in rows if kept[row[1:]] == row]
-
-
-def shares_of_raw_users(
-    rows: Sequence[Owned], divisor: float, draws: int, tokens: int, *, last: bool
-) -> tuple[list[float], list[float]]:
-    """Of each user who goes from the raw rows: where they are cleaned and share budgets, and where so many are declared.
-
-    Declared are the most records that any user may have; then a text that two users have stays while one of them does.
-    """
-    rows, tokens = rows_with_equal_texts(random), int(random.integers(1, 3))
-    divisor = float(random.choice([2.0, 10.0]))
-    budget = float(zcdp_of_draw(2 * CLIP / divisor)) * float(random.choice([1, 2])) * (1 + 1e-6)
-    runs = [mean(budget, divisor)]
+    run = [mean(budget, divisor)]
     most = max(Counter(user for user, _, _ in rows).values())
-    rho = runs[0].rho(ContextChange("add_remove", most))
+    rho = run[0].rho(ContextChange("add_remove", most))
     assert rho is not None
 
     def cleaned(some: Sequence[Owned]) -> Doubles:
-        return np.array(releases(one_of_equal_rows(some, last), runs, tokens, allowances, {}))
+        return np.array(releases(one_of_equal_rows(some, last), run, tokens, allowances, {}))
 
     def grouped(some: Sequence[Owned]) -> Doubles:
-        return np.array(releases([*dict.fromkeys((0, *row[1:]) for row in some)], runs, tokens, whole_budgets, {}))
+        distinct = sorted({row[1:] for row in some}, key=str)
+        return np.array(releases([(0, *each) for each in distinct], run, tokens, whole_budgets, {}))
 
     found: tuple[list[float], list[float]] = ([], [])
     for user in {user for user, _, _ in rows}:
@@ -345,12 +278,11 @@ def test_cleaning_across_users_voids_a_budget_of_users_and_a_declared_number_doe
     random = np.random.default_rng(29)
     settings = [(2.0, 1, 1), (10.0, 1, 1), (2.0, 2, 2), (10.0, 1, 2)]
     some = [(rows_with_equal_texts(random), *settings[int(random.integers(4))]) for _ in range(120)]
-    # Where the other user's row is kept, the first user's two contexts have a budget each, and else a quarter.
+    # Where the other user's row is kept, each of the first user's contexts has a whole budget, and else a quarter.
     shared: list[Owned] = [(0, 0, (0, 1)), (0, 0, (1, -1)), (1, 0, (0, 1))]
     found = [shares_of_raw_users(*each, last=last) for each in [*some, (shared if last else shared[::-1], 10.0, 1, 1)]]
     assert max(share for shares, _ in found for share in shares) > 3.9
-    assert max(share for _, shares in found for share in shares) <= 1 + SLACK
-    assert max(share for _, shares in found for share in shares) > 0.9, "a bound that nobody comes near is not tried"
+    assert 0.9 < max(share for _, shares in found for share in shares) <= 1 + SLACK
 
 
 @pytest.mark.parametrize("shared", [whole_budgets, spent_is_forgotten])
